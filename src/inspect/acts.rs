@@ -475,7 +475,13 @@ impl Act {
                 JobSelection::Filter(_) => self.inspector.ask(call).await,
             };
             match answers {
-                Ok(answers) => places.into_iter().zip(answers).for_each(|(at, answer)| told[at] = answer),
+                Ok(answers) => {
+                    let ended = |(job, told): (&Named, &Told)| *told == Told::Done && job.id.is_of_workflow();
+                    if matches!(self.kind, Kind::Cancel { .. }) && own.iter().zip(&answers).any(ended) {
+                        self.inspector.move_workflows(keys).await;
+                    }
+                    places.into_iter().zip(answers).for_each(|(at, answer)| told[at] = answer);
+                }
                 Err(e) => failed = failed.or(Some(e)),
             }
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ use crate::store::flow_look;
 use crate::store::flow_nodes;
 use crate::store::flow_state::{self, FlowState};
 use crate::store::keys::{Key, TaskKeys};
-use crate::store::patience::response_time;
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::values;
 use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
 
@@ -498,6 +498,17 @@ impl Inspector {
             done.push(RecoveredWorkflow { workflow: name, told, sent, synthesised, fault });
         }
         Ok(done)
+    }
+
+    /// Tells workflows of jobs of this table that ended just now. What does not succeed is left to a look of a worker.
+    pub(super) fn move_workflows<'a>(&'a self, table: &'a Arc<TaskKeys>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let mover = Mover::new(Arc::clone(&self.store));
+            let told = tokio::time::timeout(RESPONSE_TIMEOUT, mover.look_at(table, Duration::ZERO)).await;
+            if let Err(e) = told.unwrap_or_else(|_| Err(Error::timed_out())) {
+                tracing::debug!(task = table.task(), error = %e.chain(), "workflows are told of ended jobs later");
+            }
+        })
     }
 
     fn workflow_keys(&self, workflow: &str) -> Result<TaskKeys, ConfigErrors> {

@@ -403,7 +403,13 @@ impl Inspector {
         let watches = watches.map(|(keys, its)| {
             let its: Vec<String> = its.into_iter().map(|at| ids[at].clone()).collect();
             let decision = decision.clone();
-            async move { self.resolve_in(keys, decision, &its, takes_all).await }
+            async move {
+                let found = self.resolve_in(keys, decision, &its, takes_all).await?;
+                if found.resolved.iter().any(|job| job.id.starts_with('~')) {
+                    self.move_workflows(keys).await;
+                }
+                Ok(found)
+            }
         });
         let mut all = Resolution { is_complete: true, ..Resolution::default() };
         let mut failure = None;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use heartline::{Graph, JobState, Node, RetentionLimit, StallOptions, TaskDef, WorkflowOptions};
+use heartline::{
+    Graph, JobState, Node, NodeState, RetentionLimit, SilentSelection, StallOptions, TaskDef, WorkflowOptions,
+};
 
 use crate::support::puppet::Puppet;
 use crate::support::{PATIENCE, eventually};
@@ -180,4 +182,28 @@ async fn what_a_sweep_ends_moves_its_workflow_at_once() {
     // A look comes to it behind a grace of 10 s.
     eventually("the next one ran", LOOKED / 3, async || world.began() == [1]).await;
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_a_person_cancels_or_lets_fail_moves_its_workflow_without_a_worker() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let inspector = world.app().await.inspector();
+    let graph = Graph::new();
+    let first = graph.node("first", &TASK, "value 1".to_owned());
+    let second = graph.node("second", &TASK, "value 2".to_owned());
+    let last = graph.node("last", &TASK, "value 3".to_owned()).after(&[first, second]).always();
+    let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
+    let report = inspector.cancel(WORK, ["~flow/one/0/1"], "not this one").await.unwrap();
+    assert_eq!(report.done, 1, "{report:?}");
+    let states = async || handle.status().await.unwrap().nodes.iter().map(|node| node.state).collect::<Vec<_>>();
+    assert_eq!(states().await, [NodeState::Cancelled, NodeState::Open, NodeState::Pending]);
+    let mut dead = Puppet::over(&world.redis, format!("{}:{{{WORK}}}:", world.prefix)).await;
+    dead.claim_all(&["~flow/one/1/1"]).await;
+    // Who is gone by now has written what its options say.
+    let stall = StallOptions::new().interval(Duration::from_secs(1)).recover_running(false);
+    let worker = world.worker_with(options().stall(stall)).await;
+    worker.stop().await;
+    inspector.fail_running(WORK, SilentSelection::all()).await.unwrap();
+    assert_eq!(states().await, [NodeState::Cancelled, NodeState::Failed, NodeState::Open]);
 }
