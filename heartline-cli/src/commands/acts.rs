@@ -171,7 +171,7 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
                 is_denied = matches!(&e, Error::Denied { source } if source.to_string().contains(ASKED_BEFORE));
                 // A server that takes no writes takes none of a step.
                 was_refused = matches!(&e, Error::Connect { source } | Error::Refused { source }
-                    if matches!(source.code(), Some("NOREPLICAS" | "MISCONF")));
+                    if matches!(source.code(), Some("NOREPLICAS" | "MISCONF" | "READONLY")));
                 failure = Some(Failure::from(e));
                 break;
             }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use self::crew::Crew;
 use self::tasks::Tasks;
 use crate::args::Demo;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::Output;
 use crate::serve::{bind, serve};
 
@@ -71,7 +71,7 @@ pub(crate) async fn run(demo: Demo, out: Output) -> Result<(), Failure> {
         ));
     }
     let server = tokio::task::spawn_blocking(RedisServer::start).await.map_err(std::io::Error::other)?;
-    let server = server.map_err(|e| Failure::Failed(e.to_string()))?;
+    let server = server.map_err(|e| Failure::Failed(chain(&e)))?;
     let app = App::builder().redis(server.url()).build().await?;
     let crew = Crew::start(demo.workers.into(), &server.url())?;
     out.hint(format!("a private Redis on {}, and {}", server.url(), many(demo.workers.into(), "worker")));
