@@ -1,7 +1,7 @@
 -- Puts entries of an outbox off that could not be carried out, so that they hold up no others: for some 5 s.
 -- KEYS[1]  outbox   (zset)  what is to be done, by from when on, ms
 -- KEYS[2]  meta     (hash)  since when, and when last, entries were put off, ms
--- ARGV[1]  entries  (of the outbox; at most 200)
+-- ARGV[1]  entries  (of the outbox; at most 200; none where what could not be done stands in a task)
 -- Returns  {'put'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -15,6 +15,6 @@ local marks, score = {}, string.format('%d', now_ms - TAKEN + AGAIN)
 for _, entry in ipairs(ARGV) do marks[#marks + 1], marks[#marks + 2] = score, entry end
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('ZREM', outbox, '')
-redis.call('ZADD', outbox, 'XX', unpack(marks))
+if #marks > 0 then redis.call('ZADD', outbox, 'XX', unpack(marks)) end
 redis.call('HSET', meta, 'putOff', since .. ' ' .. string.format('%d', now_ms))
 return { 'put' }

@@ -38,15 +38,23 @@ pub fn troubles_of(flow: &WorkflowReport) -> Vec<Trouble> {
                 .to_owned();
         troubles.push(Trouble::risk(None, what, hint));
     } else if let Some(oldest) = oldest {
-        let what = format!(
-            "{} of the workflow {name} could not be made, the oldest for {}",
-            many(flow.steps, "step"),
-            span(oldest)
-        );
-        let hint = format!(
-            "a task of it cannot be reached, or refuses its jobs, and workers log why; its tasks: {}",
-            tasks(flow)
-        );
+        let (what, hint) = match flow.steps {
+            0 => (
+                format!("the workflow {name} could not be told of jobs that have ended, for {}", span(oldest)),
+                "the server refuses that, or a field of it is damaged: `heartline flows recover` says why".to_owned(),
+            ),
+            steps => (
+                format!(
+                    "{} of the workflow {name} could not be made, the oldest for {}",
+                    many(steps, "step"),
+                    span(oldest)
+                ),
+                format!(
+                    "a task of it cannot be reached, or refuses its jobs, and workers log why; its tasks: {}",
+                    tasks(flow)
+                ),
+            ),
+        };
         troubles.push(Trouble::risk(None, what, hint));
     }
     if flow.paused > 0 {
@@ -82,6 +90,9 @@ pub fn advice(found: &InstanceReport) -> Vec<String> {
     }
     let mut lines = Vec::new();
     match found.state {
+        _ if found.node_count == 0 => lines.push(
+            "Its graph is lost: it can neither go on nor run once more. Start it anew under another id.".to_owned(),
+        ),
         WorkflowState::Paused if found.broken_by.is_some() && found.open == 0 => lines.push(format!(
             "`heartline flows retry {of}` runs what did not complete once more, `flows resume` goes on without it, `flows cancel` ends it."
         )),

@@ -358,6 +358,22 @@ local function end_node(keys, one, index, how, said, budget, now_ms, opened)
   if not one.stopping then visit(keys, one, { { index, how == 'c', 0 } }, budget, now_ms, opened) end
 end
 
+-- Counts what has not ended, and what is open: what a node was whose state cannot be read is not known.
+local function recount(keys, one)
+  local count = tonumber(string.match(read(keys, 'shapes', one.digest .. '@') or '', '^%d+')) or 0
+  one.live, one.out = 0, 0
+  for from = 0, count - 1, 500 do
+    local names = {}
+    for index = from, math.min(count, from + 500) - 1 do names[#names + 1] = node_of(one.flow, index) end
+    fetch(keys, 'nodes', names)
+    for _, name in ipairs(names) do
+      local state = read(keys, 'nodes', name) or ''
+      if not string.match(state, '^[cfsx]') then one.live = one.live + 1 end
+      if is_open(state) then one.out = one.out + 1 end
+    end
+  end
+end
+
 -- The job of a node returned a value and a graph: the node ends when that has ended, which runs as a child.
 local function grow_node(keys, one, index, said, head, size, now_ms, opened)
   local name = node_of(one.flow, index)

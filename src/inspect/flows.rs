@@ -44,6 +44,9 @@ const NAMED: usize = 10;
 /// What was put off is tried again long before this.
 const PUT_OFF: Duration = Duration::from_secs(60);
 
+/// What cannot be told of is tried again each 5 s.
+const UNTOLD: Duration = Duration::from_secs(20);
+
 /// The most rows of a page, and how often it is looked for as many, where graphs that run as nodes stand between them.
 const MOST_ROWS: usize = 500;
 const LOOKS: usize = 10;
@@ -69,7 +72,7 @@ pub struct WorkflowReport {
     pub cancelled: u64,
     /// How many steps are to be made: nodes to be sent, dependents to be visited. Mostly none, or those of this moment.
     pub steps: u64,
-    /// For how long the oldest of them is to be made. Workers make what is 10 s old, whoever left it.
+    /// For how long the oldest of them is to be made, or for how long it was not told of jobs that have ended, since the server refuses that. Workers make what is 10 s old, whoever left it.
     #[serde(rename = "oldest_step_ms", serialize_with = "as_ms_where_known")]
     pub oldest_step: Option<Duration>,
     /// When a worker looked after it last, which one does every 5 s.
@@ -234,9 +237,10 @@ impl Inspector {
             Err(e) => (FlowSizes::default(), Some(e.chain().to_string())),
         };
         let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, tasks } = sizes;
-        // What is put off has the time of that.
-        let put_off = put_off.filter(|(_, last_ms)| now_ms.saturating_sub(*last_ms) < PUT_OFF.as_millis() as u64);
-        let oldest_ms = oldest_ms.map(|ms| put_off.map_or(ms, |(since_ms, _)| ms.min(since_ms)));
+        // What is put off has the time of that; what could not be told of stands in a task.
+        let since_ms = put_off_since(put_off, PUT_OFF, now_ms);
+        let untold_ms = put_off_since(put_off, UNTOLD, now_ms);
+        let oldest_ms = oldest_ms.map_or(untold_ms, |ms| Some(since_ms.map_or(ms, |since_ms| ms.min(since_ms))));
         WorkflowReport {
             as_of: at_ms(now_ms),
             workflow: name.to_owned(),
@@ -388,6 +392,8 @@ impl Inspector {
             }
         }
         let (keys, asked) = (view.keys, &entries);
+        let put_off = self.ask(|mut conn| async move { flow_list::put_off(&mut conn, keys).await }).await?;
+        let refused_since = put_off_since(put_off, UNTOLD, now_ms).map(at_ms);
         let since = self.ask(|mut conn| async move { flow_list::in_outbox(&mut conn, keys, asked).await }).await?;
         for (at, since) in open.iter().zip(since) {
             nodes[*at].to_send_since = since.map(at_ms);
@@ -417,7 +423,8 @@ impl Inspector {
                 node.job_state = job.map(|(state, _)| state);
                 node.is_to_be_told = is_untold;
                 let (state, to_send_since) = (node.job_state, node.to_send_since);
-                let job = NodeJob { task: &task, state, is_to_be_told: is_untold, is_aside, to_send_since };
+                let job =
+                    NodeJob { task: &task, state, is_to_be_told: is_untold, is_aside, to_send_since, refused_since };
                 node.why = why_open(&job, of_task, now_ms);
             }
         }
@@ -525,6 +532,12 @@ struct View<'a> {
     shape: &'a Shape,
     states: &'a [String],
     is_anybody: bool,
+}
+
+/// Since when steps are put off, if some were so lately.
+fn put_off_since(put_off: Option<(u64, u64)>, lately: Duration, now_ms: u64) -> Option<u64> {
+    let (since_ms, _) = put_off.filter(|(_, last_ms)| now_ms.saturating_sub(*last_ms) < lately.as_millis() as u64)?;
+    Some(since_ms)
 }
 
 fn key_of(state: WorkflowState) -> Key {

@@ -45,6 +45,8 @@ pub(super) struct NodeJob<'a> {
     /// It was set aside, and not heard from since.
     pub(super) is_aside: bool,
     pub(super) to_send_since: Option<SystemTime>,
+    /// Since when the workflow could not be told of jobs, if that is so.
+    pub(super) refused_since: Option<SystemTime>,
 }
 
 /// Why an open node whose job was asked for does not run, or goes on only later.
@@ -60,6 +62,11 @@ pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Optio
         _ => false,
     };
     match job.state {
+        Some(state) if state.is_terminal() && job.is_to_be_told && job.refused_since.is_some() => {
+            let seconds = job.refused_since.map_or(0, |since| now_ms.saturating_sub(ms_of(since)) / 1000);
+            let tried = format!("that was refused, for {seconds} s or longer: `flows recover` says why");
+            Some(format!("its job {}, and the workflow is to be told: {tried}", ended(state)))
+        }
         Some(state) if state.is_terminal() && job.is_to_be_told => {
             Some(format!("its job {}, and the workflow is to be told: {}", ended(state), soon("15 s")))
         }

@@ -83,11 +83,21 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     let (running, paused, completed, failed, cancelled, outbox, oldest, put_off, tasks) = found;
     let oldest_ms = oldest.first().map(|(_, score)| *score as u64);
     let tasks = tasks.into_iter().map(|Text(task)| task).collect();
-    let put_off = put_off.and_then(|Text(text)| {
-        let (since, last) = text.split_once(' ')?;
-        Some((since.parse().ok()?, last.parse().ok()?))
-    });
+    let put_off = put_off.and_then(times_of);
     Ok(FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, tasks })
+}
+
+/// Since when some of what is to be done was put off again and again, and when last, ms.
+pub(crate) async fn put_off(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<(u64, u64)>, Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(keys.get(Key::Meta)).arg("putOff");
+    let text: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("put off", e))?;
+    Ok(text.and_then(times_of))
+}
+
+fn times_of(Text(text): Text) -> Option<(u64, u64)> {
+    let (since, last) = text.split_once(' ')?;
+    Some((since.parse().ok()?, last.parse().ok()?))
 }
 
 /// Since when what is to be done with these nodes is to be done, ms; `None` of those with which nothing is.

@@ -48,6 +48,14 @@ async fn a_node_whose_own_state_is_none_that_there_is_has_failed_and_a_node_of_a
         assert_eq!(said, r#"{"code":"corrupt","message":"its state cannot be read"}"#);
         assert_eq!(place(&mut task, id).await, "failed");
     }
+    // One that was not open ends alone: the handler of the first still runs.
+    put(&mut task, &line(), "waits").await;
+    task.hset("nodes", &[("waits/1", "zz")]).await;
+    task.hset("stopping", &[("waits", "cancelled why")]).await;
+    assert_eq!(advance(&mut task, "waits 1 1 f -").await, "[advanced 0]");
+    assert_eq!(head(&mut task, "waits").await, "1 0 2 1 d -");
+    assert_eq!(advance(&mut task, "waits 0 1 x -").await, "[advanced 0]");
+    assert_eq!(place(&mut task, "waits").await, "cancelled");
     put(&mut task, &line(), "b").await;
     let before = task.exact().await;
     assert_eq!(advance(&mut task, "b 7 1 c 7").await, "[advanced 0]");

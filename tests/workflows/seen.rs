@@ -174,6 +174,30 @@ async fn what_nobody_does_is_told_with_that_nobody_is_there() {
 }
 
 #[tokio::test]
+async fn what_a_workflow_cannot_be_told_of_is_seen() {
+    let world = World::new();
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let app = world.app().await;
+    let inspector = app.inspector();
+    let graph = Graph::new();
+    let only = node(&graph, "only", "value 1");
+    flow.start(graph.output(&only)).id("one").await.unwrap();
+    tasks.handle("~flow/one/0/1").unwrap().cancel("by hand").await.unwrap();
+    assert_eq!(inspector.workflows().await.unwrap()[0].oldest_step, None);
+    let mut conn = world.redis.conn().await;
+    let value = format!("{}:{{flow:flow}}:value", world.prefix);
+    let () = conn.set(&value, "foreign").await.unwrap();
+    app.recover_stuck_workflows().await.unwrap();
+    let seen_now = &inspector.workflows().await.unwrap()[0];
+    assert!(seen_now.oldest_step.is_some() && seen_now.steps == 0, "{seen_now:?}");
+    let report = seen(&inspector, "one").await;
+    assert!(why(&report, "only").contains("is to be told: that was refused, for 0 s or longer"), "{report:?}");
+    let () = conn.del(&value).await.unwrap();
+    app.recover_stuck_workflows().await.unwrap();
+    assert_eq!(of(&seen(&inspector, "one").await, "only").state, NodeState::Cancelled);
+}
+
+#[tokio::test]
 async fn workflows_and_their_instances_are_listed_by_where_they_stand() {
     let world = World::new();
     let worker = world.worker().await;

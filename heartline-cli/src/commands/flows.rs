@@ -144,7 +144,7 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
         return session.out.json(&found);
     }
     let now = found.as_of;
-    let left = if found.state.is_ended() {
+    let left = if found.state.is_ended() || found.node_count == 0 {
         String::new()
     } else {
         format!(", {} of {} not ended, {} open", found.unfinished, many(found.node_count as u64, "node"), found.open)
