@@ -190,7 +190,7 @@ pub(crate) enum Command {
     /// Exit status 0 completes the job, behind SIGTERM only with a result; 75 puts it off for --snooze, any other fails it with the code exit_N (signal_N for one that was
     /// killed) and the last 4 KiB of standard error. A job that is cancelled or lost ends its program: SIGTERM to its process group,
     /// then SIGKILL; one that takes too long by SIGKILL at once. So does the death of this worker, but only for the program itself: processes that it has started may live on.
-    /// A program that runs as another user may not be stopped: a warning says so, and it keeps its slot until it ends.
+    /// A program that itself runs as another user may not be stopped: a warning says so, and it keeps its slot until it ends.
     #[cfg(unix)]
     #[command(
         after_help = "Example:\n  heartline work -t thumbnails --concurrency 4 --timeout 5m --exec ./thumbnail.sh --size 200"

@@ -77,9 +77,12 @@ impl From<heartline::Error> for Failure {
         if wants_one || what.contains("CertificateRequired") {
             what.push_str("; --tls-cert FILE and --tls-key FILE name the certificate that it asks for");
         }
-        match error {
+        match &error {
             heartline::Error::Config(_) => Failure::Wrong(what),
-            heartline::Error::Connect { .. } if error.is_retryable() => Failure::Away(what),
+            // One that says no has answered.
+            heartline::Error::Connect { source } if error.is_retryable() || source.code().is_none() => {
+                Failure::Away(what)
+            }
             _ => Failure::Failed(what),
         }
     }

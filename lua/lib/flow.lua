@@ -160,7 +160,10 @@ local CORRUPT = '{"code":"corrupt","message":"its state cannot be read"}'
 
 -- Whether the state of a node of the graph is none that there is: nothing would ever come of it.
 local function is_damaged(keys, one, index, state)
-  return not string.match(state or '', '^[pPogcfsx]') and record_of(keys, one, index) ~= nil
+  state = state or ''
+  local is_one = string.match(state, '^[pP] %d+ %d+$') or string.match(state, '^[og]%d*$')
+    or string.match(state, '^[cfsx]$')
+  return not is_one and record_of(keys, one, index) ~= nil
 end
 
 -- How many nodes a call opens or skips, which is what costs most in it.

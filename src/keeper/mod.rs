@@ -40,6 +40,7 @@ use crate::process::shared::WorkerShared;
 use crate::process::task::{TaskRuntime, tell_declared};
 use crate::stall::witness::WatchBreak;
 use crate::store::address::Role;
+use crate::store::asked;
 use crate::store::connection::OwnConnection;
 use crate::store::declare;
 use crate::store::patience::RESPONSE_TIMEOUT;
@@ -137,14 +138,15 @@ impl Keeper {
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let period = watch.task.beat_period();
-        let (mut conn, number) =
-            tokio::time::timeout(period, self.line(watch)).await.map_err(|_| Error::timed_out())??;
+        let place = self.worker.store.place();
+        let line = asked::within(period, Error::timed_out, self.line(watch)).await;
+        let (mut conn, number) = line.map_err(|e| e.at(place))?;
         let call = self.steady(number, call(&mut conn));
-        let answer = tokio::time::timeout(period, call).await.unwrap_or_else(|_| Err(Error::timed_out()));
+        let answer = asked::within(period, Error::timed_out, call).await;
         if let Err(e) = &answer {
             self.failed(watch, number, e);
         }
-        answer
+        answer.map_err(|e| e.at(place))
     }
 
     /// Makes a call on the connection of this number as long as it leads to the primary.

@@ -25,6 +25,8 @@ pub(crate) enum Notice {
 pub(crate) struct Ask {
     pub(crate) node: NodeId,
     pub(crate) answer: oneshot::Sender<bool>,
+    /// How often it was asked in vain.
+    pub(crate) tries: u32,
 }
 
 /// What the courier reads.
@@ -64,7 +66,7 @@ impl Desk {
     pub(crate) fn ask(&self, node: NodeId) -> oneshot::Receiver<bool> {
         let (answer, answered) = oneshot::channel();
         // One run asks at a time for each slot: there are no more than these.
-        let _ = self.asks.send(Ask { node, answer });
+        let _ = self.asks.send(Ask { node, answer, tries: 0 });
         answered
     }
 }

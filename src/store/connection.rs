@@ -10,6 +10,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
 
+use super::asked::Waiting;
 use super::cluster::{Cluster, ClusterNode};
 use super::fault::Unanswered;
 use super::joint::Joint;
@@ -49,8 +50,6 @@ pub(crate) struct NodeLines {
     name: Arc<dyn Fn(&Plain) + Send + Sync>,
     /// Whether they are for somebody who looks, and does not wait for a node that says nothing.
     are_for_looks: bool,
-    /// The node of the last call that was given up.
-    unanswered: Arc<Mutex<Option<ClusterNode>>>,
 }
 
 /// A line that is open, or about to be, and the reign of its node when it was wanted first.
@@ -91,14 +90,7 @@ impl OwnConnection {
         name: impl Fn(&Plain) + Send + Sync + 'static,
     ) -> OwnConnection {
         let (opened, name) = (Arc::default(), Arc::new(name));
-        OwnConnection::Routed(Arc::new(NodeLines {
-            cluster,
-            config,
-            opened,
-            name,
-            are_for_looks: false,
-            unanswered: Arc::default(),
-        }))
+        OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened, name, are_for_looks: false }))
     }
 
     /// The same lines for somebody who looks at many nodes: one that says nothing fails the call soon, and for some time each later one at
@@ -110,13 +102,6 @@ impl OwnConnection {
             }
             own => own.clone(),
         }
-    }
-
-    /// Which node of a cluster it was whose answer was waited for last, in vain.
-    pub(super) fn unanswered(&self) -> Option<String> {
-        let (OwnConnection::Routed(lines) | OwnConnection::Pinned(lines, _)) = self else { return None };
-        let node = lines.unanswered.lock().unwrap_or_else(PoisonError::into_inner).take();
-        node.map(|node| node.to_string())
     }
 
     /// The connection to the server that has this key, for what must stay on one.
@@ -349,9 +334,13 @@ impl NodeLines {
     /// Has a node asked about that takes long: one that stands still says nothing.
     async fn watched<T>(&self, node: &ClusterNode, answer: impl Future<Output = T>) -> T {
         tokio::pin!(answer);
+        let waiting = Waiting::on(node);
         loop {
             match tokio::time::timeout(LATE, &mut answer).await {
-                Ok(answer) => return answer,
+                Ok(answer) => {
+                    waiting.over();
+                    return answer;
+                }
                 Err(_) => self.cluster.suspect(node),
             }
         }
@@ -518,11 +507,7 @@ struct AtNode<'a> {
 
 impl Drop for AtNode<'_> {
     fn drop(&mut self) {
-        if self.has_ended {
-            return;
-        }
-        *self.lines.unanswered.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.line.node.clone());
-        if self.line.silence().given_up(self.begun) {
+        if !self.has_ended && self.line.silence().given_up(self.begun) {
             self.lines.leave(self.line);
         }
     }

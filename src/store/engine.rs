@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::address::{Access, Address, Role};
+use super::asked;
 use super::connection::OwnConnection;
 use super::fault::classify;
 use super::hints::hint_of;
@@ -282,7 +283,7 @@ impl Store {
                 let generation = address.generation();
                 let read = async {
                     let conn = address.connect(Role::Pool, None).await?;
-                    tokio::time::timeout(time, call(conn)).await.unwrap_or_else(|_| Err(Error::late()))
+                    asked::within(time, Error::late, call(conn)).await
                 };
                 address.steady_since(generation, read).await
             })

@@ -5,6 +5,7 @@
 
 pub(crate) mod address;
 pub(crate) mod announce;
+pub(crate) mod asked;
 pub(crate) mod audited;
 pub(crate) mod cancel;
 pub(crate) mod close;

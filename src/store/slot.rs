@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::address::{Address, Role};
+use super::asked;
 use super::connection::OwnConnection;
 use super::joint::Joint;
 use super::patience::Silence;
@@ -118,8 +119,7 @@ impl Slot {
             None => self.connect().await?,
         };
         let mut under_way = UnderWay::begin(self, before);
-        let answer = tokio::time::timeout(time, self.address.steady_since(generation, call(&mut conn))).await;
-        let answer = answer.unwrap_or_else(|_| Err(Error::late().by_node(conn.unanswered())));
+        let answer = asked::within(time, Error::late, self.address.steady_since(generation, call(&mut conn))).await;
         under_way.end(&answer);
         answer.map_err(|e| e.at(self.address.place()))
     }

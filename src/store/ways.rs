@@ -16,7 +16,7 @@ use redis::{
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
-use super::fault::{io_error, says_full};
+use super::fault::{Unanswered, io_error, says_full};
 use super::patience::CONNECT_TIMEOUT;
 use super::url::bad;
 use crate::credentials::Credentials;
@@ -201,6 +201,7 @@ fn is_of_the_password(refusal: &RedisError) -> bool {
 pub(super) fn of_node(e: RedisError, node: impl fmt::Display) -> RedisError {
     match io_error(&e) {
         Some(own) if own.raw_os_error().is_some() => io::Error::new(own.kind(), format!("{node}: {own}")).into(),
+        _ if e.is_timeout() => Unanswered::by(node),
         _ => e,
     }
 }

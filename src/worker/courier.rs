@@ -45,6 +45,9 @@ const FOLLOWED: usize = 256;
 /// Nodes that wait to be told take no more memory than this, a workflow: what comes then is left to a look.
 const WAITING_BYTES: usize = 16 * 1024 * 1024;
 
+/// How often the pause grows between questions that are asked in vain.
+const PAUSES: u32 = 10;
+
 /// How long the last calls of a worker that stops may take.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
@@ -350,10 +353,17 @@ async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, 
             (Vec::new(), follows)
         }
         Err(e) => {
-            tracing::warn!(workflow = name, runs = asks.len(), error = %e.chain(),
-                "nobody says whether nodes of a workflow may begin; it is asked again");
-            tokio::time::sleep(Pauses::until_answered().next()).await;
-            (asks, Advanced::default())
+            let (runs, tries) = (asks.len(), asks.iter().map(|ask| ask.tries).max().unwrap_or(0));
+            // Seldomer and seldomer, as long as that goes on.
+            if (tries + 1).is_power_of_two() {
+                tracing::warn!(workflow = name, runs, error = %e.chain(),
+                    "nobody says whether nodes of a workflow may begin; it is asked again");
+            }
+            let mut pauses = Pauses::until_answered();
+            let pause = (0..=tries.min(PAUSES)).map(|_| pauses.next()).last().unwrap_or_default();
+            tokio::time::sleep(pause).await;
+            let again = asks.into_iter().map(|ask| Ask { tries: ask.tries.saturating_add(1), ..ask });
+            (again.collect(), Advanced::default())
         }
     }
 }

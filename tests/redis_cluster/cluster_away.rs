@@ -474,3 +474,40 @@ async fn no_task_is_forgotten_that_a_worker_may_have_who_cannot_tell() {
     }
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_names_the_node_that_gave_no_answer_beside_calls_that_are_given_up() {
+    let six = Six::start().await;
+    let ports = six.ports();
+    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    let gone = six.primary_of(TASKS[0], ports[0]).await.unwrap();
+    let mut others = TASKS.iter();
+    let other = loop {
+        let other = others.next().unwrap();
+        if six.primary_of(other, ports[0]).await != Some(gone) {
+            break *other;
+        }
+    };
+    let silent = app.task_ref::<u64, u64>(TASKS[0]).unwrap().handle("x").unwrap();
+    let answers = app.task_ref::<u64, u64>(other).unwrap().handle("x").unwrap();
+    let _ = (silent.state().await, answers.state().await);
+    let given_up = tokio::spawn(async move {
+        loop {
+            let _ = tokio::time::timeout(Duration::from_micros(200), answers.state()).await;
+        }
+    });
+    let at = ports.iter().position(|port| *port == gone).unwrap();
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    // The second one has no line to it any more.
+    for _ in 0..2 {
+        let error = silent.state().await.unwrap_err();
+        let why = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
+        assert!(why.contains(&format!(":{gone}: no answer in time")), "{error}: {why}");
+    }
+    given_up.abort();
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+}

@@ -39,7 +39,7 @@ async fn the_next_node_is_opened_with_the_value_of_the_one_that_completed() {
 #[tokio::test]
 async fn a_node_whose_own_state_is_none_that_there_is_has_failed_and_a_node_of_another_graph_is_none() {
     let mut task = Task::new().await;
-    for (id, damage) in [("word", "q"), ("empty", ""), ("number", "5 o")] {
+    for (id, damage) in [("word", "q"), ("empty", ""), ("number", "5 o"), ("alike", "garbage")] {
         put(&mut task, &line(), id).await;
         task.hset("nodes", &[(&format!("{id}/0"), damage)]).await;
         assert_eq!(advance(&mut task, &format!("{id} 0 1 c 7")).await, "[advanced 0]");

@@ -34,7 +34,7 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
             act(session, of, &[Running, Paused], Some(Paused), async |handle| handle.pause().await).await
         }
         FlowsCommand::Resume { of } => {
-            act(session, of, &[Paused, Running], None, async |handle| handle.resume().await).await
+            act(session, of, &[Paused, Running], Some(Running), async |handle| handle.resume().await).await
         }
         FlowsCommand::Retry { of } => {
             if session.consent.may_be_production() {

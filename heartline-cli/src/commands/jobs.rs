@@ -275,10 +275,12 @@ async fn meanwhile<T>(session: &Session, task: &str, id: &str, wait: impl IntoFu
             done = &mut wait => return done,
             trouble = trouble => trouble,
         };
-        // Numbers in what is told go up and down; the advice is another one where the cause is.
-        if let Some((what, hint)) = trouble.filter(|(_, hint)| told.as_ref() != Some(hint)) {
+        let Some((what, hint)) = trouble else { continue };
+        // Numbers in it go up and down.
+        let cause = what.replace(|c: char| c.is_ascii_digit(), "");
+        if told.as_ref() != Some(&cause) {
             say!("note: {}: {}\n    {}", shown(id), shown(&what), shown(&hint));
-            told = Some(hint);
+            told = Some(cause);
         }
     }
 }

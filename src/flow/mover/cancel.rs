@@ -66,9 +66,12 @@ impl Mover {
                 let known = shape.as_ref().and_then(|shape| shape.nodes.get(node as usize));
                 let is_graph = state.starts_with('g') || known.is_some_and(|node| node.is_graph);
                 let task = if is_graph { GRAPH } else { known.map_or("", |node| &node.task) };
-                let nodes = match state.chars().next() {
-                    Some('o' | 'g') => &mut open,
-                    Some('p' | 'P' | 'c' | 'f' | 's' | 'x') => continue,
+                let nodes = match state.split_at_checked(1) {
+                    Some(("o" | "g", times)) if times.bytes().all(|byte| byte.is_ascii_digit()) => &mut open,
+                    Some(("c" | "f" | "s" | "x", "")) => continue,
+                    Some(("p" | "P", waits)) if waits.bytes().all(|byte| byte == b' ' || byte.is_ascii_digit()) => {
+                        continue;
+                    }
                     _ => &mut damaged,
                 };
                 nodes.entry(task.to_owned()).or_default().push(id);

@@ -1,0 +1,89 @@
+//! Which nodes of a cluster a call waits for, so that an error can name the one that does not answer.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// The nodes that a call waits for, or waited for in vain.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+tokio::task_local! {
+    static ASKED: Asked;
+}
+
+/// Makes a call whose answer must come within `time`: else it fails as late, by the node that it waited for last.
+pub(crate) async fn within<T>(
+    time: Duration,
+    late: fn() -> Error,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let asked = Asked::default();
+    match tokio::time::timeout(time, ASKED.scope(Arc::clone(&asked), call)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(late().by_node(list(&asked).pop())),
+    }
+}
+
+fn list(asked: &Asked) -> MutexGuard<'_, Vec<String>> {
+    asked.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// That a call waits for a node. One that is given up leaves it as it is: that node did not answer.
+pub(super) struct Waiting {
+    asked: Option<Asked>,
+    node: String,
+}
+
+impl Waiting {
+    pub(super) fn on(node: impl fmt::Display) -> Waiting {
+        let asked = ASKED.try_with(Arc::clone).ok();
+        let node = if asked.is_some() { node.to_string() } else { String::new() };
+        if let Some(asked) = &asked {
+            list(asked).push(node.clone());
+        }
+        Waiting { asked, node }
+    }
+
+    /// The node has answered.
+    pub(super) fn over(self) {
+        let Some(asked) = &self.asked else { return };
+        let mut nodes = list(asked);
+        if let Some(at) = nodes.iter().position(|node| *node == self.node) {
+            nodes.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_node_is_named_that_a_call_still_waits_for_and_that_of_no_other_call() {
+        let call = |node: &'static str, time: u64| async move {
+            let answered = Waiting::on("b:2");
+            answered.over();
+            let waiting = Waiting::on(node);
+            tokio::time::sleep(Duration::from_millis(time)).await;
+            waiting.over();
+            Ok(())
+        };
+        let hangs = within(Duration::from_millis(50), Error::late, call("a:1", 1000));
+        let given_up = tokio::time::timeout(
+            Duration::from_millis(1),
+            within(Duration::from_secs(9), Error::late, call("c:3", 500)),
+        );
+        let well = within(Duration::from_millis(50), Error::late, call("d:4", 10));
+        let (hangs, given_up, well) = tokio::join!(hangs, given_up, well);
+        assert!(hangs.unwrap_err().chain().to_string().contains("a:1: no answer in time"));
+        assert!(given_up.is_err() && well.is_ok());
+        let none = within(Duration::from_millis(5), Error::late, async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(())
+        });
+        let text = none.await.unwrap_err().chain().to_string();
+        assert!(text.ends_with("no answer in time") && !text.contains("a:1"), "{text}");
+    }
+}
