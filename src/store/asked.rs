@@ -31,19 +31,19 @@ fn list(asked: &Asked) -> MutexGuard<'_, Vec<String>> {
 }
 
 /// That a call waits for a node. One that is given up leaves it as it is: that node did not answer.
-pub(super) struct Waiting {
+pub(super) struct Awaited {
     asked: Option<Asked>,
     node: String,
 }
 
-impl Waiting {
-    pub(super) fn on(node: impl fmt::Display) -> Waiting {
+impl Awaited {
+    pub(super) fn on(node: impl fmt::Display) -> Awaited {
         let asked = ASKED.try_with(Arc::clone).ok();
         let node = if asked.is_some() { node.to_string() } else { String::new() };
         if let Some(asked) = &asked {
             list(asked).push(node.clone());
         }
-        Waiting { asked, node }
+        Awaited { asked, node }
     }
 
     /// The node has answered.
@@ -63,9 +63,9 @@ mod tests {
     #[tokio::test]
     async fn the_node_is_named_that_a_call_still_waits_for_and_that_of_no_other_call() {
         let call = |node: &'static str, time: u64| async move {
-            let answered = Waiting::on("b:2");
+            let answered = Awaited::on("b:2");
             answered.over();
-            let waiting = Waiting::on(node);
+            let waiting = Awaited::on(node);
             tokio::time::sleep(Duration::from_millis(time)).await;
             waiting.over();
             Ok(())

@@ -10,7 +10,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
 
-use super::asked::Waiting;
+use super::asked::Awaited;
 use super::cluster::{Cluster, ClusterNode};
 use super::fault::Unanswered;
 use super::joint::Joint;
@@ -334,7 +334,7 @@ impl NodeLines {
     /// Has a node asked about that takes long: one that stands still says nothing.
     async fn watched<T>(&self, node: &ClusterNode, answer: impl Future<Output = T>) -> T {
         tokio::pin!(answer);
-        let waiting = Waiting::on(node);
+        let waiting = Awaited::on(node);
         loop {
             match tokio::time::timeout(LATE, &mut answer).await {
                 Ok(answer) => {
