@@ -75,7 +75,10 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
     has_room(&app).await?;
     let client_tls = place.tls.client.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
     let certificates = TlsCertificates { client_tls, root_cert: place.tls.ca };
-    let raw = redis::Client::build_with_tls(place.url.as_str(), certificates);
+    let raw = match ["rediss:", "valkeys:"].iter().any(|scheme| place.url.starts_with(scheme)) {
+        true => redis::Client::build_with_tls(place.url.as_str(), certificates),
+        false => redis::Client::open(place.url.as_str()),
+    };
     let raw = raw.map_err(|e| Failure::wrong(e.to_string()))?;
     let mut raw = raw.get_multiplexed_async_connection().await.map_err(failed)?;
     say!("measuring for a few seconds, under the prefix {prefix}");
