@@ -50,7 +50,7 @@ for place, name in ipairs(names) do
   if kind == 'o' and size and one.stopping then how, said, size = 'x', CANCELLED, nil end
   if state and is_damaged(keys, one, index, state) then
     end_node(keys, one, index, 'f', CORRUPT, budget, now_ms, opened)
-    recount(keys, one)
+    one.is_miscounted = true
   elseif kind == 'o' and size then
     grow_node(keys, one, index, said, #size + 2, tonumber(size), now_ms, opened)
   elseif string.match(how, '^[FX]$') and kind == 'g' and is_gone(known, keys, name .. '.' .. run) then
@@ -64,6 +64,9 @@ for place, name in ipairs(names) do
     touched[flow] = true
     touched[#touched + 1] = one
   end
+end
+for _, one in ipairs(touched) do
+  if one.is_miscounted then recount(keys, one) end
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
 write_all(keys)

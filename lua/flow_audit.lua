@@ -35,7 +35,7 @@ end
 local reply = { 'taken', more }
 if #taken == 0 then return reply end
 for place, text in ipairs(redis.call('HMGET', head, unpack(taken))) do
-  local run, turn, out, digest = string.match(text or '', '^(%d+) (%d+) %d+ (%d+) (%S+) %S+')
+  local run, turn, _, out, digest = string.match(text or '', LINE)
   if digest and is_known[digest] == nil then is_known[digest] = redis.call('HEXISTS', shapes, digest .. '@') == 1 end
   if not digest or not is_known[digest] then
     give_up(keys, taken[place], { run or string.match(text or '', '^%d+') or '1', turn or '0', digest or '-' }, now_ms)

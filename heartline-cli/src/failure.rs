@@ -59,16 +59,14 @@ pub(crate) fn ended(is_well: bool, told: Result<(), Failure>) -> Result<(), Fail
 impl From<heartline::Error> for Failure {
     fn from(error: heartline::Error) -> Failure {
         let mut what = chain(&error);
-        let of_password = ["NOAUTH", "WRONGPASS", "invalid username-password"];
-        if of_password.iter().any(|word| what.contains(word)) && what.contains("-sentinel://") {
-            what.push_str(
-                "; passwords stand in the address: redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME has that of the servers, \
-                 &sentinelPassword=… (with &sentinelUsername=…) behind it that of the sentinels; best in HEARTLINE_REDIS or a context",
-            );
-        } else if of_password.iter().any(|word| what.contains(word)) {
-            what.push_str(
-                "; a password stands in the address: redis://:PASSWORD@host, best in HEARTLINE_REDIS or a context",
-            );
+        if ["NOAUTH", "WRONGPASS", "invalid username-password"].iter().any(|word| what.contains(word)) {
+            what.push_str(match what.contains("-sentinel://") {
+                true => {
+                    "; passwords stand in the address: redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME has that of the servers, \
+                     &sentinelPassword=… (with &sentinelUsername=…) behind it that of the sentinels; best in HEARTLINE_REDIS or a context"
+                }
+                false => "; a password stands in the address: redis://:PASSWORD@host, best in HEARTLINE_REDIS or a context",
+            });
         }
         if what.contains("UnknownIssuer") {
             what.push_str("; --tls-ca FILE names the CA that signed the server's certificate");

@@ -3,6 +3,8 @@
 -- (ms; 0: not known) and, of a child that ended, how: c, f or x. The child that a node runs as
 -- has the id <instance>/<node>.<run>, and stands in no place once it has ended.
 
+local LINE = '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+) ?(%d*) ?([cfx]?)$'
+
 -- The node as `nodes`, `input` and `value` name it.
 local function node_of(flow, index)
   return flow .. '/' .. index
@@ -22,8 +24,7 @@ local function meet(known, keys, flows)
   fetch(keys, 'stopping', fresh)
   local runs = redis.call('ZMSCORE', keys.running, unpack(fresh))
   for place, flow in ipairs(fresh) do
-    local run, turn, live, out, digest, bad, due, over = string.match(read(keys, 'head', flow) or '',
-      '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+) ?(%d*) ?([cfx]?)$')
+    local run, turn, live, out, digest, bad, due, over = string.match(read(keys, 'head', flow) or '', LINE)
     if run then
       local one = { flow = flow, run = tonumber(run), turn = tonumber(turn), live = tonumber(live), out = tonumber(out),
         digest = digest, bad = bad, due = tonumber(due) or 0, over = over, runs = runs[place],
@@ -160,9 +161,8 @@ local CORRUPT = '{"code":"corrupt","message":"its state cannot be read"}'
 
 -- Whether the state of a node of the graph is none that there is: nothing would ever come of it.
 local function is_damaged(keys, one, index, state)
-  state = state or ''
-  local is_one = string.match(state, '^[pP] %d+ %d+$') or string.match(state, '^[og]%d*$')
-    or string.match(state, '^[cfsx]$')
+  local is_one = string.match(state, '^[og]%d*$') or string.match(state, '^[cfsx]$')
+    or string.match(state, '^[pP] %d+ %d+$')
   return not is_one and record_of(keys, one, index) ~= nil
 end
 
@@ -361,7 +361,8 @@ local function end_node(keys, one, index, how, said, budget, now_ms, opened)
   if not one.stopping then visit(keys, one, { { index, how == 'c', 0 } }, budget, now_ms, opened) end
 end
 
--- Counts what has not ended, and what is open: what a node was whose state cannot be read is not known.
+-- Counts what has not ended, and what is open, of an instance with damaged nodes: what these were is not known. It
+-- costs as much as there are nodes, which nothing else does.
 local function recount(keys, one)
   local count = tonumber(string.match(read(keys, 'shapes', one.digest .. '@') or '', '^%d+')) or 0
   one.live, one.out = 0, 0

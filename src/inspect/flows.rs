@@ -32,7 +32,7 @@ use crate::store::flow_nodes;
 use crate::store::flow_state::{self, FlowState};
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
-use crate::store::values;
+use crate::store::values::{self, AsideMark};
 use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
 
 /// How many workflows are asked about at a time.
@@ -440,41 +440,27 @@ impl Inspector {
 
     /// Which of the jobs have ended without that their workflow was told yet.
     async fn untold(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
-        let tables = self.tables(task).await?;
-        let mut found = vec![false; ids.len()];
-        for (keys, places) in tables.iter().zip(super::parts::by_table(tables.len(), ids, JobId::as_str)) {
-            let own: &Vec<JobId> = &places.iter().map(|at| ids[*at].clone()).collect();
-            if own.is_empty() {
-                continue;
-            }
-            let told = self.ask(|mut conn| async move { flow_look::among(&mut conn, keys, own).await }).await?;
-            for (at, told) in places.into_iter().zip(told) {
-                found[at] = told;
-            }
-        }
-        Ok(found)
+        self.of_each(task, ids, |keys, own| async move {
+            let (keys, own) = (&keys, &own);
+            self.ask(|mut conn| async move { flow_look::among(&mut conn, keys, own).await }).await
+        })
+        .await
     }
 
     /// Which of the jobs were set aside, and were not heard from since.
     async fn asides(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
-        let tables = self.tables(task).await?;
-        let mut found = vec![false; ids.len()];
-        for (keys, places) in tables.iter().zip(super::parts::by_table(tables.len(), ids, JobId::as_str)) {
-            let own: &Vec<JobId> = &places.iter().map(|at| ids[*at].clone()).collect();
-            if own.is_empty() {
-                continue;
-            }
+        self.of_each(task, ids, |keys, own| async move {
+            let (keys, own) = (&keys, &own);
             let marks = self.ask(|mut conn| async move { values::marks(&mut conn, keys, own).await }).await?;
             if marks.iter().all(Option::is_none) {
-                continue;
+                return Ok(vec![false; own.len()]);
             }
             let tokens = self.ask(|mut conn| async move { values::tokens(&mut conn, keys, own).await }).await?;
-            for ((at, mark), token) in places.into_iter().zip(marks).zip(tokens) {
-                let fence = token.and_then(|token| Some(holder(&token)?.1));
-                found[at] = mark.is_some_and(|mark| fence == Some(mark.fence));
-            }
-        }
-        Ok(found)
+            let fences = tokens.into_iter().map(|token| Some(holder(&token?)?.1));
+            let is_so = |(mark, fence): (Option<AsideMark>, _)| mark.is_some_and(|mark| fence == Some(mark.fence));
+            Ok(marks.into_iter().zip(fences).map(is_so).collect())
+        })
+        .await
     }
 
     /// A handle to an instance, to cancel, pause, resume or retry it, or to wait for it. Whether there is one is not asked.

@@ -178,16 +178,32 @@ impl Inspector {
 
     /// Where the jobs stand, one by one; of a completed one also how many bytes its value has.
     pub(super) async fn states_of(&self, task: &str, ids: &[JobId]) -> Result<Vec<Option<(JobState, usize)>>, Error> {
+        self.of_each(task, ids, |keys, own| async move {
+            let (keys, own) = (&keys, &own);
+            Ok(self.look(|mut conn| async move { states::states(&mut conn, keys, own).await }).await?.jobs)
+        })
+        .await
+    }
+
+    /// What is read of the jobs, one by one, each from its table.
+    pub(super) async fn of_each<T, F>(
+        &self,
+        task: &str,
+        ids: &[JobId],
+        read: impl Fn(Arc<TaskKeys>, Vec<JobId>) -> F,
+    ) -> Result<Vec<T>, Error>
+    where
+        T: Clone + Default,
+        F: Future<Output = Result<Vec<T>, Error>>,
+    {
         let tables = self.tables(task).await?;
-        let mut found = vec![None; ids.len()];
+        let mut found = vec![T::default(); ids.len()];
         for (keys, places) in tables.iter().zip(by_table(tables.len(), ids, JobId::as_str)) {
             let own: Vec<JobId> = places.iter().map(|at| ids[*at].clone()).collect();
-            if own.is_empty() {
-                continue;
+            if !own.is_empty() {
+                let looked = read(Arc::clone(keys), own).await?;
+                places.into_iter().zip(looked).for_each(|(at, one)| found[at] = one);
             }
-            let own = &own;
-            let looked = self.look(|mut conn| async move { states::states(&mut conn, keys, own).await }).await?;
-            places.into_iter().zip(looked.jobs).for_each(|(at, job)| found[at] = job);
         }
         Ok(found)
     }

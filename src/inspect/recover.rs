@@ -107,6 +107,7 @@ impl Inspector {
 
     async fn take_jobs(&self, task: &str, dead: &[String], taken: &mut Vec<StalledJob>) -> Result<(), Error> {
         for keys in self.tables(task).await?.iter() {
+            let before = taken.len();
             self.ask(|mut conn| async move { check_rights(&mut conn, keys).await }).await?;
             let mut its = TakeBack::default();
             while !its.is_done() {
@@ -117,6 +118,9 @@ impl Inspector {
                 if !stepped? {
                     return Err(super::silent::undeclared());
                 }
+            }
+            if taken[before..].iter().any(StalledJob::ends_a_node) {
+                self.move_workflows(keys).await;
             }
         }
         Ok(())

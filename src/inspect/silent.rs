@@ -405,7 +405,7 @@ impl Inspector {
             let decision = decision.clone();
             async move {
                 let found = self.resolve_in(keys, decision, &its, takes_all).await?;
-                if found.resolved.iter().any(|job| job.id.starts_with('~')) {
+                if found.resolved.iter().any(StalledJob::ends_a_node) {
                     self.move_workflows(keys).await;
                 }
                 Ok(found)

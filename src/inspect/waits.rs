@@ -62,13 +62,15 @@ pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Optio
         _ => false,
     };
     match job.state {
-        Some(state) if state.is_terminal() && job.is_to_be_told && job.refused_since.is_some() => {
-            let seconds = job.refused_since.map_or(0, |since| now_ms.saturating_sub(ms_of(since)) / 1000);
-            let tried = format!("that was refused, for {seconds} s or longer: `flows recover` says why");
-            Some(format!("its job {}, and the workflow is to be told: {tried}", ended(state)))
-        }
         Some(state) if state.is_terminal() && job.is_to_be_told => {
-            Some(format!("its job {}, and the workflow is to be told: {}", ended(state), soon("15 s")))
+            let when = job.refused_since.map_or_else(
+                || soon("15 s"),
+                |since| {
+                    let seconds = now_ms.saturating_sub(ms_of(since)) / 1000;
+                    format!("that was refused, for {seconds} s or longer: `flows recover` says why")
+                },
+            );
+            Some(format!("its job {}, and the workflow is to be told: {when}", ended(state)))
         }
         Some(state) if state.is_terminal() => {
             Some(format!("its job {}, and nobody told the workflow: {}", ended(state), soon(COMPARED)))

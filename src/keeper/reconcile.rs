@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 
 use super::Keeper;
+use super::sweep::move_workflows;
 use super::watch::TaskWatch;
 use crate::clock;
 use crate::error::Error;
@@ -157,6 +158,7 @@ async fn take_back(keeper: &Keeper, watch: &TaskWatch, dead: &[String]) -> Resul
     if taken.is_empty() {
         return Ok(());
     }
+    move_workflows(keeper, watch, &taken);
     taken.iter().for_each(|job| task.tally().stalled(StallReason::WorkerRestarted, &job.action));
     let took_ms = clock::now().since(begun).as_millis() as u64;
     let name = Arc::clone(&task.name);

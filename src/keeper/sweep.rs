@@ -19,7 +19,7 @@ use crate::stall::witness::WatchBreak;
 use crate::store::connection::OwnConnection;
 use crate::store::rights::check_rights;
 use crate::store::shrink;
-use crate::store::sweep::{self, SweepReply};
+use crate::store::sweep::{self, StalledJob, SweepReply};
 
 /// Sweeps whenever the witness rule allows it, until the keeper's runtime ends.
 pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
@@ -91,10 +91,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
                 SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved, aside } => {
                     total += resolved.len();
                     set_aside += aside;
-                    // The workflows of those that ended hear of it now.
-                    if resolved.iter().any(|job| job.id.starts_with('~') && ends(&job.action)) {
-                        keeper.worker.desk.leave(Notice::LookAt(Arc::clone(&task.keys)));
-                    }
+                    move_workflows(keeper, watch, &resolved);
                     for job in resolved {
                         task.tally().stalled(silence, &job.action);
                         tell(keeper, watch, job);
@@ -154,13 +151,15 @@ async fn send(
     answers
 }
 
-/// Whether a job ends with this.
-fn ends(action: &str) -> bool {
-    matches!(action, "failed" | "cancelled")
+/// The workflows of jobs that ended so hear of it now.
+pub(super) fn move_workflows(keeper: &Keeper, watch: &TaskWatch, resolved: &[StalledJob]) {
+    if resolved.iter().any(StalledJob::ends_a_node) {
+        keeper.worker.desk.leave(Notice::LookAt(Arc::clone(&watch.task.keys)));
+    }
 }
 
 /// Logs what was decided about a job. One of our own, whose handler was silent while we beat, hears of it at once.
-fn tell(keeper: &Keeper, watch: &TaskWatch, job: sweep::StalledJob) {
+fn tell(keeper: &Keeper, watch: &TaskWatch, job: StalledJob) {
     if job.worker == keeper.worker.id.as_str()
         && let Some(held) = watch.task.held.get(job.fence)
     {

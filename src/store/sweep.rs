@@ -6,6 +6,7 @@ use super::connection::Connection;
 use super::keys::TaskKeys;
 use super::scripts::{self, Text};
 use crate::error::Error;
+use crate::stall::action::StallAction;
 use crate::times::to_ms;
 
 /// A stalled job and what was decided about it.
@@ -17,6 +18,13 @@ pub(crate) struct StalledJob {
     pub(crate) worker: String,
     /// The fence under which the worker held it; 0 when nobody did.
     pub(crate) fence: u64,
+}
+
+impl StalledJob {
+    /// Whether a workflow has a node less to wait for: its job ended with that. One that has a hook ends later.
+    pub(crate) fn ends_a_node(&self) -> bool {
+        self.id.starts_with('~') && self.action.parse().is_ok_and(StallAction::is_terminal)
+    }
 }
 
 /// The answer to a sweep.

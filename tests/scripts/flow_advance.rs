@@ -56,6 +56,12 @@ async fn a_node_whose_own_state_is_none_that_there_is_has_failed_and_a_node_of_a
     assert_eq!(head(&mut task, "waits").await, "1 0 2 1 d -");
     assert_eq!(advance(&mut task, "waits 0 1 x -").await, "[advanced 0]");
     assert_eq!(place(&mut task, "waits").await, "cancelled");
+    // Several of one call: the instance stops at the second, and nothing of it is known to run.
+    put(&mut task, &line(), "all").await;
+    task.hset("nodes", &[("all/0", "q"), ("all/1", "q"), ("all/2", "q")]).await;
+    assert_eq!(advance(&mut task, "all 1 1 f - all 2 1 f -").await, "[advanced 0]");
+    assert_eq!(head(&mut task, "all").await, "1 1 1 0 d 1");
+    assert_eq!(place(&mut task, "all").await, "failed");
     put(&mut task, &line(), "b").await;
     let before = task.exact().await;
     assert_eq!(advance(&mut task, "b 7 1 c 7").await, "[advanced 0]");

@@ -62,17 +62,23 @@ async fn only_what_has_open_nodes_is_told_and_what_cannot_be_read_holds_up_no_ot
 
 #[tokio::test]
 async fn what_has_a_line_or_a_graph_that_cannot_be_read_has_failed() {
-    let all = ["garbled", "gone", "graphless", "stops", "waits/0.1"];
+    let all = ["garbled", "gone", "graphless", "stops", "tail", "waits/0.1"];
     let mut task = with(&all.map(|id| (id, "running", 5.0))).await;
     task.zadd("paused", 5.0, "halted").await;
-    let head =
-        [("garbled", "7 0"), ("graphless", "2 3 3 1 e -"), ("stops", "x y z"), ("halted", ""), ("waits/0.1", "x")];
+    let head = [
+        ("garbled", "7 0"),
+        ("graphless", "2 3 3 1 e -"),
+        ("stops", "x y z"),
+        ("tail", "3 1 3 1 d - 5 z"),
+        ("halted", ""),
+        ("waits/0.1", "x"),
+    ];
     task.hset("head", &head).await;
     task.hset("stopping", &[("stops", "cancelled why")]).await;
     lose(&mut task, "head", "gone").await;
     assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0]");
     assert_eq!((task.held("running").await, task.held("paused").await), (String::new(), String::new()));
-    let failed = r#"zset ["garbled": NOW, "gone": NOW, "graphless": NOW, "halted": NOW, "stops": NOW]"#;
+    let failed = r#"zset ["garbled": NOW, "gone": NOW, "graphless": NOW, "halted": NOW, "stops": NOW, "tail": NOW]"#;
     assert_eq!((task.held("failed").await.as_str(), task.held("stopping").await.as_str()), (failed, ""));
     for (id, line) in [("garbled", "7 1 0 0 - -"), ("gone", "1 1 0 0 - -"), ("graphless", "2 4 0 0 e -")] {
         assert_eq!(task.field("head", id).await, line);

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::args::Global;
-use crate::contexts::Place;
+use crate::contexts::{Place, Tls};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -73,11 +73,12 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
     let prefix = format!("heartline-bench-{}", Uuid::now_v7());
     let app = place.app(&prefix).build().await?;
     has_room(&app).await?;
-    let client_tls = place.tls.client.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-    let certificates = TlsCertificates { client_tls, root_cert: place.tls.ca };
-    let raw = match ["rediss:", "valkeys:"].iter().any(|scheme| place.url.starts_with(scheme)) {
-        true => redis::Client::build_with_tls(place.url.as_str(), certificates),
-        false => redis::Client::open(place.url.as_str()),
+    let raw = match place.tls {
+        Tls { ca: None, client: None } => redis::Client::open(place.url.as_str()),
+        Tls { ca, client } => {
+            let client_tls = client.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+            redis::Client::build_with_tls(place.url.as_str(), TlsCertificates { client_tls, root_cert: ca })
+        }
     };
     let raw = raw.map_err(|e| Failure::wrong(e.to_string()))?;
     let mut raw = raw.get_multiplexed_async_connection().await.map_err(failed)?;

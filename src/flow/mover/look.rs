@@ -124,7 +124,7 @@ impl Mover {
                 if let Err(e) = self.unless_away(keys.get(Key::Outbox), self.advance(&keys, &ended)).await {
                     tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended jobs again");
                     // Where that is away, too, people see as much.
-                    let note = async |conn: &mut _| flow_put_off::untold(conn, &keys).await;
+                    let note = async |conn: &mut _| flow_put_off::put_off(conn, &keys, &[]).await;
                     let _ = self.unless_away(keys.get(Key::Outbox), self.store.shared(RESPONSE_TIMEOUT, note)).await;
                     let ids: Vec<String> = ended.iter().map(|ended| ended.node.id.job_id().to_string()).collect();
                     let off = async |conn: &mut _| put_off(conn, table, &ids).await;
