@@ -8,6 +8,9 @@ use super::server::{POLL, RedisServer, StartError, ask, free_port};
 /// How long the nodes may take to come together.
 const MEET_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long before they are told again to meet.
+const GREETING: Duration = Duration::from_secs(5);
+
 /// The first and the last slot of each primary.
 const SLOTS: [(u16, u16); 3] = [(0, 5460), (5461, 10_922), (10_923, 16_383)];
 
@@ -47,15 +50,21 @@ impl RedisCluster {
     ///
     /// As [`RedisServer::start`]; [`StartError::Apart`] when the nodes do not come together.
     pub fn start() -> Result<RedisCluster, StartError> {
+        let (cluster, bus) = RedisCluster::apart()?;
+        cluster.meet(bus)?;
+        cluster.share()?;
+        Ok(cluster)
+    }
+
+    /// Nodes that know no other one, and the port of the bus of the first.
+    fn apart() -> Result<(RedisCluster, u16), StartError> {
         let started = thread::scope(|scope| {
             let starts: Vec<_> = (0..2 * SLOTS.len()).map(|_| scope.spawn(start_node)).collect();
             let ended = |start: thread::ScopedJoinHandle<'_, _>| start.join().unwrap_or(Err(StartError::NoPort));
             starts.into_iter().map(ended).collect::<Result<Vec<_>, _>>()
         })?;
-        let buses: Vec<u16> = started.iter().map(|(_, bus)| *bus).collect();
-        let cluster = RedisCluster { nodes: started.into_iter().map(|(server, _)| server).collect() };
-        cluster.meet(buses[0])?;
-        Ok(cluster)
+        let bus = started[0].1;
+        Ok((RedisCluster { nodes: started.into_iter().map(|(server, _)| server).collect() }, bus))
     }
 
     /// Where clients connect: `redis-cluster://127.0.0.1:<port>?node=…`, with every node.
@@ -80,18 +89,30 @@ impl RedisCluster {
         })
     }
 
+    /// Waits until each node knows all the others.
     fn meet(&self, bus: u16) -> Result<(), StartError> {
+        let meet = format!("CLUSTER MEET 127.0.0.1 {} {bus}", self.nodes[0].port());
+        let deadline = Instant::now() + MEET_TIMEOUT;
+        loop {
+            for node in &self.nodes[1..] {
+                until(node, &meet, |reply| reply.starts_with("+OK"))?;
+            }
+            // A line each, and each says how it is linked.
+            let knows_all = |reply: &str| reply.matches(" connected").count() == self.nodes.len();
+            let know = |node| until_for(GREETING, node, "CLUSTER NODES", knows_all);
+            match self.nodes.iter().try_for_each(|node| know(node).map(drop)) {
+                // A handshake that takes longer than the node timeout is forgotten by both, and not made again.
+                Err(StartError::Apart { .. }) if Instant::now() < deadline => {}
+                met => return met,
+            }
+        }
+    }
+
+    /// Gives each primary its slots and its replica.
+    fn share(&self) -> Result<(), StartError> {
         let (primaries, replicas) = self.nodes.split_at(SLOTS.len());
         for (node, (first, last)) in primaries.iter().zip(SLOTS) {
             until(node, &format!("CLUSTER ADDSLOTSRANGE {first} {last}"), |reply| reply.starts_with("+OK"))?;
-        }
-        for node in &self.nodes[1..] {
-            let meet = format!("CLUSTER MEET 127.0.0.1 {} {bus}", self.nodes[0].port());
-            until(node, &meet, |reply| reply.starts_with("+OK"))?;
-        }
-        for node in &self.nodes {
-            // A line each, and each says how it is linked.
-            until(node, "CLUSTER NODES", |reply| reply.matches(" connected").count() == self.nodes.len())?;
         }
         for (primary, replica) in primaries.iter().zip(replicas) {
             let told = until(primary, "CLUSTER MYID", |reply| reply.starts_with('$'))?;
@@ -144,7 +165,17 @@ fn start_node() -> Result<(RedisServer, u16), StartError> {
 
 /// Says it to a node until it answers as it is to. Returns the answer.
 fn until(node: &RedisServer, command: &str, is_so: impl Fn(&str) -> bool) -> Result<String, StartError> {
-    let deadline = Instant::now() + MEET_TIMEOUT;
+    until_for(MEET_TIMEOUT, node, command, is_so)
+}
+
+/// The same for no longer than this.
+fn until_for(
+    timeout: Duration,
+    node: &RedisServer,
+    command: &str,
+    is_so: impl Fn(&str) -> bool,
+) -> Result<String, StartError> {
+    let deadline = Instant::now() + timeout;
     loop {
         // One that does not answer yet is asked again.
         let reply = ask(node.port(), &format!("{command}\r\n")).unwrap_or_default();
@@ -180,5 +211,19 @@ mod tests {
         );
         drop(cluster);
         assert!(ports.iter().all(|port| ask(*port, "PING\r\n").is_err()));
+    }
+
+    #[test]
+    fn nodes_meet_that_were_too_slow_for_each_other_at_first() {
+        let (cluster, bus) = RedisCluster::apart().unwrap();
+        cluster.nodes[0].freeze().unwrap();
+        thread::scope(|scope| {
+            let met = scope.spawn(|| cluster.meet(bus));
+            thread::sleep(3 * RedisCluster::NODE_TIMEOUT);
+            cluster.nodes[0].thaw().unwrap();
+            met.join().unwrap().unwrap();
+        });
+        cluster.share().unwrap();
+        assert!(ask(cluster.nodes[5].port(), "CLUSTER INFO\r\n").unwrap().contains("cluster_state:ok"));
     }
 }
