@@ -21,7 +21,8 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
       elseif column == 'expires' then
         expires_after[#expires_after + 1] = { ids[index], value }
       else
-        values[#values + 1] = { columns[column], ids[index], value }
+        local words = values[column] or {}
+        words[#words + 1], words[#words + 2], values[column] = ids[index], value, words
       end
     end
   end
@@ -56,6 +57,6 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
     if #place > 0 then redis.call('RPUSH', lists[wanted], unpack(place)) end
   end
   if #priorities > 0 then redis.call('HSET', columns.priority, unpack(priorities)) end
-  for _, value in ipairs(values) do redis.call('HSET', unpack(value)) end
+  for column, words in pairs(values) do redis.call('HSET', columns[column], unpack(words)) end
   return waits, soonest
 end
