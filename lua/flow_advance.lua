@@ -15,7 +15,7 @@
 -- KEYS[14] output     (hash)  instance -> what it answers
 -- KEYS[15] error      (hash)  instance -> why it ended so
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
--- KEYS[17] meta       (hash)  events so far
+-- KEYS[17] meta       (hash)  events so far, whether the workflow could be told of jobs
 -- KEYS[18] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  ends       (words instance, node, run, c | f | x of a job, F | X of a graph that is not there, value or
 --                     failure, of a job that returned a graph byte 1, bytes of the value, space, value, graph; at most
@@ -30,8 +30,8 @@ local keys = { head = head, running = running, paused = paused, completed = comp
 expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, a_budget(), now_us()
--- A shrinking command first: behind it a server at maxmemory takes the others.
-redis.call('HDEL', cursor, '')
+-- It can be told again. A shrinking command first: behind it a server at maxmemory takes the others.
+redis.call('HDEL', meta, 'untold')
 local flows, names, ends = {}, {}, {}
 for at = 1, #ARGV, 5 do flows[#flows + 1], names[#names + 1] = ARGV[at], node_of(ARGV[at], ARGV[at + 1]) end
 meet(known, keys, flows)

@@ -10,13 +10,13 @@
 -- KEYS[9]  events    (stream)  what happened to instances and nodes
 -- ARGV[1]  age       (ms: what was moved since is let be)
 -- ARGV[2]  limit     (instances a call, at most 200)
--- Returns  {'taken', 1 when others are to follow, else 0, instances that have open nodes}
+-- Returns  {'taken', 1 when others are to follow, else 0, instances that have open nodes, or that run and have none}
 -- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local limit, _, now_ms = tonumber(ARGV[2]), now_us()
 local keys = { head = head, running = running, paused = paused, failed = failed, stopping = stopping, error = errors }
 expect_types({}, {}, { head, shapes, stopping, errors, meta }, { running, paused, failed })
-local taken, more, is_known = {}, 0, {}
+local taken, more, is_known, is_running = {}, 0, {}, {}
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('ZREM', running, '')
 -- However many run, those that are paused have their turn.
@@ -27,6 +27,7 @@ for _, place in ipairs({ running, paused }) do
   local marks = {}
   for _, flow in ipairs(found) do
     marks[#marks + 1], marks[#marks + 2], taken[#taken + 1] = string.format('%d', now_ms), flow, flow
+    is_running[flow] = place == running
   end
   -- They come last again.
   if #marks > 0 then redis.call('ZADD', place, 'XX', unpack(marks)) end
@@ -39,7 +40,8 @@ for place, text in ipairs(redis.call('HMGET', head, unpack(taken))) do
   if digest and is_known[digest] == nil then is_known[digest] = redis.call('HEXISTS', shapes, digest .. '@') == 1 end
   if not digest or not is_known[digest] then
     give_up(keys, taken[place], { run or string.match(text or '', '^%d+') or '1', turn or '0', digest or '-' }, now_ms)
-  elseif out ~= '0' then
+  elseif out ~= '0' or is_running[taken[place]] then
+    -- One that runs and has no open nodes may have damaged ones.
     reply[#reply + 1] = taken[place]
   end
 end

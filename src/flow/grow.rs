@@ -4,6 +4,7 @@ use super::graph::Graph;
 use super::options::OnFailure;
 use super::shape::plan;
 use crate::error::Error;
+use crate::faults::{ConfigError, ConfigErrors};
 use crate::job::node_id::NodeId;
 use crate::process::context::Context;
 use crate::process::upstream::no_node;
@@ -16,7 +17,7 @@ impl Context {
     /// The names of its nodes are its own, and its nodes read no values of those around it: give them as inputs.
     ///
     /// # Errors
-    /// - [`Error::Config`] if this job is no node of a workflow, or the graph has faults, or would stand more than eight deep.
+    /// - [`Error::Config`] if this job is no node of a workflow, or this is its hook, or the graph has faults, or would stand more than eight deep.
     /// - [`Error::Codec`] and [`Error::TooLarge`] of a graph that is no JSON, or takes, with all inputs, over 1 MiB.
     ///
     /// ```
@@ -37,6 +38,11 @@ impl Context {
     /// ```
     pub fn grow<T>(&self, graph: Graph<T>) -> Result<(), Error> {
         let Some(node) = NodeId::of(self.id()) else { return Err(no_node(self.id())) };
+        if self.0.is_hook {
+            let fix = "call it in the handler: what the node goes on as is written with its outcome";
+            let fault = ConfigError::new("hook", self.id().to_string(), "must leave the outcome as it is", fix);
+            return Err(Error::Config(ConfigErrors::from(fault)));
+        }
         let planned = plan(&graph, OnFailure::Finish, node.depth() + 1)?;
         self.0.held.notes.grow(planned.into_child()?);
         Ok(())

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Inspector;
 use super::page::holder;
 use super::parts::config;
-use super::waits::{NodeJob, Worked, for_so_long, why_open};
+use super::waits::{COMPARED, NodeJob, Worked, for_so_long, why_open};
 use super::workers::WorkerReport;
 use crate::error::Error;
 use crate::faults::ConfigErrors;
@@ -236,10 +236,10 @@ impl Inspector {
             Ok(sizes) => (sizes, None),
             Err(e) => (FlowSizes::default(), Some(e.chain().to_string())),
         };
-        let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, tasks } = sizes;
+        let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, tasks } = sizes;
         // What is put off has the time of that; what could not be told of stands in a task.
-        let since_ms = put_off_since(put_off, PUT_OFF, now_ms);
-        let untold_ms = put_off_since(put_off, UNTOLD, now_ms);
+        let since_ms = lately_since(put_off, PUT_OFF, now_ms);
+        let untold_ms = lately_since(untold, UNTOLD, now_ms);
         let oldest_ms = oldest_ms.map_or(untold_ms, |ms| Some(since_ms.map_or(ms, |since_ms| ms.min(since_ms))));
         WorkflowReport {
             as_of: at_ms(now_ms),
@@ -392,8 +392,8 @@ impl Inspector {
             }
         }
         let (keys, asked) = (view.keys, &entries);
-        let put_off = self.ask(|mut conn| async move { flow_list::put_off(&mut conn, keys).await }).await?;
-        let refused_since = put_off_since(put_off, UNTOLD, now_ms).map(at_ms);
+        let untold = self.ask(|mut conn| async move { flow_list::untold(&mut conn, keys).await }).await?;
+        let refused_since = lately_since(untold, UNTOLD, now_ms).map(at_ms);
         let since = self.ask(|mut conn| async move { flow_list::in_outbox(&mut conn, keys, asked).await }).await?;
         for (at, since) in open.iter().zip(since) {
             nodes[*at].to_send_since = since.map(at_ms);
@@ -520,9 +520,9 @@ struct View<'a> {
     is_anybody: bool,
 }
 
-/// Since when steps are put off, if some were so lately.
-fn put_off_since(put_off: Option<(u64, u64)>, lately: Duration, now_ms: u64) -> Option<u64> {
-    let (since_ms, _) = put_off.filter(|(_, last_ms)| now_ms.saturating_sub(*last_ms) < lately.as_millis() as u64)?;
+/// Since when it is so again and again, if it was so lately.
+fn lately_since(times: Option<(u64, u64)>, lately: Duration, now_ms: u64) -> Option<u64> {
+    let (since_ms, _) = times.filter(|(_, last_ms)| now_ms.saturating_sub(*last_ms) < lately.as_millis() as u64)?;
     Some(since_ms)
 }
 
@@ -590,6 +590,8 @@ impl View<'_> {
             "the instance ended before it could run".to_owned()
         } else if self.state.is_stopping {
             "the instance stops: it does not run any more".to_owned()
+        } else if !said.starts_with(['p', 'P']) {
+            format!("its state cannot be read: it ends as corrupt: {}", Worked::soon(self.is_anybody, COMPARED))
         } else if needs == 0 && place == WorkflowState::Paused {
             "it is ready, and the instance is paused".to_owned()
         } else if needs == 0 {

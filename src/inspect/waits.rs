@@ -6,7 +6,7 @@ use crate::job::state::JobState;
 use crate::times::ms_of;
 
 /// When an instance is compared with its jobs.
-const COMPARED: &str = "two minutes, or later where more than 2,000 instances of the workflow wait";
+pub(super) const COMPARED: &str = "two minutes, or later where more than 2,000 instances of the workflow wait";
 
 /// Who is there for the jobs of a task, as far as is known.
 #[derive(Clone, Copy)]

@@ -48,6 +48,8 @@ pub(crate) struct Run {
     pub(crate) stalled_count: u32,
     pub(crate) snoozed_count: u32,
     pub(crate) recovery: Option<Recovery>,
+    /// The hook runs, not the handler.
+    pub(crate) is_hook: bool,
     pub(crate) dispatched_at: SystemTime,
     pub(crate) headers: Headers,
     pub(crate) data: Arc<Data>,

@@ -67,6 +67,8 @@ pub(crate) struct FlowSizes {
     pub(crate) oldest_ms: Option<u64>,
     /// Since when some of it was put off again and again, and when last, ms.
     pub(crate) put_off: Option<(u64, u64)>,
+    /// The same of jobs of which the workflow could not be told.
+    pub(crate) untold: Option<(u64, u64)>,
     pub(crate) tasks: Vec<String>,
 }
 
@@ -76,22 +78,22 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     for key in [Key::Running, Key::Paused, Key::Completed, Key::Failed, Key::Cancelled, Key::Outbox] {
         pipe.zcard(keys.get(key));
     }
-    pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0).hget(keys.get(Key::Meta), "putOff");
+    pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0).hmget(keys.get(Key::Meta), &["putOff", "untold"]);
     pipe.zrange(keys.get(Key::FlowTasks), 0, -1);
-    type Found = (u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, Option<Text>, Vec<Text>);
+    type Found = (u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 2], Vec<Text>);
     let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
-    let (running, paused, completed, failed, cancelled, outbox, oldest, put_off, tasks) = found;
+    let (running, paused, completed, failed, cancelled, outbox, oldest, times, tasks) = found;
     let oldest_ms = oldest.first().map(|(_, score)| *score as u64);
     let tasks = tasks.into_iter().map(|Text(task)| task).collect();
-    let put_off = put_off.and_then(times_of);
-    Ok(FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, tasks })
+    let [put_off, untold] = times.map(|text| text.and_then(times_of));
+    Ok(FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, tasks })
 }
 
-/// Since when some of what is to be done was put off again and again, and when last, ms.
-pub(crate) async fn put_off(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<(u64, u64)>, Error> {
+/// Since when the workflow could not be told of jobs, and when that was tried last, ms.
+pub(crate) async fn untold(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<(u64, u64)>, Error> {
     let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(Key::Meta)).arg("putOff");
-    let text: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("put off", e))?;
+    cmd.arg(keys.get(Key::Meta)).arg("untold");
+    let text: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("untold", e))?;
     Ok(text.and_then(times_of))
 }
 

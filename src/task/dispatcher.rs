@@ -447,7 +447,9 @@ impl Lane {
                 }
                 answer
             };
-            turn.hold(repeated(lane.patience(bytes), attempt)).await
+            let existed = turn.hold(repeated(lane.patience(bytes), attempt)).await?;
+            lane.store.register_once(lane.keys.task()).await;
+            Ok(existed)
         })
         .await
     }

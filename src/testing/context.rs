@@ -222,6 +222,7 @@ impl TestContext {
             stalled_count: self.stalled_count,
             snoozed_count: self.snoozed_count,
             recovery: self.recovery.clone(),
+            is_hook: false,
             dispatched_at: SystemTime::now(),
             headers: self.headers.clone(),
             data: Arc::new(self.data.clone()),

@@ -51,13 +51,17 @@ async fn those_that_are_paused_have_their_turn_however_many_run() {
 }
 
 #[tokio::test]
-async fn only_what_has_open_nodes_is_told_and_what_cannot_be_read_holds_up_no_other() {
-    let all = ["none", "garbled", "gone", "some"];
+async fn what_is_paused_without_open_nodes_is_not_told_and_what_cannot_be_read_holds_up_no_other() {
+    let all = ["garbled", "gone", "none", "some"];
     let mut task = with(&all.map(|id| (id, "running", 5.0))).await;
-    task.hset("head", &[("none", "1 0 3 0 d -"), ("garbled", "1 0"), ("some", "1 0 3 12 d -")]).await;
+    task.zadd("paused", 5.0, "halted").await;
+    let head =
+        [("none", "1 0 3 0 d -"), ("garbled", "1 0"), ("some", "1 0 3 12 d -"), ("halted", "1 0 3 0 d -")];
+    task.hset("head", &head).await;
     lose(&mut task, "head", "gone").await;
-    assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0 some]");
+    assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0 none some]");
     assert_eq!(task.held("running").await, r#"zset ["none": NOW, "some": NOW]"#);
+    assert_eq!(task.held("paused").await, r#"zset ["halted": NOW]"#);
 }
 
 #[tokio::test]

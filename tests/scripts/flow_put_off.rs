@@ -3,7 +3,7 @@ use crate::flow::{line, put, said};
 
 async fn put_off(task: &mut Task, entries: &[&str]) -> Vec<f64> {
     assert_eq!(task.ok("flow_put_off", entries).await, "[put]");
-    let since = task.field("meta", "putOff").await;
+    let since = task.field("meta", if entries.is_empty() { "untold" } else { "putOff" }).await;
     since.split(' ').map(|ms| ms.parse().unwrap()).collect()
 }
 
@@ -38,4 +38,19 @@ async fn since_when_entries_are_put_off_again_and_again_is_kept_until_none_was_f
         let anew = put_off(&mut task, &["x a/1"]).await;
         assert!(anew[0] >= now && anew[0] < now + 60_000.0 && anew[1] >= anew[0], "{over}: {anew:?}");
     }
+}
+
+#[tokio::test]
+async fn jobs_that_could_not_be_told_of_are_noted_beside_that_until_the_workflow_is_told_of_any() {
+    let mut task = Task::new().await;
+    put(&mut task, &line(), "a").await;
+    task.hset("meta", &[("putOff", "5 6")]).await;
+    let now = task.now_ms().await;
+    let first = put_off(&mut task, &[]).await;
+    assert!(first[0] >= now && first[1] == first[0], "{first:?}");
+    assert_eq!(put_off(&mut task, &[]).await[0], first[0]);
+    assert_eq!(task.field("meta", "putOff").await, "5 6");
+    assert_eq!(said(&mut task, "flow_advance", "a 0 1 c 7").await, "[advanced 0 a 1 1 t '' 0 here 7]");
+    assert!(!task.held("meta").await.contains("untold"));
+    assert_eq!(task.field("meta", "putOff").await, "5 6");
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heartline::{
-    App, Context, Error, Graph, JobError, JobState, Node, NodeState, OnFailure, TaskDef, WorkflowOptions, WorkflowState,
+    App, Context, Error, Graph, JobError, JobState, Node, NodeState, OnFailure, Outcome, TaskDef, WorkflowOptions,
+    WorkflowState,
 };
+use tokio::sync::mpsc;
 
 use crate::support::{PATIENCE, eventually};
 use crate::world::{WORK, World, options};
@@ -232,6 +234,30 @@ async fn a_graph_without_an_output_leaves_the_value_of_the_handler_and_a_deep_on
     assert_eq!(answer.unwrap(), 0);
     let counts = app.task_ref_for(&CRAWL).unwrap().counts().await.unwrap();
     assert_eq!((counts.completed, counts.unfinished()), (9, 0), "{counts:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hook_grows_nothing_since_the_outcome_is_there() {
+    let world = World::new();
+    let app = world.app().await;
+    let (told, mut refused) = mpsc::unbounded_channel();
+    let tree = app.register(TREE.options(options()).handler(async |_: Context, leaf: u64| Ok::<_, JobError>(leaf)));
+    let hook = move |ctx: Context, _: Outcome<u64>| {
+        let graph = Graph::new();
+        graph.node("more", &TREE, 1);
+        told.send(ctx.grow(graph).map_err(|e| e.to_string())).unwrap();
+        async { Ok::<_, JobError>(()) }
+    };
+    tree.unwrap().on_complete(hook).unwrap();
+    let worker = app.worker().spawn();
+    let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+    let graph = Graph::new();
+    let root = graph.node("root", &TREE, 7);
+    let handle = flow.start(graph.output(&root)).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap(), 7);
+    let refused = refused.recv().await.unwrap().unwrap_err();
+    assert!(refused.contains("must leave the outcome as it is"), "{refused}");
     let _ = worker.stop().await.unwrap();
 }
 

@@ -116,6 +116,36 @@ async fn a_graph_in_a_graph_that_was_lost_is_started_again() {
 }
 
 #[tokio::test]
+async fn an_instance_of_which_ended_nodes_are_damaged_too_ends_as_corrupt() {
+    let world = World::alone();
+    let worker = world.worker().await;
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let app = world.app().await;
+    let graph = Graph::new();
+    graph.node("ended", &TASK, "value 1".to_owned());
+    graph.node("runs", &TASK, "wait".to_owned());
+    let last = graph.node("last", &TASK, "value 2".to_owned());
+    let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
+    eventually("two have ended", PATIENCE, async || handle.status().await.unwrap().unfinished == 1).await;
+    let mut conn = world.redis.conn().await;
+    let nodes = format!("{}:{{flow:flow}}:nodes", world.prefix);
+    let () = conn.hset_multiple(&nodes, &[("one/0", "zz"), ("one/1", "zz")]).await.unwrap();
+    let report = app.inspector().instance("flow", "one", 0).await.unwrap().unwrap();
+    let why = report.nodes[0].why.as_deref().unwrap_or_default();
+    assert!(why.starts_with("its state cannot be read: it ends as corrupt"), "{report:?}");
+    tasks.handle("~flow/one/1/1").unwrap().cancel("enough").await.unwrap();
+    // As a worker does that has not heard of it for two minutes.
+    eventually("it failed", PATIENCE, async || {
+        app.recover_stuck_workflows().await.unwrap();
+        handle.status().await.unwrap().state == WorkflowState::Failed
+    })
+    .await;
+    let report = app.inspector().instance("flow", "one", 0).await.unwrap().unwrap();
+    assert_eq!(report.code.as_deref(), Some("corrupt"), "{report:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn what_was_damaged_ends_as_corrupt_and_hangs_neither_by_itself_nor_when_it_is_cancelled() {
     let world = World::alone();
     let worker = world.worker().await;

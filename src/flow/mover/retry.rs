@@ -1,6 +1,6 @@
 //! A new run of an instance: what did not complete runs once more.
 
-use super::Mover;
+use super::{Mover, unreadable};
 use crate::error::Error;
 use crate::limits::NODE_BATCH;
 use crate::store::flow_retry::{self, Again};
@@ -33,7 +33,10 @@ impl Mover {
             if is_let_be || begun && !seen.is_stopping {
                 return Ok(Retried::Stands(seen.place));
             }
-            let Some(shape) = self.shape(keys, instance, &seen.digest).await? else { return Ok(Retried::Unknown) };
+            let Some(shape) = self.shape(keys, instance, &seen.digest).await? else {
+                let lost = serde::de::Error::custom("its graph is not there any more");
+                return if begun { Ok(Retried::Unknown) } else { Err(unreadable(keys.task(), instance, lost)) };
+            };
             let Some((_, states)) = self.node_states(keys, instance, shape.nodes.len()).await? else {
                 return Ok(Retried::Unknown);
             };

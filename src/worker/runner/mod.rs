@@ -123,6 +123,7 @@ async fn run_once(
         stalled_count: stalled,
         snoozed_count: if job.outcome.is_some() { 0 } else { job.deferred.snoozed },
         recovery: job.recovery,
+        is_hook: job.outcome.is_some(),
         dispatched_at,
         headers,
         data,
