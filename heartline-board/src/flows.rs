@@ -6,7 +6,7 @@ use heartline::{Inspector, InstanceReport, NodeState, WorkflowReport, WorkflowSt
 
 use crate::checks::Grade;
 use crate::text::{many, quoted, shown, span};
-use crate::troubles::Trouble;
+use crate::troubles::{Trouble, is_moving};
 
 /// A worker makes a step that somebody left within 15 s, and that of a task which it could not reach each 5 s.
 const LATE: Duration = Duration::from_secs(30);
@@ -21,8 +21,17 @@ pub async fn flow_troubles(inspector: &Inspector) -> Vec<Trouble> {
 pub fn troubles_of(flow: &WorkflowReport) -> Vec<Trouble> {
     let name = shown(&flow.workflow);
     if let Some(fault) = &flow.fault {
-        let what = format!("the workflow {name} cannot be read: {}", shown(fault));
-        return vec![Trouble::risk(None, what, "none of its instances goes on until it can be".to_owned())];
+        let (what, hint) = match is_moving(fault) {
+            true => (
+                format!("the workflow {name} is on the way to another node of the cluster"),
+                "its slot is moved, and none of its instances goes on until that has arrived; where nobody moves it any more, `redis-cli --cluster check` and `--cluster fix` end that",
+            ),
+            false => (
+                format!("the workflow {name} cannot be read: {}", shown(fault)),
+                "none of its instances goes on until it can be",
+            ),
+        };
+        return vec![Trouble::risk(None, what, hint.to_owned())];
     }
     let mut troubles = Vec::new();
     // One that has just begun nobody has looked after yet.

@@ -252,12 +252,21 @@ pub struct Beat {
     pub held: u64,
     /// How many it may hold.
     pub slots: u64,
-    /// When the heartbeat was sent that was answered last.
+    /// When the heartbeat was sent that was answered last, for people.
+    #[serde(skip)]
     pub answered: String,
-    /// How long the answer took.
+    /// The same, ms since 1970.
+    pub last_beat_at_ms: Option<u64>,
+    /// How long the answer took, for people.
+    #[serde(skip)]
     pub took: String,
-    /// When its jobs may be found stalled, if no other heartbeat is answered.
+    /// The same, ms.
+    pub beat_took_ms: Option<u64>,
+    /// When its jobs may be found stalled, if no other heartbeat is answered, for people.
+    #[serde(skip)]
     pub deadline: String,
+    /// The same, ms since 1970; `None` of one that holds nothing.
+    pub deadline_at_ms: Option<u64>,
     /// Whether two thirds of the interval were over when the worker told of itself last, or, of a silent one, are now.
     pub is_at_risk: bool,
     /// That in a word.
@@ -266,6 +275,10 @@ pub struct Beat {
 
 /// A worker tells of itself each 5 s: behind this much it is late.
 const LATEST_WORD: Duration = Duration::from_secs(7);
+
+fn ms_of(at: SystemTime) -> u64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
 
 /// The heartbeats of workers that are not gone, those that hold jobs and are at risk first.
 #[must_use]
@@ -290,7 +303,10 @@ pub fn beats<'a>(workers: impl IntoIterator<Item = &'a WorkerReport>, now: Syste
                 answered: its.last_beat_at.map_or("never".to_owned(), |at| {
                     format!("{} ago", span(as_of.duration_since(at).unwrap_or_default()))
                 }),
+                last_beat_at_ms: its.last_beat_at.map(ms_of),
                 took: if its.beat_took.is_zero() { "–".to_owned() } else { span(its.beat_took) },
+                beat_took_ms: (!its.beat_took.is_zero()).then_some(its.beat_took.as_millis() as u64),
+                deadline_at_ms: deadline.filter(|_| its.held > 0).map(ms_of),
                 deadline: match deadline {
                     _ if its.held == 0 => "–".to_owned(),
                     None => "–".to_owned(),

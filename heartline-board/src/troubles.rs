@@ -643,7 +643,7 @@ fn is_untold(worker: &WorkerReport) -> bool {
 /// What is on nodes of a cluster that are away, or on its way to another one.
 fn of_away(tasks: &[TaskReport], workers: &[WorkerReport]) -> impl Iterator<Item = Trouble> + use<> {
     let (moving, away): (Vec<&TaskReport>, Vec<&TaskReport>) =
-        tasks.iter().filter(|task| task.is_away).partition(|task| is_moving(task));
+        tasks.iter().filter(|task| task.is_away).partition(|task| task.fault.as_deref().is_some_and(is_moving));
     let untold = workers.iter().filter(|worker| is_untold(worker)).count() as u64;
     let named = |tasks: &[&TaskReport]| {
         let named: Vec<&str> = tasks.iter().take(5).map(|task| task.task.as_str()).collect();
@@ -678,9 +678,9 @@ fn of_away(tasks: &[TaskReport], workers: &[WorkerReport]) -> impl Iterator<Item
     moved.into_iter().chain(gone)
 }
 
-/// Whether a task cannot be asked since its slot is on its way: some of its keys are on one node, some on another.
-fn is_moving(task: &TaskReport) -> bool {
-    task.fault.as_ref().is_some_and(|fault| fault.to_ascii_uppercase().contains("TRYAGAIN"))
+/// Whether something cannot be asked, as this says, since its slot is on its way: some of its keys are on one node, some on another.
+pub(crate) fn is_moving(fault: &str) -> bool {
+    fault.to_ascii_uppercase().contains("TRYAGAIN")
 }
 
 /// That every slot was taken for long, if so: handlers may hang.

@@ -236,7 +236,8 @@ impl Inspector {
             Ok(sizes) => (sizes, None),
             Err(e) => (FlowSizes::default(), Some(e.chain().to_string())),
         };
-        let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, tasks } = sizes;
+        let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, tasks } =
+            sizes;
         // What is put off has the time of that; what could not be told of stands in a task.
         let since_ms = lately_since(put_off, PUT_OFF, now_ms);
         let untold_ms = lately_since(untold, UNTOLD, now_ms);

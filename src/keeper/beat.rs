@@ -16,6 +16,7 @@ use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::stall::cadence;
 use crate::stall::witness::WatchBreak;
+use crate::store::asked;
 
 /// Beats for a task: every period, at once when asked to, and again soon after a failure.
 pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
@@ -98,7 +99,8 @@ async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, E
     let roll = Roll::of_all(task);
     let is_empty = roll.extend.is_empty() && roll.asked.is_empty() && roll.unanswered.is_empty();
     let round = Round::new(keeper, watch, roll);
-    let answered = by_any_road(keeper, watch, &round).await;
+    let answered = asked::noted(by_any_road(keeper, watch, &round)).await;
+    let answered = answered.map_err(|e| e.at(keeper.worker.store.place()));
     round.end();
     let (via, heard) = (answered?, *round.heard());
     let now = clock::now();

@@ -204,15 +204,18 @@ impl Keeper {
             answer
         };
         let newest = self.newest_number();
-        tokio::time::timeout(RESPONSE_TIMEOUT, calls).await.unwrap_or_else(|_| {
-            // The next such call makes another one. The tasks that go over it judge for themselves.
-            let mut lines = self.lines();
-            if lines.newest.get(&place).is_some_and(|(_, number)| *number <= newest) {
-                lines.newest.remove(&place);
-            }
-            drop(lines);
-            Err(Error::timed_out())
-        })
+        let answer = asked::within(RESPONSE_TIMEOUT, Error::timed_out, async { Ok(calls.await) }).await;
+        answer
+            .unwrap_or_else(|late| {
+                // The next such call makes another one. The tasks that go over it judge for themselves.
+                let mut lines = self.lines();
+                if lines.newest.get(&place).is_some_and(|(_, number)| *number <= newest) {
+                    lines.newest.remove(&place);
+                }
+                drop(lines);
+                Err(late)
+            })
+            .map_err(|e| e.at(store.place()))
     }
 
     /// The connection over which calls for the task go, and its number.

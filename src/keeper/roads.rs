@@ -13,6 +13,7 @@ use super::round::Round;
 use super::watch::TaskWatch;
 use crate::error::Error;
 use crate::stall::cadence;
+use crate::store::asked;
 
 /// Which road a beat went by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,9 +97,9 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
             },
             () = &mut end, if own_open || new_open || shared_open => {
                 watch.give_up(number.load(Ordering::SeqCst));
-                return Err(failure.unwrap_or_else(Error::timed_out));
+                return Err(failure.unwrap_or_else(asked::timed_out));
             }
-            else => return Err(failure.unwrap_or_else(Error::timed_out)),
+            else => return Err(failure.unwrap_or_else(asked::timed_out)),
         }
     }
 }

@@ -26,6 +26,17 @@ pub(crate) async fn within<T>(
     }
 }
 
+/// Makes a call that keeps its own time, and says [`timed_out`] where that is over.
+pub(crate) async fn noted<T>(call: impl Future<Output = T>) -> T {
+    ASKED.scope(Asked::default(), call).await
+}
+
+/// No answer came in time, by the node that the call around this waited for last.
+pub(crate) fn timed_out() -> Error {
+    let last = |asked: &Asked| list(asked).last().cloned();
+    Error::timed_out().by_node(ASKED.try_with(last).ok().flatten())
+}
+
 fn list(asked: &Asked) -> MutexGuard<'_, Vec<String>> {
     asked.lock().unwrap_or_else(PoisonError::into_inner)
 }

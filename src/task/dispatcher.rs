@@ -360,15 +360,16 @@ impl Lane {
     /// Writes a job. Returns whether it existed before.
     async fn dispatch(self: &Arc<Self>, job: Arc<NewJob>) -> Result<bool, Error> {
         let patience = self.patience(job.payload.len());
+        let is_first = |existed: Vec<bool>| existed.first().copied().unwrap_or(false);
         let existed = if job.payload.len() > LARGE {
-            self.write_large(job).await?
+            self.write_large(job).await.map(is_first)
         } else if let Some(_alone) = Alone::go(self) {
             let one = std::slice::from_ref(&job);
-            repeated(patience, || self.write(one)).await?
+            repeated(patience, || self.write(one)).await.map(is_first)
         } else {
-            return self.join(job, patience).await;
+            self.join(job, patience).await
         };
-        Ok(existed.first().copied().unwrap_or(false))
+        existed.map_err(|e| e.at(self.store.place()))
     }
 
     /// What was answered. Where the task has another number of partitions the jobs are to be dispatched anew.

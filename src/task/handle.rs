@@ -244,7 +244,7 @@ impl<O> JobHandle<O> {
                 };
                 self.task.store.ask(response_time(reason.len()), call)
             });
-            let told = reply.await?.into_iter().next();
+            let told = reply.await.map_err(|e| e.at(self.task.store.place()))?.into_iter().next();
             Ok(told.filter(|told| matches!(told, Told::Done | Told::Requested | Told::Stands(_))))
         };
         match self.task.find(&self.id, cancel).await? {

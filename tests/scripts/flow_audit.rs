@@ -55,8 +55,7 @@ async fn what_is_paused_without_open_nodes_is_not_told_and_what_cannot_be_read_h
     let all = ["garbled", "gone", "none", "some"];
     let mut task = with(&all.map(|id| (id, "running", 5.0))).await;
     task.zadd("paused", 5.0, "halted").await;
-    let head =
-        [("none", "1 0 3 0 d -"), ("garbled", "1 0"), ("some", "1 0 3 12 d -"), ("halted", "1 0 3 0 d -")];
+    let head = [("none", "1 0 3 0 d -"), ("garbled", "1 0"), ("some", "1 0 3 12 d -"), ("halted", "1 0 3 0 d -")];
     task.hset("head", &head).await;
     lose(&mut task, "head", "gone").await;
     assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0 none some]");

@@ -36,6 +36,8 @@ struct StallsPage {
     task: String,
     rows: Vec<Row>,
     suspects: Vec<Accused>,
+    /// One of them may take its process down now.
+    is_any_at_large: bool,
     late: Vec<(String, String, String)>,
     next: Option<String>,
 }
@@ -66,6 +68,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         task: asked.task.clone(),
         rows: Vec::new(),
         suspects: Vec::new(),
+        is_any_at_large: false,
         late: Vec::new(),
         next: None,
     };
@@ -80,6 +83,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             Err(e) if e.is_retryable() => return board.failed(&e),
             _ => {}
         }
+        page.is_any_at_large = suspects.iter().any(Suspect::is_at_large);
         page.suspects = suspects.iter().map(|job| accused(job, now)).collect();
         if asked.task.is_empty() {
             page.rows = stalls

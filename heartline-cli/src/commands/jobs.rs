@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::{acts, events, known_task, when};
 use crate::args::{Filter, JobsCommand, Selected};
 use crate::ask::confirm;
-use crate::failure::{Failure, ended};
+use crate::failure::{Failure, chain, ended};
 use crate::session::Session;
 use heartline_board::text::{brief, exact, many, quoted, shown};
 
@@ -267,17 +267,26 @@ async fn meanwhile<T>(session: &Session, task: &str, id: &str, wait: impl IntoFu
     loop {
         let trouble = async {
             tokio::time::sleep(LOOK).await;
-            // For a note: a look that fails ends nothing.
-            let job = session.inspector.job(task, id, JobValues::None).await.ok().flatten()?;
-            trouble_of(&session.inspector, &job).await.ok().flatten()
+            match session.inspector.job(task, id, JobValues::None).await? {
+                Some(job) => trouble_of(&session.inspector, &job).await,
+                None => Ok(None),
+            }
         };
         let trouble = tokio::select! {
             done = &mut wait => return done,
             trouble = trouble => trouble,
         };
-        let Some((what, hint)) = trouble else { continue };
-        // Numbers in it go up and down.
-        let cause = what.replace(|c: char| c.is_ascii_digit(), "");
+        let (what, hint) = match trouble {
+            Ok(Some(trouble)) => trouble,
+            Ok(None) => continue,
+            // For a note: a look that fails ends nothing.
+            Err(e) if e.is_retryable() => (chain(&e), "it is asked again".to_owned()),
+            Err(_) => continue,
+        };
+        // Numbers in it go up and down, and with them their units.
+        let is_told = |word: &&str| !word.starts_with(|c: char| c.is_ascii_digit());
+        let cause: Vec<String> =
+            what.split(' ').filter(is_told).map(|word| word.trim_end_matches('s').to_owned()).collect();
         if told.as_ref() != Some(&cause) {
             say!("note: {}: {}\n    {}", shown(id), shown(&what), shown(&hint));
             told = Some(cause);

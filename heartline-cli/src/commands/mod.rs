@@ -185,6 +185,11 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
     if report.dispatched > 0 || report.options.declared_by.is_some() || report.counts != TaskCounts::default() {
         return Ok(());
     }
+    if names.is_empty()
+        && let Some(node) = session.inspector.lists_away().await?.tasks
+    {
+        return Err(Failure::Failed(format!("nothing is known of a task {task}: {}", listed::no_tasks(&node).0)));
+    }
     Err(Failure::wrong(match (near(&names, task), names.is_empty()) {
         (Some(near), _) => format!("there is no task {task}; did you mean {near}?"),
         (None, true) => format!("there is no task {task}, nor any other under this prefix: see --prefix and --redis"),

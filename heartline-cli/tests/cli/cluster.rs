@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use heartline::testing::RedisCluster;
-use heartline::{App, Context, JobError, TaskOptions};
+use heartline::{App, Context, Graph, JobError, TaskOptions, WorkflowOptions};
 
 use crate::run::{Ran, command, patient, until};
 
@@ -109,7 +109,7 @@ impl Cluster {
         format!("127.0.0.1:{}", self.0.nodes[node].port())
     }
 
-    async fn ask(&self, node: usize, words: &[&str]) -> String {
+    async fn ask<T: redis::FromRedisValue>(&self, node: usize, words: &[&str]) -> T {
         let client = redis::Client::open(format!("redis://{}", self.place(node))).unwrap();
         let mut conn = client.get_multiplexed_async_connection_with_config(&patient()).await.unwrap();
         let mut ask = redis::cmd(words[0]);
@@ -143,15 +143,36 @@ async fn what_is_known_is_told_soon_while_a_node_stands_still_and_without_a_list
     }
 
     // The slot of `export` is on its way.
-    let other = cluster.ask(2, &["CLUSTER", "MYID"]).await;
-    let own = cluster.ask(1, &["CLUSTER", "MYID"]).await;
-    cluster.ask(2, &["CLUSTER", "SETSLOT", "9909", "IMPORTING", &own]).await;
-    cluster.ask(1, &["CLUSTER", "SETSLOT", "9909", "MIGRATING", &other]).await;
+    let other: String = cluster.ask(2, &["CLUSTER", "MYID"]).await;
+    let own: String = cluster.ask(1, &["CLUSTER", "MYID"]).await;
+    cluster.ask::<()>(2, &["CLUSTER", "SETSLOT", "9909", "IMPORTING", &own]).await;
+    cluster.ask::<()>(1, &["CLUSTER", "SETSLOT", "9909", "MIGRATING", &other]).await;
     let status = cluster.run(&["status"]).await;
     assert!(status.out.contains("1 task on the way to another node of the cluster: export"), "{status:?}");
     assert!(!status.out.contains("cannot be asked") && !status.out.contains("0 live worker"), "{status:?}");
     for node in [1, 2] {
-        cluster.ask(node, &["CLUSTER", "SETSLOT", "9909", "STABLE"]).await;
+        cluster.ask::<()>(node, &["CLUSTER", "SETSLOT", "9909", "STABLE"]).await;
+    }
+    // That of a workflow.
+    let flow = app.workflow::<()>("flow", WorkflowOptions::new()).unwrap();
+    let graph = Graph::new();
+    graph.node("later", &parts, 1).delay(Duration::from_secs(3600));
+    flow.start(graph).await.unwrap();
+    let slot: u16 = cluster.ask(0, &["CLUSTER", "KEYSLOT", "heartline:{flow:flow}:head"]).await;
+    let own = usize::from(slot / 5461);
+    let other = (own + 1) % 3;
+    let (own_id, other_id): (String, String) =
+        (cluster.ask(own, &["CLUSTER", "MYID"]).await, cluster.ask(other, &["CLUSTER", "MYID"]).await);
+    let slot = slot.to_string();
+    cluster.ask::<()>(other, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &own_id]).await;
+    cluster.ask::<()>(own, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &other_id]).await;
+    for command in ["status", "doctor", "health"] {
+        let told = cluster.run(&[command]).await;
+        let moves = "the workflow flow is on the way to another node of the cluster";
+        assert!(told.status == 1 && told.out.contains(moves), "{told:?}");
+    }
+    for node in [own, other] {
+        cluster.ask::<()>(node, &["CLUSTER", "SETSLOT", &slot, "STABLE"]).await;
     }
 
     // It has none of the lists.

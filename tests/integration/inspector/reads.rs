@@ -244,6 +244,14 @@ async fn tasks_are_listed_whether_a_dispatch_or_the_start_of_a_worker_named_them
 }
 
 #[tokio::test]
+async fn a_job_that_is_written_on_a_connection_of_its_own_lists_its_task() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    app.task_ref::<String, ()>("large").unwrap().dispatch("x".repeat(600 * 1024)).await.unwrap();
+    assert_eq!(inspector.task_names().await.unwrap(), ["large"]);
+}
+
+#[tokio::test]
 async fn a_worker_tells_who_it_is_what_it_holds_and_how_its_heartbeats_go() {
     let test = TestTask::plain();
     let (app, inspector) = inspector(&test).await;
