@@ -12,6 +12,9 @@ use crate::run::{Ran, command, patient, until};
 /// Tasks with the slots 4,247, 9,909 and 12,682, which three nodes have, by their order.
 const TASKS: [&str; 3] = ["mail", "export", "billing"];
 
+/// What is none, with a slot of the node that has `mail`.
+const NO_TASK: &str = "mil";
+
 struct Cluster(RedisCluster);
 
 impl Cluster {
@@ -240,6 +243,10 @@ async fn what_is_known_is_told_soon_while_a_node_stands_still_and_without_a_list
             "{ran:?}"
         );
     }
+    // It may be there, by the same name.
+    let typo = cluster.soon(&["jobs", "list", "-t", NO_TASK]).await;
+    let unknown = format!("nothing is known of a task {NO_TASK}: {away}");
+    assert!(typo.status == 1 && typo.err.contains(&unknown), "{typo:?}");
     assert!(cluster.soon(&["task", "show", "export"]).await.ok().contains("1 waiting"));
     assert!(cluster.soon(&["jobs", "list", "-t", "export", "-s", "waiting"]).await.ok().contains("waiting"));
     cluster.soon(&["jobs", "dispatch", "-t", "export", "2"]).await.ok();
