@@ -129,7 +129,7 @@ impl Inspector {
         let read_on = |keys: Arc<TaskKeys>, after: String| async move {
             let (keys, from) = (&keys, &after);
             let call = |mut conn| async move { streams::range(&mut conn, keys, Key::Events, from, false, PAGE).await };
-            let mut entries = self.ask_for_entries(call).await?;
+            let mut entries = self.ask_for_entries(keys, call).await?;
             let (last, count) = (entries.last().map(|last| last.id.clone()), entries.len());
             // All partitions are paused together: one tells of it.
             entries.retain(|entry| {
@@ -229,7 +229,7 @@ impl Inspector {
                 let (keys, before) = (keys.clone(), before.clone());
                 async move { streams::range(&mut conn, &keys, Key::Stalls, &before, true, PAGE).await }
             };
-            let entries = self.ask_for_entries(call).await?;
+            let entries = self.ask_for_entries(keys, call).await?;
             for event in entries.iter().flat_map(|entry| decode(task, entry).map(|d| d.events).unwrap_or_default()) {
                 let Event::Stalled(stall) = event else { continue };
                 let its = |late: &&mut LateReport| late.id == stall.id && stall.worker.as_ref() == Some(&late.worker);
@@ -264,7 +264,7 @@ impl Inspector {
                 let (keys, at, until) = (keys.clone(), at.clone(), &until);
                 async move { history::history(&mut conn, &keys, stream, word, (&at, until), LOOK).await }
             };
-            let (entries, last) = self.ask_for_entries(call).await?;
+            let (entries, last) = self.ask_for_entries(keys, call).await?;
             found.extend(entries);
             after = last;
         }

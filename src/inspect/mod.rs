@@ -33,8 +33,9 @@ use crate::error::Error;
 use crate::options::task::TaskOptions;
 use crate::store::connection::OwnConnection;
 use crate::store::engine::Store;
+use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
-use crate::store::streams::server_time_ms;
+use crate::store::streams::{self, server_time_ms};
 use crate::task::shared::TaskShared;
 use crate::times::at_ms;
 
@@ -155,11 +156,19 @@ impl Inspector {
         self.store.ask_once(RESPONSE_TIMEOUT, call).await
     }
 
-    /// The same for a call whose answer may be large: hundreds of entries of a stream.
-    pub(super) async fn ask_for_entries<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    /// The same for a call about this table whose answer may be large: hundreds of entries of a stream. A node that says nothing is not
+    /// waited for as long as those may take.
+    pub(super) async fn ask_for_entries<T, F>(
+        &self,
+        keys: &TaskKeys,
+        call: impl Fn(OwnConnection) -> F,
+    ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
+        if self.store.is_cluster() {
+            self.look(|mut conn| async move { streams::answers(&mut conn, keys).await }).await?;
+        }
         self.store.ask(response_time(ENTRIES), call).await
     }
 

@@ -198,7 +198,7 @@ impl Inspector {
         let read = |keys: Arc<TaskKeys>, before: String| async move {
             let (keys, before) = (&keys, &before);
             let call = |mut conn| async move { streams::range(&mut conn, keys, Key::Stalls, before, true, PAGE).await };
-            let entries = self.ask_for_entries(call).await?;
+            let entries = self.ask_for_entries(keys, call).await?;
             let next = entries.last().filter(|_| entries.len() == PAGE).map(|last| last.id.clone());
             Ok((entries, next))
         };

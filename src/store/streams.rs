@@ -40,6 +40,14 @@ impl Entry {
     }
 }
 
+/// Whether the node that has the events of a task answers.
+pub(crate) async fn answers(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+    let mut cmd = redis::cmd("XRANGE");
+    // No entry is that old.
+    cmd.arg(keys.get(Key::Events)).arg(1).arg(1).arg("COUNT").arg(1);
+    cmd.query_async(conn).await.map_err(|e| classify("events", e))
+}
+
 /// The server's time, ms since 1970.
 pub(crate) async fn server_time_ms(conn: &mut impl Connection) -> Result<u64, Error> {
     let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(conn).await.map_err(|e| classify("time", e))?;
