@@ -231,8 +231,17 @@ impl Inspector {
 
     async fn workflow_report(&self, name: &str, looked_ms: u64, now_ms: u64) -> WorkflowReport {
         let keys = &self.store.workflow(name);
-        let sizes = self.look(|mut conn| async move { flow_list::sizes(&mut conn, keys).await }).await;
-        let (sizes, fault) = match sizes {
+        let sizes = async {
+            let sizes = self.look(|mut conn| async move { flow_list::sizes(&mut conn, keys).await }).await?;
+            if self.store.is_cluster() {
+                // Where some of its keys are on their way to another node, each alone is found, and no script can be called.
+                let list =
+                    |mut conn| async move { flow_list::list(&mut conn, keys, Key::Running, (true, ""), 1).await };
+                self.look(list).await?;
+            }
+            Ok::<_, Error>(sizes)
+        };
+        let (sizes, fault) = match sizes.await {
             Ok(sizes) => (sizes, None),
             Err(e) => (FlowSizes::default(), Some(e.chain().to_string())),
         };

@@ -80,9 +80,6 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     }
     pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0).hmget(keys.get(Key::Meta), &["putOff", "untold"]);
     pipe.zrange(keys.get(Key::FlowTasks), 0, -1);
-    // Where some of its keys are on their way to another node, each alone is found, and nothing can be done with them.
-    let of_a_script: Vec<&str> = scripts::FLOW_ADVANCE.keys.iter().map(|key| keys.get(*key)).collect();
-    pipe.exists(of_a_script).ignore();
     type Found = (u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 2], Vec<Text>);
     let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
     let (running, paused, completed, failed, cancelled, outbox, oldest, times, tasks) = found;
