@@ -27,7 +27,8 @@
 //! A call reports and brings jobs of many traces at once, so `receive` and `settle` are in traces of their own. Each run of a job, after a
 //! failure or a crash, is a span of its own in the same trace. The attributes are those of OpenTelemetry's conventions for messaging
 //! (`messaging.system` is `heartline`), with `heartline.*` beside them. Spans go to the global tracer provider; without one nothing is made.
-//! Never is a payload in them.
+//! Never is a payload in them. Jobs of workflows are sent without a trace, so that each `process` of theirs begins one, and hooks
+//! (`on_complete`) have no spans.
 //!
 //! It is a crate of its own since OpenTelemetry's 0.x breaks often.
 
@@ -54,7 +55,7 @@ const MESSAGE: usize = 1024;
 /// A dispatch whose trace goes on in the handler.
 pub trait TraceDispatch<O> {
     /// Dispatches the job within a span `send <task>`, whose context goes with it. The span is a child of the current one
-    /// ([`Context::current`]). A job whose id was known already runs as it was dispatched first, and keeps the trace of then.
+    /// ([`Context::current`]): of the future, where that has one (`with_context`), else of this call. A job whose id was known already runs as it was dispatched first, and keeps the trace of then.
     ///
     /// # Errors
     /// As the dispatch.
@@ -67,26 +68,29 @@ pub trait TraceDispatch<O> {
 impl<I: Send + 'static, O: Send + 'static> TraceDispatch<O> for Dispatch<I, O> {
     fn traced(self) -> impl Future<Output = Result<JobHandle<O>, Error>> + Send {
         let task = self.task().to_owned();
-        let span = global::tracer(SCOPE)
-            .span_builder(format!("send {task}"))
-            .with_kind(SpanKind::Producer)
-            .with_attributes(attributes(&task, "send", "send"));
-        let span = span.start(&global::tracer(SCOPE));
-        let context = Context::current_with_span(span);
-        let mut dispatch = self;
-        let mut headers: HashMap<String, String> = HashMap::new();
-        TraceContextPropagator::new().inject_context(&context, &mut headers);
-        // The headers of a job are bounded, and no trace is worth a job.
-        let fits = |value: &str| (1..=HEADER).contains(&value.len());
-        // The second is of no use without the first.
-        for name in ["traceparent", "tracestate"] {
-            let Some(value) = headers.remove(name).filter(|value| fits(value)) else { break };
-            if name.len() + value.len() > dispatch.headers_left() {
-                break;
-            }
-            dispatch = dispatch.header(name, value);
-        }
+        let at_call = Context::current();
         async move {
+            // Somebody may have given the future a context of its own.
+            let at_poll = Context::current();
+            let parent = if at_poll.has_active_span() { at_poll } else { at_call };
+            let span = global::tracer(SCOPE)
+                .span_builder(format!("send {task}"))
+                .with_kind(SpanKind::Producer)
+                .with_attributes(attributes(&task, "send", "send"));
+            let context = parent.with_span(span.start_with_context(&global::tracer(SCOPE), &parent));
+            let mut dispatch = self;
+            let mut headers: HashMap<String, String> = HashMap::new();
+            TraceContextPropagator::new().inject_context(&context, &mut headers);
+            // The headers of a job are bounded, and no trace is worth a job.
+            let fits = |value: &str| (1..=HEADER).contains(&value.len());
+            // The second is of no use without the first.
+            for name in ["traceparent", "tracestate"] {
+                let Some(value) = headers.remove(name).filter(|value| fits(value)) else { break };
+                if name.len() + value.len() > dispatch.headers_left() {
+                    break;
+                }
+                dispatch = dispatch.header(name, value);
+            }
             let sent = dispatch.with_context(context.clone()).await;
             let span = context.span();
             match &sent {
@@ -169,9 +173,9 @@ impl Running {
         self.is_over = true;
         if let Err(e) = &ended {
             let span = self.context.span();
-            span.set_attribute(KeyValue::new("error.type", e.code().to_owned()));
             // A job that is put off has not failed.
             if e.snooze_delay().is_none() {
+                span.set_attribute(KeyValue::new("error.type", e.code().to_owned()));
                 span.set_status(Status::error(brief(&e.to_string())));
             }
         }

@@ -61,7 +61,8 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
     }
     request.span().end();
     task.dispatch("panics".to_owned()).id("panics").attempts(1).traced().await.unwrap();
-    task.dispatch("later".to_owned()).id("later").traced().await.unwrap();
+    let later = task.dispatch("later".to_owned()).id("later").traced();
+    opentelemetry::trace::FutureExt::with_context(later, request.clone()).await.unwrap();
     task.dispatch("plain".to_owned()).id("plain").await.unwrap();
     task.dispatch("odd".to_owned()).id("odd").header("traceparent", "00-nothing-of-that-kind").await.unwrap();
     let full = task.dispatch("full".to_owned()).id("full").header("tenant", "x".repeat(4_060));
@@ -96,6 +97,7 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
         (None, Some("true"))
     );
     assert!(sent.iter().any(|span| matches!(span.status, Status::Error { .. })), "the one with a bad id");
+    assert_eq!((of("later")[0].span_context.trace_id(), of("later")[0].parent_span_id), (trace, root));
 
     let runs = named(&spans, "process export");
     let of = |id: &str| {
@@ -119,6 +121,7 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
     assert_eq!(done.status, Status::Unset);
     assert!(matches!(&of("panics")[0].status, Status::Error { description } if description.contains("panicked")));
     assert_eq!((of("later").len(), of("later")[0].status.clone()), (2, Status::Unset), "put off is no failure");
+    assert!(of("later").iter().all(|run| attribute(run, "error.type").is_none()));
     for id in ["plain", "odd"] {
         assert_eq!((of(id)[0].parent_span_id, of(id)[0].links.len()), (SpanId::INVALID, 0), "{id}");
         assert_ne!(of(id)[0].span_context.trace_id(), TraceId::INVALID);
