@@ -50,6 +50,7 @@ for place, name in ipairs(names) do
   if kind == 'o' and size and one.stopping then how, said, size = 'x', CANCELLED, nil end
   if state and is_damaged(keys, one, index, state) then
     end_node(keys, one, index, 'f', CORRUPT, budget, now_ms, opened)
+    keys.corrupt = (keys.corrupt or 0) + 1
     one.is_miscounted = true
   elseif kind == 'o' and size then
     grow_node(keys, one, index, said, #size + 2, tonumber(size), now_ms, opened)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::{Inspector, InstanceReport, NodeState, WorkflowReport, WorkflowState};
+use heartline::{Inspector, InstanceReport, JobState, NodeReport, NodeState, WorkflowReport, WorkflowState};
 
 use crate::checks::Grade;
 use crate::text::{many, quoted, shown, span};
@@ -10,6 +10,9 @@ use crate::troubles::{Trouble, is_moving};
 
 /// A worker makes a step that somebody left within 15 s, and that of a task which it could not reach each 5 s.
 const LATE: Duration = Duration::from_secs(30);
+
+/// For so long it is told of what could not be read.
+const TOLD_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// The same of all workflows.
 pub async fn flow_troubles(inspector: &Inspector) -> Vec<Trouble> {
@@ -22,6 +25,10 @@ pub fn troubles_of(flow: &WorkflowReport) -> Vec<Trouble> {
     let name = shown(&flow.workflow);
     if let Some(fault) = &flow.fault {
         let (what, hint) = match is_moving(fault) {
+            _ if fault.contains("NOPERM") || fault.contains("NoPerm") => (
+                format!("the workflow {name} cannot be read: {}", shown(fault)),
+                "our own user lacks that right; whether its instances go on is not known",
+            ),
             true => (
                 format!("the workflow {name} is on the way to another node of the cluster"),
                 "its slot is moved, and none of its instances goes on until that has arrived; where nobody moves it any more, `redis-cli --cluster check` and `--cluster fix` end that",
@@ -65,6 +72,18 @@ pub fn troubles_of(flow: &WorkflowReport) -> Vec<Trouble> {
             ),
         };
         troubles.push(Trouble::risk(None, what, hint));
+    }
+    let corrupt = flow.corrupt_at.map(|at| flow.as_of.duration_since(at).unwrap_or_default());
+    if let Some(ago) = corrupt.filter(|ago| *ago < TOLD_FOR) {
+        let times = many(flow.corrupt, "time");
+        let what = format!(
+            "something of the workflow {name} could not be read, {times} in all, the last one {} ago: what it belonged to failed, code corrupt",
+            span(ago)
+        );
+        let hint = format!(
+            "somebody changed it in Redis, or the server lost it: `heartline flows list {name} --state failed` lists them, `flows show` says what; then retry them, or start them anew"
+        );
+        troubles.push(Trouble { grade: Grade::Note, ..Trouble::risk(None, what, hint) });
     }
     if flow.paused > 0 {
         let what = format!("{} of the workflow {name}", are(flow.paused, "paused"));
@@ -111,7 +130,10 @@ pub fn advice(found: &InstanceReport) -> Vec<String> {
         )),
         _ => {}
     }
-    let worst = found.nodes.iter().find(|node| node.state == NodeState::Failed && node.job.is_some());
+    let has_failed = |node: &&NodeReport| {
+        node.state == NodeState::Failed && node.job_state.is_none_or(|state| state == JobState::Failed)
+    };
+    let worst = found.nodes.iter().find(|node| node.job.is_some() && has_failed(node));
     if let Some((job, task)) = worst.and_then(|node| Some((node.job.as_ref()?, node.task.as_ref()?))) {
         lines.push(format!(
             "`heartline jobs show -t {} {}` shows how its job failed.",

@@ -61,6 +61,14 @@ fn unless<T>(away: &Option<String>, read: Result<Vec<T>, Error>) -> Result<Vec<T
 /// That lists are away: what is not known for it, and what can be asked all the same.
 #[must_use]
 pub fn of_lists(away: &ListsAway) -> Vec<Trouble> {
+    if away.is_down {
+        let node = away.tasks.as_ref().or(away.workers.as_ref()).map_or("", String::as_str);
+        let what = format!(
+            "{node} says that the cluster is down (CLUSTERDOWN): which tasks there are, or who is live, is not known"
+        );
+        let hint = "a node that has slots is away, and until it is back, or its replica is the primary, none answers for any slot; with `cluster-require-full-coverage no` the others would. `heartline doctor` names the nodes that do not answer";
+        return vec![Trouble::risk(None, what, hint.to_owned())];
+    }
     let tasks = away.tasks.as_ref().map(|node| {
         let (what, hint) = no_tasks(node);
         Trouble::risk(None, what, hint)
@@ -74,8 +82,7 @@ pub fn of_lists(away: &ListsAway) -> Vec<Trouble> {
 }
 
 /// That the list of tasks is away, and what to do then.
-#[must_use]
-pub fn no_tasks(node: &str) -> (String, String) {
+fn no_tasks(node: &str) -> (String, String) {
     let what = format!("the node with the list of tasks ({node}) does not answer: which tasks there are is not known");
     let hint = "other nodes answer, and tasks on them may go on; one of them is told of by its name: `heartline task show NAME`, `heartline jobs list -t NAME`";
     (what, hint.to_owned())

@@ -574,7 +574,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
                 },
                 format!(
                     "somebody deleted them in Redis, or the server lost them: `heartline events -t {name}` names them (lost_payload=true); \
-                     none of them had ended: dispatch them again"
+                     none of them had ended: dispatch them again; those of workflows, whose ids begin with ~, are sent again by themselves"
                 ),
             ));
         }

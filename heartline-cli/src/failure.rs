@@ -68,6 +68,9 @@ impl From<heartline::Error> for Failure {
                 false => "; a password stands in the address: redis://:PASSWORD@host, best in HEARTLINE_REDIS or a context",
             });
         }
+        if what.to_ascii_uppercase().contains("TRYAGAIN") {
+            what.push_str("; its slot is on the way to another node of the cluster: it goes on when that has arrived");
+        }
         if what.contains("UnknownIssuer") {
             what.push_str("; --tls-ca FILE names the CA that signed the server's certificate");
         }

@@ -53,7 +53,7 @@ pub(crate) fn text(fleet: Result<&Fleet, IsReached>, age: Duration) -> Result<St
         of_tasks(&mut registry, &fleet.tasks);
         of_workflows(&mut registry, &fleet.flows);
         of_workers(&mut registry, fleet);
-        of_servers(&mut registry, &fleet.servers);
+        of_servers(&mut registry, &fleet.servers, age);
     }
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|e| Failure::Failed(format!("the metrics cannot be written: {e}")))?;
@@ -160,6 +160,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
 
 fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
     let (instances, oldest, looked) = (levels(), levels(), levels());
+    let corrupt = Family::<Labels, Counter>::default();
     for flow in flows.iter().filter(|flow| flow.fault.is_none()) {
         let label = || vec![("workflow", named(&flow.workflow))];
         for (state, count) in [
@@ -171,12 +172,15 @@ fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
         ] {
             set(&instances, vec![("workflow", named(&flow.workflow)), ("state", state.to_string())], count as f64);
         }
+        corrupt.get_or_create(&label()).inc_by(flow.corrupt);
         set(&oldest, label(), seconds(flow.oldest_step.unwrap_or_default()));
         if let Some(at) = flow.looked_at {
             set(&looked, label(), seconds(flow.as_of.duration_since(at).unwrap_or_default()));
         }
     }
     registry.register("workflow_instances", "Instances of a workflow by state", instances);
+    let corrupt_help = "How often something of a workflow could not be read, and what it belonged to failed, since the workflow exists";
+    registry.register("workflow_corrupt", corrupt_help, corrupt);
     let oldest_help = "How long the oldest step of a workflow waits: a node to be sent, an end to be followed";
     registry.register_with_unit("workflow_oldest_step", oldest_help, Unit::Seconds, oldest);
     registry.register_with_unit("workflow_look_age", "Since a worker looked after the workflow", Unit::Seconds, looked);
@@ -209,11 +213,11 @@ fn of_workers(registry: &mut Registry, fleet: &Fleet) {
     registry.register("workers_blocked", "Workers whose runtime is blocked by handlers", blocked);
 }
 
-/// The server, or all primaries of a cluster together: their memory is added up, of the times the longest is told.
-fn of_servers(registry: &mut Registry, servers: &[ServerReport]) {
+/// The server, or all primaries of a cluster together, as they were so long ago: their memory is added up, of the times the longest is told.
+fn of_servers(registry: &mut Registry, servers: &[ServerReport], age: Duration) {
     let known = || servers.iter().filter(|server| server.fault.is_none());
-    let now = SystemTime::now();
-    let skew = known().map(|server| server.clock.duration_since(now).unwrap_or_else(|e| e.duration()));
+    let then = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+    let skew = known().map(|server| server.clock.duration_since(then).unwrap_or_else(|e| e.duration()));
     let skew = skew.max().unwrap_or_default();
     let round_trip = known().map(|server| server.round_trip).max().unwrap_or_default();
     let sum = |of: fn(&ServerReport) -> u64| known().map(of).sum::<u64>() as f64;

@@ -284,6 +284,7 @@ end
 -- Ends an instance whose line ({ run, turn, shape }, as far as it can be read) or graph cannot be read: nothing of it
 -- could ever go on. A child goes, and is started anew.
 local function give_up(keys, flow, line, now_ms)
+  keys.corrupt = (keys.corrupt or 0) + 1
   put(keys, 'running', flow, false)
   put(keys, 'paused', flow, false)
   write(keys, 'stopping', flow, false)
@@ -300,6 +301,7 @@ local function end_or_keep(keys, one, now_ms)
   if one.runs and (one.live <= 0 or one.stopping and one.out <= 0) then
     local word, why = string.match(one.stopping or '', '^(%l+) (.*)$')
     if one.stopping and not word then word = 'failed' end
+    if one.stopping == UNREADABLE then keys.corrupt = (keys.corrupt or 0) + 1 end
     local output = one.output and one.output ~= '-' and one.output
     if not word then
       word = one.bad == '-' and 'completed' or 'failed'

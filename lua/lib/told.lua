@@ -1,10 +1,15 @@
--- Tells what happened to nodes and instances, in one entry, behind the last write.
+-- Tells what happened to nodes and instances, in one entry, behind the last write; and counts what could not be read.
 local function tell_all(keys, meta, events)
   local fields, count = {}, 0
   for _, kind in ipairs({ 'started', 'node', 'paused', 'resumed', 'ended' }) do
     local words = keys.told and keys.told[kind] or {}
     add_words(fields, kind, words)
     count = count + #words
+  end
+  if keys.corrupt then
+    local _, now_ms = now_us()
+    redis.pcall('HINCRBY', meta, 'corrupt', keys.corrupt)
+    redis.pcall('HSET', meta, 'corruptAt', string.format('%d', now_ms))
   end
   if count > 0 then emit_event(events, meta, 'events', count, '', fields) end
 end

@@ -317,6 +317,11 @@ impl Error {
         matches!(self, Error::Connect { source } if source.is_late())
     }
 
+    /// Whether a node said that the cluster is down.
+    pub(crate) fn says_down(&self) -> bool {
+        matches!(self, Error::Connect { source } if source.code() == Some("CLUSTERDOWN"))
+    }
+
     /// Whether the server said that a value is larger than it takes.
     pub(crate) fn is_too_large(&self) -> bool {
         matches!(self, Error::Server { source, .. } if source.is_too_large())

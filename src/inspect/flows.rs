@@ -78,6 +78,11 @@ pub struct WorkflowReport {
     /// When a worker looked after it last, which one does every 5 s.
     #[serde(rename = "looked_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub looked_at: Option<SystemTime>,
+    /// How often something of it could not be read: a graph, a line, the state of a node. What that belonged to failed, with the code `corrupt`.
+    pub corrupt: u64,
+    /// When that was so last.
+    #[serde(rename = "corrupt_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub corrupt_at: Option<SystemTime>,
     /// The tasks of its nodes.
     pub tasks: Vec<String>,
     /// Why nothing is known of it but its name, if so: its node of a cluster is away, or something foreign is stored.
@@ -245,8 +250,7 @@ impl Inspector {
             Ok(sizes) => (sizes, None),
             Err(e) => (FlowSizes::default(), Some(e.chain().to_string())),
         };
-        let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, tasks } =
-            sizes;
+        let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, .. } = sizes;
         // What is put off has the time of that; what could not be told of stands in a task.
         let since_ms = lately_since(put_off, PUT_OFF, now_ms);
         let untold_ms = lately_since(untold, UNTOLD, now_ms);
@@ -262,7 +266,9 @@ impl Inspector {
             steps: outbox,
             oldest_step: oldest_ms.map(|ms| Duration::from_millis(now_ms.saturating_sub(ms))),
             looked_at: (looked_ms > 0).then(|| at_ms(looked_ms)),
-            tasks,
+            corrupt: sizes.corrupt.0,
+            corrupt_at: sizes.corrupt.1.map(at_ms),
+            tasks: sizes.tasks,
             fault,
         }
     }
@@ -601,7 +607,9 @@ impl View<'_> {
         } else if self.state.is_stopping {
             "the instance stops: it does not run any more".to_owned()
         } else if !said.starts_with(['p', 'P']) {
-            format!("its state cannot be read: it ends as corrupt: {}", Worked::soon(self.is_anybody, COMPARED))
+            let soon = Worked::soon(self.is_anybody, COMPARED);
+            let when = if place == WorkflowState::Paused { "when the instance is resumed" } else { &*soon };
+            format!("its state cannot be read: it ends as corrupt: {when}")
         } else if needs == 0 && place == WorkflowState::Paused {
             "it is ready, and the instance is paused".to_owned()
         } else if needs == 0 {

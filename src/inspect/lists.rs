@@ -13,6 +13,8 @@ pub struct ListsAway {
     pub tasks: Option<String>,
     /// The node that has the list of workers: who is live is not known.
     pub workers: Option<String>,
+    /// Whether such a node answers, and says that the cluster is down: another one is away that has slots, or it is cut off from the others.
+    pub is_down: bool,
 }
 
 impl Inspector {
@@ -30,6 +32,8 @@ impl Inspector {
         }
         self.now_ms().await?;
         let [tasks, workers] = self.look(|conn| async move { Ok(self.store.lists_away(&conn).await) }).await?;
-        Ok(ListsAway { tasks, workers })
+        let is_down = [&tasks, &workers].into_iter().flatten().any(|(_, says_down)| *says_down);
+        let node = |away: Option<(String, bool)>| away.map(|(node, _)| node);
+        Ok(ListsAway { tasks: node(tasks), workers: node(workers), is_down })
     }
 }

@@ -18,7 +18,7 @@ pub struct Failure {
     pub code: String,
     /// The error with its causes, outermost first, at most 4 KiB.
     pub message: String,
-    /// How many runs of the handler ended in failure.
+    /// How many runs of the handler ended in failure; 0 where a workflow tells of it, which does not know.
     pub failed_attempts: u32,
     /// How often the job stalled; stalls are never counted as attempts.
     pub stalled_count: u32,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 
+use super::asked;
 use super::close;
 use super::connection::{Connection, OwnConnection};
 use super::engine::Store;
@@ -30,7 +31,7 @@ async fn in_time(is_routed: bool, call: impl Future<Output = Result<(), Error>>)
     if !is_routed {
         return call.await;
     }
-    tokio::time::timeout(streams::NODE_PATIENCE, call).await.unwrap_or_else(|_| Err(Error::timed_out()))
+    tokio::time::timeout(streams::NODE_PATIENCE, call).await.unwrap_or_else(|_| Err(asked::timed_out()))
 }
 
 /// Puts the worker into a list, with the time by the clock of the server.

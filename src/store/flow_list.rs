@@ -69,6 +69,8 @@ pub(crate) struct FlowSizes {
     pub(crate) put_off: Option<(u64, u64)>,
     /// The same of jobs of which the workflow could not be told.
     pub(crate) untold: Option<(u64, u64)>,
+    /// How often something of it could not be read, and when last, ms.
+    pub(crate) corrupt: (u64, Option<u64>),
     pub(crate) tasks: Vec<String>,
 }
 
@@ -78,15 +80,19 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     for key in [Key::Running, Key::Paused, Key::Completed, Key::Failed, Key::Cancelled, Key::Outbox] {
         pipe.zcard(keys.get(key));
     }
-    pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0).hmget(keys.get(Key::Meta), &["putOff", "untold"]);
+    pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0)
+        .hmget(keys.get(Key::Meta), &["putOff", "untold", "corrupt", "corruptAt"]);
     pipe.zrange(keys.get(Key::FlowTasks), 0, -1);
-    type Found = (u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 2], Vec<Text>);
+    type Found = (u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 4], Vec<Text>);
     let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
     let (running, paused, completed, failed, cancelled, outbox, oldest, times, tasks) = found;
     let oldest_ms = oldest.first().map(|(_, score)| *score as u64);
     let tasks = tasks.into_iter().map(|Text(task)| task).collect();
-    let [put_off, untold] = times.map(|text| text.and_then(times_of));
-    Ok(FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, tasks })
+    let [put_off, untold, corrupt, corrupt_at] = times;
+    let number = |text: Option<Text>| text.and_then(|Text(text)| text.parse().ok());
+    let corrupt = (number(corrupt).unwrap_or(0), number(corrupt_at));
+    let (put_off, untold) = (put_off.and_then(times_of), untold.and_then(times_of));
+    Ok(FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, corrupt, tasks })
 }
 
 /// Since when the workflow could not be told of jobs, and when that was tried last, ms.

@@ -69,15 +69,14 @@ impl Store {
         Ok(found.into_iter().map(|(Text(task), ms)| (task, ms as u64)).collect())
     }
 
-    /// Where the lists of tasks and of workers are, of those that cannot be asked.
-    pub(crate) async fn lists_away(&self, conn: &OwnConnection) -> [Option<String>; 2] {
+    /// Where the lists of tasks and of workers are, of those that cannot be asked, and whether the node says that the cluster is down.
+    pub(crate) async fn lists_away(&self, conn: &OwnConnection) -> [Option<(String, bool)>; 2] {
         let looks = [keys::tasks(&self.prefix), keys::workers(&self.prefix)].map(|list| async move {
             let mut first = redis::cmd("ZRANGE");
             first.arg(&list).arg(0).arg(0);
             let looked = first.query_async::<Vec<Text>>(&mut conn.clone()).await.map_err(|e| classify("lists", e));
-            // One that has just started, or is cut off from the others, says that the cluster is down.
-            let is_away = looked.is_err_and(|e| e.is_outage());
-            is_away.then(|| self.place_of(&list).unwrap_or_else(|| "a node that is not known".to_owned()))
+            let away = looked.err().filter(Error::is_outage)?;
+            Some((self.place_of(&list).unwrap_or_else(|| "a node that is not known".to_owned()), away.says_down()))
         });
         let [tasks, workers] = looks;
         join(tasks, workers).await.into()

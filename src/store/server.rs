@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use redis::InfoDict;
+use redis::{InfoDict, RedisResult};
 
 use super::connection::{Connection, OwnConnection};
 use super::fault::classify;
@@ -101,7 +101,10 @@ const NOT_OF_THE_SERVER: [&str; 5] = ["NOPERM", "WRONGTYPE", "MOVED", "ASK", "TR
 /// How many short calls are timed.
 const TIMED: usize = 9;
 
-/// How long a node of a cluster may take: one that is away keeps no other from being told of.
+/// How long the short calls are timed, where each takes long.
+const TIMED_FOR: Duration = Duration::from_secs(1);
+
+/// How long each answer of a node of a cluster may take: one that is away keeps no other from being told of.
 const NODE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Asks each server about itself: the one that there is, or every primary of a cluster, by its place. `keys` are sorted sets of ours, of which
@@ -116,14 +119,15 @@ pub(crate) async fn look_at_all(
     let places = conn.places();
     let is_alone = !conn.is_routed();
     let looks = places.into_iter().map(|place| async move {
-        let look = async {
-            let mut conn = conn.at_place(&place).await.map_err(|e| classify("info", e))?;
-            look(&mut conn, keys).await
+        let patience = (!is_alone).then_some(NODE_PATIENCE);
+        let looked = async {
+            let conn = in_time(patience, conn.at_place(&place)).await?;
+            look(&mut conn.map_err(|e| classify("info", e))?, keys, patience).await
         };
-        let looked = match is_alone {
-            true => look.await,
-            false => tokio::time::timeout(NODE_PATIENCE, look).await.unwrap_or_else(|_| Err(Error::timed_out())),
-        };
+        let looked = looked.await.map_err(|e| match patience {
+            Some(_) if e.is_timeout() => Error::timed_out().by_node(Some(place.clone())),
+            _ => e,
+        });
         (place, looked)
     });
     let mut looked = join_all(looks).await;
@@ -135,17 +139,26 @@ pub(crate) async fn look_at_all(
     Ok(looked)
 }
 
+/// Waits for an answer for so long.
+async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>) -> Result<T, Error> {
+    match patience {
+        Some(patience) => tokio::time::timeout(patience, answer).await.map_err(|_| Error::timed_out()),
+        None => Ok(answer.await),
+    }
+}
+
 /// Asks the server about itself, and whether it takes a write: one to a key of ours that it has, which changes nothing.
-async fn look(conn: &mut OwnConnection, keys: &[String]) -> Result<ServerLook, Error> {
-    let info: InfoDict = redis::cmd("INFO").query_async(conn).await.map_err(|e| classify("info", e))?;
-    let (mut round_trips, mut now_ms) = (Vec::with_capacity(TIMED), 0);
-    for _ in 0..TIMED {
+async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Duration>) -> Result<ServerLook, Error> {
+    let info: RedisResult<InfoDict> = in_time(patience, redis::cmd("INFO").query_async(conn)).await?;
+    let info = info.map_err(|e| classify("info", e))?;
+    let (mut round_trips, mut now_ms, timed_from) = (Vec::with_capacity(TIMED), 0, Instant::now());
+    while round_trips.len() < TIMED && (round_trips.is_empty() || timed_from.elapsed() < TIMED_FOR) {
         let begun = Instant::now();
-        now_ms = server_time_ms(conn).await?;
+        now_ms = in_time(patience, server_time_ms(conn)).await??;
         round_trips.push(begun.elapsed());
     }
     let written = match keys.iter().find(|key| conn.has(key)) {
-        Some(key) => redis::cmd("ZREM").arg(key).arg("").query_async::<()>(conn).await,
+        Some(key) => in_time(patience, redis::cmd("ZREM").arg(key).arg("").query_async::<()>(conn)).await?,
         None => Ok(()),
     };
     let refused =
@@ -153,10 +166,11 @@ async fn look(conn: &mut OwnConnection, keys: &[String]) -> Result<ServerLook, E
     let mut refusal = refused.map(|e| e.to_string());
     if refusal.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
         // One that has no key of ours has nothing to refuse. Whether it may be asked or not, it is asked.
-        let state = redis::cmd("CLUSTER").arg("INFO").query_async::<String>(conn).await.unwrap_or_default();
+        let mut ask = redis::cmd("CLUSTER");
+        let state = in_time(patience, ask.arg("INFO").query_async::<String>(conn)).await?.unwrap_or_default();
         refusal = state.contains("cluster_state:fail").then(|| "CLUSTERDOWN The cluster is down".to_owned());
     }
-    let wanted_replicas = wanted_replicas(conn, &info).await;
+    let wanted_replicas = in_time(patience, wanted_replicas(conn, &info)).await?;
     Ok(ServerLook { info, now_ms, round_trips, refusal, wanted_replicas })
 }
 

@@ -90,6 +90,8 @@ async fn what_has_a_line_or_a_graph_that_cannot_be_read_has_failed() {
     // A node that ran as a graph is told by its own audit that this is not there.
     assert!(!task.held("head").await.contains("waits/0.1"));
     let told = task.events().await.concat();
+    assert_eq!(task.field("meta", "corrupt").await, "7");
+    assert!(task.field("meta", "corruptAt").await.parse::<f64>().unwrap() > 0.0);
     assert!(told.contains("ended failed garbled/7") && told.contains("failed stops/1"), "{told}");
 }
 

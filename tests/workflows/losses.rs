@@ -142,6 +142,8 @@ async fn an_instance_of_which_ended_nodes_are_damaged_too_ends_as_corrupt() {
     .await;
     let report = app.inspector().instance("flow", "one", 0).await.unwrap().unwrap();
     assert_eq!(report.code.as_deref(), Some("corrupt"), "{report:?}");
+    let told = app.inspector().workflows().await.unwrap();
+    assert!(told[0].corrupt == 2 && told[0].corrupt_at.is_some(), "{told:?}");
     worker.stop().await;
 }
 

@@ -67,6 +67,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         });
         return answer(&AuditsPage { frame, rows: rows.collect() });
     }
+    if let Err(unknown) = board.must_know(&asked.task).await {
+        return unknown;
+    }
     let task = match board.inspector.task(&asked.task).await {
         Ok(task) => task,
         Err(e) => return board.failed(&e),
@@ -84,6 +87,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
 
 /// When a task was audited last, and what that found.
 fn noted(task: &TaskReport, now: SystemTime) -> (String, String) {
+    if task.fault.is_some() {
+        return ("not known: it cannot be read now".to_owned(), "–".to_owned());
+    }
     let Some(audit) = &task.audited else { return ("never noted".to_owned(), "–".to_owned()) };
     let kinds = audit.found.iter().map(|(kind, count)| format!("{count} {kind}"));
     let found = kinds.collect::<Vec<_>>().join(", ");

@@ -125,6 +125,16 @@ pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(aske
         Ok(page) => page,
         Err(e) => return board.failed(&e),
     };
+    if page.instances.is_empty() && cursor.is_none() {
+        // Most likely a typo.
+        match board.inspector.workflows().await {
+            Ok(flows) if flows.iter().all(|flow| flow.workflow != asked.workflow) => {
+                let text = format!("There is no workflow {}.", shown(&asked.workflow));
+                return board.problem(StatusCode::NOT_FOUND, "There is no such workflow", &text);
+            }
+            _ => {}
+        }
+    }
     let rows = page.instances.iter().map(|instance| InstanceCells {
         id: instance.id.clone(),
         state: if instance.is_stopping { format!("{} (stops)", instance.state) } else { instance.state.to_string() },

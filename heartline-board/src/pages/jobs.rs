@@ -130,13 +130,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
         Ok(filter) => filter,
         Err(wrong) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
     };
-    match board.knows(&asked.task).await {
-        Ok(true) => {}
-        Ok(false) => {
-            let text = format!("There is no task {}.", shown(&asked.task));
-            return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
-        }
-        Err(e) => return board.failed(&e),
+    if let Err(unknown) = board.must_know(&asked.task).await {
+        return unknown;
     }
     let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
     let looked = async {

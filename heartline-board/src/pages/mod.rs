@@ -337,6 +337,18 @@ impl Board {
         let report = self.inspector.task(task).await?;
         Ok(report.dispatched > 0 || report.options.declared_by.is_some() || report.counts != TaskCounts::default())
     }
+
+    /// The page for a task of which nothing is known, or that cannot be asked for.
+    pub(crate) async fn must_know(&self, task: &str) -> Result<(), Response> {
+        match self.knows(task).await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let text = format!("There is no task {}.", shown(task));
+                Err(self.problem(StatusCode::NOT_FOUND, "There is no such task", &text))
+            }
+            Err(e) => Err(self.failed(&e)),
+        }
+    }
 }
 
 #[derive(Template)]

@@ -38,6 +38,8 @@ struct StallsPage {
     suspects: Vec<Accused>,
     /// One of them may take its process down now.
     is_any_at_large: bool,
+    /// The tasks of which nothing can be read now.
+    unread: String,
     late: Vec<(String, String, String)>,
     next: Option<String>,
 }
@@ -69,6 +71,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         rows: Vec::new(),
         suspects: Vec::new(),
         is_any_at_large: false,
+        unread: String::new(),
         late: Vec::new(),
         next: None,
     };
@@ -86,6 +89,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         page.is_any_at_large = suspects.iter().any(Suspect::is_at_large);
         page.suspects = suspects.iter().map(|job| accused(job, now)).collect();
         if asked.task.is_empty() {
+            let unread = seen.tasks.iter().filter(|task| task.fault.is_some());
+            page.unread = unread.map(|task| task.task.as_str()).collect::<Vec<_>>().join(", ");
             page.rows = stalls
                 .into_iter()
                 .take(SHOWN)
@@ -105,6 +110,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         }
     }
     if !asked.task.is_empty() {
+        if let Err(unknown) = board.must_know(&asked.task).await {
+            return unknown;
+        }
         let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
         let stalls = match board.inspector.stalls(&asked.task, cursor).await {
             Ok(stalls) => stalls,

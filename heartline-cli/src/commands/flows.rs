@@ -63,8 +63,9 @@ async fn summary(session: &Session) -> Result<(), Failure> {
         ["WORKFLOW", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "STEPS", "OLDEST", "LOOKED AT"];
     let now = session.inspector.server_time().await?;
     let cells = |flow: &WorkflowReport| {
-        if let Some(fault) = &flow.fault {
-            return vec![shown(&flow.workflow), shown(fault)];
+        // What is wrong with it is told below.
+        if flow.fault.is_some() {
+            return vec![shown(&flow.workflow), "?".to_owned()];
         }
         let counts = [flow.running, flow.paused, flow.completed, flow.failed, flow.cancelled, flow.steps];
         let mut cells = vec![shown(&flow.workflow)];
@@ -239,6 +240,9 @@ async fn act(
     act: impl AsyncFnOnce(heartline::WorkflowHandle<serde_json::Value>) -> Result<WorkflowState, Error>,
 ) -> Result<(), Failure> {
     let inspector = &session.inspector;
+    if let Some((root, _)) = of.id.split_once('/') {
+        return Err(Failure::wrong(format!("{} runs as a node of {}: name that", shown(&of.id), shown(root))));
+    }
     let handle = inspector.workflow_handle(&of.workflow, &of.id)?;
     let acted = async {
         let before = handle.status().await?.state;

@@ -185,10 +185,11 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
     if report.dispatched > 0 || report.options.declared_by.is_some() || report.counts != TaskCounts::default() {
         return Ok(());
     }
-    if names.is_empty()
-        && let Some(node) = session.inspector.lists_away().await?.tasks
-    {
-        return Err(Failure::Failed(format!("nothing is known of a task {task}: {}", listed::no_tasks(&node).0)));
+    if names.is_empty() {
+        let away = session.inspector.lists_away().await?;
+        if let Some(trouble) = of_lists(&away).first().filter(|_| away.tasks.is_some()) {
+            return Err(Failure::Failed(format!("nothing is known of a task {task}: {}", trouble.what)));
+        }
     }
     Err(Failure::wrong(match (near(&names, task), names.is_empty()) {
         (Some(near), _) => format!("there is no task {task}; did you mean {near}?"),
