@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::{Inspector, InstanceReport, JobState, NodeReport, NodeState, WorkflowReport, WorkflowState};
+use heartline::{Inspector, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState, codes};
 
 use crate::checks::Grade;
 use crate::text::{many, quoted, shown, span};
@@ -77,11 +77,11 @@ pub fn troubles_of(flow: &WorkflowReport) -> Vec<Trouble> {
     if let Some(ago) = corrupt.filter(|ago| *ago < TOLD_FOR) {
         let times = many(flow.corrupt, "time");
         let what = format!(
-            "something of the workflow {name} could not be read, {times} in all, the last one {} ago: what it belonged to failed, code corrupt",
+            "something of the workflow {name} could not be read, {times} in all, the last one {} ago",
             span(ago)
         );
         let hint = format!(
-            "somebody changed it in Redis, or the server lost it: `heartline flows list {name} --state failed` lists them, `flows show` says what; then retry them, or start them anew"
+            "somebody changed it in Redis, or the server lost it; what it belonged to failed, code corrupt: `heartline flows list {name}` lists instances, `flows show` says what; then retry them, or start them anew"
         );
         troubles.push(Trouble { grade: Grade::Note, ..Trouble::risk(None, what, hint) });
     }
@@ -130,10 +130,10 @@ pub fn advice(found: &InstanceReport) -> Vec<String> {
         )),
         _ => {}
     }
-    let has_failed = |node: &&NodeReport| {
-        node.state == NodeState::Failed && node.job_state.is_none_or(|state| state == JobState::Failed)
-    };
-    let worst = found.nodes.iter().find(|node| node.job.is_some() && has_failed(node));
+    // What could not be read may have no job, or one that has not failed.
+    let is_corrupt = found.code.as_deref() == Some(codes::CORRUPT);
+    let has_failed = |node: &&NodeReport| node.state == NodeState::Failed && node.job.is_some();
+    let worst = found.nodes.iter().filter(|_| !is_corrupt).find(has_failed);
     if let Some((job, task)) = worst.and_then(|node| Some((node.job.as_ref()?, node.task.as_ref()?))) {
         lines.push(format!(
             "`heartline jobs show -t {} {}` shows how its job failed.",

@@ -61,12 +61,11 @@ fn unless<T>(away: &Option<String>, read: Result<Vec<T>, Error>) -> Result<Vec<T
 /// That lists are away: what is not known for it, and what can be asked all the same.
 #[must_use]
 pub fn of_lists(away: &ListsAway) -> Vec<Trouble> {
-    if away.is_down {
-        let node = away.tasks.as_ref().or(away.workers.as_ref()).map_or("", String::as_str);
+    if let Some(node) = &away.says_down {
         let what = format!(
             "{node} says that the cluster is down (CLUSTERDOWN): which tasks there are, or who is live, is not known"
         );
-        let hint = "a node that has slots is away, and until it is back, or its replica is the primary, none answers for any slot; with `cluster-require-full-coverage no` the others would. `heartline doctor` names the nodes that do not answer";
+        let hint = "a node that has slots is away, and until it is back, or its replica is the primary, none answers for any slot; with `cluster-require-full-coverage no` the others do, as long as most primaries are there. `heartline doctor` names the nodes that do not answer";
         return vec![Trouble::risk(None, what, hint.to_owned())];
     }
     let tasks = away.tasks.as_ref().map(|node| {

@@ -161,8 +161,13 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
 fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
     let (instances, oldest, looked) = (levels(), levels(), levels());
     let corrupt = Family::<Labels, Counter>::default();
-    for flow in flows.iter().filter(|flow| flow.fault.is_none()) {
+    let readable = levels();
+    for flow in flows {
         let label = || vec![("workflow", named(&flow.workflow))];
+        set(&readable, label(), f64::from(u8::from(flow.fault.is_none())));
+        if flow.fault.is_some() {
+            continue;
+        }
         for (state, count) in [
             (WorkflowState::Running, flow.running),
             (WorkflowState::Paused, flow.paused),
@@ -179,6 +184,7 @@ fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
         }
     }
     registry.register("workflow_instances", "Instances of a workflow by state", instances);
+    registry.register("workflow_readable", "Whether what is stored of the workflow can be read", readable);
     let corrupt_help = "How often something of a workflow could not be read, and what it belonged to failed, since the workflow exists";
     registry.register("workflow_corrupt", corrupt_help, corrupt);
     let oldest_help = "How long the oldest step of a workflow waits: a node to be sent, an end to be followed";

@@ -239,10 +239,7 @@ impl Inspector {
         let sizes = async {
             let sizes = self.look(|mut conn| async move { flow_list::sizes(&mut conn, keys).await }).await?;
             if self.store.is_cluster() {
-                // Where some of its keys are on their way to another node, each alone is found, and no script can be called.
-                let list =
-                    |mut conn| async move { flow_list::list(&mut conn, keys, Key::Running, (true, ""), 1).await };
-                self.look(list).await?;
+                self.look(|mut conn| async move { flow_list::can_be_called(&mut conn, keys).await }).await?;
             }
             Ok::<_, Error>(sizes)
         };
@@ -608,7 +605,8 @@ impl View<'_> {
             "the instance stops: it does not run any more".to_owned()
         } else if !said.starts_with(['p', 'P']) {
             let soon = Worked::soon(self.is_anybody, COMPARED);
-            let when = if place == WorkflowState::Paused { "when the instance is resumed" } else { &*soon };
+            let is_still = place == WorkflowState::Paused && self.state.open == 0;
+            let when = if is_still { "when the instance is resumed" } else { &*soon };
             format!("its state cannot be read: it ends as corrupt: {when}")
         } else if needs == 0 && place == WorkflowState::Paused {
             "it is ready, and the instance is paused".to_owned()

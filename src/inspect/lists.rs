@@ -13,8 +13,8 @@ pub struct ListsAway {
     pub tasks: Option<String>,
     /// The node that has the list of workers: who is live is not known.
     pub workers: Option<String>,
-    /// Whether such a node answers, and says that the cluster is down: another one is away that has slots, or it is cut off from the others.
-    pub is_down: bool,
+    /// Which of these nodes answers, and says that the cluster is down: another one is away that has slots, or it is cut off from the others.
+    pub says_down: Option<String>,
 }
 
 impl Inspector {
@@ -32,8 +32,10 @@ impl Inspector {
         }
         self.now_ms().await?;
         let [tasks, workers] = self.look(|conn| async move { Ok(self.store.lists_away(&conn).await) }).await?;
-        let is_down = [&tasks, &workers].into_iter().flatten().any(|(_, says_down)| *says_down);
+        let mut saying = [&tasks, &workers].into_iter().flatten().filter(|(_, says_down)| *says_down);
+        let says_down = saying.next().map(|(node, _)| node.clone());
+        drop(saying);
         let node = |away: Option<(String, bool)>| away.map(|(node, _)| node);
-        Ok(ListsAway { tasks: node(tasks), workers: node(workers), is_down })
+        Ok(ListsAway { tasks: node(tasks), workers: node(workers), says_down })
     }
 }

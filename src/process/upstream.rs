@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -19,6 +20,9 @@ use crate::store::flow_nodes;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
+
+/// A failover may take so long: by default the nodes of a cluster wait 15 s before they begin one.
+const FAILOVER: Duration = Duration::from_secs(60);
 
 /// How many values are read in one call: each may have 1 MiB.
 const VALUES: usize = 8;
@@ -122,8 +126,8 @@ struct NodeReader<'a> {
 
 impl Context {
     /// The value of a node of the same instance that has completed before: mostly one that this one waited for. While Redis cannot be
-    /// reached, or a failover is under way, it is asked again for as long as a dispatch would be (10 s by default), see
-    /// [`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout).
+    /// reached, or a failover is under way, it is asked again for a minute, or as long as a dispatch would be, see
+    /// [`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout), if that is longer.
     ///
     /// # Errors
     /// - [`Error::JobFailed`] if the node did not complete: with its failure, the code `cancelled`, `skipped` where it did not run, or `not_ended`.
@@ -208,9 +212,9 @@ pub(crate) fn no_node(id: &JobId) -> Error {
     Error::Config(ConfigErrors::from(fault))
 }
 
-/// A read of so many bytes is repeated over a failover, as a dispatch is: a run is worth more than the wait.
+/// A read of so many bytes is repeated over a failover: a run is worth more than the wait.
 fn patience(store: &Store, bytes: usize) -> Patience {
-    Patience::new(store.dispatch_timeout, Instant::now(), bytes)
+    Patience::new(store.dispatch_timeout.max(FAILOVER), Instant::now(), bytes)
 }
 
 async fn read_shape(store: &Store, keys: &TaskKeys, digest: &str) -> Result<Option<Shape>, Error> {

@@ -52,6 +52,15 @@ pub(crate) async fn list(
     Ok((words.chunks_exact(7).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
 }
 
+/// Whether scripts of a workflow can be called: where some of its keys are on their way to another node, each alone is found, and none can.
+pub(crate) async fn can_be_called(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+    // It reads the first of these keys; the others are named for the server.
+    let others = scripts::FLOW_ADVANCE.keys.iter().filter(|key| !scripts::FLOW_LIST.keys.contains(key));
+    let mut call = scripts::FLOW_LIST.on_all(keys, scripts::FLOW_LIST.keys.iter().chain(others).copied());
+    call.arg(1).arg("").arg(1);
+    call.call(conn).await.map(drop)
+}
+
 /// How much there is of a workflow.
 #[derive(Debug, Default)]
 pub(crate) struct FlowSizes {

@@ -1095,6 +1095,11 @@ impl ScriptDef {
         self.with_keys(keys, std::iter::once(place).chain(self.keys.iter().skip(1).copied()))
     }
 
+    /// Starts a call on these keys, of which the script knows the first ones.
+    pub(crate) fn on_all(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key> + Clone) -> Invocation {
+        self.with_keys(keys, names)
+    }
+
     /// Starts a call on one key that is no task's.
     pub(crate) fn on_key(&'static self, key: &str) -> Invocation {
         let mut cmd = redis::cmd("EVALSHA");

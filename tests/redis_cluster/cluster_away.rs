@@ -267,13 +267,13 @@ async fn without_a_list_that_is_away_the_rest_is_told() {
     assert!(report.counts.waiting == 1 && report.knows_workers, "{report:?}");
     let servers = inspector.servers().await.unwrap();
     assert_eq!(servers.iter().filter(|server| server.fault.is_some()).count(), 1, "{servers:?}");
-    assert!(!away.is_down);
+    assert_eq!(away.says_down, None);
     // As Redis is by default: the others say that the cluster is down.
     for port in &six.ports()[..2] {
         let set = ["CONFIG", "SET", "cluster-require-full-coverage", "yes"];
         assert_eq!(ask::<String>(*port, &set).await.as_deref(), Some("OK"));
     }
-    let is_down = async || inspector.lists_away().await.is_ok_and(|away| away.is_down && away.workers.is_some());
+    let is_down = async || inspector.lists_away().await.is_ok_and(|away| away.says_down == place(&six, 0));
     eventually("the cluster is said to be down", PATIENCE, is_down).await;
 }
 

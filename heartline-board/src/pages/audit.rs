@@ -30,6 +30,7 @@ pub(crate) struct Asked {
 struct AuditsPage {
     frame: Frame,
     rows: Vec<(String, String, String)>,
+    is_away: bool,
 }
 
 #[derive(Template)]
@@ -57,15 +58,16 @@ struct Found {
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     let (frame, now) = (board.frame(&head), board.inspector.now().await);
     if asked.task.is_empty() {
-        let tasks = match board.look().await {
-            Ok((seen, _)) => seen.tasks,
+        let seen = match board.look().await {
+            Ok((seen, _)) => seen,
             Err(e) => return board.failed(&e),
         };
-        let rows = tasks.iter().map(|task| {
+        let is_away = seen.away.tasks.is_some();
+        let rows = seen.tasks.iter().map(|task| {
             let (when, found) = noted(task, now);
             (task.task.clone(), when, found)
         });
-        return answer(&AuditsPage { frame, rows: rows.collect() });
+        return answer(&AuditsPage { frame, rows: rows.collect(), is_away });
     }
     if let Err(unknown) = board.must_know(&asked.task).await {
         return unknown;

@@ -90,7 +90,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         page.suspects = suspects.iter().map(|job| accused(job, now)).collect();
         if asked.task.is_empty() {
             let unread = seen.tasks.iter().filter(|task| task.fault.is_some());
-            page.unread = unread.map(|task| task.task.as_str()).collect::<Vec<_>>().join(", ");
+            let named = unread.map(|task| task.task.as_str());
+            let list = seen.away.tasks.is_some().then_some("all tasks, whose list is away");
+            page.unread = named.chain(list).collect::<Vec<_>>().join(", ");
             page.rows = stalls
                 .into_iter()
                 .take(SHOWN)

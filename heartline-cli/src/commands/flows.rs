@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use heartline::{Error, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
+use heartline_board::checks::Grade;
 use heartline_board::text::{exact, many, quoted, relative, shown, span};
 use serde_json::json;
 
@@ -80,7 +81,8 @@ async fn summary(session: &Session) -> Result<(), Failure> {
     }
     for flow in &flows {
         for trouble in heartline_board::flows::troubles_of(flow) {
-            session.out.hint(format!("! {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
+            let mark = if trouble.grade == Grade::Risk { "!" } else { "?" };
+            session.out.hint(format!("{mark} {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
         }
     }
     ended(is_sound, Ok(()))

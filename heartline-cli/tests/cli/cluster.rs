@@ -174,6 +174,8 @@ async fn what_is_known_is_told_soon_while_a_node_stands_still_and_without_a_list
         let moves = "the workflow flow is on the way to another node of the cluster";
         assert!(told.status == 1 && told.out.contains(moves), "{told:?}");
     }
+    let metrics = cluster.run(&["metrics", "--once"]).await.ok();
+    assert!(metrics.contains("heartline_workflow_readable{workflow=\"flow\"} 0"), "{metrics}");
     for node in [own, other] {
         cluster.ask::<()>(node, &["CLUSTER", "SETSLOT", &slot, "STABLE"]).await;
     }
