@@ -185,8 +185,7 @@ fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
     }
     registry.register("workflow_instances", "Instances of a workflow by state", instances);
     registry.register("workflow_readable", "Whether what is stored of the workflow can be read", readable);
-    let corrupt_help = "How often something of a workflow could not be read, and what it belonged to failed, since the workflow exists";
-    registry.register("workflow_corrupt", corrupt_help, corrupt);
+    registry.register("workflow_corrupt", "How often something of a workflow could not be read", corrupt);
     let oldest_help = "How long the oldest step of a workflow waits: a node to be sent, an end to be followed";
     registry.register_with_unit("workflow_oldest_step", oldest_help, Unit::Seconds, oldest);
     registry.register_with_unit("workflow_look_age", "Since a worker looked after the workflow", Unit::Seconds, looked);

@@ -55,7 +55,8 @@ const MESSAGE: usize = 1024;
 /// A dispatch whose trace goes on in the handler.
 pub trait TraceDispatch<O> {
     /// Dispatches the job within a span `send <task>`, whose context goes with it. The span is a child of the current one
-    /// ([`Context::current`]): of the future, where that has one (`with_context`), else of this call. A job whose id was known already runs as it was dispatched first, and keeps the trace of then.
+    /// ([`Context::current`]): of the future, where that has one (`with_context`), else of this call. A job whose id was known already
+    /// runs as it was dispatched first, and keeps the trace of then.
     ///
     /// # Errors
     /// As the dispatch.

@@ -210,7 +210,8 @@ impl<T> WorkflowHandle<T> {
     ///
     /// # Errors
     /// - [`Error::WorkflowBusy`] while nodes of it are open: their handlers may run. Wait, or cancel it.
-    /// - [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].
+    /// - [`Error::WorkflowNotFound`] if it was never started, [`Error::Codec`] if its graph is lost; what every call may give, see
+    ///   [`Error`].
     ///
     /// # Cancel safety
     /// The new run may have begun or not when the future is dropped; it is safe to repeat: an instance that runs is let be. One of a large graph that was

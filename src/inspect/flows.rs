@@ -78,7 +78,8 @@ pub struct WorkflowReport {
     /// When a worker looked after it last, which one does every 5 s.
     #[serde(rename = "looked_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub looked_at: Option<SystemTime>,
-    /// How often something of it could not be read: a graph, a line, the state of a node. What that belonged to failed, with the code `corrupt`.
+    /// How often something of it could not be read: a graph, a line, the state of a node. Mostly a node, or the
+    /// instance, failed for it with the code `corrupt`; a graph that ran as a node was started anew.
     pub corrupt: u64,
     /// When that was so last.
     #[serde(rename = "corrupt_at_ms", serialize_with = "ms_since_1970_where_known")]

@@ -32,9 +32,8 @@ impl Inspector {
         }
         self.now_ms().await?;
         let [tasks, workers] = self.look(|conn| async move { Ok(self.store.lists_away(&conn).await) }).await?;
-        let mut saying = [&tasks, &workers].into_iter().flatten().filter(|(_, says_down)| *says_down);
-        let says_down = saying.next().map(|(node, _)| node.clone());
-        drop(saying);
+        let says_down = [&tasks, &workers].into_iter().flatten().find(|(_, says_down)| *says_down);
+        let says_down = says_down.map(|(node, _)| node.clone());
         let node = |away: Option<(String, bool)>| away.map(|(node, _)| node);
         Ok(ListsAway { tasks: node(tasks), workers: node(workers), says_down })
     }

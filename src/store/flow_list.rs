@@ -56,7 +56,7 @@ pub(crate) async fn list(
 pub(crate) async fn can_be_called(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
     // It reads the first of these keys; the others are named for the server.
     let others = scripts::FLOW_ADVANCE.keys.iter().filter(|key| !scripts::FLOW_LIST.keys.contains(key));
-    let mut call = scripts::FLOW_LIST.on_all(keys, scripts::FLOW_LIST.keys.iter().chain(others).copied());
+    let mut call = scripts::FLOW_LIST.with_keys(keys, scripts::FLOW_LIST.keys.iter().chain(others).copied());
     call.arg(1).arg("").arg(1);
     call.call(conn).await.map(drop)
 }

@@ -1095,11 +1095,6 @@ impl ScriptDef {
         self.with_keys(keys, std::iter::once(place).chain(self.keys.iter().skip(1).copied()))
     }
 
-    /// Starts a call on these keys, of which the script knows the first ones.
-    pub(crate) fn on_all(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key> + Clone) -> Invocation {
-        self.with_keys(keys, names)
-    }
-
     /// Starts a call on one key that is no task's.
     pub(crate) fn on_key(&'static self, key: &str) -> Invocation {
         let mut cmd = redis::cmd("EVALSHA");
@@ -1107,7 +1102,8 @@ impl ScriptDef {
         Invocation { def: self, cmd, is_cluster: false }
     }
 
-    fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key> + Clone) -> Invocation {
+    /// Starts a call on these keys of the table; the script knows the first ones.
+    pub(super) fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key> + Clone) -> Invocation {
         let is_cluster = keys.is_cluster();
         let script = if is_cluster { &self.in_cluster().1 } else { self.script() };
         let mut cmd = redis::cmd("EVALSHA");

@@ -1,8 +1,10 @@
 //! Workflows whose table and tasks are on different nodes.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heartline::{App, Context, Graph, JobError, Node, StallOptions, TaskDef, TaskOptions, WorkflowOptions};
+use tokio::sync::Notify;
 
 use crate::six::{Six, TASKS, ask};
 use crate::support::worker::TestWorker;
@@ -66,6 +68,53 @@ async fn workflows_go_on_over_all_nodes_and_over_a_primary_that_is_away_for_a_wh
             assert_eq!(answer.unwrap(), 10 * (at + 1), "{stopped}-{at}");
         }
     }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_reads_its_inputs_over_a_failover_that_takes_longer_than_a_dispatch_may() {
+    const READS: TaskDef<u64, u64> = TaskDef::new("reads");
+    let six = Six::start().await;
+    let app = App::builder().redis(six.cluster.url()).dispatch_timeout(Duration::from_secs(1)).build().await.unwrap();
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, goes) = (Arc::clone(&begun), Arc::clone(&go));
+    let handler = move |ctx: Context, input: u64| {
+        let (begins, goes) = (Arc::clone(&begins), Arc::clone(&goes));
+        async move {
+            if input > 0 {
+                begins.notify_one();
+                goes.notified().await;
+            }
+            sum(ctx, input).await.map(|sum| sum + 3)
+        }
+    };
+    app.register(READS.handler(handler)).unwrap();
+    let ports = six.ports();
+    let primary = async |name: &str| six.primary_of(name, ports[0]).await.unwrap();
+    let (of_jobs, lists) = (primary("reads").await, primary("heartline:flows").await);
+    let mut names = (0..).map(|at| format!("flow-{at}"));
+    let (name, place) = loop {
+        let name = names.next().unwrap();
+        let place = primary(&format!("{name}:flow")).await;
+        if place != of_jobs && place != lists {
+            break (name, place);
+        }
+    };
+    let flow = app.workflow::<u64>(&name, WorkflowOptions::new()).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let graph = Graph::new();
+    let first = graph.node("first", &READS, 0);
+    let second = graph.node("second", &READS, 1).after(&first);
+    let handle = flow.start(graph.output(&second)).await.unwrap();
+    tokio::time::timeout(PATIENCE, begun.notified()).await.expect("it does not begin");
+    let at = ports.iter().position(|port| *port == place).unwrap();
+    six.cluster.nodes[at].freeze().unwrap();
+    go.notify_one();
+    // The replica takes its place, after two seconds at the least.
+    let has_ended = async || handle.status().await.is_ok_and(|status| status.state.is_ended());
+    eventually("it has ended", PATIENCE * 2, has_ended).await;
+    assert_eq!(handle.result().await.unwrap(), 7);
+    six.cluster.nodes[at].thaw().unwrap();
     worker.stop().await;
 }
 

@@ -60,6 +60,8 @@ async fn the_way_from_the_workflows_to_a_node_that_waits_is_all_links() {
     assert!(job.contains("<dt>state</dt><dd>waiting</dd>"), "{job}");
     for (path, status) in [
         ("/instance?workflow=nightly&id=nobody", 404),
+        ("/flow?workflow=nightli", 404),
+        ("/flow?workflow=nightly&state=cancelled", 200),
         ("/instance?workflow=a%20b&id=x", 400),
         ("/flow?workflow=nightly&state=done", 400),
         ("/flow?workflow=nightly&cursor=x", 400),

@@ -46,6 +46,8 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     for (path, status) in [
         ("/job?task=export&id=nobody", 404),
         ("/nowhere", 404),
+        ("/stalls?task=exprt", 404),
+        ("/audit?task=exprt", 404),
         ("/jobs?task=export&state=done", 400),
         ("/jobs?task=export&older=soon", 400),
         ("/jobs?task=a%20b", 400),
@@ -255,6 +257,9 @@ async fn what_is_wrong_with_a_task_stands_on_its_page_also_what_is_foreign_and_w
     site.damaged(&["DEL cancelled", "SET cancelled x"]).await;
     let page = site.get("/task?task=export").await;
     assert!(page.body.contains("board:{export}:cancelled is a string and should be a zset"), "{page:?}");
+    let told = async || site.page("/stalls").await.contains("cannot be read now, of: export");
+    until("that is told of its stalls", told).await;
+    assert!(site.page("/audit").await.contains("not known: it cannot be read now"));
 }
 
 #[tokio::test]

@@ -227,6 +227,8 @@ async fn a_job_that_kills_each_of_its_workers_is_the_first_suspect() {
     assert!(told.contains("DEATHS") && told.contains("poison"), "{told}");
     let beats = bench.run(&["workers", "--beats"]).await.ok();
     assert!(beats.contains("HELD") && beats.contains("script"), "{beats}");
+    let beats = bench.run(&["workers", "--beats", "--json"]).await.json();
+    assert!(beats[0]["last_beat_at_ms"].as_u64() > Some(0) && beats[0]["answered"].is_null(), "{beats}");
     worker.child.kill().unwrap();
     let _ = (poison, neighbour);
 }
