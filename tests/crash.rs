@@ -374,9 +374,13 @@ async fn under_kills_at_any_moment_every_hook_runs_and_no_handler_behind_its_out
     let spawn = || Process::spawn(&test, &test.redis().url(), "4+6h", 1000);
     let mut workers: Vec<Process> = (0..2).map(|_| spawn()).collect();
     let jobs = ids("job", 300);
-    for id in &jobs {
-        task.dispatch("short".into()).id(id).stall_max_count(1000).await.unwrap();
-    }
+    // Beside the events, which are more than a subscriber may be behind.
+    let (producer, sent) = (task.clone(), jobs.clone());
+    let dispatches = tokio::spawn(async move {
+        for id in &sent {
+            producer.dispatch("short".into()).id(id).stall_max_count(1000).await.unwrap();
+        }
+    });
     let (mut stored, mut ended, mut kills) = (BTreeMap::new(), BTreeSet::new(), 0);
     while ended.len() < jobs.len() {
         let event = next(&mut events).await;
@@ -397,6 +401,7 @@ async fn under_kills_at_any_moment_every_hook_runs_and_no_handler_behind_its_out
             _ => {}
         }
     }
+    dispatches.await.unwrap();
     assert_eq!((stored.len(), kills), (jobs.len(), 10));
     let said: BTreeSet<String> = heard(&test, "hook", jobs.len()).await.into_iter().collect();
     for id in &jobs {
