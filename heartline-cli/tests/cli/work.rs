@@ -227,10 +227,20 @@ async fn a_job_that_kills_each_of_its_workers_is_the_first_suspect() {
     assert!(told.contains("DEATHS") && told.contains("poison"), "{told}");
     let beats = bench.run(&["workers", "--beats"]).await.ok();
     assert!(beats.contains("HELD") && beats.contains("script"), "{beats}");
-    let beats = bench.run(&["workers", "--beats", "--json"]).await.json();
-    assert!(beats[0]["last_beat_at_ms"].as_u64() > Some(0) && beats[0]["answered"].is_null(), "{beats}");
     worker.child.kill().unwrap();
     let _ = (poison, neighbour);
+}
+
+#[tokio::test]
+async fn beats_are_told_to_programs_in_milliseconds() {
+    let bench = Bench::new().await;
+    let worker = Script::start(&bench, &[], "sleep 600");
+    worker.jobs.dispatch(json!(1)).await.unwrap();
+    let beats = async || bench.run(&["workers", "--beats", "--json"]).await.json();
+    until("a beat is told", async || beats().await[0]["last_beat_at_ms"].as_u64() > Some(0)).await;
+    let beats = beats().await;
+    assert!(beats[0]["beat_took_ms"].is_u64() && beats[0]["answered"].is_null(), "{beats}");
+    assert!(beats[0]["deadline_at_ms"].as_u64() > beats[0]["last_beat_at_ms"].as_u64(), "{beats}");
 }
 
 #[tokio::test]
