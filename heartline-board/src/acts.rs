@@ -18,9 +18,9 @@ use serde::Deserialize;
 use crate::crashes::doomed;
 use crate::pages::jobs::Asked;
 use crate::pages::worker::held_by;
-use crate::pages::{Board, Frame, answer, encoded, run, told_of};
+use crate::pages::{Board, Frame, answer, encoded, run};
 use crate::runs::Run;
-use crate::text::{many, placed, relative, shown};
+use crate::text::{chain, many, placed, relative, shown};
 use crate::told::{changed, runs_again};
 use crate::troubles::{holders, holdings, is_sign_overdue};
 
@@ -275,7 +275,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
     let begun = board.runs.begin(what, back, wanted.offer().to_owned(), |run| {
         let board = Arc::clone(&board);
         async move {
-            let told = done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| told_of(&e));
+            let told = done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| chain(&e));
             board.counts.forget(&wanted.task);
             told
         }
@@ -580,7 +580,7 @@ async fn audit(board: &Board, inspector: &Inspector, task: &str, run: &Run) -> R
     if board.options.is_read_only {
         run.lines(vec!["this board is read only: it is not noted for others".to_owned()]);
     } else if let Err(e) = inspector.note_audit(&report).await {
-        run.lines(vec![format!("it could not be noted for others: {}", told_of(&e))]);
+        run.lines(vec![format!("it could not be noted for others: {}", chain(&e))]);
     }
     let found: u64 = report.parts.iter().map(|part| part.found).sum();
     board.audits.lock().unwrap_or_else(PoisonError::into_inner).insert(task.to_owned(), (SystemTime::now(), report));

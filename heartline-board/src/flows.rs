@@ -5,7 +5,7 @@ use std::time::Duration;
 use heartline::{Inspector, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState, codes};
 
 use crate::checks::Grade;
-use crate::text::{many, quoted, shown, span};
+use crate::text::{chain, many, quoted, shown, span};
 use crate::troubles::{Trouble, is_moving};
 
 /// A worker makes a step that somebody left within 15 s, and that of a task which it could not reach each 5 s.
@@ -14,9 +14,23 @@ const LATE: Duration = Duration::from_secs(30);
 /// For so long it is told of what could not be read.
 const TOLD_FOR: Duration = Duration::from_secs(24 * 3600);
 
-/// The same of all workflows.
+/// The workflows, or that their list cannot be read.
+///
+/// # Errors
+/// What is then not known.
+pub async fn workflows(inspector: &Inspector) -> Result<Vec<WorkflowReport>, Trouble> {
+    inspector.workflows().await.map_err(|e| {
+        let hint = "tasks do without it, and other jobs go on; whether workflows do is not known until it can be read";
+        Trouble::risk(None, format!("the list of workflows cannot be read: {}", chain(&e)), hint.to_owned())
+    })
+}
+
+/// What is wrong with all of them.
 pub async fn flow_troubles(inspector: &Inspector) -> Vec<Trouble> {
-    inspector.workflows().await.unwrap_or_default().iter().flat_map(troubles_of).collect()
+    match workflows(inspector).await {
+        Ok(flows) => flows.iter().flat_map(troubles_of).collect(),
+        Err(unlisted) => vec![unlisted],
+    }
 }
 
 /// What is wrong with a workflow.

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use heartline::{ColumnReport, Error, Inspector};
 
 use crate::listed::task_names;
-use crate::pages::told_of;
+use crate::text::chain;
 
 /// How many tasks are looked at.
 const TASKS: usize = 100;
@@ -40,7 +40,7 @@ impl Sizes {
                         sizes.largest.extend(columns);
                         sizes.looked += 1;
                     }
-                    Err(e) => sizes.fault = Some(told_of(&e)),
+                    Err(e) => sizes.fault = Some(chain(&e)),
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Text for people: what may come from anybody is shown harmless, times are relative and exact.
 
+use std::error::Error as StdError;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
@@ -53,6 +54,18 @@ pub fn placed(line: &str, options: &str) -> String {
 #[must_use]
 pub fn many(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// An error and what caused it, in one line.
+#[must_use]
+pub fn chain(error: &dyn StdError) -> String {
+    let mut told = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let _ = write!(told, ": {cause}");
+        source = cause.source();
+    }
+    told
 }
 
 /// A word of a command that a shell hands on byte by byte, whatever is in it.

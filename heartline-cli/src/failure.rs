@@ -1,11 +1,9 @@
 //! How a command fails, and with which exit status: 1 if it failed, 2 if it was used wrongly.
 
-use std::error::Error as StdError;
-use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 
-use heartline_board::text::shown;
+use heartline_board::text::{chain, shown};
 
 use crate::output::Output;
 
@@ -103,15 +101,4 @@ impl From<serde_json::Error> for Failure {
             _ => Failure::Failed(chain(&error)),
         }
     }
-}
-
-/// The error and what caused it, in one line.
-pub(crate) fn chain(error: &dyn StdError) -> String {
-    let mut told = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let _ = write!(told, ": {cause}");
-        source = cause.source();
-    }
-    told
 }

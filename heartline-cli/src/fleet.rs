@@ -8,7 +8,7 @@ use heartline::{HolderReport, Inspector, ListsAway, ServerReport, TaskReport, Wo
 use heartline_board::checks::Grade;
 use heartline_board::crashes::{Suspicions, dead_handed, doomed, last_stalls, suspicions, taken_back, together};
 use heartline_board::failing::ailing;
-use heartline_board::flows::troubles_of;
+use heartline_board::flows::{troubles_of, workflows};
 use heartline_board::listed::{Listed, listed};
 use heartline_board::text::many;
 use heartline_board::troubles::{Trouble, damaged, holders, known_troubles, server_risks, unknowing};
@@ -35,8 +35,8 @@ pub(crate) struct Fleet {
     pub(crate) ailing: Vec<Trouble>,
     /// When that was, by the clock of the server.
     pub(crate) now: SystemTime,
-    /// The workflows, where their list can be read.
-    pub(crate) flows: Vec<WorkflowReport>,
+    /// The workflows, or that their list cannot be read.
+    pub(crate) flows: Result<Vec<WorkflowReport>, Trouble>,
 }
 
 impl Fleet {
@@ -46,7 +46,7 @@ impl Fleet {
         let mut holders = holders(inspector, &tasks, &mut workers).await?;
         let damaged = damaged(inspector, &tasks).await?;
         let ailing = ailing(inspector, &tasks).await;
-        let flows = inspector.workflows().await.unwrap_or_default();
+        let flows = workflows(inspector).await;
         let (servers, now) = (inspector.servers().await?, inspector.now().await);
         if unknowing(&servers).is_some() {
             // Nobody is accused of what is not known.
@@ -91,9 +91,17 @@ impl Fleet {
         troubles.extend(known_troubles(&self.tasks, &self.workers, &self.holders, &self.servers, &self.away));
         troubles.extend(self.damaged.iter().cloned());
         troubles.extend(self.ailing.iter().cloned());
-        troubles.extend(self.flows.iter().flat_map(troubles_of));
+        troubles.extend(self.flow_troubles());
         troubles.extend(lately.others);
         together(lately.suspicions, lately.doomed, troubles)
+    }
+
+    /// What is wrong with workflows.
+    pub(crate) fn flow_troubles(&self) -> Vec<Trouble> {
+        match &self.flows {
+            Ok(flows) => flows.iter().flat_map(troubles_of).collect(),
+            Err(unlisted) => vec![unlisted.clone()],
+        }
     }
 }
 

@@ -42,16 +42,21 @@ pub(crate) fn text(fleet: Result<&Fleet, IsReached>, age: Duration) -> Result<St
             seen,
         );
         let lists = levels();
-        for (list, away) in [("tasks", &fleet.away.tasks), ("workers", &fleet.away.workers)] {
-            set(&lists, vec![("list", list.to_owned())], f64::from(u8::from(away.is_none())));
+        let read = [
+            ("tasks", fleet.away.tasks.is_none()),
+            ("workers", fleet.away.workers.is_none()),
+            ("workflows", fleet.flows.is_ok()),
+        ];
+        for (list, is_read) in read {
+            set(&lists, vec![("list", list.to_owned())], f64::from(u8::from(is_read)));
         }
         registry.register(
             "list_readable",
-            "Whether the list of tasks, and that of workers, can be read; 0: its node of a cluster is away, and nothing is told of them",
+            "Whether the lists of tasks, workers and workflows can be read; 0: nothing is told of them",
             lists,
         );
         of_tasks(&mut registry, &fleet.tasks);
-        of_workflows(&mut registry, &fleet.flows);
+        of_workflows(&mut registry, fleet.flows.as_deref().unwrap_or_default());
         of_workers(&mut registry, fleet);
         of_servers(&mut registry, &fleet.servers, age);
     }

@@ -10,6 +10,20 @@ use crate::error::Error;
 /// The most workflows of one answer.
 const MOST: isize = 1000;
 
+/// What is stored of instances and nodes.
+const HASHES: [Key; 10] = [
+    Key::Head,
+    Key::Nodes,
+    Key::Input,
+    Key::Value,
+    Key::Shapes,
+    Key::Stopping,
+    Key::Cursor,
+    Key::Output,
+    Key::Error,
+    Key::Grow,
+];
+
 /// An instance of a page.
 #[derive(Debug)]
 pub(crate) struct InstanceLine {
@@ -92,6 +106,10 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0)
         .hmget(keys.get(Key::Meta), &["putOff", "untold", "corrupt", "corruptAt"]);
     pipe.zrange(keys.get(Key::FlowTasks), 0, -1);
+    // Something foreign under any of these stops each script.
+    for key in HASHES {
+        pipe.hlen(keys.get(key)).ignore();
+    }
     type Found = (u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 4], Vec<Text>);
     let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
     let (running, paused, completed, failed, cancelled, outbox, oldest, times, tasks) = found;

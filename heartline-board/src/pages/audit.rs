@@ -11,9 +11,9 @@ use axum::response::Response;
 use heartline::{AuditReport, ColumnReport, TaskReport};
 use serde::Deserialize;
 
-use super::{Board, Frame, answer, told_of};
+use super::{Board, Frame, answer};
 use crate::acts::in_form;
-use crate::text::{exact, shown};
+use crate::text::{chain, exact, shown};
 use crate::told::meaning;
 
 /// How many findings a page shows.
@@ -77,7 +77,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         Err(e) => return board.failed(&e),
     };
     let (when, found) = noted(&task, now);
-    let columns = board.inspector.columns(&asked.task).await.map_err(|e| told_of(&e));
+    let columns = board.inspector.columns(&asked.task).await.map_err(|e| chain(&e));
     answer(&AuditPage {
         frame,
         columns,

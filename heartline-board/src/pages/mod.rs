@@ -13,7 +13,6 @@ pub(crate) mod worker;
 pub(crate) mod workers;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::error::Error as StdError;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -39,7 +38,7 @@ use crate::runs::Runs;
 use crate::scans::Scans;
 use crate::sizes::Sizes;
 use crate::strip::Stalls;
-use crate::text::{placed, quoted, shown};
+use crate::text::{chain, placed, quoted, shown};
 use crate::told::CodeCount;
 use crate::troubles::{Trouble, damaged, holders};
 
@@ -297,12 +296,12 @@ impl Board {
 
     /// The page of an act that failed before anything was done.
     pub(crate) fn not_begun(&self, error: &Error) -> Response {
-        self.failure(error, false, &format!("{}. Nothing was done.", told_of(error)))
+        self.failure(error, false, &format!("{}. Nothing was done.", chain(error)))
     }
 
     /// The page of an error: in its own words, without a trace.
     pub(crate) fn failed(&self, error: &Error) -> Response {
-        self.failure(error, true, &told_of(error))
+        self.failure(error, true, &chain(error))
     }
 
     /// The same with this text; one that can be asked for again is, where that may help.
@@ -359,17 +358,6 @@ struct ProblemPage<'a> {
     text: &'a str,
     /// Whether that will pass by itself.
     is_away: bool,
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn told_of(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
 }
 
 /// A filled template.

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use heartline::{ListsAway, ServerReport, TaskReport, WorkerReport, WorkerState};
 use heartline_board::checks::{Checked, Grade, found, of_servers, ok};
 use heartline_board::crashes::together;
-use heartline_board::flows::troubles_of;
 use heartline_board::text::{many, shown, span};
 use heartline_board::troubles::{DENIED, known_troubles};
 
@@ -17,7 +16,8 @@ use crate::session::Session;
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
     let lately = fleet.lately(&session.inspector).await?;
-    let Fleet { tasks, workers, holders, servers, away, damaged, ailing, flows, .. } = fleet;
+    let flows = fleet.flow_troubles();
+    let Fleet { tasks, workers, holders, servers, away, damaged, ailing, .. } = fleet;
     let mut checked = vec![ok(session.place.clone())];
     checked.extend(of_servers(&servers, SystemTime::now()));
     checked.extend(of_intervals(&servers, &tasks));
@@ -30,7 +30,6 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     // What `status` says, but for the server, which stands above.
     let is_new =
         tasks.is_empty() && away == ListsAway::default() && !workers.iter().any(|worker| worker.state.is_live());
-    let flows = flows.iter().flat_map(troubles_of).collect();
     let others =
         [known_troubles(&tasks, &workers, &holders, &servers, &away), damaged, ailing, flows, lately.others].concat();
     let wrong = together(lately.suspicions, lately.doomed, others).into_iter().map(|trouble| {

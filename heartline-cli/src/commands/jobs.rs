@@ -14,9 +14,9 @@ use serde_json::value::RawValue;
 use super::{acts, events, known_task, when};
 use crate::args::{Filter, JobsCommand, Selected};
 use crate::ask::confirm;
-use crate::failure::{Failure, chain, ended};
+use crate::failure::{Failure, ended};
 use crate::session::Session;
-use heartline_board::text::{brief, exact, many, quoted, shown};
+use heartline_board::text::{brief, chain, exact, many, quoted, shown};
 
 pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;

@@ -6,11 +6,11 @@ use futures_util::future::join_all;
 
 use super::{known_job, known_task};
 use crate::args::StallsCommand;
-use crate::failure::{Failure, chain, ended};
+use crate::failure::{Failure, ended};
 use crate::session::Session;
 use heartline::Suspect;
 use heartline_board::crashes::accusation;
-use heartline_board::text::{exact, quoted, relative, shown, span};
+use heartline_board::text::{chain, exact, quoted, relative, shown, span};
 
 /// How many stalls of all tasks are listed.
 const LISTED: usize = 100;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use heartline::private_server::RedisServer;
 use heartline::{App, Inspector, StalledEvent, Subscription};
 use heartline_board::BoardOptions;
-use heartline_board::text::{many, shown};
+use heartline_board::text::{chain, many, shown};
 use rustix::process::Signal;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use self::crew::Crew;
 use self::tasks::Tasks;
 use crate::args::Demo;
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 use crate::output::Output;
 use crate::serve::{bind, serve};
 

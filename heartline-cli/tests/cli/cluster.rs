@@ -237,6 +237,7 @@ async fn what_is_known_is_told_soon_while_a_node_stands_still_and_without_a_list
         let ran = cluster.soon(&[command]).await;
         assert!(ran.status == 1 && ran.out.contains(&away), "{ran:?}");
         assert!(!ran.out.contains("no task under this prefix"), "{ran:?}");
+        assert!(ran.out.contains("the list of workflows cannot be read"), "{ran:?}");
     }
     for command in ["tasks", "audit"] {
         let ran = cluster.soon(&[command]).await;
@@ -252,7 +253,11 @@ async fn what_is_known_is_told_soon_while_a_node_stands_still_and_without_a_list
     assert!(cluster.soon(&["task", "show", "export"]).await.ok().contains("1 waiting"));
     assert!(cluster.soon(&["jobs", "list", "-t", "export", "-s", "waiting"]).await.ok().contains("waiting"));
     cluster.soon(&["jobs", "dispatch", "-t", "export", "2"]).await.ok();
-    assert!(cluster.soon(&["metrics", "--once"]).await.ok().contains("heartline_list_readable{list=\"tasks\"} 0"));
+    let metrics = cluster.soon(&["metrics", "--once"]).await.ok();
+    for list in ["tasks", "workflows"] {
+        assert!(metrics.contains(&format!("heartline_list_readable{{list=\"{list}\"}} 0")), "{metrics}");
+    }
+    assert!(metrics.contains("heartline_list_readable{list=\"workers\"} 1"), "{metrics}");
     // It cannot tell everybody.
     drop(worker.stop().await);
 }

@@ -147,3 +147,32 @@ async fn what_is_not_there_is_said_with_what_was_meant() {
     let empty = bench.run(&["flows", "list", "nightly", "--state", "failed"]).await;
     assert!(empty.err.contains("No instance of nightly is failed"), "{empty:?}");
 }
+
+#[tokio::test]
+async fn workflows_that_cannot_be_read_are_told_of_and_what_is_read_stands_beside_it() {
+    let bench = Bench::new().await;
+    start(&bench, "one", ["x", "x"], OnFailure::Finish).await;
+    let mut conn = bench.redis().await;
+    for (key, told, metric) in [
+        (
+            "cli:{nightly:flow}:head",
+            "the workflow nightly cannot be read",
+            "heartline_workflow_readable{workflow=\"nightly\"} 0",
+        ),
+        ("cli:flows", "the list of workflows cannot be read", "heartline_list_readable{list=\"workflows\"} 0"),
+    ] {
+        let () = redis::pipe().rename(key, "aside").set(key, "x").query_async(&mut conn).await.unwrap();
+        for command in ["status", "health", "doctor"] {
+            let ran = bench.run(&[command]).await;
+            assert!(ran.status == 1 && ran.out.contains(told) && ran.out.contains("WRONGTYPE"), "{ran:?}");
+        }
+        let status = bench.run(&["status"]).await;
+        assert!(status.out.contains("3 waiting"), "{status:?}");
+        assert_eq!(bench.run(&["flows", "summary"]).await.status, 1);
+        let metrics = bench.run(&["metrics", "--once"]).await.ok();
+        assert!(metrics.contains(metric) && metrics.contains("heartline_up 1"), "{metrics}");
+        let () = redis::pipe().rename("aside", key).query_async(&mut conn).await.unwrap();
+    }
+    let metrics = bench.run(&["metrics", "--once"]).await.ok();
+    assert!(metrics.contains("heartline_list_readable{list=\"workflows\"} 1"), "{metrics}");
+}
