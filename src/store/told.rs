@@ -43,12 +43,25 @@ pub(crate) async fn dispatched_at(
     keys: &TaskKeys,
     ids: &[JobId],
 ) -> Result<Vec<Option<u64>>, Error> {
+    times(conn, keys.get(Key::DispatchedAt), ids).await
+}
+
+/// Since when the jobs wait that were put back, or were delayed, ms; `None` of others.
+pub(crate) async fn waiting_since(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<u64>>, Error> {
+    times(conn, keys.get(Key::WaitingSince), ids).await
+}
+
+async fn times(conn: &mut impl Connection, column: &str, ids: &[JobId]) -> Result<Vec<Option<u64>>, Error> {
     let mut cmd = redis::cmd("HMGET");
-    cmd.arg(keys.get(Key::DispatchedAt));
+    cmd.arg(column);
     for id in ids {
         cmd.arg(id.as_str());
     }
-    let found: Vec<Option<String>> = cmd.query_async(conn).await.map_err(|e| classify("dispatched at", e))?;
+    let found: Vec<Option<String>> = cmd.query_async(conn).await.map_err(|e| classify("column", e))?;
     Ok(found.into_iter().map(|ms| ms?.parse().ok()).collect())
 }
 

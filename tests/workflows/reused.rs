@@ -51,6 +51,58 @@ async fn an_id_that_is_free_again_starts_anew_with_its_own_inputs_and_its_own_gr
     worker.stop().await;
 }
 
+#[tokio::test]
+async fn a_job_that_waits_since_before_the_instance_began_is_not_taken_for_one_of_it() {
+    let world = World::new();
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let graph = |what: &str| {
+        let graph = Graph::new();
+        let only = graph.node("only", &TASK, what.to_owned());
+        graph.output(&only)
+    };
+    flow.start(graph("value 1")).id("nightly").await.unwrap();
+    // The server loses the instance, and not its job.
+    let mut conn = world.redis.conn().await;
+    let keys: Vec<String> = conn.keys(format!("{}:{{flow:flow}}:*", world.prefix)).await.unwrap();
+    let () = conn.del(keys).await.unwrap();
+    let (dispatched, id) = (format!("{}:{{{WORK}}}:dispatchedAt", world.prefix), "~flow/nightly/0/1");
+    let at: u64 = conn.hget(&dispatched, id).await.unwrap();
+    let () = conn.hset(&dispatched, id, at - 60_000).await.unwrap();
+    let again = flow.start(graph("value 2")).id("nightly").await.unwrap();
+    assert_eq!(again.existed(), Some(false));
+    // What this one has sent itself is left as it is when it is sent once more.
+    let sent: u64 = conn.hget(&dispatched, id).await.unwrap();
+    let () = conn.zadd(format!("{}:{{flow:flow}}:outbox", world.prefix), "s nightly/0/1", 1).await.unwrap();
+    world.app().await.recover_stuck_workflows().await.unwrap();
+    assert_eq!(conn.hget::<_, _, u64>(&dispatched, id).await.unwrap(), sent);
+    let worker = world.worker().await;
+    assert_eq!(tokio::time::timeout(PATIENCE, again.result()).await.expect("it stands still").unwrap(), 2);
+    assert_eq!(world.began(), [0]);
+    assert_eq!(tasks.counts().await.unwrap().waiting, 0);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_waits_since_the_delay_of_its_instance_was_over_is_its_own() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let only = graph.node("only", &TASK, "value 1".to_owned());
+    flow.start(graph.output(&only)).id("late").delay(Duration::from_secs(60)).await.unwrap();
+    let mut conn = world.redis.conn().await;
+    let key = |name: &str| format!("{}:{{{WORK}}}:{name}", world.prefix);
+    let id = "~flow/late/0/1";
+    // It waits since its time has come, which a claim notes.
+    let due: f64 = conn.zscore(key("delayed"), id).await.unwrap();
+    let () = conn.zrem(key("delayed"), id).await.unwrap();
+    let () = conn.rpush(key("wait"), id).await.unwrap();
+    let () = conn.hset(key("waitingSince"), id, due as u64).await.unwrap();
+    let sent: u64 = conn.hget(key("dispatchedAt"), id).await.unwrap();
+    let () = conn.zadd(format!("{}:{{flow:flow}}:outbox", world.prefix), "s late/0/1", 1).await.unwrap();
+    world.app().await.recover_stuck_workflows().await.unwrap();
+    assert_eq!(conn.hget::<_, _, u64>(key("dispatchedAt"), id).await.unwrap(), sent);
+}
+
 /// Keys as they are.
 struct Kept(Vec<(String, Vec<u8>)>);
 

@@ -8,6 +8,7 @@ use super::Mover;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
+use crate::job::state::JobState;
 use crate::limits::BATCH_BYTES;
 use crate::options::modes::Durability;
 use crate::store::ended::ended_at;
@@ -18,22 +19,29 @@ use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::remove;
 use crate::store::tables::Tables;
-use crate::store::told::{Named, Told};
+use crate::store::told::{Named, Stood, Told, dispatched_at, waiting_since};
 
-/// A job that ended so long before its instance began is of an earlier one: none is removed sooner behind its end, and clocks differ.
+/// A job that ended, or was dispatched, so long before its instance began is of an earlier one: none is removed sooner behind its end, and clocks differ.
 const STALE: Duration = Duration::from_secs(2);
 
 impl Mover {
     /// Sends these nodes anew, of those that are there, whose jobs are of an earlier instance of the same id, which is gone: they had ended before this
-    /// one began, and their workflow was told.
+    /// one began, and their workflow was told; or they wait since before it began, of an instance that the server lost, or by a call that came late.
     pub(super) async fn replace_stale(&self, keys: &TaskKeys, task: &str, there: Vec<&ToSend>) -> Result<(), Error> {
         let sends: HashMap<NodeId, &ToSend> = there.into_iter().map(|node| (node.id.clone(), node)).collect();
         for (table, nodes) in by_table(&self.store.tables(task), sends.keys().cloned().collect()) {
-            let stale = nodes.iter().zip(self.stale(keys, &table, &nodes).await?);
-            let (stale, mut left): (Vec<&ToSend>, Vec<Named>) = stale
-                .filter_map(|(node, ended)| Some((*sends.get(node)?, ended?)))
+            let ended = self.stale(keys, &table, &nodes).await?;
+            let waits = self.waits_too_long(keys, &table, &nodes).await?;
+            let waiting = |ms| Stood { state: Some(JobState::Waiting), dispatched_at_ms: Some(ms) };
+            let (stale, mut left): (Vec<&ToSend>, Vec<Named>) = nodes
+                .iter()
+                .zip(ended.into_iter().zip(waits))
                 // Only while it is the one that was looked at: somebody else may have sent it anew meanwhile.
-                .map(|(node, ended)| (node, Named { id: node.id.job_id(), stamp: ended.to_string() }))
+                .filter_map(|(node, (ended, waits))| {
+                    let (node, id) = (*sends.get(node)?, node.job_id());
+                    let ended = ended.map(|ended| Named { id: id.clone(), stamp: ended.to_string() });
+                    Some((node, ended.or_else(|| Some(Named::as_stood(id, waiting(waits?))))?))
+                })
                 .unzip();
             while !left.is_empty() {
                 let call = async |conn: &mut _| remove::remove(conn, &table, &left, "").await;
@@ -61,12 +69,7 @@ impl Mover {
         table: &TaskKeys,
         nodes: &[NodeId],
     ) -> Result<Vec<Option<u64>>, Error> {
-        let instances: BTreeSet<&str> = nodes.iter().map(|node| &*node.instance).collect();
-        let instances: Vec<&str> = instances.into_iter().collect();
-        let begins = async |conn: &mut _| flow_nodes::begins(conn, keys, &instances).await;
-        let begins = self.store.shared(RESPONSE_TIMEOUT, begins).await?;
-        let begins: HashMap<&str, u64> =
-            instances.iter().zip(begins).filter_map(|(instance, at)| Some((*instance, at?))).collect();
+        let begins = self.begins(keys, nodes).await?;
         let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
         let ended = async |conn: &mut _| ended_at(conn, table, &ids).await;
         let ended = self.store.shared(RESPONSE_TIMEOUT, ended).await?;
@@ -78,6 +81,37 @@ impl Mover {
             ended.filter(|ended| !is_untold && ended + STALE.as_millis() as u64 <= *begins)
         });
         Ok(stale.collect())
+    }
+
+    /// Of those of these nodes whose jobs, if they wait, wait since before their instance began: when these were dispatched.
+    async fn waits_too_long(
+        &self,
+        keys: &TaskKeys,
+        table: &TaskKeys,
+        nodes: &[NodeId],
+    ) -> Result<Vec<Option<u64>>, Error> {
+        let begins = self.begins(keys, nodes).await?;
+        let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
+        let dispatched = async |conn: &mut _| dispatched_at(conn, table, &ids).await;
+        let dispatched = self.store.shared(RESPONSE_TIMEOUT, dispatched).await?;
+        let waiting = async |conn: &mut _| waiting_since(conn, table, &ids).await;
+        let waiting = self.store.shared(RESPONSE_TIMEOUT, waiting).await?;
+        let looked = nodes.iter().zip(dispatched).zip(waiting);
+        let stale = looked.map(|((node, dispatched), waiting)| {
+            // One of an instance that began with a delay waits since that was over.
+            let (begins, since) = (begins.get(&*node.instance)?, dispatched.max(waiting)?);
+            dispatched.filter(|_| since + STALE.as_millis() as u64 <= *begins)
+        });
+        Ok(stale.collect())
+    }
+
+    /// Before when none of the jobs of these instances may run, ms; without those of which that is not known.
+    async fn begins<'a>(&self, keys: &TaskKeys, nodes: &'a [NodeId]) -> Result<HashMap<&'a str, u64>, Error> {
+        let instances: BTreeSet<&str> = nodes.iter().map(|node| &*node.instance).collect();
+        let instances: Vec<&str> = instances.into_iter().collect();
+        let begins = async |conn: &mut _| flow_nodes::begins(conn, keys, &instances).await;
+        let begins = self.store.shared(RESPONSE_TIMEOUT, begins).await?;
+        Ok(instances.into_iter().zip(begins).filter_map(|(instance, at)| Some((instance, at?))).collect())
     }
 }
 
