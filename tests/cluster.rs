@@ -547,6 +547,7 @@ async fn the_scripts_of_workflows_declare_their_keys() {
         ("flow_pause", &["one", "1", "resume"], "[resumed 1]"),
         ("flow_open", &["one", "1"], "[opened 0 0]"),
         ("flow_put_off", &["s one/0/1"], "[put]"),
+        ("flow_place", &["one"], "[placed 0]"),
         ("flow_audit", &["0", "200"], "[taken 0 one]"),
         ("flow_advance", &["one", "1", "1", "f", "E"], "[advanced 0]"),
         ("flow_retry", &["one", "3", "-", "1", "p 0 0"], "[part]"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::{Inspector, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState, codes};
+use heartline::{Inspector, InstanceReport, NodeReport, NodeState, TaskReport, WorkflowReport, WorkflowState, codes};
 
 use crate::checks::Grade;
 use crate::text::{chain, many, quoted, shown, span};
@@ -19,18 +19,41 @@ const TOLD_FOR: Duration = Duration::from_secs(24 * 3600);
 /// # Errors
 /// What is then not known.
 pub async fn workflows(inspector: &Inspector) -> Result<Vec<WorkflowReport>, Trouble> {
-    inspector.workflows().await.map_err(|e| {
-        let hint = "tasks do without it, and other jobs go on; whether workflows do is not known until it can be read";
-        Trouble::risk(None, format!("the list of workflows cannot be read: {}", chain(&e)), hint.to_owned())
-    })
+    let e = match inspector.workflows().await {
+        Ok(flows) => return Ok(flows),
+        Err(e) => e,
+    };
+    let foreign = inspector.foreign_lists().await.unwrap_or_default();
+    let named = foreign.iter().find(|list| list.key.ends_with(":flows")).map(ToString::to_string);
+    let hint = match &named {
+        Some(_) => {
+            "nothing starts, and nobody looks after what runs, until that key is renamed or deleted: workers list their workflows anew within a minute, and `heartline flows recover WORKFLOW` any other"
+        }
+        None => "jobs of no workflow go on; none starts, and whether others do go on is not known until it can be read",
+    };
+    let what = format!("the list of workflows cannot be read: {}", named.unwrap_or_else(|| chain(&e)));
+    Err(Trouble::risk(None, what, hint.to_owned()))
 }
 
 /// What is wrong with all of them.
-pub async fn flow_troubles(inspector: &Inspector) -> Vec<Trouble> {
-    match workflows(inspector).await {
-        Ok(flows) => flows.iter().flat_map(troubles_of).collect(),
-        Err(unlisted) => vec![unlisted],
+#[must_use]
+pub fn troubles_of_all(tasks: &[TaskReport], flows: &Result<Vec<WorkflowReport>, Trouble>) -> Vec<Trouble> {
+    let flows = match flows {
+        Ok(flows) => flows,
+        Err(unlisted) => return vec![unlisted.clone()],
+    };
+    if let Some(task) = lost_list(tasks, flows) {
+        let what = format!("no workflow is listed, and {} has jobs of some: the list is lost", shown(&task.task));
+        let hint = "nobody looks after what runs. Workers list what they worked themselves within a minute; `heartline flows recover WORKFLOW` lists any other, and looks after it";
+        return vec![Trouble::risk(None, what, hint.to_owned())];
     }
+    flows.iter().flat_map(troubles_of).collect()
+}
+
+/// A task that has had jobs of workflows, where none of those is listed: what is ever listed stays so.
+#[must_use]
+pub fn lost_list<'a>(tasks: &'a [TaskReport], flows: &[WorkflowReport]) -> Option<&'a TaskReport> {
+    tasks.iter().find(|task| task.has_workflows).filter(|_| flows.is_empty())
 }
 
 /// What is wrong with a workflow.
@@ -46,6 +69,11 @@ pub fn troubles_of(flow: &WorkflowReport) -> Vec<Trouble> {
             true => (
                 format!("the workflow {name} is on the way to another node of the cluster"),
                 "its slot is moved, and none of its instances goes on until that has arrived; where nobody moves it any more, `redis-cli --cluster check` and `--cluster fix` end that",
+            ),
+            false if fault.contains(" and should be a ") => (
+                format!("the workflow {name} cannot be moved: {}", shown(fault)),
+                "something foreign is stored under one of its keys: look at it, rename or delete it, and restore what was there if anybody has a copy; \
+                 until then none of its instances starts or goes on, and `heartline flows recover` says behind that what became of them",
             ),
             false => (
                 format!("the workflow {name} cannot be read: {}", shown(fault)),
@@ -85,6 +113,17 @@ pub fn troubles_of(flow: &WorkflowReport) -> Vec<Trouble> {
                 ),
             ),
         };
+        troubles.push(Trouble::risk(None, what, hint));
+    }
+    if flow.nowhere > 0 {
+        let what = format!(
+            "{} of the workflow {name}, at the least, {} in no place: the server lost that, and they do not go on",
+            many(flow.nowhere, "instance"),
+            if flow.nowhere == 1 { "stands" } else { "stand" }
+        );
+        let hint = format!(
+            "`heartline flows recover {name}` pauses them, those that had ended, too; then resume, retry or cancel them"
+        );
         troubles.push(Trouble::risk(None, what, hint));
     }
     let corrupt = flow.corrupt_at.map(|at| flow.as_of.duration_since(at).unwrap_or_default());
@@ -135,6 +174,10 @@ pub fn advice(found: &InstanceReport) -> Vec<String> {
         _ if found.node_count == 0 => lines.push(
             "Its graph is lost: it can neither go on nor run once more. Start it anew under another id.".to_owned(),
         ),
+        _ if found.is_nowhere => lines.push(format!(
+            "`heartline flows recover {}` pauses it; then resume it, run what did not complete once more, or cancel it.",
+            quoted(&found.workflow)
+        )),
         WorkflowState::Paused if found.broken_by.is_some() && found.open == 0 => lines.push(format!(
             "`heartline flows retry {of}` runs what did not complete once more, `flows resume` goes on without it, `flows cancel` ends it."
         )),

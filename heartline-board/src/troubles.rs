@@ -1009,6 +1009,19 @@ fn denied(worker: &WorkerReport, now: SystemTime) -> Option<(&str, &str)> {
     its.filter(|_| worker.state.is_live()).map(|its| (&*its.task, &*its.denied))
 }
 
+/// The workflow of which the server denied a live worker a call in the last minute, and what it said.
+fn flows_denied(worker: &WorkerReport, now: SystemTime) -> Option<&str> {
+    let is_late = |at: SystemTime| now.duration_since(at).unwrap_or_default() < DENIED_FOR;
+    let is_told = worker.state.is_live() && worker.flows_denied_at.is_some_and(is_late);
+    is_told.then_some(&*worker.flows_denied)
+}
+
+/// Whether the server denied a live worker a call in the last minute.
+#[must_use]
+pub fn is_denied(worker: &WorkerReport, now: SystemTime) -> bool {
+    denied(worker, now).is_some() || flows_denied(worker, now).is_some()
+}
+
 /// What was denied is tried again within seconds: behind so long without a denial the right is there.
 const DENIED_FOR: Duration = Duration::from_secs(60);
 
@@ -1049,6 +1062,11 @@ fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Trouble> {
                  meanwhile may come of it: repair behind that"
             }
         };
+        return Some(Trouble::risk(None, what, hint.to_owned()));
+    }
+    if let Some(said) = flows_denied(worker, now) {
+        let what = format!("the server denies the worker {} what a workflow needs: {said}", worker.worker);
+        let hint = "nodes that it claims do not begin, and what ends is told by other workers, or by none: grant its user the keys of the workflow, `{<workflow>:flow}:*` under the prefix, and of their list, `flows` (docs/acl.md); it goes on by itself within a minute";
         return Some(Trouble::risk(None, what, hint.to_owned()));
     }
     if let Some(task) = refused(worker, now) {

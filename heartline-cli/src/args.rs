@@ -653,8 +653,16 @@ pub(crate) enum FlowsCommand {
         of: InstanceNamed,
     },
     /// Look after every workflow at once, as workers do each few seconds: it is safe beside them
-    #[command(after_help = "Example:\n  heartline flows recover")]
-    Recover,
+    ///
+    /// What the server has lost of where instances stand is mended as far as it can be: those that stand in no place are
+    /// paused, for you to resume, retry or cancel.
+    #[command(
+        after_help = "Example:\n  heartline flows recover\n  heartline flows recover nightly   also one that is not listed any more"
+    )]
+    Recover {
+        /// This one alone; it is listed again if it was lost from the list
+        workflow: Option<String>,
+    },
 }
 
 /// Stalls.

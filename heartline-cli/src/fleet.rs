@@ -8,7 +8,7 @@ use heartline::{HolderReport, Inspector, ListsAway, ServerReport, TaskReport, Wo
 use heartline_board::checks::Grade;
 use heartline_board::crashes::{Suspicions, dead_handed, doomed, last_stalls, suspicions, taken_back, together};
 use heartline_board::failing::ailing;
-use heartline_board::flows::{troubles_of, workflows};
+use heartline_board::flows::{troubles_of_all, workflows};
 use heartline_board::listed::{Listed, listed};
 use heartline_board::text::many;
 use heartline_board::troubles::{Trouble, damaged, holders, known_troubles, server_risks, unknowing};
@@ -91,17 +91,9 @@ impl Fleet {
         troubles.extend(known_troubles(&self.tasks, &self.workers, &self.holders, &self.servers, &self.away));
         troubles.extend(self.damaged.iter().cloned());
         troubles.extend(self.ailing.iter().cloned());
-        troubles.extend(self.flow_troubles());
+        troubles.extend(troubles_of_all(&self.tasks, &self.flows));
         troubles.extend(lately.others);
         together(lately.suspicions, lately.doomed, troubles)
-    }
-
-    /// What is wrong with workflows.
-    pub(crate) fn flow_troubles(&self) -> Vec<Trouble> {
-        match &self.flows {
-            Ok(flows) => flows.iter().flat_map(troubles_of).collect(),
-            Err(unlisted) => vec![unlisted.clone()],
-        }
     }
 }
 

@@ -3,10 +3,12 @@
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
-use heartline::{ServerReport, TaskReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState};
+use heartline::{ServerReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState};
 use heartline_board::failing::in_a_row;
+use heartline_board::flows::lost_list;
 use heartline_board::text::shown;
 use heartline_board::told::STATES;
+use heartline_board::troubles::is_denied;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -45,17 +47,17 @@ pub(crate) fn text(fleet: Result<&Fleet, IsReached>, age: Duration) -> Result<St
         let read = [
             ("tasks", fleet.away.tasks.is_none()),
             ("workers", fleet.away.workers.is_none()),
-            ("workflows", fleet.flows.is_ok()),
+            ("workflows", fleet.flows.as_ref().is_ok_and(|flows| lost_list(&fleet.tasks, flows).is_none())),
         ];
         for (list, is_read) in read {
             set(&lists, vec![("list", list.to_owned())], f64::from(u8::from(is_read)));
         }
         registry.register(
             "list_readable",
-            "Whether the lists of tasks, workers and workflows can be read; 0: nothing is told of them",
+            "Whether the lists of tasks, workers and workflows can be read, and are there; 0: nothing is told of them",
             lists,
         );
-        of_tasks(&mut registry, &fleet.tasks);
+        of_tasks(&mut registry, fleet);
         of_workflows(&mut registry, fleet.flows.as_deref().unwrap_or_default());
         of_workers(&mut registry, fleet);
         of_servers(&mut registry, &fleet.servers, age);
@@ -65,7 +67,7 @@ pub(crate) fn text(fleet: Result<&Fleet, IsReached>, age: Duration) -> Result<St
     Ok(text)
 }
 
-fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
+fn of_tasks(registry: &mut Registry, Fleet { tasks, damaged, .. }: &Fleet) {
     let jobs = levels();
     let counters = Family::<Labels, Counter>::default;
     let (dispatched, ended, failed, stalled) = (counters(), counters(), counters(), counters());
@@ -75,7 +77,8 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     let (nowhere, row, rounds, hooks) = (levels(), levels(), levels(), counters());
     for task in tasks {
         let label = || vec![("task", named(&task.task))];
-        set(&readable, label(), f64::from(u8::from(task.fault.is_none())));
+        let is_damaged = damaged.iter().any(|trouble| trouble.task.as_deref() == Some(&*task.task));
+        set(&readable, label(), f64::from(u8::from(task.fault.is_none() && !is_damaged)));
         if task.fault.is_some() {
             continue;
         }
@@ -164,7 +167,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
 }
 
 fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
-    let (instances, oldest, looked) = (levels(), levels(), levels());
+    let (instances, oldest, looked, nowhere) = (levels(), levels(), levels(), levels());
     let corrupt = Family::<Labels, Counter>::default();
     let readable = levels();
     for flow in flows {
@@ -182,6 +185,7 @@ fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
         ] {
             set(&instances, vec![("workflow", named(&flow.workflow)), ("state", state.to_string())], count as f64);
         }
+        set(&nowhere, label(), flow.nowhere as f64);
         corrupt.get_or_create(&label()).inc_by(flow.corrupt);
         set(&oldest, label(), seconds(flow.oldest_step.unwrap_or_default()));
         if let Some(at) = flow.looked_at {
@@ -189,6 +193,7 @@ fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
         }
     }
     registry.register("workflow_instances", "Instances of a workflow by state", instances);
+    registry.register("workflow_nowhere", "Instances of which the server lost where they stand, at the least", nowhere);
     registry.register("workflow_readable", "Whether what is stored of the workflow can be read", readable);
     registry.register("workflow_corrupt", "How often something of a workflow could not be read", corrupt);
     let oldest_help = "How long the oldest step of a workflow waits: a node to be sent, an end to be followed";
@@ -221,6 +226,9 @@ fn of_workers(registry: &mut Registry, fleet: &Fleet) {
     let is_blocked = |worker: &&WorkerReport| worker.state.is_live() && worker.runtime_blocked.is_some();
     blocked.set(fleet.workers.iter().filter(is_blocked).count() as f64);
     registry.register("workers_blocked", "Workers whose runtime is blocked by handlers", blocked);
+    let denied = Level::default();
+    denied.set(fleet.workers.iter().filter(|worker| is_denied(worker, fleet.now)).count() as f64);
+    registry.register("workers_denied", "Workers whom the server denies what they ask for", denied);
 }
 
 /// The server, or all primaries of a cluster together, as they were so long ago: their memory is added up, of the times the longest is told.

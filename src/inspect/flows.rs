@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::Inspector;
 use super::page::holder;
 use super::parts::config;
+use super::tasks::foreign_key;
 use super::waits::{COMPARED, NodeJob, Worked, for_so_long, why_open};
 use super::workers::WorkerReport;
 use crate::error::Error;
@@ -19,7 +20,7 @@ use crate::flow::handle::WorkflowHandle;
 use crate::flow::mover::Mover;
 use crate::flow::mover::send::send_entry;
 use crate::flow::workflow::{check_name, handle_of};
-use crate::job::failure::StoredError;
+use crate::job::failure::{StoredError, codes};
 use crate::job::id::JobId;
 use crate::job::instance::{NodeState, WorkflowState};
 use crate::job::node_id::NodeId;
@@ -31,12 +32,16 @@ use crate::store::flow_look;
 use crate::store::flow_nodes;
 use crate::store::flow_state::{self, FlowState};
 use crate::store::keys::{Key, TaskKeys};
+use crate::store::overview;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::values::{self, AsideMark};
 use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
 
 /// How many workflows are asked about at a time.
 const TOGETHER: usize = 50;
+
+/// Of an instance that the server lost from where it stood.
+const NOWHERE: &str = "the server has lost where it stands, and it does not go on: `heartline flows recover` pauses it";
 
 /// How many of the nodes that one waits for are named.
 const NAMED: usize = 10;
@@ -70,6 +75,9 @@ pub struct WorkflowReport {
     pub failed: u64,
     /// The same that were cancelled.
     pub cancelled: u64,
+    /// Instances that stand in none of these places, at the least: the server lost that, and nothing of them goes on. [`Inspector::recover_workflow`] pauses
+    /// them, for a person to decide.
+    pub nowhere: u64,
     /// How many steps are to be made: nodes to be sent, dependents to be visited. Mostly none, or those of this moment.
     pub steps: u64,
     /// For how long the oldest of them is to be made, or for how long it was not told of jobs that have ended, since the server refuses that. Workers make what is 10 s old, whoever left it.
@@ -86,7 +94,8 @@ pub struct WorkflowReport {
     pub corrupt_at: Option<SystemTime>,
     /// The tasks of its nodes.
     pub tasks: Vec<String>,
-    /// Why nothing is known of it but its name, if so: its node of a cluster is away, or something foreign is stored.
+    /// Why it does not go on, and what else stands here may be nothing, if so: its node of a cluster is away, our user of the server lacks a right, or
+    /// something foreign is stored under a key of it.
     pub fault: Option<String>,
 }
 
@@ -140,6 +149,8 @@ pub struct InstanceReport {
     pub id: String,
     /// Where it stands.
     pub state: WorkflowState,
+    /// Whether the server has lost where it stands: it does not go on, and is told as failed. [`Inspector::recover_workflow`] pauses it.
+    pub is_nowhere: bool,
     /// Whether nothing of it opens any more: it ends when none is open.
     pub is_stopping: bool,
     /// When it began, or begins: when it was started, and its delay. `None` where that is not known.
@@ -213,6 +224,8 @@ pub struct RecoveredWorkflow {
     pub sent: u64,
     /// How many nodes were ended without a word of their jobs: these were lost.
     pub synthesised: u64,
+    /// How many instances stood in no place, as the server had lost that: they are paused, and a person resumes, retries or cancels them.
+    pub placed: u64,
     /// Why some may be left, if so; it is safe to repeat.
     pub fault: Option<String>,
 }
@@ -244,9 +257,16 @@ impl Inspector {
             }
             Ok::<_, Error>(sizes)
         };
+        // Something foreign under any of its keys stops scripts of it.
+        let foreign = async || {
+            let look = |conn| async move { overview::foreign_of_workflow(&conn, keys).await };
+            let named = self.look(look).await.unwrap_or_default().into_iter().map(foreign_key);
+            Some(named.map(|key| key.to_string()).collect::<Vec<_>>().join(", ")).filter(|named| !named.is_empty())
+        };
         let (sizes, fault) = match sizes.await {
-            Ok(sizes) => (sizes, None),
-            Err(e) => (FlowSizes::default(), Some(e.chain().to_string())),
+            Ok(sizes) => (sizes, foreign().await),
+            Err(e) if e.is_outage() || e.is_denied() => (FlowSizes::default(), Some(e.chain().to_string())),
+            Err(e) => (FlowSizes::default(), Some(foreign().await.unwrap_or_else(|| e.chain().to_string()))),
         };
         let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, .. } = sizes;
         // What is put off has the time of that; what could not be told of stands in a task.
@@ -261,6 +281,7 @@ impl Inspector {
             completed,
             failed,
             cancelled,
+            nowhere: sizes.nowhere,
             steps: outbox,
             oldest_step: oldest_ms.map(|ms| Duration::from_millis(now_ms.saturating_sub(ms))),
             looked_at: (looked_ms > 0).then(|| at_ms(looked_ms)),
@@ -360,6 +381,9 @@ impl Inspector {
         let view = View { keys, id, state: &state, shape: &shape, states: &states, is_anybody };
         let mut nodes: Vec<NodeReport> = (first..last).map(|at| view.node(at)).collect();
         self.both_halves(&view, workers.as_deref(), &mut nodes, now).await?;
+        if state.is_nowhere {
+            nodes.iter_mut().filter(|node| node.why.is_some()).for_each(|node| node.why = Some(NOWHERE.to_owned()));
+        }
         let (code, message) = view.said();
         let place = key_of(state.place.into());
         let times = |mut conn| async move { flow_nodes::times(&mut conn, keys, id, place).await };
@@ -370,6 +394,7 @@ impl Inspector {
             workflow: workflow.to_owned(),
             id: id.to_owned(),
             state: state.place.into(),
+            is_nowhere: state.is_nowhere,
             is_stopping: state.is_stopping,
             begins_at: begins_ms.map(at_ms),
             ended_at: ended_ms.map(at_ms),
@@ -499,12 +524,35 @@ impl Inspector {
         let found = self.ask(|mut conn| async move { self.store.workflows(&mut conn).await }).await?;
         let mut done = Vec::with_capacity(found.len());
         for (name, _) in found {
-            let mover = Mover::new(Arc::clone(&self.store));
-            let fault = Box::pin(mover.recover(&name)).await.err().map(|e| e.chain().to_string());
-            let [told, sent, synthesised] = mover.tally();
-            done.push(RecoveredWorkflow { workflow: name, told, sent, synthesised, fault });
+            done.push(self.recovered(name).await);
         }
         Ok(done)
+    }
+
+    /// The same of one workflow, also of one that the server has lost from its list, to which it is added again; `None` if there is nothing of it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`], before anything was done. What goes wrong behind
+    /// that is the [`fault`](RecoveredWorkflow::fault).
+    ///
+    /// # Cancel safety
+    /// It may be looked after or not when the future is dropped; it is safe to repeat.
+    pub async fn recover_workflow(&self, workflow: &str) -> Result<Option<RecoveredWorkflow>, Error> {
+        let keys = &self.workflow_keys(workflow)?;
+        let is_there = |mut conn| async move { flow_list::is_there(&mut conn, keys).await };
+        if !self.ask(is_there).await? {
+            return Ok(None);
+        }
+        let names = &[workflow];
+        self.store.shared(RESPONSE_TIMEOUT, async |conn: &mut _| self.store.list_workflows(conn, names).await).await?;
+        Ok(Some(self.recovered(workflow.to_owned()).await))
+    }
+
+    async fn recovered(&self, workflow: String) -> RecoveredWorkflow {
+        let mover = Mover::new(Arc::clone(&self.store));
+        let fault = Box::pin(mover.recover(&workflow)).await.err().map(|e| e.chain().to_string());
+        let [told, sent, synthesised, placed] = mover.tally();
+        RecoveredWorkflow { workflow, told, sent, synthesised, placed, fault }
     }
 
     /// Tells workflows of jobs of this table that ended just now. What does not succeed is left to a look of a worker.
@@ -600,7 +648,9 @@ impl View<'_> {
             |input: &u32| self.shape.nodes.get(*input as usize).map_or_else(String::new, |node| node.name.clone());
         let named: Vec<String> = left.iter().take(NAMED).map(name).collect();
         let place = WorkflowState::from(self.state.place);
-        let why = if place.is_ended() {
+        let why = if self.state.is_nowhere {
+            NOWHERE.to_owned()
+        } else if place.is_ended() {
             "the instance ended before it could run".to_owned()
         } else if self.state.is_stopping {
             "the instance stops: it does not run any more".to_owned()
@@ -628,6 +678,9 @@ impl View<'_> {
 
     /// The code and the message of what broke the instance.
     fn said(&self) -> (Option<String>, Option<String>) {
+        if self.state.is_nowhere {
+            return (Some(codes::CORRUPT.to_owned()), Some(NOWHERE.to_owned()));
+        }
         let answer = String::from_utf8_lossy(&self.state.answer);
         let error = match (&self.state.broken_by, WorkflowState::from(self.state.place)) {
             (_, WorkflowState::Cancelled) => return (Some("cancelled".to_owned()), Some(answer.into_owned())),

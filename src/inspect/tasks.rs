@@ -368,6 +368,10 @@ pub struct ForeignKey {
     pub expected: &'static str,
 }
 
+pub(super) fn foreign_key((key, found, expected): (String, String, &'static str)) -> ForeignKey {
+    ForeignKey { key, found, expected }
+}
+
 impl fmt::Display for ForeignKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is a {} and should be a {}", Shown(&self.key), self.found, self.expected)
@@ -427,10 +431,10 @@ impl Inspector {
         for keys in self.tables_if_known(task).await?.iter() {
             found.extend(self.look(|conn| async move { overview::foreign(&conn, keys).await }).await?);
         }
-        Ok(found.into_iter().map(|(key, found, expected)| ForeignKey { key, found, expected }).collect())
+        Ok(found.into_iter().map(foreign_key).collect())
     }
 
-    /// Those of the keys across all tasks, the lists of tasks and of workers, under which something of another kind is stored.
+    /// Those of the keys across all tasks, the lists of tasks, workers and workflows, under which something of another kind is stored.
     ///
     /// # Errors
     /// What every call may give, see [`Error`].
@@ -439,7 +443,7 @@ impl Inspector {
     /// Cancel safe.
     pub async fn foreign_lists(&self) -> Result<Vec<ForeignKey>, Error> {
         let found = self.look(|conn| async move { overview::foreign_lists(&conn, self.store.prefix()).await }).await?;
-        Ok(found.into_iter().map(|(key, found, expected)| ForeignKey { key, found, expected }).collect())
+        Ok(found.into_iter().map(foreign_key).collect())
     }
 
     /// The names of the tasks that a worker or a producer has named so far, in their order.

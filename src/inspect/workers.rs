@@ -60,6 +60,11 @@ pub struct WorkerReport {
     pub max_jobs: Option<u64>,
     /// Its tasks.
     pub tasks: Vec<WorkerTask>,
+    /// When the server last denied it, for want of a right, what a workflow needs: to ask whether a node may begin, to tell of its end, to look after it.
+    #[serde(rename = "flows_denied_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub flows_denied_at: Option<SystemTime>,
+    /// Of which workflow, and what the server said then; empty where it denied nothing.
+    pub flows_denied: String,
     /// Why what it told of itself cannot be read, if so; but for its identity and when it was seen nothing of the report says anything then.
     pub fault: Option<String>,
     /// Whether that is since the node of a cluster is away that has it: whether the worker lives is not known then, nor whether it stopped.
@@ -298,6 +303,7 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         tasks.iter_mut().for_each(|task| task.watches.clear());
     }
     let blocked = number(presence, "runtimeSilent").map(Duration::from_millis);
+    let flows_denied = presence.get("flowsDenied").and_then(|said| said.split_once(' '));
     WorkerReport {
         worker: WorkerId::from_wire(worker),
         state,
@@ -313,6 +319,8 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         name: presence.get("name").cloned(),
         max_jobs: number(presence, "maxJobs"),
         tasks,
+        flows_denied_at: flows_denied.and_then(|(ago, _)| Some(at_ms(seen_ms.saturating_sub(ago.parse().ok()?)))),
+        flows_denied: flows_denied.map_or_else(String::new, |(_, said)| said.to_owned()),
         fault: None,
         is_away: false,
         is_denied: false,

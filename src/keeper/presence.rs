@@ -123,6 +123,10 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
             fields.push((format!("partitions:{name}"), task.keys.parts().to_string()));
         }
     }
+    if let Some((at, said)) = worker.flow_rights.denied() {
+        let said = format!("{} {}", now.since(at).as_millis(), cut(&said, DENIED_BYTES));
+        fields.push(("flowsDenied".to_owned(), said));
+    }
     for watch in keeper.watches.iter() {
         let (task, witness) = (&watch.task, watch.witness());
         // `:` is in no name of a task.

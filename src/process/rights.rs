@@ -40,6 +40,11 @@ impl Rights {
         if e.is_denied() || is_of_password { self.note(said, false) } else { true }
     }
 
+    /// A call about this workflow failed so. Returns whether it was denied, and that is new.
+    pub(crate) fn heard_of_workflow(&self, workflow: &str, e: &Error) -> bool {
+        e.is_denied() && self.note(format!("{workflow}: {}", e.chain()), true)
+    }
+
     /// What a script is denied a server may tell without the right: who has asked for that knows more, for some time. Returns whether that was not
     /// denied for that time.
     fn note(&self, said: String, names_right: bool) -> bool {

@@ -15,6 +15,7 @@ use super::figures::WorkerTally;
 use super::held::News;
 use super::observer::Observer;
 use super::outage::Outage;
+use super::rights::Rights;
 use super::slots::Slots;
 use super::wake::Wake;
 use crate::clock;
@@ -71,6 +72,8 @@ pub(crate) struct WorkerShared {
     pub(crate) slots: Slots,
     /// What its courier is to do.
     pub(crate) desk: Desk,
+    /// What its courier is denied.
+    pub(crate) flow_rights: Rights,
     /// What this worker counts of itself.
     pub(crate) tally: WorkerTally,
     /// How long dead workers are listed, and how many.
@@ -109,6 +112,7 @@ impl WorkerShared {
             replaced: AtomicBool::new(false),
             slots: Slots::new(max_jobs),
             desk: Desk::default(),
+            flow_rights: Rights::at(0),
             tally: WorkerTally::default(),
             keep_dead,
         }

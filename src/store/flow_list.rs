@@ -10,20 +10,6 @@ use crate::error::Error;
 /// The most workflows of one answer.
 const MOST: isize = 1000;
 
-/// What is stored of instances and nodes.
-const HASHES: [Key; 10] = [
-    Key::Head,
-    Key::Nodes,
-    Key::Input,
-    Key::Value,
-    Key::Shapes,
-    Key::Stopping,
-    Key::Cursor,
-    Key::Output,
-    Key::Error,
-    Key::Grow,
-];
-
 /// An instance of a page.
 #[derive(Debug)]
 pub(crate) struct InstanceLine {
@@ -84,6 +70,9 @@ pub(crate) struct FlowSizes {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
+    /// Those in no place: children that have ended, and what the server lost; and how many are lost at the least.
+    pub(crate) unplaced: u64,
+    pub(crate) nowhere: u64,
     /// What is to be done.
     pub(crate) outbox: u64,
     /// Since when the oldest of it is, ms.
@@ -100,26 +89,47 @@ pub(crate) struct FlowSizes {
 /// Counts what there is of a workflow.
 pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<FlowSizes, Error> {
     let mut pipe = redis::pipe();
-    for key in [Key::Running, Key::Paused, Key::Completed, Key::Failed, Key::Cancelled, Key::Outbox] {
+    pipe.hlen(keys.get(Key::Head));
+    for key in [Key::Running, Key::Paused, Key::Completed, Key::Failed, Key::Cancelled, Key::Outbox, Key::Children] {
         pipe.zcard(keys.get(key));
     }
     pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0)
         .hmget(keys.get(Key::Meta), &["putOff", "untold", "corrupt", "corruptAt"]);
     pipe.zrange(keys.get(Key::FlowTasks), 0, -1);
-    // Something foreign under any of these stops each script.
-    for key in HASHES {
-        pipe.hlen(keys.get(key)).ignore();
-    }
-    type Found = (u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 4], Vec<Text>);
+    type Found = (u64, u64, u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 4], Vec<Text>);
     let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
-    let (running, paused, completed, failed, cancelled, outbox, oldest, times, tasks) = found;
+    let (lines, running, paused, completed, failed, cancelled, outbox, children, oldest, times, tasks) = found;
+    // Children that have ended stand in no place.
+    let unplaced = lines.saturating_sub(running + paused + completed + failed + cancelled);
+    let nowhere = unplaced.saturating_sub(children);
     let oldest_ms = oldest.first().map(|(_, score)| *score as u64);
     let tasks = tasks.into_iter().map(|Text(task)| task).collect();
     let [put_off, untold, corrupt, corrupt_at] = times;
     let number = |text: Option<Text>| text.and_then(|Text(text)| text.parse().ok());
     let corrupt = (number(corrupt).unwrap_or(0), number(corrupt_at));
     let (put_off, untold) = (put_off.and_then(times_of), untold.and_then(times_of));
-    Ok(FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, corrupt, tasks })
+    Ok(FlowSizes {
+        running,
+        paused,
+        completed,
+        failed,
+        cancelled,
+        unplaced,
+        nowhere,
+        outbox,
+        oldest_ms,
+        put_off,
+        untold,
+        corrupt,
+        tasks,
+    })
+}
+
+/// Whether there is anything of a workflow.
+pub(crate) async fn is_there(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
+    let mut cmd = redis::cmd("HLEN");
+    let lines: u64 = cmd.arg(keys.get(Key::Head)).query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
+    Ok(lines > 0)
 }
 
 /// Since when the workflow could not be told of jobs, and when that was tried last, ms.

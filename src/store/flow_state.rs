@@ -32,6 +32,8 @@ impl FlowPlace {
 #[derive(Debug)]
 pub(crate) struct FlowState {
     pub(crate) place: FlowPlace,
+    /// It stands in no place, not even that of failed ones.
+    pub(crate) is_nowhere: bool,
     pub(crate) run: u64,
     /// Nodes that have not ended.
     pub(crate) live: u64,
@@ -60,10 +62,11 @@ pub(crate) async fn state(
     if reply.next::<String>()? != "state" {
         return Ok(None);
     }
-    let place = FlowPlace::from_wire(&reply.next::<String>()?);
+    let place: String = reply.next()?;
+    let (is_nowhere, place) = (place == "unknown", FlowPlace::from_wire(&place));
     let (run, live, open) = (reply.next()?, reply.next()?, reply.next()?);
     let (Text(digest), Text(bad), Text(said)) = (reply.next()?, reply.next()?, reply.next()?);
     let broken_by = bad.parse().ok().map(|node| (node, said));
     let (answer, turn, is_stopping) = (reply.next()?, reply.next()?, reply.next::<u8>()? > 0);
-    Ok(Some(FlowState { place, run, live, open, digest, broken_by, answer, turn, is_stopping }))
+    Ok(Some(FlowState { place, is_nowhere, run, live, open, digest, broken_by, answer, turn, is_stopping }))
 }

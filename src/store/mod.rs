@@ -33,6 +33,7 @@ pub(crate) mod flow_look;
 pub(crate) mod flow_nodes;
 pub(crate) mod flow_open;
 pub(crate) mod flow_pause;
+pub(crate) mod flow_place;
 pub(crate) mod flow_put_off;
 pub(crate) mod flow_resend;
 pub(crate) mod flow_retry;

@@ -108,6 +108,7 @@ fn kind_of(key: Key) -> &'static str {
             "zset"
         }
         Key::Wake | Key::Workers => "zset",
+        Key::Running | Key::Paused | Key::Children | Key::Deadlines | Key::FlowTasks => "zset",
         Key::Events | Key::Stalls => "stream",
         _ => "hash",
     }
@@ -121,9 +122,15 @@ pub(crate) async fn foreign(conn: &OwnConnection, keys: &TaskKeys) -> Result<Vec
     foreign_among(conn, Key::ALL.map(|key| (keys.get(key).to_owned(), kind_of(key)))).await
 }
 
-/// The same of the lists of tasks and workers.
+/// The same of a workflow.
+pub(crate) async fn foreign_of_workflow(conn: &OwnConnection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
+    foreign_among(conn, Key::OF_WORKFLOW.map(|key| (keys.get(key).to_owned(), kind_of(key)))).await
+}
+
+/// The same of the lists of tasks, workers and workflows.
 pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<Vec<Foreign>, Error> {
-    foreign_among(conn, [keys::tasks(prefix), keys::workers(prefix), keys::gone(prefix)].map(|key| (key, "zset"))).await
+    let lists = [keys::tasks(prefix), keys::workers(prefix), keys::gone(prefix), keys::flows(prefix)];
+    foreign_among(conn, lists.map(|key| (key, "zset"))).await
 }
 
 async fn foreign_among(

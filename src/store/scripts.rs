@@ -262,6 +262,8 @@ script!(
     ]
 );
 
+script!(FLOW_PLACE, "flow_place", ["now", "types"], [Head, Running, Paused, Completed, Failed, Cancelled]);
+
 script!(FLOW_PUT_OFF, "flow_put_off", ["now", "types"], [Outbox, Meta]);
 
 script!(
@@ -966,7 +968,7 @@ script!(TAKE_NAME, "take_name", Some("name"), ["now"], [Workers]);
 script!(FLOW_TURN, "flow_turn", Some("flows"), ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 53] = [
+pub(crate) static ALL: [&ScriptDef; 54] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -1015,6 +1017,7 @@ pub(crate) static ALL: [&ScriptDef; 53] = [
     &FLOW_PAUSE,
     &FLOW_OPEN,
     &FLOW_RETRY,
+    &FLOW_PLACE,
     &FLOW_PUT_OFF,
     &FLOW_AUDIT,
     &FLOW_RESEND,

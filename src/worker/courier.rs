@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// A little less: by a millisecond too much a workflow would be looked after each other time alone.
 const LOOKED: Duration = Duration::from_millis(4500);
 
-/// How often workflows of which a node was here are put into their list: the node of that may have lost it, and nothing else; and how many.
+/// How often workflows of which a node was ever here are put into their list: the node of that may have lost it, and nothing else; and how many.
 const RELISTED: Duration = Duration::from_secs(60);
 const MOST_SEEN: usize = 1000;
 
@@ -86,7 +86,7 @@ struct Courier {
     /// Those that are being looked after.
     looking: HashSet<String>,
     following: usize,
-    /// Workflows of which a node was here, and when they were put into their list last.
+    /// Workflows of which a node was ever here, and when they were put into their list last.
     seen: (HashSet<String>, Instant),
     /// Tables whose ended jobs are being looked for, and whether that is to be done once more.
     tables: HashMap<(String, u32), bool>,
@@ -189,7 +189,7 @@ impl Courier {
         let worker = Arc::clone(&self.worker);
         let mut listed = Vec::new();
         if self.seen.1.elapsed() >= RELISTED {
-            listed.extend(self.seen.0.drain());
+            listed.extend(self.seen.0.iter().cloned());
             self.seen.1 = Instant::now();
         }
         self.calls.spawn(async move {
@@ -203,6 +203,7 @@ impl Courier {
             }
             let take = async |conn: &mut _| store.take_workflows(conn, LOOKED).await;
             let taken = store.shared(RESPONSE_TIMEOUT, take).await.unwrap_or_else(|e| {
+                heard(&worker, "the list of workflows", &e);
                 tracing::debug!(error = %e.chain(), "no workflows can be looked after now");
                 (Vec::new(), false)
             });
@@ -257,9 +258,10 @@ impl Courier {
             return;
         }
         self.following += 1;
-        let (mover, keys) = (Arc::clone(&self.mover), self.worker.store.workflow(&name));
+        let (mover, worker) = (Arc::clone(&self.mover), Arc::clone(&self.worker));
         self.calls.spawn(async move {
-            if let Err(e) = mover.follow(&keys, &ended, advanced).await {
+            if let Err(e) = mover.follow(&worker.store.workflow(&name), &ended, advanced).await {
+                heard(&worker, &name, &e);
                 tracing::debug!(workflow = name, error = %e.chain(), "a workflow goes on with a look");
             }
             Done::Followed
@@ -290,11 +292,12 @@ impl Courier {
                 }
                 let ended: Vec<Ended> = own.ended.drain(..count).collect();
                 own.bytes -= ended.iter().map(size_of_ended).sum::<usize>();
-                let (mover, keys, name) = (Arc::clone(&self.mover), self.worker.store.workflow(name), name.clone());
+                let (mover, worker, name) = (Arc::clone(&self.mover), Arc::clone(&self.worker), name.clone());
                 self.calls.spawn(async move {
-                    match mover.tell(&keys, &ended).await {
+                    match mover.tell(&worker.store.workflow(&name), &ended).await {
                         Ok(advanced) => Done::Told(name, Some((ended, advanced))),
                         Err(e) => {
+                            heard(&worker, &name, &e);
                             tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended nodes later");
                             Done::Told(name, None)
                         }
@@ -310,10 +313,11 @@ impl Courier {
             if !self.looking.insert(name.clone()) {
                 continue;
             }
-            let mover = Arc::clone(&self.mover);
+            let (mover, worker) = (Arc::clone(&self.mover), Arc::clone(&self.worker));
             self.calls.spawn(async move {
                 let looked = tokio::time::timeout(LONGEST_LOOK, mover.look(&name, GRACE)).await;
                 if let Err(e) = looked.unwrap_or_else(|_| Err(Error::timed_out())) {
+                    heard(&worker, &name, &e);
                     tracing::debug!(workflow = name, error = %e.chain(), "a workflow is looked after later");
                 }
                 Done::Looked(name)
@@ -322,6 +326,13 @@ impl Courier {
         if self.turns.is_empty() && self.more_turns {
             self.take_turn();
         }
+    }
+}
+
+/// What the server denies is told to people, until a minute after the last time: nobody else may notice it.
+fn heard(worker: &WorkerShared, name: &str, e: &Error) {
+    if worker.flow_rights.heard_of_workflow(name, e) {
+        tracing::warn!(workflow = name, error = %e.chain(), "the server denies what this workflow needs");
     }
 }
 
@@ -353,6 +364,7 @@ async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, 
             (Vec::new(), follows)
         }
         Err(e) => {
+            worker.flow_rights.heard_of_workflow(name, &e);
             let (runs, tries) = (asks.len(), asks.iter().map(|ask| ask.tries).max().unwrap_or(0));
             // Seldomer and seldomer, as long as that goes on.
             if (tries + 1).is_power_of_two() {

@@ -436,6 +436,7 @@ async fn turns_and_new_runs_of_workflows_write_nothing_beside_a_foreign_key() {
 #[tokio::test]
 async fn audits_and_trims_of_workflows_write_nothing_beside_a_foreign_key() {
     each_key_is_refused_or_not_needed("flow_audit", &["60000", "200"]).await;
+    each_key_is_refused_or_not_needed("flow_place", &["f-runs", "f-paused", "f-over", "nobody"]).await;
     each_key_is_refused_or_not_needed("flow_put_off", &["x f-runs/1", "nobody"]).await;
     let nodes = ["f-runs", "2", "1", "f-runs", "0", "1", "f-stops", "0", "1", "f-paused", "2", "1", "nobody", "0", "1"];
     each_key_is_refused_or_not_needed("flow_resend", &nodes).await;

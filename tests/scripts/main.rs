@@ -33,6 +33,7 @@ mod flow_look;
 mod flow_nodes;
 mod flow_open;
 mod flow_pause;
+mod flow_place;
 mod flow_put_off;
 mod flow_resend;
 mod flow_retry;

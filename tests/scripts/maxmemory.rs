@@ -374,6 +374,8 @@ async fn workflows_are_paused_and_resumed_and_run_again_and_are_audited_and_trim
     assert_eq!(task.ok("flow_resend", &["lost", "0", "1"]).await, "[resent 0 lost 0 1 t '' 0 here in-0]");
     assert_eq!(task.field("nodes", "lost/0").await, "o1");
     assert_eq!(task.ok("flow_put_off", &["s lost/0/1"]).await, "[put]");
+    flow::take_out(&mut task, "running", "lost").await;
+    assert_eq!(task.ok("flow_place", &["lost"]).await, "[placed 1]");
     assert_eq!(task.ok("flow_pause", &["turns", "0", "pause"]).await, "[paused]");
     flow::said(&mut task, "flow_advance", "turns 0 1 c 7").await;
     assert_eq!(task.ok("flow_pause", &["turns", "1", "resume"]).await, "[resumed 1]");

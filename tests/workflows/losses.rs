@@ -56,6 +56,32 @@ async fn line(world: &World) -> WorkflowHandle<u64> {
     flow.start(graph.output(&last)).id("one").await.unwrap()
 }
 
+#[tokio::test]
+async fn instances_that_the_server_lost_from_where_they_stood_are_told_of_and_paused_for_a_person() {
+    let world = World::new();
+    let worker = world.worker().await;
+    let handle = line(&world).await;
+    left(&handle, 2).await;
+    let (mut conn, inspector) = (world.redis.conn().await, world.app().await.inspector());
+    let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
+    let () = conn.del(key("running")).await.unwrap();
+    assert_eq!(inspector.workflows().await.unwrap()[0].nowhere, 1);
+    let found = inspector.instance("flow", "one", 0).await.unwrap().unwrap();
+    assert!(found.is_nowhere && found.message.unwrap().contains("flows recover"));
+    assert!(found.nodes.iter().filter_map(|node| node.why.as_ref()).all(|why| why.contains("flows recover")));
+    // Nor is it in the list of workflows any more.
+    let () = conn.del(format!("{}:flows", world.prefix)).await.unwrap();
+    assert_eq!(inspector.recover_workflow("nothing").await.unwrap(), None);
+    let recovered = inspector.recover_workflow("flow").await.unwrap().unwrap();
+    assert_eq!((recovered.placed, recovered.fault), (1, None));
+    let flow = &inspector.workflows().await.unwrap()[0];
+    assert_eq!((&*flow.workflow, flow.paused, flow.nowhere), ("flow", 1, 0));
+    handle.resume().await.unwrap();
+    ends(&world, &handle).await;
+    assert_eq!(handle.result().await.unwrap(), 1);
+    worker.stop().await;
+}
+
 /// Waits until so many nodes have not ended.
 async fn left(handle: &WorkflowHandle<u64>, nodes: u64) {
     eventually("it came so far", PATIENCE, async || handle.status().await.unwrap().unfinished == nodes).await;

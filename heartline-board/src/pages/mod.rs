@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::failing::ailing;
-use crate::flows::flow_troubles;
+use crate::flows::{troubles_of_all, workflows};
 use crate::listed::{Listed, listed, task_names};
 use crate::live::Live;
 use crate::options::{BoardOptions, Colour};
@@ -276,7 +276,7 @@ impl Board {
                 let servers = self.inspector.servers().await?;
                 let damaged = damaged(&self.inspector, &tasks).await?;
                 let mut ailing = ailing(&self.inspector, &tasks).await;
-                ailing.extend(flow_troubles(&self.inspector).await);
+                ailing.extend(troubles_of_all(&tasks, &workflows(&self.inspector).await));
                 Arc::new(Slow { at: Instant::now(), servers, damaged, ailing })
             }
         };

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use heartline::{ListsAway, ServerReport, TaskReport, WorkerReport, WorkerState};
 use heartline_board::checks::{Checked, Grade, found, of_servers, ok};
 use heartline_board::crashes::together;
+use heartline_board::flows::troubles_of_all;
 use heartline_board::text::{many, shown, span};
 use heartline_board::troubles::{DENIED, known_troubles};
 
@@ -16,7 +17,7 @@ use crate::session::Session;
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
     let lately = fleet.lately(&session.inspector).await?;
-    let flows = fleet.flow_troubles();
+    let flows = troubles_of_all(&fleet.tasks, &fleet.flows);
     let Fleet { tasks, workers, holders, servers, away, damaged, ailing, .. } = fleet;
     let mut checked = vec![ok(session.place.clone())];
     checked.extend(of_servers(&servers, SystemTime::now()));

@@ -46,7 +46,7 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
             }
             act(session, of, &[Failed, Cancelled, Paused], None, async |handle| handle.retry_failed().await).await
         }
-        FlowsCommand::Recover => recover(session).await,
+        FlowsCommand::Recover { workflow } => recover(session, workflow.as_deref()).await,
     }
 }
 
@@ -252,6 +252,10 @@ async fn act(
             return Ok(Err(before.to_string()));
         }
         let state = act(handle).await?;
+        // It can neither go on nor run once more.
+        if to.is_none() && state == before && state.is_ended() {
+            return Ok(Err(state.to_string()));
+        }
         let stops = async || {
             Ok::<_, Error>(inspector.instance(&of.workflow, &of.id, 0).await?.is_some_and(|it| it.is_stopping))
         };
@@ -278,14 +282,36 @@ async fn act(
     session.out.line(format!("{} of {} is {state}{stops}", shown(&of.id), shown(&of.workflow)))
 }
 
-async fn recover(session: &Session) -> Result<(), Failure> {
-    let done = session.inspector.recover_stuck_workflows().await?;
+async fn recover(session: &Session, workflow: Option<&str>) -> Result<(), Failure> {
+    let done = match workflow {
+        None => session.inspector.recover_stuck_workflows().await?,
+        Some(workflow) => {
+            let done = session.inspector.recover_workflow(workflow).await?;
+            if done.is_none() {
+                known(session, workflow).await?;
+            }
+            done.into_iter().collect()
+        }
+    };
     let is_whole = done.iter().all(|flow| flow.fault.is_none());
     if session.out.is_json {
         return ended(is_whole, session.out.json(&done));
     }
     if done.is_empty() {
-        session.out.hint("No workflow was started under this prefix.");
+        session.out.hint(match workflow {
+            None => {
+                "No workflow is listed under this prefix; `heartline flows recover WORKFLOW` finds one that was lost from the list."
+            }
+            Some(_) => "There is no instance of it.",
+        });
+    }
+    for flow in done.iter().filter(|flow| flow.placed > 0) {
+        session.out.hint(format!(
+            "{} of {} stood in no place, and is paused now: `heartline flows list {} --state paused` lists what is.",
+            many(flow.placed, "instance"),
+            shown(&flow.workflow),
+            quoted(&flow.workflow)
+        ));
     }
     let rows = done.iter().map(|flow| {
         let fault = flow.fault.as_ref().map_or_else(String::new, |fault| shown(fault));

@@ -156,23 +156,79 @@ async fn workflows_that_cannot_be_read_are_told_of_and_what_is_read_stands_besid
     for (key, told, metric) in [
         (
             "cli:{nightly:flow}:head",
-            "the workflow nightly cannot be read",
+            "the workflow nightly cannot be moved",
+            "heartline_workflow_readable{workflow=\"nightly\"} 0",
+        ),
+        (
+            "cli:{nightly:flow}:deadlines",
+            "the workflow nightly cannot be moved",
             "heartline_workflow_readable{workflow=\"nightly\"} 0",
         ),
         ("cli:flows", "the list of workflows cannot be read", "heartline_list_readable{list=\"workflows\"} 0"),
     ] {
-        let () = redis::pipe().rename(key, "aside").set(key, "x").query_async(&mut conn).await.unwrap();
+        let is_there: bool = redis::cmd("EXISTS").arg(key).query_async(&mut conn).await.unwrap();
+        let mut damage = redis::pipe();
+        if is_there {
+            damage.rename(key, "aside");
+        }
+        let () = damage.set(key, "x").ignore().query_async(&mut conn).await.unwrap();
+        let named = format!("{key} is a string and should be a ");
         for command in ["status", "health", "doctor"] {
             let ran = bench.run(&[command]).await;
-            assert!(ran.status == 1 && ran.out.contains(told) && ran.out.contains("WRONGTYPE"), "{ran:?}");
+            assert!(ran.status == 1 && ran.out.contains(told) && ran.out.contains(&named), "{ran:?}");
         }
         let status = bench.run(&["status"]).await;
         assert!(status.out.contains("3 waiting"), "{status:?}");
         assert_eq!(bench.run(&["flows", "summary"]).await.status, 1);
         let metrics = bench.run(&["metrics", "--once"]).await.ok();
         assert!(metrics.contains(metric) && metrics.contains("heartline_up 1"), "{metrics}");
-        let () = redis::pipe().rename("aside", key).query_async(&mut conn).await.unwrap();
+        let mut mend = redis::pipe();
+        mend.del(key);
+        if is_there {
+            mend.rename("aside", key);
+        }
+        let () = mend.query_async(&mut conn).await.unwrap();
     }
     let metrics = bench.run(&["metrics", "--once"]).await.ok();
     assert!(metrics.contains("heartline_list_readable{list=\"workflows\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn what_the_server_lost_of_workflows_is_told_of_with_what_finds_it_again() {
+    let bench = Bench::new().await;
+    start(&bench, "one", ["x", "x"], OnFailure::Finish).await;
+    let mut conn = bench.redis().await;
+    let lists = ["cli:flows", "cli:{nightly:flow}:running"];
+    redis::cmd("DEL").arg(&lists).query_async::<()>(&mut conn).await.unwrap();
+    let status = bench.run(&["status"]).await;
+    assert!(
+        status.status == 1 && status.out.contains("no workflow is listed, and export has jobs of some"),
+        "{status:?}"
+    );
+    let metrics = bench.run(&["metrics", "--once"]).await.ok();
+    assert!(metrics.contains("heartline_list_readable{list=\"workflows\"} 0"), "{metrics}");
+    let typo = bench.run(&["flows", "recover", "nigthly"]).await;
+    assert_eq!(typo.status, 2, "{typo:?}");
+    let retried = bench.run(&["flows", "retry", "nightly", "one"]).await;
+    assert!(retried.status == 1 && retried.err.contains("nothing was done"), "{retried:?}");
+    let shown = bench.run(&["flows", "show", "nightly", "one"]).await;
+    assert!(shown.err.contains("`heartline flows recover nightly` pauses it"), "{shown:?}");
+    // It is listed again, before it is recovered.
+    redis::cmd("ZADD").arg(lists[0]).arg(0).arg("nightly").query_async::<()>(&mut conn).await.unwrap();
+    let status = bench.run(&["status"]).await;
+    assert!(status.out.contains("1 instance of the workflow nightly, at the least, stands in no place"), "{status:?}");
+    let metrics = bench.run(&["metrics", "--once"]).await.ok();
+    assert!(metrics.contains("heartline_workflow_nowhere{workflow=\"nightly\"} 1"), "{metrics}");
+    redis::cmd("DEL").arg(lists[0]).query_async::<()>(&mut conn).await.unwrap();
+    let recovered = bench.run(&["flows", "recover", "nightly"]).await;
+    assert!(recovered.err.contains("is paused now"), "{recovered:?}");
+    recovered.ok();
+    assert!(bench.run(&["flows", "list", "nightly", "-s", "paused"]).await.ok().contains("one"));
+    bench.run(&["flows", "resume", "nightly", "one"]).await.ok();
+    let worker = bench.worker();
+    until("it ended", async || {
+        bench.run(&["flows", "show", "nightly", "one", "--json"]).await.json()["state"] == "completed"
+    })
+    .await;
+    let _ = worker.stop().await.unwrap();
 }

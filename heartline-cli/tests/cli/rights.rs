@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use heartline::{App, Context, JobError, StallOptions, TaskOptions};
+use heartline::{App, Context, Graph, JobError, StallOptions, TaskDef, TaskOptions, WorkflowOptions};
 
-use crate::run::{Bench, until};
+use crate::run::{Bench, PATIENCE, until};
 
 /// A user who may do all but these, and the address at which it is that user.
 async fn lacks(bench: &Bench, name: &str, commands: &[&str]) -> String {
@@ -38,6 +38,33 @@ async fn a_worker_that_is_denied_a_right_is_told_of_with_the_right_it_lacks() {
         bench.app.task_ref::<String, ()>("quick").unwrap().counts().await.unwrap().completed == 2
     })
     .await;
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_that_is_denied_the_keys_of_a_workflow_is_told_of_with_the_workflow() {
+    let bench = Bench::of_one_table().await;
+    let url = lacks(&bench, "worker", &[]).await;
+    let grant = async |keys: &[&str]| {
+        let mut user = redis::cmd("ACL");
+        user.arg("SETUSER").arg("worker").arg("resetkeys").arg(keys);
+        user.query_async::<()>(&mut bench.redis().await).await.unwrap();
+    };
+    let own = ["worker*", "boot:*", "name:*", "tasks", "gone", "{quick}:*", "flows"].map(|key| format!("~cli:{key}"));
+    grant(&own.each_ref().map(String::as_str)).await;
+    let app = App::builder().redis(url).prefix("cli").build().await.unwrap();
+    app.task("quick", TaskOptions::new(), async |_: Context, _: String| Ok::<u64, JobError>(1)).unwrap();
+    let worker = app.worker().spawn();
+    let graph = Graph::new();
+    let only = graph.node("only", &TaskDef::<String, u64>::new("quick"), "x".to_owned());
+    let flow = bench.app.workflow::<u64>("nightly", WorkflowOptions::new()).unwrap();
+    let handle = flow.start(graph.output(&only)).id("one").await.unwrap();
+    let is_told = |out: &str| out.contains("denies the worker") && out.contains("what a workflow needs: nightly: ");
+    until("it is told of", async || is_told(&bench.run(&["status"]).await.out)).await;
+    assert_eq!(bench.run(&["health"]).await.status, 1);
+    assert!(bench.run(&["metrics", "--once"]).await.ok().contains("heartline_workers_denied 1"));
+    grant(&["~cli:*"]).await;
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("it stands still").unwrap(), 1);
     let _ = worker.stop().await.unwrap();
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::send::send_entry;
 use super::stale::by_table;
-use super::{Ended, Mover, SYNTHESISED};
+use super::{Ended, Mover, PLACED, SYNTHESISED};
 use crate::error::Error;
 use crate::job::failure::StoredError;
 use crate::job::id::JobId;
@@ -16,15 +16,38 @@ use crate::store::flow_advance::{EndedNode, NodeEnd};
 use crate::store::flow_audit;
 use crate::store::flow_list;
 use crate::store::flow_look;
+use crate::store::flow_place;
 use crate::store::flow_resend;
 use crate::store::flow_start::GRAPH;
 use crate::store::flow_state::{self, FlowPlace};
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::scan::scan;
 use crate::store::states;
 use crate::store::values;
 
 impl Mover {
+    /// Pauses instances that stand in no place, if there are any: the server lost where they stood, and whether they had ended.
+    pub(super) async fn place_lost(&self, keys: &TaskKeys) -> Result<(), Error> {
+        let sizes = async |conn: &mut _| flow_list::sizes(conn, keys).await;
+        if self.store.shared(RESPONSE_TIMEOUT, sizes).await?.unplaced == 0 {
+            return Ok(());
+        }
+        let mut cursor = 0;
+        loop {
+            let page = async |conn: &mut _| scan(conn, keys, Key::Head, cursor, BATCH as u64).await;
+            let (next, instances) = self.store.shared(response_time(BATCH_BYTES), page).await?;
+            for some in instances.chunks(BATCH) {
+                let place = async |conn: &mut _| flow_place::place(conn, keys, some).await;
+                self.count(PLACED, self.store.shared(RESPONSE_TIMEOUT, place).await? as usize);
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
     /// Compares instances that were not moved for so long with the jobs of their nodes: what a server lost is sent again, and what ended without a
     /// word is told. Returns whether there may be more of them.
     pub(super) async fn audit(&self, keys: &TaskKeys, unmoved: Duration) -> Result<bool, Error> {

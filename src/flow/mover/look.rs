@@ -32,6 +32,7 @@ impl Mover {
     /// Looks after a workflow at once, and compares all of its instances with their jobs.
     pub(crate) async fn recover(&self, name: &str) -> Result<(), Error> {
         let (began, keys) = (Instant::now(), self.store.workflow(name));
+        self.place_lost(&keys).await?;
         // Before anything is moved: what was moved since this began is let be.
         while self.audit(&keys, began.elapsed()).await? {}
         self.look(name, Duration::ZERO).await?;

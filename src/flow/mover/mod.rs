@@ -50,6 +50,7 @@ const AWAY: Duration = Duration::from_secs(5);
 const TOLD: usize = 0;
 const SENT: usize = 1;
 const SYNTHESISED: usize = 2;
+const PLACED: usize = 3;
 
 /// A node that ended, and the table in whose outbox that stands.
 #[derive(Clone, Debug)]
@@ -67,8 +68,8 @@ pub(crate) struct Mover {
     known: Mutex<HashSet<String>>,
     /// Tasks, and tables by a key of theirs, that could not be reached, and when.
     away: Mutex<HashMap<String, Instant>>,
-    /// Nodes of which workflows were told, that were sent, and that ended without a word.
-    tally: [AtomicU64; 3],
+    /// Nodes of which workflows were told, that were sent, and that ended without a word; instances that stood in no place.
+    tally: [AtomicU64; 4],
 }
 
 impl Mover {
@@ -82,13 +83,14 @@ impl Mover {
         }
     }
 
-    /// Of how many nodes workflows were told by this, how many were sent, and how many ended without a word of their jobs.
-    pub(crate) fn tally(&self) -> [u64; 3] {
+    /// Of how many nodes workflows were told by this, how many were sent, and how many ended without a word of their jobs; and how many instances
+    /// stood in no place.
+    pub(crate) fn tally(&self) -> [u64; 4] {
         self.tally.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    fn count(&self, what: usize, nodes: usize) {
-        self.tally[what].fetch_add(nodes as u64, Ordering::Relaxed);
+    fn count(&self, what: usize, many: usize) {
+        self.tally[what].fetch_add(many as u64, Ordering::Relaxed);
     }
 
     /// Sees to it that whoever works these tasks knows of workflows.

@@ -1,0 +1,38 @@
+use crate::call::Task;
+use crate::flow::{line, put, said, take_out};
+
+#[tokio::test]
+async fn what_stands_in_no_place_is_paused_and_nothing_else_is_moved() {
+    let mut task = Task::new().await;
+    for id in ["runs", "lost", "over", "lost/1.1", "over/1.1"] {
+        put(&mut task, &line(), id).await;
+    }
+    for id in ["lost", "over", "lost/1.1", "over/1.1"] {
+        take_out(&mut task, "running", id).await;
+    }
+    task.zadd("failed", 5.0, "over").await;
+    // A child that has ended stands in no place.
+    let ended = format!("{} 5 f", task.field("head", "over/1.1").await);
+    task.hset("head", &[("over/1.1", &ended)]).await;
+    let said_first = said(&mut task, "flow_place", "runs lost over lost/1.1 over/1.1 nobody").await;
+    assert_eq!(said_first, "[placed 2]");
+    assert_eq!(task.held("paused").await, r#"zset ["lost": NOW]"#);
+    assert!(task.score("running", "lost/1.1").await > 0.0);
+    assert_eq!(task.held("failed").await, r#"zset ["over": 5]"#);
+    let before = task.exact().await;
+    assert_eq!(said(&mut task, "flow_place", "runs lost over lost/1.1 over/1.1 nobody").await, "[placed 0]");
+    assert_eq!(task.exact().await, before);
+    // From there a person lets it go on.
+    assert_eq!(said(&mut task, "flow_pause", "lost 0 resume").await, "[resumed 1]");
+}
+
+#[tokio::test]
+async fn a_line_that_cannot_be_read_is_paused_too_where_audits_find_it() {
+    let mut task = Task::new().await;
+    put(&mut task, &line(), "odd").await;
+    take_out(&mut task, "running", "odd").await;
+    task.hset("head", &[("odd", "nonsense")]).await;
+    assert_eq!(said(&mut task, "flow_place", "odd").await, "[placed 1]");
+    assert_eq!(said(&mut task, "flow_audit", "0 200").await, "[taken 0]");
+    assert!(task.score("failed", "odd").await > 0.0);
+}
