@@ -187,6 +187,8 @@ impl Courier {
         }
         self.more_turns = false;
         let worker = Arc::clone(&self.worker);
+        // Who works no nodes needs no right to them.
+        let is_used = !self.seen.0.is_empty();
         let mut listed = Vec::new();
         if self.seen.1.elapsed() >= RELISTED {
             listed.extend(self.seen.0.iter().cloned());
@@ -203,7 +205,9 @@ impl Courier {
             }
             let take = async |conn: &mut _| store.take_workflows(conn, LOOKED).await;
             let taken = store.shared(RESPONSE_TIMEOUT, take).await.unwrap_or_else(|e| {
-                heard(&worker, "the list of workflows", &e);
+                if is_used {
+                    heard(&worker, "the list of workflows", &e);
+                }
                 tracing::debug!(error = %e.chain(), "no workflows can be looked after now");
                 (Vec::new(), false)
             });
@@ -314,10 +318,13 @@ impl Courier {
                 continue;
             }
             let (mover, worker) = (Arc::clone(&self.mover), Arc::clone(&self.worker));
+            let is_used = self.seen.0.contains(&name);
             self.calls.spawn(async move {
                 let looked = tokio::time::timeout(LONGEST_LOOK, mover.look(&name, GRACE)).await;
                 if let Err(e) = looked.unwrap_or_else(|_| Err(Error::timed_out())) {
-                    heard(&worker, &name, &e);
+                    if is_used {
+                        heard(&worker, &name, &e);
+                    }
                     tracing::debug!(workflow = name, error = %e.chain(), "a workflow is looked after later");
                 }
                 Done::Looked(name)
