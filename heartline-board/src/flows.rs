@@ -24,14 +24,18 @@ pub async fn workflows(inspector: &Inspector) -> Result<Vec<WorkflowReport>, Tro
         Err(e) => e,
     };
     let foreign = inspector.foreign_lists().await.unwrap_or_default();
-    let named = foreign.iter().find(|list| list.key.ends_with(":flows")).map(ToString::to_string);
-    let hint = match &named {
-        Some(_) => {
-            "nothing starts, and nobody looks after what runs, until that key is renamed or deleted: workers list their workflows anew within a minute, and `heartline flows recover WORKFLOW` any other"
-        }
-        None => "jobs of no workflow go on; none starts, and whether others do go on is not known until it can be read",
+    let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
+    let (why, hint) = match named.is_empty() {
+        false => (
+            named.join(", "),
+            "nothing starts, and nobody looks after what runs, until that key is renamed or deleted: workers list their workflows anew within a minute, and `heartline flows recover WORKFLOW` any other",
+        ),
+        true => (
+            chain(&e),
+            "jobs of no workflow go on; none starts, and whether others do go on is not known until it can be read",
+        ),
     };
-    let what = format!("the list of workflows cannot be read: {}", named.unwrap_or_else(|| chain(&e)));
+    let what = format!("the list of workflows cannot be read: {why}");
     Err(Trouble::risk(None, what, hint.to_owned()))
 }
 
@@ -122,7 +126,7 @@ pub fn troubles_of(flow: &WorkflowReport) -> Vec<Trouble> {
             if flow.nowhere == 1 { "stands" } else { "stand" }
         );
         let hint = format!(
-            "`heartline flows recover {name}` pauses them, those that had ended, too; then resume, retry or cancel them"
+            "`heartline flows recover {name}` pauses them, those that had ended, too, but for what was to stop; then resume, retry or cancel them"
         );
         troubles.push(Trouble::risk(None, what, hint));
     }

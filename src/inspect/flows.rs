@@ -224,7 +224,8 @@ pub struct RecoveredWorkflow {
     pub sent: u64,
     /// How many nodes were ended without a word of their jobs: these were lost.
     pub synthesised: u64,
-    /// How many instances stood in no place, as the server had lost that: they are paused, and a person resumes, retries or cancels them.
+    /// How many instances stood in no place, as the server had lost that: they are paused, and a person resumes, retries or cancels them; those that
+    /// were to stop go on to do so, and those that run as nodes of others go with these.
     pub placed: u64,
     /// Why some may be left, if so; it is safe to repeat.
     pub fault: Option<String>,
@@ -259,7 +260,7 @@ impl Inspector {
         };
         // Something foreign under any of its keys stops scripts of it.
         let foreign = async || {
-            let look = |conn| async move { overview::foreign_of_workflow(&conn, keys).await };
+            let look = |mut conn| async move { overview::foreign_of_workflow(&mut conn, keys).await };
             let named = self.look(look).await.unwrap_or_default().into_iter().map(foreign_key);
             Some(named.map(|key| key.to_string()).collect::<Vec<_>>().join(", ")).filter(|named| !named.is_empty())
         };

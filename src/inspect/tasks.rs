@@ -429,7 +429,7 @@ impl Inspector {
     pub async fn foreign_keys(&self, task: &str) -> Result<Vec<ForeignKey>, Error> {
         let mut found = Vec::new();
         for keys in self.tables_if_known(task).await?.iter() {
-            found.extend(self.look(|conn| async move { overview::foreign(&conn, keys).await }).await?);
+            found.extend(self.look(|mut conn| async move { overview::foreign(&mut conn, keys).await }).await?);
         }
         Ok(found.into_iter().map(foreign_key).collect())
     }

@@ -124,32 +124,6 @@ impl Key {
         Key::Staging,
     ];
 
-    /// Those that a workflow has.
-    pub(crate) const OF_WORKFLOW: [Key; 22] = [
-        Key::Head,
-        Key::Running,
-        Key::Paused,
-        Key::Completed,
-        Key::Failed,
-        Key::Cancelled,
-        Key::Stopping,
-        Key::Nodes,
-        Key::Input,
-        Key::Value,
-        Key::Shapes,
-        Key::Cursor,
-        Key::FlowTasks,
-        Key::Output,
-        Key::Error,
-        Key::Grow,
-        Key::Children,
-        Key::Deadlines,
-        Key::Staging,
-        Key::Outbox,
-        Key::Meta,
-        Key::Events,
-    ];
-
     /// The last part of the key, as `docs/wire-format.md` and the script headers name it.
     pub(crate) fn suffix(self) -> &'static str {
         match self {

@@ -118,33 +118,49 @@ fn kind_of(key: Key) -> &'static str {
 type Foreign = (String, String, &'static str);
 
 /// The keys of a task under which something of another kind is stored.
-pub(crate) async fn foreign(conn: &OwnConnection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
-    foreign_among(conn, Key::ALL.map(|key| (keys.get(key).to_owned(), kind_of(key)))).await
+pub(crate) async fn foreign(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
+    foreign_in_table(conn, keys, Key::ALL.into_iter()).await
 }
 
 /// The same of a workflow.
-pub(crate) async fn foreign_of_workflow(conn: &OwnConnection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
-    foreign_among(conn, Key::OF_WORKFLOW.map(|key| (keys.get(key).to_owned(), kind_of(key)))).await
+pub(crate) async fn foreign_of_workflow(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
+    let own = Key::ALL.into_iter().skip_while(|key| *key != Key::Head);
+    foreign_in_table(conn, keys, own.chain(ALSO_OF_WORKFLOWS)).await
+}
+
+/// What a workflow has in common with a task.
+const ALSO_OF_WORKFLOWS: [Key; 7] =
+    [Key::Completed, Key::Failed, Key::Cancelled, Key::Error, Key::Outbox, Key::Meta, Key::Events];
+
+/// All keys of a table are on one node.
+async fn foreign_in_table(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    which: impl Iterator<Item = Key> + Clone,
+) -> Result<Vec<Foreign>, Error> {
+    let mut pipe = redis::pipe();
+    for key in which.clone() {
+        pipe.cmd("TYPE").arg(keys.get(key));
+    }
+    let kinds: Vec<String> = pipe.query_async(conn).await.map_err(|e| classify("type", e))?;
+    let found = which.zip(kinds).map(|(key, kind)| (keys.get(key).to_owned(), kind, kind_of(key)));
+    Ok(found.filter(is_foreign).collect())
+}
+
+fn is_foreign((_, kind, expected): &Foreign) -> bool {
+    kind != "none" && kind != expected
 }
 
 /// The same of the lists of tasks, workers and workflows.
 pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<Vec<Foreign>, Error> {
     let lists = [keys::tasks(prefix), keys::workers(prefix), keys::gone(prefix), keys::flows(prefix)];
-    foreign_among(conn, lists.map(|key| (key, "zset"))).await
-}
-
-async fn foreign_among(
-    conn: &OwnConnection,
-    keys: impl IntoIterator<Item = (String, &'static str)>,
-) -> Result<Vec<Foreign>, Error> {
-    let looks = keys.into_iter().map(|(key, expected)| {
+    let looks = lists.into_iter().map(|key| {
         let mut conn = conn.clone();
         async move {
             let mut ask = redis::cmd("TYPE");
             let kind: String = ask.arg(&key).query_async(&mut conn).await.map_err(|e| classify("type", e))?;
-            let is_foreign = kind != "none" && kind != expected;
-            Ok::<_, Error>(is_foreign.then_some((key, kind, expected)))
+            Ok::<_, Error>((key, kind, "zset"))
         }
     });
-    Ok(try_join_all(looks).await?.into_iter().flatten().collect())
+    Ok(try_join_all(looks).await?.into_iter().filter(is_foreign).collect())
 }

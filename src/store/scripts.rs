@@ -262,7 +262,12 @@ script!(
     ]
 );
 
-script!(FLOW_PLACE, "flow_place", ["now", "types"], [Head, Running, Paused, Completed, Failed, Cancelled]);
+script!(
+    FLOW_PLACE,
+    "flow_place",
+    ["now", "types"],
+    [Head, Running, Paused, Completed, Failed, Cancelled, Stopping, Children]
+);
 
 script!(FLOW_PUT_OFF, "flow_put_off", ["now", "types"], [Outbox, Meta]);
 

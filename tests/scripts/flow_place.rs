@@ -27,6 +27,24 @@ async fn what_stands_in_no_place_is_paused_and_nothing_else_is_moved() {
 }
 
 #[tokio::test]
+async fn one_that_was_to_stop_goes_on_to_do_so_and_children_are_known_as_such_again() {
+    let mut task = Task::new().await;
+    for id in ["stops", "removed", "over/1.1"] {
+        put(&mut task, &line(), id).await;
+        take_out(&mut task, "running", id).await;
+    }
+    task.hset("stopping", &[("stops", "cancelled by ada"), ("removed", "removed ")]).await;
+    let ended = format!("{} 5 c", task.field("head", "over/1.1").await);
+    task.hset("head", &[("over/1.1", &ended)]).await;
+    assert_eq!(said(&mut task, "flow_place", "stops removed over/1.1").await, "[placed 2]");
+    assert_eq!(task.held("paused").await, r#"zset ["removed": NOW]"#);
+    assert_eq!(task.held("children").await, r#"zset ["over/1.1": 0]"#);
+    // With the end of what is open it ends as it was to.
+    said(&mut task, "flow_advance", "stops 0 1 c 7").await;
+    assert!(task.score("cancelled", "stops").await > 0.0);
+}
+
+#[tokio::test]
 async fn a_line_that_cannot_be_read_is_paused_too_where_audits_find_it() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "odd").await;

@@ -307,7 +307,7 @@ async fn recover(session: &Session, workflow: Option<&str>) -> Result<(), Failur
     }
     for flow in done.iter().filter(|flow| flow.placed > 0) {
         session.out.hint(format!(
-            "{} of {} stood in no place, and is paused now: `heartline flows list {} --state paused` lists what is.",
+            "{} of {} stood in no place. What was to stop goes on to do so, what is of another goes with it, and the others are paused now: `heartline flows list {} --state paused` lists them.",
             many(flow.placed, "instance"),
             shown(&flow.workflow),
             quoted(&flow.workflow)
