@@ -1,6 +1,6 @@
 //! Workflows: which there are, how many instances of each, and one of them node by node, with why it waits.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -443,9 +443,13 @@ impl Inspector {
             let ids: Vec<JobId> = places.iter().filter_map(|at| nodes[*at].job.clone()).collect();
             let asked = async {
                 let (found, untold) = (self.states_of(&task, &ids).await?, self.untold(&task, &ids).await?);
-                Ok::<_, Error>((found, untold, self.asides(&task, &ids).await?))
+                let asides = self.asides(&task, &ids).await?;
+                let is_delayed = |job: &Option<(JobState, usize)>| matches!(job, Some((JobState::Delayed, _)));
+                let delayed = ids.iter().zip(&found).filter(|(_, job)| is_delayed(job)).map(|(id, _)| id.clone());
+                let failed = self.failed(&task, delayed.collect()).await?;
+                Ok::<_, Error>((found, untold, asides, failed))
             };
-            let (found, untold, asides) = match asked.await {
+            let (found, untold, asides, failed) = match asked.await {
                 Ok(found) => found,
                 Err(e) => {
                     for at in places {
@@ -462,9 +466,15 @@ impl Inspector {
                 let node = &mut nodes[at];
                 node.job_state = job.map(|(state, _)| state);
                 node.is_to_be_told = is_untold;
-                let (state, to_send_since) = (node.job_state, node.to_send_since);
-                let job =
-                    NodeJob { task: &task, state, is_to_be_told: is_untold, is_aside, to_send_since, refused_since };
+                let job = NodeJob {
+                    task: &task,
+                    state: node.job_state,
+                    is_to_be_told: is_untold,
+                    is_aside,
+                    failed: node.job.as_ref().and_then(|id| failed.get(id)),
+                    to_send_since: node.to_send_since,
+                    refused_since,
+                };
                 node.why = why_open(&job, of_task, now_ms);
             }
         }
@@ -485,6 +495,21 @@ impl Inspector {
             self.ask(|mut conn| async move { flow_look::among(&mut conn, keys, own).await }).await
         })
         .await
+    }
+
+    /// What the last runs of delayed jobs came to: of those that failed in one, or could not be read.
+    async fn failed(&self, task: &str, ids: Vec<JobId>) -> Result<HashMap<JobId, StoredError>, Error> {
+        let mut found = HashMap::new();
+        for some in ids.chunks(TOGETHER) {
+            let read = self.of_each(task, some, |keys, own| async move {
+                let (keys, own) = (&keys, &own);
+                self.ask(|mut conn| async move { values::failures(&mut conn, keys, own).await }).await
+            });
+            let errors = read.await?.into_iter().map(|(_, _, error)| error);
+            let has_one = some.iter().zip(errors).filter(|(_, error)| !error.is_empty());
+            found.extend(has_one.map(|(id, error)| (id.clone(), StoredError::from_json(&error))));
+        }
+        Ok(found)
     }
 
     /// Which of the jobs were set aside, and were not heard from since.

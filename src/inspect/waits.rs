@@ -2,8 +2,13 @@
 
 use std::time::SystemTime;
 
+use crate::job::failure::StoredError;
 use crate::job::state::JobState;
+use crate::shown::cut;
 use crate::times::ms_of;
+
+/// How many bytes are shown of the message of a run that failed.
+const SHORT: usize = 200;
 
 /// When an instance is compared with its jobs.
 pub(super) const COMPARED: &str = "two minutes, or later where more than 2,000 instances of the workflow wait";
@@ -44,6 +49,8 @@ pub(super) struct NodeJob<'a> {
     pub(super) is_to_be_told: bool,
     /// It was set aside, and not heard from since.
     pub(super) is_aside: bool,
+    /// What its last run came to, of a delayed one.
+    pub(super) failed: Option<&'a StoredError>,
     pub(super) to_send_since: Option<SystemTime>,
     /// Since when the workflow could not be told of jobs, if that is so.
     pub(super) refused_since: Option<SystemTime>,
@@ -78,8 +85,19 @@ pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Optio
         Some(JobState::Waiting) if is_paused => Some(format!("its job waits, and the task {task} is paused")),
         Some(JobState::Waiting) if !is_worked => Some(format!("its job waits, and {}", nobody())),
         Some(JobState::Waiting) => Some(format!("its job waits for a free worker of the task {task}")),
-        Some(JobState::Delayed) if !is_worked => Some(format!("its job is delayed, and {}", nobody())),
-        Some(JobState::Delayed) => Some("its job is delayed, or waits for its next run".to_owned()),
+        Some(JobState::Delayed) => {
+            let what = job.failed.map_or_else(
+                || "its job is delayed".to_owned(),
+                |e| {
+                    format!(
+                        "its job waits for its next run, after one that failed ({}): {}",
+                        e.code,
+                        cut(&e.message, SHORT)
+                    )
+                },
+            );
+            Some(if is_worked { what } else { format!("{what}, and {}", nobody()) })
+        }
         Some(_) if is_aside && waits_for_a_person => Some(
             "its worker died or fell silent, and its job is set aside for a person, who lets it run again or fail"
                 .to_owned(),

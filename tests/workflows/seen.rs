@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use heartline::{
-    Graph, Inspector, InstanceReport, JobState, Node, NodeReport, NodeState, OnFailure, SilentSelection, StallOptions,
-    TaskDef, WorkflowOptions, WorkflowState,
+    Graph, Inspector, InstanceReport, JobState, Node, NodeReport, NodeState, OnFailure, RetryPolicy, SilentSelection,
+    StallOptions, TaskDef, WorkflowOptions, WorkflowState,
 };
 use redis::AsyncCommands;
 
@@ -112,6 +112,32 @@ async fn a_node_whose_job_is_lost_or_untold_says_so_and_a_recovery_mends_it() {
     let report = seen(&inspector, "one").await;
     assert_eq!((report.broken_by.as_deref(), report.code.as_deref()), (Some("untold"), Some("cancelled")));
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_whose_job_is_put_off_says_what_its_last_run_came_to() {
+    let world = World::new();
+    let app = world.app().await;
+    let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+    let graph = Graph::new();
+    node(&graph, "failed", "fail");
+    // Who builds the graph is ahead of the workers: these read a text.
+    const AHEAD: TaskDef<u64, u64> = TaskDef::new(WORK);
+    let unread = graph.node("unread", &AHEAD, 7);
+    flow.start(graph.output(&unread)).id("one").await.unwrap();
+    let retry = RetryPolicy::new().attempts(3).fixed(Duration::from_secs(600));
+    let worker = world.worker_with(options().retry(retry)).await;
+    let inspector = app.inspector();
+    let failed = "its job waits for its next run, after one that failed (luck): no luck";
+    let is_put_off = async |name: &str| of(&seen(&inspector, "one").await, name).job_state == Some(JobState::Delayed);
+    eventually("both are put off", PATIENCE, async || is_put_off("failed").await && is_put_off("unread").await).await;
+    let report = seen(&inspector, "one").await;
+    assert_eq!(why(&report, "failed"), failed);
+    let unread = why(&report, "unread");
+    assert!(unread.starts_with("its job waits for its next run, after one that failed (codec): "), "{unread}");
+    worker.stop().await;
+    let report = seen(&inspector, "one").await;
+    assert_eq!(why(&report, "failed"), format!("{failed}, and no worker works the task work"));
 }
 
 #[tokio::test]
