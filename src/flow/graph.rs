@@ -1,5 +1,6 @@
 //! A graph of jobs, as a plain value.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use serde::Serialize;
 
 use super::options::OwnOptions;
 use crate::options::modes::Priority;
+use crate::process::upstream::{self, Upstream};
 use crate::task::definition::TaskDef;
 use crate::task::task_ref::TaskRef;
 
@@ -297,6 +299,15 @@ impl<T> Node<T> {
     /// Adds a node behind this one whose input is the value of this one. It may wait for others too, but not run without this one.
     pub fn then<O>(&self, name: impl Into<String>, task: &impl NodeTask<T, O>) -> Node<O> {
         add::<O>(&self.nodes, name.into(), task.task_name(), NodeInput::Value).after(self)
+    }
+}
+
+impl<T> upstream::sealed::Sealed for &Node<T> {}
+
+impl<T> Upstream<T> for &Node<T> {
+    fn node_name(&self) -> Cow<'_, str> {
+        let name = lock(&self.nodes).get(self.index as usize).map(|node| node.name.clone());
+        Cow::Owned(name.unwrap_or_default())
     }
 }
 

@@ -17,13 +17,14 @@ use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
 use crate::job::instance::{NodeState, WorkflowState};
 use crate::job::node_id::NodeId;
-use crate::limits::{BATCH_BYTES, MESSAGE_LIMIT};
+use crate::limits::{BATCH_BYTES, MESSAGE_LIMIT, NODE_LIMIT};
 use crate::pauses::Pauses;
+use crate::process::upstream::{Upstream, came_of, number_of};
 use crate::process::waits::NotedWait;
 use crate::shown::cut;
 use crate::store::flow_control::{self, Controlled};
+use crate::store::flow_nodes;
 use crate::store::flow_pause::{self, Turned};
-
 use crate::store::flow_state::{self, FlowPlace, FlowState};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
@@ -92,6 +93,50 @@ impl<T> WorkflowHandle<T> {
         });
         let nodes = told.collect();
         Ok(WorkflowStatus { state: place, unfinished, open, nodes })
+    }
+
+    /// What came of a node, once it has ended: its value, or how it failed, with the code `cancelled`, or `skipped` where it did not run. `None` before.
+    ///
+    /// The node is the [`Node`](crate::Node) of the graph, its name, or a [`NodeName`](crate::NodeName); only its name is gone by.
+    ///
+    /// # Errors
+    /// - [`Error::WorkflowNotFound`] if the instance was never started, or is not kept any more.
+    /// - [`Error::Config`] if its graph has no node of this name.
+    /// - [`Error::Codec`] if the value is no `V`, or the graph is lost.
+    /// - What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn node<V: DeserializeOwned>(&self, node: impl Upstream<V>) -> Result<Option<Result<V, Failure>>, Error> {
+        let name = node.node_name();
+        let state = self.state().await?;
+        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
+        let lost = || serde::de::Error::custom("its graph is not there any more");
+        let shape = mover.shape(keys, &self.id, &state.digest).await?;
+        let shape = shape.ok_or_else(|| unreadable(self.workflow(), &self.id, lost()))?;
+        let number = number_of(&shape, &name)?;
+        let (instance, asked) = (&*self.id, &[number]);
+        let state_of = async || {
+            let look = |mut conn| async move { flow_nodes::states(&mut conn, keys, instance, asked).await };
+            let found = store.ask(RESPONSE_TIMEOUT, look).await?.pop().flatten();
+            found.ok_or_else(|| self.not_found())
+        };
+        let mut before = state_of().await?;
+        loop {
+            if matches!(NodeState::from_wire(&before), NodeState::Pending | NodeState::Open) {
+                return Ok(None);
+            }
+            let read = async |conn: &mut _| flow_nodes::values(conn, keys, instance, asked).await;
+            let kept = store.read(response_time(NODE_LIMIT), read).await?.pop().flatten();
+            // What is kept goes with the instance, and with a new run: only beside the same state it is that of the node.
+            let now = state_of().await?;
+            if now == before {
+                let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
+                let job = NodeId { definition, instance, node: number, run: state.run }.job_id();
+                return came_of(&name, job, &now, kept).map(Some);
+            }
+            before = now;
+        }
     }
 
     /// Waits until the instance has ended, and returns what it answers.

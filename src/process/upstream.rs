@@ -1,5 +1,6 @@
 //! What the handler of a node of a workflow reads of the others.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,13 +86,13 @@ impl<T> From<NodeName<T>> for String {
     }
 }
 
-/// What names a node whose value is a `T`: text, or a [`NodeName`].
+/// What names a node whose value is a `T`: text, a [`NodeName`], or the [`Node`](crate::Node) itself.
 pub trait Upstream<T>: sealed::Sealed {
     /// The name of the node.
-    fn node_name(&self) -> &str;
+    fn node_name(&self) -> Cow<'_, str>;
 }
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
     impl Sealed for &str {}
     impl Sealed for &String {}
@@ -99,20 +100,20 @@ mod sealed {
 }
 
 impl<T> Upstream<T> for &str {
-    fn node_name(&self) -> &str {
-        self
+    fn node_name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(self)
     }
 }
 
 impl<T> Upstream<T> for &String {
-    fn node_name(&self) -> &str {
-        self
+    fn node_name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(self)
     }
 }
 
 impl<T> Upstream<T> for NodeName<T> {
-    fn node_name(&self) -> &str {
-        self.name
+    fn node_name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(self.name)
     }
 }
 
@@ -140,14 +141,11 @@ impl Context {
     pub async fn upstream<T: DeserializeOwned>(&self, node: impl Upstream<T>) -> Result<T, Error> {
         if !self.0.given.is_empty() {
             let name = node.node_name();
-            let given = self.0.given.iter().find(|(given, _)| given == name).ok_or_else(|| no_such_node(name))?;
+            let given = self.0.given.iter().find(|(given, _)| *given == name).ok_or_else(|| no_such_node(&name))?;
             return self.given(given)?.1.map_err(Error::JobFailed);
         }
         let (name, reader) = (node.node_name(), self.reader().await?);
-        let Some(index) = (0..).zip(&reader.shape.nodes).find(|(_, node)| node.name == name).map(|(index, _)| index)
-        else {
-            return Err(no_such_node(name));
-        };
+        let index = number_of(&reader.shape, &name)?;
         let found = reader.read::<T>(&[index]).await?.pop();
         found.ok_or(Error::Closed)?.1.map_err(Error::JobFailed)
     }
@@ -200,6 +198,15 @@ impl Context {
     }
 }
 
+/// The number of the node of this name.
+///
+/// # Errors
+/// `Config` when the graph has none.
+pub(crate) fn number_of(shape: &Shape, name: &str) -> Result<u32, Error> {
+    let found = (0..).zip(&shape.nodes).find(|(_, node)| node.name == name);
+    found.map(|(number, _)| number).ok_or_else(|| no_such_node(name))
+}
+
 fn no_such_node(name: &str) -> Error {
     let rule = "must be the name of a node of the graph";
     let fix = "give both ends the same constant, see NodeName";
@@ -238,34 +245,37 @@ impl NodeReader<'_> {
                 let values =
                     repeated(patience(self.store, bytes), || self.store.read(response_time(bytes), read)).await?;
                 for ((node, state), value) in some.iter().zip(states).zip(values) {
-                    found.push(self.said(*node, state.as_deref().unwrap_or_default(), value)?);
+                    let name = self.shape.nodes.get(*node as usize).map_or_else(String::new, |node| node.name.clone());
+                    let job = NodeId { node: *node, ..self.node.clone() }.job_id();
+                    let said = came_of(&name, job, state.as_deref().unwrap_or_default(), value)?;
+                    found.push((name, said));
                 }
             }
         }
         Ok(found)
     }
+}
 
-    fn said<T: DeserializeOwned>(
-        &self,
-        node: u32,
-        state: &str,
-        value: Option<Vec<u8>>,
-    ) -> Result<(String, Result<T, Failure>), Error> {
-        let name = self.shape.nodes.get(node as usize).map_or_else(String::new, |node| node.name.clone());
-        let plain = |code: &str, message: &str| StoredError { code: code.to_owned(), message: message.to_owned() };
-        let error = match state.as_bytes().first() {
-            Some(b'c') => {
-                let json = value.as_deref().unwrap_or(b"null");
-                let read = serde_json::from_slice(json);
-                let what = || format!("the value of the node {}", faults::shown(&name));
-                let value = read.map_err(|source| Error::Codec { what: what(), source })?;
-                return Ok((name, Ok(value)));
-            }
-            Some(b'f' | b'x') => StoredError::from_json(&String::from_utf8_lossy(&value.unwrap_or_default())),
-            Some(b's') => plain("skipped", "the node did not run"),
-            _ => plain("not_ended", "the node has not ended"),
-        };
-        let id = NodeId { node, ..self.node.clone() }.job_id();
-        Ok((name, Err(Failure::new(id, error, 0, 0))))
-    }
+/// What came of a node, by its state and what is kept of it.
+///
+/// # Errors
+/// `Codec` when its value is no `T`.
+pub(crate) fn came_of<T: DeserializeOwned>(
+    name: &str,
+    job: JobId,
+    state: &str,
+    kept: Option<Vec<u8>>,
+) -> Result<Result<T, Failure>, Error> {
+    let plain = |code: &str, message: &str| StoredError { code: code.to_owned(), message: message.to_owned() };
+    let error = match state.as_bytes().first() {
+        Some(b'c') => {
+            let read = serde_json::from_slice(kept.as_deref().unwrap_or(b"null"));
+            let what = || format!("the value of the node {}", faults::shown(name));
+            return Ok(Ok(read.map_err(|source| Error::Codec { what: what(), source })?));
+        }
+        Some(b'f' | b'x') => StoredError::from_json(&String::from_utf8_lossy(&kept.unwrap_or_default())),
+        Some(b's') => plain("skipped", "the node did not run"),
+        _ => plain("not_ended", "the node has not ended"),
+    };
+    Ok(Err(Failure::new(job, error, 0, 0)))
 }

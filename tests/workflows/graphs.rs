@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heartline::{
-    App, Context, Error, Graph, JobError, JobState, Node, NodeState, OnFailure, Outcome, TaskDef, WorkflowOptions,
-    WorkflowState,
+    App, Context, Error, Graph, JobError, JobState, Node, NodeName, NodeState, OnFailure, Outcome, TaskDef,
+    WorkflowOptions, WorkflowState,
 };
 use tokio::sync::mpsc;
 
@@ -32,6 +32,34 @@ async fn nothing_is_left_to_do(world: &World) {
     for left in [":outbox", ":cursor", ":staging", ":running", ":stopping"] {
         assert!(!dump.keys().any(|key| key.ends_with(left)), "{left} {:?}", dump.keys());
     }
+}
+
+#[tokio::test]
+async fn a_handle_tells_what_came_of_each_node() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let good = node(&graph, "good", "value 7");
+    let bad = node(&graph, "bad", "fail").optional();
+    let skipped = node(&graph, "skipped", "value 1").after(&bad).optional();
+    let child = graph.child("child", sum_of(3, 4));
+    let handle = flow.start(graph.output(&good)).id("one").await.unwrap();
+    assert!(handle.node(&good).await.unwrap().is_none(), "it has not run");
+    let worker = world.worker().await;
+    handle.result().await.unwrap();
+    assert_eq!(handle.node(&good).await.unwrap().unwrap().unwrap(), 7);
+    const CHILD: NodeName<u64> = NodeName::new("child");
+    for value in [handle.node(&child).await, handle.node(CHILD).await, handle.node("child").await] {
+        assert_eq!(value.unwrap().unwrap().unwrap(), 7);
+    }
+    let failure = handle.node(&bad).await.unwrap().unwrap().unwrap_err();
+    assert_eq!((failure.code.as_str(), failure.id.as_str()), ("luck", "~flow/one/1/1"));
+    assert_eq!(handle.node(&skipped).await.unwrap().unwrap().unwrap_err().code, "skipped");
+    assert!(matches!(handle.node::<String>("good").await, Err(Error::Codec { .. })));
+    assert!(matches!(handle.node::<u64>("none").await, Err(Error::Config(_))));
+    let unknown = flow.handle("two").unwrap().node(&good).await;
+    assert!(matches!(unknown, Err(Error::WorkflowNotFound { .. })), "{unknown:?}");
+    worker.stop().await;
 }
 
 #[tokio::test]
