@@ -282,6 +282,12 @@ impl Task {
         dump(&mut self.conn, &self.prefix).await.into_iter().collect()
     }
 
+    /// Takes all of its keys away: whoever makes thousands of tasks makes each look through the keys of a server longer.
+    pub async fn take_away(mut self) {
+        let keys: Vec<String> = self.exact().await.into_iter().map(|(key, _)| key).collect();
+        let () = redis::cmd("UNLINK").arg(keys).query_async(&mut self.conn).await.unwrap();
+    }
+
     /// What one key holds, as [`keys`](Self::keys) shows it; empty when there is none.
     pub async fn held(&mut self, key: &str) -> String {
         let start = format!("{key} ");
