@@ -6,18 +6,19 @@
 -- ARGV[2]  cursor    (of the page before; '' to begin)
 -- ARGV[3]  look      (how many to look at)
 -- Returns  {'page', next cursor ('': the end), rows: instance, since when it is there, ms, run, live nodes, open nodes,
---          1 if it stops, else 0, when it began or begins, ms (0: not known)}; those that run as nodes of others are
---          left out
+--          1 if it stops, else 0, when it began or begins, ms (0: not known), first node that broke it, or '-'};
+--          those that run as nodes of others are left out
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local ids, scores, behind = ordered_page(place, ARGV[1] == '1', ARGV[2], tonumber(ARGV[3]), '-inf', '+inf')
 local reply = { 'page', behind }
 for at, flow in ipairs(ids) do
   if not string.find(flow, '/', 1, true) then
-    local run, live, out, due = string.match(redis.call('HGET', head, flow) or '',
-      '^(%d+) %d+ (%d+) (%d+) %S+ %S+ ?(%d*)')
+    local run, live, out, bad, due = string.match(redis.call('HGET', head, flow) or '',
+      '^(%d+) %d+ (%d+) (%d+) %S+ (%S+) ?(%d*)')
     local stops = redis.call('HEXISTS', stopping, flow)
-    for _, word in ipairs({ flow, scores[at], run or '0', live or '0', out or '0', stops, tonumber(due) or 0 }) do
+    for _, word in ipairs({ flow, scores[at], run or '0', live or '0', out or '0', stops, tonumber(due) or 0,
+      bad or '-' }) do
       reply[#reply + 1] = tostring(word)
     end
   end

@@ -12,12 +12,14 @@
 -- KEYS[11] outbox     (zset)  what is to be done, by from when on, ms
 -- KEYS[12] cursor     (hash)  instance/node/run -> next dependent of an ended node; instance/run -> next node to open
 -- KEYS[13] output     (hash)  instance -> what it answers
--- KEYS[14] error      (hash)  instance -> why it ended so
+-- KEYS[14] error      (hash)  instance -> why it ended so; of a paused one since when, ms, who paused it, and why
 -- KEYS[15] meta       (hash)  events so far
 -- KEYS[16] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  turn       (how often it had changed its place when the caller looked)
 -- ARGV[3]  action     (pause or resume)
+-- ARGV[4]  by         (the name of whoever asked for it; none: nobody said)
+-- ARGV[5]  why        (JSON of who pauses it, and why; none: nobody said)
 -- Returns  {'paused'}: nothing of it opens any more; {'resumed', run}: what is ready is to be opened
 -- Returns  {'ended'}: nothing of it was left
 -- Returns  {'changed'}: it stands elsewhere by now, or stops; {'unknown'}
@@ -42,13 +44,16 @@ if action == 'pause' then
   redis.call('ZREM', running, flow)
   redis.call('ZADD', paused, now, flow)
   redis.call('ZREM', outbox, entry)
+  if ARGV[5] then write(keys, 'error', flow, now .. ' ' .. ARGV[5]) end
   tell(keys, 'paused', flow .. '/' .. one.run)
 else
   redis.call('ZREM', paused, flow)
   redis.call('ZADD', running, now, flow)
+  write(keys, 'error', flow, false)
   note(keys, now_ms, entry)
   tell(keys, 'resumed', flow .. '/' .. one.run)
 end
+keys.by = ARGV[4]
 end_or_keep(keys, one, now_ms)
 write_all(keys)
 tell_all(keys, meta, events)

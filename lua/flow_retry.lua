@@ -16,7 +16,7 @@
 -- KEYS[15] deadlines  (zset)  instances by when they are stopped, ms
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  turn       (how often it had changed its place when the caller looked)
--- ARGV[3]  live       (how many did not complete, with the last part; '-' with the others)
+-- ARGV[3]  live       (how many did not complete, with the last part: 0 where all did; '-' with the others)
 -- ARGV[4]  nodes      (pairs number, state of each of the part that did not complete, at most 500)
 -- Returns  {'again', run}: what is ready is to be opened; {'part'}: the next one is to come
 -- Returns  {'moved'}: one of the nodes has completed meanwhile, the caller is to look again
@@ -40,14 +40,15 @@ for at = 4, #ARGV, 2 do
   names[#names + 1] = node_of(flow, ARGV[at])
   states[#states + 1], states[#states + 2] = names[#names], ARGV[at + 1]
 end
-if #names == 0 then return { 'changed' } end
-for _, state in ipairs(redis.call('HMGET', nodes, unpack(names))) do
+-- One that was stopped as its last node completed has nothing that is to run again: its new run ends at once.
+if #names == 0 and (live ~= 0 or one.bad ~= '-') then return { 'changed' } end
+for _, state in ipairs(#names > 0 and redis.call('HMGET', nodes, unpack(names)) or {}) do
   if state == 'c' then return { 'moved' } end
 end
 -- A shrinking command first: behind it a server at maxmemory takes the others.
-redis.call('HDEL', value, unpack(names))
-redis.call('HDEL', grow, unpack(names))
-redis.call('HSET', nodes, unpack(states))
+redis.call('HDEL', value, '', unpack(names))
+redis.call('HDEL', grow, '', unpack(names))
+if #names > 0 then redis.call('HSET', nodes, unpack(states)) end
 -- Whoever comes to a part finds the instance where it was.
 if not live then
   redis.call('HSET', stopping, flow, 'again ')

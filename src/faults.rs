@@ -33,6 +33,14 @@ impl ConfigErrors {
         self
     }
 
+    /// The same of a node of a graph.
+    pub(crate) fn of_node(mut self, node: &str) -> ConfigErrors {
+        for fault in &mut self.0 {
+            fault.field = format!("node {}, {}", shown(node), fault.field);
+        }
+        self
+    }
+
     /// Whether there is no fault, which never happens in an error that was returned.
     #[must_use]
     pub fn is_empty(&self) -> bool {

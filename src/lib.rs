@@ -195,7 +195,9 @@ pub use inspect::acts::{Act, ActReport, ForgetOutcome, JobSelection, Refusal, Re
 pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Fault, Finding, RepairReport};
 pub use inspect::columns::ColumnReport;
 pub use inspect::filter::JobFilter;
-pub use inspect::flows::{InstancePage, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport};
+pub use inspect::flows::{
+    InstancePage, InstancePause, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport,
+};
 pub use inspect::history::{EventPage, LateReport, PauseEvent, TaskEvent};
 pub use inspect::holders::{Holder, HolderReport};
 pub use inspect::job::{JobOptions, JobReport, JobValues};

@@ -506,7 +506,7 @@ async fn done(
 async fn of_flow(inspector: &Inspector, wanted: &Wanted) -> Result<String, Error> {
     let handle = inspector.workflow_handle(&wanted.workflow, &wanted.id)?;
     let state = match wanted.act.as_str() {
-        "flow_pause" => handle.pause().await,
+        "flow_pause" => handle.pause(&*wanted.reason).await,
         "flow_resume" => handle.resume().await,
         "flow_retry" => handle.retry_failed().await,
         _ => handle.cancel(&*wanted.reason).await,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use heartline::{Inspector, InstanceReport, NodeReport, NodeState, TaskReport, WorkflowReport, WorkflowState, codes};
 
 use crate::checks::Grade;
-use crate::text::{chain, many, quoted, shown, span};
+use crate::text::{chain, exact, many, quoted, shown, span};
 use crate::troubles::{Trouble, is_moving};
 
 /// A worker makes a step that somebody left within 15 s, and that of a task which it could not reach each 5 s.
@@ -162,6 +162,15 @@ fn tasks(flow: &WorkflowReport) -> String {
     if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
 
+/// Since when, by whom and why an instance is paused; `None` where it is not, or nobody said.
+#[must_use]
+pub fn paused(found: &InstanceReport) -> Option<String> {
+    let pause = found.pause.as_ref()?;
+    let by = if pause.by.is_empty() { "a program".to_owned() } else { shown(&pause.by) };
+    let reason = if pause.reason.is_empty() { String::new() } else { format!(" ({})", shown(&pause.reason)) };
+    Some(format!("by {by}{reason}, {}", exact(pause.at, found.as_of)))
+}
+
 /// What may be done about an instance, a line each.
 #[must_use]
 pub fn advice(found: &InstanceReport) -> Vec<String> {
@@ -182,8 +191,15 @@ pub fn advice(found: &InstanceReport) -> Vec<String> {
             "`heartline flows recover {}` pauses it; then resume it, run what did not complete once more, or cancel it.",
             quoted(&found.workflow)
         )),
+        WorkflowState::Paused if found.pause.is_some() && found.broken_by.is_some() => lines.push(format!(
+            "Somebody paused it: ask before you let it go on. `heartline flows resume {of}` lets what does not depend on the failure go on, and it then fails; {}`flows cancel` ends it.",
+            if found.open == 0 { "`flows retry` runs what did not complete once more, " } else { "" }
+        )),
         WorkflowState::Paused if found.broken_by.is_some() && found.open == 0 => lines.push(format!(
             "`heartline flows retry {of}` runs what did not complete once more, `flows resume` goes on without it, `flows cancel` ends it."
+        )),
+        WorkflowState::Running if found.broken_by.is_some() && !found.is_stopping => lines.push(format!(
+            "It fails once what does not depend on the failure has ended, and `heartline flows retry {of}` runs what did not complete once more then; `flows cancel` ends it now."
         )),
         WorkflowState::Paused => lines.push(format!("`heartline flows resume {of}` lets it go on, `flows cancel` ends it.")),
         WorkflowState::Failed | WorkflowState::Cancelled => lines.push(format!(

@@ -635,10 +635,13 @@ pub(crate) enum FlowsCommand {
         reason: Option<String>,
     },
     /// Open no more nodes of an instance; what was sent goes on
-    #[command(after_help = "Example:\n  heartline flows pause nightly 2026-11-21")]
+    #[command(after_help = "Example:\n  heartline flows pause nightly 2026-11-21 --reason 'S3 is down'")]
     Pause {
         #[command(flatten)]
         of: InstanceNamed,
+        /// Why, for whoever looks
+        #[arg(long, default_value = "")]
+        reason: String,
     },
     /// Let a paused instance go on
     #[command(after_help = "Example:\n  heartline flows resume nightly 2026-11-21")]

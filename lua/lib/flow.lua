@@ -144,6 +144,8 @@ local function stop(keys, one, how, now_ms)
   if one.is_paused then
     put(keys, 'paused', one.flow, false)
     put(keys, 'running', one.flow, now_ms)
+    -- Who had paused it, and why.
+    write(keys, 'error', one.flow, false)
     one.turn, one.runs, one.is_paused = one.turn + 1, true, false
   end
 end

@@ -1,6 +1,7 @@
 -- Tells what happened to nodes and instances, in one entry, behind the last write; and counts what could not be read.
 local function tell_all(keys, meta, events)
   local fields, count = {}, 0
+  if keys.by and keys.by ~= '' then add_words(fields, 'by', { keys.by }) end
   for _, kind in ipairs({ 'started', 'node', 'paused', 'resumed', 'ended' }) do
     local words = keys.told and keys.told[kind] or {}
     add_words(fields, kind, words)

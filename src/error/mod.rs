@@ -78,9 +78,11 @@ pub enum Error {
         what: String,
     },
 
-    /// The payload is larger than the task's `payload_limit`. Nothing was dispatched.
-    #[error("the payload has {size} bytes, the payload_limit of the task is {limit}")]
+    /// The payload is larger than the task's `payload_limit`, or a node of a workflow has too much. Nothing was dispatched.
+    #[error("{}", too_large(what.as_deref(), *size, *limit))]
     TooLarge {
+        /// What of a node is too large; `None` of a payload.
+        what: Option<String>,
         /// Size of the encoded payload in bytes.
         size: usize,
         /// The limit in force in bytes.
@@ -163,7 +165,7 @@ pub enum Error {
     },
 
     /// Nodes of the instance of a workflow are open: it cannot run once more now.
-    #[error("{open} nodes of the instance {id} of the workflow {workflow} are open")]
+    #[error("{open} open node(s) of the instance {id} of the workflow {workflow}: it runs once more when none is")]
     WorkflowBusy {
         /// The workflow.
         workflow: String,
@@ -259,6 +261,14 @@ impl Error {
             | Error::Server { .. }
             | Error::Closed => false,
         }
+    }
+}
+
+/// Of nodes the limit is the same for all.
+fn too_large(what: Option<&str>, size: usize, limit: usize) -> String {
+    match what {
+        None => format!("the payload has {size} bytes, the payload_limit of the task is {limit}"),
+        Some(what) => format!("{what} has {size} bytes, and a workflow takes at most {limit}"),
     }
 }
 

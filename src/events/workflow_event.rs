@@ -38,6 +38,9 @@ pub struct WorkflowEvent {
     pub id: String,
     /// Which run of it, from 1: [`retry_failed`](crate::WorkflowHandle::retry_failed) begins another.
     pub run: u64,
+    /// Who paused or resumed it by hand, where a name was given ([`Inspector::by`](crate::Inspector::by)).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// What happened.
     #[serde(flatten)]
     pub step: WorkflowStep,
@@ -102,16 +105,18 @@ impl WorkflowEvent {
 pub(super) fn decode(workflow: &str, entry: &Entry) -> Result<Decoded<WorkflowEvent>, String> {
     let mut decoded = Decoded::default();
     let at = written_at(&entry.id);
+    let by = entry.fields.iter().find(|(name, _)| name == "by").map(|(_, by)| by.clone());
     for (name, words) in &entry.fields {
         // Of an instance in a run.
         let mut push = |id: &str, run, step| {
-            decoded.events.push(WorkflowEvent { workflow: workflow.to_owned(), id: id.to_owned(), run, step, at: at? });
+            let (workflow, id, by) = (workflow.to_owned(), id.to_owned(), by.clone());
+            decoded.events.push(WorkflowEvent { workflow, id, run, by, step, at: at? });
             Some(())
         };
         let mut plain = |step| groups(words, |[mark]| run_of(mark).and_then(|(id, run)| push(id, run, step)));
         let read = match name.as_str() {
             "total" => words.parse::<u64>().ok().map(drop),
-            "worker" => Some(()),
+            "worker" | "by" => Some(()),
             "started" => plain(WorkflowStep::Started),
             "paused" => plain(WorkflowStep::Paused),
             "resumed" => plain(WorkflowStep::Resumed),

@@ -44,7 +44,7 @@ impl Context {
             return Err(Error::Config(ConfigErrors::from(fault)));
         }
         let planned = plan(&graph, OnFailure::Finish, node.depth() + 1)?;
-        self.0.held.notes.grow(planned.into_child()?);
+        self.0.held.notes.grow(planned.into_child("the graph")?);
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ use crate::process::waits::NotedWait;
 use crate::shown::cut;
 use crate::store::flow_control::{self, Controlled};
 use crate::store::flow_nodes;
-use crate::store::flow_pause::{self, Turned};
+use crate::store::flow_pause::{self, Turn, Turned};
 use crate::store::flow_state::{self, FlowPlace, FlowState};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
@@ -38,12 +38,19 @@ pub struct WorkflowHandle<T> {
     shared: Arc<WorkflowShared>,
     id: Arc<str>,
     existed: Option<bool>,
+    /// In whose name it acts; empty: in that of a program.
+    by: Arc<str>,
     answers: PhantomData<fn() -> T>,
 }
 
 impl<T> WorkflowHandle<T> {
     pub(super) fn new(shared: Arc<WorkflowShared>, id: String, existed: Option<bool>) -> WorkflowHandle<T> {
-        WorkflowHandle { shared, id: id.into(), existed, answers: PhantomData }
+        WorkflowHandle { shared, id: id.into(), existed, by: Arc::default(), answers: PhantomData }
+    }
+
+    /// The same, acting in this name.
+    pub(crate) fn by(self, by: Arc<str>) -> WorkflowHandle<T> {
+        WorkflowHandle { by, ..self }
     }
 
     /// The id of the instance.
@@ -205,15 +212,17 @@ impl<T> WorkflowHandle<T> {
     }
 
     /// Opens nothing of the instance any more until it is resumed. What was sent goes on, and its ends are heard: so does a graph that runs already as a
-    /// node of it, to its own end. To stop such a graph, cancel the instance.
+    /// node of it, to its own end. To stop such a graph, cancel the instance. Whoever looks at it is told the reason, which is cut to 4 KiB and may be empty.
     ///
     /// # Errors
     /// [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].
     ///
     /// # Cancel safety
     /// It may be paused or not when the future is dropped; it is safe to repeat.
-    pub async fn pause(&self) -> Result<WorkflowState, Error> {
-        self.turned(FlowPlace::Running, false).await
+    pub async fn pause(&self, reason: impl AsRef<str>) -> Result<WorkflowState, Error> {
+        let reason = cut(reason.as_ref(), MESSAGE_LIMIT);
+        let why = serde_json::json!({ "by": &*self.by, "reason": reason }).to_string();
+        self.turned(FlowPlace::Running, &Turn::Pause { by: &self.by, why: &why }).await
     }
 
     /// Lets a paused instance go on. Where a node of it has failed, what does not depend on that runs, and the instance then ends as failed.
@@ -224,18 +233,18 @@ impl<T> WorkflowHandle<T> {
     /// # Cancel safety
     /// It may be resumed or not when the future is dropped; it is safe to repeat, and once resumed it is carried on by workers.
     pub async fn resume(&self) -> Result<WorkflowState, Error> {
-        self.turned(FlowPlace::Paused, true).await
+        self.turned(FlowPlace::Paused, &Turn::Resume { by: &self.by }).await
     }
 
     /// Turns the instance where it is in this place; elsewhere it is let be. Returns where it stands then.
-    async fn turned(&self, from: FlowPlace, resumes: bool) -> Result<WorkflowState, Error> {
+    async fn turned(&self, from: FlowPlace, asked: &Turn<'_>) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, store, mover, .. } = &*self.shared;
         loop {
             let seen = self.state().await?;
             if seen.place != from {
                 return Ok(seen.place.into());
             }
-            let turn = |mut conn| async move { flow_pause::turn(&mut conn, keys, &self.id, seen.turn, resumes).await };
+            let turn = |mut conn| async move { flow_pause::turn(&mut conn, keys, &self.id, seen.turn, asked).await };
             match store.ask(RESPONSE_TIMEOUT, turn).await? {
                 Turned::Unknown => return Err(self.not_found()),
                 Turned::Resumed(run) => {
@@ -251,7 +260,7 @@ impl<T> WorkflowHandle<T> {
     }
 
     /// Lets all nodes run once more that did not complete, of an instance that failed, was cancelled, or is paused: with what has completed as it is. Their
-    /// jobs are new ones.
+    /// jobs are new ones. One of which all had completed, as it was stopped at that moment, completes.
     ///
     /// # Errors
     /// - [`Error::WorkflowBusy`] while nodes of it are open: their handlers may run. Wait, or cancel it.
@@ -300,23 +309,33 @@ impl<T> WorkflowHandle<T> {
 
     async fn failure(&self, state: FlowState) -> Error {
         let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
-        let (node, error) = match state.broken_by {
-            Some((node, said)) if said.is_empty() => {
+        let WorkflowShared { keys, mover, .. } = &*self.shared;
+        let shape = mover.shape(keys, &self.id, &state.digest).await.ok().flatten();
+        let name = |node: u32| {
+            let of_shape = shape.as_ref().and_then(|shape| shape.nodes.get(node as usize));
+            of_shape.map(|node| node.name.clone()).unwrap_or_default()
+        };
+        let stopped =
+            (!state.answer.is_empty()).then(|| StoredError::from_json(&String::from_utf8_lossy(&state.answer)));
+        let (node, error) = match (state.broken_by, stopped) {
+            // Its deadline, or what cannot be read of it.
+            (Some((node, said)), Some(stopped)) if !said.is_empty() => {
+                (None, stopped.behind(&name(node), &StoredError::from_json(&said)))
+            }
+            (_, Some(stopped)) => (None, stopped),
+            (Some((node, said)), None) if said.is_empty() => {
                 let message = "the node whose value it answers did not run".to_owned();
                 (Some(node), StoredError { code: "skipped".to_owned(), message })
             }
-            Some((node, said)) => (Some(node), StoredError::from_json(&said)),
-            None => (None, StoredError::from_json(&String::from_utf8_lossy(&state.answer))),
+            (Some((node, said)), None) => (Some(node), StoredError::from_json(&said)),
+            (None, None) => (None, StoredError::from_json("")),
         };
         let of = node.unwrap_or(0);
         let job = NodeId { definition: workflow.clone(), instance: id.clone(), node: of, run: state.run }.job_id();
-        let WorkflowShared { keys, mover, .. } = &*self.shared;
-        let shape = mover.shape(keys, &self.id, &state.digest).await.ok().flatten();
-        let name = node.zip(shape).and_then(|(node, shape)| Some(shape.nodes.get(node as usize)?.name.clone()));
         Error::WorkflowFailed {
             workflow,
             id,
-            node: name.unwrap_or_default(),
+            node: node.map(name).unwrap_or_default(),
             failure: Box::new(Failure::new(job, error, 0, 0)),
         }
     }
@@ -329,7 +348,7 @@ impl<T> WorkflowHandle<T> {
 impl<T> Clone for WorkflowHandle<T> {
     fn clone(&self) -> WorkflowHandle<T> {
         let (shared, id) = (Arc::clone(&self.shared), Arc::clone(&self.id));
-        WorkflowHandle { shared, id, existed: self.existed, answers: PhantomData }
+        WorkflowHandle { shared, id, existed: self.existed, by: Arc::clone(&self.by), answers: PhantomData }
     }
 }
 

@@ -24,8 +24,8 @@ pub(crate) struct GraphPlan {
 }
 
 impl GraphPlan {
-    /// The graph as a node has it, as JSON.
-    pub(crate) fn into_child(mut self) -> Result<Vec<u8>, Error> {
+    /// The graph as a node has it, as JSON. Errors call it so.
+    pub(crate) fn into_child(mut self, named: &str) -> Result<Vec<u8>, Error> {
         if self.shape.on_failure == OnFailure::Pause.as_str() {
             // What it is of is paused, since its node fails.
             self.shape.on_failure = OnFailure::Finish.as_str().to_owned();
@@ -38,7 +38,8 @@ impl GraphPlan {
         let json = inputs.and_then(|inputs| serde_json::to_vec(&ChildGraph { shape: self.shape, inputs }));
         let json = json.map_err(|source| Error::Codec { what: "the graph".to_owned(), source })?;
         if json.len() > NODE_LIMIT {
-            return Err(Error::TooLarge { size: json.len(), limit: NODE_LIMIT });
+            let what = format!("{named} with all inputs");
+            return Err(Error::TooLarge { what: Some(what), size: json.len(), limit: NODE_LIMIT });
         }
         Ok(json)
     }
@@ -73,7 +74,7 @@ pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> 
             planned => {
                 let planned = planned?;
                 planned.tasks.iter().for_each(|task| add_task(&mut tasks, task));
-                children.push(planned.into_child()?);
+                children.push(planned.into_child(&format!("the graph {}", faults::shown(&node.name)))?);
             }
         }
     }
@@ -90,7 +91,8 @@ pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> 
             source,
         })?;
         if payload.len() > NODE_LIMIT {
-            return Err(Error::TooLarge { size: payload.len(), limit: NODE_LIMIT });
+            let what = format!("the input of the node {}", faults::shown(&node.name));
+            return Err(Error::TooLarge { what: Some(what), size: payload.len(), limit: NODE_LIMIT });
         }
         inputs.push((index, payload));
     }
@@ -155,9 +157,9 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
                 faults.push(ConfigError::new(&field, "a graph with a delay, priority, attempts or timeout", rule, fix));
             }
         } else {
-            faults.gather(validate::task_name(&node.task));
+            faults.gather(validate::task_name(&node.task).map_err(|found| found.of_node(&node.name)));
         }
-        faults.gather(node.own.overrides.validate());
+        faults.gather(node.own.overrides.validate().map_err(|found| found.of_node(&node.name)));
         if node.is_mixed {
             let fix = "name nodes that this graph made";
             faults.push(ConfigError::new(
@@ -184,8 +186,11 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
                 faults.push(ConfigError::new(&field, "at_least and always", "must be one of them", fix));
             }
             if least == 0 || u64::from(least) > count {
-                let (rule, fix) =
-                    (format!("must be 1 to {count}, as many as it waits for"), "name them with `after` first");
+                let rule = match count {
+                    0 => "must be none, since it waits for no others".to_owned(),
+                    _ => format!("must be 1 to {count}, as many as it waits for"),
+                };
+                let fix = "name them with `after` first";
                 faults.push(ConfigError::new(format!("{field}, at_least"), least.to_string(), rule, fix));
             }
         }

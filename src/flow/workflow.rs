@@ -140,10 +140,11 @@ pub(crate) fn handle_of<T>(
     id: &str,
     store: Arc<Store>,
     mover: Arc<Mover>,
+    by: Arc<str>,
 ) -> Result<WorkflowHandle<T>, Error> {
     check_name(name)?;
     let (keys, options) = (store.workflow(name), WorkflowOptions::new());
-    handle(&Arc::new(WorkflowShared { keys, store, mover, options }), id)
+    Ok(handle(&Arc::new(WorkflowShared { keys, store, mover, options }), id)?.by(by))
 }
 
 /// Whether a definition may have this name.

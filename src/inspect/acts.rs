@@ -145,7 +145,9 @@ impl fmt::Display for Refusal {
             Refusal::InvalidId => f.write_str("that is no id of a job"),
             Refusal::Later => f.write_str("it came after the act had begun"),
             Refusal::NotSilent => f.write_str("it was heard from, or nobody holds it"),
-            Refusal::PartOfWorkflow => f.write_str("it is the job of a node of a workflow"),
+            Refusal::PartOfWorkflow => {
+                f.write_str("it is the job of a node of a workflow, and runs again with its instance")
+            }
         }
     }
 }

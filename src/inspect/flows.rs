@@ -30,7 +30,7 @@ use crate::limits::{BATCH_BYTES, LOOK_BATCH};
 use crate::store::flow_list::{self, FlowSizes};
 use crate::store::flow_look;
 use crate::store::flow_nodes;
-use crate::store::flow_state::{self, FlowState};
+use crate::store::flow_state::{self, FlowPlace, FlowState};
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::overview;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
@@ -134,6 +134,8 @@ pub struct InstanceRow {
     pub open: u64,
     /// Whether nothing of it opens any more: it ends when none is open.
     pub is_stopping: bool,
+    /// Whether a node of it has failed, for which it fails, or is paused by its policy.
+    pub is_broken: bool,
 }
 
 /// An instance, with a page of its nodes.
@@ -153,6 +155,8 @@ pub struct InstanceReport {
     pub is_nowhere: bool,
     /// Whether nothing of it opens any more: it ends when none is open.
     pub is_stopping: bool,
+    /// Who paused it, of one that is paused; `None` where its policy did, for [`broken_by`](InstanceReport::broken_by).
+    pub pause: Option<InstancePause>,
     /// When it began, or begins: when it was started, and its delay. `None` where that is not known.
     #[serde(rename = "begins_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub begins_at: Option<SystemTime>,
@@ -177,6 +181,33 @@ pub struct InstanceReport {
     pub nodes: Vec<NodeReport>,
     /// The number of the first node of the page behind this one.
     pub next: Option<u32>,
+}
+
+/// The pause of an instance that somebody asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct InstancePause {
+    /// Since when.
+    #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+    pub at: SystemTime,
+    /// Who paused it; empty where a program did that gave no name.
+    pub by: String,
+    /// Why; may be empty.
+    pub reason: String,
+}
+
+impl InstancePause {
+    /// Reads what is stored beside a paused instance.
+    fn from_wire(stored: &[u8]) -> Option<InstancePause> {
+        #[derive(serde::Deserialize)]
+        struct Said {
+            by: String,
+            reason: String,
+        }
+        let (at, json) = std::str::from_utf8(stored).ok()?.split_once(' ')?;
+        let Said { by, reason } = serde_json::from_str(json).ok()?;
+        Some(InstancePause { at: at_ms(at.parse().ok()?), by, reason })
+    }
 }
 
 /// A node of an instance, with both of its halves: what the workflow knows of it, and where its job stands.
@@ -338,6 +369,7 @@ impl Inspector {
             unfinished: line.live,
             open: line.open,
             is_stopping: line.is_stopping,
+            is_broken: line.is_broken,
         };
         Ok(InstancePage { as_of: at_ms(now), instances: lines.into_iter().map(row).collect(), next })
     }
@@ -397,6 +429,7 @@ impl Inspector {
             state: state.place.into(),
             is_nowhere: state.is_nowhere,
             is_stopping: state.is_stopping,
+            pause: InstancePause::from_wire(&state.answer).filter(|_| state.place == FlowPlace::Paused),
             begins_at: begins_ms.map(at_ms),
             ended_at: ended_ms.map(at_ms),
             run: state.run,
@@ -528,13 +561,13 @@ impl Inspector {
         .await
     }
 
-    /// A handle to an instance, to cancel, pause, resume or retry it, or to wait for it. Whether there is one is not asked.
+    /// A handle to an instance, to cancel, pause, resume or retry it, or to wait for it. It pauses and resumes in the name of [`by`](Inspector::by). Whether there is one is not asked.
     ///
     /// # Errors
     /// [`Error::Config`] if the name or the id is not valid.
     pub fn workflow_handle(&self, workflow: &str, id: &str) -> Result<WorkflowHandle<Value>, Error> {
         let mover = Arc::new(Mover::new(Arc::clone(&self.store)));
-        handle_of(workflow, id, Arc::clone(&self.store), mover)
+        handle_of(workflow, id, Arc::clone(&self.store), mover, Arc::clone(&self.by))
     }
 
     /// Looks after every workflow at once, as workers do within 15 s to 75 s: tells it of jobs that ended, sends what is to be sent, stops what is past its deadline, and
@@ -708,15 +741,26 @@ impl View<'_> {
             return (Some(codes::CORRUPT.to_owned()), Some(NOWHERE.to_owned()));
         }
         let answer = String::from_utf8_lossy(&self.state.answer);
-        let error = match (&self.state.broken_by, WorkflowState::from(self.state.place)) {
-            (_, WorkflowState::Cancelled) => return (Some("cancelled".to_owned()), Some(answer.into_owned())),
-            (_, WorkflowState::Completed) => return (None, None),
-            (Some((_, said)), _) if !said.is_empty() => StoredError::from_json(said),
-            (Some(_), _) => {
+        let broken = self.state.broken_by.as_ref().filter(|(_, said)| !said.is_empty());
+        let broken = broken.map(|(node, said)| (self.shape.nodes.get(*node as usize), StoredError::from_json(said)));
+        let stopped = match WorkflowState::from(self.state.place) {
+            WorkflowState::Completed => return (None, None),
+            WorkflowState::Cancelled => {
+                Some(StoredError { code: "cancelled".to_owned(), message: answer.into_owned() })
+            }
+            // Its deadline, or what cannot be read of it.
+            WorkflowState::Failed if !answer.is_empty() => Some(StoredError::from_json(&answer)),
+            _ => None,
+        };
+        let error = match (stopped, broken) {
+            (Some(stopped), Some((Some(node), failed))) => stopped.behind(&node.name, &failed),
+            (Some(stopped), _) => stopped,
+            (None, Some((_, failed))) => failed,
+            (None, None) if self.state.broken_by.is_some() => {
                 return (Some("skipped".to_owned()), Some("its value is what the instance answers".to_owned()));
             }
-            (None, WorkflowState::Failed) => StoredError::from_json(&answer),
-            _ => return (None, None),
+            (None, None) if self.state.place == FlowPlace::Failed => StoredError::from_json(""),
+            (None, None) => return (None, None),
         };
         (Some(error.code), Some(error.message))
     }

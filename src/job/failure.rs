@@ -82,6 +82,13 @@ pub(crate) struct StoredError {
 }
 
 impl StoredError {
+    /// The same, of what had failed at a node already.
+    pub(crate) fn behind(self, node: &str, earlier: &StoredError) -> StoredError {
+        let StoredError { code, message } = earlier;
+        let message = format!("{}; before that its node {node} failed ({code}): {message}", self.message);
+        StoredError { code: self.code, message }
+    }
+
     /// The column's text. The message is cut to 4 KiB.
     pub(crate) fn to_json(&self) -> String {
         serde_json::json!({ "code": self.code, "message": cut(&self.message, MESSAGE_LIMIT) }).to_string()

@@ -21,6 +21,8 @@ pub(crate) struct InstanceLine {
     pub(crate) live: u64,
     pub(crate) open: u64,
     pub(crate) is_stopping: bool,
+    /// A node of it has failed, for which it fails, or is paused.
+    pub(crate) is_broken: bool,
     /// When it began, or begins, ms.
     pub(crate) begins_ms: Option<u64>,
 }
@@ -47,9 +49,10 @@ pub(crate) async fn list(
         live: number(&words[3]),
         open: number(&words[4]),
         is_stopping: words[5].0 == "1",
+        is_broken: words[7].0 != "-",
         begins_ms: Some(number(&words[6])).filter(|ms| *ms > 0),
     };
-    Ok((words.chunks_exact(7).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
+    Ok((words.chunks_exact(8).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
 }
 
 /// Whether scripts of a workflow can be called: where some of its keys are on their way to another node, each alone is found, and none can.

@@ -5,6 +5,19 @@ use super::keys::TaskKeys;
 use super::scripts;
 use crate::error::Error;
 
+/// What is asked for, and by whom, as far as that is known.
+#[derive(Debug)]
+pub(crate) enum Turn<'a> {
+    /// `why` is JSON.
+    Pause {
+        by: &'a str,
+        why: &'a str,
+    },
+    Resume {
+        by: &'a str,
+    },
+}
+
 /// What became of a pause, or a resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turned {
@@ -24,10 +37,14 @@ pub(crate) async fn turn(
     keys: &TaskKeys,
     instance: &str,
     seen: u64,
-    resumes: bool,
+    asked: &Turn<'_>,
 ) -> Result<Turned, Error> {
     let mut call = scripts::FLOW_PAUSE.on(keys);
-    call.arg(instance).arg(seen).arg(if resumes { "resume" } else { "pause" });
+    call.arg(instance).arg(seen);
+    match asked {
+        Turn::Pause { by, why } => call.arg("pause").arg(by).arg(why),
+        Turn::Resume { by } => call.arg("resume").arg(by),
+    };
     let mut reply = call.call(conn).await?;
     match reply.next::<String>()?.as_str() {
         "paused" => Ok(Turned::Paused),

@@ -16,7 +16,7 @@ pub(crate) enum Again {
     Busy(u64),
     /// One of the nodes has completed meanwhile: they are to be looked at once more.
     Moved,
-    /// It stands elsewhere by now, or nothing of it is to run again.
+    /// It stands elsewhere by now.
     Changed,
     Unknown,
 }

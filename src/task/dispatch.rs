@@ -249,7 +249,7 @@ pub(crate) fn checked_payload(
         payload.map_err(|source| Error::Codec { what: format!("the input of a job of {}", task.name), source })?;
     let (size, limit) = (payload.len(), task.options.payload_limit);
     if size > limit {
-        return Err(Error::TooLarge { size, limit });
+        return Err(Error::TooLarge { what: None, size, limit });
     }
     Ok(payload)
 }

@@ -33,7 +33,7 @@ async fn a_task_that_is_defined_once_is_worked_and_dispatched_with_its_types_and
     let jobs = other.task_ref_for(&DOUBLE).unwrap();
     assert_eq!(jobs.dispatch(21).await.unwrap().result().await.unwrap(), 42);
     let error = jobs.dispatch(100).await.unwrap_err();
-    assert!(matches!(error, Error::TooLarge { size: 3, limit: 2 }), "{error:?}");
+    assert!(matches!(error, Error::TooLarge { what: None, size: 3, limit: 2 }), "{error:?}");
     // One that was named before, without the options, goes by those it was named with.
     let named: TaskRef<u32, u64> = test.app().await.task_ref(TASK).unwrap();
     assert_eq!(named.dispatch(100).await.unwrap().result().await.unwrap(), 200);

@@ -242,7 +242,7 @@ async fn a_refused_dispatch_writes_nothing() {
     let task: TaskRef<String, ()> =
         app.task(TASK, fast().payload_limit(10), |_, _: String| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     let large = task.dispatch("0123456789".into()).await.unwrap_err();
-    assert!(matches!(large, Error::TooLarge { size: 12, limit: 10 }), "{large}");
+    assert!(matches!(large, Error::TooLarge { size: 12, limit: 10, .. }), "{large}");
     let wrong = task.dispatch("".into()).id("a b").await.unwrap_err();
     assert!(matches!(wrong, Error::Config(_)), "{wrong}");
     task.dispatch_many(["ok".to_owned(), "0123456789".into()]).await.unwrap_err();

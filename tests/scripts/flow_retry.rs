@@ -48,6 +48,29 @@ async fn what_did_not_complete_runs_in_a_new_run_and_what_completed_stays() {
 }
 
 #[tokio::test]
+async fn one_that_was_cancelled_as_its_last_node_completed_completes_in_a_new_run() {
+    let mut task = Task::new().await;
+    put(&mut task, &line(), "a").await;
+    for (node, value) in [("0", "7"), ("1", "8")] {
+        said(&mut task, "flow_advance", &format!("a {node} 1 c {value}")).await;
+    }
+    assert_eq!(task.ok("flow_control", &["a", "too late"]).await, "[stopping 1]");
+    said(&mut task, "flow_advance", "a 2 1 c 9").await;
+    assert_eq!((place(&mut task, "a").await, task.held("output").await), ("cancelled".to_owned(), String::new()));
+    assert_eq!(retry(&mut task, "1", &[]).await, "[again 2]");
+    let before = task.exact().await;
+    assert_eq!(retry(&mut task, "1", &[]).await, "[changed]");
+    assert_eq!(task.exact().await, before);
+    assert_eq!(said(&mut task, "flow_open", "a 2").await, "[opened 0 0]");
+    assert_eq!(
+        (place(&mut task, "a").await, task.held("output").await),
+        ("completed".to_owned(), r#"hash {"a": "9"}"#.to_owned())
+    );
+    assert_eq!(head(&mut task, "a").await, "2 3 0 0 d -");
+    assert_eq!((task.held("outbox").await, task.held("error").await), (String::new(), String::new()));
+}
+
+#[tokio::test]
 async fn a_copy_that_comes_late_begins_no_other_run() {
     let mut task = failed().await;
     retry(&mut task, "1", &REST).await;

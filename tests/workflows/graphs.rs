@@ -304,11 +304,17 @@ async fn a_graph_deeper_than_eight_or_with_options_of_a_job_is_refused() {
     let (graph, child) = (Graph::new(), Graph::new());
     node(&child, "no name", "value 1");
     let child = graph.child("child", child).attempts(3);
+    graph.node("tries", &TASK, "value 1".to_owned()).attempts(0).at_least(0);
     graph.node("fine", &TASK, "value 1".to_owned());
     let _ = child;
     let last = node(&graph, "last", "value 1");
     let faults = flow.start(graph.output(&last)).await.unwrap_err().to_string();
-    for part in ["a graph with a delay, priority, attempts or timeout", "in the graph \"child\"", "no name"] {
+    for part in [
+        "a graph with a delay, priority, attempts or timeout",
+        "in the graph \"child\"",
+        "no name",
+        "node \"tries\", attempts is 0",
+    ] {
         assert!(faults.contains(part), "{part}: {faults}");
     }
 }
@@ -334,9 +340,21 @@ async fn an_instance_past_its_deadline_is_stopped_and_has_failed() {
     let late = node(&graph, "late", "value 1").delay(Duration::from_secs(3600));
     let behind = node(&graph, "behind", "value 1").after(&late);
     let handle = flow.start(graph.output(&behind)).deadline(Duration::from_secs(1)).await.unwrap();
-    handle.pause().await.unwrap();
+    handle.pause("").await.unwrap();
     let failed = tokio::time::timeout(Duration::from_secs(15), handle.result()).await.unwrap().unwrap_err();
     assert!(failed.to_string().contains("deadline"), "{failed}");
+    // One that had failed already is told of with it, and not in its place.
+    let graph = Graph::new();
+    node(&graph, "bad", "fail");
+    let long = node(&graph, "long", "wait");
+    let handle = flow.start(graph.output(&long)).id("both").deadline(Duration::from_secs(1)).await.unwrap();
+    let failed = tokio::time::timeout(Duration::from_secs(15), handle.result()).await.unwrap().unwrap_err();
+    let Error::WorkflowFailed { node: name, failure, .. } = &failed else { panic!("{failed:?}") };
+    let told = "its deadline passed; before that its node bad failed (luck): no luck";
+    assert_eq!((&**name, &*failure.code, &*failure.message), ("", "timeout", told));
+    let report = world.app().await.inspector().instance("flow", "both", 0).await.unwrap().unwrap();
+    assert_eq!((report.code.as_deref(), report.message.as_deref()), (Some("timeout"), Some(told)));
+    assert_eq!(report.broken_by.as_deref(), Some("bad"));
     let short = Graph::new();
     let one = node(&short, "one", "value 1");
     let refused = flow.start(short.output(&one)).deadline(Duration::from_millis(999)).await.unwrap_err();

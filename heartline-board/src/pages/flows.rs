@@ -12,7 +12,7 @@ use heartline::{InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowS
 use serde::Deserialize;
 
 use super::{Board, Frame, answer, encoded};
-use crate::flows::{Picture, advice, picture, troubles_of};
+use crate::flows::{Picture, advice, paused, picture, troubles_of};
 use crate::text::{exact, relative, shown, span};
 use crate::troubles::Trouble;
 
@@ -235,6 +235,7 @@ pub(crate) async fn instance(
 fn facts(found: &InstanceReport) -> Vec<(&'static str, String)> {
     let stops = if found.is_stopping { " (stops)" } else { "" };
     let mut facts = vec![("State", format!("{}{stops}", found.state))];
+    facts.extend(paused(found).map(|by| ("Paused", by)));
     if let Some(at) = found.begins_at {
         facts.push((if at > found.as_of { "Begins" } else { "Began" }, exact(at, found.as_of)));
     }
@@ -264,6 +265,8 @@ fn acts_on(found: &InstanceReport) -> Vec<(&'static str, &'static str, bool)> {
     let (retry, cancel) = (("flow_retry", "Retry what did not complete", false), ("flow_cancel", "Cancel", true));
     match found.state {
         WorkflowState::Running => vec![("flow_pause", "Pause", false), cancel],
+        // One with open nodes cannot run once more.
+        WorkflowState::Paused if found.open > 0 => vec![("flow_resume", "Resume", false), cancel],
         WorkflowState::Paused => vec![("flow_resume", "Resume", false), retry, cancel],
         WorkflowState::Failed | WorkflowState::Cancelled => vec![retry],
         _ => Vec::new(),

@@ -31,8 +31,8 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
             confirm(&session.consent, &format!("cancel the instance {} of {}", shown(&of.id), shown(&of.workflow)))?;
             act(session, of, &[Running, Paused], None, async |handle| handle.cancel(reason).await).await
         }
-        FlowsCommand::Pause { of } => {
-            act(session, of, &[Running, Paused], Some(Paused), async |handle| handle.pause().await).await
+        FlowsCommand::Pause { of, reason } => {
+            act(session, of, &[Running, Paused], Some(Paused), async |handle| handle.pause(reason).await).await
         }
         FlowsCommand::Resume { of } => {
             act(session, of, &[Paused, Running], Some(Running), async |handle| handle.resume().await).await
@@ -118,8 +118,11 @@ async fn list(
         return Ok(());
     }
     let rows = instances.iter().map(|instance| {
-        let state =
-            if instance.is_stopping { format!("{} (stops)", instance.state) } else { instance.state.to_string() };
+        let state = match (instance.is_stopping, instance.is_broken && instance.state == WorkflowState::Running) {
+            (true, _) => format!("{} (stops)", instance.state),
+            (_, true) => format!("{} (broken)", instance.state),
+            _ => instance.state.to_string(),
+        };
         vec![
             shown(&instance.id),
             state,
@@ -161,6 +164,7 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
     session.out.facts(vec![
         ("instance", Some(format!("{} of {}", shown(&found.id), shown(&found.workflow)))),
         ("state", Some(format!("{}{stops}{left}", found.state))),
+        ("paused", heartline_board::flows::paused(&found)),
         ("began", found.begins_at.filter(|at| *at <= now).map(|at| exact(at, now))),
         ("begins", found.begins_at.filter(|at| *at > now).map(|at| exact(at, now))),
         ("ended", found.ended_at.map(|at| exact(at, now))),
@@ -272,7 +276,15 @@ async fn act(
         state => state?,
     };
     let (state, is_stopping) = state.map_err(|stands| {
-        Failure::Failed(format!("{} of {} is {stands}: nothing was done", shown(&of.id), shown(&of.workflow)))
+        let hint = match (to, &*stands) {
+            // A new run, or a cancel of what has ended.
+            (None, "running" | "stopping") => {
+                "; what did not complete runs once more when it has ended: `heartline flows show` says what it waits for, `flows cancel` ends it"
+            }
+            _ => "",
+        };
+        let (id, workflow) = (shown(&of.id), shown(&of.workflow));
+        Failure::Failed(format!("{id} of {workflow} is {stands}: nothing was done{hint}"))
     })?;
     if session.out.is_json {
         let told = json!({ "workflow": of.workflow, "id": of.id, "state": state, "is_stopping": is_stopping });

@@ -149,6 +149,37 @@ async fn what_is_not_there_is_said_with_what_was_meant() {
 }
 
 #[tokio::test]
+async fn a_pause_by_hand_is_told_apart_from_one_by_a_failure() {
+    let bench = Bench::new().await;
+    let handle = start(&bench, "one", ["x", "x"], OnFailure::Finish).await;
+    let words = ["--by", "alice", "flows", "pause", "nightly", "one", "--reason", "S3 is down"];
+    bench.run(&words).await.ok();
+    let shown = bench.run(&["flows", "show", "nightly", "one"]).await;
+    assert!(shown.out.contains("by alice (S3 is down), "), "{shown:?}");
+    let json = bench.run(&["flows", "show", "nightly", "one", "--json"]).await.json();
+    assert_eq!((&json["pause"]["by"], &json["pause"]["reason"]), (&"alice".into(), &"S3 is down".into()));
+    // A node that fails meanwhile did not pause it.
+    bench.run(&["jobs", "cancel", "-t", "export", "~nightly/one/0/1"]).await.ok();
+    bench.run(&["flows", "recover"]).await.ok();
+    let shown = bench.run(&["flows", "show", "nightly", "one"]).await;
+    assert!(shown.out.contains("broken by") && shown.out.contains("by alice"), "{shown:?}");
+    assert!(shown.err.contains("Somebody paused it: ask before you let it go on."), "{shown:?}");
+    bench.run(&["flows", "resume", "nightly", "one"]).await.ok();
+    let list = bench.run(&["flows", "list", "nightly"]).await.ok();
+    assert!(list.contains("running (broken)"), "{list}");
+    let shown = bench.run(&["flows", "show", "nightly", "one"]).await;
+    assert!(shown.err.contains("It fails once what does not depend on the failure has ended"), "{shown:?}");
+    let refused = bench.run(&["flows", "retry", "nightly", "one"]).await;
+    assert!(refused.status == 1 && refused.err.contains("runs once more when it has ended"), "{refused:?}");
+    let job = bench.run(&["jobs", "retry", "-t", "export", "~nightly/one/0/1"]).await;
+    assert!(
+        job.out.contains("runs again with its instance") || job.err.contains("runs again with its instance"),
+        "{job:?}"
+    );
+    handle.cancel("enough").await.unwrap();
+}
+
+#[tokio::test]
 async fn workflows_that_cannot_be_read_are_told_of_and_what_is_read_stands_beside_it() {
     let bench = Bench::new().await;
     start(&bench, "one", ["x", "x"], OnFailure::Finish).await;

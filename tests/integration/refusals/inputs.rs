@@ -187,7 +187,8 @@ async fn a_payload_over_the_limit_is_too_large_and_writes_nothing() {
     let (app, prefix) = app(&redis, TaskOptions::new().payload_limit(10)).await;
     let task = app.task_ref::<String, ()>("t").unwrap();
     let over = "x".repeat(9);
-    let is_too_large = |error: Error| matches!(error, Error::TooLarge { size: 11, limit: 10 }) && !error.is_retryable();
+    let is_too_large =
+        |error: Error| matches!(error, Error::TooLarge { what: None, size: 11, limit: 10 }) && !error.is_retryable();
     assert!(is_too_large(task.dispatch(over.clone()).await.unwrap_err()));
     assert!(is_too_large(task.dispatch_many(["a".to_owned(), over]).await.unwrap_err()));
     assert!(redis.dump(&prefix).await.is_empty());
@@ -200,7 +201,7 @@ async fn the_payload_limit_is_one_mebibyte_when_nobody_sets_it() {
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
     let task = app.task_ref::<String, ()>("t").unwrap();
     let error = task.dispatch("x".repeat(1024 * 1024 - 1)).await.unwrap_err();
-    assert!(matches!(error, Error::TooLarge { size, limit: 1_048_576 } if size == 1_048_577), "{error}");
+    assert!(matches!(error, Error::TooLarge { size, limit: 1_048_576, .. } if size == 1_048_577), "{error}");
     assert!(redis.dump(&prefix).await.is_empty());
     task.dispatch("x".repeat(1024 * 1024 - 2)).await.unwrap();
 }

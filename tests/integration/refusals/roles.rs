@@ -146,7 +146,7 @@ async fn produces(stage: &Stage) {
         assert_eq!(handle.unwrap().status().await.unwrap().unfinished, 2);
     }
     let cancelled = flow.handle("cancelled").unwrap();
-    cancelled.pause().await.unwrap();
+    cancelled.pause("").await.unwrap();
     cancelled.resume().await.unwrap();
     cancelled.cancel("no more").await.unwrap();
     assert_eq!(cancelled.retry_failed().await.unwrap(), WorkflowState::Running);
@@ -305,7 +305,7 @@ async fn acts(stage: &Stage) {
     inspector.recover_stuck_workflows().await.unwrap();
     let handle = inspector.workflow_handle("flow", "late").unwrap();
     assert_eq!(handle.retry_failed().await.unwrap(), WorkflowState::Running);
-    handle.pause().await.unwrap();
+    handle.pause("").await.unwrap();
     handle.resume().await.unwrap();
     handle.cancel("").await.unwrap();
     for state in ["waiting", "delayed", "completed", "failed", "cancelled"] {
