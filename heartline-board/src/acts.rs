@@ -22,7 +22,7 @@ use crate::pages::{Board, Frame, answer, encoded, run};
 use crate::runs::Run;
 use crate::text::{chain, many, placed, relative, shown};
 use crate::told::{changed, runs_again};
-use crate::troubles::{holders, holdings, is_sign_overdue};
+use crate::troubles::{holders, holdings, is_sign_overdue, mute_holder};
 
 /// For how long an answer waits for the end of what was begun, before it shows how far that is.
 const AT_ONCE: Duration = Duration::from_millis(700);
@@ -425,7 +425,15 @@ async fn of_worker(board: &Board, id: &str) -> Result<(SystemTime, String), Erro
     let seen = relative(worker.last_seen_at, board.inspector.now().await);
     let host = if worker.host.is_empty() { String::new() } else { format!(" on {}", worker.host) };
     let unreadable = if worker.fault.is_some() { " What it tells of itself cannot be read." } else { "" };
-    let alive = if worker.state.is_live() { " IT IS MOST LIKELY ALIVE." } else { "" };
+    let mut is_mute = false;
+    for its in &worker.tasks {
+        is_mute |= mute_holder(&board.inspector, &its.task, &worker).await?.is_some();
+    }
+    let alive = match (worker.state.is_live(), is_mute) {
+        (true, _) => " IT IS MOST LIKELY ALIVE.",
+        (false, true) => " IT IS MOST LIKELY ALIVE: it claims jobs, and cannot tell of itself.",
+        (false, false) => "",
+    };
     let text = format!(
         "{id}{host} is {}, last seen {seen}.{unreadable}{alive} It holds {held}. They run again, or fail past max_count. If it is alive \
          after all, they run twice: it hears of it within 10 s, and stops.",

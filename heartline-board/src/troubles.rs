@@ -417,6 +417,12 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         let since = worker.stopped_at.map(|at| task.as_of.duration_since(at).unwrap_or_default());
         since.is_some_and(|since| since < LEFT) && worker.tasks.iter().any(|its| its.task == *name)
     });
+    // One that works, and cannot tell of itself, is told of as a holder.
+    let holders = held_by.map_or(&[][..], |report| &report.holders);
+    let is_worked = holders
+        .iter()
+        .any(|holder| of_holder(holder, workers).is_some_and(|worker| claims(holder, worker, task.as_of)));
+    let is_known = is_known && !is_worked;
     if waiting > 0 && task.live_workers == 0 && is_known {
         let grade = if has_just_stopped { Grade::Note } else { Grade::Risk };
         // Those are counted as delayed until somebody claims.
@@ -584,12 +590,11 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
 
 /// The workers that hold jobs of the task and are not live, those with the most jobs first.
 fn of_holders(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerReport]) -> Vec<Trouble> {
-    let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);
-    let may_live = |holder: &Holder| {
-        of_worker(holder).is_some_and(|worker| worker.state.is_live() || claims(holder, worker, task.as_of))
-    };
-    let lost = held_by.iter().flat_map(|report| &report.holders).filter(|holder| !may_live(holder));
-    let mut lost: Vec<&Holder> = lost.collect();
+    let of_worker = |holder: &Holder| of_holder(holder, workers);
+    let is_live = |holder: &Holder| of_worker(holder).is_some_and(|worker| worker.state.is_live());
+    let lost = held_by.iter().flat_map(|report| &report.holders).filter(|holder| !is_live(holder));
+    let claims = |holder: &&Holder| of_worker(holder).is_some_and(|worker| claims(holder, worker, task.as_of));
+    let (mute, mut lost): (Vec<&Holder>, Vec<&Holder>) = lost.partition(claims);
     lost.sort_by(|one, other| other.jobs.cmp(&one.jobs).then_with(|| one.worker.cmp(&other.worker)));
     // One more is as long as the line about it.
     let told = if lost.len() <= HOLDERS + 1 { lost.len() } else { HOLDERS };
@@ -600,6 +605,10 @@ fn of_holders(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[Work
         Trouble::risk(Some(&task.task), what, next_step(task, holder.worker.as_str(), worker))
     });
     let mut troubles: Vec<Trouble> = one_by_one.collect();
+    troubles.extend(mute.iter().take(HOLDERS).filter_map(|holder| {
+        let (what, hint) = mute_worker(holder, of_worker(holder)?, task.as_of);
+        Some(Trouble::risk(Some(&task.task), what, hint))
+    }));
     if let Some(rest) = lost.get(told..).filter(|rest| !rest.is_empty()) {
         let dead = rest.iter().filter(|holder| of_worker(holder).is_some_and(|worker| worker.death.is_some())).count();
         let proven = match dead {
@@ -633,6 +642,39 @@ pub fn claims(holder: &Holder, worker: &WorkerReport, now: SystemTime) -> bool {
     let is_seen = worker.last_seen_at > SystemTime::UNIX_EPOCH && worker.death.is_none();
     let is_late = holder.last_claimed_at.duration_since(worker.last_seen_at).is_ok_and(|after| after > later);
     is_seen && is_late && now.duration_since(holder.last_claimed_at).unwrap_or_default() < lately
+}
+
+fn of_holder<'a>(holder: &Holder, workers: &'a [WorkerReport]) -> Option<&'a WorkerReport> {
+    workers.iter().find(|worker| worker.worker == holder.worker)
+}
+
+/// What is said of a worker that claims jobs, and cannot tell of itself, with what is to be done.
+#[must_use]
+pub fn mute_worker(holder: &Holder, worker: &WorkerReport, now: SystemTime) -> (String, String) {
+    let (seen, claimed) = (relative(worker.last_seen_at, now), relative(holder.last_claimed_at, now));
+    let what = format!(
+        "{} held by {}, which works, and cannot tell of itself: it claimed a job {claimed}, and told of itself {seen}",
+        many(holder.jobs, "job"),
+        holder.worker
+    );
+    let hint = "it is most likely ALIVE: its jobs would run twice if they were taken from it. Its user of the server may lack a right (docs/acl.md has those of a worker), or something foreign is under its key `worker:ID`; its log says which"
+        .to_owned();
+    (what, hint)
+}
+
+/// What is said of the holder of a job of the task that is not live, where it claims jobs all the same.
+///
+/// # Errors
+/// As every look.
+pub async fn mute_holder(
+    inspector: &Inspector,
+    task: &str,
+    worker: &WorkerReport,
+) -> Result<Option<(String, String)>, Error> {
+    let now = inspector.now().await;
+    let holders = inspector.holders(task).await?.holders;
+    let own = holders.iter().find(|holder| holder.worker == worker.worker && claims(holder, worker, now));
+    Ok(own.map(|holder| mute_worker(holder, worker, now)))
 }
 
 /// Whether a worker lives by the list, and what it does cannot be told.
@@ -857,6 +899,11 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
     if !is_live {
         if let Some(unknown) = self::unknown(inspector).await {
             return Ok(Some(unknown));
+        }
+        if let Some(worker) = &worker
+            && let Some(mute) = mute_holder(inspector, &job.task, worker).await?
+        {
+            return Ok(Some(mute));
         }
         let mut what = format!("it is held by {}", standing(holder.as_str(), worker.as_ref(), task.as_of));
         let mut hint = next_step(&task, holder.as_str(), worker.as_ref());

@@ -63,7 +63,10 @@ local function faults_of(ids, listed, began, keys)
     -- One that has ended needs none, and one that runs has it.
     add(not (place.payload or ended > 0 or place.locks and is_watched) and is_left, 'no_payload')
     add(place.payload and count > 1, 'two_places')
-    place.ended = is_lost and end_of(keys, id, place, limit)
+    -- One that left nothing but ghosts in the lists may have ended, too, and lost its place.
+    local has_ghosts = listed[at] > 0 and (tonumber(place.ghosts) or 0) >= listed[at]
+    local may_have_ended = is_lost or waits and has_ghosts and (tonumber(place.waiting_since) or 0) < began
+    place.ended = may_have_ended and end_of(keys, id, place, limit)
     add(is_lost and not place.ended or is_free and place.outcome, 'nowhere')
     add(place.ended, 'ended_nowhere')
     add(place.payload and is_watched and not place.locks, 'unlocked')
@@ -78,7 +81,7 @@ local function faults_of(ids, listed, began, keys)
       tonumber(place.completed) or 0, tonumber(place.failed) or 0, tonumber(place.cancelled) or 0,
       tonumber(place.finalizing) or 0) >= began
     place.is_elsewhere = ended > 0 or place.delayed or place.locks or listed[at] > 0
-    place.spare = listed[at] - (waits and listed[at] > 0 and 1 or 0)
+    place.spare = listed[at] - (waits and listed[at] > 0 and not place.ended and 1 or 0)
     add(not moved and (tonumber(place.ghosts) or 0) ~= place.spare, 'miscounted')
     faults[at], places[at] = found, place
   end

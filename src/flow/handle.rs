@@ -24,7 +24,7 @@ use crate::process::waits::NotedWait;
 use crate::shown::cut;
 use crate::store::flow_control::{self, Controlled};
 use crate::store::flow_nodes;
-use crate::store::flow_pause::{self, Turn, Turned};
+use crate::store::flow_pause::{self, TurnAsked, Turned};
 use crate::store::flow_state::{self, FlowPlace, FlowState};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
@@ -222,7 +222,7 @@ impl<T> WorkflowHandle<T> {
     pub async fn pause(&self, reason: impl AsRef<str>) -> Result<WorkflowState, Error> {
         let reason = cut(reason.as_ref(), MESSAGE_LIMIT);
         let why = serde_json::json!({ "by": &*self.by, "reason": reason }).to_string();
-        self.turned(FlowPlace::Running, &Turn::Pause { by: &self.by, why: &why }).await
+        self.turned(FlowPlace::Running, &TurnAsked::Pause { by: &self.by, why: &why }).await
     }
 
     /// Lets a paused instance go on. Where a node of it has failed, what does not depend on that runs, and the instance then ends as failed.
@@ -233,11 +233,11 @@ impl<T> WorkflowHandle<T> {
     /// # Cancel safety
     /// It may be resumed or not when the future is dropped; it is safe to repeat, and once resumed it is carried on by workers.
     pub async fn resume(&self) -> Result<WorkflowState, Error> {
-        self.turned(FlowPlace::Paused, &Turn::Resume { by: &self.by }).await
+        self.turned(FlowPlace::Paused, &TurnAsked::Resume { by: &self.by }).await
     }
 
     /// Turns the instance where it is in this place; elsewhere it is let be. Returns where it stands then.
-    async fn turned(&self, from: FlowPlace, asked: &Turn<'_>) -> Result<WorkflowState, Error> {
+    async fn turned(&self, from: FlowPlace, asked: &TurnAsked<'_>) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, store, mover, .. } = &*self.shared;
         loop {
             let seen = self.state().await?;

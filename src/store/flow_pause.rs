@@ -7,7 +7,7 @@ use crate::error::Error;
 
 /// What is asked for, and by whom, as far as that is known.
 #[derive(Debug)]
-pub(crate) enum Turn<'a> {
+pub(crate) enum TurnAsked<'a> {
     /// `why` is JSON.
     Pause {
         by: &'a str,
@@ -37,13 +37,13 @@ pub(crate) async fn turn(
     keys: &TaskKeys,
     instance: &str,
     seen: u64,
-    asked: &Turn<'_>,
+    asked: &TurnAsked<'_>,
 ) -> Result<Turned, Error> {
     let mut call = scripts::FLOW_PAUSE.on(keys);
     call.arg(instance).arg(seen);
     match asked {
-        Turn::Pause { by, why } => call.arg("pause").arg(by).arg(why),
-        Turn::Resume { by } => call.arg("resume").arg(by),
+        TurnAsked::Pause { by, why } => call.arg("pause").arg(by).arg(why),
+        TurnAsked::Resume { by } => call.arg("resume").arg(by),
     };
     let mut reply = call.call(conn).await?;
     match reply.next::<String>()?.as_str() {

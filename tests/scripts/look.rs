@@ -63,7 +63,7 @@ pub async fn fault(task: &mut Task, id: &str) -> String {
 }
 
 /// One part of a task as it should be, broken: the id that has the fault, what was done, and the faults that are found.
-pub const BROKEN: [(&str, &[&str], &str); 41] = [
+pub const BROKEN: [(&str, &[&str], &str); 43] = [
     ("waiting", &["HDEL payload waiting"], "no_payload miscounted"),
     ("delayed", &["HDEL payload delayed"], "no_payload"),
     ("orphan", &["HSET attempt orphan 1"], "no_payload"),
@@ -103,6 +103,22 @@ pub const BROKEN: [(&str, &[&str], &str); 41] = [
         "nowhere",
     ),
     ("cancelled", &["ZREM cancelled cancelled", r#"HSET error cancelled {"code":"cancelled"}"#], "ended_nowhere"),
+    (
+        "cancelled",
+        &[
+            "ZREM cancelled cancelled",
+            r#"HSET error cancelled {"code":"cancelled"}"#,
+            "RPUSH wait cancelled",
+            "HSET ghosts cancelled 1",
+            "HSET meta ghosts 1",
+        ],
+        "ended_nowhere",
+    ),
+    (
+        "failed",
+        &["ZREM failed failed", "RPUSH wait failed", "HSET ghosts failed 1", "HSET meta ghosts 1"],
+        "miscounted",
+    ),
     ("waiting", &["SADD active waiting"], "unlocked"),
     ("completed", &["SADD candidates completed"], "unlocked"),
     ("silent", &["HDEL locks silent"], "nowhere unlocked"),

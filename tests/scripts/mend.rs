@@ -133,19 +133,27 @@ async fn jobs_that_are_nowhere_wait_at_the_front_of_their_lists_and_wake_a_worke
 #[tokio::test]
 async fn what_had_ended_is_where_it_was_and_does_not_run_again() {
     let mut task = Task::new().await;
-    task.hset("payload", &[("done", "1"), ("broke", "1"), ("taken", "1")]).await;
+    task.hset("payload", &[("done", "1"), ("broke", "1"), ("taken", "1"), ("listed", "1")]).await;
+    // One whose entry in the list was left behind by its end stays a ghost.
+    task.rpush("wait", &["listed"]).await;
+    task.hset("ghosts", &[("listed", "1")]).await;
+    task.hset("meta", &[("ghosts", "1")]).await;
+    task.hset("error", &[("listed", r#"{"code":"cancelled"}"#)]).await;
     task.hset("result", &[("done", "7")]).await;
     task.hset("error", &[("broke", r#"{"code":"expired"}"#), ("taken", r#"{"code":"cancelled"}"#)]).await;
     let fault = "ended_nowhere";
-    let args = ["anna", "9999999999999", "done", "0", fault, "broke", "0", fault, "taken", "0", fault];
-    assert_eq!(task.ok("mend", &args).await, "[mended ended_nowhere ended_nowhere ended_nowhere]");
+    let ids = ["done", "0", fault, "broke", "0", fault, "taken", "0", fault, "listed", "1", fault];
+    let args = [&["anna", "9999999999999"][..], &ids].concat();
+    assert_eq!(task.ok("mend", &args).await, "[mended ended_nowhere ended_nowhere ended_nowhere ended_nowhere]");
     assert_eq!(
         without(task.keys().await, &["payload", "result", "error"]),
         [
-            r#"cancelled zset ["taken": NOW]"#,
+            r#"cancelled zset ["listed": NOW, "taken": NOW]"#,
             r#"completed zset ["done": NOW]"#,
             r#"failed zset ["broke": NOW]"#,
-            r#"meta hash {"fence": "4000000000000000"}"#,
+            r#"ghosts hash {"listed": "1"}"#,
+            r#"meta hash {"fence": "4000000000000000", "ghosts": "1"}"#,
+            r#"wait list ["listed"]"#,
         ]
     );
 }

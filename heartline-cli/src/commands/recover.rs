@@ -11,7 +11,9 @@ use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{many, quoted, relative, shown, span};
 use heartline_board::told::{is_overdue, proof, worker_state};
-use heartline_board::troubles::{claims, holdings, is_sign_overdue, next_step, standing, unwritable, waits_for_people};
+use heartline_board::troubles::{
+    claims, holdings, is_sign_overdue, mute_worker, next_step, standing, unwritable, waits_for_people,
+};
 
 /// How long a watch takes at most where no interval is in force: two of the default.
 const LONGEST_WATCH: Duration = Duration::from_secs(60);
@@ -176,8 +178,13 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         let is_listed = jobs.iter().any(|job| job.worker.as_ref() == Some(&holder.worker));
         if !is_listed && !worker.is_some_and(|worker| worker.state.is_live()) {
             let (id, jobs) = (holder.worker.as_str(), many(holder.jobs, "job"));
-            let what = format!("{jobs} held by {}", standing(id, worker, report.as_of));
-            session.out.hint(format!("{}\n    {}", shown(&what), shown(&next_step(&report, id, worker))));
+            let (what, hint) = match worker.filter(|worker| claims(&holder, worker, report.as_of)) {
+                Some(worker) => mute_worker(&holder, worker, report.as_of),
+                None => {
+                    (format!("{jobs} held by {}", standing(id, worker, report.as_of)), next_step(&report, id, worker))
+                }
+            };
+            session.out.hint(format!("{}\n    {}", shown(&what), shown(&hint)));
         }
     }
     if report.live_workers == 0 && report.knows_workers && held > 0 {
