@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use heartline::{Inspector, InstanceReport, NodeReport, NodeState, TaskReport, WorkflowReport, WorkflowState, codes};
+use heartline::{
+    Error, Inspector, InstanceReport, NodeReport, NodeState, TaskReport, WorkflowReport, WorkflowState, codes,
+};
 
 use crate::checks::Grade;
 use crate::text::{chain, exact, many, quoted, shown, span};
@@ -52,6 +54,14 @@ pub fn troubles_of_all(tasks: &[TaskReport], flows: &Result<Vec<WorkflowReport>,
         return vec![Trouble::risk(None, what, hint.to_owned())];
     }
     flows.iter().flat_map(troubles_of).collect()
+}
+
+/// What is wrong where no workflow is listed, if something is: the list may be lost.
+///
+/// # Errors
+/// As every look.
+pub async fn unlisted(inspector: &Inspector) -> Result<Vec<Trouble>, Error> {
+    Ok(troubles_of_all(&inspector.tasks().await?, &Ok(Vec::new())))
 }
 
 /// A task that has had jobs of workflows, where none of those is listed: what is ever listed stays so.

@@ -268,19 +268,26 @@ impl Named {
 
 /// The servers of an address, each with the database, whoever knocks there; of a cluster and of sentinels all that are named.
 fn servers_of(url: &str) -> BTreeSet<String> {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let split = |text: &str, at: &[char]| -> (String, String) {
-        let (head, tail) = text.split_at(text.find(at).unwrap_or(text.len()));
-        (head.to_owned(), tail.to_owned())
-    };
+    // Whoever connects takes no notice of these.
+    let url: String = url.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", &url));
     if scheme.ends_with("unix") {
         let (path, query) = split(rest, &['?']);
         let path = std::fs::canonicalize(&path).unwrap_or_else(|_| PathBuf::from(path));
         let database = named(&query, "db=").next().and_then(|db| db.parse::<u64>().ok()).unwrap_or(0);
         return BTreeSet::from([format!("unix {} {database}", path.display())]);
     }
-    // A password may have any of these in it; what names the server stands behind it.
-    let behind = rest.rsplit_once('@').map_or(rest, |(_, behind)| behind);
+    // A password may have any of these in it, and what stands behind the host an `@`: both readings count.
+    let of_host = |text: &str| text.rsplit_once('@').map_or(text.to_owned(), |(_, behind)| behind.to_owned());
+    let (authority, _) = split(rest, &['/', '?', '#']);
+    let short = rest.replacen(&authority, &of_host(&authority), 1);
+    let mut found = servers_behind(scheme, &short);
+    found.extend(servers_behind(scheme, &of_host(rest)));
+    found
+}
+
+/// The same, of what stands behind who knocks there.
+fn servers_behind(scheme: &str, behind: &str) -> BTreeSet<String> {
     let (host, tail) = split(behind, &['/', '?', '#']);
     let (path, query) = split(&tail, &['?', '#']);
     let database: String = path.chars().filter(char::is_ascii_digit).collect();
@@ -290,6 +297,11 @@ fn servers_of(url: &str) -> BTreeSet<String> {
     let port = if scheme.contains("sentinel") { 26379 } else { 6379 };
     let places = std::iter::once(&*host).chain(named(&query, "node="));
     places.map(|place| format!("{}/{database}{service}", place_of(place, port))).collect()
+}
+
+fn split(text: &str, at: &[char]) -> (String, String) {
+    let (head, tail) = text.split_at(text.find(at).unwrap_or(text.len()));
+    (head.to_owned(), tail.to_owned())
 }
 
 /// What a query says under a name, with its `=`.
@@ -386,6 +398,9 @@ mod tests {
             "redis-cluster://10.0.0.2:7001?node=10.0.0.1:7000",
             "redis-cluster://user:p@w?/d@10.0.0.1:7000?node=10.0.0.9:1",
         ] {
+            assert!(!servers_of(same).is_disjoint(&cluster), "{same}");
+        }
+        for same in ["redis://10.0.0.1:7000/0?x=a@b", "redis://:p@10.0.0.1:7000#@b", "redis://10.0.\t0.1:7000"] {
             assert!(!servers_of(same).is_disjoint(&cluster), "{same}");
         }
         assert!(servers_of("redis-cluster://u:p@10.0.0.3:7000?node=10.0.0.4:7001").is_disjoint(&cluster));

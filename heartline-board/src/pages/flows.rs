@@ -12,7 +12,7 @@ use heartline::{InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowS
 use serde::Deserialize;
 
 use super::{Board, Frame, answer, encoded};
-use crate::flows::{Picture, advice, paused, picture, troubles_of};
+use crate::flows::{Picture, advice, paused, picture, troubles_of, unlisted};
 use crate::text::{exact, relative, shown, span};
 use crate::troubles::Trouble;
 
@@ -51,6 +51,13 @@ pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> Respons
         Ok(found) => found,
         Err(e) => return board.failed(&e),
     };
+    let troubles = match flows.is_empty() {
+        true => match unlisted(&board.inspector).await {
+            Ok(troubles) => troubles,
+            Err(e) => return board.failed(&e),
+        },
+        false => flows.iter().flat_map(troubles_of).collect(),
+    };
     let row = |flow: &WorkflowReport| {
         // What cannot be read is not 0.
         let known = |told: String| if flow.fault.is_some() { "–".to_owned() } else { told };
@@ -63,12 +70,7 @@ pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> Respons
             tasks: flow.tasks.clone(),
         }
     };
-    answer(&FlowsPage {
-        frame: board.frame(&head),
-        states: PLACES,
-        rows: flows.iter().map(row).collect(),
-        troubles: flows.iter().flat_map(troubles_of).collect(),
-    })
+    answer(&FlowsPage { frame: board.frame(&head), states: PLACES, rows: flows.iter().map(row).collect(), troubles })
 }
 
 fn count(flow: &WorkflowReport, state: WorkflowState) -> u64 {

@@ -71,6 +71,11 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
         }
         None => session.inspector.task_names().await?,
     };
+    if tasks.is_empty() {
+        // A wrong prefix, or a list that is lost: nobody is to take that for a sound task.
+        session.out.hint(format!("No task is listed on {}: nothing was looked at.", session.place));
+        return ended(false, tell(session, &[]));
+    }
     let mut reports = Vec::new();
     let mut failed = Vec::new();
     let (tasks, foreign): (Vec<String>, Vec<String>) = tasks.into_iter().partition(|task| is_name(task));

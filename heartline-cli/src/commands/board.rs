@@ -21,7 +21,8 @@ pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), 
     if let Some(colour) = colour {
         options = options.colour(colour);
     }
-    if session.consent.is_production() {
+    // Perhaps is enough: what has to be typed then is `production`.
+    if session.consent.may_be_production() {
         options = options.production();
     }
     if asked.read_only {

@@ -57,8 +57,14 @@ async fn summary(session: &Session) -> Result<(), Failure> {
         return ended(is_sound, session.out.json(&flows));
     }
     if flows.is_empty() {
-        session.out.hint(format!("No workflow was started on {}.", session.place));
-        return Ok(());
+        let lost = heartline_board::flows::unlisted(&session.inspector).await?;
+        for trouble in &lost {
+            session.out.hint(format!("! {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
+        }
+        if lost.is_empty() {
+            session.out.hint(format!("No workflow was started on {}.", session.place));
+        }
+        return ended(lost.is_empty(), Ok(()));
     }
     const COLUMNS: [&str; 9] =
         ["WORKFLOW", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "STEPS", "OLDEST", "LOOKED AT"];
@@ -226,6 +232,11 @@ async fn known(session: &Session, workflow: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let workflow = shown(workflow);
+    if names.is_empty()
+        && let Some(lost) = heartline_board::flows::unlisted(&session.inspector).await?.first()
+    {
+        return Err(Failure::Failed(format!("{}: {}", shown(&lost.what), shown(&lost.hint))));
+    }
     Err(Failure::wrong(match (near(&names, &workflow), names.is_empty()) {
         (Some(near), _) => format!("there is no workflow {workflow}; did you mean {near}?"),
         (None, true) => {
@@ -300,7 +311,13 @@ async fn recover(session: &Session, workflow: Option<&str>) -> Result<(), Failur
         Some(workflow) => {
             let done = session.inspector.recover_workflow(workflow).await?;
             if done.is_none() {
-                known(session, workflow).await?;
+                known(session, workflow).await.map_err(|e| match e {
+                    // The list is lost, and so may be the name.
+                    Failure::Failed(_) => {
+                        Failure::wrong(format!("there is nothing of a workflow {}: is that its name?", shown(workflow)))
+                    }
+                    e => e,
+                })?;
             }
             done.into_iter().collect()
         }

@@ -238,6 +238,10 @@ async fn what_the_server_lost_of_workflows_is_told_of_with_what_finds_it_again()
     );
     let metrics = bench.run(&["metrics", "--once"]).await.ok();
     assert!(metrics.contains("heartline_list_readable{list=\"workflows\"} 0"), "{metrics}");
+    for look in [&["flows", "summary"][..], &["flows", "list", "nightly"]] {
+        let ran = bench.run(look).await;
+        assert!(ran.status == 1 && ran.err.contains("the list is lost"), "{look:?} {ran:?}");
+    }
     let typo = bench.run(&["flows", "recover", "nigthly"]).await;
     assert_eq!(typo.status, 2, "{typo:?}");
     let retried = bench.run(&["flows", "retry", "nightly", "one"]).await;
