@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::{join_all, try_join_all};
 use heartline::{
     Error, Holder, HolderReport, Inspector, JobReport, JobState, JobValues, ListsAway, PartReport, ServerReport,
-    TaskPause, TaskReport, WatchBreak, WatchReport, WorkerReport, WorkerState,
+    TaskPause, TaskReport, WatchBreak, WatchReport, WorkerReport, WorkerState, codes,
 };
 use serde::Serialize;
 
@@ -852,6 +852,17 @@ pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) 
     format!("live workers take them back within about {}{whose}; {at_once}", span(interval * 2))
 }
 
+/// How a job that seems to wait had ended, where what is stored of it tells.
+fn had_ended(job: &JobReport) -> Option<&'static str> {
+    let code = job.error.as_ref().map(|error| error.code.as_str());
+    match code {
+        _ if job.result_bytes > 0 => Some("had completed"),
+        Some(codes::CANCELLED) => Some("was cancelled"),
+        Some(codes::EXPIRED) => Some("had expired"),
+        _ => None,
+    }
+}
+
 /// Why a job stands where it is, if that may be wrong, and what may be done; `None` where nothing is. With all well of a held job its holder
 /// alone is asked about.
 ///
@@ -864,9 +875,10 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
         }
         // A task that is damaged does not hide the job.
         return match inspector.task(&job.task).await {
-            Ok(_) if job.state == JobState::Waiting && job.result_bytes > 0 => {
+            Ok(_) if job.state == JobState::Waiting && had_ended(job).is_some() => {
                 let hint = format!("`heartline repair -t {}` puts it back where it was", job.task);
-                Ok(Some(("it had completed, and its place is lost: it does not wait".to_owned(), hint)))
+                let how = had_ended(job).unwrap_or_default();
+                Ok(Some((format!("it {how}, and its place is lost: it does not wait"), hint)))
             }
             Ok(task) if job.state == JobState::Waiting && task.counts.waiting == 0 => in_no_list(inspector, job).await,
             Ok(task) if job.state == JobState::Waiting && task.nowhere > 0 => {

@@ -746,7 +746,7 @@ impl View<'_> {
         let stopped = match WorkflowState::from(self.state.place) {
             WorkflowState::Completed => return (None, None),
             WorkflowState::Cancelled => {
-                Some(StoredError { code: "cancelled".to_owned(), message: answer.into_owned() })
+                Some(StoredError { code: codes::CANCELLED.to_owned(), message: answer.into_owned() })
             }
             // Its deadline, or what cannot be read of it.
             WorkflowState::Failed if !answer.is_empty() => Some(StoredError::from_json(&answer)),

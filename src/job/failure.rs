@@ -59,10 +59,13 @@ pub mod codes {
 
     /// No worker began the job before it expired ([`Dispatch::expires_after`](crate::Dispatch::expires_after)).
     pub const EXPIRED: &str = "expired";
+    /// The job was cancelled, or the node of a workflow, or the workflow.
+    pub const CANCELLED: &str = "cancelled";
 
     /// Whether Heartline gives this code itself, so that a handler must not.
     pub(crate) fn is_reserved(code: &str) -> bool {
-        [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, CORRUPT, WORKER_CRASHED, EXPIRED].contains(&code)
+        [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, CORRUPT, WORKER_CRASHED, EXPIRED, CANCELLED]
+            .contains(&code)
     }
 
     /// Whether a handler's own code may look so: `[a-z0-9_]{1,64}`.

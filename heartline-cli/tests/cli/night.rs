@@ -1430,3 +1430,27 @@ async fn whether_a_worker_is_frozen_is_asked_where_its_process_has_that_number()
     let ran = bench.run(&["status"]).await;
     assert!(ran.out.contains("start one, which does") && ran.out.contains("leave to a person are in"), "{ran:?}");
 }
+
+#[tokio::test]
+async fn a_cancelled_job_whose_place_is_lost_is_put_back_and_does_not_run_again() {
+    let bench = Bench::of_one_table().await;
+    for id in ["first", "cancelled"] {
+        bench.export.dispatch("x".into()).id(id).await.unwrap();
+    }
+    // Its entry in the list stays, as that of one that has ended.
+    bench.run(&["jobs", "cancel", "-t", "export", "cancelled"]).await.ok();
+    let mut conn = bench.redis().await;
+    redis::cmd("DEL").arg("cli:{export}:cancelled").query_async::<()>(&mut conn).await.unwrap();
+    let shown = bench.run(&["jobs", "show", "-t", "export", "cancelled"]).await;
+    let told = "it was cancelled, and its place is lost: it does not wait";
+    assert!(format!("{}{}", shown.out, shown.err).contains(told), "{shown:?}");
+    let audited = bench.run(&["audit", "-t", "export"]).await;
+    assert!(audited.status == 1 && audited.out.contains("ended_nowhere"), "{audited:?}");
+    bench.run(&["repair", "-t", "export", "-y"]).await.ok();
+    assert_eq!(bench.run(&["audit", "-t", "export"]).await.status, 0);
+    let worker = bench.worker();
+    until("the first one has run", async || bench.export.counts().await.unwrap().completed == 1).await;
+    let counts = bench.export.counts().await.unwrap();
+    assert_eq!((counts.cancelled, counts.waiting), (1, 0));
+    let _ = worker.stop().await.unwrap();
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::stale::by_table;
 use super::{Ended, Mover};
 use crate::error::Error;
-use crate::job::failure::StoredError;
+use crate::job::failure::{StoredError, codes};
 use crate::job::node_id::NodeId;
 use crate::job::shape::Shape;
 use crate::limits::{BATCH, BATCH_BYTES};
@@ -142,5 +142,5 @@ impl Mover {
 
 /// What such a node has said.
 fn cancelled() -> String {
-    StoredError { code: "cancelled".to_owned(), message: REASON.to_owned() }.to_json()
+    StoredError { code: codes::CANCELLED.to_owned(), message: REASON.to_owned() }.to_json()
 }
