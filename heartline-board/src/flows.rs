@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::{
-    Error, Inspector, InstanceReport, NodeReport, NodeState, TaskReport, WorkflowReport, WorkflowState, codes,
-};
+use heartline::{Inspector, InstanceReport, NodeReport, NodeState, TaskReport, WorkflowReport, WorkflowState, codes};
 
 use crate::checks::Grade;
 use crate::text::{chain, exact, many, quoted, shown, span};
@@ -57,11 +55,14 @@ pub fn troubles_of_all(tasks: &[TaskReport], flows: &Result<Vec<WorkflowReport>,
 }
 
 /// What is wrong where no workflow is listed, if something is: the list may be lost.
-///
-/// # Errors
-/// As every look.
-pub async fn unlisted(inspector: &Inspector) -> Result<Vec<Trouble>, Error> {
-    Ok(troubles_of_all(&inspector.tasks().await?, &Ok(Vec::new())))
+pub async fn unlisted(inspector: &Inspector) -> Vec<Trouble> {
+    match inspector.tasks().await {
+        Ok(tasks) => troubles_of_all(&tasks, &Ok(Vec::new())),
+        Err(e) => {
+            let what = format!("no workflow is listed, and whether that list is lost is not known: {}", chain(&e));
+            vec![Trouble::risk(None, what, "the tasks cannot be listed, of which that is seen".to_owned())]
+        }
+    }
 }
 
 /// A task that has had jobs of workflows, where none of those is listed: what is ever listed stays so.

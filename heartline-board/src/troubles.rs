@@ -605,10 +605,6 @@ fn of_holders(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[Work
         Trouble::risk(Some(&task.task), what, next_step(task, holder.worker.as_str(), worker))
     });
     let mut troubles: Vec<Trouble> = one_by_one.collect();
-    troubles.extend(mute.iter().take(HOLDERS).filter_map(|holder| {
-        let (what, hint) = mute_worker(holder, of_worker(holder)?, task.as_of);
-        Some(Trouble::risk(Some(&task.task), what, hint))
-    }));
     if let Some(rest) = lost.get(told..).filter(|rest| !rest.is_empty()) {
         let dead = rest.iter().filter(|holder| of_worker(holder).is_some_and(|worker| worker.death.is_some())).count();
         let proven = match dead {
@@ -622,6 +618,10 @@ fn of_holders(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[Work
         let hint = "what is said above of the first ones is so of these: `heartline workers --all` lists them";
         troubles.push(Trouble::risk(Some(&task.task), what, hint.to_owned()));
     }
+    troubles.extend(mute.iter().take(HOLDERS).filter_map(|holder| {
+        let (what, hint) = mute_worker(holder, of_worker(holder)?, task.as_of);
+        Some(Trouble::risk(Some(&task.task), what, hint))
+    }));
     troubles
 }
 
@@ -641,7 +641,12 @@ pub fn claims(holder: &Holder, worker: &WorkerReport, now: SystemTime) -> bool {
     let (later, lately) = CLAIMED;
     let is_seen = worker.last_seen_at > SystemTime::UNIX_EPOCH && worker.death.is_none();
     let is_late = holder.last_claimed_at.duration_since(worker.last_seen_at).is_ok_and(|after| after > later);
-    is_seen && is_late && now.duration_since(holder.last_claimed_at).unwrap_or_default() < lately
+    // A claim that is still to come is of a clock that went back, and proves nothing.
+    let is_of_late = match now.duration_since(holder.last_claimed_at) {
+        Ok(ago) => ago < lately,
+        Err(ahead) => ahead.duration() < later,
+    };
+    is_seen && is_late && is_of_late
 }
 
 fn of_holder<'a>(holder: &Holder, workers: &'a [WorkerReport]) -> Option<&'a WorkerReport> {

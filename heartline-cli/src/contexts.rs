@@ -269,7 +269,8 @@ impl Named {
 /// The servers of an address, each with the database, whoever knocks there; of a cluster and of sentinels all that are named.
 fn servers_of(url: &str) -> BTreeSet<String> {
     // Whoever connects takes no notice of these.
-    let url: String = url.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();
+    let url: String =
+        url.trim_matches(|c: char| c <= ' ').chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();
     let (scheme, rest) = url.split_once("://").unwrap_or(("", &url));
     if scheme.ends_with("unix") {
         let (path, query) = split(rest, &['?']);
@@ -400,7 +401,13 @@ mod tests {
         ] {
             assert!(!servers_of(same).is_disjoint(&cluster), "{same}");
         }
-        for same in ["redis://10.0.0.1:7000/0?x=a@b", "redis://:p@10.0.0.1:7000#@b", "redis://10.0.\t0.1:7000"] {
+        for same in [
+            "redis://10.0.0.1:7000/0?x=a@b",
+            "redis://:p@10.0.0.1:7000#@b",
+            "redis://10.0.\t0.1:7000",
+            "redis://10.0.0.1:7000 ",
+            "\u{1}redis://10.0.0.1:7000\u{1}",
+        ] {
             assert!(!servers_of(same).is_disjoint(&cluster), "{same}");
         }
         assert!(servers_of("redis-cluster://u:p@10.0.0.3:7000?node=10.0.0.4:7001").is_disjoint(&cluster));

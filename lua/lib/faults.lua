@@ -65,7 +65,7 @@ local function faults_of(ids, listed, began, keys)
     add(place.payload and count > 1, 'two_places')
     -- One that left nothing but ghosts in the lists may have ended, too, and lost its place.
     local has_ghosts = listed[at] > 0 and (tonumber(place.ghosts) or 0) >= listed[at]
-    local may_have_ended = is_lost or waits and has_ghosts and (tonumber(place.waiting_since) or 0) < began
+    local may_have_ended = is_lost or waits and has_ghosts and not (place.waiting_since or is_watched)
     place.ended = may_have_ended and end_of(keys, id, place, limit)
     add(is_lost and not place.ended or is_free and place.outcome, 'nowhere')
     add(place.ended, 'ended_nowhere')

@@ -130,17 +130,24 @@ impl<T> WorkflowHandle<T> {
         };
         let mut before = state_of().await?;
         loop {
-            if matches!(NodeState::from_wire(&before), NodeState::Pending | NodeState::Open) {
-                return Ok(None);
+            let job = || {
+                let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
+                NodeId { definition, instance, node: number, run: state.run }.job_id()
+            };
+            match NodeState::from_wire(&before) {
+                // Nothing opens any more in an instance that has ended.
+                NodeState::Pending if WorkflowState::from(self.state().await?.place).is_ended() => {
+                    return came_of(&name, job(), "s", None).map(Some);
+                }
+                NodeState::Pending | NodeState::Open => return Ok(None),
+                _ => {}
             }
             let read = async |conn: &mut _| flow_nodes::values(conn, keys, instance, asked).await;
             let kept = store.read(response_time(NODE_LIMIT), read).await?.pop().flatten();
             // What is kept goes with the instance, and with a new run: only beside the same state it is that of the node.
             let now = state_of().await?;
             if now == before {
-                let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
-                let job = NodeId { definition, instance, node: number, run: state.run }.job_id();
-                return came_of(&name, job, &now, kept).map(Some);
+                return came_of(&name, job(), &now, kept).map(Some);
             }
             before = now;
         }

@@ -63,7 +63,7 @@ pub async fn fault(task: &mut Task, id: &str) -> String {
 }
 
 /// One part of a task as it should be, broken: the id that has the fault, what was done, and the faults that are found.
-pub const BROKEN: [(&str, &[&str], &str); 43] = [
+pub const BROKEN: [(&str, &[&str], &str); 44] = [
     ("waiting", &["HDEL payload waiting"], "no_payload miscounted"),
     ("delayed", &["HDEL payload delayed"], "no_payload"),
     ("orphan", &["HSET attempt orphan 1"], "no_payload"),
@@ -113,6 +113,18 @@ pub const BROKEN: [(&str, &[&str], &str); 43] = [
             "HSET meta ghosts 1",
         ],
         "ended_nowhere",
+    ),
+    (
+        "cancelled",
+        &[
+            "ZREM cancelled cancelled",
+            r#"HSET error cancelled {"code":"cancelled"}"#,
+            "RPUSH wait cancelled",
+            "HSET ghosts cancelled 1",
+            "HSET meta ghosts 1",
+            "HSET waitingSince cancelled 5",
+        ],
+        "miscounted",
     ),
     (
         "failed",

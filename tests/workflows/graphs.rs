@@ -347,6 +347,7 @@ async fn an_instance_past_its_deadline_is_stopped_and_has_failed() {
     let graph = Graph::new();
     node(&graph, "bad", "fail");
     let long = node(&graph, "long", "wait");
+    node(&graph, "behind", "value 1").after(&long);
     let handle = flow.start(graph.output(&long)).id("both").deadline(Duration::from_secs(1)).await.unwrap();
     let failed = tokio::time::timeout(Duration::from_secs(15), handle.result()).await.unwrap().unwrap_err();
     let Error::WorkflowFailed { node: name, failure, .. } = &failed else { panic!("{failed:?}") };
@@ -355,6 +356,7 @@ async fn an_instance_past_its_deadline_is_stopped_and_has_failed() {
     let report = world.app().await.inspector().instance("flow", "both", 0).await.unwrap().unwrap();
     assert_eq!((report.code.as_deref(), report.message.as_deref()), (Some("timeout"), Some(told)));
     assert_eq!(report.broken_by.as_deref(), Some("bad"));
+    assert_eq!(handle.node::<u64>("behind").await.unwrap().unwrap().unwrap_err().code, "skipped");
     let short = Graph::new();
     let one = node(&short, "one", "value 1");
     let refused = flow.start(short.output(&one)).deadline(Duration::from_millis(999)).await.unwrap_err();

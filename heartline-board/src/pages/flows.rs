@@ -52,10 +52,7 @@ pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> Respons
         Err(e) => return board.failed(&e),
     };
     let troubles = match flows.is_empty() {
-        true => match unlisted(&board.inspector).await {
-            Ok(troubles) => troubles,
-            Err(e) => return board.failed(&e),
-        },
+        true => unlisted(&board.inspector).await,
         false => flows.iter().flat_map(troubles_of).collect(),
     };
     let row = |flow: &WorkflowReport| {

@@ -32,7 +32,19 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
             act(session, of, &[Running, Paused], None, async |handle| handle.cancel(reason).await).await
         }
         FlowsCommand::Pause { of, reason } => {
-            act(session, of, &[Running, Paused], Some(Paused), async |handle| handle.pause(reason).await).await
+            let (workflow, id) = (of.workflow.clone(), of.id.clone());
+            let pause = async |handle: heartline::WorkflowHandle<_>| handle.pause(&reason).await;
+            act(session, of, &[Running, Paused], Some(Paused), pause).await?;
+            let Some(found) = session.inspector.instance(&workflow, &id, 0).await? else { return Ok(()) };
+            match found.pause.as_ref().filter(|_| found.state == Paused) {
+                Some(pause) if pause.by == session.by && pause.reason == reason => {}
+                Some(_) => session.out.hint(format!(
+                    "It was paused already, {}: that stands.",
+                    heartline_board::flows::paused(&found).unwrap_or_default()
+                )),
+                None => session.out.hint("Its policy had paused it: who and why are not noted."),
+            }
+            Ok(())
         }
         FlowsCommand::Resume { of } => {
             act(session, of, &[Paused, Running], Some(Running), async |handle| handle.resume().await).await
@@ -57,7 +69,7 @@ async fn summary(session: &Session) -> Result<(), Failure> {
         return ended(is_sound, session.out.json(&flows));
     }
     if flows.is_empty() {
-        let lost = heartline_board::flows::unlisted(&session.inspector).await?;
+        let lost = heartline_board::flows::unlisted(&session.inspector).await;
         for trouble in &lost {
             session.out.hint(format!("! {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
         }
@@ -233,7 +245,7 @@ async fn known(session: &Session, workflow: &str) -> Result<(), Failure> {
     }
     let workflow = shown(workflow);
     if names.is_empty()
-        && let Some(lost) = heartline_board::flows::unlisted(&session.inspector).await?.first()
+        && let Some(lost) = heartline_board::flows::unlisted(&session.inspector).await.first()
     {
         return Err(Failure::Failed(format!("{}: {}", shown(&lost.what), shown(&lost.hint))));
     }
@@ -290,7 +302,7 @@ async fn act(
         let hint = match (to, &*stands) {
             // A new run, or a cancel of what has ended.
             (None, "running" | "stopping") => {
-                "; what did not complete runs once more when it has ended: `heartline flows show` says what it waits for, `flows cancel` ends it"
+                "; retry it when it has ended: `heartline flows show` says what it waits for, `flows cancel` ends it"
             }
             _ => "",
         };
@@ -311,13 +323,12 @@ async fn recover(session: &Session, workflow: Option<&str>) -> Result<(), Failur
         Some(workflow) => {
             let done = session.inspector.recover_workflow(workflow).await?;
             if done.is_none() {
-                known(session, workflow).await.map_err(|e| match e {
-                    // The list is lost, and so may be the name.
-                    Failure::Failed(_) => {
-                        Failure::wrong(format!("there is nothing of a workflow {}: is that its name?", shown(workflow)))
-                    }
-                    e => e,
-                })?;
+                // Where none is listed, that list may be lost.
+                if session.inspector.workflows().await?.is_empty() {
+                    let what = format!("there is nothing of a workflow {}: is that its name?", shown(workflow));
+                    return Err(Failure::wrong(what));
+                }
+                known(session, workflow).await?;
             }
             done.into_iter().collect()
         }

@@ -158,6 +158,8 @@ async fn a_pause_by_hand_is_told_apart_from_one_by_a_failure() {
     assert!(shown.out.contains("by alice (S3 is down), "), "{shown:?}");
     let json = bench.run(&["flows", "show", "nightly", "one", "--json"]).await.json();
     assert_eq!((&json["pause"]["by"], &json["pause"]["reason"]), (&"alice".into(), &"S3 is down".into()));
+    let again = bench.run(&["--by", "bob", "flows", "pause", "nightly", "one"]).await;
+    assert!(again.err.contains("It was paused already, by alice (S3 is down), "), "{again:?}");
     // A node that fails meanwhile did not pause it.
     bench.run(&["jobs", "cancel", "-t", "export", "~nightly/one/0/1"]).await.ok();
     bench.run(&["flows", "recover"]).await.ok();
@@ -170,7 +172,7 @@ async fn a_pause_by_hand_is_told_apart_from_one_by_a_failure() {
     let shown = bench.run(&["flows", "show", "nightly", "one"]).await;
     assert!(shown.err.contains("It fails once what does not depend on the failure has ended"), "{shown:?}");
     let refused = bench.run(&["flows", "retry", "nightly", "one"]).await;
-    assert!(refused.status == 1 && refused.err.contains("runs once more when it has ended"), "{refused:?}");
+    assert!(refused.status == 1 && refused.err.contains("retry it when it has ended"), "{refused:?}");
     let job = bench.run(&["jobs", "retry", "-t", "export", "~nightly/one/0/1"]).await;
     assert!(
         job.out.contains("runs again with its instance") || job.err.contains("runs again with its instance"),
