@@ -60,7 +60,9 @@ pub async fn a_graph_is_seen_changes_by_itself_and_is_acted_on(world: Rc<World>)
     browser.until_text("It is ").await;
     site.open(10);
     browser.click_text("main a", "Back").await;
-    browser.until_text("cancelled by board (cancelled)").await;
+    browser
+        .until_text("cancelled: cancelled by board; before that its node south failed (disk): no space left on device")
+        .await;
     browser.click_text("main form button", "Retry what did not complete").await;
     browser.until_text("It is running.").await;
     browser.click_text("main a", "Back").await;
