@@ -158,7 +158,7 @@ pub enum Error {
         workflow: String,
         /// The instance.
         id: String,
-        /// The first node that broke it; empty where what is stored of the instance is damaged.
+        /// The first node that broke it; empty where its deadline did, or what is stored of the instance is damaged.
         node: String,
         /// How that node failed.
         failure: Box<Failure>,

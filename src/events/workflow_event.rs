@@ -38,7 +38,7 @@ pub struct WorkflowEvent {
     pub id: String,
     /// Which run of it, from 1: [`retry_failed`](crate::WorkflowHandle::retry_failed) begins another.
     pub run: u64,
-    /// Who paused or resumed it by hand, where a name was given ([`Inspector::by`](crate::Inspector::by)).
+    /// Who paused or resumed it by hand, which may have ended it, where a name was given ([`Inspector::by`](crate::Inspector::by)).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// What happened.

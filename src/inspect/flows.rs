@@ -169,7 +169,7 @@ pub struct InstanceReport {
     pub unfinished: u64,
     /// How many of those are open.
     pub open: u64,
-    /// The node that broke it first, if one did.
+    /// The node that broke it first, if one did; `None` where something else ended it (a cancel, its deadline), of which the message then tells with the node.
     pub broken_by: Option<String>,
     /// The code of the failure of that node, or why it did not complete: of a cancel the reason.
     pub code: Option<String>,
@@ -438,6 +438,7 @@ impl Inspector {
             broken_by: state
                 .broken_by
                 .as_ref()
+                .filter(|_| !view.was_stopped())
                 .and_then(|(node, _)| Some(shape.nodes.get(*node as usize)?.name.clone())),
             code,
             message,
@@ -735,6 +736,15 @@ impl View<'_> {
         (needs, named, why)
     }
 
+    /// Whether something else than a node ended it: a cancel, its deadline, or what cannot be read of it.
+    fn was_stopped(&self) -> bool {
+        match self.state.place {
+            FlowPlace::Cancelled => true,
+            FlowPlace::Failed => !self.state.answer.is_empty(),
+            _ => false,
+        }
+    }
+
     /// The code and the message of what broke the instance.
     fn said(&self) -> (Option<String>, Option<String>) {
         if self.state.is_nowhere {
@@ -743,14 +753,12 @@ impl View<'_> {
         let answer = String::from_utf8_lossy(&self.state.answer);
         let broken = self.state.broken_by.as_ref().filter(|(_, said)| !said.is_empty());
         let broken = broken.map(|(node, said)| (self.shape.nodes.get(*node as usize), StoredError::from_json(said)));
-        let stopped = match WorkflowState::from(self.state.place) {
-            WorkflowState::Completed => return (None, None),
-            WorkflowState::Cancelled => {
+        let stopped = match self.state.place {
+            FlowPlace::Completed => return (None, None),
+            FlowPlace::Cancelled => {
                 Some(StoredError { code: codes::CANCELLED.to_owned(), message: answer.into_owned() })
             }
-            // Its deadline, or what cannot be read of it.
-            WorkflowState::Failed if !answer.is_empty() => Some(StoredError::from_json(&answer)),
-            _ => None,
+            _ => self.was_stopped().then(|| StoredError::from_json(&answer)),
         };
         let error = match (stopped, broken) {
             (Some(stopped), Some((Some(node), failed))) => stopped.behind(&node.name, &failed),

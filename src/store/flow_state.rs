@@ -42,18 +42,12 @@ pub(crate) struct FlowState {
     pub(crate) digest: String,
     /// The first node that broke it, and its failure as JSON.
     pub(crate) broken_by: Option<(u32, String)>,
-    /// What it answers as JSON, or why it did not complete; empty for nothing.
+    /// What it answers as JSON, or why it did not complete, or who paused it; empty for nothing.
     pub(crate) answer: Vec<u8>,
     /// How often it changed its place.
     pub(crate) turn: u64,
     /// Nothing of it opens any more.
     pub(crate) is_stopping: bool,
-}
-
-/// Whether this tells who paused an instance, and not why it failed: somebody of an earlier version let it go on, and left it.
-fn is_of_pause(stored: &[u8]) -> bool {
-    let digits = stored.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    digits > 0 && stored[digits..].starts_with(b" {")
 }
 
 /// Where the instance stands; `None` when there is none.
@@ -73,22 +67,6 @@ pub(crate) async fn state(
     let (run, live, open) = (reply.next()?, reply.next()?, reply.next()?);
     let (Text(digest), Text(bad), Text(said)) = (reply.next()?, reply.next()?, reply.next()?);
     let broken_by = bad.parse().ok().map(|node| (node, said));
-    let (mut answer, turn, is_stopping): (Vec<u8>, _, _) = (reply.next()?, reply.next()?, reply.next::<u8>()? > 0);
-    if place == FlowPlace::Failed && is_of_pause(&answer) {
-        answer.clear();
-    }
+    let (answer, turn, is_stopping) = (reply.next()?, reply.next()?, reply.next::<u8>()? > 0);
     Ok(Some(FlowState { place, is_nowhere, run, live, open, digest, broken_by, answer, turn, is_stopping }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_paused_an_instance_is_told_apart_from_why_it_failed() {
-        assert!(is_of_pause(br#"1795771560649 {"by":"ann","reason":""}"#));
-        for why in [&b""[..], br#"{"code":"timeout","message":"1 {"}"#, b"12", b" {", b"{}"] {
-            assert!(!is_of_pause(why), "{}", why.escape_ascii());
-        }
-    }
 }

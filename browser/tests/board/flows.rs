@@ -61,7 +61,7 @@ pub async fn a_graph_is_seen_changes_by_itself_and_is_acted_on(world: Rc<World>)
     site.open(10);
     browser.click_text("main a", "Back").await;
     browser
-        .until_text("cancelled: cancelled by board; before that its node south failed (disk): no space left on device")
+        .until_text("cancelled by board; before that its node south failed (disk): no space left on device (cancelled)")
         .await;
     browser.click_text("main form button", "Retry what did not complete").await;
     browser.until_text("It is running.").await;

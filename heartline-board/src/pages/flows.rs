@@ -255,10 +255,6 @@ fn facts(found: &InstanceReport) -> Vec<(&'static str, String)> {
 fn broken(found: &InstanceReport) -> Option<String> {
     let message = found.message.as_ref()?;
     let code = found.code.as_deref().unwrap_or_default();
-    // What was stopped tells of the node that had failed before.
-    if found.state == WorkflowState::Cancelled || message.contains("; before that its node ") {
-        return Some(format!("{}: {}", shown(code), shown(message)));
-    }
     let node = found.broken_by.as_ref().map_or_else(String::new, |node| format!("{}: ", shown(node)));
     Some(format!("{node}{} ({})", shown(message), shown(code)))
 }

@@ -88,7 +88,7 @@ async fn an_instance_is_paused_resumed_cancelled_and_retried() {
         .await;
     assert!(done.body.contains("It is cancelled."), "{done:?}");
     let cancelled = page().await;
-    assert!(cancelled.contains("cancelled: cancelled by board"), "{cancelled}");
+    assert!(cancelled.contains("cancelled by board"), "{cancelled}");
     assert!(act("flow_retry").await.body.contains("It is running."));
     let worker = site.app.worker().spawn();
     until("it failed", async || page().await.contains("<dt>State</dt><dd>failed</dd>")).await;
