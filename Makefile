@@ -98,12 +98,12 @@ check-deps: ## Check licences, advisories and duplicates of the dependencies
 .PHONY: check-races
 check-races: ## Let each act of the Inspector race with live workers 1,000 times
 	@scripts/ensure redis
-	HEARTLINE_RACES=1000 cargo test --all-features --test integration -- inspector::races
+	HEARTLINE_RACES=1000 scripts/it integration::inspector::races
 
 .PHONY: check-soak
 check-soak: ## Hold lines silent, and pass values of 64 MiB over narrow ones, for 20 minutes (SOAK=... seconds)
 	@scripts/ensure redis
-	HEARTLINE_SOAK_SECONDS=$(SOAK) cargo test --all-features --test faults -- again_and_again large_values_pass
+	HEARTLINE_SOAK_SECONDS=$(SOAK) scripts/it again_and_again large_values_pass
 
 .PHONY: check-monitoring
 check-monitoring: ## Check the alert rules and the dashboard, with Prometheus' own checker
@@ -124,16 +124,16 @@ check-servers: ## Run the tests on each of REDIS_SERVERS
 .PHONY: test-engines
 test-engines: ## Run the tests of recovery and results through a cluster and through a sentinel
 	@scripts/ensure redis-server
-	HEARTLINE_TEST_ENGINE=cluster cargo test --all-features --test integration -- recovery:: results::
-	HEARTLINE_TEST_ENGINE=sentinel cargo test --all-features --test integration -- recovery:: results::
+	HEARTLINE_TEST_ENGINE=cluster scripts/it integration::recovery:: integration::results::
+	HEARTLINE_TEST_ENGINE=sentinel scripts/it integration::recovery:: integration::results::
 
 .PHONY: check-workflows
 check-workflows: ## Run the tests of workflows by each engine, with the largest graphs, 120 kills and four times the demo
 	@scripts/ensure redis
-	HEARTLINE_TEST_ENGINE=cluster cargo test --all-features --test workflows
-	HEARTLINE_TEST_ENGINE=sentinel cargo test --all-features --test workflows
-	HEARTLINE_KILLS=120 cargo test --all-features --test workflows -- --include-ignored largest kills::
-	cargo test --all-features --test redis_cluster -- cluster_workflows
+	HEARTLINE_TEST_ENGINE=cluster scripts/it workflows::
+	HEARTLINE_TEST_ENGINE=sentinel scripts/it workflows::
+	HEARTLINE_KILLS=120 scripts/it largest workflows::kills:: -- --include-ignored
+	scripts/it cluster::workflows
 	@set -e; for run in 1 2 3 4; do cargo run -p heartline-examples --example quickstart -- --workflow; done
 
 .PHONY: check-engines
@@ -143,12 +143,12 @@ check-engines: ## Run the tests of Sentinel, Cluster and replicas on each of RED
 	for server in $$servers; do for run in 1 2 3 4 5; do \
 		echo "== $$server, run $$run of 5"; \
 		which=; case "$$("$$server" --version)" in *v=6.*) which="--skip cluster";; Valkey*v=8.*) ;; Valkey*) which=--include-ignored;; esac; \
-		HEARTLINE_REDIS_SERVER="$$server" cargo test --all-features --test redis_cluster --test sentinel --test integration -- cluster failovers sentinel replicated $$which; \
+		HEARTLINE_REDIS_SERVER="$$server" scripts/it cluster:: sentinel:: integration::replicated -- $$which; \
 	done; \
 	case "$$("$$server" --version)" in *v=6.*) ;; *) \
 		echo "== the simulation, on a cluster of $$server"; \
-		HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_SIMULATION_CLUSTER=1 cargo test --all-features --test simulation; \
-		HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_TEST_ENGINE=cluster cargo test --all-features --test integration;; esac; \
-	HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_TEST_ENGINE=sentinel cargo test --all-features --test integration; \
+		HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_SIMULATION_CLUSTER=1 scripts/it simulation::; \
+		HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_TEST_ENGINE=cluster scripts/it integration::;; esac; \
+	HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_TEST_ENGINE=sentinel scripts/it integration::; \
 	HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_TEST_PARTITIONS=3 cargo test --all-features -p heartline-cli -p heartline-board; \
 	done

@@ -17,7 +17,7 @@ use support::child::Child;
 use support::proxy::{Hold, Proxy};
 
 /// What the tests of the library have for lines that break and processes that die.
-#[path = "../../../tests/support"]
+#[path = "../../../tests/it/support"]
 #[allow(dead_code)]
 mod support {
     pub mod child;

@@ -1,6 +1,6 @@
 //! A server over TLS whose certificate a CA of one's own has signed, and that asks for one.
 
-#[path = "../../../tests/support/tls.rs"]
+#[path = "../../../tests/it/support/tls.rs"]
 mod certificates;
 
 use std::path::PathBuf;

@@ -1,0 +1,23 @@
+//! How many connections a process of a worker has.
+
+use crate::cluster::six::{Six, TASKS};
+use crate::support::Child;
+use crate::support::census::{most, works};
+
+/// The program of a child.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_worker_of_several_tasks() {
+    if let Some(url) = Child::role() {
+        works(&url, &TASKS).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_worker_of_tasks_on_all_nodes_has_no_more_than_six_connections_to_each() {
+    let six = Six::start().await;
+    let _worker = Child::start(module_path!(), "an_idle_worker_of_several_tasks", &six.cluster.url());
+    let most = most(&six.ports(), 3).await;
+    println!("{most:?}");
+    assert!(most.iter().all(|connections| *connections <= 6), "{most:?}");
+    assert!(most[..3].iter().all(|connections| *connections >= 3), "it works: {most:?}");
+}

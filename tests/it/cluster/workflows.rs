@@ -1,0 +1,333 @@
+//! Workflows whose table and tasks are on different nodes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heartline::{App, Context, Graph, JobError, Node, StallOptions, TaskDef, TaskOptions, WorkflowOptions};
+use tokio::sync::Notify;
+
+use crate::cluster::six::{Six, TASKS, ask};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, eventually};
+
+/// A job of one of the tasks, which are on all nodes.
+fn node(graph: &Graph<()>, name: String, task: usize, input: u64) -> Node<u64> {
+    const DEFS: [TaskDef<u64, u64>; 5] = [
+        TaskDef::new(TASKS[0]),
+        TaskDef::new(TASKS[1]),
+        TaskDef::new(TASKS[2]),
+        TaskDef::new(TASKS[3]),
+        TaskDef::new(TASKS[4]),
+    ];
+    graph.node(name, &DEFS[task % TASKS.len()], input)
+}
+
+/// Adds up what it waits for, and its input.
+async fn sum(ctx: Context, input: u64) -> Result<u64, JobError> {
+    let inputs = ctx.upstreams::<u64>().await?;
+    Ok(input + inputs.into_iter().filter_map(|(_, value)| value.ok()).sum::<u64>())
+}
+
+async fn app(url: &str) -> App {
+    let app = App::builder().redis(url).build().await.unwrap();
+    let stall = StallOptions::new().interval(Duration::from_secs(3)).max_count(100);
+    for task in TASKS {
+        app.task(task, TaskOptions::new().concurrency(8).stall(stall.clone()), sum).unwrap();
+    }
+    app
+}
+
+fn graph(at: u64) -> Graph<u64> {
+    let graph = Graph::new();
+    let first = node(&graph, "first".to_owned(), at as usize, at);
+    let parts: Vec<Node<u64>> = (0..10).map(|n| node(&graph, format!("part-{n}"), n, 1).after(&first)).collect();
+    let sum = node(&graph, "sum".to_owned(), 1, 0).after(&parts);
+    graph.output(&sum)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workflows_go_on_over_all_nodes_and_over_a_primary_that_is_away_for_a_while() {
+    let six = Six::start().await;
+    let app = app(&six.cluster.url()).await;
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+    let handle = flow.start(graph(7)).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap(), 80);
+    // Two of the three stand still for less than it takes until others take their places.
+    for stopped in [0, 1] {
+        let mut handles = Vec::new();
+        for at in 0..10 {
+            handles.push(flow.start(graph(at)).id(format!("{stopped}-{at}")).await.unwrap());
+        }
+        six.cluster.nodes[stopped].freeze().unwrap();
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        six.cluster.nodes[stopped].thaw().unwrap();
+        for (at, handle) in (0..).zip(handles) {
+            let answer = tokio::time::timeout(PATIENCE * 4, handle.result()).await.expect("it hangs");
+            assert_eq!(answer.unwrap(), 10 * (at + 1), "{stopped}-{at}");
+        }
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_reads_its_inputs_over_a_failover_that_takes_longer_than_a_dispatch_may() {
+    const READS: TaskDef<u64, u64> = TaskDef::new("reads");
+    let six = Six::start().await;
+    let app = App::builder().redis(six.cluster.url()).dispatch_timeout(Duration::from_secs(1)).build().await.unwrap();
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, goes) = (Arc::clone(&begun), Arc::clone(&go));
+    let handler = move |ctx: Context, input: u64| {
+        let (begins, goes) = (Arc::clone(&begins), Arc::clone(&goes));
+        async move {
+            if input > 0 {
+                begins.notify_one();
+                goes.notified().await;
+            }
+            sum(ctx, input).await.map(|sum| sum + 3)
+        }
+    };
+    app.register(READS.handler(handler)).unwrap();
+    let ports = six.ports();
+    let primary = async |name: &str| six.primary_of(name, ports[0]).await.unwrap();
+    let (of_jobs, lists) = (primary("reads").await, primary("heartline:flows").await);
+    let mut names = (0..).map(|at| format!("flow-{at}"));
+    let (name, place) = loop {
+        let name = names.next().unwrap();
+        let place = primary(&format!("{name}:flow")).await;
+        if place != of_jobs && place != lists {
+            break (name, place);
+        }
+    };
+    let flow = app.workflow::<u64>(&name, WorkflowOptions::new()).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let graph = Graph::new();
+    let first = graph.node("first", &READS, 0);
+    let second = graph.node("second", &READS, 1).after(&first);
+    let handle = flow.start(graph.output(&second)).await.unwrap();
+    tokio::time::timeout(PATIENCE, begun.notified()).await.expect("it does not begin");
+    let at = ports.iter().position(|port| *port == place).unwrap();
+    six.cluster.nodes[at].freeze().unwrap();
+    go.notify_one();
+    // The replica takes its place, after two seconds at the least.
+    let has_ended = async || handle.status().await.is_ok_and(|status| status.state.is_ended());
+    eventually("it has ended", PATIENCE * 2, has_ended).await;
+    assert_eq!(handle.result().await.unwrap(), 7);
+    six.cluster.nodes[at].thaw().unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_a_task_that_is_away_hold_up_no_others() {
+    let six = Six::start().await;
+    let app = app(&six.cluster.url()).await;
+    let ports = six.ports();
+    let gone = six.primary_of(TASKS[0], ports[0]).await.unwrap();
+    let at = ports.iter().position(|port| *port == gone).unwrap();
+    let (mut elsewhere, mut names) = (Vec::new(), (0..).map(|at| format!("flow-{at}")));
+    for (at, task) in TASKS.iter().enumerate() {
+        if six.primary_of(task, ports[0]).await != Some(gone) {
+            elsewhere.push(at);
+        }
+    }
+    let name = loop {
+        let name = names.next().unwrap();
+        if six.primary_of(&format!("{name}:flow"), ports[0]).await != Some(gone) {
+            break name;
+        }
+    };
+    let flow = app.workflow::<u64>(&name, WorkflowOptions::new()).unwrap();
+    let line = |tasks: &[usize]| {
+        let graph = Graph::new();
+        let mut last = node(&graph, "0".to_owned(), tasks[0], 1);
+        for (at, task) in tasks.iter().enumerate().skip(1) {
+            last = node(&graph, at.to_string(), *task, 1).after(&last);
+        }
+        graph.output(&last)
+    };
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    // Everybody has asked which partitions there are.
+    assert_eq!(flow.start(line(&[0, 1, 2, 3, 4])).await.unwrap().result().await.unwrap(), 5);
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    // Their next nodes can be sent to nobody.
+    let mut stand = Vec::new();
+    for _ in 0..5 {
+        stand.push(flow.start(line(&[elsewhere[0], 0])).await.unwrap());
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(8) {
+        let goes_on = flow.start(line(&[elsewhere[0], elsewhere[1], elsewhere[0], elsewhere[1]])).await.unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(5), goes_on.result()).await;
+        assert_eq!(answer.expect("it waits for the node that is away").unwrap(), 4);
+    }
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+    for handle in stand {
+        assert_eq!(tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it hangs").unwrap(), 2);
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_says_nothing_keeps_no_worker_from_looking_after_what_is_elsewhere() {
+    let six = Six::start().await;
+    let app = app(&six.cluster.url()).await;
+    let ports = six.ports();
+    let primary = async |name: &str| six.primary_of(name, ports[0]).await.unwrap();
+    let list = primary("heartline:flows").await;
+    let mut places = Vec::new();
+    for task in TASKS {
+        places.push(primary(task).await);
+    }
+    let silent = places.iter().position(|port| *port != list).unwrap();
+    let live = places.iter().position(|port| *port != places[silent]).unwrap();
+    let mut names = Vec::new();
+    for at in 0.. {
+        let name = format!("flow-{at}");
+        if primary(&format!("{name}:flow")).await != places[silent] {
+            names.push(name);
+        }
+        if names.len() == 2 {
+            break;
+        }
+    }
+    let waits = |task: usize| {
+        let graph = Graph::new();
+        let waits = node(&graph, "waits".to_owned(), task, 1).delay(Duration::from_secs(3600));
+        graph.output(&waits)
+    };
+    let (stuck, other) = (&names[0], &names[1]);
+    let stuck = app.workflow::<u64>(stuck, WorkflowOptions::new()).unwrap();
+    let other = app.workflow::<u64>(other, WorkflowOptions::new()).unwrap();
+    let mut stand = Vec::new();
+    for _ in 0..60 {
+        stand.push(stuck.start(waits(silent)).deadline(Duration::from_secs(5)).await.unwrap());
+    }
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    // The first job of a workflow asks each worker what it speaks, whose word may be on the node that is silent then.
+    other.start(waits(live)).deadline(Duration::from_secs(1)).await.unwrap().result().await.unwrap_err();
+    let at = ports.iter().position(|port| *port == places[silent]).unwrap();
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    // Each of those that are stopped meanwhile wants its job cancelled, which nobody answers.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(45) {
+        let stopped = other.start(waits(live)).deadline(Duration::from_secs(1)).await.unwrap();
+        let ended = tokio::time::timeout(PATIENCE, stopped.result()).await;
+        ended.expect("nobody keeps its deadline").unwrap_err();
+    }
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+    for handle in stand {
+        tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it hangs").unwrap_err();
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_that_is_away_keeps_no_job_of_the_others_from_being_cancelled() {
+    const SPLIT: TaskDef<u64, u64> = TaskDef::new("split");
+    let six = Six::start().await;
+    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    app.task("split", TaskOptions::new().partitions(3), sum).unwrap();
+    let ports = six.ports();
+    let primary = async |name: &str| six.primary_of(name, ports[0]).await.unwrap();
+    // Of the three partitions each is on a primary of its own. The first is asked first.
+    let gone = primary("split").await;
+    let at = ports.iter().position(|port| *port == gone).unwrap();
+    let mut names = (0..).map(|at| format!("flow-{at}"));
+    let name = loop {
+        let name = names.next().unwrap();
+        if primary(&format!("{name}:flow")).await != gone {
+            break name;
+        }
+    };
+    let flow = app.workflow::<()>(&name, WorkflowOptions::new()).unwrap();
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    let graph = Graph::new();
+    for at in 0..30 {
+        graph.node(format!("waits-{at}"), &SPLIT, at).delay(Duration::from_secs(3600));
+    }
+    let handle = flow.start(graph).await.unwrap();
+    let delayed = eventually("all are sent", PATIENCE, async || {
+        let mut delayed = Vec::new();
+        for port in &ports[..3] {
+            let keys: Vec<String> = ask(*port, &["KEYS", "heartline:{split*}:delayed"]).await?;
+            delayed.push(ask::<u64>(*port, &["ZCARD", keys.first()?]).await?);
+        }
+        (delayed.iter().sum::<u64>() == 30).then_some(delayed)
+    })
+    .await;
+    let there = delayed[at];
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    let _ = handle.cancel("not wanted").await;
+    eventually("all others are cancelled", PATIENCE, async || {
+        let open = handle.status().await.unwrap().open;
+        assert!(open >= there, "{open} of {there}");
+        (open == there).then_some(())
+    })
+    .await;
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+    tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it hangs").unwrap_err();
+    worker.stop().await;
+}
+
+/// Waits until the replica of this primary has all that it wrote.
+async fn is_followed(six: &Six, at: usize) {
+    let offset = async |server: usize, field: &str| {
+        let info: String = ask(six.ports()[server], &["INFO", "replication"]).await?;
+        info.lines().find_map(|line| line.strip_prefix(field)?.trim().parse::<u64>().ok())
+    };
+    eventually("the replica has it all", PATIENCE, async || {
+        let (primary, replica) = (offset(at, "master_repl_offset:").await, offset(at + 3, "slave_repl_offset:").await);
+        primary.is_some() && replica >= primary
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_workflow_ends_once_although_the_primary_of_its_table_dies_and_loses_its_last_writes() {
+    let mut six = Six::start().await;
+    let app = app(&six.cluster.url()).await;
+    let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+    let mut handles = Vec::new();
+    for at in 0..40 {
+        handles.push(flow.start(graph(at)).id(at.to_string()).await.unwrap());
+    }
+    let primary = six.primary_of("flow:flow", six.ports()[0]).await.unwrap();
+    let at = six.ports().iter().position(|port| *port == primary).unwrap();
+    is_followed(&six, at).await;
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    eventually("some have ended, and others not", PATIENCE, async || {
+        handles[0].status().await.is_ok_and(|status| status.unfinished == 0)
+    })
+    .await;
+    six.cluster.nodes[at].kill();
+    six.another_than(primary, "flow:flow").await;
+    // What the new primary had not got is found by an audit, which workers make each minute and anybody may ask for.
+    for (at, handle) in (0..).zip(&handles) {
+        eventually("it ends", PATIENCE * 4, async || {
+            let _ = app.recover_stuck_workflows().await;
+            handle.status().await.is_ok_and(|status| status.unfinished == 0)
+        })
+        .await;
+        assert_eq!(handle.result().await.unwrap(), 10 * (at + 1), "{at}");
+    }
+    let flows = app.inspector().workflows().await.unwrap();
+    assert!(flows.iter().all(|flow| flow.running == 0 && flow.steps == 0 && flow.failed == 0), "{flows:?}");
+    worker.stop().await;
+}

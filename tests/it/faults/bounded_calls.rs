@@ -1,0 +1,212 @@
+//! What one call carries: few jobs where they are large, so that Redis and the line are soon free for the next one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heartline::{App, JobHandle, Retention, RetentionLimit, TaskOptions, TaskRef};
+use redis::AsyncCommands;
+use tokio::task::JoinSet;
+
+use crate::faults::watch::{KIB, Watch, text};
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, TestRedis, eventually};
+
+/// A fifth of what a call may carry, and a little less.
+const FIFTH: usize = 100 * KIB;
+
+/// So many jobs are there at once.
+const JOBS: usize = 30;
+
+/// Half of the slots is what one call may claim or report.
+const SLOTS: usize = 2 * JOBS + 4;
+
+struct Bounded {
+    _redis: TestRedis,
+    test: TestTask,
+    watch: Watch,
+    app: App,
+}
+
+impl Bounded {
+    async fn start() -> Bounded {
+        let redis = TestRedis::start();
+        let test = TestTask::on(&redis);
+        let (watch, app) = (Watch::new(&test, &redis).await, test.app_at(&redis.url()).await);
+        Bounded { _redis: redis, test, watch, app }
+    }
+
+    /// A worker that answers each job with a text of so many bytes when the gate is open.
+    fn task(&self, options: TaskOptions, bytes: usize) -> TaskRef<String, String> {
+        let journal = Arc::clone(&self.test.journal);
+        let task = self.app.task(&self.test.name, options, move |ctx, _: String| {
+            let journal = Arc::clone(&journal);
+            async move {
+                journal.begin(&ctx);
+                journal.opened("go").await;
+                Ok::<_, heartline::JobError>(text(bytes))
+            }
+        });
+        task.unwrap()
+    }
+
+    /// The ids that each call told of, without the calls of which nothing is told.
+    async fn calls(&self, kind: &str) -> Vec<Vec<String>> {
+        let calls = self.watch.told(kind).await;
+        assert_eq!(calls.concat().len(), JOBS, "{kind}: {calls:?}");
+        calls
+    }
+}
+
+fn largest(calls: &[Vec<String>]) -> usize {
+    calls.iter().map(Vec::len).max().unwrap()
+}
+
+async fn all_end<O: serde::de::DeserializeOwned>(jobs: &[JobHandle<O>]) {
+    for job in jobs {
+        tokio::time::timeout(PATIENCE, job.result()).await.expect("a job does not end").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_claim_takes_few_large_jobs() {
+    let bounded = Bounded::start().await;
+    let task = bounded.task(options(INTERVAL).concurrency(SLOTS), 2);
+    let jobs = task.dispatch_many((0..JOBS).map(|_| text(FIFTH))).await.unwrap();
+    bounded.test.journal.open("go");
+    let worker = TestWorker::start(bounded.app.worker());
+    all_end(&jobs).await;
+    let calls = bounded.calls("started").await;
+    assert!(largest(&calls) <= 5, "{calls:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_report_carries_few_large_results() {
+    let bounded = Bounded::start().await;
+    let task = bounded.task(options(INTERVAL).concurrency(SLOTS), FIFTH);
+    let worker = TestWorker::start(bounded.app.worker());
+    let jobs = task.dispatch_many((0..JOBS).map(|_| text(2))).await.unwrap();
+    eventually("all jobs run", PATIENCE, async || bounded.test.journal.runs().len() == JOBS).await;
+    bounded.test.journal.open("go");
+    all_end(&jobs).await;
+    let calls = bounded.calls("completed").await;
+    // With the ids and the fences around them.
+    assert!(largest(&calls) <= 6, "{calls:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_dispatch_of_many_carries_few_large_jobs_a_call() {
+    let bounded = Bounded::start().await;
+    let (_app, task) = bounded.test.producer().await;
+    task.dispatch_many((0..JOBS).map(|_| text(FIFTH))).await.unwrap();
+    let calls = bounded.calls("dispatched").await;
+    assert!(largest(&calls) <= 5, "{calls:?}");
+}
+
+/// Dispatches jobs of these ids and payloads from as many callers at once.
+async fn together(task: &TaskRef<String, u64>, jobs: impl Iterator<Item = (String, usize)>) {
+    let mut callers = JoinSet::new();
+    for (id, bytes) in jobs {
+        let task = task.clone();
+        callers.spawn(async move { task.dispatch(text(bytes)).id(id).await.unwrap() });
+    }
+    callers.join_all().await;
+}
+
+#[tokio::test]
+async fn large_jobs_of_many_callers_are_gathered_few_at_a_time() {
+    let bounded = Bounded::start().await;
+    let (_app, task) = bounded.test.producer().await;
+    together(&task, (0..JOBS).map(|at| (format!("job-{at}"), FIFTH))).await;
+    let calls = bounded.calls("dispatched").await;
+    assert!(largest(&calls) <= 5, "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_job_larger_than_a_call_travels_alone() {
+    let bounded = Bounded::start().await;
+    let (_app, task) = bounded.test.producer().await;
+    let sizes = |kind: &'static str| {
+        (0..JOBS / 2).map(move |at| (format!("{kind}-{at}"), if at % 5 == 2 { 600 * KIB } else { 10 }))
+    };
+    let inputs = sizes("many").map(|(id, bytes)| (id, text(bytes)));
+    task.dispatch_many_with_ids(inputs).await.unwrap();
+    together(&task, sizes("each")).await;
+    let calls = bounded.calls("dispatched").await;
+    for kind in ["many", "each"] {
+        for at in [2, 7, 12] {
+            let id = format!("{kind}-{at}");
+            assert!(calls.contains(&vec![id.clone()]), "{id}: {calls:?}");
+        }
+    }
+}
+
+/// Fills the task with completed jobs that are an hour old, with a payload and a result of these sizes.
+async fn seed(bounded: &Bounded, jobs: usize, sizes: impl Fn(usize) -> (usize, usize)) {
+    let (test, mut conn) = (&bounded.test, bounded.watch.conn.clone());
+    let (seconds, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
+    let old = (seconds - 3_600) * 1_000;
+    let all: Vec<usize> = (0..jobs).collect();
+    for chunk in all.chunks(1_000) {
+        let (mut places, mut payloads, mut results) = (Vec::new(), Vec::new(), Vec::new());
+        for &at in chunk {
+            let (id, (payload, result)) = (format!("old-{at}"), sizes(at));
+            places.push((old + at as u64 % 1_000, id.clone()));
+            payloads.push((id.clone(), text(payload)));
+            results.push((id, text(result)));
+        }
+        let mut pipe = redis::pipe();
+        pipe.zadd_multiple(test.key("completed"), &places).ignore();
+        pipe.hset_multiple(test.key("payload"), &payloads).ignore();
+        pipe.hset_multiple(test.key("result"), &results).ignore();
+        let () = pipe.query_async(&mut conn).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_removes_jobs_removes_few_large_ones() {
+    let bounded = Bounded::start().await;
+    let test = &bounded.test;
+    seed(&bounded, JOBS, |at| if at % 2 == 0 { (256 * KIB, 10) } else { (10, 256 * KIB) }).await;
+    let retention = Retention::new().completed(RetentionLimit::age(Duration::from_secs(60)));
+    bounded.task(options(INTERVAL).retention(retention), 2);
+    let worker = TestWorker::start(bounded.app.worker());
+    let mut conn = bounded.watch.conn.clone();
+    eventually("all old jobs are gone", PATIENCE, async || {
+        conn.zcard::<_, usize>(test.key("completed")).await.unwrap() == 0
+    })
+    .await;
+    worker.stop().await;
+    let calls = bounded.calls("removed").await;
+    // 512 KiB, and the value that goes over it.
+    assert!(largest(&calls) <= 3, "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_worker_that_is_behind_with_removing_pauses_all_the_same() {
+    const BACKLOG: usize = 60_000;
+    const PASS: usize = 10_000;
+    let bounded = Bounded::start().await;
+    let test = &bounded.test;
+    seed(&bounded, BACKLOG, |_| (10, 10)).await;
+    let retention = Retention::new().completed(RetentionLimit::count(10));
+    bounded.task(options(INTERVAL).retention(retention), 2);
+    let worker = TestWorker::start(bounded.app.worker());
+    let mut conn = bounded.watch.conn.clone();
+    eventually("a second pass begins", PATIENCE, async || {
+        BACKLOG - conn.zcard::<_, usize>(test.key("completed")).await.unwrap() > PASS
+    })
+    .await;
+    let calls = bounded.watch.told_at("removed").await;
+    assert!(calls.iter().all(|(_, ids)| ids.len() <= 500));
+    // Between two passes are 5 s, so no time as short as this sees more than one of them. A machine that is too busy for a
+    // pass, which then ends early, makes more of them.
+    for (from, _) in &calls {
+        let seen = calls.iter().filter(|(ms, _)| (*from..from + 2_000).contains(ms));
+        let removed: usize = seen.map(|(_, ids)| ids.len()).sum();
+        assert!(removed <= PASS, "{removed} were removed without a pause");
+    }
+    worker.stop().await;
+}

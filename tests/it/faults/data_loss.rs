@@ -1,0 +1,109 @@
+//! A server that lost its data: what the workers have told it once, they tell it again.
+
+use std::time::Duration;
+
+use heartline::testing::RedisServer;
+use heartline::{Error, Priority, Retention, RetentionLimit, StallOptions, TaskOptions, codes};
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+
+use crate::faults::watch::Watch;
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::{PATIENCE, TestRedis, eventually};
+
+const OPTIONS: [&str; 8] =
+    ["wire", "maxCount", "heartbeat", "eventMode", "priority", "keepCompleted", "keepFailed", "keepCancelled"];
+
+fn at_most(max_count: u32) -> TaskOptions {
+    options(INTERVAL).stall(StallOptions::new().interval(INTERVAL).max_count(max_count))
+}
+
+async fn flush(conn: &mut MultiplexedConnection) {
+    let () = redis::cmd("FLUSHALL").query_async(conn).await.unwrap();
+}
+
+/// Two workers of a task whose jobs may not run twice meet a loss. A job that is dispatched behind it kills its worker.
+async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestRedis)) {
+    let test = TestTask::on(&redis);
+    let kept = RetentionLimit::age(Duration::from_secs(3600));
+    let retention = Retention::remove_at_once().completed(kept).failed(kept);
+    let options = at_most(0).priority(Priority::High).retention(retention);
+    let mut workers =
+        vec![test.start_mortal_worker(&redis, options.clone()).await, test.start_mortal_worker(&redis, options).await];
+    let declared = async |watch: &Watch| -> Vec<Option<String>> {
+        watch.conn.clone().hmget(test.key("meta"), &OPTIONS).await.unwrap()
+    };
+    let before = declared(&Watch::new(&test, &redis).await).await;
+    loss(&mut redis).await;
+    let watch = Watch::new(&test, &redis).await;
+    let (app, task) = test.producer().await;
+    // Nobody dispatches, and people see the task again.
+    let listed = async || app.inspector().task_names().await.is_ok_and(|names| names == [test.name.as_str()]);
+    eventually("the task is listed again", PATIENCE, listed).await;
+    let job = task.dispatch("late".to_owned()).await.unwrap();
+    test.started(std::slice::from_ref(&job)).await;
+    let holder = test.journal.runs_of(job.id())[0].worker.clone();
+    let at = workers.iter().position(|worker| worker.id == holder).unwrap();
+    workers.swap_remove(at).dies().await;
+    eventually("the job is found stalled", PATIENCE, async || watch.stalls().await > 0).await;
+    // Another run, which there must not be, ends at once.
+    test.journal.open("late");
+    let ended = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end");
+    assert!(matches!(&ended, Err(Error::JobFailed(failure)) if failure.code == codes::WORKER_CRASHED), "{ended:?}");
+    assert_eq!(test.journal.runs_of(job.id()).len(), 1);
+    assert_eq!(declared(&watch).await, before);
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn options_that_a_flush_removed_are_declared_again_by_living_workers() {
+    options_outlive(TestRedis::start(), async |redis| flush(&mut redis.conn().await).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn options_that_an_empty_restart_removed_are_declared_again_by_living_workers() {
+    let redis = TestRedis::from_process(RedisServer::start().unwrap());
+    options_outlive(redis, async |redis| redis.process().restart().unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_loss_the_options_of_the_worker_that_started_last_are_in_force_and_stay() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let older = test.start_worker(at_most(0)).await;
+    let newer = test.start_worker(at_most(3)).await;
+    let watch = Watch::new(&test, &redis).await;
+    let in_force = async || -> (Option<u32>, Option<String>) {
+        watch.conn.clone().hmget(test.key("meta"), &["maxCount", "declaredAt"]).await.unwrap()
+    };
+    // The two notice it in another order each time.
+    for _ in 0..2 {
+        flush(&mut watch.conn.clone()).await;
+        eventually("the newer options are in force", PATIENCE, async || in_force().await.0 == Some(3)).await;
+        watch.epochs_pass(1).await;
+        assert_eq!(in_force().await.0, Some(3));
+    }
+    let settled = in_force().await;
+    assert!(settled.1.is_some(), "the declaration has no stamp");
+    let end = watch.epoch().await + 2;
+    eventually("more epochs pass", PATIENCE, async || {
+        assert_eq!(in_force().await, settled, "somebody declared once more");
+        watch.epoch().await >= end
+    })
+    .await;
+
+    // Whoever starts into the loss has started last.
+    flush(&mut watch.conn.clone()).await;
+    let newest = test.start_worker(at_most(5)).await;
+    let end = watch.epoch().await + 2;
+    eventually("more epochs pass", PATIENCE, async || {
+        assert_eq!(in_force().await.0, Some(5), "an older worker declared over it");
+        watch.epoch().await >= end
+    })
+    .await;
+    for worker in [older, newer, newest] {
+        worker.stop().await;
+    }
+}

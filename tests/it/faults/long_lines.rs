@@ -1,0 +1,376 @@
+//! Callers with little patience, and lines with a long way: a dead connection is left, and many calls are under way at a time.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use heartline::{App, Event, JobState, RecvError, StallOptions, TaskOptions, TaskRef};
+use redis::AsyncCommands;
+use tokio::time::timeout;
+
+use crate::faults::watch::{KIB, Watch, text};
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::worker::TestWorker;
+use crate::support::{Line, PATIENCE, Proxy, Tap, TestRedis, eventually};
+
+/// An App behind a line.
+struct Far {
+    redis: TestRedis,
+    test: TestTask,
+    line: Line,
+    app: App,
+}
+
+impl Far {
+    async fn start() -> Far {
+        let redis = TestRedis::start();
+        let test = TestTask::on(&redis);
+        let line = Line::start(redis.address()).await;
+        let app = test.app_at(&line.url()).await;
+        Far { redis, test, line, app }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_give_up_before_the_call_does_are_not_kept_on_a_silent_connection() {
+    let Far { redis: _redis, test, line, app } = Far::start().await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
+    let job = jobs.dispatch("input".to_owned()).await.unwrap();
+    job.state().await.unwrap();
+    // Those of the last round come seldom.
+    for (patience, pause) in [(1_500, 0), (600, 0), (600, 1_200)] {
+        let (patience, pause) = (Duration::from_millis(patience), Duration::from_millis(pause));
+        line.hush();
+        let (mut dispatches, mut questions) = (0, 0);
+        while timeout(patience, jobs.dispatch("input".to_owned()).into_future()).await.is_err() {
+            dispatches += 1;
+            assert!(dispatches < 4, "no dispatch comes through");
+            tokio::time::sleep(pause).await;
+        }
+        while timeout(patience, job.state()).await.is_err() {
+            questions += 1;
+            assert!(questions < 4, "no question comes through");
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_question_over_a_connection_that_the_server_has_closed_is_asked_again() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let (_app, jobs) = test.producer().await;
+    let job = jobs.dispatch("input".to_owned()).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(job.state().await.unwrap(), JobState::Waiting);
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes");
+        let killed: usize = kill.query_async(&mut test.conn().await).await.unwrap();
+        assert!(killed > 0);
+        assert_eq!(jobs.counts().await.unwrap().waiting, 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_questions_over_a_long_line_are_answered_and_take_one_connection() {
+    let Far { redis: _redis, test, line, app } = Far::start().await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
+    let job = jobs.dispatch("input".to_owned()).await.unwrap();
+    job.state().await.unwrap();
+    let before = line.connections();
+    line.delay(Duration::from_millis(100));
+    for state in timeout(PATIENCE, join_all((0..300).map(|_| job.state()))).await.expect("they do not end") {
+        assert_eq!(state.unwrap(), JobState::Waiting);
+    }
+    assert_eq!(line.connections(), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_of_many_tasks_behind_a_long_line_is_told_of_a_cancel_at_once() {
+    // The beats of this interval come much later.
+    let interval = Duration::from_secs(120);
+    let Far { redis: _redis, test, line, app } = Far::start().await;
+    let worker = test.declare_at(&app, options(interval));
+    for at in 0..30 {
+        let handler = async |_: heartline::Context, (): ()| Ok::<_, heartline::JobError>(());
+        app.task(&format!("{}-{at}", test.name), options(interval), handler).unwrap();
+    }
+    let running = TestWorker::start(app.worker());
+    let job = worker.dispatch("gate".to_owned()).await.unwrap();
+    test.started(std::slice::from_ref(&job)).await;
+    // The connection of the hints breaks too, and is made again over the long line.
+    line.delay(Duration::from_millis(100));
+    let mut kill = redis::cmd("CLIENT");
+    let _: usize = kill.arg("KILL").arg("TYPE").arg("pubsub").query_async(&mut test.conn().await).await.unwrap();
+    let channel = format!("heartline:{{{}}}:cancel", test.name);
+    let listeners = async || -> u64 {
+        let mut cmd = redis::cmd("PUBSUB");
+        let (_, count): (String, u64) =
+            cmd.arg("NUMSUB").arg(&channel).query_async(&mut test.conn().await).await.unwrap();
+        count
+    };
+    eventually("somebody listens again", PATIENCE * 2, async || listeners().await >= 1).await;
+    let (_app, jobs) = test.producer().await;
+    jobs.handle(job.id()).unwrap().cancel("").await.unwrap();
+    let cancelled = async || !test.journal.interruptions().is_empty();
+    eventually("the handler is told", Duration::from_secs(10), cancelled).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_of_events_that_a_line_cannot_move_in_one_answer_arrives() {
+    let Far { redis: _redis, test, line, app } = Far::start().await;
+    let _task: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
+    let mut events = app.events();
+    let (_app, jobs) = test.producer().await;
+    jobs.dispatch("input".to_owned()).await.unwrap();
+    timeout(PATIENCE, events.recv()).await.expect("no event comes").unwrap();
+    // Entries of 24 KiB, a hundred of which take twelve seconds.
+    line.rate(Some(200 * KIB as u64));
+    let ids = (0..20_000).map(|at| (format!("{at:0>120}"), String::new()));
+    jobs.dispatch_many_with_ids(ids).await.unwrap();
+    let mut heard = 0;
+    let hears = async {
+        while heard < 5_000 {
+            match events.recv().await {
+                Ok(_) => heard += 1,
+                Err(RecvError::Lagged(missed)) => heard += missed,
+                Err(e) => panic!("{e}"),
+            }
+        }
+    };
+    assert!(timeout(Duration::from_secs(60), hears).await.is_ok(), "silence");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_names_that_keep_coming_do_not_keep_a_reader_of_events_from_reading() {
+    let Far { redis: _redis, test, line, app } = Far::start().await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
+    line.delay(Duration::from_millis(100));
+    let mut events = app.events();
+    let (names_app, prefix) = (app.clone(), test.name.clone());
+    let names = tokio::spawn(async move {
+        let mut kept = std::collections::VecDeque::new();
+        for at in 0.. {
+            kept.push_back(names_app.task_ref::<String, u64>(&format!("{prefix}-{at}")).unwrap());
+            if kept.len() > 3 {
+                kept.pop_front();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let job = jobs.dispatch("input".to_owned()).await.unwrap();
+    let event = timeout(Duration::from_secs(15), events.recv()).await.expect("no event comes").unwrap();
+    assert_eq!(event.id(), job.id());
+    names.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_fall_silent_one_after_the_other_do_not_make_a_wait_for_a_result_longer_each_time() {
+    let Far { redis, test, line, app } = Far::start().await;
+    let jobs: TaskRef<String, ()> = app.task_ref(&test.name).unwrap();
+    let job = jobs.dispatch("input".to_owned()).await.unwrap();
+    let waits = tokio::spawn({
+        let job = job.clone();
+        async move { job.result().await }
+    });
+    // Each time a look is late, and another connection is made for the next one; the reader of events makes its own later.
+    for _ in 0..4 {
+        let before = line.connections();
+        line.hush();
+        eventually("another look", PATIENCE * 4, async || line.connections() > before).await;
+    }
+    line.hush();
+    let near = test.app_at(&redis.url()).await;
+    let handler = async |_: heartline::Context, _: String| Ok::<_, heartline::JobError>(());
+    near.task(&test.name, TaskOptions::new(), handler).unwrap();
+    let running = TestWorker::start(near.worker());
+    timeout(Duration::from_secs(15), waits).await.expect("the result does not come").unwrap().unwrap();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_value_that_many_wait_for_is_read_once() {
+    const WAIT: usize = 50;
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let near = test.app_at(&redis.url()).await;
+    let handler = async |_: heartline::Context, _: String| Ok::<_, heartline::JobError>(text(100 * KIB));
+    let task = near.task(&test.name, options(INTERVAL), handler).unwrap();
+    let running = TestWorker::start(near.worker());
+    let job = task.dispatch(String::new()).await.unwrap();
+    job.result().await.unwrap();
+    running.stop().await;
+    let proxy = Proxy::start(redis.address()).await;
+    let tap = Tap::on(&proxy, "HMGET");
+    let app = test.app_at(&proxy.url()).await;
+    let seen = app.task_ref::<String, String>(&test.name).unwrap().handle(job.id()).unwrap();
+    for value in join_all((0..WAIT).map(|_| seen.result())).await {
+        assert_eq!(value.unwrap().len(), 100 * KIB - 2);
+    }
+    let asked = |request: &Vec<u8>| request.windows(22).filter(|part| *part == job.id().as_str().as_bytes()).count();
+    let asked: usize = tap.requests().iter().map(asked).sum();
+    assert!(asked <= 5, "it was asked for {asked} times for {WAIT}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_that_a_line_cannot_carry_as_fast_as_they_come_keep_no_more_jobs_than_there_are_slots() {
+    const SLOTS: usize = 4;
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let watch = Watch::new(&test, &redis).await;
+    let line = Line::start(redis.address()).await;
+    let app = test.app_at(&line.url()).await;
+    let stall = StallOptions::new().interval(Duration::from_secs(30));
+    let handler = async |_: heartline::Context, _: String| Ok::<_, heartline::JobError>(text(300 * KIB));
+    let task = app.task(&test.name, TaskOptions::new().stall(stall).concurrency(SLOTS), handler).unwrap();
+    task.dispatch_many((0..60).map(|at| at.to_string())).await.unwrap();
+    line.rate(Some(KIB as u64 * KIB as u64));
+    let running = TestWorker::start(app.worker());
+    let mut most = 0;
+    let completed = async || {
+        let held: usize = watch.conn.clone().hlen(test.key("locks")).await.unwrap();
+        most = most.max(held);
+        watch.conn.clone().zcard::<_, usize>(test.key("completed")).await.unwrap()
+    };
+    let mut completed = completed;
+    eventually("a third completes", PATIENCE * 2, async || completed().await >= 20).await;
+    // Those of two calls that are on their way, beside those that run.
+    assert!(most <= 3 * SLOTS, "{most} jobs were held");
+    line.rate(None);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_behind_a_long_line_that_stops_while_it_reads_many_large_payloads_requeues_them_in_time() {
+    const JOBS: usize = 60;
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let watch = Watch::new(&test, &redis).await;
+    let line = Line::start(redis.address()).await;
+    let near = test.app_at(&redis.url()).await;
+    let send: TaskRef<String, String> = near.task_ref(&test.name).unwrap();
+    send.dispatch_many((0..JOBS).map(|_| text(600 * KIB))).await.unwrap();
+    let app = test.app_at(&line.url()).await;
+    let interval = Duration::from_secs(6);
+    let options = options(interval).concurrency(2 * JOBS).shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO);
+    let handler = async |_: heartline::Context, _: String| Ok::<_, heartline::JobError>(String::new());
+    app.task(&test.name, options, handler).unwrap();
+    line.delay(Duration::from_millis(100));
+    line.rate(Some(64 * KIB as u64));
+    let running = TestWorker::start(app.worker());
+    let held = async || watch.conn.clone().hlen::<_, usize>(test.key("locks")).await.unwrap();
+    eventually("all are held", PATIENCE, async || held().await == JOBS).await;
+    running.stop().await;
+    assert_eq!((held().await, send.counts().await.unwrap().waiting), (0, JOBS as u64));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_results_that_are_long_on_their_way_to_readers_do_not_hold_up_a_large_dispatch() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let line = Line::start(redis.address()).await;
+    let near = test.app_at(&redis.url()).await;
+    let handler = async |_: heartline::Context, _: String| Ok::<_, heartline::JobError>(text(8 * KIB * KIB));
+    let task = near.task(&test.name, options(INTERVAL), handler).unwrap();
+    let running = TestWorker::start(near.worker());
+    let job = task.dispatch(String::new()).await.unwrap();
+    job.result().await.unwrap();
+    running.stop().await;
+    let app: App = test.app_at(&line.url()).await;
+    let far: TaskRef<String, String> = app.task_ref(&test.name).unwrap();
+    // Each takes half a minute.
+    line.rate(Some(256 * KIB as u64));
+    let before = line.connections();
+    let reads: Vec<_> = (0..8)
+        .map(|_| {
+            let job = far.handle(job.id()).unwrap();
+            tokio::spawn(async move { job.result().await })
+        })
+        .collect();
+    eventually("all read", PATIENCE, async || line.connections() >= before + 8).await;
+    timeout(Duration::from_secs(10), far.dispatch(text(600 * KIB)).into_future())
+        .await
+        .expect("a large dispatch waits for the reads")
+        .unwrap();
+    assert!(reads.iter().all(|read| !read.is_finished()));
+    reads.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscribers_are_told_on_when_the_runtime_of_the_first_of_them_ends() {
+    for outage in [false, true] {
+        let redis = TestRedis::start();
+        let test = TestTask::on(&redis);
+        let proxy = Proxy::start(redis.address()).await;
+        let app = test.app_at(&proxy.url()).await;
+        let _task: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
+        let (_near, jobs) = test.producer().await;
+        let ((told, is_told), (end, ends)) = (std::sync::mpsc::channel::<()>(), std::sync::mpsc::channel::<()>());
+        let first = std::thread::spawn({
+            let app = app.clone();
+            move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    let mut events = app.events();
+                    events.recv().await.unwrap();
+                    told.send(()).unwrap();
+                    tokio::task::spawn_blocking(move || ends.recv()).await.unwrap().unwrap();
+                });
+            }
+        });
+        // The reader is the one of the first runtime.
+        let mut greeted = false;
+        while !greeted {
+            jobs.dispatch("input".to_owned()).await.unwrap();
+            greeted = is_told.recv_timeout(Duration::from_millis(100)).is_ok();
+        }
+        let mut events = app.events();
+        let second = tokio::spawn(async move {
+            let mut heard = Vec::new();
+            while heard.last().map(String::as_str) != Some("after") {
+                match events.recv().await {
+                    Ok(event @ Event::Dispatched { .. }) => heard.push(event.id().to_string()),
+                    other => panic!("{other:?}"),
+                }
+            }
+            heard
+        });
+        if outage {
+            proxy.refuse().await;
+            for id in ["one", "two", "three"] {
+                jobs.dispatch("input".to_owned()).id(id).await.unwrap();
+            }
+        }
+        end.send(()).unwrap();
+        first.join().unwrap();
+        if outage {
+            proxy.accept().await;
+        }
+        jobs.dispatch("input".to_owned()).id("after").await.unwrap();
+        let heard = timeout(PATIENCE, second).await.expect("the second hears no more").unwrap();
+        let expected: &[&str] = if outage { &["one", "two", "three", "after"] } else { &["after"] };
+        assert!(heard.ends_with(&expected.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>()), "{heard:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_subscriber_whose_first_events_were_trimmed_before_it_could_read_is_told_of_a_gap() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let app = test.app_at(&proxy.url()).await;
+    let _task: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
+    let (_near, jobs) = test.producer().await;
+    proxy.refuse().await;
+    let mut events = app.events();
+    for id in ["one", "two", "three"] {
+        jobs.dispatch("input".to_owned()).id(id).await.unwrap();
+    }
+    let trimmed: u64 =
+        test.conn().await.xtrim(test.key("events"), redis::streams::StreamMaxlen::Equals(1)).await.unwrap();
+    assert_eq!(trimmed, 2);
+    proxy.accept().await;
+    let first = timeout(PATIENCE, events.recv()).await.expect("no event comes");
+    assert!(matches!(first, Err(RecvError::Lagged(_))), "{first:?}");
+    assert_eq!(timeout(PATIENCE, events.recv()).await.unwrap().unwrap().id().as_str(), "three");
+}

@@ -1,0 +1,45 @@
+//! What goes wrong around a worker that is fine: outages, lost replies, a blocked runtime, other clocks and intervals.
+//!
+//! In all of it no job is lost, and none is taken from a worker that lives.
+
+// Helpers of tests may fail as tests do; the attribute tells clippy so.
+
+mod blocked_log;
+mod blocked_runtime;
+mod bounded_calls;
+mod broken_parts;
+mod clock_jumps;
+mod comes_and_goes;
+mod data_loss;
+mod denied;
+mod deploys;
+mod dropped_workers;
+mod farewells;
+mod frozen;
+mod greedy_handlers;
+mod held_locks;
+mod intervals;
+mod keeper_ends;
+mod large_on_bad_lines;
+mod large_values;
+mod late_copies;
+mod long_lines;
+mod lost_replies;
+mod manual;
+mod manual_beats;
+mod many_waiters;
+mod names;
+mod neighbours;
+mod on_risk;
+mod outages;
+mod poison;
+mod restarts;
+mod shown_text;
+mod signals;
+mod silent_lines;
+mod slow_lines;
+mod slow_sweeps;
+mod slower_clock;
+mod unpolled;
+mod waiting;
+mod watch;

@@ -1,0 +1,118 @@
+//! Workers with very many jobs behind long and narrow lines.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heartline::{App, Context, JobError, TaskOptions};
+
+use crate::faults::waiting::{all_ran_once, begun, soak, stalls, start_waiting_worker, start_witness};
+use crate::support::journal::Journal;
+use crate::support::task::{TestTask, options};
+use crate::support::worker::TestWorker;
+use crate::support::{Line, PATIENCE, TestRedis};
+
+const JOBS: usize = 10_000;
+
+const MIB: usize = 1 << 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_jobs_of_one_worker_behind_a_long_line_are_all_beaten_for() {
+    let interval = Duration::from_secs(2);
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let line = Line::start(redis.address()).await;
+    let witness = start_witness(&test, &redis.url(), options(interval), "go").await;
+    let worker = start_waiting_worker(&test, &line.url(), options(interval).concurrency(JOBS)).await;
+    witness.jobs.dispatch_many(vec!["go".to_owned(); JOBS]).await.unwrap();
+    begun(&test, JOBS + 1, PATIENCE * 2).await;
+    // A round trip of 40 ms, and thousands of jobs to name in two thirds of a second.
+    line.delay(Duration::from_millis(20));
+    test.epochs_pass(3).await;
+    assert_eq!(stalls(&test, &mut test.conn().await).await, 0);
+    test.journal.open("go");
+    all_ran_once(&test, JOBS + 1).await;
+    worker.stop().await;
+    witness.stop().await;
+}
+
+/// A text whose JSON has so many MiB with its quotes.
+fn large(mib: usize) -> String {
+    "x".repeat(mib * MIB - 2)
+}
+
+/// Waits, gives a large text, or tells how much it was given.
+async fn handle(journal: Arc<Journal>, ctx: Context, input: String) -> Result<String, JobError> {
+    journal.begin(&ctx);
+    if input == "go" {
+        journal.opened(&input).await;
+    }
+    Ok(match input.strip_prefix("give ") {
+        Some(mib) => large(mib.parse()?),
+        None => input.len().to_string(),
+    })
+}
+
+/// One worker has a narrow line with this round trip, ten thousand jobs that wait, and large values that come and go; a
+/// producer of large values is at the same end of that line.
+async fn passes_large_values(round_trip: Duration, mib: usize) {
+    let interval = Duration::from_secs(10);
+    let at_least = soak(Duration::ZERO);
+    let most = if at_least.is_zero() { mib } else { 64 };
+    let until = Instant::now() + at_least;
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let line = Line::start(redis.address()).await;
+    let (mut workers, mut jobs) = (Vec::new(), 0);
+    // The one that looks for silent jobs takes one and no more.
+    for (url, count) in [(redis.url(), 1), (line.url(), JOBS + 4)] {
+        let (app, journal) = (test.app_at(&url).await, Arc::clone(&test.journal));
+        let handler = move |ctx: Context, input: String| handle(Arc::clone(&journal), ctx, input);
+        let task = app.task(&test.name, options(interval).concurrency(count), handler).unwrap();
+        let worker = TestWorker::start(app.worker());
+        let waiting = count.min(JOBS);
+        let direct = workers.first().map_or(&task, |(_, first, _)| first);
+        direct.dispatch_many(vec!["go".to_owned(); waiting]).await.unwrap();
+        jobs += waiting;
+        begun(&test, jobs, PATIENCE * 2).await;
+        workers.push((app, task, worker));
+    }
+
+    line.delay(round_trip / 2);
+    line.rate(Some(MIB as u64));
+
+    // What is too large for others is what this one dispatches.
+    let limit = TaskOptions::new().payload_limit(most * MIB);
+    let producer = App::builder().redis(line.url()).task_defaults(limit).build().await.unwrap();
+    let task = producer.task_ref::<String, String>(&test.name).unwrap();
+    let mut mib = most;
+    loop {
+        let passes = async |input: String| task.dispatch(input).await.unwrap().result().await.unwrap();
+        // Up and down, both at the same time, and as long again as that.
+        let patience = PATIENCE + 4 * Duration::from_secs(mib as u64);
+        let both = async { tokio::join!(passes(format!("give {mib}")), passes(large(mib))) };
+        let (given, taken) = tokio::time::timeout(patience, both).await.expect("the large values do not pass");
+        let length = mib * MIB - 2;
+        assert_eq!((given.len(), taken), (length, length.to_string()));
+        jobs += 2;
+        assert_eq!(stalls(&test, &mut test.conn().await).await, 0);
+        if Instant::now() >= until {
+            break;
+        }
+        mib = fastrand::usize(1..=most);
+    }
+    test.journal.open("go");
+    all_ran_once(&test, jobs).await;
+    for (_app, _task, worker) in workers {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_values_pass_a_narrow_line_beside_ten_thousand_jobs_of_the_same_worker() {
+    passes_large_values(Duration::from_millis(40), 8).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_values_pass_a_long_and_narrow_line_beside_ten_thousand_jobs_of_the_same_worker() {
+    passes_large_values(Duration::from_millis(100), 6).await;
+}

@@ -1,0 +1,106 @@
+//! Sweeps over long lines of tasks with very many running jobs: those that are stalled are found in time.
+
+use std::time::Duration;
+
+use heartline::StallOptions;
+
+use crate::faults::waiting::start_waiting_worker;
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::{Line, TestRedis, eventually};
+
+const RUNNING: usize = 100_000;
+
+/// How many jobs one call makes, so that each holds the server up for a few milliseconds.
+const SLICE: usize = 5_000;
+
+/// Makes a slice of running jobs, held by a worker that is not here. All of them become candidates, and then those leave
+/// that live: as in earnest the table of the candidates was large, and few are left in it.
+const HOLD: &str = "
+for first = tonumber(ARGV[1]), tonumber(ARGV[2]), 500 do
+  local ids, payloads, tokens = {}, {}, {}
+  for i = first, math.min(first + 499, tonumber(ARGV[2])) do
+    ids[#ids + 1] = 'job-' .. i
+    for _, pairs in ipairs({ { payloads, '\"go\"' }, { tokens, 'elsewhere-4242-0a1b2c3d:' .. i } }) do
+      table.insert(pairs[1], 'job-' .. i)
+      table.insert(pairs[1], pairs[2])
+    end
+  end
+  redis.call('HSET', KEYS[1], unpack(payloads))
+  redis.call('HSET', KEYS[2], unpack(tokens))
+  redis.call('SADD', KEYS[3], unpack(ids))
+end";
+
+/// Beats for a slice.
+const BEAT: &str = "
+for first = tonumber(ARGV[1]), tonumber(ARGV[2]), 500 do
+  local ids = {}
+  for i = first, math.min(first + 499, tonumber(ARGV[2])) do
+    if i >= tonumber(ARGV[3]) then ids[#ids + 1] = 'job-' .. i end
+  end
+  if #ids > 0 then
+    redis.call('SREM', KEYS[3], unpack(ids))
+    redis.call('SADD', KEYS[4], unpack(ids))
+  end
+end";
+
+/// Many jobs run and have beaten since the last snapshot, but for `dead` of them. The only worker that sweeps has a round
+/// trip of twice `delay`.
+async fn finds(dead: usize, delay: Duration) {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let line = Line::start(redis.address()).await;
+    // What stalls fails at once, so that the worker has nothing else to do.
+    let stall = StallOptions::new().interval(INTERVAL).max_count(0);
+    let worker = start_waiting_worker(&test, &line.url(), options(INTERVAL).stall(stall)).await;
+    worker.working().await;
+    line.delay(delay);
+    let mut conn = test.conn().await;
+    for script in [HOLD, BEAT].map(redis::Script::new) {
+        for first in (0..RUNNING).step_by(SLICE) {
+            let mut call = script.prepare_invoke();
+            for key in ["payload", "locks", "next-candidates", "next-active"] {
+                call.key(test.key(key));
+            }
+            call.arg(first).arg(first + SLICE - 1).arg(dead);
+            let () = call.invoke_async(&mut conn).await.unwrap();
+        }
+    }
+    // Prepared under other names, since those that live are to be beaten for within an interval, however slow this is.
+    let mut begin = redis::pipe();
+    begin.atomic();
+    for set in ["candidates", "active"] {
+        begin.rename(test.key(&format!("next-{set}")), test.key(set)).ignore();
+    }
+    let () = begin.query_async(&mut conn).await.unwrap();
+
+    // Two intervals, a beat, and time for the machine to be busy with other things. The next snapshot, from which on those
+    // that live would have to be beaten for again, comes when all others are found.
+    let deadline = 2 * INTERVAL + INTERVAL / 3 + Duration::from_secs(5);
+    let found = eventually("all that are silent are found", deadline, async || {
+        let mut look = redis::pipe();
+        look.atomic().zcard(test.key("failed")).hlen(test.key("locks")).hget(test.key("meta"), "stalls");
+        let (failed, held, stalls): (usize, usize, Option<usize>) = look.query_async(&mut conn).await.unwrap();
+        stalls.filter(|stalls| *stalls >= dead).map(|stalls| (failed, held, stalls))
+    });
+    assert_eq!(found.await, (dead, RUNNING - dead, dead));
+}
+
+#[tokio::test]
+async fn one_stalled_job_of_very_many_is_found_over_a_line() {
+    finds(1, Duration::from_millis(8)).await;
+}
+
+#[tokio::test]
+async fn one_stalled_job_of_very_many_is_found_over_a_long_line() {
+    finds(1, Duration::from_millis(50)).await;
+}
+
+#[tokio::test]
+async fn a_thousand_stalled_jobs_of_very_many_are_found_over_a_line() {
+    finds(1_000, Duration::from_millis(8)).await;
+}
+
+#[tokio::test]
+async fn a_thousand_stalled_jobs_of_very_many_are_found_over_a_long_line() {
+    finds(1_000, Duration::from_millis(50)).await;
+}

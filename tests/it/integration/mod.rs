@@ -1,0 +1,32 @@
+//! Heartline through its public API, on a real server. Dead workers are pretended here; `crash.rs` really kills them.
+
+mod cancel;
+mod credentials;
+mod damage;
+mod definitions;
+mod dispatch;
+mod events;
+mod fan_out;
+mod hooks;
+mod inspector;
+mod liveness;
+mod logs;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod notes;
+mod observer;
+mod outcomes;
+mod partitions;
+mod prefetch;
+mod prefetch_failures;
+#[cfg(feature = "probes")]
+mod probes;
+mod put_off;
+mod recovery;
+mod refusals;
+mod replicated;
+mod results;
+mod set_aside;
+mod stalls;
+mod test_kit;
+mod workers;

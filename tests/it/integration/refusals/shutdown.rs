@@ -1,0 +1,422 @@
+//! Shutdown in every moment: nothing is lost or counted, and `Unclean` says what is left.
+
+use crate::scripts::call::{Task, without};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use heartline::{App, Context, Interrupted, JobError, JobHandle, JobState, StallOptions, StopReason, TaskOptions};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Semaphore, oneshot};
+
+/// An interval of so many seconds.
+pub fn stall(seconds: u64) -> StallOptions {
+    StallOptions::new().interval(Duration::from_secs(seconds))
+}
+
+/// A task with a worker behind a proxy, and the same task by hand with nothing in between.
+struct Scene {
+    proxy: Proxy,
+    working: App,
+    by_hand: Task,
+}
+
+impl Scene {
+    async fn new() -> Scene {
+        let redis = TestRedis::plain();
+        let by_hand = Task::on(redis.clone(), "").await;
+        let proxy = Proxy::start(redis.address()).await;
+        let working = App::builder().redis(proxy.url()).prefix(by_hand.app_prefix()).build().await.unwrap();
+        Scene { proxy, working, by_hand }
+    }
+
+    /// An app that does not go through the proxy.
+    async fn direct(&self) -> App {
+        App::builder().redis(self.by_hand.url()).prefix(self.by_hand.app_prefix()).build().await.unwrap()
+    }
+
+    async fn nothing_is_counted(&mut self) {
+        for column in ["stalledCount", "attempt", "stalls", "failed", "cancelled", "locks", "active", "candidates"] {
+            assert_eq!(self.by_hand.held(column).await, "", "{column}");
+        }
+    }
+
+    /// Every job is in exactly one place.
+    async fn jobs_by_place(&mut self) -> Vec<String> {
+        let mut lines = self.by_hand.keys().await;
+        let places = ["wait", "wait:high", "wait:low", "delayed", "active", "candidates", "completed", "failed"];
+        lines.retain(|line| places.contains(&line.split(' ').next().unwrap()));
+        lines
+    }
+}
+
+fn quick() -> TaskOptions {
+    TaskOptions::new().stall(stall(1)).shutdown_grace(Duration::ZERO).cancel_grace(Duration::from_millis(50))
+}
+
+/// Counts handlers that began: a job that is locked in Redis may still be on its way to its worker.
+#[derive(Clone, Default)]
+struct Begun(Arc<AtomicU64>);
+
+impl Begun {
+    fn one_more(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    async fn until(&self, count: u64) {
+        eventually("the handlers began", PATIENCE, async || self.0.load(Ordering::SeqCst) >= count).await;
+    }
+}
+
+/// The value of a job that has ended, or is about to.
+async fn value(handle: &JobHandle<u32>) -> u32 {
+    tokio::time::timeout(PATIENCE, handle.result()).await.expect("the job does not end").unwrap()
+}
+
+/// A handler that never ends by itself.
+async fn endless(_: Context, _: u32) -> Result<u32, JobError> {
+    std::future::pending::<()>().await;
+    Ok(0)
+}
+
+#[tokio::test]
+async fn an_idle_worker_stops_at_once_and_leaves_no_more_than_word_of_it() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick().shutdown_grace(Duration::from_secs(600)), endless).unwrap();
+    let worker = TestWorker::start(scene.working.worker());
+    let workers = format!("{}:workers", scene.by_hand.app_prefix());
+    let redis = TestRedis::plain();
+    eventually("the worker is present", PATIENCE, async || !redis.dump(&workers).await.is_empty()).await;
+    worker.stop().await;
+    let left = redis.dump(scene.by_hand.app_prefix()).await;
+    let presence = format!("{}:worker:", scene.by_hand.app_prefix());
+    let tasks = format!("{}:tasks", scene.by_hand.app_prefix());
+    let known = [scene.by_hand.key("calls"), scene.by_hand.key("meta"), workers, tasks];
+    assert!(left.keys().all(|key| known.contains(key) || key.starts_with(&presence)), "{left:?}");
+    // A job that comes afterwards waits.
+    let handle = task.dispatch(1).await.unwrap();
+    assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
+    assert_eq!(scene.by_hand.held("wake").await, r#"zset ["marker": 0]"#);
+}
+
+#[tokio::test]
+async fn a_shutdown_before_the_first_claim_takes_nothing() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick(), endless).unwrap();
+    task.dispatch_many(0..3).await.unwrap();
+    let before = scene.by_hand.list("wait").await;
+    assert_eq!(scene.working.worker().run_until(async {}).await.unwrap(), StopReason::Shutdown);
+    assert_eq!(scene.by_hand.list("wait").await, before);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn jobs_claimed_while_it_shuts_down_are_handed_back_unstarted_and_in_order() {
+    let mut scene = Scene::new().await;
+    let started = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&started);
+    let handler = move |_: Context, _: u32| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async { Ok::<_, JobError>(0) }
+    };
+    // One claim is for half of the slots.
+    let task = scene.working.task("task", quick().concurrency(6), handler).unwrap();
+    let ids = (0..5).map(|i| (format!("job-{i}"), i)).collect::<Vec<_>>();
+    task.dispatch_many_with_ids(ids).await.unwrap();
+    // The worker is told to stop while its first claim is on the way to the server; the answer to that claim is lost.
+    let (stop, stopped) = oneshot::channel::<()>();
+    let stop = Mutex::new(Some(stop));
+    // The question about rights at the start names all keys, the claim not that of the stalls.
+    let (calls, stalls) = (scene.by_hand.key("calls").into_bytes(), scene.by_hand.key("stalls").into_bytes());
+    let cut = scene.proxy.cut_next_reply_matching(move |request| {
+        let names = |key: &[u8]| request.windows(key.len()).any(|part| part == key);
+        let is_claim = names(&calls) && !names(&stalls);
+        if is_claim && let Some(stop) = stop.lock().unwrap().take() {
+            stop.send(()).unwrap();
+        }
+        is_claim
+    });
+    let running = tokio::spawn(scene.working.worker().run_until(async { stopped.await.unwrap() }));
+    cut.happened().await;
+    assert_eq!(running.await.unwrap().unwrap(), StopReason::Shutdown);
+    let events = scene.by_hand.held("events").await;
+    assert!(events.contains(r#""started": "job-0 job-1 job-2""#), "the claim was executed: {events}");
+    assert_eq!(started.load(Ordering::SeqCst), 0);
+    assert_eq!(scene.by_hand.list("wait").await, ["job-0", "job-1", "job-2", "job-3", "job-4"]);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn running_jobs_are_handed_back_to_the_front() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick().concurrency(3), endless).unwrap();
+    let ids = (0..5).map(|i| (format!("job-{i}"), i)).collect::<Vec<_>>();
+    task.dispatch_many_with_ids(ids).await.unwrap();
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("three run", PATIENCE, async || task.counts().await.unwrap().running == 3).await;
+    worker.stop().await;
+    let waiting = scene.by_hand.list("wait").await;
+    assert_eq!(waiting[..3].iter().map(String::as_str).collect::<BTreeSet<_>>(), ["job-0", "job-1", "job-2"].into());
+    assert_eq!(waiting[3..], ["job-3", "job-4"]);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn jobs_handed_back_together_keep_their_order() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick().concurrency(20), endless).unwrap();
+    let ids = (0..20).map(|i| (format!("job-{i:02}"), i)).collect::<Vec<_>>();
+    task.dispatch_many_with_ids(ids.clone()).await.unwrap();
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("all run", PATIENCE, async || task.counts().await.unwrap().running == 20).await;
+    worker.stop().await;
+    let order = ids.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+    assert_eq!(scene.by_hand.list("wait").await, order);
+}
+
+#[tokio::test]
+async fn a_handler_may_finish_within_the_grace() {
+    let mut scene = Scene::new().await;
+    let options = quick().shutdown_grace(Duration::from_secs(600));
+    let begun = Begun::default();
+    let beginning = begun.clone();
+    let handler = move |ctx: Context, number: u32| {
+        beginning.one_more();
+        async move {
+            ctx.shutting_down().await;
+            ctx.heartbeat()?;
+            Ok::<_, JobError>(number * 2)
+        }
+    };
+    let task = scene.working.task("task", options, handler).unwrap();
+    let handle = task.dispatch(4).await.unwrap();
+    let worker = TestWorker::start(scene.working.worker());
+    begun.until(1).await;
+    worker.stop().await;
+    assert_eq!(value(&handle).await, 8);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn what_a_handler_returns_after_the_grace_counts_as_a_value_and_not_as_an_error() {
+    let mut scene = Scene::new().await;
+    let options = quick().cancel_grace(Duration::from_secs(600));
+    let begun = Begun::default();
+    let beginning = begun.clone();
+    let handler = move |ctx: Context, number: u32| {
+        beginning.one_more();
+        async move {
+            ctx.cancelled().await;
+            assert_eq!(ctx.heartbeat(), Err(Interrupted::Shutdown));
+            match number {
+                0 => Ok(7),
+                1 => Err(JobError::new("interrupted").fatal()),
+                _ => panic!("interrupted"),
+            }
+        }
+    };
+    let task = scene.working.task("task", options, handler).unwrap();
+    let handles = task.dispatch_many(0..3).await.unwrap();
+    let worker = TestWorker::start(scene.working.worker());
+    begun.until(3).await;
+    worker.stop().await;
+    assert_eq!(value(&handles[0]).await, 7);
+    for handle in &handles[1..] {
+        assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
+    }
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn a_cancel_that_was_asked_for_goes_before_handing_back() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick(), endless).unwrap();
+    let handle = task.dispatch(1).await.unwrap();
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("it runs", PATIENCE, async || handle.state().await.unwrap() == JobState::Running).await;
+    scene.by_hand.hset("cancelling", &[(handle.id().as_str(), "why")]).await;
+    worker.stop().await;
+    assert_eq!(handle.state().await.unwrap(), JobState::Cancelled);
+    assert_eq!(scene.by_hand.held("stalledCount").await, "");
+}
+
+/// A task whose one job has run and whose outcome is on its way, and the gate that lets it go.
+async fn about_to_settle(scene: &Scene) -> (JobHandle<u32>, TestWorker, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let passed = Arc::clone(&gate);
+    let begun = Begun::default();
+    let beginning = begun.clone();
+    let handler = move |_: Context, number: u32| {
+        beginning.one_more();
+        let passed = Arc::clone(&passed);
+        async move {
+            passed.acquire().await?.forget();
+            Ok::<_, JobError>(number * 2)
+        }
+    };
+    let options = quick().stall(stall(3)).shutdown_grace(Duration::from_secs(2));
+    let task = scene.working.task("task", options, handler).unwrap();
+    let handle = task.dispatch(4).await.unwrap();
+    let worker = TestWorker::start(scene.working.worker());
+    begun.until(1).await;
+    (handle, worker, gate)
+}
+
+#[tokio::test]
+async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
+    let mut scene = Scene::new().await;
+    let (handle, worker, gate) = about_to_settle(&scene).await;
+    let cut = scene.proxy.cut_next_reply_to(scene.by_hand.key("calls"));
+    gate.add_permits(1);
+    cut.happened().await;
+    worker.stop().await;
+    assert_eq!(value(&handle).await, 8);
+    let events = scene.by_hand.held("events").await;
+    assert_eq!(events.matches(r#""completed""#).count(), 1, "{events}");
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_answered_in_time_is_no_clean_end() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick(), endless).unwrap();
+    let worker = TestWorker::start(scene.working.worker());
+    scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(1).id("first").await.unwrap();
+    eventually("it runs", PATIENCE, async || task.job("first").await.unwrap().state == JobState::Running).await;
+    let mut hold = scene.proxy.hold_next_reply_to(scene.by_hand.key("calls"));
+    scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(2).id("second").await.unwrap();
+    hold.happened().await;
+    let StopReason::Unclean { left } = worker.begin_stop().await.unwrap().unwrap() else {
+        panic!("Redis gave out a job that nobody knows of")
+    };
+    assert_eq!(left.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["first"]);
+    assert_ne!(scene.by_hand.held("calls").await, "", "a copy of the call that comes late must find its record");
+    drop(hold);
+}
+
+#[tokio::test]
+async fn an_outcome_that_is_held_up_is_waited_for() {
+    let mut scene = Scene::new().await;
+    let (handle, worker, gate) = about_to_settle(&scene).await;
+    scene.proxy.pause();
+    gate.add_permits(1);
+    let stopping = worker.begin_stop();
+    let direct = scene.direct().await.task_ref::<u32, u32>("task").unwrap();
+    assert_eq!(direct.job(handle.id().as_str()).await.unwrap().state, JobState::Running);
+    scene.proxy.resume();
+    assert_eq!(stopping.await.unwrap().unwrap(), StopReason::Shutdown);
+    assert_eq!(value(&handle).await, 8);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn a_redis_that_comes_back_in_time_gets_every_outcome() {
+    let mut scene = Scene::new().await;
+    let (handle, worker, gate) = about_to_settle(&scene).await;
+    scene.proxy.refuse().await;
+    gate.add_permits(1);
+    let stopping = worker.begin_stop();
+    scene.proxy.accept().await;
+    assert_eq!(stopping.await.unwrap().unwrap(), StopReason::Shutdown);
+    assert_eq!(value(&handle).await, 8);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn what_redis_could_not_be_told_is_named_and_the_sweep_of_another_worker_finds_it() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick().concurrency(3), endless).unwrap();
+    let handles = task.dispatch_many(0..5).await.unwrap();
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("three run", PATIENCE, async || task.counts().await.unwrap().running == 3).await;
+    scene.proxy.refuse().await;
+    let StopReason::Unclean { left } = worker.begin_stop().await.unwrap().unwrap() else { panic!("it was clean") };
+    let expected = handles[..3].iter().map(|handle| handle.id().clone()).collect::<BTreeSet<_>>();
+    assert_eq!(left.into_iter().collect::<BTreeSet<_>>(), expected);
+    // Nothing changed in Redis: they are locked, and nobody has counted anything.
+    assert_eq!(scene.by_hand.held("stalledCount").await, "");
+    let direct = scene.direct().await;
+    let task = direct.task("task", quick(), async |_: Context, number: u32| Ok::<_, JobError>(number)).unwrap();
+    assert_eq!(task.counts().await.unwrap().running, 3);
+    let worker = TestWorker::start(direct.worker());
+    for (handle, number) in handles.iter().zip(0..) {
+        let handle = task.handle(handle.id()).unwrap();
+        assert_eq!(value(&handle).await, number);
+        let stalls = task.job(handle.id()).await.unwrap().stalled_count;
+        assert_eq!(stalls, u32::from(number < 3), "job {number}");
+    }
+    worker.stop().await;
+    assert_eq!(scene.jobs_by_place().await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_outcome_that_never_got_through_is_left_and_runs_again() {
+    let mut scene = Scene::new().await;
+    let (handle, worker, gate) = about_to_settle(&scene).await;
+    scene.proxy.refuse().await;
+    gate.add_permits(1);
+    let reason = worker.begin_stop().await.unwrap().unwrap();
+    assert_eq!(reason, StopReason::Unclean { left: vec![handle.id().clone()] });
+    let direct = scene.direct().await;
+    let options = quick();
+    let task =
+        direct.task("task", options, async |ctx: Context, _: u32| Ok::<_, JobError>(ctx.stalled_count())).unwrap();
+    let worker = TestWorker::start(direct.worker());
+    assert_eq!(value(&task.handle(handle.id()).unwrap()).await, 1);
+    worker.stop().await;
+    assert_eq!(without(scene.jobs_by_place().await, &["completed"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn an_idle_worker_stops_cleanly_while_redis_is_away() {
+    let scene = Scene::new().await;
+    scene.working.task("task", quick(), endless).unwrap();
+    // A claim whose answer is lost would not be clean: this one has been answered when the worker waits for work.
+    let waits = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&waits);
+    let _never = scene.proxy.cut_next_reply_matching(move |request| {
+        seen.fetch_or(request.windows(8).any(|part| part == b"BZPOPMIN"), Ordering::SeqCst);
+        false
+    });
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("the worker is idle", PATIENCE, async || waits.load(Ordering::SeqCst)).await;
+    scene.proxy.refuse().await;
+    worker.stop().await;
+}
+
+/// While one outcome waits for Redis the other handlers are told of the end of the grace all the same.
+#[tokio::test]
+async fn handlers_are_told_to_stop_also_while_a_settle_is_pending() {
+    let scene = Scene::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let told = Arc::new(Semaphore::new(0));
+    let (passed, telling) = (Arc::clone(&gate), Arc::clone(&told));
+    let begun = Begun::default();
+    let beginning = begun.clone();
+    let handler = move |ctx: Context, number: u32| {
+        beginning.one_more();
+        let (passed, telling) = (Arc::clone(&passed), Arc::clone(&telling));
+        async move {
+            if number == 0 {
+                passed.acquire().await?.forget();
+            } else {
+                ctx.cancelled().await;
+                telling.add_permits(1);
+            }
+            Ok::<_, JobError>(())
+        }
+    };
+    let options = quick().stall(stall(6)).shutdown_grace(Duration::from_millis(100));
+    let task = scene.working.task("task", options, handler).unwrap();
+    task.dispatch_many(0..2).await.unwrap();
+    let worker = TestWorker::start(scene.working.worker());
+    begun.until(2).await;
+    scene.proxy.refuse().await;
+    gate.add_permits(1);
+    let stopping = worker.begin_stop();
+    // The end of this shutdown comes after 0.1 + 0.05 + 4 s.
+    let told = tokio::time::timeout(Duration::from_secs(3), told.acquire()).await;
+    assert!(told.is_ok(), "the handler was not told");
+    let _ = stopping.await.unwrap().unwrap();
+}

@@ -1,0 +1,21 @@
+//! The tests of the crate, in one binary: they share the private servers of [`support`].
+//!
+//! `cargo test --test it -- faults::outages` runs a part. Each folder says in its `mod.rs` what it proves.
+
+#![cfg(test)]
+
+#[cfg(unix)]
+mod cluster;
+mod costs;
+#[cfg(unix)]
+mod crash;
+mod faults;
+mod house;
+mod integration;
+mod scripts;
+#[cfg(unix)]
+mod sentinel;
+mod simulation;
+mod support;
+#[cfg(unix)]
+mod workflows;

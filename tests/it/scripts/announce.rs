@@ -1,0 +1,21 @@
+use crate::scripts::call::Task;
+
+#[tokio::test]
+async fn a_worker_writes_its_fields_with_the_time_of_the_server() {
+    let mut task = Task::new().await;
+    task.del("meta").await;
+    assert_eq!(task.ok("announce", &["host", "h", "pid", "7"]).await, "[announced]");
+    assert_eq!(task.keys().await, [r#"worker hash {"host": "h", "lastSeenAt": "NOW", "pid": "7"}"#]);
+}
+
+#[tokio::test]
+async fn what_it_says_later_is_added_or_replaced() {
+    let mut task = Task::new().await;
+    task.hset("worker", &[("host", "h"), ("held:mails", "3"), ("lastSeenAt", "1")]).await;
+    let args = ["held:mails", "0", "stoppedAt", "5"];
+    for _ in 0..2 {
+        assert_eq!(task.ok("announce", &args).await, "[announced]");
+        let held = r#"hash {"held:mails": "0", "host": "h", "lastSeenAt": "NOW", "stoppedAt": "5"}"#;
+        assert_eq!(task.held("worker").await, held);
+    }
+}

@@ -1,0 +1,298 @@
+//! Silent jobs whose phase waits for longer, or for a person.
+
+use crate::scripts::call::Task;
+use crate::support::TestRedis;
+
+/// A sweep of the witness `v` by the table, in the epoch that is in force.
+async fn sweep(task: &mut Task) -> String {
+    let epoch = task.epoch().await.to_string();
+    task.ok("sweep", &["v", "1000", &epoch, "1000", "0", "200", "auto", ""]).await
+}
+
+/// What a person decides about jobs that were set aside.
+async fn decide(task: &mut Task, verdict: &str, ids: &[&str]) -> String {
+    task.ok("sweep", &[&["p", "0", "", "0", "0", "200", verdict, "anna"], ids].concat()).await
+}
+
+async fn beat(task: &mut Task, id: &str, fence: &str) -> String {
+    task.ok("extend_locks", &["w", "1000", "1", "0", id, fence]).await
+}
+
+/// Jobs of the worker `w` in each phase, which were not heard from since the snapshot: `ahead` is claimed, `runs` has begun, and of
+/// `ends` the hook runs.
+async fn silent(patience: &str) -> Task {
+    let mut task = Task::new().await;
+    let snapshot_at = format!("{:.0}", task.now_ms().await - 10_000.0);
+    let meta = [("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1"), ("hook", "1")];
+    task.hset("meta", &meta).await;
+    task.hset("meta", &[("patience", patience), ("snapshotAt", &snapshot_at)]).await;
+    task.running("w", &[("ahead", 7), ("runs", 8), ("ends", 9)]).await;
+    task.hset("claimed", &[("ahead", "7")]).await;
+    task.hset("outcome", &[("ends", "completed 0 0 5")]).await;
+    task.snapshot().await;
+    task
+}
+
+#[tokio::test]
+async fn a_phase_that_is_switched_off_waits_and_the_others_do_not() {
+    for (off, left, decided) in [
+        ("off 0 0", "ahead", ["runs 1 recovered", "ends 1 requeued"]),
+        ("0 off 0", "runs", ["ahead 0 requeued", "ends 1 requeued"]),
+        ("0 0 off", "ends", ["ahead 0 requeued", "runs 1 recovered"]),
+    ] {
+        let mut task = silent(off).await;
+        let reply = sweep(&mut task).await;
+        assert!(reply.starts_with("[swept 6 1000 0 1 0 [") && reply.ends_with("] 1]"), "{reply}");
+        assert!(decided.iter().all(|said| reply.contains(said)) && !reply.contains(left), "{reply}");
+        // It stays with its worker, among those that the snapshot has just taken.
+        assert_eq!(task.held("candidates").await, format!(r#"set {{"{left}"}}"#));
+        assert!(task.held("locks").await.contains(left));
+        assert!(task.held("aside").await.contains(left));
+        assert!(!task.held("stalls").await.contains(left));
+        assert!(!task.held("stalledCount").await.contains(left));
+    }
+}
+
+#[tokio::test]
+async fn it_waits_for_as_long_as_it_is_silent_and_its_mark_stays_as_it_was() {
+    let mut task = silent("0 off 0").await;
+    sweep(&mut task).await;
+    let marked = task.field("aside", "runs").await;
+    assert!(marked.starts_with("8 running "), "{marked}");
+    for epoch in 7..10 {
+        assert_eq!(sweep(&mut task).await, format!("[swept {epoch} 1000 0 1 0 [] 1]"));
+        assert_eq!(task.field("aside", "runs").await, marked, "silent since the first snapshot");
+    }
+}
+
+#[tokio::test]
+async fn a_phase_with_an_interval_of_its_own_waits_for_that_and_no_longer() {
+    // Silent for 10 s by the snapshot.
+    let mut task = silent("9000 0 60000").await;
+    let reply = sweep(&mut task).await;
+    assert!(reply.contains("ahead 0 requeued") && reply.ends_with("] 1]"), "{reply}");
+    assert_eq!(task.held("candidates").await, r#"set {"ends"}"#);
+    // By the mark it has been silent for long enough.
+    let since = format!("9 finalizing {:.0}", task.now_ms().await - 60_001.0);
+    task.hset("aside", &[("ends", &since)]).await;
+    let reply = sweep(&mut task).await;
+    assert!(reply.contains("ends 1 requeued"), "{reply}");
+}
+
+#[tokio::test]
+async fn a_mark_of_another_fence_or_phase_says_nothing() {
+    for mark in ["6 running 1", "8 claimed 1", "8 running", "", "8 running x"] {
+        let mut task = silent("0 60000 0").await;
+        task.hset("aside", &[("runs", mark)]).await;
+        let reply = sweep(&mut task).await;
+        assert!(!reply.contains("runs"), "{mark}: {reply}");
+        assert!(decide(&mut task, "recover", &["ahead", "unknown"]).await.ends_with("[]]"), "{mark}");
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_went_back_does_not_keep_a_job_waiting_for_longer() {
+    let mut task = silent("0 60000 0").await;
+    let ahead = format!("{:.0}", task.now_ms().await + 86_400_000.0);
+    task.hset("meta", &[("snapshotAt", &ahead)]).await;
+    task.hset("aside", &[("runs", &format!("8 running {ahead}"))]).await;
+    sweep(&mut task).await;
+    let marked: f64 = task.field("aside", "runs").await.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(marked <= task.now_ms().await);
+}
+
+#[tokio::test]
+async fn a_heartbeat_takes_the_mark_off() {
+    let mut task = silent("0 off 0").await;
+    sweep(&mut task).await;
+    beat(&mut task, "runs", "8").await;
+    assert_eq!(task.held("aside").await, "");
+    let before = task.exact().await;
+    assert_eq!(decide(&mut task, "recover", &["runs"]).await, "[swept 6 1000 0 0 0 []]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn the_heartbeat_of_a_silent_handler_or_of_an_old_fence_leaves_the_mark() {
+    let mut task = silent("0 off 0").await;
+    sweep(&mut task).await;
+    let marked = task.held("aside").await;
+    task.ok("extend_locks", &["w", "1000", "0", "1", "runs", "8"]).await;
+    beat(&mut task, "runs", "6").await;
+    assert_eq!(task.held("aside").await, marked);
+}
+
+#[tokio::test]
+async fn a_person_decides_at_once_about_what_was_set_aside_and_about_nothing_else() {
+    let mut task = silent("off off off").await;
+    assert_eq!(sweep(&mut task).await, "[swept 6 1000 0 1 0 [] 3]");
+    task.running("w", &[("healthy", 10)]).await;
+    task.waiting(&["waits"]).await;
+    let reply = decide(&mut task, "recover", &["ahead", "runs", "ends", "healthy", "waits", "runs", "unknown"]).await;
+    assert!(reply.starts_with("[swept 6 1000 0 0 0 ["), "no snapshot: {reply}");
+    for said in ["ahead 0 requeued w 7", "runs 1 recovered w 8", "ends 1 requeued w 9"] {
+        assert_eq!(reply.matches(said).count(), 1, "{said}: {reply}");
+    }
+    assert!(!reply.contains("healthy") && !reply.contains("waits"), "{reply}");
+    assert_eq!(task.list("wait").await, ["runs", "ahead", "waits"]);
+    assert_eq!(task.held("locks").await, r#"hash {"healthy": "w:10"}"#);
+    let told = task.held("stalls").await;
+    assert!(told.contains(r#""by": "anna""#) && told.contains(r#""reason": "manual""#), "{told}");
+    assert_eq!(task.held("aside").await, "");
+    assert_eq!(decide(&mut task, "recover", &["ahead", "runs", "ends"]).await, "[swept 6 1000 0 0 0 []]");
+}
+
+#[tokio::test]
+async fn a_person_lets_jobs_fail_that_were_set_aside() {
+    let mut task = silent("off off off").await;
+    task.hset("meta", &[("hook", "0")]).await;
+    sweep(&mut task).await;
+    let reply = decide(&mut task, "fail", &["runs", "ends"]).await;
+    assert!(reply.contains("runs 1 failed w 8") && reply.contains("ends 1 completed w 9"), "{reply}");
+    assert!(task.held("error").await.contains("anna let the job fail"));
+}
+
+#[tokio::test]
+async fn a_job_whose_cancel_was_asked_for_does_not_wait() {
+    let mut task = silent("off off off").await;
+    task.hset("meta", &[("hook", "0")]).await;
+    task.hset("cancelling", &[("ahead", "why"), ("runs", "why")]).await;
+    let reply = sweep(&mut task).await;
+    assert!(reply.contains("ahead 1 cancelled") && reply.contains("runs 1 cancelled"), "{reply}");
+    assert!(!reply.contains("ends"), "its outcome stands: {reply}");
+}
+
+#[tokio::test]
+async fn damage_does_not_wait() {
+    let mut task = silent("off off off").await;
+    task.eval(
+        "redis.call('HDEL', KEYS[1], 'ahead') redis.call('HDEL', KEYS[2], 'runs')",
+        &[task.key("payload"), task.key("locks")],
+        &[],
+    )
+    .await
+    .unwrap();
+    let reply = sweep(&mut task).await;
+    assert!(reply.contains("ahead 0 dropped") && reply.contains("runs 0 failed"), "{reply}");
+}
+
+#[tokio::test]
+async fn a_proven_death_does_not_decide_about_a_phase_that_is_switched_off_and_a_person_does() {
+    let mut task = silent("off 60000 off").await;
+    let reply = task.ok("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await;
+    assert!(reply.contains("runs 1 recovered"), "a proof needs no more time: {reply}");
+    assert_eq!(task.held("locks").await, r#"hash {"ahead": "w:7", "ends": "w:9"}"#);
+    task.hset("cancelling", &[("ahead", "why"), ("ends", "why")]).await;
+    let reply = task.ok("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await;
+    assert!(reply.contains("ahead 1 cancelled") && !reply.contains("ends"), "{reply}");
+    let reply = task.ok("reconcile", &["", "manual", "anna", "0", "500", "w"]).await;
+    assert!(reply.contains("ends 1 requeued"), "{reply}");
+    assert_eq!(task.held("locks").await, "");
+}
+
+#[tokio::test]
+async fn jobs_that_wait_for_a_person_do_not_stand_in_front_of_others_that_a_proof_decides() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("maxCount", "1"), ("patience", "off 0 0")]).await;
+    let ids: Vec<String> = (0..1100).map(|at| format!("job-{at:04}")).collect();
+    for (id, fence) in ids.iter().zip(1_u64..) {
+        task.running("w", &[(id, fence)]).await;
+        if fence <= 1099 {
+            task.hset("claimed", &[(id, &fence.to_string())]).await;
+        }
+    }
+    let (mut cursor, mut calls, mut found) = ("0".to_owned(), 0, 0);
+    loop {
+        let reply = task.ok("reconcile", &["v", "worker_restarted", "", &cursor, "500", "w"]).await;
+        found += reply.matches("recovered").count();
+        let words: Vec<&str> = reply.trim_matches(['[', ']']).split(' ').collect();
+        calls += 1;
+        assert!(calls < 20, "it does not end");
+        if words[1] == "0" && words[2] == "0" {
+            break;
+        }
+        cursor = words[1].to_owned();
+    }
+    assert_eq!(found, 1);
+}
+
+#[tokio::test]
+async fn marks_go_with_the_patience() {
+    let declare = |patience| ["2", "", "w", "patience", patience, "onCrash", "recover"];
+    let mut task = silent("0 off 0").await;
+    sweep(&mut task).await;
+    task.ok("declare", &declare("0 off 0")).await;
+    assert_ne!(task.held("aside").await, "", "the same");
+    assert_eq!(task.field("meta", "wire").await, "2");
+    // Between two of them heartbeats take marks away, so these stay.
+    task.ok("declare", &declare("0 60000 0")).await;
+    assert_ne!(task.held("aside").await, "");
+    task.ok("declare", &declare("")).await;
+    assert_eq!(task.held("aside").await, "");
+    task.eval("redis.call('DEL', KEYS[1])", &[task.key("outcome")], &[]).await.unwrap();
+    task.ok("declare", &declare("")).await;
+    assert_eq!(task.field("meta", "wire").await, "1");
+    // Without a patience nobody was set aside, whatever stands there, and the next one begins without.
+    task.hset("aside", &[("runs", "8 running 1")]).await;
+    assert!(decide(&mut task, "recover", &["runs"]).await.ends_with("[]]"));
+}
+
+#[tokio::test]
+async fn hundreds_are_set_aside_and_decided_in_one_call() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("maxCount", "1"), ("patience", "0 off 0")]).await;
+    let ids: Vec<String> = (0..500).map(|at| format!("job-{at:03}")).collect();
+    for (id, fence) in ids.iter().zip(1_u64..) {
+        task.running("w", &[(id, fence)]).await;
+    }
+    task.snapshot().await;
+    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "500", "auto", ""]).await;
+    assert_eq!(reply, "[swept 6 1000 0 1 0 [] 500]");
+    let named: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let reply = decide(&mut task, "recover", &named).await;
+    assert_eq!(reply.matches("recovered").count(), 500);
+    for _ in 0..5 {
+        sweep(&mut task).await;
+    }
+    assert_eq!(task.held("aside").await, "");
+}
+
+#[tokio::test]
+async fn marks_that_mean_nothing_any_more_go_with_the_next_snapshots() {
+    let mut task = silent("0 off 0").await;
+    let marks = [("unknown", "5 running 1"), ("runs", "7 running 1"), ("odd", "no mark"), ("ends", "9 finalizing 1")];
+    task.hset("aside", &marks).await;
+    sweep(&mut task).await;
+    let left = task.held("aside").await;
+    assert!(!left.contains("unknown") && !left.contains("odd") && !left.contains("ends"), "{left}");
+    assert!(left.contains(r#""runs": "8 running"#), "{left}");
+}
+
+#[tokio::test]
+async fn what_was_decided_is_told_where_old_marks_may_not_be_looked_for() {
+    let mut task = Task::on(TestRedis::start().into(), "").await;
+    for rule in ["+@all", "-hscan"] {
+        let () = redis::cmd("ACL").arg("SETUSER").arg("default").arg(rule).query_async(&mut task.conn).await.unwrap();
+    }
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("maxCount", "1"), ("patience", "off 0 0")]).await;
+    task.running("w", &[("runs", 8)]).await;
+    task.hset("aside", &[("old", "1 claimed 1")]).await;
+    task.snapshot().await;
+    assert!(sweep(&mut task).await.contains("runs 1 recovered"));
+    assert!(task.held("stalls").await.contains("runs 1 recovered"));
+}
+
+#[tokio::test]
+async fn who_asks_for_claimed_jobs_alone_gets_no_other() {
+    let mut task = silent("off off off").await;
+    sweep(&mut task).await;
+    let reply = decide(&mut task, "requeue", &["ahead", "runs", "ends"]).await;
+    assert!(reply.contains("[ahead 0 requeued w 7]"), "{reply}");
+    assert_eq!(task.held("candidates").await, r#"set {"ends", "runs"}"#);
+    // The same behind a watched interval.
+    let mut task = silent("").await;
+    let args = ["p", "0", "5", "1000", "0", "200", "requeue", "anna", "ahead", "runs", "ends"];
+    let reply = task.ok("sweep", &args).await;
+    assert_eq!(reply, "[swept 5 1000 0 0 2 [ahead 0 requeued w 7]]", "no snapshot while others are silent");
+    assert_eq!(task.held("locks").await, r#"hash {"ends": "w:9", "runs": "w:8"}"#);
+}

@@ -1,0 +1,261 @@
+use crate::scripts::call::{Task, without};
+
+/// A reason, a channel, nobody who asks, and the jobs wherever they stand.
+async fn cancel(task: &mut Task, ids: &[&str]) -> String {
+    let mut args = vec!["why", "channel", ""];
+    args.extend(ids.iter().flat_map(|id| [*id, ""]));
+    task.ok("cancel", &args).await
+}
+
+#[tokio::test]
+async fn a_waiting_job_is_cancelled_and_leaves_its_entry_behind() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b", "c"]).await;
+    assert_eq!(task.ok("cancel", &["no longer needed", "channel", "", "b", ""]).await, "[told ended]");
+    assert_eq!(
+        without(task.keys().await, &["error"]),
+        [
+            r#"cancelled zset ["b": NOW]"#,
+            r#"events stream [NOW {"cancelled": "b", "total": "1", "worker": ""}]"#,
+            r#"ghosts hash {"b": "1"}"#,
+            r#"meta hash {"events": "1", "fence": "4000000000000000", "ghosts": "1"}"#,
+            r#"payload hash {"a": "{}", "b": "{}", "c": "{}"}"#,
+            r#"wait list ["a", "b", "c"]"#,
+        ]
+    );
+    let error: serde_json::Value = serde_json::from_str(&task.field("error", "b").await).unwrap();
+    assert_eq!(error, serde_json::json!({"code": "cancelled", "message": "no longer needed"}));
+}
+
+#[tokio::test]
+async fn the_entry_of_a_job_at_the_head_of_its_list_goes_at_once_with_all_ghosts_behind_it() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b", "c", "d"]).await;
+    assert_eq!(cancel(&mut task, &["c"]).await, "[told ended]");
+    assert_eq!(cancel(&mut task, &["b"]).await, "[told ended]");
+    assert_eq!(task.held("ghosts").await, r#"hash {"b": "1", "c": "1"}"#);
+    assert_eq!(task.field("meta", "ghosts").await, "2");
+    assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
+    assert_eq!(task.list("wait").await, ["d"]);
+    assert_eq!(task.held("ghosts").await, "");
+    assert_eq!(task.field("meta", "ghosts").await, "0");
+}
+
+#[tokio::test]
+async fn a_job_is_taken_off_the_head_of_the_list_of_its_own_priority() {
+    for (priority, list) in [("high", "wait:high"), ("low", "wait:low"), ("normal", "wait")] {
+        let mut task = Task::new().await;
+        task.hset("payload", &[("a", "1")]).await;
+        task.hset("priority", &[("a", priority)]).await;
+        task.rpush(list, &["a"]).await;
+        assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
+        assert_eq!(task.held(list).await, "", "{priority}");
+        assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW]"#);
+    }
+}
+
+#[tokio::test]
+async fn one_call_takes_no_more_than_200_ghosts_off_a_list() {
+    let mut task = Task::new().await;
+    let ids: Vec<String> = (1000..1451).map(|number| number.to_string()).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    task.waiting(&ids).await;
+    // From the second on: the first one holds them all.
+    for part in ids[1..450].chunks(200) {
+        cancel(&mut task, part).await;
+    }
+    assert_eq!(task.field("meta", "ghosts").await, "449");
+    cancel(&mut task, &ids[..1]).await;
+    assert_eq!(task.field("meta", "ghosts").await, "250");
+    assert_eq!(task.list("wait").await, ids[200..]);
+    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 0 0 0 450 0]");
+}
+
+#[tokio::test]
+async fn a_delayed_job_is_cancelled_at_once() {
+    let mut task = Task::new().await;
+    task.hset("payload", &[("a", "1")]).await;
+    task.zadd("delayed", 9e12, "a").await;
+    assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
+    assert_eq!(task.held("delayed").await, "");
+    assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW]"#);
+    assert_eq!(task.held("ghosts").await, "", "it stood in no list");
+}
+
+#[tokio::test]
+async fn a_running_job_is_flagged_and_the_first_reason_stays() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    assert_eq!(task.ok("cancel", &["first", "channel", "", "a", ""]).await, "[told requested]");
+    assert_eq!(task.held("cancelling").await, r#"hash {"a": "first"}"#);
+    assert_eq!(task.held("active").await, r#"set {"a"}"#);
+    let before = task.exact().await;
+    assert_eq!(task.ok("cancel", &["second", "channel", "", "a", ""]).await, "[told requested]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn the_keeper_of_each_running_job_gets_a_hint() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    let client = redis::Client::open(task.url()).unwrap();
+    let mut hints = client.get_async_pubsub().await.unwrap();
+    let channel = task.key("cancel");
+    hints.subscribe(&channel).await.unwrap();
+    let mut hints = hints.into_on_message();
+    task.ok("cancel", &["", &channel, "", "a", "", "b", ""]).await;
+    for id in ["a", "b"] {
+        let hint = tokio::time::timeout(crate::support::PATIENCE, futures_util::StreamExt::next(&mut hints)).await;
+        assert_eq!(hint.unwrap().unwrap().get_payload_bytes(), id.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn a_terminal_job_says_how_it_ended_and_an_unknown_one_that_it_is_unknown() {
+    let mut task = Task::new().await;
+    for place in ["completed", "failed", "cancelled"] {
+        task.zadd(place, 1.0, place).await;
+        task.hset("payload", &[(place, "1")]).await;
+    }
+    let before = task.exact().await;
+    let told = cancel(&mut task, &["completed", "nobody", "failed", "cancelled"]).await;
+    assert_eq!(told, "[told completed unknown failed cancelled]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn many_jobs_are_told_of_in_their_order_and_share_one_event() {
+    let mut task = Task::new().await;
+    task.waiting(&["first", "w-1", "w-2"]).await;
+    task.running("w", &[("run", 7)]).await;
+    task.hset("payload", &[("late", "1"), ("old", "1")]).await;
+    task.zadd("delayed", 9e12, "late").await;
+    task.zadd("completed", 1.0, "old").await;
+    let jobs = ["w-2", "", "run", "", "nobody", "", "late", "", "old", "", "w-1", ""];
+    let args = [&["why", "channel", "anna"], &jobs[..]].concat();
+    assert_eq!(task.ok("cancel", &args).await, "[told ended requested unknown ended completed ended]");
+    assert_eq!(
+        without(task.keys().await, &["error", "payload", "locks", "active"]),
+        [
+            r#"cancelled zset ["late": NOW, "w-1": NOW, "w-2": NOW]"#,
+            r#"cancelling hash {"run": "why"}"#,
+            r#"completed zset ["old": 1]"#,
+            r#"events stream [NOW {"by": "anna", "cancelled": "w-2 late w-1", "total": "3", "worker": ""}]"#,
+            r#"ghosts hash {"w-1": "1", "w-2": "1"}"#,
+            r#"meta hash {"events": "3", "fence": "4000000000000000", "ghosts": "2"}"#,
+            r#"wait list ["first", "w-1", "w-2"]"#,
+        ]
+    );
+    assert_eq!(task.totals().await, ["", "3"], "a job whose worker is asked has not ended");
+}
+
+#[tokio::test]
+async fn a_stamp_that_is_not_the_jobs_own_any_more_says_that_it_has_changed() {
+    let mut task = Task::new().await;
+    task.waiting(&["waiting"]).await;
+    task.running("w", &[("running", 7)]).await;
+    task.hset("payload", &[("delayed", "1")]).await;
+    task.zadd("delayed", 9e12, "delayed").await;
+    let before = task.exact().await;
+    for (id, stamp) in [("running", "w:8"), ("delayed", "9000000000001"), ("waiting", "w:7")] {
+        assert_eq!(task.ok("cancel", &["why", "channel", "", id, stamp]).await, "[told changed]", "{id}");
+    }
+    assert_eq!(task.ok("cancel", &["why", "channel", "", "nobody", "5"]).await, "[told unknown]");
+    assert_eq!(task.exact().await, before);
+    let args = ["why", "channel", "", "running", "w:7", "delayed", "9000000000000"];
+    assert_eq!(task.ok("cancel", &args).await, "[told requested ended]");
+}
+
+#[tokio::test]
+async fn a_job_that_is_named_twice_is_cancelled_once() {
+    let mut task = Task::new().await;
+    task.waiting(&["first", "a"]).await;
+    assert_eq!(cancel(&mut task, &["a", "a"]).await, "[told ended changed]");
+    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
+    assert_eq!(task.totals().await, ["", "1"]);
+    assert!(task.held("events").await.contains(r#""cancelled": "a", "total": "1""#));
+}
+
+#[tokio::test]
+async fn a_repeated_cancel_changes_nothing() {
+    let mut task = Task::new().await;
+    task.waiting(&["first", "a"]).await;
+    assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
+    let before = task.exact().await;
+    assert_eq!(cancel(&mut task, &["a"]).await, "[told cancelled]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_task_that_keeps_no_cancelled_jobs_removes_every_column() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("keepCancelled", "0")]).await;
+    task.waiting(&["a"]).await;
+    for column in [
+        "attempt",
+        "stalledCount",
+        "result",
+        "error",
+        "options",
+        "maxCount",
+        "dispatchedAt",
+        "deferred",
+        "waitingSince",
+    ] {
+        task.hset(column, &[("a", "1")]).await;
+    }
+    assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
+    assert_eq!(without(task.keys().await, &["meta", "events"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn of_a_job_that_is_not_kept_the_entry_stays_until_it_is_at_the_head() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("keepCancelled", "0")]).await;
+    task.waiting(&["first", "a", "b"]).await;
+    assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
+    assert_eq!(task.held("payload").await, r#"hash {"b": "{}", "first": "{}"}"#);
+    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
+    assert_eq!(cancel(&mut task, &["first"]).await, "[told ended]");
+    assert_eq!(task.list("wait").await, ["b"]);
+    assert_eq!(task.held("ghosts").await, "");
+}
+
+#[tokio::test]
+async fn without_events_no_entry_is_written_and_the_job_is_counted() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("eventMode", "off")]).await;
+    task.waiting(&["a"]).await;
+    assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
+    assert_eq!(task.held("events").await, "");
+    assert_eq!(task.totals().await, ["", "1"]);
+}
+
+#[tokio::test]
+async fn a_job_that_is_claimed_ahead_is_asked_for_as_such_and_as_held() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 1), ("b", 2)]).await;
+    task.hset("claimed", &[("a", "1")]).await;
+    let told = task.ok("cancel", &["why", "channel", "", "a", "=claimed", "b", "=claimed"]).await;
+    assert_eq!(told, "[told requested changed]");
+    assert_eq!(task.held("cancelling").await, r#"hash {"a": "why"}"#);
+}
+
+#[tokio::test]
+async fn cancelled_jobs_of_workflows_are_noted_also_where_the_task_keeps_none() {
+    for keep in ["1", "0"] {
+        let mut task = Task::new().await;
+        task.hset("meta", &[("keepCancelled", keep)]).await;
+        task.waiting(&["~f/a/0/1", "own"]).await;
+        task.hset("payload", &[("~f/a/1/1", "{}")]).await;
+        task.zadd("delayed", 9e15, "~f/a/1/1").await;
+        task.running("w", &[("~f/a/2/1", 7)]).await;
+        let reply = cancel(&mut task, &["~f/a/0/1", "own", "~f/a/1/1", "~f/a/2/1", "~f/a/3/1"]).await;
+        assert_eq!(reply, "[told ended ended ended requested unknown]");
+        assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW, "~f/a/1/1": NOW]"#);
+        let own = if keep == "1" { r#""own": NOW, "# } else { "" };
+        assert_eq!(task.held("cancelled").await, format!(r#"zset [{own}"~f/a/0/1": NOW, "~f/a/1/1": NOW]"#));
+        assert_eq!(task.held("payload").await.contains("own"), keep == "1");
+        assert!(task.field("error", "~f/a/1/1").await.contains("cancelled"));
+    }
+}

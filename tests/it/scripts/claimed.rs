@@ -1,0 +1,402 @@
+//! Jobs that are claimed ahead: a worker holds them, and they have not begun.
+
+use crate::scripts::call::{Task, without};
+
+/// The first two fences of a task.
+const ONE: &str = "4000000000000001";
+const TWO: &str = "4000000000000002";
+
+/// A task with jobs that the worker `w` holds and that have not begun.
+async fn ahead(jobs: &[(&str, u64)]) -> Task {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
+    task.running("w", jobs).await;
+    for (id, fence) in jobs {
+        task.hset("claimed", &[(id, &fence.to_string())]).await;
+    }
+    task
+}
+
+/// The first call of `w`, in which these jobs begin.
+async fn begin(task: &mut Task, ids: &[&str], fences: &[&str]) -> String {
+    let count = format!("0 {}", ids.len());
+    task.ok("settle", &[&["1", "w", "1000", "0", "0", &count], ids, fences].concat()).await
+}
+
+/// What `w` says of the job in its first call.
+fn said<'a>(id: &'a str, fence: &'a str, kind: &'a str) -> [&'a str; 12] {
+    ["1", "w", "1000", "0", "0", "0", id, fence, kind, "0", "", ""]
+}
+
+/// A sweep by the verdict of this person, or by the table.
+async fn sweep(task: &mut Task, verdict: &str) -> String {
+    task.hset("meta", &[("epoch", "5")]).await;
+    let by = if verdict == "auto" { "" } else { "anna" };
+    task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", verdict, by]).await
+}
+
+/// The answer to a call that claims nothing, with the fences that are taken back.
+fn taken(fences: &str) -> String {
+    format!("[settled '' {fences} {ONE} '' [] [] '' 0]")
+}
+
+#[tokio::test]
+async fn of_the_jobs_that_are_claimed_as_many_begin_as_there_is_room_for() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b", "c", "d"]).await;
+    let args = ["1", "w", "1000", "3 1 1", "0", "0"];
+    let reply = format!("[settled '' '' {ONE} a b c [{{}} {{}} {{}}] [] '' 1]");
+    assert_eq!(task.ok("settle", &args).await, reply);
+    assert_eq!(
+        without(task.keys().await, &["meta", "payload"]),
+        [
+            r#"active set {"a", "b", "c"}"#,
+            r#"calls hash {"w": "1\n\n\n4000000000000001\n1\na b c"}"#,
+            r#"claimed hash {"b": "4000000000000002", "c": "4000000000000003"}"#,
+            r#"events stream [NOW {"claimed": "b c", "started": "a", "total": "3", "worker": "w"}]"#,
+            r#"locks hash {"a": "w:4000000000000001", "b": "w:4000000000000002", "c": "w:4000000000000003"}"#,
+            r#"wait list ["d"]"#,
+            r#"wake zset ["marker": 0]"#,
+        ]
+    );
+    let before = task.exact().await;
+    assert_eq!(task.ok("settle", &args).await, reply);
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn where_none_begins_nothing_is_told_as_started() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b"]).await;
+    assert!(task.ok("settle", &["1", "w", "1000", "5 0 0", "0", "0"]).await.ends_with(" '' 0]"));
+    assert_eq!(task.held("events").await, r#"stream [NOW {"claimed": "a b", "total": "2", "worker": "w"}]"#);
+}
+
+#[tokio::test]
+async fn a_job_that_begins_is_told_as_one_that_starts_where_it_was_claimed() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b"]).await;
+    task.hset("attempt", &[("b", "2")]).await;
+    task.hset("dispatchedAt", &[("a", "77")]).await;
+    task.ok("settle", &["1", "w", "1000", "2 0 0", "0", "0"]).await;
+    let held = without(task.keys().await, &["calls", "claimed", "events", "meta", "wait", "wake"]);
+    let args = ["2", "w", "1000", "0", "0", "0 2", "a", "b", ONE, TWO];
+    let reply = task.ok("settle", &args).await;
+    assert_eq!(reply, "[settled '' '' 4000000000000003 '' [] [] '' 0]");
+    assert_eq!(without(task.keys().await, &["calls", "events", "meta", "wait", "wake"]), held);
+    let events = task.held("events").await;
+    let told = r#"{"restarted": "b 2 0", "since": "a 77 0", "started": "a", "total": "4", "worker": "w"}]"#;
+    assert!(events.ends_with(told), "{events}");
+    let before = task.exact().await;
+    assert_eq!(task.ok("settle", &args).await, reply);
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn what_begins_is_told_beside_what_is_claimed_with_it() {
+    let mut task = ahead(&[("a", 7), ("b", 8)]).await;
+    task.waiting(&["c", "d"]).await;
+    task.hset("attempt", &[("b", "2"), ("c", "1")]).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "2 1 1", "0", "0 2", "a", "b", "7", "8"]).await;
+    assert!(reply.ends_with(" c d [{} {}] [[1 1 0 '' '' '' '' '']] '' 1]"), "{reply}");
+    let told = r#"{"claimed": "d", "restarted": "b 2 0 c 1 0", "started": "a", "total": "4", "worker": "w"}"#;
+    let events = task.held("events").await;
+    assert!(events.contains(told), "{events}");
+}
+
+#[tokio::test]
+async fn of_a_job_that_the_worker_does_not_hold_nothing_is_written_and_nothing_refused() {
+    for worker in ["w", "x"] {
+        let mut task = ahead(&[("a", 7)]).await;
+        task.running("w", &[("b", 8)]).await;
+        let before = without(task.keys().await, &["calls"]);
+        let (a, b) = if worker == "w" { ("6", "9") } else { ("7", "8") };
+        let args = ["1", worker, "1000", "0", "0", "0 1", "a", a, "b", b, "unstart", "0", "", ""];
+        assert_eq!(task.ok("settle", &args).await, format!("[settled {a} {b} '' {ONE} '' [] [] '' 0]"));
+        assert_eq!(without(task.keys().await, &["calls"]), before);
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_that_was_asked_for_goes_before_a_begin_and_its_contrary() {
+    for begins in [true, false] {
+        let mut task = ahead(&[("a", 7)]).await;
+        task.hset("cancelling", &[("a", "why")]).await;
+        let reply = if begins {
+            begin(&mut task, &["a"], &["7"]).await
+        } else {
+            task.ok("settle", &said("a", "7", "unstart")).await
+        };
+        assert_eq!(reply, taken("7"));
+        assert_eq!(
+            without(task.keys().await, &["calls", "error", "meta", "payload"]),
+            [r#"cancelled zset ["a": NOW]"#, r#"events stream [NOW {"cancelled": "a", "total": "1", "worker": "w"}]"#,]
+        );
+    }
+}
+
+#[tokio::test]
+async fn jobs_of_a_paused_task_do_not_begin_and_stay_claimed() {
+    let mut task = ahead(&[("a", 7), ("b", 8)]).await;
+    task.waiting(&["z"]).await;
+    task.hset("expiresAt", &[("a", "9000000000000")]).await;
+    task.zadd("expires", 9e12, "a").await;
+    task.hset("meta", &[("paused", "1")]).await;
+    let before = without(task.keys().await, &["calls"]);
+    let args = ["1", "w", "1000", "2 1 1", "0", "0 2", "a", "b", "7", "8"];
+    let reply = format!("[settled '' '' {ONE} '' [] [] '' -1]");
+    for _ in 0..2 {
+        assert_eq!(task.ok("settle", &args).await, reply, "a repeated call is answered alike");
+        assert_eq!(without(task.keys().await, &["calls"]), before);
+    }
+    // The pause is over.
+    task.ok("resume", &["anna"]).await;
+    let args = ["2", "w", "1000", "0", "0", "0 2", "a", "b", "7", "8"];
+    assert_eq!(task.ok("settle", &args).await, taken("''"));
+    assert_eq!(task.held("claimed").await, "");
+    let events = task.held("events").await;
+    assert!(events.ends_with(r#"{"started": "a b", "total": "2", "worker": "w"}]"#), "{events}");
+}
+
+#[tokio::test]
+async fn a_job_that_has_expired_since_fails_and_its_worker_does_not_run_it() {
+    for (keep, paused) in [("1", false), ("0", false), ("1", true)] {
+        let mut task = ahead(&[("a", 7), ("odd", 8), ("b", 9)]).await;
+        task.hset("meta", &[("keepFailed", keep)]).await;
+        if paused {
+            task.hset("meta", &[("paused", "1")]).await;
+        }
+        for (id, at) in [("a", "5"), ("odd", "soon"), ("b", "9000000000000")] {
+            task.hset("expiresAt", &[(id, at)]).await;
+            task.zadd("expires", at.parse().unwrap_or(5.0), id).await;
+        }
+        let reply = taken("7 8");
+        let reply = if paused { reply.replace(" 0]", " -1]") } else { reply };
+        assert_eq!(begin(&mut task, &["a", "odd"], &["7", "8"]).await, reply);
+        let failed = if keep == "1" { r#"zset ["a": NOW, "odd": NOW]"# } else { "" };
+        assert_eq!(task.held("failed").await, failed);
+        assert_eq!(task.held("payload").await.contains(r#""a""#), keep == "1");
+        for (key, left) in [
+            ("claimed", r#"hash {"b": "9"}"#),
+            ("locks", r#"hash {"b": "w:9"}"#),
+            ("active", r#"set {"b"}"#),
+            ("expiresAt", r#"hash {"b": "9000000000000"}"#),
+            ("expires", r#"zset ["b": 9000000000000]"#),
+            ("wait", ""),
+        ] {
+            assert_eq!(task.held(key).await, left, "{key}");
+        }
+        let events = task.held("events").await;
+        assert!(events.contains(r#"{"failed": "a expired no%20worker"#) && !events.contains("started"), "{events}");
+        assert_eq!(task.totals().await, ["", "2"]);
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_was_claimed_ahead_can_expire_until_it_begins() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b"]).await;
+    for id in ["a", "b"] {
+        task.hset("expiresAt", &[(id, "9000000000000")]).await;
+        task.zadd("expires", 9e12, id).await;
+    }
+    task.ok("settle", &["1", "w", "1000", "2 1 1", "0", "0"]).await;
+    assert_eq!(task.held("expiresAt").await, r#"hash {"b": "9000000000000"}"#);
+    assert_eq!(task.held("expires").await, r#"zset ["b": 9000000000000]"#);
+    task.ok("settle", &["2", "w", "1000", "0", "0", "0 1", "b", TWO]).await;
+    assert_eq!(task.held("expiresAt").await + &task.held("expires").await, "");
+}
+
+#[tokio::test]
+async fn a_job_that_survives_no_stall_does_not_begin_behind_others() {
+    for (want, begin, marked) in [
+        ("4 4 1", "2", Some("c d")),
+        ("4 4 2", "2", Some("c d")),
+        ("4 2 1", "2", Some("c d")),
+        ("4 4 3", "4", None),
+        ("3 3 0", "2", Some("c")),
+        ("4", "4", None),
+    ] {
+        let mut task = Task::new().await;
+        task.waiting(&["a", "b", "c", "d"]).await;
+        task.hset("maxCount", &[("a", "5"), ("c", "0")]).await;
+        let reply = task.ok("settle", &["1", "w", "1000", want, "0", "0"]).await;
+        assert!(reply.ends_with(&format!(" '' {begin}]")), "{want}: {reply}");
+        let told = marked.map_or(String::new(), |ids| format!(r#""claimed": "{ids}", "#));
+        let events = task.held("events").await;
+        assert!(events.starts_with(&format!(r#"stream [NOW {{{told}"started": "a b"#)), "{want}: {events}");
+        let held = task.held("claimed").await;
+        assert_eq!(held.matches(':').count(), marked.map_or(0, |ids| ids.split(' ').count()), "{want}: {held}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_did_not_begin_after_all_is_claimed_again() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    let held = without(task.keys().await, &["meta"]);
+    assert_eq!(task.ok("settle", &said("a", "7", "unstart")).await, taken("''"));
+    assert_eq!(task.held("claimed").await, r#"hash {"a": "7"}"#);
+    assert_eq!(task.held("events").await, r#"stream [NOW {"claimed": "a", "total": "1", "worker": "w"}]"#);
+    assert_eq!(without(task.keys().await, &["calls", "claimed", "events", "meta"]), held);
+}
+
+#[tokio::test]
+async fn a_claimed_job_that_is_requeued_is_claimed_no_more() {
+    let mut task = ahead(&[("a", 7), ("b", 8)]).await;
+    assert_eq!(task.ok("settle", &said("a", "7", "requeue")).await, taken("''"));
+    assert_eq!(task.list("wait").await, ["a"]);
+    assert_eq!(task.held("claimed").await, r#"hash {"b": "8"}"#);
+    assert_eq!(task.held("locks").await, r#"hash {"b": "w:8"}"#);
+}
+
+#[tokio::test]
+async fn a_silent_job_that_has_not_begun_is_requeued_and_no_stall_counted() {
+    let mut task = ahead(&[("a", 7)]).await;
+    task.snapshot().await;
+    task.waiting(&["z"]).await;
+    task.hset("attempt", &[("a", "2")]).await;
+    assert_eq!(sweep(&mut task, "auto").await, "[swept 6 1000 0 1 0 [a 0 requeued w 7]]");
+    let entry = concat!(
+        r#"stream [NOW {"reason": "silent", "stalled": "a 0 requeued w", "total": "1", "#,
+        r#""watched": "5 1000 1000 - 0", "worker": "v"}]"#
+    );
+    assert_eq!(
+        without(task.keys().await, &["meta", "payload"]),
+        [
+            r#"attempt hash {"a": "2"}"#.to_owned(),
+            format!("events {entry}"),
+            r#"recovery hash {"a": "requeued w NOW 1"}"#.to_owned(),
+            format!("stalls {entry}"),
+            r#"wait list ["a", "z"]"#.to_owned(),
+            r#"waitingSince hash {"a": "NOW"}"#.to_owned(),
+            r#"wake zset ["marker": 0]"#.to_owned(),
+        ]
+    );
+    assert_eq!(task.totals().await, ["", ""]);
+}
+
+#[tokio::test]
+async fn how_often_in_a_row_a_job_was_requeued_is_told_with_its_recovery() {
+    let mut task = ahead(&[]).await;
+    task.waiting(&["a"]).await;
+    let rows = [("0 0", "requeued w NOW 1"), ("0 0", "requeued w NOW 2"), ("0 0", "requeued w NOW 3")];
+    let rows = rows.into_iter().chain([("1 1", "silent w NOW"), ("0 0", "requeued w NOW 1")]);
+    for (call, (begin, recovery)) in (1..).zip(rows) {
+        let reply = task.ok("settle", &[&call.to_string(), "w", "1000", &format!("1 {begin}"), "0", "0"]).await;
+        assert!(reply.contains(" a ["), "{reply}");
+        task.snapshot().await;
+        sweep(&mut task, "auto").await;
+        assert_eq!(task.held("recovery").await, format!(r#"hash {{"a": "{recovery}"}}"#), "call {call}");
+    }
+    assert_eq!(task.held("stalledCount").await, r#"hash {"a": "1"}"#);
+}
+
+#[tokio::test]
+async fn whatever_the_task_does_with_a_crash_a_claimed_job_is_requeued_unless_a_person_lets_it_fail() {
+    for choice in ["recover", "fail", "retry"] {
+        for (verdict, cancelled, row) in [
+            ("auto", false, "a 0 requeued w 7"),
+            ("recover", false, "a 0 requeued w 7"),
+            ("fail", false, "a 1 failed w 7"),
+            ("auto", true, "a 1 cancelled w 7"),
+            ("recover", true, "a 1 cancelled w 7"),
+        ] {
+            let mut task = ahead(&[("a", 7)]).await;
+            task.hset("meta", &[("onCrash", choice), ("maxCount", "0")]).await;
+            task.hset("maxCount", &[("a", "0")]).await;
+            if cancelled {
+                task.hset("cancelling", &[("a", "why")]).await;
+            }
+            task.snapshot().await;
+            let reply = sweep(&mut task, verdict).await;
+            assert_eq!(reply, format!("[swept 6 1000 0 1 0 [{row}]]"), "{choice}, {verdict}");
+            for key in ["locks", "candidates", "claimed", "cancelling", "attempt"] {
+                assert_eq!(task.held(key).await, "", "{key}: {choice}, {verdict}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_mark_with_the_fence_of_an_earlier_claim_means_nothing() {
+    let mut task = ahead(&[("a", 7)]).await;
+    task.hset("claimed", &[("a", "6")]).await;
+    task.snapshot().await;
+    assert!(task.ok("counts", &[]).await.starts_with("[counted 0 0 "));
+    assert_eq!(sweep(&mut task, "auto").await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
+    assert_eq!(task.held("recovery").await, r#"hash {"a": "silent w NOW"}"#);
+    assert_eq!(task.held("claimed").await, "");
+}
+
+#[tokio::test]
+async fn what_a_dead_worker_had_claimed_is_requeued_at_once() {
+    let mut task = ahead(&[("a", 7), ("c", 9)]).await;
+    task.running("w", &[("b", 8)]).await;
+    task.hset("priority", &[("a", "low")]).await;
+    let reply = task.ok("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await;
+    assert!(reply.contains("a 0 requeued w 7") && reply.contains("b 1 recovered w 8"), "{reply}");
+    assert_eq!(
+        task.held("recovery").await,
+        r#"hash {"a": "requeued w NOW 1", "b": "worker_restarted w NOW", "c": "requeued w NOW 1"}"#
+    );
+    assert_eq!(task.held("stalledCount").await, r#"hash {"b": "1"}"#);
+    assert_eq!(task.list("wait").await, ["b", "c"], "what had begun is older");
+    assert_eq!(task.list("wait:low").await, ["a"]);
+    assert_eq!(task.held("claimed").await + &task.held("locks").await, "");
+}
+
+/// Events that are counted and never told: a reader believes that it has missed some.
+#[tokio::test]
+async fn totals_count_what_is_told() {
+    let mut wrong = Vec::new();
+    // A begin that is lost, an unstart that is lost, a begin that has expired; beside a job that completes.
+    for (what, args, events) in [
+        ("lost begin", &["1", "w", "1000", "0", "1", "0 1", "done", "1", "a", "6"][..], "1"),
+        ("lost unstart", &["1", "w", "1000", "0", "1", "0", "done", "1", "a", "6", "unstart", "0", "", ""], "1"),
+        ("expired begin", &["1", "w", "1000", "0", "1", "0 1", "done", "1", "late", "8"], "2"),
+    ] {
+        let mut task = Task::new().await;
+        task.running("w", &[("done", 1), ("a", 7), ("late", 8)]).await;
+        task.hset("claimed", &[("a", "7"), ("late", "8")]).await;
+        task.hset("expiresAt", &[("late", "5")]).await;
+        task.ok("settle", args).await;
+        let total = task.field("meta", "events").await;
+        if total != events {
+            wrong.push(format!("{what}: total {total}, told {events}: {}", task.held("events").await));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A lock that is no token: before, the stall was counted.
+#[tokio::test]
+async fn a_broken_token_is_no_claim() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
+    task.running("w", &[("a", 7)]).await;
+    task.hset("locks", &[("a", "broken")]).await;
+    let page = task.ok("jobs", &["running", "1", "", "100", "-inf", "+inf", "", ""]).await;
+    let claimed = task.ok("jobs", &["claimed", "1", "", "100", "-inf", "+inf", "", ""]).await;
+    task.snapshot().await;
+    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
+    assert!(reply.contains("a 1 recovered -") && page.contains("broken"), "{reply}\n{page}\n{claimed}");
+}
+
+/// A crash must not count against what stalled before, and a time to begin is not over because others run.
+#[tokio::test]
+async fn one_that_has_stalled_or_may_expire_does_not_begin_behind_others() {
+    for (column, value) in [("stalledCount", "1"), ("expiresAt", "9000000000000"), ("maxCount", "0")] {
+        for (at, begin) in [("a", 3), ("b", 1), ("c", 2), ("d", 3)] {
+            let mut task = Task::new().await;
+            task.waiting(&["a", "b", "c", "d"]).await;
+            task.hset(column, &[(at, value)]).await;
+            let reply = task.ok("settle", &["1", "w", "1000", "4 3 1", "0", "0"]).await;
+            assert!(reply.ends_with(&format!("'' {begin}]")), "{column} of {at}: {reply}");
+            if column == "expiresAt" {
+                let kept = at != "a";
+                assert_eq!(!task.held("expiresAt").await.is_empty(), kept, "{at}");
+            }
+        }
+    }
+}

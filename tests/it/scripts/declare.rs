@@ -1,0 +1,156 @@
+use crate::scripts::call::{Task, timeless};
+
+/// A start with these options gives its stamp.
+async fn started(task: &mut Task, options: &[&str]) -> u64 {
+    let reply = task.ok("declare", &[&["1", "", "w"], options].concat()).await;
+    assert!(reply.starts_with("[declared "), "{reply}");
+    reply.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_options_are_written_with_the_wire_version_and_the_time_of_the_start() {
+    let mut task = Task::new().await;
+    let before = task.now_ms().await as u64;
+    let stamp = started(&mut task, &["maxCount", "2", "eventMode", "on"]).await;
+    assert!((before..=task.now_ms().await as u64).contains(&stamp), "{stamp}");
+    assert_eq!(task.field("meta", "declaredAt").await, stamp.to_string());
+    assert_eq!(
+        task.keys().await,
+        [concat!(
+            r#"meta hash {"declaredAt": "NOW", "declaredBy": "w", "eventMode": "on", "fence": "4000000000000000", "maxCount": "2", "#,
+            r#""wire": "1"}"#
+        )]
+    );
+}
+
+#[tokio::test]
+async fn the_limits_of_each_terminal_state_are_options_and_an_empty_one_is_none() {
+    let mut task = Task::new().await;
+    let (mut options, mut fields) = (Vec::new(), Vec::new());
+    for name in ["Completed", "Failed", "Cancelled"] {
+        for (option, value) in [("keep", "1"), ("maxAge", "86400000"), ("maxCount", "")] {
+            options.extend([format!("{option}{name}"), value.to_owned()]);
+            fields.push((format!("{option}{name}"), value));
+        }
+    }
+    started(&mut task, &options.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    for (field, value) in fields {
+        assert_eq!(task.field("meta", &field).await, value, "{field}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_is_told_with_the_old_value_and_the_newest_start_wins() {
+    let mut task = Task::new().await;
+    let first = started(&mut task, &["maxCount", "2", "eventMode", "on", "priority", "low"]).await;
+    let reply = task.ok("declare", &["1", "", "w", "maxCount", "5", "eventMode", "on", "priority", "high"]).await;
+    assert_eq!(timeless(&reply), "[declared NOW [maxCount 2 5 priority low high]]");
+    assert!(task.held("meta").await.contains(r#""maxCount": "5", "priority": "high""#));
+    // The one that started first comes late with what it has.
+    let before = task.exact().await;
+    let reply = task.ok("declare", &["1", &first.to_string(), "w", "maxCount", "2", "priority", "low"]).await;
+    assert_eq!(timeless(&reply), "[kept NOW]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn the_same_declaration_of_another_start_changes_nothing_but_the_stamp() {
+    let mut task = Task::new().await;
+    let first = started(&mut task, &["maxCount", "2"]).await;
+    let before = task.keys().await;
+    // Both may fall into one millisecond.
+    let second = started(&mut task, &["maxCount", "2"]).await;
+    assert!(second > first, "{second} after {first}");
+    assert_eq!(task.keys().await, before);
+}
+
+#[tokio::test]
+async fn a_worker_that_finds_its_options_lost_writes_all_of_them_under_its_own_stamp() {
+    let mut task = Task::new().await;
+    let options = ["maxCount", "2", "eventMode", "on"];
+    let stamp = started(&mut task, &options).await.to_string();
+    let whole = task.field("meta", "declaredAt").await;
+    task.del("meta").await;
+    let again = [&["1", stamp.as_str(), "w"], &options[..]].concat();
+    assert_eq!(task.ok("declare", &again).await, format!("[declared {stamp} []]"));
+    assert_eq!(task.field("meta", "declaredAt").await, whole);
+    assert_eq!(
+        task.held("meta").await,
+        concat!(
+            r#"hash {"bornAt": "NOW", "declaredAt": "NOW", "declaredBy": "w", "eventMode": "on", "lostAt": "NOW", "#,
+            r#""maxCount": "2", "wire": "1"}"#
+        )
+    );
+    // Others of the same start, or a copy of the call.
+    let before = task.exact().await;
+    assert_eq!(task.ok("declare", &again).await, format!("[kept {stamp}]"));
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn of_those_who_declare_again_the_one_that_started_last_wins_in_either_order() {
+    for order in [["100", "200"], ["200", "100"]] {
+        let mut task = Task::new().await;
+        task.lose_options().await;
+        for stamp in order {
+            task.ok("declare", &["1", stamp, "w", "maxCount", stamp]).await;
+        }
+        assert_eq!(task.field("meta", "maxCount").await, "200", "{order:?}");
+        assert_eq!(task.field("meta", "declaredAt").await, "200", "{order:?}");
+    }
+}
+
+#[tokio::test]
+async fn options_of_an_earlier_start_that_came_back_are_replaced() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("declaredAt", "100"), ("maxCount", "1")]).await;
+    assert_eq!(task.ok("declare", &["1", "200", "w", "maxCount", "2"]).await, "[declared 200 [maxCount 1 2]]");
+}
+
+#[tokio::test]
+async fn the_newest_start_wins_also_when_the_clock_of_the_server_went_back() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("declaredAt", "4000000000000"), ("maxCount", "1")]).await;
+    assert_eq!(task.ok("declare", &["1", "", "w", "maxCount", "2"]).await, "[declared 4000000000001 [maxCount 1 2]]");
+    assert_eq!(task.field("meta", "declaredAt").await, "4000000000001");
+    assert_eq!(task.ok("declare", &["1", "4000000000000", "w", "maxCount", "1"]).await, "[kept 4000000000001]");
+}
+
+#[tokio::test]
+async fn a_newer_wire_version_is_refused_and_what_the_task_needs_is_written() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("wire", "2")]).await;
+    let before = task.exact().await;
+    for stamp in ["", "100"] {
+        assert_eq!(task.refused("declare", &["1", stamp, "w", "maxCount", "2"]).await, "NEWERWIRE");
+    }
+    assert_eq!(task.exact().await, before);
+    let declare = async |task: &mut Task, hook: &str| {
+        assert!(task.ok("declare", &["2", "", "w", "hook", hook]).await.starts_with("[declared "));
+        task.field("meta", "wire").await
+    };
+    // Version 1 would run the handler of a job again whose outcome is stored.
+    assert_eq!(declare(&mut task, "1").await, "2");
+    assert_eq!(declare(&mut task, "0").await, "1");
+    task.hset("outcome", &[("a", "completed 0 0 1")]).await;
+    assert_eq!(declare(&mut task, "0").await, "2");
+}
+
+#[tokio::test]
+async fn a_task_with_jobs_of_workflows_keeps_the_version_that_knows_of_them() {
+    for parts in ["1", "4"] {
+        let mut task = Task::new().await;
+        task.lose_options().await;
+        let options: &[&str] = if parts == "1" { &["maxCount", "2"] } else { &["maxCount", "2", "partitions", "4"] };
+        task.ok("dispatch", &["4", parts, "1", "~f/a/0/1", "1"]).await;
+        for _ in 0..2 {
+            let reply = task.ok("declare", &[&["4", "", "w"], options].concat()).await;
+            assert!(reply.starts_with("[declared "), "{reply}");
+            assert_eq!((task.field("meta", "wire").await, task.field("meta", "nodes").await), ("4".into(), "1".into()));
+            assert_eq!(task.held("meta").await.contains(r#""partitions": "4""#), parts == "4");
+        }
+        let before = task.exact().await;
+        assert_eq!(task.refused("declare", &[&["3", "", "w"], options].concat()).await, "NEWERWIRE");
+        assert_eq!(task.exact().await, before);
+    }
+}

@@ -1,0 +1,71 @@
+use crate::scripts::call::Task;
+
+/// Jobs of the workflow `w`, each in a place and in the outbox since 1970.
+async fn ended(jobs: &[(&str, &str)]) -> Task {
+    let mut task = Task::new().await;
+    for (at, (id, place)) in jobs.iter().enumerate() {
+        task.hset("payload", &[(id, "{}")]).await;
+        task.zadd(place, 5.0, id).await;
+        task.zadd("outbox", at as f64, id).await;
+    }
+    task
+}
+
+#[tokio::test]
+async fn ended_jobs_are_told_with_how_they_ended_until_they_are_taken_off() {
+    let jobs =
+        [("~w/a/0/1", "completed"), ("~w/a/1/1", "failed"), ("~w/a/2/1", "cancelled"), ("~w/a/3/1", "completed")];
+    let mut task = ended(&jobs).await;
+    task.hset("result", &[("~w/a/0/1", "7"), ("~w/a/1/1", "8")]).await;
+    task.hset("error", &[("~w/a/0/1", "OLD"), ("~w/a/1/1", "E")]).await;
+    let before = task.exact().await;
+    for _ in 0..2 {
+        assert_eq!(
+            task.ok("ended", &["10000", "200"]).await,
+            "[ended 0 ~w/a/0/1 c 7 ~w/a/1/1 f E ~w/a/2/1 x '' ~w/a/3/1 c '']"
+        );
+    }
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn what_has_ended_just_now_is_left_to_who_ended_it_and_what_is_from_the_future_is_not() {
+    let mut task = ended(&[("~w/a/0/1", "completed"), ("~w/a/1/1", "completed"), ("~w/a/2/1", "completed")]).await;
+    let now = task.now_ms().await;
+    task.zadd("outbox", now, "~w/a/0/1").await;
+    task.zadd("outbox", now + 30_000.0, "~w/a/1/1").await;
+    task.zadd("outbox", 9e15, "~w/a/2/1").await;
+    assert_eq!(task.ok("ended", &["10000", "200"]).await, "[ended 0 ~w/a/2/1 c '']");
+    assert_eq!(task.ok("ended", &["0", "200"]).await, "[ended 0 ~w/a/0/1 c '' ~w/a/2/1 c '']");
+}
+
+#[tokio::test]
+async fn one_that_was_removed_or_runs_again_is_taken_off() {
+    let mut task = ended(&[("~w/a/0/1", "completed"), ("~w/a/1/1", "finalizing"), ("~w/a/2/1", "delayed")]).await;
+    task.running("w", &[("~w/a/3/1", 7)]).await;
+    for id in ["~w/a/3/1", "~w/a/4/1"] {
+        task.zadd("outbox", 1.0, id).await;
+    }
+    for _ in 0..2 {
+        assert_eq!(task.ok("ended", &["10000", "200"]).await, "[ended 0 ~w/a/0/1 c '']");
+        assert_eq!(task.held("outbox").await, r#"zset ["~w/a/0/1": 0]"#);
+    }
+}
+
+#[tokio::test]
+async fn a_call_names_no_more_than_its_limit_and_512_kib() {
+    let jobs: Vec<String> = (0..5).map(|node| format!("~w/a/{node}/1")).collect();
+    let mut task = ended(&jobs.iter().map(|id| (id.as_str(), "completed")).collect::<Vec<_>>()).await;
+    assert_eq!(task.ok("ended", &["10000", "2"]).await, "[ended 1 ~w/a/0/1 c '' ~w/a/1/1 c '']");
+    assert_eq!(task.ok("ended", &["10000", "5"]).await.matches(" c ''").count(), 5);
+    // 512 KiB to the byte; then one of a byte more.
+    let half = "h".repeat(256 * 1024);
+    task.hset("result", &[(&jobs[0], &half), (&jobs[1], &half), (&jobs[2], "1")]).await;
+    let reply = task.ok("ended", &["10000", "200"]).await;
+    assert_eq!(reply.replace(&half, "HALF"), "[ended 1 ~w/a/0/1 c HALF ~w/a/1/1 c HALF]");
+    // One that is larger is told alone.
+    let large = "l".repeat(1024 * 1024);
+    task.hset("result", &[(&jobs[0], &large)]).await;
+    let reply = task.ok("ended", &["10000", "200"]).await;
+    assert_eq!(reply.replace(&large, "LARGE"), "[ended 1 ~w/a/0/1 c LARGE]");
+}

@@ -1,0 +1,16 @@
+use crate::scripts::call::Task;
+
+#[tokio::test]
+async fn a_name_is_listed_by_when_it_was_seen_last() {
+    // The same for the list of workers and that of tasks.
+    for list in ["workers", "tasks"] {
+        let mut task = Task::new().await;
+        task.del("meta").await;
+        task.zadd(list, 1.0, "a").await;
+        task.zadd(list, 2.0, "other").await;
+        for _ in 0..2 {
+            assert_eq!(task.call_on("enlist", &[list], &["a"]).await.unwrap(), "[enlisted]");
+            assert_eq!(task.keys().await, [format!(r#"{list} zset ["other": 2, "a": NOW]"#)]);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+use crate::scripts::call::Task;
+
+#[tokio::test]
+async fn a_beat_takes_its_jobs_out_of_the_candidates() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.snapshot().await;
+    assert_eq!(task.ok("extend_locks", &["w", "1000", "1", "0", "a", "7"]).await, "[beaten 5 1000 [] [] 1 2 0]");
+    assert_eq!(task.held("active").await, r#"set {"a"}"#);
+    assert_eq!(task.held("candidates").await, r#"set {"b"}"#);
+}
+
+#[tokio::test]
+async fn a_watched_job_stays_where_it_is() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("interval", "1000"), ("ask", "1000")]).await;
+    task.running("w", &[("a", 7)]).await;
+    task.snapshot().await;
+    task.running("w", &[("b", 8)]).await;
+    let before = task.exact().await;
+    let reply = task.ok("extend_locks", &["w", "1000", "0", "2", "a", "b", "7", "8"]).await;
+    assert_eq!(reply, "[beaten 0 1000 [] [] 1 1 1]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_lock_without_a_set_entry_is_put_back_by_the_next_beat_of_its_holder() {
+    let mut task = Task::new().await;
+    task.hset("payload", &[("a", "1"), ("b", "1")]).await;
+    task.hset("locks", &[("a", "w:7"), ("b", "w:8")]).await;
+    task.ok("extend_locks", &["w", "1000", "1", "1", "a", "b", "7", "8"]).await;
+    assert_eq!(task.held("active").await, r#"set {"a", "b"}"#);
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_lost_and_writes_nothing() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("interval", "1000"), ("ask", "1000")]).await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.snapshot().await;
+    let before = task.exact().await;
+    // Another fence, another worker, no such job; as extended and as watched ones.
+    let reply = task.ok("extend_locks", &["w", "1000", "2", "1", "a", "nobody", "b", "6", "9", "9"]).await;
+    assert_eq!(reply, "[beaten 0 1000 [6 9 9] [] 1 2 0]");
+    let reply = task.ok("extend_locks", &["x", "1000", "1", "1", "a", "b", "7", "8"]).await;
+    assert_eq!(reply, "[beaten 0 1000 [7 8] [] 1 2 0]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_cancel_that_was_asked_for_is_told_to_the_holder_alone() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.hset("cancelling", &[("a", "why"), ("b", "")]).await;
+    let reply = task.ok("extend_locks", &["w", "1000", "1", "1", "a", "b", "7", "8"]).await;
+    assert_eq!(reply, "[beaten 0 1000 [] [7 8] 1 0 2]");
+    let reply = task.ok("extend_locks", &["x", "1000", "1", "0", "a", "7"]).await;
+    assert_eq!(reply, "[beaten 0 1000 [7] [] 1 0 2]");
+}
+
+#[tokio::test]
+async fn a_larger_ask_raises_the_interval_at_once_and_a_smaller_one_is_noted_for_the_next_epoch() {
+    let mut task = Task::new().await;
+    assert_eq!(task.ok("extend_locks", &["w", "1000", "0", "0"]).await, "[beaten 0 1000 [] [] 1 0 0]");
+    assert_eq!(task.ok("extend_locks", &["w", "5000", "0", "0"]).await, "[beaten 0 5000 [] [] 1 0 0]");
+    assert_eq!(task.ok("extend_locks", &["w", "1000", "0", "0"]).await, "[beaten 0 5000 [] [] 1 0 0]");
+    assert!(task.held("meta").await.contains(r#""ask": "5000""#));
+    // A new epoch forgets who asked: the next ones ask again.
+    task.hset("meta", &[("ask", "1000")]).await;
+    assert_eq!(task.ok("extend_locks", &["w", "2000", "0", "0"]).await, "[beaten 0 5000 [] [] 1 0 0]");
+    assert!(task.held("meta").await.contains(r#""ask": "2000""#));
+}
+
+#[tokio::test]
+async fn the_same_beat_twice_changes_nothing_more() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    task.snapshot().await;
+    let args = ["w", "1000", "1", "0", "a", "7"];
+    assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [] [] 1 1 0]");
+    let before = task.exact().await;
+    assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [] [] 1 0 1]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_beat_tells_when_the_options_were_declared_and_beats_also_when_they_are_lost() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    task.snapshot().await;
+    task.hset("meta", &[("declaredAt", "1700000000000")]).await;
+    let args = ["w", "1000", "0", "1", "a", "7"];
+    assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [] [] 1700000000000 1 0]");
+    task.lose_options().await;
+    let args = ["w", "1000", "1", "0", "a", "7"];
+    assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [] [] 0 1 0]");
+    assert_eq!(task.held("active").await, r#"set {"a"}"#);
+}
+
+#[tokio::test]
+async fn a_beat_counts_the_jobs_of_all_workers_as_they_were_before_it() {
+    let mut task = Task::new().await;
+    task.running("other", &[("x", 1), ("y", 2)]).await;
+    task.running("w", &[("a", 7)]).await;
+    task.snapshot().await;
+    task.running("other", &[("z", 3)]).await;
+    assert_eq!(task.ok("extend_locks", &["w", "1000", "1", "0", "a", "7"]).await, "[beaten 0 1000 [] [] 1 3 1]");
+    assert_eq!(task.ok("extend_locks", &["w", "1000", "0", "0"]).await, "[beaten 0 1000 [] [] 1 2 2]");
+}
+
+#[tokio::test]
+async fn five_hundred_jobs_are_beaten_in_one_call() {
+    let mut task = Task::new().await;
+    let jobs = (0..500_u64).map(|i| (format!("job-{i:03}"), 1000 + i)).collect::<Vec<_>>();
+    let named = jobs.iter().map(|(id, fence)| (id.as_str(), *fence)).collect::<Vec<_>>();
+    task.running("w", &named).await;
+    task.snapshot().await;
+    let fences = jobs.iter().map(|(_, fence)| fence.to_string()).collect::<Vec<_>>();
+    let mut args = vec!["w", "1000", "500", "0"];
+    args.extend(jobs.iter().map(|(id, _)| id.as_str()));
+    args.extend(fences.iter().map(String::as_str));
+    assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [] [] 1 500 0]");
+    assert_eq!(task.held("candidates").await, "");
+}

@@ -1,0 +1,802 @@
+//! Workflows by hand: graphs with their records, as a start writes them, and what holds of every instance at any time.
+
+use crate::scripts::call::{Task, without};
+use std::collections::BTreeMap;
+
+/// A node: how it begins, `<flags> <node whose value is its input, or ->`, and who waits for it.
+pub type Node<'a> = (&'a str, &'a str, &'a [usize]);
+
+/// A graph, whose nodes are all of the task `t` or, with the flag `g`, graphs.
+pub struct Graph {
+    pub digest: &'static str,
+    pub policy: &'static str,
+    pub output: &'static str,
+    states: Vec<String>,
+    heads: Vec<String>,
+    dependents: Vec<Vec<usize>>,
+}
+
+pub fn graph(policy: &'static str, output: &'static str, nodes: &[Node]) -> Graph {
+    Graph {
+        digest: "d",
+        policy,
+        output,
+        states: nodes.iter().map(|(state, ..)| (*state).to_owned()).collect(),
+        heads: nodes.iter().map(|(_, head, _)| (*head).to_owned()).collect(),
+        dependents: nodes.iter().map(|(.., dependents)| dependents.to_vec()).collect(),
+    }
+}
+
+/// Three in a line, each with the value of the one before; the last one is the output.
+pub fn line() -> Graph {
+    graph("finish", "2", &[("p 0 0", "- -", &[1]), ("p 1 1", "- 0", &[2]), ("p 1 1", "- 1", &[])])
+}
+
+/// A node for which so many others wait.
+pub fn fan(count: usize) -> Graph {
+    let dependents: Vec<usize> = (1..=count).collect();
+    let mut nodes: Vec<Node> = vec![("p 0 0", "- -", &dependents)];
+    nodes.extend((0..count).map(|_| -> Node { ("p 1 1", "- -", &[]) }));
+    graph("finish", "-", &nodes)
+}
+
+/// So many in a line, each with an input of its own.
+pub fn long_line(count: usize) -> Graph {
+    let next: Vec<[usize; 1]> = (1..=count).map(|next| [next]).collect();
+    let nodes: Vec<Node> = (0..count)
+        .map(|at| -> Node {
+            let waiting = if at + 1 < count { &next[at][..] } else { &[] };
+            (if at == 0 { "p 0 0" } else { "p 1 1" }, "- -", waiting)
+        })
+        .collect();
+    graph("finish", "-", &nodes)
+}
+
+impl Graph {
+    pub fn of(policy: &'static str, states: Vec<String>, heads: Vec<String>, dependents: Vec<Vec<usize>>) -> Graph {
+        Graph { digest: "d", policy, output: "-", states, heads, dependents }
+    }
+
+    /// The same under another digest than `d`.
+    pub fn named(self, digest: &'static str) -> Graph {
+        Graph { digest, ..self }
+    }
+
+    pub fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    pub fn records(&self) -> Vec<(String, String)> {
+        let digest = self.digest;
+        let mut records = vec![(digest.to_owned(), "{}".to_owned())];
+        records.push((format!("{digest}@"), format!("{} {} {}", self.states.len(), self.policy, self.output)));
+        for (index, (head, dependents)) in self.heads.iter().zip(&self.dependents).enumerate() {
+            let words = |page: &[usize]| page.iter().map(|node| format!(" {node}")).collect::<String>();
+            let mut pages = dependents.chunks(500);
+            let first = words(pages.next().unwrap_or_default());
+            let task = if self.is_graph(index) { "@" } else { "t" };
+            records.push((format!("{digest}/{index}"), format!("{head} {task}\n\n{}{first}", dependents.len())));
+            for (page, nodes) in pages.enumerate() {
+                records.push((format!("{digest}/{index}/{}", page + 1), words(nodes)));
+            }
+        }
+        records
+    }
+
+    fn is_graph(&self, node: usize) -> bool {
+        self.heads[node].split(' ').next().unwrap().contains('g')
+    }
+
+    /// How the node begins: open, where it waits for nothing.
+    pub fn first_state(&self, node: usize) -> String {
+        let open = if self.is_graph(node) { "g" } else { "o" };
+        if self.states[node] == "p 0 0" { open.to_owned() } else { self.states[node].clone() }
+    }
+
+    /// What did not complete by these states, and how it waits in a new run, as arguments of a retry.
+    fn again(&self, states: &[&str]) -> String {
+        let mut words = String::new();
+        for (node, first) in self.states.iter().enumerate().filter(|(node, _)| states[*node] != "c") {
+            let completed = (0..states.len()).filter(|by| states[*by] == "c" && self.dependents[*by].contains(&node));
+            let (completed, mut numbers) = (completed.count(), first.split(' '));
+            let kind = numbers.next().unwrap();
+            let [need, left] = [numbers.next(), numbers.next()].map(|number| number.unwrap().parse::<usize>().unwrap());
+            words += &format!("|{node}|{kind} {} {}", need.saturating_sub(completed), left - completed);
+        }
+        let live = states.iter().filter(|state| **state != "c").count();
+        format!("|{live}{words}")
+    }
+
+    /// The payload of each node that has one of its own: `in-<number>`.
+    pub fn inputs(&self) -> Vec<(usize, String)> {
+        let own = self.heads.iter().enumerate().filter(|(_, head)| head.ends_with('-'));
+        own.map(|(index, _)| (index, format!("in-{index}"))).collect()
+    }
+
+    /// The arguments of a start, with or without the records.
+    pub fn start(&self, id: &str, with_records: bool) -> Vec<String> {
+        let records = if with_records { self.records() } else { Vec::new() };
+        let mut args = vec![id.to_owned(), self.digest.to_owned(), self.states.len().to_string(), "-".to_owned()];
+        args.extend([&records.len().to_string(), "0", "0", "t"].map(str::to_owned));
+        args.extend((0..self.states.len()).map(|node| self.first_state(node)));
+        args.extend(records.into_iter().flat_map(|(field, record)| [field, record]));
+        args.extend(self.inputs().into_iter().flat_map(|(node, input)| [node.to_string(), input]));
+        args
+    }
+
+    /// The arguments of the parts of a start, each of so many pairs at the most, and of the call that lets it run. The first
+    /// part has states alone, and where the shape is known its records do not come along.
+    pub fn parts(&self, id: &str, nonce: &str, size: usize, is_known: bool) -> (Vec<Vec<String>>, Vec<String>) {
+        let states = self.states.iter().enumerate();
+        let mut pairs: Vec<(usize, String, String)> =
+            states.map(|(node, state)| (0, node.to_string(), state.clone())).collect();
+        let mut records = self.records();
+        // The last one comes with the start.
+        let all = records.remove(1);
+        pairs.extend(records.into_iter().filter(|_| !is_known).map(|(field, record)| (1, field, record)));
+        pairs.extend(self.inputs().into_iter().map(|(node, input)| (2, node.to_string(), input)));
+        let (first, rest) = pairs.split_at(self.len().min(size));
+        let parts: Vec<_> = std::iter::once(first).chain(rest.chunks(size)).collect();
+        let count = self.len().to_string();
+        let words = parts.iter().enumerate().map(|(number, pairs)| {
+            let of = |kind| pairs.iter().filter(|pair| pair.0 == kind).count().to_string();
+            let head = [id, nonce, &number.to_string(), self.digest, &count, &of(0), &of(1), "10000"];
+            let words = pairs.iter().flat_map(|(_, field, value)| [field.clone(), value.clone()]);
+            head.map(str::to_owned).into_iter().chain(words).collect()
+        });
+        let (staged, records) = (format!("{nonce} {}", parts.len()), if is_known { "0" } else { "1" });
+        let mut last = [id, self.digest, &count, &staged, records, "0", "0", "t"].map(str::to_owned).to_vec();
+        if !is_known {
+            last.extend([all.0, all.1]);
+        }
+        (words.collect(), last)
+    }
+}
+
+/// Calls a script with these arguments.
+pub async fn with(task: &mut Task, name: &str, args: &[String]) -> String {
+    task.ok(name, &args.iter().map(String::as_str).collect::<Vec<_>>()).await
+}
+
+/// Starts an instance in parts of so many pairs, as a client does.
+pub async fn start_in_parts(task: &mut Task, graph: &Graph, id: &str, nonce: &str, size: usize) -> String {
+    let (parts, _) = graph.parts(id, nonce, size, false);
+    let mut first = with(task, "flow_stage", &parts[0]).await;
+    if first == "[left]" {
+        clear_away(task, id).await;
+        first = with(task, "flow_stage", &parts[0]).await;
+    }
+    let is_known = first == "[staged 1]";
+    let (parts, last) = graph.parts(id, nonce, size, is_known);
+    for part in &parts[1..] {
+        assert!(with(task, "flow_stage", part).await.starts_with("[staged "), "{part:?}");
+    }
+    with(task, "flow_start", &last).await
+}
+
+/// Calls a script with the words of a text: `-` stands for the empty one.
+pub async fn said(task: &mut Task, name: &str, words: &str) -> String {
+    let words: Vec<&str> = words.split_whitespace().map(|word| if word == "-" { "" } else { word }).collect();
+    task.ok(name, &words).await
+}
+
+pub async fn start(task: &mut Task, graph: &Graph, id: &str) -> String {
+    let reply = with(task, "flow_start", &graph.start(id, true)).await;
+    if reply != "[left]" {
+        return reply;
+    }
+    clear_away(task, id).await;
+    with(task, "flow_start", &graph.start(id, true)).await
+}
+
+/// Removes what somebody else has written of a start, however old it is.
+async fn clear_away(task: &mut Task, id: &str) {
+    while task.ok("flow_unstage", &["-1", id]).await.ends_with(" 1]") {}
+}
+
+/// Writes an instance whose first nodes were sent already, however large its graph is.
+pub async fn put(task: &mut Task, graph: &Graph, id: &str) {
+    let states: Vec<(String, String)> =
+        (0..graph.len()).map(|node| (format!("{id}/{node}"), graph.first_state(node))).collect();
+    let open = states.iter().filter(|(_, state)| state == "o" || state == "g").count();
+    let inputs = graph.inputs().into_iter().map(|(node, input)| (format!("{id}/{node}"), input)).collect();
+    for (key, pairs) in [("nodes", states), ("shapes", graph.records()), ("input", inputs)] {
+        for some in pairs.chunks(500) {
+            let some: Vec<(&str, &str)> = some.iter().map(|(field, value)| (field.as_str(), value.as_str())).collect();
+            task.hset(key, &some).await;
+        }
+    }
+    task.hset("head", &[(id, &format!("1 0 {} {open} {} -", graph.len(), graph.digest))]).await;
+    task.zadd("running", 5.0, id).await;
+}
+
+/// Takes the instance out of a place.
+pub async fn take_out(task: &mut Task, place: &str, id: &str) {
+    let key = task.key(place);
+    let () = redis::AsyncCommands::zrem(&mut task.conn, key, id).await.unwrap();
+}
+
+/// Lets an instance end at once, and removes it in any number of calls: what is left then.
+pub async fn trim_whole(task: &mut Task, id: &str) -> Vec<String> {
+    take_out(task, "running", id).await;
+    task.del("outbox").await;
+    task.zadd("completed", 5.0, id).await;
+    for _ in 0..100 {
+        if said(task, "flow_trim", "60000 - 5000").await.ends_with(" 0]") {
+            return without(task.keys().await, &["meta", "tasks"]);
+        }
+    }
+    panic!("{id} is never removed");
+}
+
+/// The server loses a field.
+pub async fn lose(task: &mut Task, key: &str, field: &str) {
+    let key = task.key(key);
+    let () = redis::AsyncCommands::hdel(&mut task.conn, key, field).await.unwrap();
+}
+
+pub async fn head(task: &mut Task, id: &str) -> String {
+    let head = task.field("head", id).await;
+    // When it began just now is left out, and stands for nothing where more is behind it.
+    let now = task.now_ms().await;
+    let words: Vec<&str> = head.split(' ').collect();
+    match words.get(6).and_then(|began| began.parse::<f64>().ok()) {
+        Some(began) if (now - 30_000.0..=now).contains(&began) => {
+            let more = words.get(7).map_or_else(String::new, |over| format!(" 0 {over}"));
+            format!("{}{more}", words[..6].join(" "))
+        }
+        _ => head,
+    }
+}
+
+/// The states of the nodes from the first to this one.
+pub async fn states(task: &mut Task, id: &str, count: usize) -> String {
+    let fields: Vec<String> = (0..count).map(|node| format!("{id}/{node}")).collect();
+    let key = task.key("nodes");
+    let states: Vec<String> = redis::cmd("HMGET").arg(key).arg(fields).query_async(&mut task.conn).await.unwrap();
+    states.join(", ")
+}
+
+/// Where the instance stands: each place that has it.
+pub async fn place(task: &mut Task, id: &str) -> String {
+    let mut found = Vec::new();
+    for place in ["running", "paused", "completed", "failed", "cancelled"] {
+        let key = task.key(place);
+        let score: Option<f64> = redis::cmd("ZSCORE").arg(key).arg(id).query_async(&mut task.conn).await.unwrap();
+        found.extend(score.map(|_| place));
+    }
+    found.join(" and ")
+}
+
+/// What cannot be read is no reason to hang: this is how an instance ends then.
+pub const UNREADABLE: &str = r#"{"code":"corrupt","message":"the graph, or the state of a node, cannot be read"}"#;
+
+/// Numbers that are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+
+    fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+/// Layers of which each node waits for some of those of the layer before, or for all where it is dense.
+fn random_graph(dice: &mut Dice) -> Graph {
+    let is_dense = dice.one_in(4);
+    let (layers, width) = if is_dense { (3, 40) } else { (1 + dice.below(5), 1 + dice.below(4)) };
+    let count = layers * width;
+    let (mut states, mut heads, mut dependents) = (Vec::new(), Vec::new(), vec![Vec::new(); count]);
+    for node in 0..count {
+        let before = (node / width).checked_sub(1).map_or(0..0, |layer| layer * width..(layer + 1) * width);
+        let inputs: Vec<usize> = before.filter(|_| is_dense || dice.one_in(2)).collect();
+        for input in &inputs {
+            dependents[*input].push(node);
+        }
+        let count = inputs.len();
+        states.push(match dice.below(4) {
+            _ if count == 0 => "p 0 0".to_owned(),
+            0 => format!("P {count} {count}"),
+            1 => format!("p {} {count}", 1 + dice.below(count)),
+            _ => format!("p {count} {count}"),
+        });
+        let source = inputs.first().filter(|_| dice.one_in(2)).map_or("-".to_owned(), usize::to_string);
+        heads.push(format!("{} {source}", if dice.one_in(4) { "o" } else { "-" }));
+    }
+    let policy = if dice.one_in(3) { "cancel" } else { "finish" };
+    Graph::of(policy, states, heads, dependents)
+}
+
+/// Checks what holds of a running instance at any time; returns the nodes that are open, and what is left to be visited.
+async fn check(task: &mut Task, count: usize, seed: u64) -> (Vec<usize>, Vec<String>) {
+    let states = states(task, "a", count).await;
+    let states: Vec<&str> = states.split(", ").collect();
+    let open: Vec<usize> = (0..count).filter(|node| states[*node].starts_with('o')).collect();
+    let live = states.iter().filter(|state| state.starts_with(['p', 'P', 'o'])).count();
+    let head = head(task, "a").await;
+    let words: Vec<&str> = head.split(' ').collect();
+    assert_eq!((words[2], words[3]), (&*live.to_string(), &*open.len().to_string()), "seed {seed}: {head}");
+    let key = task.key("outbox");
+    let entries: Vec<String> = redis::cmd("ZRANGE").arg(key).arg(0).arg(-1).query_async(&mut task.conn).await.unwrap();
+    let visits = entries.iter().filter_map(|entry| entry.strip_prefix("v ")).map(|mark| mark.replace('/', " "));
+    let visits: Vec<String> = visits.collect();
+    for entry in entries.iter().filter_map(|entry| entry.strip_prefix("s a/")) {
+        let node = entry.split('/').next().unwrap().parse().unwrap();
+        assert!(open.contains(&node), "seed {seed}: {entry} is to be sent and not open");
+    }
+    let place = place(task, "a").await;
+    assert!(!place.is_empty() && !place.contains(" and "), "seed {seed}: it stands in '{place}'");
+    let is_to_be_opened = entries.contains(&format!("o a/{}", words[0]));
+    let is_visited = visits.iter().any(|mark| mark.ends_with(&format!(" {}", words[0])));
+    let goes_on = !open.is_empty() || is_visited || is_to_be_opened;
+    assert!(place != "running" || goes_on, "seed {seed}: it hangs: {states:?} {head}");
+    let has_ended = !["running", "paused"].contains(&place.as_str());
+    assert!(!has_ended || open.is_empty(), "seed {seed}: it has ended, and nodes are open: {states:?}");
+    (open, visits)
+}
+
+#[tokio::test]
+async fn whatever_comes_twice_or_late_the_counters_are_right_and_nothing_hangs() {
+    for seed in 0..20 {
+        let mut dice = Dice(seed);
+        let graph = random_graph(&mut dice);
+        let mut task = Task::new().await;
+        start(&mut task, &graph, "a").await;
+        let mut copies: Vec<(&str, String)> = Vec::new();
+        for _ in 0..10_000 {
+            let (open, visits) = check(&mut task, graph.len(), seed).await;
+            if place(&mut task, "a").await != "running" {
+                break;
+            }
+            let mut calls = Vec::new();
+            if let Some(mark) = visits.first()
+                && (open.is_empty() || dice.one_in(2))
+            {
+                calls.push(("flow_visit", mark.clone()));
+            } else if dice.one_in(30) {
+                calls.push(("flow_control", "a why".to_owned()));
+            } else if dice.one_in(5) {
+                let node = dice.below(graph.len());
+                calls.push(("flow_enter", format!("a {node} 1 a {node} 1 a {node} 2 b {node} 1")));
+            } else if !open.is_empty() {
+                let all = dice.one_in(2);
+                let ends: Vec<usize> = open.iter().copied().filter(|_| all || dice.one_in(2)).collect();
+                let ends = ends.iter().map(|node| {
+                    let how = ["c", "c", "c", "f", "x"][dice.below(5)];
+                    format!("a {node} 1 {how} v{node} a {node} 1 f twice a {node} 2 c other-run")
+                });
+                calls.push(("flow_advance", ends.collect::<Vec<_>>().join(" ")));
+            }
+            if let Some(copy) = copies.get(dice.below(copies.len().max(1))).cloned() {
+                calls.push(copy);
+            }
+            for (name, words) in calls.into_iter().filter(|(_, words)| !words.is_empty()) {
+                said(&mut task, name, &words).await;
+                copies.push((name, words));
+            }
+        }
+        let ended = place(&mut task, "a").await;
+        assert!(["completed", "failed", "cancelled"].contains(&ended.as_str()), "seed {seed}: {ended}");
+        // Long after the end of everything, all of it once more.
+        for mark in check(&mut task, graph.len(), seed).await.1 {
+            said(&mut task, "flow_visit", &mark).await;
+        }
+        said(&mut task, "flow_look", "0 200").await;
+        assert_eq!(task.held("stopping").await, "", "seed {seed}");
+        assert_eq!(task.held("outbox").await, "", "seed {seed}");
+        assert_eq!(task.held("cursor").await, "", "seed {seed}");
+        let before = task.exact().await;
+        for (name, words) in copies {
+            said(&mut task, name, &words).await;
+        }
+        assert_eq!(task.exact().await, before, "seed {seed}");
+    }
+}
+
+/// Calls `flow_retry` with what [`Graph::again`] says.
+async fn retry(task: &mut Task, words: &str) -> String {
+    task.ok("flow_retry", &words.split('|').collect::<Vec<_>>()).await
+}
+
+#[tokio::test]
+async fn over_pauses_and_retries_the_counters_are_right_and_what_completed_never_opens_again() {
+    for seed in 100..130 {
+        let mut dice = Dice(seed);
+        let mut graph = random_graph(&mut dice);
+        graph.policy = ["finish", "cancel", "pause"][dice.below(3)];
+        let mut task = Task::new().await;
+        start(&mut task, &graph, "a").await;
+        let (mut copies, mut retries): (Vec<(&str, String)>, Vec<String>) = (Vec::new(), Vec::new());
+        let mut completed: Vec<bool> = vec![false; graph.len()];
+        let mut last = String::new();
+        for _ in 0..20_000 {
+            let (open, visits) = check(&mut task, graph.len(), seed).await;
+            let (head, states) = (head(&mut task, "a").await, states(&mut task, "a", graph.len()).await);
+            let (run, turn) = (head.split(' ').next().unwrap(), head.split(' ').nth(1).unwrap());
+            let states: Vec<&str> = states.split(", ").collect();
+            for (node, was) in completed.iter_mut().enumerate() {
+                assert!(!*was || states[node] == "c", "seed {seed}: {node} is {} and had completed", states[node]);
+                *was = states[node] == "c";
+            }
+            last = place(&mut task, "a").await;
+            let has_ended = !["running", "paused"].contains(&last.as_str());
+            if last == "completed" || has_ended && (run.parse::<u64>().unwrap() > 5 || dice.one_in(10)) {
+                break;
+            }
+            let mut calls: Vec<(&str, String)> = Vec::new();
+            if let Some(mark) = visits.first()
+                && dice.one_in(2)
+            {
+                calls.push(("flow_visit", mark.clone()));
+            }
+            match dice.below(12) {
+                0 if last == "running" => calls.push(("flow_pause", format!("a {turn} pause"))),
+                1 | 2 if last == "paused" => calls.push(("flow_pause", format!("a {turn} resume"))),
+                3 if last != "running" => retries.push(format!("a|{turn}{}", graph.again(&states))),
+                4 if dice.one_in(12) => calls.push(("flow_control", "a why".to_owned())),
+                5 if !open.is_empty() => {
+                    let node = open[dice.below(open.len())];
+                    calls.push(("flow_enter", format!("a {node} {run} a {node} 1")));
+                }
+                6 if !open.is_empty() && dice.one_in(5) => {
+                    calls.push(("flow_resend", format!("a {} {run}", open[dice.below(open.len())])));
+                }
+                7 | 8 => calls.push(("flow_open", format!("a {run}"))),
+                _ => {
+                    let ends = open.iter().filter(|_| dice.one_in(2)).collect::<Vec<_>>();
+                    let ends = ends.iter().map(|node| {
+                        let how = ["c", "c", "c", "c", "f", "x"][dice.below(6)];
+                        format!("a {node} {run} {how} v{node} a {node} {run} f twice")
+                    });
+                    calls.push(("flow_advance", ends.collect::<Vec<_>>().join(" ")));
+                }
+            }
+            if let Some(copy) = copies.get(dice.below(copies.len().max(1))).cloned() {
+                calls.push(copy);
+            }
+            for (name, words) in calls.into_iter().filter(|(_, words)| !words.is_empty()) {
+                said(&mut task, name, &words).await;
+                copies.push((name, words));
+            }
+            // One that was worked out some time ago, too.
+            if !retries.is_empty() && dice.one_in(3) {
+                let words = retries[retries.len() - 1 - dice.below(retries.len().min(3))].clone();
+                retry(&mut task, &words).await;
+            }
+        }
+        assert!(["completed", "failed", "cancelled"].contains(&last.as_str()), "seed {seed}: {last}");
+        for mark in check(&mut task, graph.len(), seed).await.1 {
+            said(&mut task, "flow_visit", &mark).await;
+        }
+        said(&mut task, "flow_look", "0 200").await;
+        assert_eq!(task.held("stopping").await + &task.held("cursor").await, "", "seed {seed}");
+        let before = task.exact().await;
+        for (name, words) in copies {
+            said(&mut task, name, &words).await;
+        }
+        // Late copies may take old entries off.
+        let lasting = |keys: Vec<(String, String)>| {
+            keys.into_iter().filter(|(key, _)| !key.ends_with(":outbox")).collect::<Vec<_>>()
+        };
+        assert_eq!(lasting(task.exact().await), lasting(before), "seed {seed}");
+        // Of what was to be done only entries of runs before are left, which open and cancel nothing.
+        let key = task.key("outbox");
+        let left: Vec<String> = redis::cmd("ZRANGE").arg(key).arg(0).arg(-1).query_async(&mut task.conn).await.unwrap();
+        let run = head(&mut task, "a").await.split(' ').next().unwrap().to_owned();
+        assert!(left.iter().all(|entry| !entry.ends_with(&format!("/{run}"))), "seed {seed}: {left:?}");
+    }
+}
+
+/// A graph of one to three nodes, the same for each instance; those that stand deep have no graphs in them.
+fn child_graph(id: &str) -> Graph {
+    let kind = id.bytes().map(usize::from).sum::<usize>() % 5;
+    match if id.matches('/').count() < 3 { kind } else { kind % 3 } {
+        0 => graph("finish", "0", &[("p 0 0", "- -", &[])]).named("e0"),
+        1 => graph("cancel", "1", &[("p 0 0", "- -", &[1]), ("p 1 1", "- 0", &[])]).named("e1"),
+        2 => graph("finish", "-", &[("p 0 0", "o -", &[2]), ("p 0 0", "- -", &[2]), ("P 2 2", "- 0", &[])]).named("e2"),
+        3 => graph("finish", "1", &[("p 0 0", "g -", &[1]), ("p 1 1", "- 0", &[])]).named("e3"),
+        _ => graph("cancel", "0", &[("p 0 0", "g -", &[]), ("p 0 0", "og -", &[]), ("p 0 0", "- -", &[])]).named("e4"),
+    }
+}
+
+/// The same with graphs among its nodes.
+fn random_graph_of_graphs(dice: &mut Dice) -> Graph {
+    let mut graph = random_graph(dice);
+    while graph.len() > 20 {
+        graph = random_graph(dice);
+    }
+    for head in &mut graph.heads {
+        if dice.one_in(3) {
+            *head = head.replacen("- ", "g ", 1).replacen("o ", "og ", 1);
+        }
+    }
+    graph.policy = ["finish", "cancel", "pause"][dice.below(3)];
+    graph
+}
+
+/// All that is written of the instances.
+struct Seen {
+    heads: BTreeMap<String, String>,
+    nodes: BTreeMap<String, String>,
+    stopping: BTreeMap<String, String>,
+    outbox: Vec<String>,
+    places: BTreeMap<String, String>,
+}
+
+impl Seen {
+    async fn of(task: &mut Task) -> Seen {
+        let places = ["running", "paused", "completed", "failed", "cancelled"];
+        let mut all = redis::pipe();
+        for key in ["head", "nodes", "stopping"] {
+            all.hgetall(task.key(key));
+        }
+        for key in ["outbox"].iter().chain(&places) {
+            all.zrange(task.key(key), 0, -1);
+        }
+        type Hash = BTreeMap<String, String>;
+        type Found = (Hash, Hash, Hash, Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>);
+        let found: Found = all.query_async(&mut task.conn).await.unwrap();
+        let (heads, nodes, stopping, outbox, running, paused, completed, failed, cancelled) = found;
+        let mut stands = Hash::new();
+        for (place, ids) in places.into_iter().zip([running, paused, completed, failed, cancelled]) {
+            for id in ids {
+                stands.entry(id).and_modify(|found| *found += &format!(" and {place}")).or_insert(place.to_owned());
+            }
+        }
+        Seen { heads, nodes, stopping, outbox, places: stands }
+    }
+
+    /// Each place in which the instance stands.
+    fn place(&self, id: &str) -> &str {
+        self.places.get(id).map_or("", String::as_str)
+    }
+
+    fn run_of(&self, id: &str) -> &str {
+        self.heads[id].split(' ').next().unwrap()
+    }
+
+    /// The nodes of an instance, by their numbers.
+    fn of_instance<'a>(&'a self, id: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let named = self.nodes.iter().filter_map(|(name, state)| Some((name.rsplit_once('/')?, state.as_str())));
+        named.filter(move |((of, _), _)| *of == id).map(|((_, node), state)| (node, state))
+    }
+
+    /// Open nodes of this kind, `o` or `g`, of all instances: instance, node, run.
+    fn open(&self, kind: char) -> Vec<(String, String, String)> {
+        let all = self.heads.keys().flat_map(|id| self.of_instance(id).map(move |(node, state)| (id, node, state)));
+        all.filter(|(.., state)| state.starts_with(kind))
+            .map(|(id, node, _)| (id.clone(), node.to_owned(), self.run_of(id).to_owned()))
+            .collect()
+    }
+}
+
+/// Of which instance, node and run the instance is the child.
+fn parent_of(id: &str) -> Option<(&str, &str, &str)> {
+    let (parent, rest) = id.rsplit_once('/')?;
+    let (node, run) = rest.split_once('.')?;
+    Some((parent, node, run))
+}
+
+/// Checks what holds of all instances at any time. How the nodes of each run ended never changes, and those that were
+/// graphs end with these.
+async fn check_all(task: &mut Task, ended: &mut BTreeMap<String, String>, seed: u64) -> Seen {
+    let seen = Seen::of(task).await;
+    for (id, head) in &seen.heads {
+        let words: Vec<&str> = head.split(' ').collect();
+        let live = seen.of_instance(id).filter(|(_, state)| state.starts_with(['p', 'P', 'o', 'g'])).count();
+        let open = seen.of_instance(id).filter(|(_, state)| state.starts_with(['o', 'g'])).count();
+        let told = (words[2].to_owned(), words[3].to_owned());
+        assert_eq!(told, (live.to_string(), open.to_string()), "seed {seed}: {id} {head}");
+        let place = seen.place(id);
+        let is_behind = |kind: &str| {
+            let entry = |entry: &&String| entry.starts_with(&format!("{kind} {id}/")) && entry.ends_with(words[0]);
+            seen.outbox.iter().any(|found| entry(&found))
+        };
+        let goes_on = open > 0 || is_behind("v") || is_behind("o");
+        assert!(place != "running" || goes_on, "seed {seed}: {id} hangs: {head}");
+        let runs = ["running", "paused"].contains(&place);
+        assert!(runs || open == 0, "seed {seed}: {id} has ended, and nodes are open: {head}");
+        for (node, state) in seen.of_instance(id).filter(|(_, state)| !state.starts_with(['p', 'P', 'o'])) {
+            let name = format!("{id}/{node}/{}", words[0]);
+            if state.starts_with('g') {
+                ended.insert(format!("g {name}"), String::new());
+                continue;
+            }
+            let was = ended.entry(name.clone()).or_insert_with(|| state.to_owned());
+            assert_eq!(was, state, "seed {seed}: {id}/{node} ended twice");
+            if ended.contains_key(&format!("g {name}")) && state != "x" {
+                let child = seen.heads.get(&format!("{id}/{node}.{}", words[0]));
+                assert!(
+                    child.is_some_and(|child| child.ends_with(state)),
+                    "seed {seed}: {name} ended without its graph"
+                );
+            }
+        }
+        let Some((parent, node, run)) = parent_of(id) else {
+            assert!(!place.is_empty() && !place.contains(" and "), "seed {seed}: {id} stands in '{place}'");
+            continue;
+        };
+        let state = &seen.nodes[&format!("{parent}/{node}")];
+        if let Some(over) = words.get(7) {
+            assert_eq!(place, "", "seed {seed}: {id} has ended");
+            assert!(seen.run_of(parent) != run || state == over, "seed {seed}: {id} ended {over}, its node {state}");
+        } else {
+            assert_eq!(place, "running", "seed {seed}: {id}");
+            assert!(seen.run_of(parent) == run && state.starts_with('g'), "seed {seed}: {id} runs behind its node");
+        }
+    }
+    seen
+}
+
+/// The last words of a name with slashes, of which the first has the rest.
+fn words_behind(name: &str, count: usize) -> Vec<String> {
+    let mut words: Vec<String> = name.rsplitn(count, '/').map(str::to_owned).collect();
+    words.reverse();
+    words
+}
+
+type Call = (&'static str, Vec<String>);
+
+fn call(name: &'static str, words: &str) -> Call {
+    (name, words.split(' ').map(|word| if word == "-" { String::new() } else { word.to_owned() }).collect())
+}
+
+/// One in so many, by chance.
+fn some_of<T>(dice: &mut Dice, all: Vec<T>, bound: usize) -> Vec<T> {
+    all.into_iter().filter(|_| dice.one_in(bound)).collect()
+}
+
+/// What somebody may do next: all of it is right, and may come at any time.
+fn next_calls(dice: &mut Dice, seen: &Seen, root: &Graph) -> Vec<Call> {
+    let place = seen.place("a");
+    let run = seen.run_of("a").to_owned();
+    let turn = seen.heads["a"].split(' ').nth(1).unwrap();
+    let (jobs, graphs) = (seen.open('o'), seen.open('g'));
+    let mut calls: Vec<Call> = Vec::new();
+    for entry in seen.outbox.iter().filter(|_| dice.one_in(3)) {
+        match entry.split_once(' ').unwrap() {
+            ("v", mark) => calls.push(("flow_visit", words_behind(mark, 3))),
+            ("o", mark) => calls.push(("flow_open", words_behind(mark, 2))),
+            _ => {}
+        }
+    }
+    for (id, node, run) in some_of(dice, graphs, 3) {
+        let child = format!("{id}/{node}.{run}");
+        let graph = child_graph(&child);
+        // Each graph is started in parts by all, or by none.
+        if child.len() % 3 == 0 {
+            let (parts, last) = graph.parts(&child, &format!("n{}", dice.below(2)), 2, false);
+            calls.extend(parts.into_iter().map(|part| ("flow_stage", part)));
+            calls.push(("flow_start", last));
+        } else {
+            calls.push(("flow_start", graph.start(&child, true)));
+        }
+        if dice.one_in(40) {
+            calls.push(("flow_control", vec![child.clone(), "why".to_owned()]));
+        }
+        if dice.one_in(10) {
+            calls.push(call("flow_resend", &format!("{id} {node} {run}")));
+        }
+    }
+    match dice.below(10) {
+        0 if dice.one_in(12) => calls.push(call("flow_control", "a why")),
+        1 if place == "running" => calls.push(call("flow_pause", &format!("a {turn} pause"))),
+        2 | 3 if place == "paused" => calls.push(call("flow_pause", &format!("a {turn} resume"))),
+        4 if place != "running" => {
+            let states: Vec<&str> = (0..root.len()).map(|node| &*seen.nodes[&format!("a/{node}")]).collect();
+            let words = format!("a|{turn}{}", root.again(&states));
+            calls.push(("flow_retry", words.split('|').map(str::to_owned).collect()));
+        }
+        5 => calls.push(call("flow_look", "0 200")),
+        6 => {
+            let asked = some_of(dice, jobs, 2).into_iter().map(|(id, node, run)| format!("{id} {node} {run}"));
+            calls.push(call("flow_enter", (asked.collect::<Vec<_>>().join(" ") + " a 0 9").trim_start()));
+        }
+        7 => calls.push(call("flow_open", &format!("a {run}"))),
+        _ => {
+            let mut args = Vec::new();
+            for (id, node, run) in some_of(dice, jobs, 2) {
+                let (how, said) = match dice.below(16) {
+                    0 => ("f", "E".to_owned()),
+                    1 => ("x", String::new()),
+                    2..5 if id.matches('/').count() < 3 => ("c", "\u{1}4 keep{}".to_owned()),
+                    _ => ("c", format!("v{node}")),
+                };
+                for (how, said) in [(how, said), ("f", "twice".to_owned())] {
+                    args.extend([id.clone(), node.clone(), run.clone(), how.to_owned(), said]);
+                }
+            }
+            calls.push(("flow_advance", args));
+        }
+    }
+    calls
+}
+
+/// As an `x` entry asks for: jobs are cancelled or not, children too, and one that never was is told as cancelled.
+async fn cancel_open(task: &mut Task, dice: &mut Dice, seen: &Seen, copies: &mut Vec<Call>) {
+    let stops = |id: &str| seen.stopping.contains_key(id);
+    for (id, node, run) in seen.open('g').into_iter().filter(|(id, ..)| stops(id)) {
+        let child = vec![format!("{id}/{node}.{run}"), "stopped".to_owned()];
+        let reply = with(task, "flow_control", &child).await;
+        copies.push(("flow_control", child));
+        if reply == "[unknown]" {
+            let told = call("flow_advance", &format!("{id} {node} {run} X stopped"));
+            with(task, told.0, &told.1).await;
+            copies.push(told);
+        }
+    }
+    for (id, node, run) in seen.open('o').into_iter().filter(|(id, ..)| stops(id)) {
+        let ends = call("flow_advance", &format!("{id} {node} {run} x -"));
+        let call = if dice.one_in(2) { ends } else { call("flow_enter", &format!("{id} {node} {run}")) };
+        with(task, call.0, &call.1).await;
+        copies.push(call);
+    }
+}
+
+#[tokio::test]
+async fn over_graphs_in_graphs_the_counters_are_right_and_each_node_ends_once_with_its_child() {
+    for seed in 200..240 {
+        let mut dice = Dice(seed);
+        let graph = random_graph_of_graphs(&mut dice);
+        let mut task = Task::new().await;
+        start(&mut task, &graph, "a").await;
+        let (mut copies, mut ended): (Vec<Call>, BTreeMap<String, String>) = (Vec::new(), BTreeMap::new());
+        let mut last = String::new();
+        for _ in 0..5_000 {
+            let seen = check_all(&mut task, &mut ended, seed).await;
+            last = seen.place("a").to_owned();
+            let has_ended = !["running", "paused"].contains(&last.as_str());
+            let runs: u64 = seen.run_of("a").parse().unwrap();
+            if last == "completed" || has_ended && (runs > 4 || dice.one_in(6)) {
+                break;
+            }
+            if dice.one_in(4) {
+                cancel_open(&mut task, &mut dice, &seen, &mut copies).await;
+            } else if dice.one_in(200) {
+                task.zadd("deadlines", 5.0, "a").await;
+            }
+            let seen = check_all(&mut task, &mut ended, seed).await;
+            let mut calls = next_calls(&mut dice, &seen, &graph);
+            for _ in 0..2 {
+                calls.extend(copies.get(dice.below(copies.len().max(1))).cloned());
+            }
+            for (name, args) in calls.into_iter().filter(|(_, args)| !args.is_empty()) {
+                // Some come late.
+                if dice.one_in(5) {
+                    copies.push((name, args));
+                    continue;
+                }
+                with(&mut task, name, &args).await;
+                copies.push((name, args));
+                check_all(&mut task, &mut ended, seed).await;
+            }
+        }
+        assert!(["completed", "failed", "cancelled"].contains(&last.as_str()), "seed {seed}: {last}");
+        // Long after the end of everything, all of it once more.
+        said(&mut task, "flow_look", "-1 200").await;
+        for _ in 0..2 {
+            assert_eq!(task.held("running").await + &task.held("stopping").await, "", "seed {seed}");
+            assert!(!task.held("outbox").await.contains("s a"), "seed {seed}");
+            let lasting = |keys: Vec<(String, String)>| {
+                let is_lasting =
+                    |key: &str| ![":outbox", ":cursor", ":staging", ":shapes"].iter().any(|end| key.ends_with(end));
+                keys.into_iter().filter(|(key, _)| is_lasting(key)).collect::<Vec<_>>()
+            };
+            let before = lasting(task.exact().await);
+            for (name, args) in copies.iter().filter(|(name, _)| !["flow_stage", "flow_retry"].contains(name)) {
+                with(&mut task, name, args).await;
+            }
+            assert_eq!(lasting(task.exact().await), before, "seed {seed}");
+        }
+        // And all of it goes, with what was written of children that never started.
+        task.del("outbox").await;
+        take_out(&mut task, &last, "a").await;
+        trim_whole(&mut task, "a").await;
+        while said(&mut task, "flow_unstage", "-1").await != "[unstaged 0 0]" {}
+        assert_eq!(without(task.keys().await, &["meta", "tasks"]), [""; 0], "seed {seed}");
+    }
+}

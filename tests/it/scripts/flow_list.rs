@@ -1,0 +1,23 @@
+use crate::scripts::call::Task;
+use crate::scripts::flow::{line, put};
+
+#[tokio::test]
+async fn instances_of_a_place_are_told_page_by_page_but_for_those_that_are_nodes() {
+    let mut task = Task::new().await;
+    for (at, id) in ["a", "b", "b/0.1", "c"].into_iter().enumerate() {
+        put(&mut task, &line(), id).await;
+        task.zadd("running", 5.0 + at as f64, id).await;
+    }
+    task.hset("stopping", &[("c", "failed ")]).await;
+    task.hset("head", &[("b", "what")]).await;
+    task.hset("head", &[("a", "1 0 3 1 d 1 77")]).await;
+    let keys = [&["running"], &task.script("flow_list").keys[1..]].concat();
+    let before = task.exact().await;
+    let mut page = async |newest: &str, cursor: &str, look: &str| {
+        task.call_on("flow_list", &keys, &[newest, cursor, look]).await.unwrap()
+    };
+    assert_eq!(page("1", "", "2").await, "[page 7 b/0.1 c 8 1 3 1 1 0 -]");
+    assert_eq!(page("1", "7 b/0.1", "2").await, "[page '' b 6 0 0 0 0 0 - a 5 1 3 1 0 77 1]");
+    assert_eq!(page("0", "", "10").await, "[page '' a 5 1 3 1 0 77 1 b 6 0 0 0 0 0 - c 8 1 3 1 1 0 -]");
+    assert_eq!(task.exact().await, before);
+}

@@ -1,0 +1,41 @@
+use crate::scripts::call::Task;
+use crate::scripts::flow::{line, long_line, put};
+
+#[tokio::test]
+async fn a_page_has_the_states_of_its_nodes_in_their_order() {
+    let mut task = Task::new().await;
+    put(&mut task, &line(), "a").await;
+    task.hset("head", &[("a", "2 0 3 1 d -")]).await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[nodes 2 3 o p 1 1 p 1 1]");
+    assert_eq!(task.ok("flow_nodes", &["a", "0", "1"]).await, "[nodes 2 3 o]");
+    assert_eq!(task.ok("flow_nodes", &["a", "2", "500"]).await, "[nodes 2 3 p 1 1]");
+    assert_eq!(task.ok("flow_nodes", &["a", "3", "500"]).await, "[nodes 2 3]");
+    assert_eq!(task.ok("flow_nodes", &["a", "1000", "500"]).await, "[nodes 2 3]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_large_graph_comes_in_pages() {
+    let mut task = Task::new().await;
+    put(&mut task, &long_line(1_001), "a").await;
+    for (from, count) in [("0", 500), ("500", 500), ("1000", 1)] {
+        let page = task.ok("flow_nodes", &["a", from, "500"]).await;
+        assert!(page.starts_with("[nodes 1 1001 "));
+        assert_eq!(page.matches("p 1 1").count() + page.matches(" o").count(), count);
+    }
+}
+
+#[tokio::test]
+async fn a_state_that_is_gone_is_empty_and_an_instance_that_cannot_be_read_is_unknown() {
+    let mut task = Task::new().await;
+    put(&mut task, &line(), "a").await;
+    task.eval("return redis.call('HDEL', KEYS[1], 'a/1')", &[task.key("nodes")], &[]).await.unwrap();
+    assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[nodes 1 3 o '' p 1 1]");
+    assert_eq!(task.ok("flow_nodes", &["nobody", "0", "500"]).await, "[unknown]");
+    task.hset("shapes", &[("d@", "three")]).await;
+    assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[unknown]");
+    task.hset("shapes", &[("d@", "3 finish -")]).await;
+    task.hset("head", &[("a", "1")]).await;
+    assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[unknown]");
+}

@@ -1,0 +1,56 @@
+use crate::scripts::call::Task;
+use crate::scripts::flow::{line, put, said};
+
+async fn put_off(task: &mut Task, entries: &[&str]) -> Vec<f64> {
+    assert_eq!(task.ok("flow_put_off", entries).await, "[put]");
+    let since = task.field("meta", if entries.is_empty() { "untold" } else { "putOff" }).await;
+    since.split(' ').map(|ms| ms.parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn what_is_put_off_is_taken_5_s_later_and_holds_up_no_other() {
+    let mut task = Task::new().await;
+    put(&mut task, &line(), "a").await;
+    task.zadd("outbox", 5.0, "x a/1").await;
+    task.zadd("outbox", 6.0, "o b/1").await;
+    let now = task.now_ms().await;
+    put_off(&mut task, &["x a/1", "v gone/0/1"]).await;
+    let score = task.score("outbox", "x a/1").await;
+    assert!(score >= now - 5_000.0 && score < now - 4_000.0, "{score} at {now}");
+    // What is not there is not there for it.
+    assert_eq!(task.held("outbox").await, r#"zset ["o b/1": 6, "x a/1": NOW]"#);
+    assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 1 o b/1]");
+}
+
+#[tokio::test]
+async fn since_when_entries_are_put_off_again_and_again_is_kept_until_none_was_for_a_minute() {
+    let mut task = Task::new().await;
+    put(&mut task, &line(), "a").await;
+    let now = task.now_ms().await;
+    let first = put_off(&mut task, &["x a/1"]).await;
+    assert!(first[0] >= now && first[1] == first[0], "{first:?}");
+    let (earlier, lately) = (now - 100_000.0, now - 50_000.0);
+    task.hset("meta", &[("putOff", &format!("{earlier} {lately}"))]).await;
+    let again = put_off(&mut task, &["x a/1"]).await;
+    assert!(again[0] == earlier && again[1] >= now, "{again:?}");
+    for over in [&*format!("{earlier} {}", now - 70_000.0), "", "never", "9000000000000 9000000000000"] {
+        task.hset("meta", &[("putOff", over)]).await;
+        let anew = put_off(&mut task, &["x a/1"]).await;
+        assert!(anew[0] >= now && anew[0] < now + 60_000.0 && anew[1] >= anew[0], "{over}: {anew:?}");
+    }
+}
+
+#[tokio::test]
+async fn jobs_that_could_not_be_told_of_are_noted_beside_that_until_the_workflow_is_told_of_any() {
+    let mut task = Task::new().await;
+    put(&mut task, &line(), "a").await;
+    task.hset("meta", &[("putOff", "5 6")]).await;
+    let now = task.now_ms().await;
+    let first = put_off(&mut task, &[]).await;
+    assert!(first[0] >= now && first[1] == first[0], "{first:?}");
+    assert_eq!(put_off(&mut task, &[]).await[0], first[0]);
+    assert_eq!(task.field("meta", "putOff").await, "5 6");
+    assert_eq!(said(&mut task, "flow_advance", "a 0 1 c 7").await, "[advanced 0 a 1 1 t '' 0 here 7]");
+    assert!(!task.held("meta").await.contains("untold"));
+    assert_eq!(task.field("meta", "putOff").await, "5 6");
+}

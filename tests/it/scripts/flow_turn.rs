@@ -1,0 +1,48 @@
+use crate::scripts::call::Task;
+
+async fn turn(task: &mut Task, pause: &str, limit: &str) -> String {
+    task.call_on("flow_turn", &["flows"], &[pause, limit]).await.unwrap()
+}
+
+#[tokio::test]
+async fn each_workflow_is_taken_by_one_at_a_time_and_again_after_the_pause() {
+    let mut task = Task::new().await;
+    task.zadd("flows", 0.0, "new").await;
+    task.zadd("flows", 7.0, "old").await;
+    let now = task.now_ms().await;
+    task.zadd("flows", now - 1_000.0, "young").await;
+    assert_eq!(turn(&mut task, "5000", "20").await, "[taken new old]");
+    assert_eq!(task.held("flows").await, r#"zset ["young": NOW, "new": NOW, "old": NOW]"#);
+    let before = task.exact().await;
+    assert_eq!(turn(&mut task, "5000", "20").await, "[taken]");
+    assert_eq!(task.exact().await, before);
+    assert_eq!(turn(&mut task, "0", "20").await, "[taken young new old]");
+}
+
+#[tokio::test]
+async fn no_more_are_taken_than_asked_for_and_the_others_next() {
+    let mut task = Task::new().await;
+    for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
+        task.zadd("flows", at as f64, name).await;
+    }
+    assert_eq!(turn(&mut task, "5000", "2").await, "[taken a b]");
+    assert_eq!(turn(&mut task, "5000", "2").await, "[taken c]");
+    assert_eq!(turn(&mut task, "5000", "2").await, "[taken]");
+}
+
+#[tokio::test]
+async fn a_clock_that_went_back_lets_none_wait_for_years() {
+    let mut task = Task::new().await;
+    let soon = task.now_ms().await + 30_000.0;
+    task.zadd("flows", soon, "soon").await;
+    task.zadd("flows", 9e15, "future").await;
+    assert_eq!(turn(&mut task, "5000", "20").await, "[taken future]");
+    assert_eq!(turn(&mut task, "5000", "20").await, "[taken]");
+}
+
+#[tokio::test]
+async fn where_there_is_no_workflow_nothing_is_written() {
+    let mut task = Task::new().await;
+    assert_eq!(turn(&mut task, "5000", "20").await, "[taken]");
+    assert_eq!(task.held("flows").await, "");
+}

@@ -1,0 +1,270 @@
+use crate::scripts::call::{Task, without};
+use crate::scripts::flow::{Graph, Node, graph, head, line, place, put, said, start, start_in_parts, trim_whole, with};
+
+/// So many nodes of which none waits for another.
+fn loose(count: usize) -> Graph {
+    let nodes: Vec<Node> = (0..count).map(|_| ("p 0 0", "- -", &[][..])).collect();
+    graph("finish", "-", &nodes)
+}
+
+/// Writes all parts of a start, which was given up long ago; returns its entry.
+async fn given_up(task: &mut Task, graph: &Graph, id: &str) -> String {
+    let parts = graph.parts(id, "n", 500, false).0;
+    for part in &parts {
+        with(task, "flow_stage", part).await;
+    }
+    let entry = format!("n {} 5 {} {}", parts.len(), graph.digest, graph.len());
+    task.hset("staging", &[(id, &entry)]).await;
+    entry
+}
+
+async fn unstage(task: &mut Task) -> String {
+    said(task, "flow_unstage", "60000").await
+}
+
+/// As much as the parts of a start that was given up: what is removed of it in phases.
+async fn nothing_is_left(task: &mut Task) {
+    assert_eq!(without(task.keys().await, &["meta", "tasks"]), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_was_given_up_goes_whole_and_what_is_young_or_runs_stays() {
+    let mut task = Task::new().await;
+    start(&mut task, &line().named("e"), "runs").await;
+    for part in line().named("f").parts("young", "n", 2, false).0 {
+        with(&mut task, "flow_stage", &part).await;
+    }
+    let before = task.exact().await;
+    assert_eq!(unstage(&mut task).await, "[unstaged 0 0]");
+    assert_eq!(task.exact().await, before);
+    given_up(&mut task, &line(), "a").await;
+    given_up(&mut task, &line(), "b").await;
+    assert_eq!(task.field("shapes", "d#").await, "2");
+    assert_eq!(unstage(&mut task).await, "[unstaged 2 0]");
+    assert_eq!(task.exact().await, before);
+    assert_eq!(unstage(&mut task).await, "[unstaged 0 0]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn one_of_which_a_part_alone_came_goes_too() {
+    for count in 1..4 {
+        let mut task = Task::new().await;
+        for part in line().parts("a", "n", 2, false).0.iter().take(count) {
+            with(&mut task, "flow_stage", part).await;
+        }
+        task.hset("staging", &[("a", &format!("n {count} 5 d 3"))]).await;
+        assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
+        nothing_is_left(&mut task).await;
+    }
+}
+
+#[tokio::test]
+async fn one_of_a_clock_that_went_back_goes_too() {
+    let mut task = Task::new().await;
+    given_up(&mut task, &line(), "a").await;
+    task.hset("staging", &[("a", "n 1 9000000000000000 d 3")]).await;
+    assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
+    nothing_is_left(&mut task).await;
+}
+
+#[tokio::test]
+async fn a_large_one_goes_in_pages_of_500_nodes_and_then_its_shape() {
+    let mut task = Task::new().await;
+    given_up(&mut task, &loose(1_200), "a").await;
+    for cursor in ["n 700", "n 200", "s 700", "s 200"] {
+        assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
+        assert_eq!(task.held("cursor").await, format!(r#"hash {{"t a": "{cursor}"}}"#));
+        assert_eq!(task.held("staging").await, r#"hash {"a": "- 0 0 d 1200"}"#);
+    }
+    assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
+    nothing_is_left(&mut task).await;
+}
+
+#[tokio::test]
+async fn a_shape_that_others_have_stays_whole() {
+    let mut task = Task::new().await;
+    start_in_parts(&mut task, &loose(1_200), "runs", "m", 500).await;
+    let before = task.exact().await;
+    let parts = loose(1_200).parts("a", "n", 500, true).0;
+    for part in &parts {
+        assert_eq!(with(&mut task, "flow_stage", part).await, "[staged 1]");
+    }
+    task.hset("staging", &[("a", "n 6 5 d 1200")]).await;
+    for reply in ["[unstaged 0 1]", "[unstaged 0 1]", "[unstaged 1 0]"] {
+        assert_eq!(unstage(&mut task).await, reply);
+    }
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_shape_that_somebody_brings_again_meanwhile_stays_whole() {
+    for calls in 3..5 {
+        let mut task = Task::new().await;
+        given_up(&mut task, &loose(1_200), "a").await;
+        for _ in 0..calls {
+            assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
+        }
+        // Its records are not known any more, from the first one that goes on.
+        assert_eq!(start_in_parts(&mut task, &loose(1_200), "b", "m", 500).await, "[started]");
+        let shape = task.held("shapes").await;
+        assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
+        assert_eq!(task.held("shapes").await, shape);
+        assert_eq!(task.field("shapes", "d#").await, "1");
+        assert_eq!(trim_whole(&mut task, "b").await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_meanwhile_is_told_that_its_parts_are_gone() {
+    let mut task = Task::new().await;
+    given_up(&mut task, &loose(1_200), "a").await;
+    let (parts, last) = loose(1_200).parts("a", "n", 500, false);
+    for _ in 0..4 {
+        assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
+        let before = task.exact().await;
+        for part in &parts[1..] {
+            assert_eq!(with(&mut task, "flow_stage", part).await, "[left]");
+        }
+        assert_eq!(with(&mut task, "flow_start", &last).await, "[parts]");
+        assert_eq!(task.exact().await, before);
+    }
+    assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
+    nothing_is_left(&mut task).await;
+}
+
+#[tokio::test]
+async fn one_that_begins_anew_while_it_is_being_removed_is_whole_and_goes_whole() {
+    for calls in 1..5 {
+        for nodes in [1_200, 3] {
+            let mut task = Task::new().await;
+            given_up(&mut task, &loose(1_200), "a").await;
+            for _ in 0..calls {
+                assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
+            }
+            let graph = if nodes == 3 { line().named("e") } else { loose(nodes) };
+            assert_eq!(start_in_parts(&mut task, &graph, "a", "m", 500).await, "[started]", "{calls} {nodes}");
+            assert_eq!(task.field("shapes", &format!("{}#", graph.digest)).await, "1", "{calls} {nodes}");
+            assert_eq!(unstage(&mut task).await, "[unstaged 0 0]");
+            assert_eq!(trim_whole(&mut task, "a").await, [""; 0], "{calls} {nodes}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_begins_anew_takes_no_shape_from_one_that_runs() {
+    let mut task = Task::new().await;
+    given_up(&mut task, &loose(600), "a").await;
+    for _ in 0..2 {
+        assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
+    }
+    assert_eq!(task.field("cursor", "t a").await, "s 100");
+    start_in_parts(&mut task, &loose(600), "a", "m", 500).await;
+    start_in_parts(&mut task, &loose(600), "b", "m", 500).await;
+    assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 1 0 a 0 1 "));
+    trim_whole(&mut task, "b").await;
+    assert!(task.held("shapes").await.contains(r#""d@": "600 finish -""#), "its shape is gone");
+    task.zadd("outbox", 5.0, "o a/1").await;
+    assert_eq!(task.field("cursor", "a/1").await, "100");
+    for (more, from) in [(1, 100), (1, 200), (1, 300), (1, 400), (0, 500)] {
+        let reply = said(&mut task, "flow_open", "a 1").await;
+        assert!(reply.starts_with(&format!("[opened {more} 0 a {from} 1 ")), "{reply}");
+    }
+    assert_eq!(head(&mut task, "a").await, "1 0 600 600 d -");
+}
+
+#[tokio::test]
+async fn whoever_begins_anew_with_another_graph_counts_no_shape_below_nothing() {
+    let mut task = Task::new().await;
+    given_up(&mut task, &loose(600), "a").await;
+    for _ in 0..2 {
+        assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
+    }
+    start_in_parts(&mut task, &line().named("e"), "a", "m", 500).await;
+    for id in ["b", "c"] {
+        start_in_parts(&mut task, &loose(600), id, "m", 500).await;
+    }
+    assert_eq!(task.field("shapes", "d#").await, "2");
+}
+
+#[tokio::test]
+async fn one_that_begins_anew_in_one_call_is_whole_and_goes_whole() {
+    for calls in 1..5 {
+        let mut task = Task::new().await;
+        given_up(&mut task, &loose(1_200), "a").await;
+        for _ in 0..calls {
+            unstage(&mut task).await;
+        }
+        assert_eq!(start(&mut task, &line().named("e"), "a").await, "[started a 0 1 t '' 0 here in-0]");
+        unstage(&mut task).await;
+        assert_eq!(place(&mut task, "a").await, "running");
+        assert_eq!(trim_whole(&mut task, "a").await, [""; 0], "{calls}");
+    }
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_read_goes_and_holds_up_no_other() {
+    for entry in ["", "what", "n 2 5", "n two 5 d 3", "n 2 5 d many"] {
+        let mut task = Task::new().await;
+        given_up(&mut task, &line(), "good").await;
+        task.hset("staging", &[("bad", entry)]).await;
+        assert_eq!(unstage(&mut task).await, "[unstaged 2 0]", "{entry}");
+        nothing_is_left(&mut task).await;
+    }
+}
+
+#[tokio::test]
+async fn an_entry_whose_shape_nobody_counts_goes_and_the_shape_stays() {
+    for count in ["many", "-3", "1.5", ""] {
+        let mut task = Task::new().await;
+        given_up(&mut task, &line(), "a").await;
+        task.hset("shapes", &[("d#", count)]).await;
+        assert_eq!(unstage(&mut task).await, "[unstaged 1 0]", "{count}");
+        assert_eq!(task.field("shapes", "d/0").await, "- - t\n\n1 1");
+        assert_eq!(without(task.keys().await, &["meta", "shapes"]), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn an_entry_that_is_damaged_while_its_shape_is_removed_goes_and_holds_up_no_other() {
+    let mut task = Task::new().await;
+    given_up(&mut task, &line(), "good").await;
+    task.hset("staging", &[("bad", "what")]).await;
+    task.hset("cursor", &[("t bad", "s 400")]).await;
+    assert_eq!(task.call("flow_unstage", &["60000"]).await.unwrap(), "[unstaged 2 0]");
+    nothing_is_left(&mut task).await;
+}
+
+#[tokio::test]
+async fn a_number_of_nodes_that_none_has_holds_up_no_other() {
+    let mut task = Task::new().await;
+    given_up(&mut task, &line(), "a").await;
+    task.hset("staging", &[("a", "n 1 5 d 999999999")]).await;
+    assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
+    let mut task = Task::new().await;
+    given_up(&mut task, &line(), "a").await;
+    task.hset("cursor", &[("t a", "n 999999999")]).await;
+    assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
+    nothing_is_left(&mut task).await;
+}
+
+#[tokio::test]
+async fn a_call_removes_twenty_and_says_that_others_follow() {
+    let mut task = Task::new().await;
+    for number in 0..30 {
+        given_up(&mut task, &loose(1), &number.to_string()).await;
+    }
+    assert_eq!(unstage(&mut task).await, "[unstaged 20 1]");
+    assert_eq!(unstage(&mut task).await, "[unstaged 10 0]");
+    nothing_is_left(&mut task).await;
+}
+
+#[tokio::test]
+async fn a_child_that_was_given_up_goes_and_its_node_stays_open() {
+    let mut task = Task::new().await;
+    put(&mut task, &graph("finish", "0", &[("p 0 0", "g -", &[])]), "a").await;
+    let before = task.exact().await;
+    given_up(&mut task, &line().named("e"), "a/0.1").await;
+    assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
+    assert_eq!(task.exact().await, before);
+}

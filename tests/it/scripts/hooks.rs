@@ -1,0 +1,601 @@
+//! Jobs of a task with a hook: their outcome is stored, the hook runs, and then they have ended.
+
+use crate::scripts::call::{Task, without};
+
+/// The first fences of a task.
+const ONE: &str = "4000000000000001";
+const TWO: &str = "4000000000000002";
+
+/// A task with a hook, of which the worker `w` runs these jobs.
+async fn hooked(jobs: &[(&str, u64)]) -> Task {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("hook", "1"), ("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
+    task.running("w", jobs).await;
+    task
+}
+
+/// A job whose outcome is stored, held by `w` under the fence 7.
+async fn finalizing(outcome: &str) -> Task {
+    let mut task = hooked(&[("a", 7)]).await;
+    task.hset("outcome", &[("a", outcome)]).await;
+    match outcome.split(' ').next() {
+        Some("completed") => task.hset("result", &[("a", "42")]).await,
+        _ => task.hset("error", &[("a", r#"{"code":"odd","message":"it is odd"}"#)]).await,
+    }
+    task
+}
+
+/// One whose hook waits.
+async fn due(outcome: &str) -> Task {
+    let mut task = finalizing(outcome).await;
+    task.del("locks").await;
+    task.del("active").await;
+    task.zadd("finalizing", 5.0, "a").await;
+    task
+}
+
+/// What `w` says of the hook of `a` in its first call, which wants nothing.
+fn said<'a>(kind: &'a str, attempt: &'a str, detail: &'a str) -> [&'a str; 12] {
+    ["1", "w", "1000", "0", "0", "0", "a", "7", kind, attempt, detail, ""]
+}
+
+/// The keys but for those that each of these tasks has.
+async fn keys(task: &mut Task) -> Vec<String> {
+    without(task.keys().await, &["meta", "payload", "calls", "events", "stalls"])
+}
+
+#[tokio::test]
+async fn a_worker_with_the_hook_gets_it_by_the_call_that_reports_the_outcome() {
+    let mut task = hooked(&[("a", 7)]).await;
+    let args = ["1", "w", "1000", "1 hooks", "1 1500", "1", "a", "7", "1", "42"];
+    let reply = format!("[settled '' '' {ONE} a [42] [[1 0 0 '' '' '' '' '' completed 0 0 1500 2]] '' 1]");
+    assert_eq!(task.ok("settle", &args).await, reply);
+    let wanted = [
+        r#"active set {"a"}"#,
+        r#"locks hash {"a": "w:4000000000000001"}"#,
+        r#"outcome hash {"a": "completed 0 0 1500"}"#,
+        r#"result hash {"a": "42"}"#,
+    ];
+    assert_eq!(keys(&mut task).await, wanted);
+    let events = r#"stream [NOW {"finalizing": "a completed", "total": "1", "worker": "w"}]"#;
+    assert_eq!(task.held("events").await, events);
+    assert_eq!(task.totals().await[1], "", "it has not ended");
+    let before = task.exact().await;
+    assert_eq!(task.ok("settle", &args).await, reply, "repeated");
+    assert_eq!(task.exact().await, before);
+    // The hook has run.
+    let args = ["2", "w", "1000", "0", "0", "0", "a", ONE, "hooked", "0", "", ""];
+    assert_eq!(task.ok("settle", &args).await, format!("[settled '' '' {TWO} '' [] [] '' 0]"));
+    assert_eq!(keys(&mut task).await, [r#"completed zset ["a": NOW]"#, r#"result hash {"a": "42"}"#]);
+    assert!(
+        task.held("events").await.ends_with(r#"{"completed": "a", "ran": "1500", "total": "2", "worker": "w"}]"#),
+        "{}",
+        task.held("events").await
+    );
+    assert_eq!(task.totals().await[1], "1");
+}
+
+#[tokio::test]
+async fn a_worker_without_the_hook_leaves_it_to_those_that_have_it() {
+    let mut task = hooked(&[("a", 7)]).await;
+    let args = ["1", "w", "1000", "1", "1 1500", "0", "a", "7"];
+    assert_eq!(task.ok("settle", &args).await, format!("[settled '' '' {ONE} '' [] [] '' 0 1]"));
+    let wanted =
+        [r#"finalizing zset ["a": NOW]"#, r#"outcome hash {"a": "completed 0 0 1500"}"#, r#"wake zset ["marker": 0]"#];
+    assert_eq!(keys(&mut task).await, wanted);
+    // It wakes nobody again: whoever has the hook was woken.
+    task.del("wake").await;
+    assert_eq!(
+        task.ok("settle", &["2", "w", "1000", "1", "0", "0"]).await,
+        format!("[settled '' '' {ONE} '' [] [] '' 0 1]")
+    );
+    assert_eq!(task.held("wake").await, "");
+    // One that has it takes it. A value of null is not stored.
+    let reply = task.ok("settle", &["1", "v", "1000", "2 hooks", "0", "0"]).await;
+    assert_eq!(reply, format!("[settled '' '' {ONE} a [''] [[1 0 0 '' '' '' '' '' completed 0 0 1500 2]] '' 1]"));
+    assert_eq!(task.held("finalizing").await, "");
+}
+
+#[tokio::test]
+async fn when_nobody_has_the_hook_any_more_jobs_end_as_stored() {
+    for (outcome, place) in [("completed", "completed"), ("failed", "failed"), ("cancelled", "cancelled")] {
+        let mut task = due(&format!("{outcome} 1 1 1500")).await;
+        task.hset("meta", &[("hook", "0")]).await;
+        // Whoever still has it runs it.
+        assert_eq!(
+            task.ok("settle", &["1", "v", "1000", "0 hooks", "0", "0"]).await,
+            format!("[settled '' '' {ONE} '' [] [] 0 0 1]")
+        );
+        task.ok("settle", &["1", "w", "1000", "0", "0", "0"]).await;
+        assert_eq!(task.held(place).await, r#"zset ["a": NOW]"#);
+        assert_eq!(task.held("outcome").await + &task.held("finalizing").await, "");
+        let words = if outcome == "failed" { "a odd it%20is%20odd 1500" } else { "a" };
+        let events = task.held("events").await;
+        assert!(events.contains(&format!(r#""{outcome}": "{words}""#)), "{events}");
+        assert_eq!(task.totals().await[1], "1");
+    }
+}
+
+#[tokio::test]
+async fn every_outcome_of_a_run_waits_for_the_hook() {
+    let mut task = hooked(&[("f", 7), ("c", 8), ("r", 9), ("n", 10)]).await;
+    task.hset("cancelling", &[("c", "why")]).await;
+    task.hset("meta", &[("keepFailed", "0"), ("keepCompleted", "0"), ("keepCancelled", "0")]).await;
+    let mut args = vec!["1", "w", "1000", "0", "1 9", "0", "n", "10"];
+    args.extend(["f", "7", "failed", "2", "odd it%20is 20", r#"{"code":"odd","message":"it is"}"#]);
+    args.extend(["c", "8", "requeue", "0", "", ""]);
+    args.extend(["r", "9", "retry", "1", "5000 odd it%20is 20", r#"{"code":"odd","message":"it is"}"#]);
+    assert_eq!(task.ok("settle", &args).await, format!("[settled '' 8 {ONE} '' [] [] 5000 0 1]"));
+    assert_eq!(
+        task.held("outcome").await,
+        r#"hash {"c": "cancelled 0 0 -", "f": "failed 0 0 20", "n": "completed 0 0 9"}"#
+    );
+    assert_eq!(task.held("finalizing").await, r#"zset ["c": NOW, "f": NOW, "n": NOW]"#);
+    assert_eq!(task.held("delayed").await, r#"zset ["r": NOW]"#, "it has no outcome yet");
+    assert_eq!(task.held("locks").await + &task.held("cancelling").await + &task.held("active").await, "");
+    // What is to be kept of nobody is there until the hook has run.
+    let reply = task.ok("settle", &["1", "v", "1000", "3 hooks", "0", "0"]).await;
+    assert!(reply.contains(" c f n [{") && reply.contains(r#""message":"why""#), "{reply}");
+    assert!(reply.contains(r#" {"code":"odd","message":"it is"} ''] "#), "{reply}");
+    let mut args = vec!["2", "v", "1000", "0", "0", "0"];
+    let fences = [ONE, TWO, "4000000000000003"];
+    for (id, fence) in ["c", "f", "n"].into_iter().zip(fences) {
+        args.extend([id, fence, "hooked", "0", "", ""]);
+    }
+    task.ok("settle", &args).await;
+    let left = without(task.keys().await, &["meta", "events", "calls", "wake"]);
+    let error = r#"error hash {"r": "{\"code\":\"odd\",\"message\":\"it is\"}"}"#;
+    let wanted = [
+        r#"attempt hash {"r": "1"}"#,
+        r#"delayed zset ["r": NOW]"#,
+        error,
+        r#"payload hash {"r": "{}"}"#,
+        r#"waitingSince hash {"r": "NOW"}"#,
+    ];
+    assert_eq!(left, wanted);
+}
+
+#[tokio::test]
+async fn a_hook_that_failed_runs_again_later_and_in_the_end_the_job_ends_without_it() {
+    let mut task = finalizing("completed 0 1 1500").await;
+    let reply = task.ok("settle", &said("hook_retry", "1", "60000 odd it%20is")).await;
+    assert_eq!(reply, format!("[settled '' '' {ONE} '' [] [] '' 0]"), "it has no hook to run then");
+    assert_eq!(task.held("outcome").await, r#"hash {"a": "completed 1 1 1500"}"#);
+    let now = task.now_ms().await;
+    let at = task.score("finalizing", "a").await;
+    assert!(at > now + 50_000.0 && at <= now + 60_000.0, "{at}");
+    let events = r#"stream [NOW {"hook_retrying": "a 1 60000 odd it%20is", "total": "1", "worker": "w"}]"#;
+    assert_eq!(task.held("events").await, events);
+    // It is not due: the worker is told when it is.
+    let reply = task.ok("settle", &["1", "v", "1000", "1 hooks", "0", "0"]).await;
+    let due_in: f64 = reply.rsplit(' ').nth(1).unwrap().parse().unwrap();
+    assert!((50_000.0..=60_000.0).contains(&due_in), "{reply}");
+    assert!(reply.ends_with(" 0]"), "{reply}");
+
+    let mut task = finalizing("failed 1 0 1500").await;
+    task.ok("settle", &said("hooked", "0", "panic oh")).await;
+    assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
+    let events = task.held("events").await;
+    let wanted = r#"{"failed": "a odd it%20is%20odd 1500", "hook_failed": "a panic oh", "total": "2", "worker": "w"}"#;
+    assert!(events.contains(wanted), "{events}");
+}
+
+#[tokio::test]
+async fn hooks_that_failed_are_counted_anew_behind_a_quarter_of_an_hour_without_one() {
+    let mut task = finalizing("failed 1 0 1500").await;
+    let now = task.now_ms().await;
+    for (last, row, since) in [(now - 800_000.0, "8", "5"), (now - 950_000.0, "1", "")] {
+        let mut task = finalizing("failed 1 0 1500").await;
+        let fields = [("hooksFailed", "7"), ("hooksFailedRow", "7"), ("hooksFailingSince", "5")];
+        task.hset("meta", &fields).await;
+        task.hset("meta", &[("hookFailedAt", &last.to_string())]).await;
+        task.ok("settle", &said("hooked", "0", "panic oh")).await;
+        assert_eq!(
+            (&*task.field("meta", "hooksFailed").await, &*task.field("meta", "hooksFailedRow").await),
+            ("8", row)
+        );
+        let begun = task.field("meta", "hooksFailingSince").await;
+        assert!(if since.is_empty() { begun.parse::<f64>().unwrap() >= now } else { begun == since }, "{begun}");
+        assert!(task.field("meta", "hookFailedAt").await.parse::<f64>().unwrap() >= now);
+    }
+    // One that ran counts for nothing.
+    task.ok("settle", &said("hooked", "0", "")).await;
+    assert!(!task.held("meta").await.contains("hooksFailed"));
+}
+
+#[tokio::test]
+async fn who_lost_the_hook_reports_nothing() {
+    let mut task = finalizing("completed 0 0 1500").await;
+    let before = without(task.keys().await, &["calls", "meta", "events"]);
+    let mut args = said("hooked", "0", "");
+    args[7] = "6";
+    assert_eq!(task.ok("settle", &args).await, format!("[settled 6 '' {ONE} '' [] [] '' 0]"));
+    let mut args = said("hook_retry", "1", "1 odd -");
+    args[7] = "6";
+    args[0] = "2";
+    task.ok("settle", &args).await;
+    assert_eq!(without(task.keys().await, &["calls", "meta", "events"]), before);
+    let events = task.held("events").await;
+    assert!(
+        events.contains(r#""refused": "a 6 hooked""#) && events.contains(r#""refused": "a 6 hook_retry""#),
+        "{events}"
+    );
+}
+
+#[tokio::test]
+async fn a_hook_that_is_handed_back_runs_again_and_never_the_handler() {
+    for cancelled in [false, true] {
+        let mut task = finalizing("completed 0 0 1500").await;
+        if cancelled {
+            // As an older producer would ask.
+            task.hset("cancelling", &[("a", "why")]).await;
+        }
+        task.ok("settle", &said("requeue", "0", "")).await;
+        assert_eq!(task.held("outcome").await, r#"hash {"a": "completed 0 0 1500"}"#);
+        assert_eq!(task.held("finalizing").await, r#"zset ["a": NOW]"#);
+        assert_eq!(task.held("wait").await + &task.held("locks").await + &task.held("error").await, "");
+        assert!(task.held("events").await.contains(r#""requeued": "a""#));
+    }
+}
+
+#[tokio::test]
+async fn a_job_with_a_stored_outcome_whose_id_is_in_a_list_does_not_run() {
+    let mut task = due("completed 0 0 1500").await;
+    task.rpush("wait", &["a"]).await;
+    assert_eq!(
+        task.ok("settle", &["1", "w", "1000", "5", "0", "0"]).await,
+        format!("[settled '' '' {ONE} '' [] [] '' 0 1]")
+    );
+    assert_eq!(task.held("wait").await, "");
+    assert_eq!(task.held("finalizing").await, r#"zset ["a": 5]"#);
+}
+
+#[tokio::test]
+async fn hooks_take_of_the_slots_and_come_before_jobs() {
+    let mut task = due("completed 0 0 1500").await;
+    task.waiting(&["b", "c", "d"]).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "3 hooks", "0", "0"]).await;
+    assert_eq!(
+        reply,
+        format!("[settled '' '' {ONE} a b c [42 {{}} {{}}] [[1 0 0 '' '' '' '' '' completed 0 0 1500 2]] '' 3]")
+    );
+    let locks = r#"hash {"a": "w:4000000000000001", "b": "w:4000000000000002", "c": "w:4000000000000003"}"#;
+    assert_eq!(task.held("locks").await, locks);
+    assert!(task.held("events").await.contains(r#""started": "b c", "total": "2""#), "a hook is no start");
+    // Where jobs are claimed ahead a hook begins at once, or waits.
+    for (want, ids, claimed) in
+        [("3 2 1 hooks", "a b c", "c"), ("2 1 0 hooks", "b c", "c"), ("3 1 1 hooks", "a b c", "b c")]
+    {
+        let mut task = due("completed 0 0 1500").await;
+        task.waiting(&["b", "c", "d"]).await;
+        let reply = task.ok("settle", &["1", "w", "1000", want, "0", "0"]).await;
+        assert!(reply.contains(&format!(" {ids} [")), "{want}: {reply}");
+        assert_eq!(task.held("finalizing").await.is_empty(), ids.contains('a'), "{want}: {reply}");
+        let events = task.held("events").await;
+        assert!(events.contains(&format!(r#""claimed": "{claimed}""#)), "{want}: {events}");
+    }
+}
+
+#[tokio::test]
+async fn hooks_of_a_paused_task_run() {
+    let mut task = due("completed 0 0 1500").await;
+    task.hset("meta", &[("paused", "1")]).await;
+    task.waiting(&["b"]).await;
+    let args = ["1", "w", "1000", "3 hooks", "0", "0"];
+    let reply = format!("[settled '' '' {ONE} a [42] [[1 0 0 '' '' '' '' '' completed 0 0 1500 2]] '' -2]");
+    assert_eq!(task.ok("settle", &args).await, reply);
+    assert_eq!(task.ok("settle", &args).await, reply, "repeated");
+    assert_eq!(task.held("locks").await, r#"hash {"a": "w:4000000000000001"}"#);
+    assert_eq!(task.list("wait").await, ["b"]);
+    assert_eq!(
+        task.ok("settle", &["2", "w", "1000", "3 hooks", "0", "0"]).await,
+        format!("[settled '' '' {TWO} '' [] [] '' -1]")
+    );
+}
+
+#[tokio::test]
+async fn a_stalled_hook_runs_again_until_it_stalled_too_often() {
+    for (outcome, place) in [("completed", "completed"), ("failed", "failed"), ("cancelled", "cancelled")] {
+        let mut task = finalizing(&format!("{outcome} 2 0 1500")).await;
+        task.hset("stalledCount", &[("a", "1")]).await;
+        task.snapshot().await;
+        let sweep = ["v", "1000", "5", "1000", "0", "200"];
+        assert_eq!(task.ok("sweep", &sweep).await, "[swept 6 1000 0 1 0 [a 1 requeued w 7]]");
+        assert_eq!(task.held("outcome").await, format!(r#"hash {{"a": "{outcome} 2 1 1500"}}"#));
+        assert_eq!(task.held("finalizing").await, r#"zset ["a": NOW]"#);
+        assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+        assert_eq!(task.held("stalledCount").await, r#"hash {"a": "1"}"#, "the handler has not stalled");
+        assert_eq!(task.held("recovery").await, r#"hash {"a": "silent w NOW"}"#);
+        assert_eq!(task.held("locks").await + &task.held("wait").await, "");
+
+        let mut task = finalizing(&format!("{outcome} 2 1 1500")).await;
+        task.snapshot().await;
+        assert_eq!(task.ok("sweep", &sweep).await, format!("[swept 6 1000 0 1 0 [a 2 {outcome} w 7]]"));
+        assert_eq!(task.held(place).await, r#"zset ["a": NOW]"#);
+        assert_eq!(task.held("outcome").await + &task.held("finalizing").await, "");
+        let events = task.held("events").await;
+        let failed = r#""hook_failed": "a worker_crashed the%20hook:%20stalled%202%20times,%20max_count%20is%201""#;
+        assert!(events.contains(failed) && events.contains(&format!(r#""{outcome}": "a"#)), "{events}");
+        assert!(events.contains(r#""total": "3""#), "{events}");
+        assert_eq!(task.totals().await[1], "1");
+    }
+}
+
+#[tokio::test]
+async fn how_a_crash_is_taken_by_the_task_is_not_asked_for_a_hook() {
+    for mode in ["fail", "retry", "recover"] {
+        let mut task = finalizing("completed 0 0 1500").await;
+        task.hset("meta", &[("onCrash", mode), ("retry", r#"{"attempts":1}"#)]).await;
+        task.hset("cancelling", &[("a", "why")]).await;
+        task.snapshot().await;
+        let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200"]).await;
+        assert_eq!(reply, "[swept 6 1000 0 1 0 [a 1 requeued w 7]]", "{mode}");
+        assert_eq!(task.held("cancelling").await + &task.held("attempt").await, "");
+    }
+}
+
+#[tokio::test]
+async fn a_person_recovers_a_silent_hook_or_lets_the_job_end() {
+    for (verdict, wanted) in [("recover", "[a 6 requeued w 7]"), ("fail", "[a 6 completed w 7]")] {
+        let mut task = finalizing("completed 0 5 1500").await;
+        task.snapshot().await;
+        let reply = task.ok("sweep", &["v", "0", "5", "1000", "0", "200", verdict, "anna", "a"]).await;
+        assert!(reply.ends_with(&format!("{wanted}]")), "{reply}");
+        assert_eq!(task.held("completed").await.is_empty(), verdict == "recover");
+    }
+}
+
+#[tokio::test]
+async fn the_hook_of_a_dead_worker_runs_again() {
+    let mut task = finalizing("failed 0 0 1500").await;
+    let reply = task.ok("reconcile", &["v", "worker_restarted", "", "0", "100", "w"]).await;
+    assert_eq!(reply, "[reconciled 0 0 [a 1 requeued w 7]]");
+    assert_eq!(task.held("finalizing").await, r#"zset ["a": NOW]"#);
+    assert_eq!(task.held("recovery").await, r#"hash {"a": "worker_restarted w NOW"}"#);
+}
+
+#[tokio::test]
+async fn what_a_sweep_decides_waits_for_the_hook_but_for_damaged_jobs() {
+    let mut task = hooked(&[("crashed", 7), ("stopped", 8), ("broken", 9)]).await;
+    task.hset("stalledCount", &[("crashed", "1"), ("broken", "x")]).await;
+    task.hset("cancelling", &[("stopped", "why")]).await;
+    task.hset("payload", &[("loose", "1")]).await;
+    task.sadd("active", &["loose"]).await;
+    task.snapshot().await;
+    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200"]).await;
+    for word in ["crashed 2 failed w 7", "stopped 1 cancelled w 8", "broken 0 failed w 9", "loose 0 failed - 0"] {
+        assert!(reply.contains(word), "{word}: {reply}");
+    }
+    assert_eq!(task.held("outcome").await, r#"hash {"crashed": "failed 0 0 -", "stopped": "cancelled 0 0 -"}"#);
+    assert_eq!(task.held("finalizing").await, r#"zset ["crashed": NOW, "stopped": NOW]"#);
+    assert_eq!(task.held("failed").await, r#"zset ["broken": NOW, "loose": NOW]"#);
+    let events = task.held("events").await;
+    assert!(events.contains(r#""finalizing": "crashed failed stopped cancelled""#), "{events}");
+    assert_eq!(task.totals().await[1], "2", "two have ended");
+}
+
+#[tokio::test]
+async fn a_job_that_is_cancelled_where_it_stands_waits_for_the_hook() {
+    let mut task = hooked(&[]).await;
+    task.waiting(&["a", "b"]).await;
+    task.hset("payload", &[("d", "1")]).await;
+    task.zadd("delayed", 9e12, "d").await;
+    assert_eq!(task.ok("cancel", &["why", "channel", "", "a", "", "d", ""]).await, "[told ended ended]");
+    assert_eq!(task.held("outcome").await, r#"hash {"a": "cancelled 0 0 -", "d": "cancelled 0 0 -"}"#);
+    assert_eq!(task.held("finalizing").await, r#"zset ["a": NOW, "d": NOW]"#);
+    assert_eq!(task.held("delayed").await + &task.held("cancelled").await, "");
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert!(task.held("events").await.contains(r#""finalizing": "a cancelled d cancelled""#));
+    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 2 0 0 0 0]");
+    // It is too late for another one, and for a retry.
+    assert_eq!(task.ok("cancel", &["again", "channel", "", "a", ""]).await, "[told finalizing]");
+    assert_eq!(task.ok("retry", &["", "a", ""]).await, "[told finalizing]");
+    assert_eq!(task.ok("run_now", &["", "d", ""]).await, "[told finalizing]");
+    // The entry that it left behind is no job.
+    let reply = task.ok("settle", &["1", "w", "1000", "5 hooks", "0", "0"]).await;
+    assert!(reply.contains(" a d b ["), "{reply}");
+    for (id, state) in [("a", "finalizing"), ("b", "running")] {
+        assert!(task.ok("inspect", &[id]).await.starts_with(&format!("[found {state} w:")));
+    }
+    assert_eq!(task.ok("cancel", &["again", "channel", "", "a", ""]).await, "[told finalizing]");
+    assert_eq!(task.held("cancelling").await, "");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 0 0 0 1 2 0 0 0 0]");
+    assert_eq!(task.ok("states", &["a", "b", "d"]).await, "[looked '' [finalizing running finalizing] [0 0 0]]");
+}
+
+#[tokio::test]
+async fn a_job_that_expires_waits_for_the_hook() {
+    for by_claim in [false, true] {
+        let mut task = hooked(&[]).await;
+        task.waiting(&["a"]).await;
+        task.hset("expiresAt", &[("a", "1")]).await;
+        task.zadd("expires", 1.0, "a").await;
+        if by_claim {
+            task.ok("settle", &["1", "w", "1000", "5", "0", "0"]).await;
+        } else {
+            assert_eq!(task.ok("expire", &["w", "100"]).await, "[expired 1 0]");
+        }
+        assert_eq!(task.held("outcome").await, r#"hash {"a": "failed 0 0 -"}"#);
+        assert_eq!(task.held("finalizing").await, r#"zset ["a": NOW]"#);
+        assert_eq!(task.held("failed").await + &task.held("expires").await + &task.held("expiresAt").await, "");
+        assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+        assert_eq!(task.totals().await[1], "");
+        assert!(task.ok("settle", &["2", "w", "1000", "5 hooks", "0", "0"]).await.contains(" a [{"));
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_is_removed_has_no_hook() {
+    let mut task = due("completed 0 0 1500").await;
+    assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told removed]");
+    assert_eq!(without(task.keys().await, &["meta", "events"]), Vec::<String>::new());
+    // A worker that runs it keeps it.
+    let mut task = finalizing("completed 0 0 1500").await;
+    assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told finalizing]");
+}
+
+#[tokio::test]
+async fn jobs_of_which_the_hook_is_to_run_are_listed() {
+    let mut task = due("completed 0 0 1500").await;
+    task.running("w", &[("b", 8), ("c", 9)]).await;
+    task.hset("outcome", &[("b", "failed 0 0 -")]).await;
+    let page =
+        async |task: &mut Task, state: &str| task.ok("jobs", &[state, "0", "", "10", "-inf", "+inf", "", ""]).await;
+    let found = page(&mut task, "finalizing").await;
+    assert!(found.contains("[a 5 ''") && found.contains("[b w:8 ''") && !found.contains("[c "), "{found}");
+    let found = page(&mut task, "running").await;
+    assert!(found.contains("[c w:9 ''") && !found.contains("[b "), "{found}");
+    assert!(task.ok("inspect", &["a"]).await.contains(" completed 0 0 1500 0 2 2 0]"));
+}
+
+#[tokio::test]
+async fn values_of_hooks_are_bounded_in_bytes() {
+    let mut task = hooked(&[]).await;
+    let large = "x".repeat(600 * 1024);
+    let half = "y".repeat(300 * 1024);
+    for (at, (id, value)) in [("a", &large), ("b", &half), ("c", &half)].into_iter().enumerate() {
+        task.hset("payload", &[(id, "1")]).await;
+        task.hset("outcome", &[(id, "completed 0 0 1")]).await;
+        task.hset("result", &[(id, value)]).await;
+        task.zadd("finalizing", at as f64, id).await;
+    }
+    task.waiting(&["d"]).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "5 hooks", "0", "0"]).await;
+    assert!(reply.starts_with(&format!("[settled '' '' {ONE} a b [614400 {half}] ")), "{}", &reply[..60]);
+    assert!(reply.ends_with(" 0 2 1]"), "the third is due at once");
+    assert_eq!(task.held("finalizing").await, r#"zset ["c": 2]"#);
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+}
+
+#[tokio::test]
+async fn an_entry_that_an_orphan_left_behind_is_no_job_in_the_call_that_ends_it() {
+    let mut task = hooked(&[]).await;
+    task.waiting(&["x", "a"]).await;
+    task.ok("cancel", &["why", "channel", "", "a", ""]).await;
+    task.hset("meta", &[("hook", "0")]).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "5", "0", "0"]).await;
+    assert!(reply.contains(" x [{}] "), "{reply}");
+    assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW]"#);
+    assert_eq!(task.held("locks").await, r#"hash {"x": "w:4000000000000001"}"#);
+    assert_eq!(task.ok("counts", &[]).await, "[counted 0 0 0 1 0 0 0 1 0]");
+}
+
+#[tokio::test]
+async fn a_hook_that_is_handed_back_wakes_another_worker() {
+    let mut task = finalizing("completed 0 0 1500").await;
+    task.ok("settle", &said("requeue", "0", "")).await;
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+}
+
+#[tokio::test]
+async fn a_cancel_by_who_knows_no_hooks_is_forgotten() {
+    for (kind, detail) in [("hooked", ""), ("hook_retry", "1000 odd -"), ("requeue", "")] {
+        let mut task = finalizing("completed 0 0 1500").await;
+        task.hset("cancelling", &[("a", "why")]).await;
+        task.ok("settle", &said(kind, "1", detail)).await;
+        assert_eq!(task.held("cancelling").await, "", "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn settle_writes_nothing_beside_a_foreign_place_of_hooks_where_something_expires() {
+    let mut task = hooked(&[]).await;
+    task.waiting(&["a"]).await;
+    task.hset("expiresAt", &[("a", "1")]).await;
+    task.zadd("expires", 1.0, "a").await;
+    task.make_foreign("finalizing").await;
+    let before = task.exact().await;
+    assert_eq!(task.refused("settle", &["1", "w", "1000", "5 hooks", "0", "0"]).await, "WRONGTYPE");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_hook_that_it_cannot_have_keeps_no_other_from_its_own() {
+    let mut task = due("completed 0 0 1500").await;
+    task.hset("payload", &[("held", "1"), ("none", "1")]).await;
+    task.hset("outcome", &[("held", "completed 0 0 1"), ("lost", "completed 0 0 1")]).await;
+    task.hset("locks", &[("held", "v:3")]).await;
+    for (score, id) in ["held", "none", "lost"].into_iter().enumerate() {
+        task.zadd("finalizing", score as f64, id).await;
+    }
+    assert!(task.ok("settle", &["1", "w", "1000", "1 hooks", "0", "0"]).await.ends_with(" '' [] [] 0 0 1]"));
+    assert_eq!(task.held("finalizing").await, r#"zset ["none": 1, "lost": 2, "a": 5]"#);
+    assert!(task.ok("settle", &["2", "w", "1000", "5 hooks", "0", "0"]).await.contains(" a [42] "));
+    assert_eq!(task.held("finalizing").await, "");
+}
+
+#[tokio::test]
+async fn a_full_worker_is_told_when_the_next_hook_is_due() {
+    let mut task = finalizing("completed 0 0 1500").await;
+    let mut args = said("hook_retry", "1", "60000 odd -");
+    args[3] = "0 hooks";
+    let reply = task.ok("settle", &args).await;
+    let due_in: f64 = reply.rsplit(' ').nth(1).unwrap().parse().unwrap();
+    assert!((50_000.0..=60_000.0).contains(&due_in), "{reply}");
+}
+
+#[tokio::test]
+async fn orphans_end_by_no_more_than_512_kib_in_one_call() {
+    let mut task = hooked(&[]).await;
+    let large = "x".repeat(300 * 1024);
+    for id in ["a", "b", "c"] {
+        task.hset("payload", &[(id, "1")]).await;
+        task.hset("outcome", &[(id, "completed 0 0 1")]).await;
+        task.hset("result", &[(id, &large)]).await;
+        task.zadd("finalizing", 5.0, id).await;
+    }
+    task.hset("meta", &[("hook", "0")]).await;
+    for (call, left) in [("1", 2), ("2", 1), ("3", 0)] {
+        task.ok("settle", &[call, "w", "1000", "0", "0", "0"]).await;
+        assert_eq!(task.held("finalizing").await.matches(": 5").count(), left);
+        assert_eq!(task.held("wake").await.is_empty(), left == 0, "others go on at once");
+        task.del("wake").await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_began_to_wait_for_its_hook_while_the_lists_were_read_is_sound() {
+    let mut task = hooked(&[]).await;
+    task.waiting(&["a"]).await;
+    let began = (task.now_ms().await - 1.0).to_string();
+    task.ok("cancel", &["why", "channel", "", "a", ""]).await;
+    assert_eq!(task.ok("look", &[&began, "a", "1"]).await, "[looked '']");
+}
+
+#[tokio::test]
+async fn an_outcome_of_no_kind_that_there_is_ends_as_failed() {
+    for outcome in ["exploded 0 0 1500", "", "completed", "failed x y z"] {
+        let mut task = finalizing(outcome).await;
+        task.snapshot().await;
+        task.hset("meta", &[("maxCount", "0")]).await;
+        let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
+        assert!(reply.contains("a 1 failed w 7"), "{outcome}: {reply}");
+        assert!(task.held("failed").await.contains(r#""a""#), "{outcome}");
+    }
+}
+
+#[tokio::test]
+async fn a_workflow_is_told_of_a_job_when_its_hook_has_run_and_not_before() {
+    for keep in ["1", "0"] {
+        let mut task = hooked(&[("~f/a/0/1", 7), ("own", 8)]).await;
+        task.hset("meta", &[("nodes", "1"), ("keepCompleted", keep)]).await;
+        let args = ["1", "w", "1000", "0 hooks", "2 15 15", "1", "~f/a/0/1", "own", "7", "8", "1", "42"];
+        task.ok("settle", &args).await;
+        assert_eq!(task.held("outbox").await, "");
+        let reply = task.ok("settle", &["2", "w", "1000", "2 hooks", "0", "0"]).await;
+        assert!(reply.contains(" own ~f/a/0/1 [") || reply.contains(" ~f/a/0/1 own ["), "{reply}");
+        let mut args: Vec<String> = ["3", "w", "1000", "0 hooks", "0", "0"].map(str::to_owned).to_vec();
+        for id in ["~f/a/0/1", "own"] {
+            let token = task.field("locks", id).await;
+            let fence = token.strip_prefix("w:").unwrap().to_owned();
+            args.extend([id.to_owned(), fence, "hooked".into(), "0".into(), String::new(), String::new()]);
+        }
+        task.ok("settle", &args.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW]"#);
+        let own = if keep == "1" { r#""own": NOW, "# } else { "" };
+        let completed = task.held("completed").await;
+        assert!(completed.contains("~f/a/0/1") && completed.contains(own), "{completed}");
+        assert_eq!(completed.contains("own"), keep == "1");
+        assert_eq!(task.ok("ended", &["0", "200"]).await, "[ended 0 ~f/a/0/1 c 42]");
+    }
+}

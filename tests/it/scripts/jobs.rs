@@ -1,0 +1,411 @@
+use crate::scripts::call::Task;
+
+/// One row: id, stamp, cursor behind it, error, attempt, stalledCount, maxCount, priority, dispatchedAt, waitingSince,
+/// candidate.
+type Row = Vec<String>;
+
+/// What a page is asked for.
+#[derive(Clone)]
+struct Ask<'a> {
+    state: &'a str,
+    newest: bool,
+    cursor: String,
+    look: usize,
+    scores: (&'a str, &'a str),
+    code: &'a str,
+    text: &'a str,
+}
+
+fn ask(state: &str) -> Ask<'_> {
+    Ask { state, newest: false, cursor: String::new(), look: 100, scores: ("-inf", "+inf"), code: "", text: "" }
+}
+
+/// The next cursor, how many were looked at, and the rows.
+async fn page(task: &mut Task, ask: &Ask<'_>) -> (String, usize, Vec<Row>) {
+    let place = match ask.state {
+        "completed" => "completed",
+        "failed" => "failed",
+        "cancelled" => "cancelled",
+        _ => "delayed",
+    };
+    let mut keys = task.script("jobs").keys.clone();
+    keys[0] = place;
+    let (newest, look) = (if ask.newest { "1" } else { "0" }, ask.look.to_string());
+    let (least, most) = ask.scores;
+    let args = [ask.state, newest, &ask.cursor, &look, least, most, ask.code, ask.text];
+    let keys: Vec<String> = keys.iter().map(|key| task.key(key)).collect();
+    let mut cmd = redis::cmd("EVAL");
+    cmd.arg(task.script("jobs").source).arg(keys.len()).arg(keys).arg(&args);
+    type Reply = (String, String, usize, Vec<Row>);
+    let (word, next, looked, rows): Reply = cmd.query_async(&mut task.conn).await.unwrap();
+    assert_eq!(word, "page");
+    (next, looked, rows)
+}
+
+/// The ids of all pages of this size, page after page.
+async fn walk(task: &mut Task, ask: &Ask<'_>) -> Vec<Vec<String>> {
+    let (mut ask, mut pages) = (ask.clone(), Vec::new());
+    loop {
+        let (next, looked, rows) = page(task, &ask).await;
+        assert!(looked <= ask.look, "{looked}");
+        pages.push(ids(&rows));
+        assert!(pages.len() < 2_000);
+        if next.is_empty() {
+            return pages;
+        }
+        ask.cursor = next;
+    }
+}
+
+fn ids(rows: &[Row]) -> Vec<String> {
+    rows.iter().map(|row| row[0].clone()).collect()
+}
+
+/// Failed jobs, each with its score.
+async fn failed(jobs: &[(&str, f64)]) -> Task {
+    let mut task = Task::new().await;
+    for (id, score) in jobs {
+        task.hset("payload", &[(id, "1")]).await;
+        task.zadd("failed", *score, id).await;
+    }
+    task
+}
+
+#[tokio::test]
+async fn a_row_has_the_small_columns_and_what_is_not_set_is_empty() {
+    let mut task = failed(&[("a", 5.0), ("b", 6.0)]).await;
+    task.hset("error", &[("a", r#"{"code":"panic"}"#)]).await;
+    for (column, value) in [
+        ("attempt", "3"),
+        ("stalledCount", "1"),
+        ("maxCount", "4"),
+        ("priority", "low"),
+        ("dispatchedAt", "77"),
+        ("waitingSince", "88"),
+    ] {
+        task.hset(column, &[("a", value)]).await;
+    }
+    let before = task.exact().await;
+    let (next, looked, rows) = page(&mut task, &ask("failed")).await;
+    assert_eq!((next.as_str(), looked), ("", 2));
+    assert_eq!(
+        rows,
+        [
+            ["a", "5", "5 a", "panic", r#"{"code":"panic"}"#, "3", "1", "4", "low", "77", "88", "0"],
+            ["b", "6", "6 b", "", "", "", "", "", "", "", "", "0"],
+        ]
+    );
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn of_a_long_error_there_is_the_beginning() {
+    let mut task = failed(&[("a", 5.0)]).await;
+    task.hset("error", &[("a", &"e".repeat(2_000))]).await;
+    let (_, _, rows) = page(&mut task, &ask("failed")).await;
+    assert_eq!(rows[0][4].len(), 1_024);
+}
+
+#[tokio::test]
+async fn no_jobs_are_an_empty_last_page() {
+    let mut task = Task::new().await;
+    for state in ["waiting", "claimed", "running", "delayed", "completed", "failed", "cancelled"] {
+        assert_eq!(page(&mut task, &ask(state)).await, (String::new(), 0, vec![]), "{state}");
+    }
+}
+
+#[tokio::test]
+async fn each_ordered_place_is_paged_from_the_oldest_or_from_the_newest_on() {
+    for state in ["delayed", "completed", "failed", "cancelled"] {
+        let mut task = Task::new().await;
+        for (id, score) in [("c", 1.0), ("a", 2.0), ("d", 3.0), ("b", 4.0), ("e", 1.7e12)] {
+            task.zadd(state, score, id).await;
+        }
+        for look in 1..=6 {
+            let oldest = walk(&mut task, &Ask { look, ..ask(state) }).await;
+            assert_eq!(oldest.concat(), ["c", "a", "d", "b", "e"], "{state} by {look}");
+            let newest = walk(&mut task, &Ask { look, newest: true, ..ask(state) }).await;
+            assert_eq!(newest.concat(), ["e", "b", "d", "a", "c"], "{state} by {look}");
+            let full = 5 / look;
+            assert!(oldest.iter().take(full).all(|page| page.len() == look), "{oldest:?}");
+            assert!(newest.iter().take(full).all(|page| page.len() == look), "{newest:?}");
+            assert!(oldest.iter().all(|page| !page.is_empty()), "a page that is asked for has jobs: {oldest:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_jobs_of_one_score_are_paged_without_one_skipped_or_repeated() {
+    let mut task = Task::new().await;
+    // In the order of their bytes, not of their numbers: some have one that no text begins with.
+    let mut all: Vec<String> = (0..990).map(|number| format!("job-{number}")).collect();
+    all.extend(["Z", "a", "ab", "b", "é", "~", "-", "0", "JOB-1", "ü1"].map(str::to_owned));
+    for chunk in all.chunks(100) {
+        let mut cmd = redis::cmd("ZADD");
+        cmd.arg(task.key("failed"));
+        chunk.iter().for_each(|id| {
+            cmd.arg("1700000000000").arg(id);
+        });
+        let () = cmd.query_async(&mut task.conn).await.unwrap();
+    }
+    task.zadd("failed", 1.0, "before").await;
+    task.zadd("failed", 1.8e12, "behind").await;
+    let mut sorted = all.clone();
+    sorted.sort();
+    let wanted = [vec!["before".to_owned()], sorted, vec!["behind".to_owned()]].concat();
+    let backwards: Vec<String> = wanted.iter().rev().cloned().collect();
+    for look in [7, 100] {
+        assert_eq!(walk(&mut task, &Ask { look, ..ask("failed") }).await.concat(), wanted);
+        assert_eq!(walk(&mut task, &Ask { look, newest: true, ..ask("failed") }).await.concat(), backwards);
+    }
+}
+
+#[tokio::test]
+async fn a_page_goes_on_behind_a_job_that_is_gone() {
+    for newest in [false, true] {
+        let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 2.0), ("e", 3.0)]).await;
+        let (next, _, rows) = page(&mut task, &Ask { look: 3, newest, ..ask("failed") }).await;
+        let (seen, left) = if newest { (["e", "d", "c"], ["b", "a"]) } else { (["a", "b", "c"], ["d", "e"]) };
+        assert_eq!(ids(&rows), seen);
+        assert_eq!(next, "2 c");
+        // The job of the cursor, and one that was shown.
+        for id in ["c", seen[0]] {
+            let () = redis::AsyncCommands::zrem(&mut task.conn, task.prefix.clone() + "failed", id).await.unwrap();
+        }
+        let (end, _, rows) = page(&mut task, &Ask { look: 3, newest, cursor: next.clone(), ..ask("failed") }).await;
+        assert_eq!((end.as_str(), ids(&rows)), ("", left.map(str::to_owned).to_vec()));
+        // All of its score are gone.
+        for id in ["b", "d"] {
+            let () = redis::AsyncCommands::zrem(&mut task.conn, task.prefix.clone() + "failed", id).await.unwrap();
+        }
+        let (_, _, rows) = page(&mut task, &Ask { look: 3, newest, cursor: next, ..ask("failed") }).await;
+        assert_eq!(ids(&rows), if newest { ["a"] } else { ["e"] });
+    }
+}
+
+#[tokio::test]
+async fn what_comes_in_behind_the_cursor_is_shown_and_what_comes_in_before_it_is_not() {
+    let mut task = failed(&[("b", 2.0), ("d", 4.0), ("f", 6.0)]).await;
+    let (next, _, rows) = page(&mut task, &Ask { look: 2, ..ask("failed") }).await;
+    assert_eq!(ids(&rows), ["b", "d"]);
+    for (id, score) in [("a", 1.0), ("c", 4.0), ("e", 5.0)] {
+        task.zadd("failed", score, id).await;
+    }
+    let (_, _, rows) = page(&mut task, &Ask { cursor: next, ..ask("failed") }).await;
+    assert_eq!(ids(&rows), ["e", "f"], "c stands before d, with its score");
+}
+
+#[tokio::test]
+async fn the_cursor_of_each_row_goes_on_behind_that_row() {
+    let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 3.0)]).await;
+    for newest in [false, true] {
+        let (_, _, rows) = page(&mut task, &Ask { newest, ..ask("failed") }).await;
+        let all = ids(&rows);
+        for (at, row) in rows.iter().enumerate() {
+            let (_, _, rest) = page(&mut task, &Ask { newest, cursor: row[2].clone(), ..ask("failed") }).await;
+            assert_eq!(ids(&rest), all[at + 1..]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn bounds_of_the_score_hold_in_both_orders_with_and_without_a_cursor() {
+    let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 3.0), ("e", 4.0)]).await;
+    for (least, most, wanted) in [
+        ("-inf", "2", &["a", "b", "c"][..]),
+        ("2", "3", &["b", "c", "d"]),
+        ("3", "+inf", &["d", "e"]),
+        ("2", "2", &["b", "c"]),
+        ("5", "+inf", &[]),
+        ("-inf", "0", &[]),
+        ("3", "2", &[]),
+    ] {
+        for look in [1, 2, 10] {
+            let asked = Ask { look, scores: (least, most), ..ask("failed") };
+            assert_eq!(walk(&mut task, &asked).await.concat(), wanted, "{least} {most}");
+            let newest = walk(&mut task, &Ask { newest: true, ..asked.clone() }).await.concat();
+            assert_eq!(newest.into_iter().rev().collect::<Vec<_>>(), wanted, "{least} {most}");
+        }
+        // A cursor outside of the bounds, as one that was made without them.
+        for (newest, cursor) in [(false, "0 x"), (true, "9 x")] {
+            let asked = Ask { newest, cursor: cursor.to_owned(), scores: (least, most), ..ask("failed") };
+            assert_eq!(page(&mut task, &asked).await.2.len(), wanted.len(), "{least} {most}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn jobs_are_found_by_the_code_and_by_text_of_their_error() {
+    let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 4.0), ("e", 5.0)]).await;
+    for (id, error) in [
+        ("a", r#"{"code":"timeout","message":"took 5s [sic] 100%"}"#),
+        ("b", r#"{"code":"panic","message":"no timeout at all"}"#),
+        ("c", r#"{"code":"timeout_soft","message":"took 6s"}"#),
+        // As a script writes it, and as the crate does.
+        ("d", r#"{"code":"cancelled","message":"see http:\/\/host\/path"}"#),
+    ] {
+        task.hset("error", &[(id, error)]).await;
+    }
+    for (code, text, wanted) in [
+        ("timeout", "", &["a"][..]),
+        ("panic", "", &["b"]),
+        ("", "timeout", &["b"]),
+        ("", "took", &["a", "c"]),
+        ("timeout", "took 6s", &[]),
+        ("timeout_soft", "took 6s", &["c"]),
+        ("", "[sic] 100%", &["a"]),
+        ("", ".", &[]),
+        ("", "http://host/path", &["d"]),
+        ("nothing", "", &[]),
+        ("", "", &["a", "b", "c", "d", "e"]),
+    ] {
+        let (next, looked, rows) = page(&mut task, &Ask { code, text, ..ask("failed") }).await;
+        assert_eq!(
+            (next.as_str(), looked, ids(&rows)),
+            ("", 5, wanted.iter().map(|id| id.to_string()).collect()),
+            "{code} {text}"
+        );
+    }
+    // Pages on which no job fits are no end.
+    let pages = walk(&mut task, &Ask { look: 2, code: "cancelled", ..ask("failed") }).await;
+    assert_eq!(pages, [vec![], vec!["d".to_owned()], vec![]]);
+}
+
+#[tokio::test]
+async fn waiting_jobs_are_paged_across_the_three_lists_in_the_order_of_claims() {
+    let mut task = Task::new().await;
+    let lists = [("wait:high", &["h-1", "h-2"][..]), ("wait", &["n-1", "n-2", "n-3", "n-4"]), ("wait:low", &["l-1"])];
+    for (list, ids) in lists {
+        task.rpush(list, ids).await;
+    }
+    task.hset("priority", &[("h-1", "high"), ("l-1", "low")]).await;
+    task.hset("waitingSince", &[("n-2", "55")]).await;
+    let all = ["h-1", "h-2", "n-1", "n-2", "n-3", "n-4", "l-1"];
+    for look in 1..=8 {
+        let pages = walk(&mut task, &Ask { look, ..ask("waiting") }).await;
+        assert_eq!(pages.concat(), all, "by {look}");
+        assert!(pages.iter().take(7 / look).all(|page| page.len() == look), "{pages:?}");
+    }
+    let (_, looked, rows) = page(&mut task, &ask("waiting")).await;
+    assert_eq!(looked, 7);
+    assert_eq!(rows[0], ["h-1", "", "1 1", "", "", "", "", "", "high", "", "", "0"]);
+    assert_eq!(rows[3], ["n-2", "", "2 2", "", "", "", "", "", "", "", "55", "0"]);
+    for (at, row) in rows.iter().enumerate() {
+        let (_, _, rest) = page(&mut task, &Ask { cursor: row[2].clone(), ..ask("waiting") }).await;
+        assert_eq!(ids(&rest), all[at + 1..], "behind {}", row[0]);
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_empty_is_passed_over() {
+    for list in ["wait:high", "wait", "wait:low"] {
+        let mut task = Task::new().await;
+        task.rpush(list, &["a", "b"]).await;
+        assert_eq!(walk(&mut task, &Ask { look: 1, ..ask("waiting") }).await.concat(), ["a", "b"], "{list}");
+    }
+}
+
+#[tokio::test]
+async fn entries_whose_job_waits_no_more_are_looked_at_and_not_shown() {
+    let mut task = Task::new().await;
+    task.waiting(&["first", "x", "a", "y", "z", "b"]).await;
+    task.ok("cancel", &["why", "channel", "", "x", "", "z", ""]).await;
+    task.ok("remove", &["", "y", ""]).await;
+    let (_, looked, rows) = page(&mut task, &ask("waiting")).await;
+    assert_eq!((looked, ids(&rows)), (6, ["first", "a", "b"].map(str::to_owned).to_vec()));
+    let pages = walk(&mut task, &Ask { look: 2, ..ask("waiting") }).await;
+    assert_eq!(pages.concat(), ["first", "a", "b"]);
+    assert!(pages.iter().any(|page| page.len() == 1), "{pages:?}");
+}
+
+#[tokio::test]
+async fn a_job_that_waits_is_shown_though_its_id_has_an_entry_too_many() {
+    let mut task = Task::new().await;
+    task.waiting(&["first", "a", "b"]).await;
+    task.ok("remove", &["", "a", ""]).await;
+    task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
+    assert_eq!(task.list("wait").await, ["first", "a", "b", "a"]);
+    let (_, looked, rows) = page(&mut task, &ask("waiting")).await;
+    assert_eq!((looked, ids(&rows)), (4, ["first", "a", "b"].map(str::to_owned).to_vec()), "where it is claimed");
+    // Delayed, held or ended it waits in no list.
+    task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
+    assert_eq!(ids(&page(&mut task, &ask("waiting")).await.2), ["b"]);
+}
+
+#[tokio::test]
+async fn held_jobs_are_shown_with_their_tokens_and_whether_they_are_candidates() {
+    let mut task = Task::new().await;
+    task.running("w", &[("silent", 7)]).await;
+    task.snapshot().await;
+    task.running("v", &[("heard", 8)]).await;
+    task.hset("attempt", &[("heard", "2")]).await;
+    let (next, looked, mut rows) = page(&mut task, &ask("running")).await;
+    rows.sort();
+    assert_eq!((next.as_str(), looked), ("", 2));
+    assert_eq!(rows[0][..2], ["heard", "v:8"]);
+    assert_eq!(rows[0][3..], ["", "", "2", "", "", "", "", "", "0"]);
+    assert_eq!(rows[1][..2], ["silent", "w:7"]);
+    assert_eq!(rows[1][11], "1");
+}
+
+#[tokio::test]
+async fn what_was_claimed_ahead_is_shown_apart_from_what_runs() {
+    let mut task = Task::new().await;
+    task.running("w", &[("silent", 7)]).await;
+    task.snapshot().await;
+    task.running("w", &[("ahead", 8), ("runs", 9), ("old", 10)]).await;
+    // The last two mean nothing.
+    task.hset("claimed", &[("silent", "7"), ("ahead", "8"), ("old", "6"), ("gone", "5")]).await;
+    for (state, shown) in [
+        ("claimed", [["ahead", "w:8", "0"], ["silent", "w:7", "1"]]),
+        ("running", [["old", "w:10", "0"], ["runs", "w:9", "0"]]),
+    ] {
+        let (next, looked, mut rows) = page(&mut task, &ask(state)).await;
+        rows.sort();
+        assert_eq!((next.as_str(), looked), ("", 4), "{state}");
+        let rows: Vec<[&str; 3]> = rows.iter().map(|row| [&*row[0], &*row[1], &*row[11]]).collect();
+        assert_eq!(rows, shown, "{state}");
+    }
+}
+
+#[tokio::test]
+async fn many_held_jobs_are_paged_about_as_many_at_a_time_as_are_asked_for() {
+    let mut task = Task::new().await;
+    let ids: Vec<String> = (0..2_000).map(|number| format!("job-{number}")).collect();
+    let tokens: Vec<(&str, String)> =
+        ids.iter().zip(1..).map(|(id, fence)| (id.as_str(), format!("w:{fence}"))).collect();
+    task.hset("locks", &tokens.iter().map(|(id, token)| (*id, token.as_str())).collect::<Vec<_>>()).await;
+    let (mut asked, mut seen, mut pages) = (ask("running"), std::collections::BTreeSet::new(), 0);
+    loop {
+        let (next, looked, rows) = page(&mut task, &asked).await;
+        assert!(looked == rows.len() && looked < 400, "{looked}");
+        seen.extend(rows.into_iter().map(|row| row[0].clone()));
+        pages += 1;
+        if next.is_empty() {
+            break;
+        }
+        asked.cursor = next;
+    }
+    assert_eq!(seen.len(), 2_000);
+    assert!(pages > 5, "{pages}");
+}
+
+#[tokio::test]
+async fn a_text_is_looked_for_in_the_message_alone() {
+    let mut task = failed(&[("a", 5.0)]).await;
+    for (error, text, fits) in [
+        (r#"{"code":"timeout","message":"too late"}"#, "late", true),
+        (r#"{"code":"timeout","message":"too late"}"#, "timeout", false),
+        (r#"{"code":"timeout","message":"too late"}"#, "message", false),
+        (r#"{"message":"too late","code":"timeout"}"#, "late", true),
+        (r#"{"message":"too late","code":"timeout"}"#, "timeout", false),
+        (r#"{"message":"he said \"late\" twice \\","code":"timeout"}"#, r#"twice \\"#, true),
+        (r#"{"message":"he said \"late\" twice \\","code":"timeout"}"#, "timeout", false),
+        (r#"{"message":"no file \/data\/x","code":"io"}"#, "/data/x", true),
+        ("no json at all", "json", false),
+    ] {
+        task.hset("error", &[("a", error)]).await;
+        let (_, _, rows) = page(&mut task, &Ask { text, ..ask("failed") }).await;
+        assert_eq!(!rows.is_empty(), fits, "{text} in {error}");
+    }
+}

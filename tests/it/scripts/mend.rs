@@ -1,0 +1,244 @@
+use crate::scripts::call::{Task, without};
+use crate::scripts::look::{BROKEN, fault, faults, harm, sound};
+
+/// How many entries the lists have of the id.
+async fn listed(task: &mut Task, id: &str) -> String {
+    let mut count = 0;
+    for list in ["wait:high", "wait", "wait:low"] {
+        count += task.list(list).await.iter().filter(|entry| *entry == id).count();
+    }
+    count.to_string()
+}
+
+/// Every id under any key.
+async fn all_ids(task: &mut Task) -> Vec<String> {
+    let mut ids = std::collections::BTreeSet::new();
+    for list in ["wait:high", "wait", "wait:low"] {
+        ids.extend(task.list(list).await);
+    }
+    for (key, _) in task.exact().await {
+        let key = key.strip_prefix(&task.prefix).unwrap().to_owned();
+        if !["meta", "calls", "wake", "events", "stalls"].contains(&key.as_str()) {
+            let reply = task.eval(task.script("scan").source, &[task.key(&key)], &["0", "1000"]).await.unwrap();
+            let (_, names) = reply.trim_end_matches(']').rsplit_once('[').unwrap();
+            ids.extend(names.split_whitespace().map(str::to_owned));
+        }
+    }
+    ids.into_iter().collect()
+}
+
+#[tokio::test]
+async fn each_fault_is_mended_and_a_second_look_at_all_of_the_task_finds_none() {
+    for (id, harms, known) in BROKEN {
+        let mut task = sound().await;
+        for line in harms {
+            harm(&mut task, line).await;
+        }
+        let listed = listed(&mut task, id).await;
+        let mended = task.ok("mend", &["anna", "9999999999999", id, &listed, known]).await;
+        assert_eq!(mended, format!("[mended {known}]"), "{harms:?}");
+        let ids = all_ids(&mut task).await;
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let left: Vec<String> = faults(&mut task, &ids).await.into_iter().filter(|fault| !fault.is_empty()).collect();
+        assert!(left.is_empty(), "{harms:?}: {left:?}");
+        let before = task.exact().await;
+        let again = self::listed(&mut task, id).await;
+        assert_eq!(task.ok("mend", &["anna", "9999999999999", id, &again, ""]).await, "[mended '']");
+        assert_eq!(task.exact().await, before, "a mend of nothing changes nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_job_without_payload_goes_with_all_that_is_left_of_it() {
+    let mut task = sound().await;
+    for column in
+        ["attempt", "stalledCount", "result", "error", "options", "maxCount", "priority", "dispatchedAt", "deferred"]
+    {
+        task.hset(column, &[("delayed", "1")]).await;
+    }
+    harm(&mut task, "HDEL payload delayed").await;
+    assert_eq!(task.ok("mend", &["anna", "9999999999999", "delayed", "0", "no_payload"]).await, "[mended no_payload]");
+    let left = without(task.keys().await, &["events"]);
+    assert!(!left.iter().any(|line| line.contains("\"delayed\"")), "{left:?}");
+    assert_eq!(
+        task.held("events").await,
+        r#"stream [NOW {"by": "anna", "removed": "delayed", "total": "1", "why": "no_payload", "worker": ""}]"#
+    );
+}
+
+#[tokio::test]
+async fn an_entry_without_payload_becomes_a_ghost_that_the_next_claim_takes_off() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b"]).await;
+    harm(&mut task, "HDEL payload a").await;
+    let mended = task.ok("mend", &["", "9999999999999", "a", "1", "no_payload miscounted"]).await;
+    assert_eq!(mended, "[mended no_payload miscounted]");
+    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
+    let reply = task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
+    assert!(reply.contains(" b ["), "{reply}");
+    assert_eq!(task.held("ghosts").await, "");
+    assert_eq!(task.held("events").await.matches("removed").count(), 1);
+}
+
+#[tokio::test]
+async fn of_two_places_the_one_that_says_most_stays() {
+    for (harms, id, place) in [
+        (&["ZADD failed 6 completed", "ZADD cancelled 6 completed"][..], "completed", "completed"),
+        (&["ZADD cancelled 6 failed", "ZADD delayed 6 failed"], "failed", "failed"),
+        (&["ZADD delayed 6 cancelled"], "cancelled", "cancelled"),
+        (&["ZADD completed 6 heard", "ZADD delayed 6 heard"], "heard", "completed"),
+    ] {
+        let mut task = sound().await;
+        for line in harms {
+            harm(&mut task, line).await;
+        }
+        task.ok("mend", &["", "9999999999999", id, "0", "two_places"]).await;
+        for other in ["delayed", "completed", "failed", "cancelled"] {
+            assert_eq!(task.held(other).await.contains(&format!("{id:?}")), other == place, "{id} in {other}");
+        }
+        for held in ["locks", "active", "candidates", "cancelling"] {
+            assert!(!task.held(held).await.contains(&format!("{id:?}")), "{id} has ended");
+        }
+    }
+    // Nobody takes a job from its worker for an entry in `delayed`.
+    let mut task = sound().await;
+    harm(&mut task, "ZADD delayed 6 heard").await;
+    task.ok("mend", &["", "9999999999999", "heard", "0", "two_places"]).await;
+    assert_eq!(task.held("locks").await, r#"hash {"ahead": "w:9", "heard": "w:8", "silent": "w:7"}"#);
+    assert_eq!(task.held("cancelling").await, r#"hash {"heard": "why"}"#);
+    assert_eq!(task.held("delayed").await, r#"zset ["delayed": 5]"#);
+}
+
+#[tokio::test]
+async fn jobs_that_are_nowhere_wait_at_the_front_of_their_lists_and_wake_a_worker() {
+    let mut task = Task::new().await;
+    task.waiting(&["z"]).await;
+    task.hset("payload", &[("a", "1"), ("b", "1"), ("l", "1")]).await;
+    task.hset("priority", &[("l", "low")]).await;
+    let args = ["anna", "9999999999999", "a", "0", "nowhere", "b", "0", "nowhere", "l", "0", "nowhere"];
+    assert_eq!(task.ok("mend", &args).await, "[mended nowhere nowhere nowhere]");
+    assert_eq!(
+        without(task.keys().await, &["payload", "priority"]),
+        [
+            r#"events stream [NOW {"by": "anna", "requeued": "a b l", "total": "3", "worker": ""}]"#,
+            r#"meta hash {"events": "3", "fence": "4000000000000000"}"#,
+            r#"wait list ["a", "b", "z"]"#,
+            r#"wait:low list ["l"]"#,
+            r#"waitingSince hash {"a": "NOW", "b": "NOW", "l": "NOW"}"#,
+            r#"wake zset ["marker": 0]"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_had_ended_is_where_it_was_and_does_not_run_again() {
+    let mut task = Task::new().await;
+    task.hset("payload", &[("done", "1"), ("broke", "1"), ("taken", "1"), ("listed", "1")]).await;
+    // One whose entry in the list was left behind by its end stays a ghost.
+    task.rpush("wait", &["listed"]).await;
+    task.hset("ghosts", &[("listed", "1")]).await;
+    task.hset("meta", &[("ghosts", "1")]).await;
+    task.hset("error", &[("listed", r#"{"code":"cancelled"}"#)]).await;
+    task.hset("result", &[("done", "7")]).await;
+    task.hset("error", &[("broke", r#"{"code":"expired"}"#), ("taken", r#"{"code":"cancelled"}"#)]).await;
+    let fault = "ended_nowhere";
+    let ids = ["done", "0", fault, "broke", "0", fault, "taken", "0", fault, "listed", "1", fault];
+    let args = [&["anna", "9999999999999"][..], &ids].concat();
+    assert_eq!(task.ok("mend", &args).await, "[mended ended_nowhere ended_nowhere ended_nowhere ended_nowhere]");
+    assert_eq!(
+        without(task.keys().await, &["payload", "result", "error"]),
+        [
+            r#"cancelled zset ["listed": NOW, "taken": NOW]"#,
+            r#"completed zset ["done": NOW]"#,
+            r#"failed zset ["broke": NOW]"#,
+            r#"ghosts hash {"listed": "1"}"#,
+            r#"meta hash {"fence": "4000000000000000", "ghosts": "1"}"#,
+            r#"wait list ["listed"]"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn in_a_paused_task_nobody_is_woken_and_without_events_no_entry_is_written() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("paused", "1"), ("eventMode", "off")]).await;
+    task.hset("payload", &[("a", "1")]).await;
+    assert_eq!(task.ok("mend", &["", "9999999999999", "a", "0", "nowhere"]).await, "[mended nowhere]");
+    assert_eq!(task.held("wake").await, "");
+    assert_eq!(task.held("events").await, "");
+}
+
+#[tokio::test]
+async fn what_is_not_asked_for_or_not_there_any_more_is_left_as_it_is() {
+    let mut task = sound().await;
+    harm(&mut task, "HSET cancelling waiting why").await;
+    harm(&mut task, "HSET attempt waiting many").await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("mend", &["", "9999999999999", "waiting", "1", "nowhere unlocked"]).await, "[mended '']");
+    assert_eq!(
+        task.ok("mend", &["", "9999999999999", "heard", "0", "unwatched both_sets no_payload"]).await,
+        "[mended '']"
+    );
+    assert_eq!(task.exact().await, before);
+    assert_eq!(task.ok("mend", &["", "9999999999999", "waiting", "1", "bad_counter"]).await, "[mended bad_counter]");
+    assert_eq!(fault(&mut task, "waiting").await, "stray_cancel");
+}
+
+#[tokio::test]
+async fn ghosts_are_counted_again_up_and_down() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b", "b", "b"]).await;
+    task.hset("ghosts", &[("a", "3")]).await;
+    task.hset("meta", &[("ghosts", "3")]).await;
+    let args = ["", "9999999999999", "a", "1", "miscounted", "b", "3", "miscounted"];
+    assert_eq!(task.ok("mend", &args).await, "[mended miscounted miscounted]");
+    assert_eq!(task.held("ghosts").await, r#"hash {"b": "2"}"#);
+    assert_eq!(task.field("meta", "ghosts").await, "2");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
+}
+
+#[tokio::test]
+async fn a_retried_job_whose_entry_was_lost_waits_and_is_counted_right_again() {
+    let mut task = Task::new().await;
+    task.waiting(&["first", "a"]).await;
+    task.ok("cancel", &["why", "channel", "", "a", ""]).await;
+    task.del("wait").await;
+    assert_eq!(task.ok("retry", &["", "a", ""]).await, "[told retried]");
+    assert_eq!(task.list("wait").await, ["a"], "it waits, whatever is counted");
+    assert_eq!(fault(&mut task, "a").await, "miscounted");
+    task.ok("mend", &["", "9999999999999", "a", "1", "miscounted"]).await;
+    assert_eq!(fault(&mut task, "a").await, "");
+}
+
+#[tokio::test]
+async fn beside_a_foreign_key_nothing_is_mended() {
+    for key in ["locks", "wait", "attempt", "waitingSince", "meta", "ghosts", "active", "completed", "cancelling"] {
+        let mut task = sound().await;
+        harm(&mut task, "HDEL payload delayed").await;
+        task.make_foreign(key).await;
+        let before = task.exact().await;
+        assert_eq!(
+            task.refused("mend", &["", "9999999999999", "delayed", "0", "no_payload"]).await,
+            "WRONGTYPE",
+            "{key}"
+        );
+        assert_eq!(task.exact().await, before, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_of_a_workflow_that_is_put_into_a_place_again_is_noted_again() {
+    let mut task = sound().await;
+    task.hset("payload", &[("~f/a/0/1", "{}")]).await;
+    task.hset("result", &[("~f/a/0/1", "7")]).await;
+    let fault = fault(&mut task, "~f/a/0/1").await;
+    let reply = task.ok("mend", &["anna", "9999999999999", "~f/a/0/1", "0", &fault]).await;
+    assert_eq!(reply, format!("[mended {fault}]"));
+    let place = ["completed", "failed", "cancelled"];
+    let mut ended = false;
+    for place in place {
+        ended |= task.held(place).await.contains("~f/a/0/1");
+    }
+    assert_eq!(task.held("outbox").await.contains("~f/a/0/1"), ended, "{fault}");
+    assert!(ended || task.list("wait").await.contains(&"~f/a/0/1".to_owned()), "{fault}");
+}

@@ -1,0 +1,159 @@
+use crate::scripts::call::{Task, timeless, without};
+
+#[tokio::test]
+async fn a_pause_says_since_when_by_whom_and_why() {
+    let mut task = Task::new().await;
+    assert_eq!(task.ok("pause", &["anna", "a bad deploy"]).await, "[paused]");
+    assert_eq!(
+        task.keys().await,
+        [
+            r#"events stream [NOW {"by": "anna", "paused": "a bad deploy", "total": "0", "worker": ""}]"#,
+            concat!(
+                r#"meta hash {"events": "0", "fence": "4000000000000000", "pauseReason": "a bad deploy", "#,
+                r#""paused": "NOW", "pausedBy": "anna"}"#
+            ),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_paused_task_stays_paused_by_whom_it_was() {
+    let mut task = Task::new().await;
+    task.ok("pause", &["anna", "why"]).await;
+    let before = task.exact().await;
+    assert_eq!(timeless(&task.ok("pause", &["bob", "other"]).await), "[already NOW anna why]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn neither_a_name_nor_a_reason_needs_to_be_given() {
+    let mut task = Task::new().await;
+    assert_eq!(task.ok("pause", &["", ""]).await, "[paused]");
+    assert_eq!(timeless(&task.ok("pause", &["", ""]).await), "[already NOW '' '']");
+}
+
+#[tokio::test]
+async fn it_counts_as_no_event_and_without_events_no_entry_is_written() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("events", "41")]).await;
+    task.ok("pause", &["", ""]).await;
+    assert_eq!(task.field("meta", "events").await, "41");
+    assert!(task.held("events").await.contains(r#""total": "41""#));
+    let mut task = Task::new().await;
+    task.hset("meta", &[("eventMode", "off")]).await;
+    task.ok("pause", &["", ""]).await;
+    assert_eq!(task.held("events").await, "");
+}
+
+/// A paused task with jobs in every open place.
+async fn paused() -> Task {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b"]).await;
+    task.hset("payload", &[("due", "1"), ("h", "1")]).await;
+    task.rpush("wait:high", &["h"]).await;
+    task.zadd("delayed", 1.0, "due").await;
+    task.ok("pause", &["anna", "why"]).await;
+    task.del("events").await;
+    task
+}
+
+#[tokio::test]
+async fn of_a_paused_task_nothing_is_claimed_nothing_moved_and_nobody_woken() {
+    let mut task = paused().await;
+    let before = task.keys().await;
+    for call in ["1", "2"] {
+        let reply = task.ok("settle", &[call, "w", "1000", "10", "0", "0"]).await;
+        assert_eq!(
+            reply, "[settled '' '' 4000000000000001 '' [] [] '' -1]",
+            "no job is due, as far as a worker is told"
+        );
+    }
+    assert_eq!(without(task.keys().await, &["calls"]), before);
+}
+
+#[tokio::test]
+async fn a_paused_task_records_every_outcome() {
+    let mut task = paused().await;
+    let jobs = [("done", 1), ("bad", 2), ("again", 3), ("back", 4), ("gone", 5), ("snooze", 6)];
+    task.running("w", &jobs).await;
+    task.hset("cancelling", &[("gone", "why")]).await;
+    let mut args = vec!["1", "w", "1000", "10", "1", "1", "done", "1", "1", "42"];
+    args.extend(["bad", "2", "failed", "1", "panic", "E", "again", "3", "retry", "1", "60000", "E"]);
+    args.extend(["back", "4", "requeue", "0", "", "", "gone", "5", "requeue", "0", "", ""]);
+    args.extend(["snooze", "6", "snooze", "1:0", "60000", "", "lost", "9", "requeue", "0", "", ""]);
+    let reply = task.ok("settle", &args).await;
+    assert_eq!(reply, "[settled 9 5 4000000000000001 '' [] [] '' -1]");
+    let shown = without(task.keys().await, &["error", "payload", "calls", "delayed", "meta"]);
+    assert_eq!(
+        shown,
+        [
+            r#"attempt hash {"again": "1", "bad": "1"}"#,
+            r#"cancelled zset ["gone": NOW]"#,
+            r#"completed zset ["done": NOW]"#,
+            r#"deferred hash {"snooze": "1:0"}"#,
+            concat!(
+                r#"events stream [NOW {"cancelled": "gone", "completed": "done", "failed": "bad panic", "#,
+                r#""refused": "lost 9 requeue", "requeued": "back", "retrying": "again 1 60000", "#,
+                r#""snoozed": "snooze 1:0 60000", "total": "7", "worker": "w"}]"#
+            ),
+            r#"failed zset ["bad": NOW]"#,
+            r#"result hash {"done": "42"}"#,
+            r#"wait list ["back", "a", "b"]"#,
+            r#"wait:high list ["h"]"#,
+            r#"waitingSince hash {"again": "NOW", "back": "NOW", "snooze": "NOW"}"#,
+        ]
+    );
+    assert!(task.held("delayed").await.starts_with(r#"zset ["due": 1, "#));
+    assert_eq!(task.totals().await, ["", "3"]);
+}
+
+#[tokio::test]
+async fn a_call_from_before_the_pause_is_answered_as_it_was() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b"]).await;
+    let args = ["1", "w", "1000", "1", "0", "0"];
+    let reply = task.ok("settle", &args).await;
+    task.ok("pause", &["", ""]).await;
+    assert_eq!(task.ok("settle", &args).await, reply);
+}
+
+#[tokio::test]
+async fn jobs_that_come_into_a_paused_task_wake_nobody() {
+    let mut task = paused().await;
+    task.ok("dispatch", &["1", "1", "2", "x", "1", "y", "1"]).await;
+    task.ok("dispatch", &["1", "1", "1", "z", "1", "delay", "1", "5"]).await;
+    assert_eq!(task.list("wait").await, ["a", "b", "x", "y"]);
+    assert_eq!(task.held("wake").await, "");
+}
+
+#[tokio::test]
+async fn what_stalls_in_a_paused_task_is_recovered_and_wakes_nobody() {
+    let mut task = paused().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
+    task.running("w", &[("silent", 7)]).await;
+    task.snapshot().await;
+    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
+    assert_eq!(reply, "[swept 6 1000 0 1 0 [silent 1 recovered w 7]]");
+    assert_eq!(task.list("wait").await, ["silent", "a", "b"]);
+    assert_eq!(task.held("wake").await, "");
+}
+
+#[tokio::test]
+async fn beats_are_heard_in_a_paused_task() {
+    let mut task = paused().await;
+    task.running("w", &[("a-run", 7)]).await;
+    task.snapshot().await;
+    let reply = task.ok("extend_locks", &["w", "1000", "1", "0", "a-run", "7"]).await;
+    assert_eq!(reply, "[beaten 0 1000 [] [] 1 1 0]");
+    assert_eq!(task.held("active").await, r#"set {"a-run"}"#);
+}
+
+#[tokio::test]
+async fn ghosts_are_taken_off_in_a_paused_task_too() {
+    let mut task = paused().await;
+    task.ok("cancel", &["why", "channel", "", "b", ""]).await;
+    assert_eq!(task.list("wait").await, ["a", "b"]);
+    task.ok("cancel", &["why", "channel", "", "a", ""]).await;
+    assert_eq!(task.held("wait").await, "");
+    assert_eq!(task.field("meta", "ghosts").await, "0");
+}

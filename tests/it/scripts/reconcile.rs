@@ -1,0 +1,140 @@
+use crate::scripts::call::{Task, without};
+
+async fn task_of(jobs: &[(&str, &str, u64)]) -> Task {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "60000"), ("ask", "60000"), ("maxCount", "1")]).await;
+    for (worker, id, fence) in jobs {
+        task.running(worker, &[(id, *fence)]).await;
+    }
+    task
+}
+
+const PROVEN: [&str; 5] = ["v", "worker_restarted", "", "0", "500"];
+
+#[tokio::test]
+async fn the_jobs_of_the_dead_are_resolved_at_once_and_of_nobody_else() {
+    let mut task = task_of(&[("web-1-1", "a", 7), ("web-1-10", "b", 8), ("web-1", "c", 9), ("gone", "d", 10)]).await;
+    let reply = task.ok("reconcile", &[&PROVEN[..], &["web-1-1", "gone"]].concat()).await;
+    assert!(reply.contains("a 1 recovered web-1-1 7") && reply.contains("d 1 recovered gone 10"), "{reply}");
+    let mut waiting = task.list("wait").await;
+    waiting.sort();
+    assert_eq!(waiting, ["a", "d"]);
+    assert_eq!(task.held("locks").await, r#"hash {"b": "web-1-10:8", "c": "web-1:9"}"#);
+    assert_eq!(task.held("active").await, r#"set {"b", "c"}"#);
+    let recovery = task.held("recovery").await;
+    assert!(recovery.contains(r#""a": "worker_restarted web-1-1 NOW""#), "{recovery}");
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    // The watch of nobody is touched.
+    assert_eq!(task.field("meta", "epoch").await, "5");
+    // Again, there is nothing.
+    let before = task.exact().await;
+    assert_eq!(task.ok("reconcile", &[&PROVEN[..], &["web-1-1", "gone"]].concat()).await, "[reconciled 0 0 []]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_stall_that_was_proven_is_told_with_its_reason_and_without_a_watch() {
+    let mut task = task_of(&[("w", "a", 7)]).await;
+    task.snapshot().await;
+    task.ok("reconcile", &[&PROVEN[..], &["w"]].concat()).await;
+    let entry =
+        r#"stream [NOW {"reason": "worker_restarted", "stalled": "a 1 recovered w", "total": "1", "worker": "v"}]"#;
+    assert_eq!((task.held("stalls").await, task.held("events").await), (entry.to_owned(), entry.to_owned()));
+    assert_eq!(task.held("candidates").await, "");
+}
+
+#[tokio::test]
+async fn the_table_of_the_sweep_decides() {
+    let mut task = task_of(&[("w", "spent", 7), ("w", "cancel", 8), ("w", "dropped", 9), ("w", "odd", 10)]).await;
+    task.hset("stalledCount", &[("spent", "1"), ("odd", "x")]).await;
+    task.hset("cancelling", &[("cancel", "why")]).await;
+    task.eval("return redis.call('HDEL', KEYS[1], 'dropped')", &[task.key("payload")], &[]).await.unwrap();
+    let reply = task.ok("reconcile", &[&PROVEN[..], &["w"]].concat()).await;
+    for part in ["spent 2 failed w 7", "cancel 1 cancelled w 8", "dropped 0 dropped w 9", "odd 0 failed w 10"] {
+        assert!(reply.contains(part), "{part}: {reply}");
+    }
+    assert!(task.held("error").await.contains("worker w is dead: stalled 2 times, max_count is 1"));
+    assert_eq!(task.held("locks").await, "");
+}
+
+#[tokio::test]
+async fn a_person_stands_in_the_event_and_in_the_error() {
+    let mut task = task_of(&[("w", "a", 7)]).await;
+    task.hset("stalledCount", &[("a", "1")]).await;
+    task.ok("reconcile", &["", "manual", "ada 100%d", "0", "500", "w"]).await;
+    assert!(task.held("error").await.contains("worker w is dead, says ada 100%d: stalled 2 times"));
+    let entry = task.held("stalls").await;
+    assert!(entry.contains(r#""by": "ada 100%d""#) && entry.contains(r#""reason": "manual""#), "{entry}");
+}
+
+#[tokio::test]
+async fn a_call_decides_no_more_than_a_batch_and_goes_on_behind_the_same_cursor() {
+    let mut task = task_of(&[]).await;
+    let ids: Vec<String> = (0..450).map(|at| format!("job-{at:03}")).collect();
+    let jobs: Vec<(&str, u64)> = ids.iter().zip(1_u64..).map(|(id, fence)| (id.as_str(), fence)).collect();
+    task.running("w", &jobs).await;
+    let (mut cursor, mut calls, mut left) = ("0".to_owned(), 0, 450);
+    loop {
+        let reply = task.ok("reconcile", &["v", "worker_restarted", "", &cursor, "500", "w"]).await;
+        calls += 1;
+        assert!(calls < 20, "it does not end");
+        let words: Vec<&str> = reply.trim_matches(['[', ']']).split(' ').collect();
+        let now = task.eval("return redis.call('HLEN', KEYS[1])", &[task.key("locks")], &[]).await.unwrap();
+        let now: usize = now.parse().unwrap();
+        assert!(left - now <= 200, "{left} to {now}");
+        left = now;
+        if words[2] == "0" && words[1] == "0" {
+            break;
+        }
+        cursor = words[1].to_owned();
+    }
+    assert_eq!((left, task.list("wait").await.len()), (0, 450));
+}
+
+#[tokio::test]
+async fn a_paused_task_wakes_nobody_and_one_without_options_decides_nothing() {
+    let mut task = task_of(&[("w", "a", 7)]).await;
+    task.lose_options().await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("reconcile", &[&PROVEN[..], &["w"]].concat()).await, "[undeclared]");
+    assert_eq!(task.exact().await, before);
+    task.declared().await;
+    task.hset("meta", &[("paused", "5")]).await;
+    task.ok("reconcile", &[&PROVEN[..], &["w"]].concat()).await;
+    assert_eq!(task.held("wake").await, "");
+    assert_eq!(task.list("wait").await, ["a"]);
+}
+
+#[tokio::test]
+async fn a_crash_may_be_a_failed_run_here_too() {
+    let mut task = task_of(&[("w", "a", 7)]).await;
+    let policy = r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#;
+    task.hset("meta", &[("onCrash", "retry"), ("retry", policy)]).await;
+    let reply = task.ok("reconcile", &[&PROVEN[..], &["w"]].concat()).await;
+    assert_eq!(reply, "[reconciled 0 0 [a 1 retrying w 7]]");
+    let left = without(task.keys().await, &["meta", "payload", "events", "stalls", "error", "delayed"]);
+    assert_eq!(
+        left,
+        [
+            r#"attempt hash {"a": "1"}"#,
+            r#"recovery hash {"a": "worker_restarted w NOW"}"#,
+            r#"stalledCount hash {"a": "1"}"#,
+            r#"waitingSince hash {"a": "NOW"}"#,
+            r#"wake zset ["marker": 0]"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn jobs_of_workflows_that_end_with_their_worker_are_noted_also_where_the_task_keeps_none() {
+    for keep in ["1", "0"] {
+        let mut task = task_of(&[("w", "~f/a/0/1", 7), ("w", "own", 8), ("w", "~f/a/1/1", 9)]).await;
+        task.hset("meta", &[("keepFailed", keep)]).await;
+        task.hset("stalledCount", &[("~f/a/0/1", "1"), ("own", "1")]).await;
+        task.ok("reconcile", &[&PROVEN[..], &["w"]].concat()).await;
+        assert_eq!(task.list("wait").await, ["~f/a/1/1"]);
+        assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW]"#);
+        let own = if keep == "1" { r#""own": NOW, "# } else { "" };
+        assert_eq!(task.held("failed").await, format!(r#"zset [{own}"~f/a/0/1": NOW]"#));
+    }
+}

@@ -1,0 +1,68 @@
+use crate::scripts::call::Task;
+
+#[tokio::test]
+async fn a_resumed_task_says_for_how_long_it_was_paused_and_wakes_a_worker() {
+    let mut task = Task::new().await;
+    task.ok("pause", &["anna", "why"]).await;
+    let since = task.now_ms().await - 5_000.0;
+    task.hset("meta", &[("paused", &format!("{since}"))]).await;
+    task.del("events").await;
+    let reply = task.ok("resume", &["bob"]).await;
+    let ms: u64 = reply.strip_prefix("[resumed ").unwrap().trim_end_matches(']').parse().unwrap();
+    assert!((5_000..65_000).contains(&ms), "{reply}");
+    assert_eq!(
+        task.keys().await,
+        [
+            r#"events stream [NOW {"by": "bob", "resumed": "", "total": "0", "worker": ""}]"#,
+            r#"meta hash {"events": "0", "fence": "4000000000000000"}"#,
+            r#"wake zset ["marker": 0]"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_task_that_is_not_paused_says_so_and_nothing_is_written() {
+    let mut task = Task::new().await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("resume", &["bob"]).await, "[already]");
+    assert_eq!(task.exact().await, before);
+    task.ok("pause", &["", ""]).await;
+    assert!(task.ok("resume", &["bob"]).await.starts_with("[resumed "));
+    let before = task.exact().await;
+    assert_eq!(task.ok("resume", &["bob"]).await, "[already]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_pause_without_a_time_lasted_until_now_and_one_in_the_future_not_at_all() {
+    for (paused, lasted) in [("9000000000000", "0"), ("yesterday", "1")] {
+        let mut task = Task::new().await;
+        task.hset("meta", &[("paused", paused)]).await;
+        let reply = task.ok("resume", &[""]).await;
+        assert!(reply.starts_with(&format!("[resumed {lasted}")), "{reply}");
+    }
+}
+
+#[tokio::test]
+async fn without_events_no_entry_is_written() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("eventMode", "off"), ("paused", "1")]).await;
+    task.ok("resume", &["bob"]).await;
+    assert_eq!(task.held("events").await, "");
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+}
+
+#[tokio::test]
+async fn jobs_are_claimed_again_and_what_became_due_goes_first_to_the_back() {
+    let mut task = Task::new().await;
+    task.waiting(&["a"]).await;
+    task.hset("payload", &[("due", "1"), ("later", "1")]).await;
+    task.zadd("delayed", 1.0, "due").await;
+    task.zadd("delayed", 9e12, "later").await;
+    task.ok("pause", &["", ""]).await;
+    task.ok("settle", &["1", "w", "1000", "9", "0", "0"]).await;
+    task.ok("resume", &[""]).await;
+    let reply = task.ok("settle", &["2", "w", "1000", "9", "0", "0"]).await;
+    assert!(reply.contains(" a due [{} 1] "), "{reply}");
+    assert!(!reply.ends_with(" '']"), "the worker is told when the next one is due: {reply}");
+}

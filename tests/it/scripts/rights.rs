@@ -1,0 +1,123 @@
+use std::collections::BTreeSet;
+
+use crate::scripts::call::Task;
+
+#[tokio::test]
+async fn a_user_who_may_do_all_lacks_nothing_and_nothing_is_written() {
+    let mut task = Task::new().await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("rights", &[]).await, "[rights]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn what_reads_in_the_middle_of_a_script_is_asked_for_too() {
+    let mut task = Task::new().await;
+    if !tells(&mut task).await {
+        return;
+    }
+    for command in ["lindex", "lrange", "llen", "scard", "zcard", "zrange", "zmscore", "hexists", "hmget", "exists"] {
+        task.lack(command).await;
+        let told = task.ok("rights", &[]).await;
+        assert!(told.starts_with(&format!("[rights {} ", command.to_uppercase())), "{command}: {told}");
+    }
+}
+
+/// Whether the server tells what a user may run: before Redis 7.0 none does.
+async fn tells(task: &mut Task) -> bool {
+    let info: redis::InfoDict = redis::cmd("INFO").arg("server").query_async(&mut task.conn).await.unwrap();
+    let version: String = info.get("redis_version").unwrap();
+    version.split('.').next().unwrap().parse::<u32>().unwrap() >= 7
+}
+
+#[tokio::test]
+async fn what_would_be_refused_in_its_middle_is_refused_before_anything_is_written() {
+    for (script, args, commands) in [
+        (
+            "sweep",
+            &["v", "1000", "5", "1000", "0", "200", "auto", ""][..],
+            &["lpush", "hincrby", "hdel", "zadd", "xadd"][..],
+        ),
+        ("trim", &["v", "Completed", "60000", "200"], &["hdel", "zrem", "xadd", "exists"]),
+        (
+            "expire",
+            &["w", "200"],
+            &[
+                "hdel", "zrem", "zadd", "hset", "xadd", "exists", "lindex", "lrange", "ltrim", "hexists", "zmscore",
+                "hincrby",
+            ],
+        ),
+    ] {
+        let mut task = Task::new().await;
+        if !tells(&mut task).await {
+            return;
+        }
+        let meta =
+            [("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1"), ("maxAgeCompleted", "1000")];
+        task.hset("meta", &meta).await;
+        task.running("w", &[("held", 7)]).await;
+        task.snapshot().await;
+        task.hset("payload", &[("old", "1")]).await;
+        task.zadd("completed", 5.0, "old").await;
+        task.waiting(&["late"]).await;
+        task.hset("expiresAt", &[("late", "5")]).await;
+        task.zadd("expires", 5.0, "late").await;
+        let before = task.exact().await;
+        for command in commands {
+            task.lack(command).await;
+            let refused = task.call(script, args).await.unwrap_err();
+            // One that reads first is refused by the server itself.
+            let is_denied = crate::scripts::call::code_of(&refused) == "NOPERM"
+                || refused.to_string().contains("can't run this command");
+            assert!(is_denied, "{script} without {command}: {refused}");
+            assert_eq!(task.exact().await, before, "{script} without {command}");
+        }
+        task.lack("shutdown").await;
+        task.ok(script, args).await;
+        assert_ne!(task.exact().await, before, "{script}");
+    }
+}
+
+/// The commands that a script may run.
+fn commands_of(source: &str) -> BTreeSet<String> {
+    let calls = source.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
+    // Which of them puts jobs back is said where that is asked for.
+    let puts = ["LPUSH", "RPUSH"].into_iter().filter(|put| source.contains(&format!("back_to_wait('{put}'")));
+    calls.filter(|name| !name.is_empty()).chain(puts).map(str::to_lowercase).collect()
+}
+
+#[tokio::test]
+async fn an_act_is_carried_out_whole_or_refused_before_anything_is_written() {
+    for (script, args) in [
+        ("run_now", &["ada", "later", ""][..]),
+        ("retry", &["ada", "failed", "", "ended", ""]),
+        ("cancel", &["why", "channel", "ada", "later", "", "waits", ""]),
+        ("remove", &["ada", "waits", "", "later", "", "failed", "", "ended", ""]),
+        ("mend", &["ada", "9999999999999", "lost", "0", "nowhere", "later", "0", "two_places"]),
+    ] {
+        let mut refused = 0;
+        let commands = commands_of(Task::new().await.script(script).source);
+        for command in &commands {
+            let mut task = Task::new().await;
+            if !tells(&mut task).await {
+                return;
+            }
+            task.waiting(&["waits"]).await;
+            task.hset("payload", &[("later", "1"), ("failed", "1"), ("ended", "1"), ("lost", "1")]).await;
+            task.hset("priority", &[("later", "high"), ("failed", "low")]).await;
+            for (place, id) in [("delayed", "later"), ("failed", "failed"), ("cancelled", "ended")] {
+                task.zadd(place, 5.0, id).await;
+            }
+            let before = task.exact().await;
+            task.lack(command).await;
+            match task.call(script, args).await {
+                Ok(_) => assert_ne!(task.exact().await, before, "{script} without {command}"),
+                Err(e) => {
+                    refused += 1;
+                    assert_eq!(task.exact().await, before, "{script} without {command}: {e}");
+                }
+            }
+        }
+        assert!(refused >= 3, "{script}: {refused} of {commands:?}");
+    }
+}

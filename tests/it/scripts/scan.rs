@@ -1,0 +1,61 @@
+use crate::scripts::call::Task;
+use std::collections::BTreeSet;
+
+/// The names of one answer, and the next cursor.
+async fn scan(task: &mut Task, key: &'static str, cursor: &str, count: &str) -> (String, Vec<String>) {
+    let reply = task.call_on("scan", &[key], &[cursor, count]).await.unwrap();
+    let (cursor, names) = reply.strip_prefix("[scanned ").unwrap().split_once(" [").unwrap();
+    (cursor.to_owned(), names.trim_end_matches(']').split_whitespace().map(str::to_owned).collect())
+}
+
+#[tokio::test]
+async fn the_fields_of_a_hash_and_the_members_of_sets_are_named_without_their_values() {
+    let mut task = Task::new().await;
+    task.hset("payload", &[("a", "large"), ("b", "larger")]).await;
+    task.sadd("active", &["a", "b"]).await;
+    task.zadd("delayed", 5.0, "a").await;
+    task.zadd("delayed", 6.0, "b").await;
+    let before = task.exact().await;
+    for key in ["payload", "active", "delayed"] {
+        let (cursor, mut names) = scan(&mut task, key, "0", "100").await;
+        names.sort();
+        assert_eq!((cursor.as_str(), names), ("0", vec!["a".to_owned(), "b".to_owned()]), "{key}");
+    }
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn of_a_list_of_a_text_and_of_what_is_not_there_nothing_is_named() {
+    let mut task = Task::new().await;
+    task.rpush("wait", &["a"]).await;
+    let () = redis::AsyncCommands::set(&mut task.conn, task.prefix.clone() + "text", "a").await.unwrap();
+    for key in ["wait", "text", "events"] {
+        assert_eq!(task.call_on("scan", &[key], &["0", "100"]).await.unwrap(), "[scanned 0 []]", "{key}");
+    }
+}
+
+#[tokio::test]
+async fn many_are_named_in_steps_and_each_of_them_once_at_least() {
+    let mut task = Task::new().await;
+    let ids: Vec<String> = (0..2_000).map(|number| format!("job-{number}")).collect();
+    for id in &ids {
+        task.zadd("completed", 1.0, id).await;
+    }
+    task.sadd("active", &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let fields: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "1")).collect();
+    task.hset("payload", &fields).await;
+    for key in ["payload", "active", "completed"] {
+        let (mut cursor, mut seen, mut calls) = ("0".to_owned(), BTreeSet::new(), 0);
+        loop {
+            let (next, names) = scan(&mut task, key, &cursor, "100").await;
+            assert!(names.len() < 400, "{} at once", names.len());
+            seen.extend(names);
+            (cursor, calls) = (next, calls + 1);
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), 2_000, "{key}");
+        assert!(calls > 5, "{calls} calls");
+    }
+}

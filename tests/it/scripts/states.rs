@@ -1,0 +1,67 @@
+use crate::scripts::call::Task;
+
+/// A job in every place, each named by its state.
+async fn everywhere() -> Task {
+    let mut task = Task::new().await;
+    task.waiting(&["waiting"]).await;
+    task.running("w", &[("silent", 6)]).await;
+    task.snapshot().await;
+    task.running("w", &[("running", 7), ("claimed", 8)]).await;
+    // That of the running job is left over from another fence.
+    task.hset("claimed", &[("claimed", "8"), ("running", "6")]).await;
+    task.hset("payload", &[("delayed", "1"), ("completed", "1"), ("failed", "1"), ("cancelled", "1")]).await;
+    task.zadd("delayed", 9e12, "delayed").await;
+    for place in ["completed", "failed", "cancelled"] {
+        task.zadd(place, 1.0, place).await;
+    }
+    task
+}
+
+#[tokio::test]
+async fn each_job_is_where_it_is_in_the_order_of_the_question() {
+    let mut task = everywhere().await;
+    let ids =
+        ["failed", "waiting", "nobody", "running", "claimed", "silent", "completed", "delayed", "cancelled", "waiting"];
+    let before = task.exact().await;
+    let reply = task.ok("states", &ids).await;
+    let states = "failed waiting unknown running claimed running completed delayed cancelled waiting";
+    assert_eq!(reply, format!("[looked '' [{states}] [0 0 0 0 0 0 0 0 0 0]]"));
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn of_a_completed_job_it_tells_how_large_its_result_is_and_of_others_nothing() {
+    let mut task = everywhere().await;
+    task.zadd("completed", 2.0, "valued").await;
+    let large = "x".repeat(3 << 20);
+    task.hset("result", &[("valued", &large), ("failed", "1"), ("waiting", "1"), ("nobody", "1")]).await;
+    let reply = task.ok("states", &["failed", "valued", "waiting", "completed", "nobody"]).await;
+    assert_eq!(reply, "[looked '' [failed completed waiting completed unknown] [0 3145728 0 0 0]]");
+}
+
+#[tokio::test]
+async fn the_event_mode_is_told_when_a_worker_has_declared_it() {
+    let mut task = Task::new().await;
+    for mode in ["on", "off"] {
+        task.hset("meta", &[("eventMode", mode)]).await;
+        assert_eq!(task.ok("states", &["a"]).await, format!("[looked {mode} [unknown] [0]]"));
+    }
+}
+
+#[tokio::test]
+async fn an_id_without_payload_is_unknown_unless_it_has_ended() {
+    let mut task = everywhere().await;
+    task.del("payload").await;
+    let reply = task.ok("states", &["waiting", "running", "delayed", "completed", "failed", "cancelled"]).await;
+    assert_eq!(reply, "[looked '' [unknown unknown unknown completed failed cancelled] [0 0 0 0 0 0]]");
+}
+
+#[tokio::test]
+async fn five_hundred_jobs_are_looked_at_in_one_call() {
+    let mut task = Task::new().await;
+    let ids = (0..500).map(|i| format!("job-{i:03}")).collect::<Vec<_>>();
+    let ids = ids.iter().map(String::as_str).collect::<Vec<_>>();
+    task.waiting(&ids).await;
+    let reply = task.ok("states", &ids).await;
+    assert_eq!(reply.matches("waiting").count(), 500);
+}

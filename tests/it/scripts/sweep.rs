@@ -1,0 +1,720 @@
+use crate::scripts::call::{LAST_FENCE, Task, without};
+use std::collections::BTreeSet;
+
+/// Of the witness `v`: interval 1 s, epoch 5, a whole interval waited.
+const ARGS: [&str; 8] = ["v", "1000", "5", "1000", "0", "200", "auto", ""];
+
+async fn epoch_five() -> Task {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
+    task
+}
+
+/// A task with one candidate `a` of worker `w`.
+async fn one_candidate() -> Task {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7)]).await;
+    task.snapshot().await;
+    task
+}
+
+#[tokio::test]
+async fn with_no_candidates_the_running_jobs_become_candidates_in_a_new_epoch() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 []]");
+    assert_eq!(task.held("candidates").await, r#"set {"a", "b"}"#);
+    assert_eq!(task.held("active").await, "");
+    assert!(task.held("meta").await.contains(r#""epoch": "6""#));
+    assert_eq!(task.held("events").await, "");
+}
+
+#[tokio::test]
+async fn with_nothing_running_only_the_epoch_moves() {
+    let mut task = epoch_five().await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 []]");
+    assert_eq!(task.keys().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_fresh_task_is_swept_in_epoch_zero() {
+    let mut task = Task::new().await;
+    assert_eq!(task.ok("sweep", &["v", "1000", "0", "1000", "0", "200", "auto", ""]).await, "[swept 1 1000 0 1 0 []]");
+}
+
+#[tokio::test]
+async fn another_epoch_is_moved_and_a_short_wait_is_early_and_neither_writes() {
+    let mut task = one_candidate().await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("sweep", &["v", "1000", "4", "1000", "0", "200", "auto", ""]).await, "[moved 5 1000]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "6", "1000", "0", "200", "auto", ""]).await, "[moved 5 1000]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "999", "0", "200", "auto", ""]).await, "[early 5 1000]");
+    task.hset("meta", &[("interval", "5000")]).await;
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "4999", "0", "200", "auto", ""]).await, "[early 5 5000]");
+    task.hset("meta", &[("interval", "1000")]).await;
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_silent_job_goes_to_the_front_of_its_list_with_the_stall_counted() {
+    let mut task = one_candidate().await;
+    task.waiting(&["z"]).await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
+    let entry = concat!(
+        r#"stream [NOW {"reason": "silent", "stalled": "a 1 recovered w", "total": "1", "#,
+        r#""watched": "5 1000 1000 - 0", "worker": "v"}]"#
+    );
+    assert_eq!(
+        without(task.keys().await, &["meta", "payload"]),
+        [
+            format!("events {entry}"),
+            r#"recovery hash {"a": "silent w NOW"}"#.to_owned(),
+            r#"stalledCount hash {"a": "1"}"#.to_owned(),
+            format!("stalls {entry}"),
+            r#"wait list ["a", "z"]"#.to_owned(),
+            r#"waitingSince hash {"a": "NOW"}"#.to_owned(),
+            r#"wake zset ["marker": 0]"#.to_owned(),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_job_stalls_max_count_times_and_fails_at_the_next() {
+    for max in 0..=3_u64 {
+        let mut task = epoch_five().await;
+        task.hset("meta", &[("maxCount", &max.to_string())]).await;
+        task.waiting(&["a"]).await;
+        for stall in 1..=max + 1 {
+            task.hset("meta", &[("epoch", "5")]).await;
+            let call = stall.to_string();
+            assert!(task.ok("settle", &[&call, "w", "1000", "1", "0", "0"]).await.contains(" a ["), "run {stall}");
+            task.snapshot().await;
+            let action = if stall <= max { "recovered" } else { "failed" };
+            let reply = task.ok("sweep", &ARGS).await;
+            let fence = LAST_FENCE + stall;
+            assert!(reply.ends_with(&format!("[a {stall} {action} w {fence}]]")), "max {max}: {reply}");
+            assert_eq!(task.held("stalledCount").await, format!(r#"hash {{"a": "{stall}"}}"#));
+        }
+        assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
+        assert_eq!(task.held("wait").await, "");
+        assert_eq!(task.held("locks").await, "");
+        let error = task.held("error").await;
+        assert!(
+            error.contains("worker_crashed")
+                && error.contains(&format!("stalled {} times, max_count is {max}", max + 1))
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_max_count_of_a_dispatch_goes_before_that_of_the_task() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
+    task.snapshot().await;
+    // The largest that can be asked for.
+    let most = u32::MAX.to_string();
+    task.hset("maxCount", &[("a", "0"), ("b", "4"), ("c", &most)]).await;
+    task.hset("stalledCount", &[("b", "3"), ("c", "999999998")]).await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
+    let mut waiting = task.list("wait").await;
+    waiting.sort();
+    assert_eq!(waiting, ["b", "c"]);
+}
+
+#[tokio::test]
+async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
+    let mut task = one_candidate().await;
+    task.del("payload").await;
+    for column in [
+        "attempt",
+        "stalledCount",
+        "result",
+        "error",
+        "options",
+        "maxCount",
+        "priority",
+        "dispatchedAt",
+        "deferred",
+        "waitingSince",
+        "recovery",
+        "expiresAt",
+        "checkpoint",
+        "progress",
+    ] {
+        task.hset(column, &[("a", "1")]).await;
+    }
+    task.hset("cancelling", &[("a", "why")]).await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 dropped w 7]]");
+    assert_eq!(without(task.keys().await, &["meta", "events", "stalls"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn a_candidate_without_lock_is_failed_as_corrupt() {
+    let mut task = one_candidate().await;
+    task.del("locks").await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 0 failed - 0]]");
+    assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
+    assert!(task.held("error").await.contains("corrupt"));
+    assert_eq!(task.held("stalledCount").await, "");
+}
+
+#[tokio::test]
+async fn a_candidate_without_lock_that_has_ended_stays_as_it_ended() {
+    let mut task = one_candidate().await;
+    task.del("locks").await;
+    task.zadd("completed", 1.0, "a").await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 []]");
+    assert_eq!(without(task.keys().await, &["meta", "payload"]), [r#"completed zset ["a": 1]"#]);
+}
+
+#[tokio::test]
+async fn a_count_that_is_no_number_fails_its_job_and_the_sweep_goes_on() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("bad", 8), ("worse", 9)]).await;
+    task.snapshot().await;
+    task.hset("stalledCount", &[("bad", "many"), ("worse", "")]).await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(task.held("wait").await, r#"list ["a"]"#);
+    assert_eq!(task.held("failed").await, r#"zset ["bad": NOW, "worse": NOW]"#);
+    assert!(task.held("error").await.contains("stalledCount is no number"));
+}
+
+#[tokio::test]
+async fn a_job_whose_cancel_was_asked_for_is_cancelled_with_the_stall_counted() {
+    let mut task = one_candidate().await;
+    task.hset("cancelling", &[("a", "why")]).await;
+    task.hset("stalledCount", &[("a", "9")]).await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 10 cancelled w 7]]");
+    assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW]"#);
+    assert_eq!(task.held("cancelling").await, "");
+    assert_eq!(task.held("stalledCount").await, r#"hash {"a": "10"}"#);
+    assert!(task.held("error").await.contains("why"));
+}
+
+#[tokio::test]
+async fn recovered_jobs_go_to_the_list_of_their_priority() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("h", 7), ("l", 8), ("n", 9)]).await;
+    task.hset("priority", &[("h", "high"), ("l", "low")]).await;
+    task.snapshot().await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(task.held("wait:high").await, r#"list ["h"]"#);
+    assert_eq!(task.held("wait").await, r#"list ["n"]"#);
+    assert_eq!(task.held("wait:low").await, r#"list ["l"]"#);
+}
+
+#[tokio::test]
+async fn a_beat_just_before_saves_its_job() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.snapshot().await;
+    task.ok("extend_locks", &["w", "1000", "1", "0", "b", "8"]).await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
+    assert_eq!(task.held("candidates").await, r#"set {"b"}"#);
+}
+
+#[tokio::test]
+async fn a_second_sweeper_finds_the_epoch_moved() {
+    let mut task = one_candidate().await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
+    let before = task.exact().await;
+    assert_eq!(task.ok("sweep", &["u", "1000", "5", "1000", "0", "200", "auto", ""]).await, "[moved 6 1000]");
+    assert_eq!(task.exact().await, before);
+}
+
+/// Of a reply that is `swept`: the epoch, the cursor, whether there was a snapshot, how many candidates are left, and the
+/// ids that were decided.
+fn swept(reply: &str) -> (u64, String, bool, usize, Vec<String>) {
+    let words = reply.trim_matches(['[', ']']).split(' ').collect::<Vec<_>>();
+    assert_eq!(words[0], "swept", "{reply}");
+    // Nothing is left of an empty list.
+    let resolved = if words[6].is_empty() { &[][..] } else { &words[6..] };
+    let ids = resolved.chunks(5).map(|job| job[0].trim_start_matches('[').to_owned()).collect();
+    (words[1].parse().unwrap(), words[3].to_owned(), words[4] == "1", words[5].parse().unwrap(), ids)
+}
+
+/// Candidates `job-000` .. of worker `w`, with their ids.
+async fn many_candidates(n: usize) -> (Task, BTreeSet<String>) {
+    let mut task = epoch_five().await;
+    let ids = (0..n).map(|i| format!("job-{i:03}")).collect::<BTreeSet<_>>();
+    let jobs = ids.iter().zip(1_u64..).map(|(id, fence)| (id.as_str(), fence)).collect::<Vec<_>>();
+    task.running("w", &jobs).await;
+    task.snapshot().await;
+    (task, ids)
+}
+
+#[tokio::test]
+async fn one_call_decides_no_more_than_its_limit_and_the_epoch_moves_with_the_last() {
+    let (mut task, ids) = many_candidates(450).await;
+    let (mut cursor, mut seen, mut calls) = ("0".to_owned(), 0, 0);
+    loop {
+        calls += 1;
+        assert!(calls < 100);
+        let reply = task.ok("sweep", &["v", "1000", "5", "1000", &cursor, "100", "auto", ""]).await;
+        let (epoch, next, snapshot, left, decided) = swept(&reply);
+        assert!(decided.len() <= 100, "{} in one call", decided.len());
+        seen += decided.len();
+        assert_eq!(left, 450 - seen);
+        cursor = next;
+        if snapshot {
+            assert_eq!(epoch, 6);
+            break;
+        }
+        assert_eq!(epoch, 5);
+    }
+    assert_eq!(seen, 450);
+    assert_eq!(task.held("candidates").await, "");
+    assert_eq!(task.held("locks").await, "");
+    let waiting = task.list("wait").await;
+    assert_eq!(waiting.into_iter().collect::<BTreeSet<_>>(), ids);
+}
+
+#[tokio::test]
+async fn calls_with_one_cursor_one_behind_the_other_decide_others_each() {
+    // Few candidates are answered whole whatever the cursor, many by a step of it.
+    for (n, limit) in [(20, 4), (450, 25)] {
+        let (mut task, ids) = many_candidates(n).await;
+        let (mut cursor, mut rounds, mut decided) = ("0".to_owned(), 0, Vec::new());
+        'epoch: loop {
+            rounds += 1;
+            assert!(rounds < 100);
+            let args = ["v", "1000", "5", "1000", &cursor.clone(), &limit.to_string(), "auto", ""];
+            for _ in 0..5 {
+                let reply = task.ok("sweep", &args).await;
+                if reply == "[moved 6 1000]" {
+                    break 'epoch;
+                }
+                let (_, next, snapshot, left, more) = swept(&reply);
+                assert!(more.len() <= limit);
+                decided.extend(more);
+                assert_eq!(left, n - decided.len());
+                assert_eq!(snapshot, left == 0 && next == "0");
+                cursor = next;
+            }
+            if task.epoch().await == 6 {
+                break;
+            }
+        }
+        assert_eq!(decided.len(), n, "nobody twice");
+        assert_eq!(decided.into_iter().collect::<BTreeSet<_>>(), ids);
+        assert_eq!(task.held("stalledCount").await.matches(r#": "1""#).count(), n);
+    }
+}
+
+#[tokio::test]
+async fn without_declared_options_nothing_is_decided_and_nothing_written() {
+    let mut task = one_candidate().await;
+    task.lose_options().await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[undeclared]");
+    // Whoever watched another epoch, or not long enough, hears of it too.
+    assert_eq!(task.ok("sweep", &["v", "1000", "4", "0", "0", "200", "auto", ""]).await, "[undeclared]");
+    assert_eq!(task.exact().await, before);
+    task.declared().await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
+}
+
+#[tokio::test]
+async fn the_interval_of_an_epoch_is_the_largest_ask_of_the_one_before() {
+    let mut task = epoch_five().await;
+    task.hset("meta", &[("interval", "5000"), ("ask", "2000")]).await;
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "5000", "0", "200", "auto", ""]).await, "[swept 6 2000 0 1 0 []]");
+    // Nobody but the witness has asked since.
+    assert_eq!(task.ok("sweep", &["v", "1000", "6", "2000", "0", "200", "auto", ""]).await, "[swept 7 1000 0 1 0 []]");
+    assert_eq!(task.ok("sweep", &["v", "3000", "7", "1000", "0", "200", "auto", ""]).await, "[swept 8 3000 0 1 0 []]");
+}
+
+#[tokio::test]
+async fn a_manual_task_says_that_the_handler_was_silent() {
+    let mut task = one_candidate().await;
+    task.hset("meta", &[("heartbeat", "manual")]).await;
+    task.ok("sweep", &ARGS).await;
+    assert!(task.held("stalls").await.contains(r#""reason": "handler_silent""#));
+}
+
+#[tokio::test]
+async fn stalls_are_written_also_without_events() {
+    let mut task = one_candidate().await;
+    task.hset("meta", &[("eventMode", "off")]).await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(task.held("events").await, "");
+    assert!(task.held("stalls").await.contains("a 1 recovered w"));
+}
+
+#[tokio::test]
+async fn a_task_that_keeps_nothing_removes_every_column() {
+    let mut task = epoch_five().await;
+    task.hset("meta", &[("keepFailed", "0"), ("keepCancelled", "0"), ("maxCount", "0")]).await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.hset("cancelling", &[("b", "why")]).await;
+    task.snapshot().await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(without(task.keys().await, &["meta", "events", "stalls"]), [] as [&str; 0]);
+}
+
+/// What Lua takes for a number and HINCRBY does not.
+const NO_COUNTS: [&str; 8] = ["1.5", "1e3", "0x10", " 1", "nan", "inf", "-1", "9223372036854775807"];
+
+#[tokio::test]
+async fn a_count_that_cannot_grow_loses_no_job() {
+    for count in NO_COUNTS {
+        let mut task = epoch_five().await;
+        task.running("w", &[("a", 7), ("bad", 8)]).await;
+        task.snapshot().await;
+        task.hset("stalledCount", &[("bad", count)]).await;
+        let reply = task.call("sweep", &ARGS).await;
+        assert!(reply.is_ok(), "{count}: {reply:?}");
+        assert_eq!(task.held("wait").await, r#"list ["a"]"#, "{count}");
+        assert_eq!(task.held("failed").await, r#"zset ["bad": NOW]"#, "{count}");
+    }
+}
+
+#[tokio::test]
+async fn a_max_count_that_is_no_number_is_that_of_the_task() {
+    for max in ["nan", "many", ""] {
+        let mut task = one_candidate().await;
+        task.hset("stalledCount", &[("a", "1")]).await;
+        task.hset("maxCount", &[("a", max)]).await;
+        task.ok("sweep", &ARGS).await;
+        assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#, "{max}");
+    }
+}
+
+#[tokio::test]
+async fn a_person_lets_named_candidates_run_again_whatever_their_count() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
+    task.snapshot().await;
+    task.hset("stalledCount", &[("a", "4"), ("b", "4")]).await;
+    // `nobody` is no candidate, and `a` is named twice.
+    let args = ["v", "0", "5", "1000", "0", "200", "recover", "anna", "a", "nobody", "a"];
+    assert_eq!(task.ok("sweep", &args).await, "[swept 5 1000 0 0 2 [a 5 recovered w 7]]");
+    assert_eq!(task.list("wait").await, ["a"]);
+    assert_eq!(task.held("candidates").await, r#"set {"b", "c"}"#);
+    assert_eq!(task.held("stalledCount").await, r#"hash {"a": "5", "b": "4"}"#);
+    let entry = concat!(
+        r#"stream [NOW {"by": "anna", "reason": "manual", "stalled": "a 5 recovered w", "total": "1", "#,
+        r#""watched": "5 1000 1000 - 0", "worker": "v"}]"#
+    );
+    assert_eq!(task.held("events").await, entry);
+    assert_eq!(task.held("stalls").await, entry);
+}
+
+#[tokio::test]
+async fn a_person_lets_named_candidates_fail_but_for_those_whose_cancel_was_asked_for() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
+    task.hset("cancelling", &[("b", "why")]).await;
+    task.snapshot().await;
+    let args = ["v", "0", "5", "1000", "0", "200", "fail", "anna", "b", "a"];
+    assert_eq!(task.ok("sweep", &args).await, "[swept 5 1000 0 0 1 [b 1 cancelled w 8 a 1 failed w 7]]");
+    assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
+    assert_eq!(task.held("cancelled").await, r#"zset ["b": NOW]"#);
+    let error: serde_json::Value = serde_json::from_str(&task.field("error", "a").await).unwrap();
+    let message = "no beat came from worker w for a watched interval, and anna let the job fail";
+    assert_eq!(error, serde_json::json!({"code": "worker_crashed", "message": message}));
+    assert!(task.held("events").await.contains(r#""by": "anna", "cancelled": "b", "failed": "a worker_crashed no%20"#));
+    assert_eq!(task.totals().await, ["", "2"]);
+}
+
+#[tokio::test]
+async fn the_table_goes_before_a_person_for_jobs_that_would_not_be_counted() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("gone", 7), ("unlocked", 8), ("bad", 9)]).await;
+    task.snapshot().await;
+    let () = redis::AsyncCommands::hdel(&mut task.conn, task.prefix.clone() + "payload", "gone").await.unwrap();
+    let () = redis::AsyncCommands::hdel(&mut task.conn, task.prefix.clone() + "locks", "unlocked").await.unwrap();
+    task.hset("stalledCount", &[("bad", "many")]).await;
+    let args = ["v", "0", "5", "1000", "0", "200", "recover", "anna", "gone", "unlocked", "bad"];
+    let reply = task.ok("sweep", &args).await;
+    assert_eq!(reply, "[swept 6 1000 0 1 0 [gone 0 dropped w 7 unlocked 0 failed - 0 bad 0 failed w 9]]");
+    assert_eq!(task.held("wait").await, "");
+}
+
+#[tokio::test]
+async fn a_person_asks_for_no_interval_and_leaves_that_of_the_workers_in_force() {
+    let mut task = epoch_five().await;
+    task.hset("meta", &[("interval", "5000"), ("ask", "5000"), ("asker", "w"), ("askedBy", "w")]).await;
+    let args = ["anna", "0", "5", "5000", "0", "200", "auto", ""];
+    assert_eq!(task.ok("sweep", &args).await, "[swept 6 5000 0 1 0 []]");
+    let meta = task.held("meta").await;
+    for field in [r#""ask": "0""#, r#""asker": "w""#, r#""epochAt": "NOW""#, r#""snapshotAt": "NOW""#] {
+        assert!(meta.contains(field), "{field} in {meta}");
+    }
+    // Nobody has asked since: the interval stays, and so does whose it is.
+    let args = ["anna", "0", "6", "5000", "0", "200", "auto", ""];
+    assert_eq!(task.ok("sweep", &args).await, "[swept 7 5000 0 1 0 []]");
+    assert_eq!(task.field("meta", "asker").await, "w");
+}
+
+#[tokio::test]
+async fn a_stall_is_told_with_what_it_is_explained_by() {
+    let mut task = one_candidate().await;
+    task.hset("meta", &[("asker", "slow-1"), ("snapshotAt", "1700000000001")]).await;
+    assert_eq!(
+        task.ok("sweep", &["v", "1000", "5", "1234", "0", "200", "auto", ""]).await,
+        "[swept 6 1000 0 1 0 [a 1 recovered w 7]]"
+    );
+    let stalls = task.exact().await.into_iter().find(|(key, _)| key.ends_with(":stalls")).unwrap().1;
+    assert!(stalls.contains(r#""watched": "5 1234 1000 slow-1 1700000000001""#), "{stalls}");
+}
+
+#[tokio::test]
+async fn whoever_asks_for_the_largest_interval_is_written_with_it() {
+    let mut task = epoch_five().await;
+    // In this epoch the witness `v` asks for 1 s, and w asks for 9 s.
+    task.ok("extend_locks", &["w", "9000", "0", "0"]).await;
+    assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["w", "w"]);
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "9000", "0", "200", "auto", ""]).await, "[swept 6 9000 0 1 0 []]");
+    assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["w", "v"]);
+    // A smaller ask than the one in force, larger than the ask of this epoch.
+    task.ok("extend_locks", &["u", "3000", "0", "0"]).await;
+    assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["w", "u"]);
+    assert_eq!(task.ok("sweep", &["v", "1000", "6", "9000", "0", "200", "auto", ""]).await, "[swept 7 3000 0 1 0 []]");
+    assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["u", "v"]);
+    assert_eq!(task.ok("sweep", &["v", "1000", "7", "3000", "0", "200", "auto", ""]).await, "[swept 8 1000 0 1 0 []]");
+    assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["v", "v"]);
+}
+
+#[tokio::test]
+async fn jobs_that_a_sweep_ends_are_counted_as_ended() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9), ("d", 10)]).await;
+    task.hset("cancelling", &[("b", "why")]).await;
+    task.hset("maxCount", &[("c", "0")]).await;
+    let () = redis::AsyncCommands::hdel(&mut task.conn, task.prefix.clone() + "payload", "d").await.unwrap();
+    task.snapshot().await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(task.totals().await, ["", "2"], "one is recovered, and one has no payload");
+}
+
+/// What becomes of a job that stalls for the `count`th time after `failed` failed runs: the action, and the place of the job.
+async fn crashed(meta: &[(&str, &str)], own: &[(&str, &str)], count: u64, failed: u64) -> (String, String) {
+    let mut task = one_candidate().await;
+    task.hset("meta", &[&[("heartbeat", "automatic")], meta].concat()).await;
+    for (column, value) in own {
+        task.hset(column, &[("a", value)]).await;
+    }
+    if count > 1 {
+        task.hset("stalledCount", &[("a", &(count - 1).to_string())]).await;
+    }
+    if failed > 0 {
+        task.hset("attempt", &[("a", &failed.to_string())]).await;
+    }
+    let reply = task.ok("sweep", &ARGS).await;
+    let action = reply.split(' ').nth(8).unwrap().to_owned();
+    let mut places = Vec::new();
+    for place in ["wait", "delayed", "failed", "cancelled"] {
+        if task.held(place).await.contains(r#""a""#) {
+            places.push(place);
+        }
+    }
+    assert_eq!(task.held("stalledCount").await, format!(r#"hash {{"a": "{count}"}}"#));
+    let attempts = match action.as_str() {
+        "retrying" => failed + 1,
+        "failed" if meta.contains(&("onCrash", "retry")) => failed + 1,
+        _ => failed,
+    };
+    let attempts = if attempts > 0 { format!(r#"hash {{"a": "{attempts}"}}"#) } else { String::new() };
+    assert_eq!(task.held("attempt").await, attempts, "{action}");
+    assert_eq!(task.held("locks").await, "");
+    (action, places.join(" "))
+}
+
+/// The table of `docs/guide/recovery.md`, row by row.
+#[tokio::test]
+async fn what_becomes_of_a_crash_by_the_choice_of_the_task_its_attempts_and_its_max_count() {
+    const RETRY: (&str, &str) = ("onCrash", "retry");
+    const THREE: (&str, &str) = ("retry", r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#);
+    const SET: (&str, &str) = ("maxCountSet", "1");
+    const OWN: (&str, &str) = ("options", r#"{"attempts":2}"#);
+    const OWN_POLICY: (&str, &str) = ("options", r#"{"retry":{"attempts":5}}"#);
+    type Fields = &'static [(&'static str, &'static str)];
+    let rows: [(Fields, Fields, u64, u64, &str); 19] = [
+        // Recover: by max_count alone, whatever attempts there are.
+        (&[], &[], 1, 0, "recovered wait"),
+        (&[], &[], 2, 0, "failed failed"),
+        (&[("onCrash", "recover"), THREE], &[], 2, 0, "failed failed"),
+        (&[THREE], &[], 1, 2, "recovered wait"),
+        (&[], &[("maxCount", "5")], 5, 0, "recovered wait"),
+        (&[], &[("cancelling", "why")], 1, 0, "cancelled cancelled"),
+        // Fail: the first one ends it.
+        (&[("onCrash", "fail"), THREE], &[], 1, 0, "failed failed"),
+        (&[("onCrash", "fail")], &[("maxCount", "5")], 1, 0, "failed failed"),
+        (&[("onCrash", "fail")], &[("cancelling", "why")], 1, 0, "cancelled cancelled"),
+        // Retry: by the attempts, and by a max_count only where it was set for the task or the job.
+        (&[RETRY], &[], 1, 0, "failed failed"),
+        (&[RETRY, THREE], &[], 1, 0, "retrying delayed"),
+        (&[RETRY, THREE], &[], 2, 1, "retrying delayed"),
+        (&[RETRY, THREE], &[], 3, 2, "failed failed"),
+        (&[RETRY, THREE, SET], &[], 2, 1, "failed failed"),
+        (&[RETRY, THREE], &[("maxCount", "1")], 2, 1, "failed failed"),
+        (&[RETRY, THREE], &[("maxCount", "0")], 1, 0, "failed failed"),
+        (&[RETRY, THREE], &[OWN], 2, 1, "failed failed"),
+        (&[RETRY, THREE], &[OWN_POLICY], 4, 3, "retrying delayed"),
+        (&[RETRY, THREE], &[("cancelling", "why")], 1, 0, "cancelled cancelled"),
+    ];
+    for (meta, own, count, failed, becomes) in rows {
+        let (action, place) = crashed(meta, own, count, failed).await;
+        assert_eq!(format!("{action} {place}"), becomes, "{meta:?} {own:?}, stall {count} after {failed} failed runs");
+    }
+}
+
+#[tokio::test]
+async fn a_crash_that_is_retried_waits_by_the_backoff_and_is_told() {
+    let mut task = one_candidate().await;
+    let policy = r#"{"attempts":3,"backoff":{"exponential":{"first_ms":4000,"factor":3.0}},"jitter":"none"}"#;
+    task.hset("meta", &[("onCrash", "retry"), ("retry", policy)]).await;
+    task.hset("attempt", &[("a", "1")]).await;
+    let before = task.now_ms().await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 retrying w 7]]");
+    let due = task.score("delayed", "a").await - before;
+    assert!((12_000.0..13_000.0).contains(&due), "{due}");
+    let entry = task.held("events").await;
+    let brief = "no%20beat%20came%20from%20worker%20w%20for%20a%20watched%20interval";
+    assert!(entry.contains(&format!(r#""retrying": "a 2 12000 worker_crashed {brief} -""#)), "{entry}");
+    assert!(entry.contains(r#""stalled": "a 1 retrying w", "total": "2""#), "{entry}");
+    assert!(!task.held("stalls").await.contains("retrying\":"));
+    assert!(task.held("error").await.contains("worker_crashed"));
+    assert_eq!(task.held("recovery").await, r#"hash {"a": "silent w NOW"}"#);
+    assert_eq!(task.held("waitingSince").await, r#"hash {"a": "NOW"}"#);
+    // Idle workers are to know when it is due.
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+}
+
+/// As `RetryPolicy::delay` has it; what cannot be read counts as the default, 1 s doubled.
+#[tokio::test]
+async fn the_backoff_of_a_crash_is_that_of_the_policy_whatever_that_is() {
+    let exponential = |first: &str, factor: &str, rest: &str| {
+        format!(
+            r#"{{"attempts":99,"backoff":{{"exponential":{{"first_ms":{first},"factor":{factor}}}}}{rest},"jitter":"none"}}"#
+        )
+    };
+    let rows = [
+        (r#"{"attempts":99,"backoff":{"fixed":{"delay_ms":70}},"jitter":"none"}"#.to_owned(), 5, (70, 70)),
+        (r#"{"attempts":99,"backoff":{"fixed":{"delay_ms":7000}}}"#.to_owned(), 5, (7000, 14_000)),
+        (exponential("1000", "2", ""), 0, (1000, 1000)),
+        (exponential("1000", "2", ""), 3, (8000, 8000)),
+        (exponential("1000", "2", ""), 80, (600_000, 600_000)),
+        (exponential("0", "2", ""), 80, (0, 0)),
+        (exponential("5000", "2", r#","max_delay_ms":6000"#), 2, (6000, 6000)),
+        (exponential("900000", "1.5", ""), 1, (900_000, 900_000)),
+        (exponential("1e300", "9e99", ""), 50, (315_360_000_000, 315_360_000_000)),
+        (exponential("null", "2", ""), 1, (2000, 4000)),
+        (exponential("-5", "2", ""), 1, (0, 0)),
+        (r#"{"attempts":99,"backoff":7}"#.to_owned(), 0, (1000, 2000)),
+        (r#"{"attempts":99,"backoff":{}}"#.to_owned(), 0, (1000, 2000)),
+        (r#"{"attempts":99}"#.to_owned(), 1, (2000, 4000)),
+    ];
+    for (policy, failed, (least, most)) in rows {
+        let mut task = one_candidate().await;
+        task.hset("meta", &[("onCrash", "retry"), ("retry", &policy)]).await;
+        task.hset("attempt", &[("a", &failed.to_string())]).await;
+        task.ok("sweep", &ARGS).await;
+        let events = task.held("events").await;
+        let words = events.split(r#""retrying": "a "#).nth(1).unwrap_or_else(|| panic!("{policy}: {events}"));
+        let delay: u64 = words.split(' ').nth(1).unwrap().parse().unwrap();
+        assert!((least..=most).contains(&delay), "{policy} after {failed} failed runs: {delay}");
+    }
+}
+
+#[tokio::test]
+async fn options_that_cannot_be_read_are_those_of_the_task_and_an_attempt_that_is_no_number_fails_its_job() {
+    let policy = r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#;
+    for own in ["", "{", "[]", "7", r#"{"retry":7,"attempts":null}"#] {
+        let (action, _) = crashed(&[("onCrash", "retry"), ("retry", policy)], &[("options", own)], 1, 0).await;
+        assert_eq!(action, "retrying", "{own}");
+    }
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("bad", 8)]).await;
+    task.snapshot().await;
+    task.hset("meta", &[("onCrash", "retry"), ("retry", policy)]).await;
+    task.hset("attempt", &[("bad", "many")]).await;
+    task.ok("sweep", &ARGS).await;
+    assert!(task.held("error").await.contains("attempt is no number"));
+    assert!(task.held("failed").await.contains("bad") && task.held("delayed").await.contains(r#""a""#));
+}
+
+#[tokio::test]
+async fn failed_and_retried_crashes_of_one_call_keep_their_own_columns() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("ends", 7), ("again", 8)]).await;
+    task.snapshot().await;
+    let policy = r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#;
+    task.hset("meta", &[("onCrash", "retry"), ("retry", policy), ("keepFailed", "0")]).await;
+    task.hset("attempt", &[("ends", "2")]).await;
+    task.ok("sweep", &ARGS).await;
+    for column in ["payload", "error", "attempt", "stalledCount", "recovery"] {
+        let held = task.held(column).await;
+        assert!(held.contains("again") && !held.contains("ends"), "{column}: {held}");
+    }
+}
+
+#[tokio::test]
+async fn a_person_goes_before_what_the_task_does_with_a_crash() {
+    for (choice, verdict, action) in [
+        ("fail", "recover", "recovered"),
+        ("retry", "recover", "recovered"),
+        ("retry", "fail", "failed"),
+        ("recover", "fail", "failed"),
+    ] {
+        let mut task = one_candidate().await;
+        task.hset("meta", &[("onCrash", choice)]).await;
+        let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", verdict, "ada"]).await;
+        assert!(reply.contains(&format!(" {action} ")), "{choice} {verdict}: {reply}");
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_place_for_delayed_jobs_keeps_a_crash_from_being_retried_and_no_job_is_lost() {
+    let mut task = one_candidate().await;
+    task.hset("meta", &[("onCrash", "retry"), ("retry", r#"{"attempts":3}"#)]).await;
+    task.make_foreign("delayed").await;
+    let before = task.exact().await;
+    assert!(task.refused("sweep", &ARGS).await.contains("WRONGTYPE"));
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn stalled_jobs_of_workflows_that_end_are_noted_also_where_the_task_keeps_none() {
+    for keep in ["1", "0"] {
+        let mut task = epoch_five().await;
+        task.hset("meta", &[("keepFailed", keep), ("keepCancelled", keep)]).await;
+        let jobs = [("~f/a/0/1", 7), ("~f/a/1/1", 8), ("~f/a/2/1", 9), ("~f/a/3/1", 10), ("own", 11)];
+        task.running("w", &jobs).await;
+        task.hset("stalledCount", &[("~f/a/0/1", "1"), ("own", "1"), ("~f/a/3/1", "many")]).await;
+        task.hset("cancelling", &[("~f/a/1/1", "why")]).await;
+        task.snapshot().await;
+        task.ok("sweep", &ARGS).await;
+        assert_eq!(task.list("wait").await, ["~f/a/2/1"]);
+        assert_eq!(
+            task.held("outbox").await,
+            r#"zset ["~f/a/0/1": NOW, "~f/a/1/1": NOW, "~f/a/3/1": NOW]"#,
+            "what runs again has not ended"
+        );
+        let own = if keep == "1" { r#""own": NOW, "# } else { "" };
+        assert_eq!(task.held("failed").await, format!(r#"zset [{own}"~f/a/0/1": NOW, "~f/a/3/1": NOW]"#));
+        assert_eq!(task.held("cancelled").await, r#"zset ["~f/a/1/1": NOW]"#);
+        assert!(task.field("error", "~f/a/0/1").await.contains("worker_crashed"));
+    }
+}
+
+#[tokio::test]
+async fn a_job_whose_second_worker_died_with_it_or_that_failed_by_it_counts_as_one_that_began_to_fail() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("once", 1), ("again", 2), ("often", 3), ("cancelled", 4)]).await;
+    task.hset("stalledCount", &[("again", "1"), ("often", "2"), ("cancelled", "1")]).await;
+    task.hset("cancelling", &[("cancelled", "why")]).await;
+    task.hset("maxCount", &[("again", "5"), ("often", "2")]).await;
+    task.snapshot().await;
+    let reply = task.ok("sweep", &ARGS).await;
+    for said in ["once 1 recovered", "again 2 recovered", "often 3 failed", "cancelled 2 cancelled"] {
+        assert!(reply.contains(said), "{said}: {reply}");
+    }
+    let runs = task.field("meta", "runs").await;
+    let (row, minutes) = runs.split_once('|').unwrap();
+    // What runs again has broken off, and has not failed; what was to be cancelled has done neither.
+    assert!(row.starts_with("1 ") && minutes.ends_with(" 0 1 1"), "{runs}");
+    assert_eq!(row.split(' ').skip(4).take(2).collect::<Vec<_>>(), ["3", "1"], "{runs}");
+}

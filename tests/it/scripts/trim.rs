@@ -1,0 +1,203 @@
+use crate::scripts::call::{Task, without};
+
+const COLUMNS: [&str; 15] = [
+    "payload",
+    "attempt",
+    "stalledCount",
+    "result",
+    "error",
+    "options",
+    "maxCount",
+    "priority",
+    "dispatchedAt",
+    "deferred",
+    "waitingSince",
+    "recovery",
+    "expiresAt",
+    "checkpoint",
+    "progress",
+];
+
+/// Terminal jobs `old-1` .. `old-n` of 1970, and `young` of now, with every column.
+async fn ended(place: &str, old: usize) -> Task {
+    let mut task = Task::new().await;
+    for i in 1..=old {
+        task.zadd(place, i as f64, &format!("old-{i}")).await;
+    }
+    let now = task.now_ms().await;
+    task.zadd(place, now, "young").await;
+    for column in COLUMNS {
+        for i in 1..=old {
+            task.hset(column, &[(&format!("old-{i}"), "1")]).await;
+        }
+        task.hset(column, &[("young", "1")]).await;
+    }
+    task
+}
+
+fn keys_on(task: &Task, place: &'static str) -> Vec<&'static str> {
+    let mut keys = task.script("trim").keys.clone();
+    keys[0] = place;
+    keys
+}
+
+/// Of the worker `w`, with a least age of a minute.
+const ARGS: [&str; 4] = ["w", "Completed", "60000", "200"];
+
+#[tokio::test]
+async fn what_is_too_old_goes_from_each_set_with_every_column() {
+    for (place, name) in [("completed", "Completed"), ("failed", "Failed"), ("cancelled", "Cancelled")] {
+        let mut task = ended(place, 2).await;
+        task.hset("meta", &[(&format!("maxAge{name}"), "60000"), (&format!("maxCount{name}"), "")]).await;
+        let keys = keys_on(&task, place);
+        let reply = task.call_on("trim", &keys, &["w", name, "60000", "200"]).await.unwrap();
+        assert_eq!(reply, "[trimmed 2 0]");
+        let left = without(task.keys().await, &["meta", "events"]);
+        assert_eq!(left.len(), 1 + COLUMNS.len(), "{left:?}");
+        assert!(left.iter().all(|line| line.contains("young") && !line.contains("old")), "{left:?}");
+        assert_eq!(
+            task.held("events").await,
+            r#"stream [NOW {"removed": "old-1 old-2", "total": "2", "worker": "w"}]"#
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_set_has_limits_of_its_own_and_none_without_one() {
+    let mut task = ended("completed", 2).await;
+    task.hset("meta", &[("keepFailed", "0"), ("maxAgeFailed", "60000"), ("maxCountCancelled", "0")]).await;
+    task.hset("meta", &[("keepCompleted", "1"), ("maxAgeCompleted", ""), ("maxCountCompleted", "")]).await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn what_is_past_the_count_goes_oldest_first() {
+    let mut task = ended("completed", 4).await;
+    task.hset("meta", &[("maxCountCompleted", "3")]).await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 2 0]");
+    assert_eq!(task.held("completed").await, r#"zset ["old-3": 3, "old-4": 4, "young": NOW]"#);
+}
+
+#[tokio::test]
+async fn nothing_younger_than_the_least_age_goes_by_either_bound() {
+    let mut task = ended("completed", 1).await;
+    task.hset("meta", &[("maxAgeCompleted", "0"), ("maxCountCompleted", "0")]).await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 1 0]");
+    assert_eq!(task.held("completed").await, r#"zset ["young": NOW]"#);
+    let before = task.exact().await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_task_that_keeps_nothing_loses_what_it_kept_before_whatever_its_age() {
+    let mut task = ended("completed", 1).await;
+    task.hset("meta", &[("keepCompleted", "0"), ("maxAgeCompleted", ""), ("maxCountCompleted", "")]).await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 2 0]");
+    assert_eq!(without(task.keys().await, &["meta", "events"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn one_call_removes_no_more_than_its_limit_and_tells_that_others_may_follow() {
+    let mut task = ended("completed", 6).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    for (removed, more) in [(2, 1), (2, 1), (2, 1), (0, 0)] {
+        let reply = task.ok("trim", &["w", "Completed", "60000", "2"]).await;
+        assert_eq!(reply, format!("[trimmed {removed} {more}]"));
+    }
+    let mut task = ended("completed", 3).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    for (removed, more) in [(2, 1), (1, 0)] {
+        let reply = task.ok("trim", &["w", "Completed", "60000", "2"]).await;
+        assert_eq!(reply, format!("[trimmed {removed} {more}]"));
+    }
+}
+
+#[tokio::test]
+async fn one_call_removes_no_more_than_512_kib_of_values_beyond_the_first_job() {
+    const KIB: usize = 1024;
+    let mut task = ended("completed", 6).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    // Payload and result together: 3 MiB; 512 KiB in two jobs to the byte; a byte more.
+    for (id, payload, result) in [
+        ("old-1", 2048 * KIB, 1024 * KIB),
+        ("old-2", 200 * KIB, 56 * KIB),
+        ("old-3", 1, 256 * KIB - 1),
+        ("old-4", 256 * KIB, 1),
+        ("old-5", 256 * KIB, 0),
+        ("old-6", 0, 513 * KIB),
+    ] {
+        task.hset("payload", &[(id, &"x".repeat(payload))]).await;
+        task.hset("result", &[(id, &"x".repeat(result))]).await;
+    }
+    for (removed, more, first) in [(1, 1, "old-2"), (2, 1, "old-4"), (1, 1, "old-5"), (1, 1, "old-6"), (1, 0, "young")]
+    {
+        assert_eq!(task.ok("trim", &ARGS).await, format!("[trimmed {removed} {more}]"));
+        assert!(task.held("completed").await.starts_with(&format!(r#"zset ["{first}":"#)), "{first} is next");
+    }
+}
+
+#[tokio::test]
+async fn without_declared_options_nothing_is_removed() {
+    let mut task = ended("completed", 2).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000"), ("keepCompleted", "0")]).await;
+    task.lose_options().await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[undeclared]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn without_events_no_entry_is_written() {
+    let mut task = ended("completed", 1).await;
+    task.hset("meta", &[("eventMode", "off"), ("maxAgeCompleted", "60000")]).await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 1 0]");
+    assert_eq!(task.held("events").await, "");
+}
+
+#[tokio::test]
+async fn an_empty_set_is_no_error() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("maxAgeCompleted", "60000"), ("maxCountCompleted", "10")]).await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn what_a_workflow_was_not_told_of_stays_and_goes_when_it_was() {
+    for limits in
+        [[("keepCompleted", "0"), ("maxAgeCompleted", "")], [("keepCompleted", "1"), ("maxAgeCompleted", "0")]]
+    {
+        let mut task = ended("completed", 2).await;
+        task.hset("meta", &limits).await;
+        task.zadd("completed", 1.0, "~f/a/0/1").await;
+        task.zadd("completed", 1.0, "~f/a/1/1").await;
+        task.hset("payload", &[("~f/a/0/1", "{}"), ("~f/a/1/1", "{}")]).await;
+        // One that is no job of a workflow is left by nobody.
+        task.zadd("outbox", 1.0, "~f/a/0/1").await;
+        task.zadd("outbox", 1.0, "old-1").await;
+        task.ok("trim", &ARGS).await;
+        let left = task.held("completed").await;
+        assert!(left.contains("~f/a/0/1") && !left.contains("old") && !left.contains("~f/a/1/1"), "{left}");
+        assert!(task.held("payload").await.contains("~f/a/0/1"));
+        assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
+        task.del("outbox").await;
+        assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 1 0]");
+        assert!(!task.held("payload").await.contains("~f/a/0/1"));
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_left_some_says_as_well_that_others_follow() {
+    let mut task = ended("completed", 4).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    task.zadd("completed", 1.5, "~f/a/0/1").await;
+    task.zadd("outbox", 1.0, "~f/a/0/1").await;
+    for (removed, more) in [(2, 1), (2, 1), (0, 0)] {
+        assert_eq!(task.ok("trim", &["w", "Completed", "60000", "3"]).await, format!("[trimmed {removed} {more}]"));
+    }
+    assert_eq!(task.held("completed").await, r#"zset ["~f/a/0/1": 1.5, "young": NOW]"#);
+}

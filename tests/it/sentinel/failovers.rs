@@ -1,0 +1,213 @@
+//! Work goes on by itself behind each kind of failover, and beyond what the server itself lost nothing is lost.
+
+use std::time::Duration;
+
+use heartline::testing::RedisServer;
+use heartline::{App, Context, Error, JobError, TaskOptions, WatchBreak};
+
+use crate::sentinel::trio::Trio;
+use crate::support::load::Load;
+use crate::support::sentinel::{DOWN_AFTER, SERVICE, Sentinel, ask};
+use crate::support::tls::{Ca, terminator_of};
+use crate::support::{PATIENCE, eventually};
+
+const TASK: &str = "work";
+
+/// How long a failover itself may take: the sentinels agree, elect one of them, and that one promotes a replica.
+const FAILOVER: Duration = Duration::from_secs(4);
+
+/// By when work must go on behind that.
+const RESUMES: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_goes_on_when_the_primary_is_killed() {
+    let mut trio = Trio::start().await;
+    let load = Load::start(&trio.url(), &[TASK]).await;
+    load.goes_on(PATIENCE).await;
+    let before = trio.servers[0].port();
+    trio.servers[0].kill();
+    tokio::time::timeout(DOWN_AFTER + FAILOVER, trio.another_than(before)).await.unwrap();
+    load.goes_on(RESUMES).await;
+    // What was on its way to the replicas.
+    let lost = load.accounted().await;
+    assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_goes_on_when_the_primary_freezes_and_does_not_come_back() {
+    let trio = Trio::start().await;
+    let load = Load::start(&trio.url(), &[TASK]).await;
+    load.goes_on(PATIENCE).await;
+    trio.servers[0].freeze().unwrap();
+    tokio::time::timeout(DOWN_AFTER + FAILOVER, trio.another_than(trio.servers[0].port())).await.unwrap();
+    load.goes_on(RESUMES).await;
+    load.accounted().await;
+    trio.servers[0].thaw().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_primary_answers_that_woke_up_behind_its_failover_is_no_answer() {
+    let trio = Trio::start().await;
+    let load = Load::start(&trio.url(), &[TASK]).await;
+    load.goes_on(PATIENCE).await;
+    let before = trio.servers[0].port();
+    trio.servers[0].freeze().unwrap();
+    trio.another_than(before).await;
+    trio.servers[0].thaw().unwrap();
+    load.goes_on(RESUMES).await;
+    // What it answers when it wakes up it forgets when it is demoted.
+    let lost = load.accounted().await;
+    assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_in_order_is_heard_of_before_the_old_primary_is_told() {
+    let trio = Trio::start().await;
+    let load = Load::start(&trio.url(), &[TASK]).await;
+    load.goes_on(PATIENCE).await;
+    let before = trio.servers[0].port();
+    trio.fail_over().await;
+    trio.another_than(before).await;
+    load.goes_on(RESUMES).await;
+    let told = async || load.broken_by(WatchBreak::PrimaryChanged) == [1];
+    eventually("the worker says what broke its watch", PATIENCE, told).await;
+    // It takes writes for 10 s more. The sentinels see the promotion up to a second late, and then all hear of it.
+    let lost = load.accounted().await;
+    assert!(lost.over < Duration::from_secs(3), "{:?}", lost.over);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_is_frozen_and_the_first_of_the_address_keeps_nobody_waiting() {
+    let mut trio = Trio::start().await;
+    trio.sentinels[0].signal("-STOP");
+    let load = Load::start(&trio.url(), &[TASK]).await;
+    load.goes_on(PATIENCE).await;
+    let before = trio.servers[0].port();
+    trio.servers[0].kill();
+    tokio::time::timeout(DOWN_AFTER + FAILOVER * 2, trio.another_than(before)).await.unwrap();
+    load.goes_on(RESUMES).await;
+    load.accounted().await;
+    trio.sentinels[0].signal("-CONT");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_takes_no_writes_without_its_replicas_loses_none() {
+    let trio = Trio::start().await;
+    let primary = trio.servers[0].port();
+    for (name, value) in [("min-replicas-to-write", "1"), ("min-replicas-max-lag", "2")] {
+        for server in &trio.servers {
+            ask::<String>(server.port(), &["CONFIG", "SET", name, value]).await.unwrap();
+        }
+    }
+    let load = Load::start(&trio.url(), &[TASK]).await;
+    load.goes_on(PATIENCE).await;
+    let replicas = &trio.servers[1..];
+    replicas.iter().for_each(|replica| replica.freeze().unwrap());
+    // It answers nothing that can be read as text: an error.
+    let refuses = async || ask::<String>(primary, &["SET", "probe", "x"]).await.is_none();
+    eventually("it takes no writes", PATIENCE, refuses).await;
+    replicas.iter().for_each(|replica| replica.thaw().unwrap());
+    load.goes_on(PATIENCE).await;
+    let lost = load.accounted().await;
+    assert_eq!(lost.jobs, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_and_the_primary_that_they_name_are_reached_over_tls() {
+    let ca = Ca::new();
+    let server = tokio::task::spawn_blocking(|| RedisServer::start().unwrap()).await.unwrap();
+    let at = |port: u16| ([127, 0, 0, 1], port).into();
+    // The sentinel itself speaks to the primary without TLS, and names the place at which both are taken.
+    let primary = terminator_of(at(server.port()), &ca.sign("127.0.0.1", |_| {}), None, true).await;
+    let sentinel = Sentinel::start(primary);
+    sentinel.knows().await;
+    let port = terminator_of(at(sentinel.port), &ca.sign("localhost", |_| {}), None, false).await;
+    let app = |ca: String| {
+        let url = format!("rediss-sentinel://localhost:{port}?sentinelServiceName={SERVICE}");
+        App::builder().redis(url).tls_ca(ca)
+    };
+    let own = app(ca.pem()).build().await.unwrap();
+    let task = own.task(TASK, TaskOptions::new(), async |_: Context, n: u8| Ok::<_, JobError>(n + 1)).unwrap();
+    let worker = own.worker().spawn();
+    let job = task.dispatch(1).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), 2);
+    let _ = worker.stop().await.unwrap();
+    let e = app(Ca::new().pem()).build().await.unwrap_err();
+    assert!(matches!(e, Error::Connect { .. }) && format!("{e:?}").contains("UnknownIssuer"), "{e:?}");
+    assert!(!e.is_retryable(), "no repetition mends it: {e:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_that_lead_to_no_primary_say_what_is_wrong() {
+    let mut trio = Trio::start().await;
+    let build = async |url: String| App::builder().redis(url).build().await.unwrap_err();
+    let url = trio.url().replace("=main", "=mian");
+    let e = build(url).await;
+    assert!(matches!(e, Error::Config(_)) && e.to_string().contains("sentinelServiceName"), "{e}");
+    let e = build(format!("redis://127.0.0.1:{}", trio.sentinels[0].port)).await;
+    assert!(e.to_string().contains("redis-sentinel://"), "{e}");
+    let url = trio.url();
+    trio.sentinels.clear();
+    let e = build(url).await;
+    assert!(matches!(e, Error::Connect { .. }) && e.to_string().contains("redis-sentinel://127.0.0.1"), "{e}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_of_the_sentinels_needs_four_commands() {
+    let trio = Trio::start().await;
+    for sentinel in &trio.sentinels {
+        let rule =
+            "reset on >s3cret +hello +sentinel|master +sentinel|get-master-addr-by-name +subscribe &+switch-master";
+        let words: Vec<&str> = ["ACL", "SETUSER", "jobs"].into_iter().chain(rule.split(' ')).collect();
+        assert_eq!(ask::<String>(sentinel.port, &words).await.as_deref(), Some("OK"));
+    }
+    let url = format!("{}&sentinelUsername=jobs&sentinelPassword=s3cret", trio.url());
+    let load = Load::start(&url, &[TASK]).await;
+    load.goes_on(PATIENCE).await;
+    let before = trio.servers[0].port();
+    trio.fail_over().await;
+    trio.another_than(before).await;
+    load.goes_on(RESUMES).await;
+    load.accounted().await;
+    let e = App::builder().redis(url.replace("s3cret", "other")).build().await.unwrap_err();
+    assert!(e.to_string().contains("redis-sentinel://127.0.0.1") && !e.is_retryable(), "{e}");
+}
+
+/// Rights are not replicated: what a user may do at a replica shows when it is promoted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_nowhere_where_a_new_primary_lets_us_write_less_than_the_one_before() {
+    let trio = Trio::start().await;
+    let before = trio.servers[0].port();
+    for server in &trio.servers {
+        let less = if server.port() == before { "" } else { " -hset" };
+        let rule = format!("reset on >secret ~* &* +@all{less}");
+        let words: Vec<&str> = ["ACL", "SETUSER", "jobs"].into_iter().chain(rule.split(' ')).collect();
+        assert_eq!(ask::<String>(server.port(), &words).await.as_deref(), Some("OK"));
+    }
+    let url = trio.url().replace("redis-sentinel://", "redis-sentinel://jobs:secret@");
+    let app = App::builder().redis(&url).build().await.unwrap();
+    let handler = |ctx: Context, input: u64| async move {
+        // It ends when the failover is over.
+        ctx.heartbeat()?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok::<_, JobError>(input)
+    };
+    let task = app.task(TASK, TaskOptions::new().concurrency(20), handler).unwrap();
+    let worker = app.worker().spawn();
+    let jobs = task.dispatch_many(0..40).await.unwrap();
+    eventually("some run", PATIENCE, async || task.counts().await.is_ok_and(|counts| counts.running == 20)).await;
+    trio.fail_over().await;
+    let now = trio.another_than(before).await;
+    // Their outcomes are refused before anything is written.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let counts = task.counts().await.unwrap();
+    assert_eq!((counts.running, counts.waiting, counts.completed), (20, 20, 0), "{counts:?}");
+    let report = app.inspector().task(TASK).await.unwrap();
+    assert_eq!((report.nowhere, report.without_payload), (0, 0));
+    assert_eq!(ask::<String>(now, &["ACL", "SETUSER", "jobs", "+hset"]).await.as_deref(), Some("OK"));
+    for job in jobs {
+        tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
+    }
+    assert_eq!(app.inspector().task(TASK).await.unwrap().stalled, 0);
+    let _ = worker.stop().await.unwrap();
+}

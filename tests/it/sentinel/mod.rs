@@ -1,0 +1,7 @@
+//! A primary with replicas under sentinels: real servers, which are killed, frozen and failed over.
+
+mod connections;
+mod cuts;
+mod failovers;
+mod risk;
+mod trio;

@@ -1,0 +1,106 @@
+//! Random runs of dispatch, claim, beat, settle, cancel, sweep and trim, and of what a person does by hand, with workers
+//! that die, stop, freeze and lose their connection, and a server that loses the options of the task, on a real server
+//! beside a plain model; with a hook that jobs end by, without one, and with one that some workers have and others do not; and
+//! with silent jobs that wait for longer, or for a person, as the newest worker has it.
+//!
+//! After each call the server has to hold exactly what the model holds, and its invariants. Nothing waits: time is a number,
+//! and the witness rule is the worker's own. A failure names its seed and shows what led to it; `HEARTLINE_SIMULATION=<seed>`
+//! runs that seed alone, and `HEARTLINE_SIMULATION=<first>..<last>` a range. With `HEARTLINE_SIMULATION_CLUSTER=1` it runs on a cluster.
+
+mod ledger;
+mod model;
+mod task;
+mod world;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use self::world::World;
+
+/// A delay that does not pass, ms; tests say when a job is due.
+const FAR: u64 = 86_400_000;
+
+const STEPS: usize = 250;
+const SEEDS: Range<u64> = 0..24;
+
+/// What all runs together must have seen.
+const TRANSITIONS: [&str; 37] = [
+    "dispatched",
+    "claimed",
+    "started",
+    "restarted",
+    "completed",
+    "failed",
+    "retrying",
+    "requeued",
+    "cancelled",
+    "stalled recovered",
+    "stalled requeued",
+    "stalled retrying",
+    "stalled failed",
+    "stalled cancelled",
+    "refused",
+    "removed",
+    "promoted",
+    "paused",
+    "resumed",
+    "finalizing",
+    "hook_retrying",
+    "hook_failed",
+    "hook stalled",
+    "hook stalled for good",
+    "hook requeued",
+    "hook of a paused task",
+    "ended without its hook",
+    "too late to cancel",
+    "set aside",
+    "set aside again",
+    "a longer wait ended",
+    "heard from, and set aside no more",
+    "taken by a person's decision",
+    "failed by a person's decision",
+    "not taken by an old mark",
+    "taken back",
+    "left to a person",
+];
+
+fn seeds() -> Range<u64> {
+    let Ok(wanted) = std::env::var("HEARTLINE_SIMULATION") else { return SEEDS };
+    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|error| panic!("HEARTLINE_SIMULATION: {error}"));
+    match wanted.split_once("..") {
+        Some((first, last)) => number(first)..number(last),
+        None => number(&wanted)..number(&wanted) + 1,
+    }
+}
+
+fn simulate(keep: bool) {
+    let mut seen = BTreeSet::new();
+    for seed in seeds() {
+        let mut world = World::new(seed, keep);
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            world.run(STEPS);
+            world.heal();
+        }));
+        if let Err(panic) = run {
+            let lines: Vec<&str> = world.log.lines().collect();
+            eprintln!("seed {seed}, the last steps:\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
+            resume_unwind(panic);
+        }
+        seen.extend(world.seen);
+    }
+    let of_kept: &[&str] = if keep { &["trimmed", "retried"] } else { &[] };
+    for what in TRANSITIONS.iter().chain(of_kept).copied() {
+        assert!(seen.contains(what) || seeds() != SEEDS, "no run has {what}: it proves nothing about that");
+    }
+}
+
+#[test]
+fn no_job_is_lost_and_none_is_taken_from_a_live_worker() {
+    simulate(true);
+}
+
+#[test]
+fn nor_where_nothing_is_kept() {
+    simulate(false);
+}

@@ -1,0 +1,192 @@
+//! What the scripts are to do with silent jobs whose phase waits for longer, or for a person.
+
+use std::collections::BTreeSet;
+
+use super::{Job, Model, Place};
+use crate::simulation::FAR;
+
+/// Where a held job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Claimed,
+    Running,
+    Finalizing,
+}
+
+impl Phase {
+    fn word(self) -> &'static str {
+        ["claimed", "running", "finalizing"][self as usize]
+    }
+}
+
+/// What a silent job waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The interval.
+    Plain,
+    /// A time that does not pass; tests say when it has.
+    Longer,
+    /// A person.
+    Off,
+}
+
+/// That of each phase, in their order.
+pub type Waits = [Wait; 3];
+
+pub const PLAIN: Waits = [Wait::Plain; 3];
+
+/// As the task declares it.
+pub fn text(waits: Waits) -> String {
+    if waits == PLAIN {
+        return String::new();
+    }
+    let word = |wait| match wait {
+        Wait::Plain => "0".to_owned(),
+        Wait::Longer => FAR.to_string(),
+        Wait::Off => "off".to_owned(),
+    };
+    waits.map(word).join(" ")
+}
+
+/// What is decided about jobs that stalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// By the options of the task.
+    Auto,
+    Recover,
+    Fail,
+}
+
+/// What is written of a job that was set aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    fence: u64,
+    phase: Phase,
+    /// Since when it was silent, ms of the server.
+    since: u64,
+}
+
+impl Mark {
+    pub(super) fn text(&self) -> String {
+        format!("{} {} {}", self.fence, self.phase.word(), self.since)
+    }
+}
+
+impl Job {
+    fn phase(&self) -> Phase {
+        match self {
+            Job { outcome: Some(_), .. } => Phase::Finalizing,
+            Job { claimed: true, .. } => Phase::Claimed,
+            _ => Phase::Running,
+        }
+    }
+
+    fn fence(&self) -> Option<u64> {
+        match self.place {
+            Place::Running { fence, .. } => Some(fence),
+            _ => None,
+        }
+    }
+}
+
+impl Model {
+    /// The wait of the phase in which the job is; of one whose cancel was asked for there is none.
+    pub fn wait_of(&self, id: &str) -> Wait {
+        let job = &self.jobs[id];
+        if job.cancel { Wait::Plain } else { self.patience[job.phase() as usize] }
+    }
+
+    /// Whether a sweep lets the job be for now.
+    pub fn waits_longer(&self, id: &str) -> bool {
+        match self.wait_of(id) {
+            Wait::Plain => false,
+            Wait::Longer => self.silent_since(id) >= self.began_at,
+            Wait::Off => true,
+        }
+    }
+
+    /// Whether it was set aside, and is held by the same token in the same phase since.
+    pub fn is_set_aside(&self, id: &str) -> bool {
+        self.mark_of(id).is_some()
+    }
+
+    /// Whether it is held, and its mark means nothing any more: it has another token since, or another phase.
+    pub fn has_old_mark(&self, id: &str) -> bool {
+        self.aside.contains_key(id)
+            && self.jobs.get(id).is_some_and(|job| job.fence().is_some())
+            && !self.is_set_aside(id)
+    }
+
+    /// These were set aside by a sweep.
+    pub fn set_aside(&mut self, ids: &BTreeSet<String>) {
+        for id in ids {
+            assert!(self.candidates.remove(id), "{id} was no candidate");
+            self.active.insert(id.clone());
+            let (job, since) = (&self.jobs[id], self.silent_since(id));
+            let fence = job.fence().unwrap_or_else(|| panic!("{id} is set aside, and nobody holds it"));
+            let mark = Mark { fence, phase: job.phase(), since };
+            self.aside.insert(id.clone(), mark);
+        }
+    }
+
+    /// The time of silent jobs passes: of those that were set aside, or, by the snapshot, of all that it found.
+    pub fn pass_waits(&mut self, by_snapshot: bool) {
+        if by_snapshot {
+            self.snapshot_at -= FAR;
+        } else {
+            self.aside.values_mut().for_each(|mark| mark.since -= FAR);
+        }
+    }
+
+    /// Those of the ids about which a person decides at once.
+    pub fn decided_by_hand(&self, ids: &[String]) -> Vec<String> {
+        let mut seen = BTreeSet::new();
+        let taken = ids.iter().filter(|id| self.patience != PLAIN && self.is_set_aside(id) && seen.insert(*id));
+        taken.cloned().collect()
+    }
+
+    /// The jobs that these workers hold.
+    pub fn held_by(&self, workers: &[String]) -> BTreeSet<String> {
+        let is_held = |job: &Job| matches!(&job.place, Place::Running { worker, .. } if workers.contains(worker));
+        self.jobs.iter().filter(|(_, job)| is_held(job)).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// A beat came for the job.
+    pub(super) fn hear(&mut self, id: &str) {
+        if self.patience != PLAIN {
+            self.aside.remove(id);
+        }
+    }
+
+    /// Marks mean something for as long as heartbeats take them away.
+    pub(super) fn be_patient(&mut self, waits: Waits) {
+        if waits != self.patience && (waits == PLAIN || self.patience == PLAIN) {
+            self.aside.clear();
+        }
+        self.patience = waits;
+    }
+
+    /// A person has decided about them.
+    pub fn drop_marks_of(&mut self, ids: &[String]) {
+        for id in ids {
+            self.aside.remove(id);
+        }
+    }
+
+    /// Those of jobs that are held no more, or by another token: few are all looked at.
+    pub(super) fn drop_marks(&mut self) {
+        if self.patience != PLAIN {
+            let jobs = &self.jobs;
+            self.aside.retain(|id, mark| jobs.get(id).and_then(Job::fence) == Some(mark.fence));
+        }
+    }
+
+    fn silent_since(&self, id: &str) -> u64 {
+        self.mark_of(id).map_or(self.snapshot_at, |mark| mark.since.min(self.snapshot_at))
+    }
+
+    fn mark_of(&self, id: &str) -> Option<&Mark> {
+        let (mark, job) = (self.aside.get(id)?, self.jobs.get(id)?);
+        (job.fence() == Some(mark.fence) && job.phase() == mark.phase).then_some(mark)
+    }
+}

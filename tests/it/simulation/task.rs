@@ -1,0 +1,241 @@
+//! The task on a real server: its scripts, and all that it keeps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use heartline::_internals::scripts;
+use heartline::testing::RedisCluster;
+use redis::{Commands, Connection, FromRedisValue, Script, Value};
+
+use crate::simulation::FAR;
+use crate::simulation::model::View;
+use crate::support::TestRedis;
+
+/// One task, called script by script.
+pub struct Task {
+    conn: Connection,
+    prefix: String,
+    scripts: BTreeMap<&'static str, (Script, Vec<&'static str>)>,
+    last_entry: String,
+    _server: Where,
+}
+
+/// Where the task is: it must not end before its last user.
+enum Where {
+    Server(Arc<TestRedis>),
+    Cluster(Arc<RedisCluster>),
+}
+
+impl Where {
+    /// A server, or a cluster where `HEARTLINE_SIMULATION_CLUSTER` is set.
+    fn shared() -> Where {
+        static CLUSTER: Mutex<Weak<RedisCluster>> = Mutex::new(Weak::new());
+        if std::env::var_os("HEARTLINE_SIMULATION_CLUSTER").is_none() {
+            return Where::Server(TestRedis::shared());
+        }
+        let mut shared = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+        Where::Cluster(shared.upgrade().unwrap_or_else(|| {
+            let cluster = Arc::new(RedisCluster::start().unwrap());
+            *shared = Arc::downgrade(&cluster);
+            cluster
+        }))
+    }
+
+    /// The server that has the keys with this prefix.
+    fn url(&self, prefix: &str) -> String {
+        match self {
+            Where::Server(server) => server.url(),
+            Where::Cluster(cluster) => {
+                let port = cluster.nodes[cluster.primary_of(prefix).unwrap()].port();
+                format!("redis://127.0.0.1:{port}")
+            }
+        }
+    }
+}
+
+impl Task {
+    pub fn new() -> Task {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let server = Where::shared();
+        let prefix = format!("s{}:{{task}}:", NEXT.fetch_add(1, Ordering::Relaxed));
+        let conn = redis::Client::open(server.url(&prefix)).unwrap().get_connection().unwrap();
+        let scripts = scripts().into_iter().map(|script| (script.name, (Script::new(script.source), script.keys)));
+        Task { conn, prefix, scripts: scripts.collect(), last_entry: "-".to_owned(), _server: server }
+    }
+
+    pub fn call<T: FromRedisValue>(&mut self, name: &str, args: &[String]) -> T {
+        let first = self.scripts[name].1[0];
+        self.call_on(first, name, args)
+    }
+
+    /// The same with another first key than the table has.
+    pub fn call_on<T: FromRedisValue>(&mut self, first: &str, name: &str, args: &[String]) -> T {
+        let (script, keys) = &self.scripts[name];
+        let mut call = script.prepare_invoke();
+        for key in std::iter::once(first).chain(keys.iter().skip(1).copied()) {
+            call.key(format!("{}{key}", self.prefix));
+        }
+        args.iter().for_each(|arg| {
+            call.arg(arg);
+        });
+        call.invoke(&mut self.conn).unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
+    }
+
+    /// The options of the task are gone.
+    pub fn lose_options(&mut self) {
+        let () = self.conn.hdel(format!("{}meta", self.prefix), "declaredAt").unwrap();
+    }
+
+    /// The jobs whose hook waits, in their order.
+    pub fn finalizing(&mut self) -> Vec<String> {
+        self.conn.zrange(format!("{}finalizing", self.prefix), 0, -1).unwrap()
+    }
+
+    /// Lets the time of a delayed job come; of those whose time has come, the one with the least `rank` is first.
+    pub fn make_due(&mut self, id: &str, rank: usize) {
+        self.make_due_in("delayed", id, rank);
+    }
+
+    /// Lets the time of a hook come that is to run later: it is the first one then.
+    pub fn make_hook_due(&mut self, id: &str) {
+        self.make_due_in("finalizing", id, 1);
+    }
+
+    fn make_due_in(&mut self, place: &str, id: &str, rank: usize) {
+        let key = format!("{}{place}", self.prefix);
+        let changed: usize =
+            redis::cmd("ZADD").arg(key).arg("XX").arg("CH").arg(rank).arg(id).query(&mut self.conn).unwrap();
+        assert_eq!(changed, 1, "{id} was not in {place}");
+    }
+
+    /// The time of the server, ms.
+    pub fn now_ms(&mut self) -> u64 {
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.conn).unwrap();
+        seconds * 1000 + micros / 1000
+    }
+
+    /// When the last snapshot was taken.
+    pub fn snapshot_at(&mut self) -> u64 {
+        self.conn.hget(format!("{}meta", self.prefix), "snapshotAt").unwrap()
+    }
+
+    /// Silent jobs were so for longer: those that were set aside, or, by the snapshot, all that it found.
+    pub fn pass_waits(&mut self, by_snapshot: bool) {
+        let (meta, aside) = (format!("{}meta", self.prefix), format!("{}aside", self.prefix));
+        if by_snapshot {
+            let () = self.conn.hincr(meta, "snapshotAt", -(FAR as i64)).unwrap();
+            return;
+        }
+        let marks: BTreeMap<String, String> = self.conn.hgetall(&aside).unwrap();
+        for (id, mark) in marks {
+            let (of, since) = mark.rsplit_once(' ').unwrap();
+            let () = self.conn.hset(&aside, id, format!("{of} {}", since.parse::<u64>().unwrap() - FAR)).unwrap();
+        }
+    }
+
+    /// The events written since the last look, a transition each.
+    pub fn events(&mut self) -> Vec<String> {
+        let key = format!("{}events", self.prefix);
+        let entries: Vec<(String, Vec<String>)> =
+            redis::cmd("XRANGE").arg(key).arg(&self.last_entry).arg("+").query(&mut self.conn).unwrap();
+        let mut events = Vec::new();
+        for (id, fields) in entries {
+            self.last_entry = format!("({id}");
+            let words = |name: &str| {
+                let fields = fields.chunks(2).filter(|field| field[0] == name);
+                fields.map(|field| field[1].split(' ').count()).sum::<usize>()
+            };
+            assert_eq!(words("ran"), words("completed"), "{fields:?}");
+            for field in fields.chunks(2) {
+                let words: Vec<&str> = field[1].split(' ').collect();
+                // How many words each has, and how many of these the model knows: it has no texts of errors.
+                let (each, known) = match field[0].as_str() {
+                    "total" | "worker" | "reason" | "since" | "ran" | "by" | "watched" | "paused" | "resumed" => {
+                        continue;
+                    }
+                    "failed" => (4, 2),
+                    "retrying" => (6, 3),
+                    "restarted" | "refused" => (3, 3),
+                    "stalled" => (4, 4),
+                    "finalizing" => (2, 2),
+                    "hook_retrying" => (5, 3),
+                    "hook_failed" => (3, 2),
+                    _ => (1, 1),
+                };
+                events.extend(words.chunks(each).map(|words| format!("{} {}", field[0], words[..known].join(" "))));
+            }
+        }
+        events
+    }
+
+    /// Everything, and no column may hold a job that has no payload.
+    pub fn view(&mut self) -> View {
+        let mut read = redis::pipe();
+        let key = |name: &str| format!("{}{name}", self.prefix);
+        for list in ["wait:high", "wait", "wait:low"] {
+            read.lrange(key(list), 0, -1);
+        }
+        for place in ["delayed", "finalizing", "completed", "failed", "cancelled"] {
+            read.zrange(key(place), 0, -1);
+        }
+        read.smembers(key("active")).smembers(key("candidates")).hgetall(key("locks"));
+        read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
+        read.hgetall(key("claimed")).hgetall(key("ghosts")).hmget(key("meta"), &["ghosts", "in", "out"]);
+        read.hgetall(key("outcome")).hgetall(key("aside")).hget(key("meta"), "patience");
+        for column in [
+            "result",
+            "error",
+            "options",
+            "maxCount",
+            "priority",
+            "dispatchedAt",
+            "deferred",
+            "waitingSince",
+            "recovery",
+            "expiresAt",
+            "checkpoint",
+            "progress",
+        ] {
+            read.hkeys(key(column));
+        }
+        let mut answers = read.query::<Vec<Value>>(&mut self.conn).unwrap().into_iter();
+        fn next<T: FromRedisValue>(answers: &mut impl Iterator<Item = Value>) -> T {
+            redis::from_redis_value(answers.next().unwrap()).unwrap()
+        }
+        let answers = &mut answers;
+        let lists = [next(answers), next(answers), next(answers)];
+        let (delayed, finalizing) = (next(answers), next(answers));
+        let ended = [next(answers), next(answers), next(answers)];
+        let (active, candidates, locks) = (next(answers), next(answers), next(answers));
+        let (attempt, stalled_count) = (next(answers), next(answers));
+        let (cancelling, payload): (_, BTreeSet<String>) = (next(answers), next(answers));
+        let claimed = next(answers);
+        let (ghosts, totals): (_, [Option<usize>; 3]) = (next(answers), next(answers));
+        let totals = totals.map(Option::unwrap_or_default);
+        let (outcome, aside, patience) = (next(answers), next(answers), next::<Option<String>>(answers));
+        for column in answers {
+            let ids: BTreeSet<String> = redis::from_redis_value(column).unwrap();
+            assert!(ids.is_subset(&payload), "{ids:?} have a column and no payload");
+        }
+        View {
+            lists,
+            delayed,
+            active,
+            candidates,
+            locks,
+            cancelling,
+            claimed,
+            ended,
+            finalizing,
+            outcome,
+            payload,
+            attempt,
+            stalled_count,
+            ghosts,
+            totals,
+            patience: patience.unwrap_or_default(),
+            aside,
+        }
+    }
+}

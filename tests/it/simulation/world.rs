@@ -1,0 +1,577 @@
+//! Workers, their keepers and what happens to them, on a clock of the simulation's own.
+
+mod driver;
+mod keeper;
+mod person;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use fastrand::Rng;
+use heartline::_internals::SimulatedWitness;
+
+use crate::simulation::FAR;
+use crate::simulation::ledger::Ledger;
+use crate::simulation::model::{Crash, Model, New, PLAIN, Priority, Report, State, View, Wait, Waits, Want};
+use crate::simulation::task::Task;
+
+/// Intervals of workers, ms.
+const INTERVALS: [u64; 2] = [1_000, 2_000];
+/// The longest step of the clock, ms; less than half of the shortest beat period.
+const STEP: u64 = 150;
+/// `max_count` of the task.
+const MAX_COUNT: u32 = 1;
+/// Candidates that one sweep call resolves at most.
+const SWEEP_LIMIT: usize = 3;
+/// Terminal jobs of each state that a trim leaves, where they are kept: some, or none, by the seed.
+const KEPT: [usize; 2] = [4, 0];
+/// Terminal jobs that one call removes at most.
+const TRIM_LIMIT: usize = 3;
+/// The version of the data that all speak.
+const WIRE: &str = "2";
+
+/// A settle call, as it went out.
+#[derive(Clone, Debug)]
+struct Call {
+    number: u64,
+    want: Want,
+    reports: Vec<Report>,
+}
+
+/// A beat that was executed and whose answer is still on its way.
+#[derive(Clone, Debug)]
+struct Answer {
+    sent: u64,
+    arrives: u64,
+    due: u64,
+    epoch: u64,
+    interval: u64,
+}
+
+/// What the workers of a run declare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hook {
+    /// No worker has one.
+    Never,
+    /// The task has one, which not every worker has.
+    Always,
+    /// Some workers have one, and each declares what it has.
+    Mixed,
+}
+
+struct Worker {
+    name: String,
+    /// What its declaration was given when it started.
+    stamp: u64,
+    interval: u64,
+    has_hook: bool,
+    patience: Waits,
+    /// Runs nothing before then.
+    frozen_until: u64,
+    /// Reaches nobody before then.
+    away_until: u64,
+    held: BTreeMap<u64, String>,
+    /// Those of the fences that it was given to run a hook.
+    hooks: BTreeSet<u64>,
+    witness: SimulatedWitness,
+    beat_due: u64,
+    answer: Option<Answer>,
+    number: u64,
+    unanswered: Option<Call>,
+    old: Vec<Call>,
+}
+
+impl Worker {
+    fn period(&self) -> u64 {
+        self.interval / 3
+    }
+
+    /// The last trouble of its own ends, or ended, then.
+    fn trouble_until(&self) -> u64 {
+        self.frozen_until.max(self.away_until)
+    }
+}
+
+pub struct World {
+    rng: Rng,
+    now: u64,
+    task: Task,
+    model: Model,
+    ledger: Ledger,
+    /// What every worker declares: name, value.
+    options: Vec<String>,
+    kept: usize,
+    hook: Hook,
+    /// What silent jobs wait for by most workers, and by some.
+    patiences: [Waits; 2],
+    workers: Vec<Worker>,
+    names: usize,
+    /// Calls on a second line, which only show wrong tokens.
+    wrong_calls: u64,
+    /// When the lock of a fence was last extended in Redis, and how long its holder may be silent.
+    heard: BTreeMap<u64, (u64, u64)>,
+    /// The fences of jobs that a sweep set aside, until they are heard from.
+    aside: BTreeSet<u64>,
+    /// Workers that are dead.
+    dead: Vec<String>,
+    /// How many jobs a person let run again, however often they had stalled.
+    by_hand: u32,
+    /// Nobody reaches the server.
+    outage: bool,
+    faults: bool,
+    /// The transitions that happened.
+    pub seen: BTreeSet<String>,
+    pub log: String,
+}
+
+impl World {
+    pub fn new(seed: u64, keep: bool) -> World {
+        let keep_all = if keep { "1" } else { "0" };
+        let hook = [Hook::Never, Hook::Always, Hook::Mixed, Hook::Mixed][(seed / 6 % 4) as usize];
+        let kept = KEPT[(seed / 3 % 2) as usize];
+        let on = ["recover", "retry", "fail"][(seed % 3) as usize];
+        let crash = Crash { on, attempts: 3, max_set: seed.is_multiple_of(2) };
+        let retry = format!(r#"{{"attempts":3,"backoff":{{"fixed":{{"delay_ms":{}}}}},"jitter":"none"}}"#, super::FAR);
+        let mut options = vec!["maxCount".to_owned(), MAX_COUNT.to_string()];
+        options.extend(["maxCountSet".to_owned(), u8::from(crash.max_set).to_string()]);
+        options.extend(["onCrash".to_owned(), on.to_owned(), "retry".to_owned(), retry]);
+        for name in ["Completed", "Failed", "Cancelled"] {
+            options.extend([format!("keep{name}"), keep_all.to_owned()]);
+            options.extend([format!("maxAge{name}"), String::new()]);
+            options.extend([format!("maxCount{name}"), kept.to_string()]);
+        }
+        let (mut rng, mut task) = (Rng::with_seed(seed), Task::new());
+        let patiences = some_patiences(&mut rng);
+        let model = Model::new(keep, crash, task.now_ms());
+        let mut world = World {
+            rng,
+            now: 10_000,
+            task,
+            model,
+            ledger: Ledger::new(hook == Hook::Always),
+            options,
+            kept,
+            hook,
+            patiences,
+            workers: Vec::new(),
+            names: 0,
+            wrong_calls: 0,
+            heard: BTreeMap::new(),
+            aside: BTreeSet::new(),
+            dead: Vec::new(),
+            by_hand: 0,
+            outage: false,
+            faults: true,
+            seen: BTreeSet::new(),
+            log: String::new(),
+        };
+        for _ in 0..3 {
+            let has_hook = world.some_hook();
+            let worker = world.start(has_hook);
+            world.workers.push(worker);
+        }
+        world
+    }
+
+    /// Lets anything happen.
+    pub fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.pass_time();
+            self.act();
+        }
+    }
+
+    /// Nothing fails any more: what dead workers held is decided in time, and in the end every job is terminal.
+    pub fn heal(&mut self) {
+        self.faults = false;
+        self.pause(false);
+        for worker in &mut self.workers {
+            (worker.frozen_until, worker.away_until) = (self.now, self.now);
+        }
+        // Whoever starts last declares whether there is a hook: if so it has it.
+        let has_hook = self.hook == Hook::Always || self.some_hook();
+        self.die(0, has_hook);
+        let longest = INTERVALS[1].max(self.model.interval());
+        let in_time = 2 * longest + longest / 3 + 3 * STEP;
+        let (by, mut rounds, mut waited) = (self.now + in_time, 0, None);
+        while self.model.open() > 0 {
+            rounds += 1;
+            assert!(rounds < 2_000, "{} jobs do not end", self.model.open());
+            self.pass_time();
+            while let Some((id, rank)) = self.model.next_due() {
+                self.task.make_due(&id, rank);
+            }
+            while let Some(id) = self.model.next_hook() {
+                self.task.make_hook_due(&id);
+            }
+            let at = self.rng.usize(..self.workers.len());
+            self.settle(at, true);
+            if self.now > by {
+                for id in self.model.held_by(&self.dead) {
+                    let waits = self.model.waits_longer(&id) && self.model.is_set_aside(&id);
+                    assert!(waits || waited.is_some(), "{id} of a dead worker was not decided in time");
+                    assert!(waited.is_none_or(|since| self.now <= since + in_time), "{id} waits for ever");
+                }
+                if waited.is_none() {
+                    waited = Some(self.now);
+                    self.end_all_waits();
+                }
+            }
+        }
+    }
+
+    /// Whether the next worker that starts has the hook.
+    fn some_hook(&mut self) -> bool {
+        self.hook != Hook::Never && self.rng.u32(..3) > 0
+    }
+
+    fn some_patience(&mut self) -> Waits {
+        self.patiences[usize::from(self.rng.u32(..4) == 0)]
+    }
+
+    /// A process ends, and another one begins in its place.
+    fn die(&mut self, at: usize, has_hook: bool) {
+        self.note(&format!("{} dies", self.workers[at].name));
+        self.dead.push(self.workers[at].name.clone());
+        self.workers[at] = self.start(has_hook);
+    }
+
+    /// A fresh process. Its options go before those of all that started earlier.
+    fn start(&mut self, has_hook: bool) -> Worker {
+        self.names += 1;
+        let interval = INTERVALS[self.rng.usize(..INTERVALS.len())];
+        let patience = self.some_patience();
+        let (word, stamp) = self.declare(String::new(), has_hook, patience);
+        assert!(word == "declared" && stamp > self.model.declared_at, "{word} {stamp}");
+        self.model.declare_again(stamp, self.declares_hook(has_hook), patience);
+        self.note(&format!("worker-{} starts, its hook {has_hook}, that of the task {}", self.names, self.model.hook));
+        self.note(&format!("  what silent jobs wait for: {patience:?}"));
+        Worker {
+            name: format!("worker-{}", self.names),
+            stamp,
+            interval,
+            has_hook,
+            patience,
+            frozen_until: 0,
+            away_until: 0,
+            held: BTreeMap::new(),
+            hooks: BTreeSet::new(),
+            witness: SimulatedWitness::new(interval / 3, self.now),
+            beat_due: self.now,
+            answer: None,
+            number: 0,
+            unanswered: None,
+            old: Vec::new(),
+        }
+    }
+
+    /// A process that stops at once, and whose options stay: the task has a hook now, or has none; and its silent jobs may wait
+    /// otherwise.
+    fn start_elsewhere(&mut self) {
+        let has_hook = self.hook != Hook::Never && self.rng.bool();
+        self.start(has_hook);
+        self.check();
+    }
+
+    /// Returns the word of the answer, and the stamp in force.
+    fn declare(&mut self, stamp: String, has_hook: bool, patience: Waits) -> (String, u64) {
+        let mut args = vec![WIRE.to_owned(), stamp, "starter".to_owned()];
+        args.extend(self.options.iter().cloned());
+        args.extend(["hook".to_owned(), u8::from(self.declares_hook(has_hook)).to_string()]);
+        args.extend(["patience".to_owned(), crate::simulation::model::patience_text(patience)]);
+        let reply: Vec<redis::Value> = self.task.call("declare", &args);
+        let word = redis::from_redis_value_ref(&reply[0]).unwrap();
+        (word, redis::from_redis_value_ref(&reply[1]).unwrap())
+    }
+
+    /// What a worker says of the hook of the task.
+    fn declares_hook(&self, has_hook: bool) -> bool {
+        has_hook || self.hook == Hook::Always
+    }
+
+    /// A worker has heard that the options are lost, and others may have as well.
+    fn declare_again(&mut self, at: usize) {
+        let Worker { stamp, has_hook, patience, .. } = self.workers[at];
+        self.note(&format!("{} declares again", self.workers[at].name));
+        let expected = self.model.declare_again(stamp, self.declares_hook(has_hook), patience).to_owned();
+        assert_eq!(self.declare(stamp.to_string(), has_hook, patience), (expected, self.model.declared_at));
+        self.check();
+    }
+
+    fn note(&mut self, what: &str) {
+        writeln!(self.log, "{} {what}", self.now).unwrap();
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.faults && self.rng.u32(..100) < percent
+    }
+
+    /// Keepers do what is due, in either order.
+    fn pass_time(&mut self) {
+        self.now += self.rng.u64(..=STEP);
+        for at in 0..self.workers.len() {
+            if self.now < self.workers[at].frozen_until {
+                continue;
+            }
+            if self.rng.bool() {
+                self.beat(at);
+                self.sweep(at);
+            } else {
+                self.sweep(at);
+                self.beat(at);
+            }
+        }
+    }
+
+    /// What a worker or a producer, or fate, may do next.
+    fn act(&mut self) {
+        let at = self.rng.usize(..self.workers.len());
+        match self.rng.u32(..100) {
+            18..20 if self.hook == Hook::Mixed => self.start_elsewhere(),
+            19 if self.patiences != [PLAIN; 2] => self.start_elsewhere(),
+            0..20 => self.dispatch(),
+            55..58 if self.patiences != [PLAIN; 2] => self.decide_by_hand(),
+            58 => self.take_back(),
+            59 if self.patiences != [PLAIN; 2] => self.be_silent_for_long(at),
+            20..61 => {
+                self.settle(at, false);
+                self.decide_by_old_marks();
+            }
+            61..66 => self.act_by_hand(),
+            66 => {
+                // A pause is short: most of a run is not to be one.
+                let paused = !self.model.paused && self.rng.bool();
+                self.pause(paused);
+            }
+            67 => {
+                self.note("the options are lost");
+                self.model.declared_at = 0;
+                self.task.lose_options();
+            }
+            68..70 => self.trim(at),
+            70..75 => self.cancel(),
+            75..80 => self.let_time_come(),
+            80..84 => self.repeat_an_old_call(at),
+            84 => self.sweep_too_early(at),
+            85..88 => self.show_a_wrong_token(at),
+            88 => {
+                self.now += self.rng.u64(..4 * INTERVALS[1]);
+                self.note("all stood still until now");
+            }
+            89 => self.outage(),
+            90..93 => {
+                self.workers[at].frozen_until = self.now + self.rng.u64(..4 * INTERVALS[1]);
+                self.note(&format!("{} freezes until {}", self.workers[at].name, self.workers[at].frozen_until));
+            }
+            93..97 => {
+                self.workers[at].away_until = self.now + self.rng.u64(..4 * INTERVALS[1]);
+                self.note(&format!("{} is away until {}", self.workers[at].name, self.workers[at].away_until));
+            }
+            _ => {
+                if self.rng.bool() {
+                    self.close(at);
+                }
+                let has_hook = self.some_hook();
+                self.die(at, has_hook);
+            }
+        }
+    }
+
+    /// A delayed job is due, and a hook that is to run later.
+    fn let_time_come(&mut self) {
+        if let Some((id, rank)) = self.model.next_due() {
+            self.note(&format!("{id} is due"));
+            self.task.make_due(&id, rank);
+        }
+        if let Some(id) = self.model.next_hook() {
+            self.note(&format!("the hook of {id} is due"));
+            self.task.make_hook_due(&id);
+        }
+        if self.patiences != [PLAIN; 2] && self.rng.bool() {
+            let by_snapshot = self.rng.bool();
+            self.pass_waits(by_snapshot);
+        }
+    }
+
+    /// The server is away for everybody, and comes back for all at the same time.
+    fn outage(&mut self) {
+        let end = self.now + self.rng.u64(..4 * INTERVALS[1]);
+        self.note(&format!("an outage until {end}"));
+        self.outage = true;
+        while self.now < end {
+            self.pass_time();
+        }
+        self.outage = false;
+    }
+
+    fn dispatch(&mut self) {
+        let count = self.rng.usize(1..=4);
+        let jobs: Vec<New> = (0..count)
+            .map(|_| New {
+                id: format!("job-{}", self.rng.u32(..60)),
+                delayed: self.rng.u32(..5) == 0,
+                max_count: (self.rng.u32(..5) == 0).then(|| self.rng.u32(..3)),
+                priority: [Priority::High, Priority::Normal, Priority::Normal, Priority::Low][self.rng.usize(..4)],
+            })
+            .collect();
+        let mut args = vec![WIRE.to_owned(), "1".to_owned(), jobs.len().to_string()];
+        args.extend(jobs.iter().flat_map(|job| [job.id.clone(), "{}".to_owned()]));
+        for (at, job) in jobs.iter().enumerate() {
+            let mut triple = |column: &str, value: String| args.extend([column.into(), (at + 1).to_string(), value]);
+            if job.delayed {
+                triple("delay", FAR.to_string());
+            }
+            if let Some(max_count) = job.max_count {
+                triple("maxCount", max_count.to_string());
+            }
+            if job.priority != Priority::Normal {
+                triple("priority", format!("{:?}", job.priority).to_lowercase());
+            }
+        }
+        self.note(&format!("dispatch {}", args[3..].join(" ")));
+        let reply: String = self.task.call("dispatch", &args);
+        let mut expected = "dispatched".to_owned();
+        self.model.dispatch(&jobs).iter().for_each(|at| write!(expected, " {at}").unwrap());
+        assert_eq!(reply, expected);
+        self.check();
+    }
+
+    /// The oldest of those that ended go, but for some.
+    fn trim(&mut self, at: usize) {
+        let (state, place, name) = [
+            (State::Completed, "completed", "Completed"),
+            (State::Failed, "failed", "Failed"),
+            (State::Cancelled, "cancelled", "Cancelled"),
+        ][self.rng.usize(..3)];
+        self.note(&format!("{} trims {place}", self.workers[at].name));
+        let args = [self.workers[at].name.clone(), name.to_owned(), "0".to_owned(), TRIM_LIMIT.to_string()];
+        let reply: Vec<redis::Value> = self.task.call_on(place, "trim", &args);
+        let reply: Vec<String> = reply.iter().map(|word| redis::from_redis_value_ref(word).unwrap()).collect();
+        if self.model.declared_at == 0 {
+            assert_eq!(reply, ["undeclared"]);
+            self.check();
+            self.declare_again(at);
+            return;
+        }
+        let excess = self.model.ended(state).saturating_sub(self.kept).min(TRIM_LIMIT);
+        assert_eq!(reply, ["trimmed".to_owned(), excess.to_string(), u8::from(excess == TRIM_LIMIT).to_string()]);
+        let events = self.task.events();
+        let ids: Vec<String> = events.iter().map(|event| event.strip_prefix("removed ").unwrap().to_owned()).collect();
+        assert_eq!(ids.len(), excess);
+        self.model.trim(state, &ids);
+        if excess > 0 {
+            self.seen.insert("trimmed".to_owned());
+        }
+        self.check();
+    }
+
+    fn cancel(&mut self) {
+        let id = format!("job-{}", self.rng.u32(..60));
+        let args = ["why".into(), "channel".into(), "anna".into(), id.clone(), String::new()];
+        self.told("cancel", &args, |model| model.cancel(&id));
+    }
+
+    /// What a person does with one job.
+    fn act_by_hand(&mut self) {
+        let id = format!("job-{}", self.rng.u32(..60));
+        let args = ["anna".to_owned(), id.clone(), String::new()];
+        match self.rng.u32(..4) {
+            0 | 1 => self.told("retry", &args, |model| model.retry(&id)),
+            2 => self.told("remove", &args, |model| model.remove(&id)),
+            _ => {
+                // Mostly one that can.
+                let id = if self.rng.bool() { self.model.a_delayed_one().unwrap_or(id) } else { id };
+                let args = ["anna".to_owned(), id.clone(), String::new()];
+                self.told("run_now", &args, |model| model.run_now(&id));
+            }
+        }
+    }
+
+    fn told(&mut self, name: &str, args: &[String], expected: impl FnOnce(&mut Model) -> String) {
+        self.note(&format!("{name} {}", args.join(" ")));
+        let reply: [String; 2] = self.task.call(name, args);
+        assert_eq!(reply, ["told".to_owned(), expected(&mut self.model)]);
+        if name == "cancel" && reply[1] == "finalizing" {
+            self.seen.insert("too late to cancel".to_owned());
+        }
+        self.check();
+    }
+
+    /// The task is paused, or goes on where it was.
+    fn pause(&mut self, paused: bool) {
+        self.note(if paused { "a pause" } else { "the pause ends" });
+        let (name, word) = if paused { ("pause", "paused") } else { ("resume", "resumed") };
+        let reply: Vec<String> = self.task.call(name, &["anna".to_owned(), "why".to_owned()]);
+        assert_eq!(reply[0], if self.model.paused == paused { "already" } else { word });
+        self.model.paused = paused;
+        self.seen.insert(word.to_owned());
+        self.check();
+    }
+
+    /// Redis holds what the model holds, and has told of each transition once and in order.
+    fn check(&mut self) {
+        let view = self.task.view();
+        invariants(&view, 3 + self.by_hand);
+        let events = self.task.events();
+        self.ledger.look(&events, &view);
+        self.seen.extend(self.ledger.seen.iter().map(|what| (*what).to_owned()));
+        assert_eq!(view, self.model.view());
+        assert_eq!(events, std::mem::take(&mut self.model.events));
+        for event in events {
+            let words: Vec<&str> = event.split(' ').collect();
+            let action = if words[0] == "stalled" { words[3] } else { "" };
+            self.seen.insert(format!("{} {action}", words[0]).trim_end().to_owned());
+        }
+    }
+}
+
+/// What silent jobs wait for in a run: in some runs nothing but the interval; in the others each phase has its own.
+fn some_patiences(rng: &mut Rng) -> [Waits; 2] {
+    let mut some = |percent: u32| {
+        let is_set = rng.u32(..100) < percent;
+        let waits = [(); 3].map(|()| [Wait::Off, Wait::Off, Wait::Longer, Wait::Plain][rng.usize(..4)]);
+        if is_set { waits } else { PLAIN }
+    };
+    let most = some(75);
+    let others = some(75);
+    if most == PLAIN { [PLAIN; 2] } else { [most, others] }
+}
+
+/// What holds whatever the model says.
+fn invariants(view: &View, most_stalls: u32) {
+    let running = view.active.union(&view.candidates);
+    let mut ghosts = view.ghosts.clone();
+    // Of the entries of an id as many are none of a waiting job as are counted.
+    let mut is_ghost = |id: &String| {
+        ghosts.get_mut(id).filter(|left| **left > 0).is_some_and(|left| {
+            *left -= 1;
+            true
+        })
+    };
+    let waiting: Vec<&String> = view.lists.iter().flatten().filter(|id| !is_ghost(id)).collect();
+    assert!(ghosts.values().all(|left| *left == 0), "more ghosts than entries: {view:?}");
+    let places = waiting
+        .into_iter()
+        .chain(&view.delayed)
+        .chain(&view.finalizing)
+        .chain(running)
+        .chain(view.ended.iter().flatten());
+    let mut places: Vec<&String> = places.collect();
+    places.sort();
+    assert!(places.into_iter().eq(&view.payload), "not each job is in one place: {view:?}");
+    assert!(view.active.is_disjoint(&view.candidates), "running twice: {view:?}");
+    assert!(view.locks.keys().eq(view.active.union(&view.candidates)), "locked is not running: {view:?}");
+    assert!(view.claimed.keys().all(|id| view.locks.contains_key(id)), "a job that nobody holds is claimed");
+    let has_outcome = |id: &String| view.outcome.contains_key(id);
+    assert!(view.finalizing.iter().all(has_outcome), "finalizing without an outcome: {view:?}");
+    let finalizes = |id: &String| view.finalizing.contains(id) || view.locks.contains_key(id);
+    assert!(view.outcome.keys().all(finalizes), "an outcome of a job that does not finalize: {view:?}");
+    assert!(
+        !view.claimed.keys().chain(&view.cancelling).any(has_outcome),
+        "a hook that waits or is cancelled: {view:?}"
+    );
+    assert!(view.cancelling.iter().all(|id| view.locks.contains_key(id)), "a cancel of a job that is not held");
+    let most = view.stalled_count.values().max();
+    assert!(most.is_none_or(|&count| count <= most_stalls), "stalls past every max_count: {view:?}");
+    assert!(view.aside.is_empty() || !view.patience.is_empty(), "marks that no heartbeat takes away: {view:?}");
+}

@@ -1,0 +1,216 @@
+//! Beats and sweeps, as a worker's keeper makes them.
+
+use redis::Value;
+
+use std::collections::BTreeSet;
+
+use super::{Answer, MAX_COUNT, SWEEP_LIMIT, World};
+use crate::simulation::model::{Place, Report, Resolved, Said, Verdict, Wait};
+
+/// The answer to a beat: the word, the epoch, the interval, fences lost and to be cancelled, when the options were declared,
+/// and how many candidates and active jobs there were.
+pub(super) type Beaten = (String, u64, u64, Vec<u64>, Vec<u64>, u64, usize, usize);
+
+impl World {
+    /// The keeper of a worker beats for all that it holds, when that is due.
+    pub(super) fn beat(&mut self, at: usize) {
+        let now = self.now;
+        let away = self.outage || now < self.workers[at].away_until;
+        let worker = &mut self.workers[at];
+        if let Some(answer) = worker.answer.take() {
+            if away || now.min(answer.arrives) > answer.sent + worker.period() {
+                worker.witness.broken(now);
+            } else if answer.arrives > now {
+                worker.answer = Some(answer);
+                return;
+            } else {
+                worker.witness.beat_answered(answer.due, now, answer.epoch, answer.interval);
+                worker.beat_due = (answer.due + worker.period()).max(now);
+            }
+        }
+        if worker.beat_due > now {
+            return;
+        }
+        if away {
+            worker.witness.broken(now);
+            worker.beat_due = now + worker.interval / 6;
+            worker.witness.next_beat_at(worker.beat_due);
+            return;
+        }
+        let (name, interval, due) = (worker.name.clone(), worker.interval, worker.beat_due);
+        // And for what a call has claimed whose answer did not arrive: it stands in the record of the call.
+        let record = self.model.repeated(&name);
+        let unanswered =
+            record.filter(|(number, _)| worker.unanswered.as_ref().is_some_and(|call| call.number == *number));
+        let unanswered = unanswered.into_iter().flat_map(|(_, answer)| (answer.first_fence..).zip(answer.claimed));
+        let held = worker.held.iter().map(|(&fence, id)| (fence, id.clone())).chain(unanswered);
+        let held = held.filter(|(_, id)| id != "{}").map(|(fence, id)| Report { id, fence, said: Said::Requeue });
+        let held: Vec<Report> = held.collect();
+        let (epoch, in_force, lost, declared_at) = self.extend(&name, interval, &held);
+        let slow = if self.chance(10) { self.rng.u64(..interval) } else { 0 };
+        let is_lost = self.chance(5);
+        let worker = &mut self.workers[at];
+        if is_lost {
+            worker.witness.broken(now);
+            worker.beat_due = now + interval / 6;
+            worker.witness.next_beat_at(worker.beat_due);
+            return;
+        }
+        // A worker that lost a job drops it when it hears of it; an outcome that is under way may still show the token.
+        lost.iter().for_each(|fence| {
+            worker.held.remove(fence);
+        });
+        if slow > 0 {
+            worker.answer = Some(Answer { sent: now, arrives: now + slow, due, epoch, interval: in_force });
+            return;
+        }
+        worker.witness.beat_answered(due, now, epoch, in_force);
+        worker.beat_due = (due + worker.period()).max(now);
+        if declared_at == 0 {
+            self.declare_again(at);
+        }
+    }
+
+    fn extend(&mut self, name: &str, interval: u64, held: &[Report]) -> (u64, u64, Vec<u64>, u64) {
+        self.note(&format!("{name} beats for {}", held.len()));
+        let mut args = vec![name.to_owned(), interval.to_string(), held.len().to_string(), "0".to_owned()];
+        args.extend(held.iter().map(|report| report.id.clone()));
+        args.extend(held.iter().map(|report| report.fence.to_string()));
+        let (word, epoch, in_force, lost, cancelled, declared_at, candidates, active): Beaten =
+            self.task.call("extend_locks", &args);
+        assert_eq!(declared_at, self.model.declared_at);
+        assert_eq!((candidates, active), (self.model.candidates().len(), self.model.active()), "before the beat");
+        assert_eq!((word.as_str(), epoch), ("beaten", self.model.epoch));
+        let marked = held.iter().any(|report| self.model.is_set_aside(&report.id));
+        assert_eq!((lost.clone(), cancelled), self.model.extend(name, interval, held));
+        assert_eq!(in_force, self.model.interval());
+        for report in held.iter().filter(|report| !lost.contains(&report.fence)) {
+            self.heard.insert(report.fence, (self.now, interval));
+            if self.aside.remove(&report.fence) && marked {
+                self.seen.insert("heard from, and set aside no more".to_owned());
+            }
+        }
+        self.check();
+        (epoch, in_force, lost, declared_at)
+    }
+
+    /// The keeper of a worker sweeps, when its witness allows it.
+    pub(super) fn sweep(&mut self, at: usize) {
+        let mut cursor = "0".to_owned();
+        loop {
+            let now = self.now;
+            let worker = &mut self.workers[at];
+            if self.outage || now < worker.away_until {
+                return;
+            }
+            let Some((epoch, waited)) = worker.witness.may_sweep(now) else { return };
+            let (name, ask) = (worker.name.clone(), worker.interval);
+            self.note(&format!("{name} sweeps {epoch} after {waited}"));
+            let mut args = vec![name, ask.to_string(), epoch.to_string(), waited.to_string()];
+            args.extend([cursor, SWEEP_LIMIT.to_string(), "auto".to_owned(), String::new()]);
+            let reply: Vec<Value> = self.task.call("sweep", &args);
+            let text = |at: usize| redis::from_redis_value_ref::<String>(&reply[at]).unwrap();
+            let refused = self.model.refuses_sweep(epoch, waited);
+            assert_eq!(text(0), refused.unwrap_or("swept"));
+            if refused == Some("undeclared") {
+                self.check();
+                self.declare_again(at);
+                return;
+            }
+            cursor = "0".to_owned();
+            let mut done = refused.is_some();
+            if !done {
+                cursor = text(3);
+                done = text(4) == "1";
+                let aside = reply.get(7).map_or(0, |count| redis::from_redis_value_ref(count).unwrap());
+                self.swept(redis::from_redis_value_ref(&reply[6]).unwrap(), aside, done);
+                assert_eq!(text(5), self.model.candidates().len().to_string());
+                if done {
+                    let at = self.task.snapshot_at();
+                    self.model.snapshot(ask, at);
+                }
+            }
+            self.check();
+            let lost = self.chance(10);
+            let worker = &mut self.workers[at];
+            if lost {
+                worker.witness.broken(now);
+                return;
+            }
+            worker.witness.told(now, text(1).parse().unwrap(), text(2).parse().unwrap());
+            if done {
+                return;
+            }
+        }
+    }
+
+    /// Some candidates were decided, and so many set aside: these have left the candidates, and are not told of.
+    fn swept(&mut self, words: Vec<String>, aside: usize, snapshot: bool) {
+        let told = resolved(&words);
+        let ids: Vec<String> = told.iter().map(|resolved| resolved.id.clone()).collect();
+        // Where none is left the snapshot has made candidates of others.
+        let left = if snapshot { BTreeSet::new() } else { self.task.view().candidates };
+        let gone: BTreeSet<String> = self.model.candidates().difference(&left).cloned().collect();
+        assert!(gone.len() <= SWEEP_LIMIT, "{gone:?} were looked at");
+        assert!(ids.iter().all(|id| gone.contains(id)), "{ids:?} were no candidates");
+        let waiting: BTreeSet<String> = gone.into_iter().filter(|id| !ids.contains(id)).collect();
+        self.note(&format!("  resolved {ids:?}, set aside {waiting:?}"));
+        assert_eq!(waiting.len(), aside);
+        for id in &ids {
+            self.was_silent(id);
+            assert_ne!(self.model.wait_of(id), Wait::Off, "{id} waits for a person");
+            assert!(!self.model.waits_longer(id), "{id} was decided too early");
+            if self.model.wait_of(id) == Wait::Longer {
+                self.seen.insert("a longer wait ended".to_owned());
+            }
+        }
+        for id in &waiting {
+            assert!(self.model.waits_longer(id), "{id} is set aside, and waits for nothing");
+            let fence = self.was_silent(id);
+            let is_new = self.aside.insert(fence);
+            self.seen.insert(if is_new { "set aside" } else { "set aside again" }.to_owned());
+        }
+        assert_eq!(told, self.model.resolve(&ids, MAX_COUNT, Verdict::Auto));
+        self.model.set_aside(&waiting);
+    }
+
+    /// The job was not heard from for an interval, and its holder had trouble of its own. Returns the fence.
+    pub(super) fn was_silent(&self, id: &str) -> u64 {
+        let Place::Running { worker, fence } = &self.model.jobs[id].place else { panic!("{id} did not run") };
+        let (heard, interval) = self.heard[fence];
+        let silent = self.now - heard;
+        assert!(silent >= interval, "{id} was taken from {worker} after {silent} of {interval} ms");
+        let holder = self.workers.iter().find(|holder| holder.name == *worker && holder.held.contains_key(fence));
+        let trouble = holder.is_none_or(|holder| holder.trouble_until() > heard);
+        assert!(trouble, "{id} was taken from {worker}, which had no trouble of its own since {heard}");
+        *fence
+    }
+
+    /// A sweep that did not wait, or that watched another epoch, changes nothing.
+    pub(super) fn sweep_too_early(&mut self, at: usize) {
+        let (epoch, waited) = match self.rng.bool() {
+            true => (self.model.epoch, self.model.interval().saturating_sub(1)),
+            false => (self.model.epoch + 1, self.model.interval()),
+        };
+        let Some(refused) = self.model.refuses_sweep(epoch, waited) else { return };
+        let before = self.task.view();
+        let worker = &self.workers[at];
+        let mut args = vec![worker.name.clone(), worker.interval.to_string(), epoch.to_string(), waited.to_string()];
+        args.extend(["0".to_owned(), SWEEP_LIMIT.to_string(), "auto".to_owned(), String::new()]);
+        let reply: Vec<Value> = self.task.call("sweep", &args);
+        assert_eq!(redis::from_redis_value_ref::<String>(&reply[0]).unwrap(), refused);
+        assert_eq!(self.task.view(), before);
+    }
+}
+
+/// What a call says of the jobs that it decided, five words each.
+pub(super) fn resolved(words: &[String]) -> Vec<Resolved> {
+    let of = |five: &[String]| Resolved {
+        id: five[0].clone(),
+        count: five[1].parse().unwrap(),
+        action: five[2].clone(),
+        worker: five[3].clone(),
+        fence: five[4].parse().unwrap(),
+    };
+    words.chunks(5).map(of).collect()
+}

@@ -1,0 +1,209 @@
+//! Somebody dies, or an answer is lost, at each step of the way.
+
+use std::time::Duration;
+
+use heartline::{
+    Graph, JobState, Node, NodeState, RetentionLimit, SilentSelection, StallOptions, TaskDef, WorkflowOptions,
+};
+
+use crate::support::puppet::Puppet;
+use crate::support::{PATIENCE, eventually};
+use crate::workflows::world::{WORK, World, options};
+
+const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
+
+fn chain(graph: &Graph<()>) -> Node<u64> {
+    let first = graph.node("first", &TASK, "value 1".to_owned());
+    let second = graph.node("second", &TASK, "sum".to_owned()).after(&first);
+    graph.node("third", &TASK, "sum".to_owned()).after(&second)
+}
+
+/// Nothing is left of the task of the nodes.
+async fn lose_the_task(world: &World) {
+    let mut conn = world.redis.conn().await;
+    for part in ["wait", "payload", "dispatchedAt", "meta", "events", "wake"] {
+        let key = format!("{}:{{{WORK}}}:{part}", world.prefix);
+        let () = redis::cmd("DEL").arg(key).query_async(&mut conn).await.unwrap();
+    }
+}
+
+/// Long enough for the grace, and a look.
+const LOOKED: Duration = Duration::from_secs(16);
+
+#[tokio::test]
+async fn what_a_producer_wrote_and_did_not_send_is_sent_by_a_look() {
+    let world = World::new();
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let last = chain(&graph);
+    let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
+    // As if it had died between the two calls: the instance is written, its first job is not.
+    let mut conn = world.redis.conn().await;
+    lose_the_task(&world).await;
+    let outbox = format!("{}:{{flow:flow}}:outbox", world.prefix);
+    let () = redis::cmd("ZADD").arg(&outbox).arg(0).arg("s one/0/1").query_async(&mut conn).await.unwrap();
+    assert_eq!(tasks.counts().await.unwrap().waiting, 0);
+    let worker = world.worker().await;
+    assert_eq!(tokio::time::timeout(LOOKED, handle.result()).await.unwrap().unwrap(), 1);
+    assert_eq!(world.began(), [0, 1, 2]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_send_that_comes_twice_or_long_after_all_has_ended_starts_nothing() {
+    let world = World::new();
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let worker = world.worker().await;
+    let graph = Graph::new();
+    let last = chain(&graph);
+    let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 1);
+    eventually("all was told", PATIENCE, async || {
+        !world.redis.dump(&world.prefix).await.keys().any(|key| key.ends_with(":outbox"))
+    })
+    .await;
+    // A copy of the send, behind the removal of its job.
+    let mut conn = world.redis.conn().await;
+    let table = format!("{}:{{{WORK}}}", world.prefix);
+    let id = "~flow/one/1/1";
+    for (key, command) in [("completed", "ZREM"), ("payload", "HDEL"), ("result", "HDEL"), ("dispatchedAt", "HDEL")] {
+        let () = redis::cmd(command).arg(format!("{table}:{key}")).arg(id).query_async(&mut conn).await.unwrap();
+    }
+    let () =
+        redis::cmd("HSET").arg(format!("{table}:payload")).arg(id).arg("\"sum\"").query_async(&mut conn).await.unwrap();
+    let () = redis::cmd("RPUSH").arg(format!("{table}:wait")).arg(id).query_async(&mut conn).await.unwrap();
+    eventually("it is dropped", PATIENCE, async || tasks.counts().await.unwrap().unfinished() == 0).await;
+    let stored: Option<String> =
+        redis::cmd("HGET").arg(format!("{table}:payload")).arg(id).query_async(&mut conn).await.unwrap();
+    assert_eq!((stored, world.began()), (None, vec![0, 1, 2]));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_between_the_end_of_a_node_and_its_telling_stops_nothing() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let last = chain(&graph);
+    let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
+    // Nobody may be told: the table of the workflow is of another type to whoever writes it.
+    let mut conn = world.redis.conn().await;
+    let cursor = format!("{}:{{flow:flow}}:cursor", world.prefix);
+    let () = redis::cmd("SET").arg(&cursor).arg("in the way").query_async(&mut conn).await.unwrap();
+    let worker = world.worker().await;
+    let outbox = format!("{}:{{{WORK}}}:outbox", world.prefix);
+    eventually("the first node has ended", PATIENCE, async || {
+        redis::cmd("ZCARD").arg(&outbox).query_async::<u64>(&mut world.redis.conn().await).await.unwrap() == 1
+    })
+    .await;
+    worker.stop().await;
+    let () = redis::cmd("DEL").arg(&cursor).query_async(&mut conn).await.unwrap();
+    let worker = world.worker().await;
+    assert_eq!(tokio::time::timeout(LOOKED + PATIENCE, handle.result()).await.unwrap().unwrap(), 1);
+    assert_eq!(world.began(), [0, 1, 2]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_a_server_lost_is_sent_again() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let last = chain(&graph);
+    let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
+    let mut conn = world.redis.conn().await;
+    lose_the_task(&world).await;
+    // It was not moved for long.
+    let running = format!("{}:{{flow:flow}}:running", world.prefix);
+    let () = redis::cmd("ZADD").arg(&running).arg(0).arg("one").query_async(&mut conn).await.unwrap();
+    let worker = world.worker().await;
+    assert_eq!(tokio::time::timeout(LOOKED, handle.result()).await.unwrap().unwrap(), 1);
+    assert_eq!(world.began(), [0, 1, 2]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_ended_long_ago_goes_with_all_that_was_kept_of_it() {
+    let world = World::new();
+    let keep = RetentionLimit::age(Duration::from_secs(3600));
+    let (flow, _) = world.producer(WorkflowOptions::new().retention(keep)).await;
+    let worker = world.worker().await;
+    let mut handles = Vec::new();
+    for id in ["old", "new"] {
+        let graph = Graph::new();
+        let last = chain(&graph);
+        handles.push(flow.start(graph.output(&last)).id(id).await.unwrap());
+        assert_eq!(handles.last().unwrap().result().await.unwrap(), 1);
+    }
+    let mut conn = world.redis.conn().await;
+    let table = format!("{}:{{flow:flow}}", world.prefix);
+    let () =
+        redis::cmd("ZADD").arg(format!("{table}:completed")).arg(1).arg("old").query_async(&mut conn).await.unwrap();
+    let flows = format!("{}:flows", world.prefix);
+    let () = redis::cmd("ZADD").arg(&flows).arg(0).arg("flow").query_async(&mut conn).await.unwrap();
+    eventually("it is gone", PATIENCE, async || {
+        matches!(handles[0].status().await, Err(heartline::Error::WorkflowNotFound { .. }))
+    })
+    .await;
+    assert_eq!(handles[1].result().await.unwrap(), 1);
+    let of_old = async |key: &str| {
+        let fields: Vec<String> =
+            redis::cmd("HKEYS").arg(format!("{table}:{key}")).query_async(&mut world.redis.conn().await).await.unwrap();
+        fields.iter().filter(|field| field.starts_with("old")).count()
+    };
+    for key in ["head", "nodes", "input", "value", "output"] {
+        assert_eq!(of_old(key).await, 0, "{key}");
+    }
+    let () =
+        redis::cmd("ZADD").arg(format!("{table}:completed")).arg(1).arg("new").query_async(&mut conn).await.unwrap();
+    let () = redis::cmd("ZADD").arg(&flows).arg(0).arg("flow").query_async(&mut conn).await.unwrap();
+    // The shape goes with the last one.
+    eventually("nothing is left", PATIENCE, async || {
+        !world.redis.dump(&world.prefix).await.keys().any(|key| key.ends_with(":shapes"))
+    })
+    .await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_sweep_ends_moves_its_workflow_at_once() {
+    let world = World::new();
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let first = graph.node("first", &TASK, "value 1".to_owned());
+    let last = graph.node("last", &TASK, "value 2".to_owned()).after(&first).always();
+    flow.start(graph.output(&last)).id("one").await.unwrap();
+    let mut dead = Puppet::over(&world.redis, format!("{}:{{{WORK}}}:", world.prefix)).await;
+    dead.claim_all(&["~flow/one/0/1"]).await;
+    let stall = StallOptions::new().interval(Duration::from_secs(1)).max_count(0);
+    let worker = world.worker_with(options().stall(stall)).await;
+    let job = tasks.handle("~flow/one/0/1").unwrap();
+    eventually("it failed", PATIENCE, async || job.state().await.unwrap() == JobState::Failed).await;
+    // A look comes to it behind a grace of 10 s.
+    eventually("the next one ran", LOOKED / 3, async || world.began() == [1]).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_a_person_cancels_or_lets_fail_moves_its_workflow_without_a_worker() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let inspector = world.app().await.inspector();
+    let graph = Graph::new();
+    let first = graph.node("first", &TASK, "value 1".to_owned());
+    let second = graph.node("second", &TASK, "value 2".to_owned());
+    let last = graph.node("last", &TASK, "value 3".to_owned()).after(&[first, second]).always();
+    let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
+    let report = inspector.cancel(WORK, ["~flow/one/0/1"], "not this one").await.unwrap();
+    assert_eq!(report.done, 1, "{report:?}");
+    let states = async || handle.status().await.unwrap().nodes.iter().map(|node| node.state).collect::<Vec<_>>();
+    assert_eq!(states().await, [NodeState::Cancelled, NodeState::Open, NodeState::Pending]);
+    let mut dead = Puppet::over(&world.redis, format!("{}:{{{WORK}}}:", world.prefix)).await;
+    dead.claim_all(&["~flow/one/1/1"]).await;
+    // Who is gone by now has written what its options say.
+    let stall = StallOptions::new().interval(Duration::from_secs(1)).recover_running(false);
+    let worker = world.worker_with(options().stall(stall)).await;
+    worker.stop().await;
+    inspector.fail_running(WORK, SilentSelection::all()).await.unwrap();
+    assert_eq!(states().await, [NodeState::Cancelled, NodeState::Failed, NodeState::Open]);
+}

@@ -1,0 +1,227 @@
+//! Ids of instances that are used again.
+
+use std::time::Duration;
+
+use heartline::{
+    App, Context, Graph, JobError, NodeState, OnFailure, TaskDef, WorkflowHandle, WorkflowOptions, WorkflowState,
+};
+use redis::AsyncCommands;
+
+use crate::support::PATIENCE;
+use crate::workflows::world::{WORK, World};
+
+const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
+const MAYBE: TaskDef<(), Option<u64>> = TaskDef::new("maybe");
+
+/// A graph of two nodes of these names with values of 1 and 2, and one that answers with what the first of them has.
+fn named(first: &str, second: &str) -> Graph<u64> {
+    let graph = Graph::new();
+    let one = graph.node(first, &TASK, "value 1".to_owned());
+    let two = graph.node(second, &TASK, "value 2".to_owned());
+    let answer = graph.node("answer", &TASK, "named a".to_owned()).after(&[one, two]);
+    graph.output(&answer)
+}
+
+/// Removes the only instance, and its workflow with it, as retention does; its jobs ended a minute ago.
+async fn has_gone(world: &World) {
+    let mut conn = world.redis.conn().await;
+    let keys: Vec<String> = conn.keys(format!("{}:{{flow:flow}}:*", world.prefix)).await.unwrap();
+    let () = conn.del(keys).await.unwrap();
+    let completed = format!("{}:{{{WORK}}}:completed", world.prefix);
+    let jobs: Vec<(String, f64)> = conn.zrange_withscores(&completed, 0, -1).await.unwrap();
+    assert_eq!(jobs.len(), 3);
+    for (job, at) in jobs {
+        let () = conn.zadd(&completed, job, at - 60_000.0).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_id_that_is_free_again_starts_anew_with_its_own_inputs_and_its_own_graph() {
+    let world = World::new();
+    let worker = world.worker().await;
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let handle = flow.start(named("a", "b")).id("nightly").await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 2);
+    has_gone(&world).await;
+    // The jobs of the first one are kept by their task for a day.
+    let again = flow.start(named("b", "a")).id("nightly").await.unwrap();
+    assert_eq!(again.existed(), Some(false));
+    assert_eq!(tokio::time::timeout(PATIENCE, again.result()).await.expect("it stands still").unwrap(), 3);
+    assert_eq!(world.runs.lock().unwrap().len(), 6, "each handler ran");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_waits_since_before_the_instance_began_is_not_taken_for_one_of_it() {
+    let world = World::new();
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let graph = |what: &str| {
+        let graph = Graph::new();
+        let only = graph.node("only", &TASK, what.to_owned());
+        graph.output(&only)
+    };
+    flow.start(graph("value 1")).id("nightly").await.unwrap();
+    // The server loses the instance, and not its job.
+    let mut conn = world.redis.conn().await;
+    let keys: Vec<String> = conn.keys(format!("{}:{{flow:flow}}:*", world.prefix)).await.unwrap();
+    let () = conn.del(keys).await.unwrap();
+    let (dispatched, id) = (format!("{}:{{{WORK}}}:dispatchedAt", world.prefix), "~flow/nightly/0/1");
+    let at: u64 = conn.hget(&dispatched, id).await.unwrap();
+    let () = conn.hset(&dispatched, id, at - 60_000).await.unwrap();
+    let again = flow.start(graph("value 2")).id("nightly").await.unwrap();
+    assert_eq!(again.existed(), Some(false));
+    // What this one has sent itself is left as it is when it is sent once more.
+    let sent: u64 = conn.hget(&dispatched, id).await.unwrap();
+    let () = conn.zadd(format!("{}:{{flow:flow}}:outbox", world.prefix), "s nightly/0/1", 1).await.unwrap();
+    world.app().await.recover_stuck_workflows().await.unwrap();
+    assert_eq!(conn.hget::<_, _, u64>(&dispatched, id).await.unwrap(), sent);
+    let worker = world.worker().await;
+    assert_eq!(tokio::time::timeout(PATIENCE, again.result()).await.expect("it stands still").unwrap(), 2);
+    assert_eq!(world.began(), [0]);
+    assert_eq!(tasks.counts().await.unwrap().waiting, 0);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_waits_since_the_delay_of_its_instance_was_over_is_its_own() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let only = graph.node("only", &TASK, "value 1".to_owned());
+    flow.start(graph.output(&only)).id("late").delay(Duration::from_secs(60)).await.unwrap();
+    let mut conn = world.redis.conn().await;
+    let key = |name: &str| format!("{}:{{{WORK}}}:{name}", world.prefix);
+    let id = "~flow/late/0/1";
+    // It waits since its time has come, which a claim notes.
+    let due: f64 = conn.zscore(key("delayed"), id).await.unwrap();
+    let () = conn.zrem(key("delayed"), id).await.unwrap();
+    let () = conn.rpush(key("wait"), id).await.unwrap();
+    let () = conn.hset(key("waitingSince"), id, due as u64).await.unwrap();
+    let sent: u64 = conn.hget(key("dispatchedAt"), id).await.unwrap();
+    let () = conn.zadd(format!("{}:{{flow:flow}}:outbox", world.prefix), "s late/0/1", 1).await.unwrap();
+    world.app().await.recover_stuck_workflows().await.unwrap();
+    assert_eq!(conn.hget::<_, _, u64>(key("dispatchedAt"), id).await.unwrap(), sent);
+}
+
+/// Keys as they are.
+struct Kept(Vec<(String, Vec<u8>)>);
+
+impl Kept {
+    /// Those of the task.
+    async fn of_task(world: &World) -> Kept {
+        let mut conn = world.redis.conn().await;
+        let keys: Vec<String> = conn.keys(format!("{}:{{{WORK}}}:*", world.prefix)).await.unwrap();
+        let mut kept = Vec::new();
+        for key in keys {
+            let value = redis::cmd("DUMP").arg(&key).query_async(&mut conn).await.unwrap();
+            kept.push((key, value));
+        }
+        Kept(kept)
+    }
+
+    /// As a server has them that lost its last writes.
+    async fn restored(self, world: &World) {
+        let mut conn = world.redis.conn().await;
+        let keys: Vec<String> = conn.keys(format!("{}:{{{WORK}}}:*", world.prefix)).await.unwrap();
+        let () = conn.del(keys).await.unwrap();
+        for (key, value) in self.0 {
+            let mut restore = redis::cmd("RESTORE");
+            let () = restore.arg(key).arg(0).arg(value).query_async(&mut conn).await.unwrap();
+        }
+    }
+}
+
+/// An instance whose jobs were sent and lost: those of the earlier one of its id are there in their stead.
+async fn lost(world: &World) -> (App, WorkflowHandle<u64>) {
+    let worker = world.worker().await;
+    let app = world.app().await;
+    let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+    assert_eq!(flow.start(named("a", "b")).id("nightly").await.unwrap().result().await.unwrap(), 2);
+    worker.stop().await;
+    has_gone(world).await;
+    let before = Kept::of_task(world).await;
+    let handle = flow.start(named("b", "a")).id("nightly").await.unwrap();
+    before.restored(world).await;
+    (app, handle)
+}
+
+#[tokio::test]
+async fn what_ended_before_an_instance_began_says_nothing_of_its_nodes_where_their_jobs_were_lost() {
+    let world = World::new();
+    let (app, handle) = lost(&world).await;
+    app.recover_stuck_workflows().await.unwrap();
+    assert_eq!(handle.status().await.unwrap().state, WorkflowState::Running);
+    let worker = world.worker().await;
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("it stands still").unwrap(), 3);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_whose_job_was_lost_is_cancelled_at_once_although_one_of_an_earlier_instance_is_there() {
+    let world = World::new();
+    let (_app, handle) = lost(&world).await;
+    assert_eq!(handle.cancel("enough").await.unwrap(), WorkflowState::Cancelled);
+    let nodes = handle.status().await.unwrap().nodes;
+    let states: Vec<NodeState> = nodes.iter().map(|node| node.state).collect();
+    assert_eq!(states, [NodeState::Cancelled, NodeState::Cancelled, NodeState::Pending]);
+}
+
+#[tokio::test]
+async fn a_graph_that_answers_nothing_is_the_value_of_what_grew_it_and_goes_by_the_policy_of_its_instance() {
+    let world = World::new();
+    let app = world.app().await;
+    let maybe = |ctx: Context, (): ()| async move {
+        if ctx.id().as_str().contains("/0.1/") {
+            return Ok::<_, JobError>(None);
+        }
+        let more = Graph::new();
+        let none = more.node("none", &MAYBE, ());
+        ctx.grow(more.output(&none))?;
+        Ok(Some(5))
+    };
+    app.task("maybe", crate::workflows::world::options(), maybe).unwrap();
+    let grow = |ctx: Context, _: String| async move {
+        let more = Graph::new();
+        more.node("bad", &TASK, "fail".to_owned());
+        let long = more.node("long", &TASK, "wait".to_owned());
+        more.node("behind", &TASK, "sum".to_owned()).after(&long);
+        ctx.grow(more)?;
+        Ok::<u64, JobError>(0)
+    };
+    app.task("grows", crate::workflows::world::options(), grow).unwrap();
+    let grower = app.worker().spawn();
+    let worker = world.worker().await;
+    let flow = app.workflow::<Option<u64>>("maybe", WorkflowOptions::new()).unwrap();
+    let graph = Graph::new();
+    let node = graph.node("node", &MAYBE, ());
+    let handle = flow.start(graph.output(&node)).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap(), None);
+
+    let flow = app.workflow::<()>("cancels", WorkflowOptions::new().on_failure(OnFailure::Cancel)).unwrap();
+    let graph = Graph::new();
+    graph.node("node", &TaskDef::<String, u64>::new("grows"), String::new());
+    let handle = flow.start(graph).await.unwrap();
+    // What waits until it is cancelled would never end.
+    let failed = tokio::time::timeout(PATIENCE, handle.result()).await.expect("nothing is cancelled").unwrap_err();
+    let told = failed.to_string();
+    assert!(told.ends_with("failed at its node node (luck): no luck"), "{told}");
+    assert_eq!(handle.status().await.unwrap().state, WorkflowState::Failed);
+    worker.stop().await;
+    let _ = grower.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_deadline_that_passed_names_no_node() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let worker = world.worker().await;
+    let start = async |id: &str, what: &str| {
+        let graph = Graph::new();
+        let first = graph.node("first", &TASK, what.to_owned());
+        flow.start(graph.output(&first)).id(id).deadline(Duration::from_secs(1)).await.unwrap()
+    };
+    let handle = start("late", "wait").await;
+    let failed = tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap_err().to_string();
+    assert_eq!(failed, "the instance late of the workflow flow failed (timeout): its deadline passed");
+    worker.stop().await;
+}

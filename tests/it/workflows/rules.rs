@@ -1,0 +1,288 @@
+//! What becomes of nodes and instances, by the rules of their graphs.
+
+use std::time::Duration;
+
+use heartline::{
+    Error, Graph, JobState, Node, NodeState, OnFailure, TaskDef, TaskOptions, WorkflowOptions, WorkflowState,
+};
+
+use crate::support::{PATIENCE, eventually};
+use crate::workflows::world::{WORK, World, options};
+
+const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
+
+fn node(graph: &Graph<()>, name: &str, what: &str) -> Node<u64> {
+    graph.node(name, &TASK, what.to_owned())
+}
+
+fn state_of(status: &heartline::WorkflowStatus, name: &str) -> NodeState {
+    status.nodes.iter().find(|node| node.name == name).unwrap().state
+}
+
+#[tokio::test]
+async fn a_graph_runs_each_node_once_behind_its_inputs_and_answers() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let first = node(&graph, "first", "value 1");
+    let parts: Vec<Node<u64>> =
+        (0..8).map(|n| node(&graph, &format!("part-{n}"), &format!("value {n}")).after(&first)).collect();
+    let sum = node(&graph, "sum", "sum").after(&parts);
+    let last = node(&graph, "last", "named sum").after(&sum);
+    let graph = graph.output(&last);
+    let handle = flow.start(graph).id("one").await.unwrap();
+    assert_eq!(handle.existed(), Some(false));
+    let before = handle.status().await.unwrap();
+    assert_eq!((before.state, before.unfinished, before.open), (WorkflowState::Running, 11, 1));
+    assert_eq!((state_of(&before, "first"), state_of(&before, "sum")), (NodeState::Open, NodeState::Pending));
+
+    let worker = world.worker().await;
+    let answer = tokio::time::timeout(Duration::from_secs(5), handle.result()).await.expect("nobody waited for a look");
+    assert_eq!(answer.unwrap(), 29);
+    let began = world.began();
+    assert_eq!((began[0], began[9], began[10]), (0, 9, 10), "{began:?}");
+    assert_eq!(began.len(), 11, "{began:?}");
+    let after = handle.status().await.unwrap();
+    assert_eq!((after.state, after.unfinished, after.open), (WorkflowState::Completed, 0, 0));
+    assert!(after.nodes.iter().all(|node| node.state == NodeState::Completed));
+    // The same id again starts nothing.
+    let again = Graph::new();
+    let other = node(&again, "other", "value 9");
+    let again = flow.start(again.output(&other)).id("one").await.unwrap();
+    assert_eq!((again.existed(), again.result().await.unwrap()), (Some(true), 29));
+    assert_eq!(flow.handle("one").unwrap().result().await.unwrap(), 29);
+    assert!(matches!(flow.handle("two").unwrap().result().await, Err(Error::WorkflowNotFound { .. })));
+    // Nothing is left to be told or done.
+    let app = world.app().await;
+    assert_eq!(app.task_ref_for(&TASK).unwrap().counts().await.unwrap().unfinished(), 0);
+    let dump = world.redis.dump(&world.prefix).await;
+    assert!(!dump.keys().any(|key| key.ends_with(":outbox")), "{:?}", dump.keys());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_value_of_one_node_is_the_input_of_the_next() {
+    let world = World::new();
+    let app = world.app().await;
+    let double = TaskDef::<u64, u64>::new("double");
+    app.register(double.handler(|_: heartline::Context, n: u64| async move { Ok::<_, heartline::JobError>(2 * n) }))
+        .unwrap();
+    let worker = app.worker().spawn();
+    let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+    let graph = Graph::new();
+    let chain = graph.node("0", &double, 1).then("1", &double).then("2", &double).then("3", &double);
+    assert_eq!(flow.start(graph.output(&chain)).await.unwrap().result().await.unwrap(), 16);
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_failure_skips_what_needs_it_and_the_rest_goes_on() {
+    let world = World::new();
+    let worker = world.worker().await;
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let (bad, good) = (node(&graph, "bad", "fail"), node(&graph, "good", "value 1"));
+    let needs = node(&graph, "needs", "value 2").after(&bad);
+    node(&graph, "behind", "value 2").after(&needs);
+    node(&graph, "other", "value 3").after(&good);
+    node(&graph, "clean", "sum").after(&[bad.clone(), good.clone()]).always();
+    node(&graph, "one", "sum").after(&[bad, good.clone()]).any();
+    let handle = flow.start(graph.output(&good)).await.unwrap();
+    let failed = handle.result().await.unwrap_err();
+    let Error::WorkflowFailed { node, failure, .. } = &failed else { panic!("{failed:?}") };
+    assert_eq!((&**node, &*failure.code, &*failure.message), ("bad", "luck", "no luck"));
+    let status = handle.status().await.unwrap();
+    let of = |name| state_of(&status, name);
+    assert_eq!((of("bad"), of("needs"), of("behind")), (NodeState::Failed, NodeState::Skipped, NodeState::Skipped));
+    for name in ["good", "other", "clean", "one"] {
+        assert_eq!(of(name), NodeState::Completed, "{name}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_optional_node_fails_nothing_and_a_quorum_needs_no_more_than_it_says() {
+    let world = World::new();
+    let worker = world.worker().await;
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let mut parts: Vec<Node<u64>> = (0..3).map(|n| node(&graph, &format!("part-{n}"), "value 5")).collect();
+    parts.push(node(&graph, "bad", "fail").optional());
+    let merge = node(&graph, "merge", "sum").after(&parts).at_least(3);
+    let handle = flow.start(graph.output(&merge)).await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 15);
+
+    let graph = Graph::new();
+    let bad = node(&graph, "bad", "fail").optional();
+    let merge = node(&graph, "merge", "sum").after(&[bad, node(&graph, "good", "value 1")]).at_least(2);
+    // What it answers is missing: that is no success.
+    let handle = flow.start(graph.output(&merge)).await.unwrap();
+    let failed = handle.result().await.unwrap_err();
+    assert!(
+        matches!(&failed, Error::WorkflowFailed { node, failure, .. } if node == "merge" && failure.code == "skipped"),
+        "{failed:?}"
+    );
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_failure_cancels_the_rest_where_that_is_the_rule() {
+    let world = World::new();
+    let worker = world.worker().await;
+    let (flow, tasks) = world.producer(WorkflowOptions::new().on_failure(OnFailure::Cancel)).await;
+    let graph = Graph::new();
+    let (long, gate) = (node(&graph, "long", "wait"), node(&graph, "gate", "value 1"));
+    let bad = node(&graph, "bad", "fail").after(&gate);
+    node(&graph, "later", "value 1").delay(Duration::from_secs(3600));
+    node(&graph, "never", "value 1").after(&[long, bad]).always();
+    let handle = flow.start(graph.output(&gate)).await.unwrap();
+    let failed = handle.result().await.unwrap_err();
+    assert!(matches!(&failed, Error::WorkflowFailed { node, .. } if node == "bad"), "{failed:?}");
+    let status = handle.status().await.unwrap();
+    let of = |name| state_of(&status, name);
+    assert_eq!(
+        (of("long"), of("later"), of("never")),
+        (NodeState::Cancelled, NodeState::Cancelled, NodeState::Pending)
+    );
+    assert_eq!(tasks.counts().await.unwrap().unfinished(), 0);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_cancel_ends_what_waits_at_once_and_what_runs_when_it_has_stopped() {
+    let world = World::new();
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let (long, first) = (node(&graph, "long", "wait"), node(&graph, "first", "value 1"));
+    node(&graph, "next", "value 1").after(&[long.clone(), first]);
+    let started = flow.start(graph.output(&long)).id("runs").await.unwrap();
+    let graph = Graph::new();
+    let waits = node(&graph, "waits", "value 1").delay(Duration::from_secs(3600));
+    let waiting = flow.start(graph.output(&waits)).id("waits").await.unwrap();
+    assert_eq!(waiting.cancel("no need").await.unwrap(), WorkflowState::Cancelled);
+    let cancelled = waiting.result().await.unwrap_err();
+    assert!(matches!(&cancelled, Error::WorkflowCancelled { reason, .. } if reason == "no need"), "{cancelled:?}");
+
+    let worker = world.worker().await;
+    let job = tasks.handle("~flow/runs/0/1").unwrap();
+    eventually("it runs", PATIENCE, async || job.state().await.unwrap() == JobState::Running).await;
+    // Its handler may have stopped by then.
+    let stands = started.cancel("enough").await.unwrap();
+    assert!(matches!(stands, WorkflowState::Running | WorkflowState::Cancelled), "{stands}");
+    // A second one changes nothing.
+    started.cancel("again").await.unwrap();
+    let cancelled = started.result().await.unwrap_err();
+    assert!(matches!(&cancelled, Error::WorkflowCancelled { reason, .. } if reason == "enough"), "{cancelled:?}");
+    assert_eq!(state_of(&started.status().await.unwrap(), "next"), NodeState::Pending);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_that_cannot_be_asked_keeps_nothing_back_from_the_others_and_is_told_of() {
+    let world = World::alone();
+    let worker = world.worker().await;
+    let app = world.app().await;
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let broken = app.task_ref::<String, u64>("broken").unwrap();
+    let graph = Graph::new();
+    // It stands in front of the other one, by its name.
+    graph.node("first", &broken, "value 1".to_owned());
+    let long = node(&graph, "long", "wait");
+    let started = flow.start(graph.output(&long)).id("runs").await.unwrap();
+    let job = tasks.handle("~flow/runs/1/1").unwrap();
+    eventually("it runs", PATIENCE, async || job.state().await.unwrap() == JobState::Running).await;
+
+    let mut conn = world.redis.conn().await;
+    let table = format!("{}:{{broken}}:payload", world.prefix);
+    let () = redis::pipe().del(&table).set(&table, "foreign").query_async(&mut conn).await.unwrap();
+    started.cancel("enough").await.unwrap();
+    // The handler has heard of it, and the other node waits for its task.
+    let is_cancelled = async || job.state().await.unwrap() == JobState::Cancelled;
+    eventually("the handler is asked to stop", PATIENCE, is_cancelled).await;
+    let inspector = app.inspector();
+    eventually("for how long a step could not be made is told", PATIENCE * 3, async || {
+        let flows = inspector.workflows().await.unwrap();
+        flows[0].oldest_step.is_some_and(|oldest| oldest > Duration::from_secs(17))
+    })
+    .await;
+    let () = redis::pipe().del(&table).query_async(&mut conn).await.unwrap();
+    let cancelled = tokio::time::timeout(PATIENCE, started.result()).await.unwrap().unwrap_err();
+    assert!(matches!(&cancelled, Error::WorkflowCancelled { reason, .. } if reason == "enough"), "{cancelled:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn one_worker_looks_after_more_workflows_than_it_takes_at_a_time() {
+    let world = World::alone();
+    let app = world.app().await;
+    for number in 0..150 {
+        let flow = app.workflow::<u64>(&format!("flow-{number}"), WorkflowOptions::new()).unwrap();
+        let graph = Graph::new();
+        let later = node(&graph, "later", "value 1").delay(Duration::from_secs(3600));
+        flow.start(graph.output(&later)).deadline(Duration::from_secs(1)).await.unwrap();
+    }
+    let worker = world.worker().await;
+    let inspector = app.inspector();
+    eventually("all were stopped by their deadlines", PATIENCE, async || {
+        inspector.workflows().await.unwrap().iter().filter(|flow| flow.failed == 1).count() == 150
+    })
+    .await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn faults_of_a_graph_are_told_all_at_once_and_nothing_is_written() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let (a, other) = (node(&graph, "a", "value 1"), Graph::new());
+    let b = node(&graph, "b b", "value 1").after(&a).at_least(2);
+    node(&graph, "a", "value 1").after(&node(&other, "x", "value 1"));
+    let _ = a.after(&b).then("next", &TaskDef::<u64, u64>::new(WORK)).always();
+    let e = flow.start(graph.output(&b)).id("one/two").await.unwrap_err();
+    let Error::Config(faults) = &e else { panic!("{e:?}") };
+    let told = faults.to_string();
+    for part in ["id", "node \"a\"", "\"b b\"", "at_least", "circle", "another graph", "behind `then`"] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+    assert!(flow.start(Graph::new().output(&b)).await.is_err());
+    assert!(world.redis.dump(&world.prefix).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_task_that_keeps_nothing_and_many_dependents_lose_nothing() {
+    let world = World::new();
+    let keep = heartline::Retention::remove_at_once();
+    let worker = world.worker_with(options().concurrency(50).retention(keep)).await;
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let first = node(&graph, "first", "value 0");
+    let parts: Vec<Node<u64>> = (0..498).map(|n| node(&graph, &format!("part-{n}"), "value 2").after(&first)).collect();
+    let sum = node(&graph, "sum", "sum").after(&parts);
+    let handle = flow.start(graph.output(&sum)).await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 996);
+    assert_eq!(world.began().len(), 500);
+    assert_eq!(tasks.counts().await.unwrap().unfinished(), 0);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn definitions_with_the_same_ids_do_not_meet_and_partitions_make_no_difference() {
+    let world = World::new();
+    let worker = world.worker_with(options().partitions(3)).await;
+    let app = world.app().await;
+    let partitioned = TASK.options(TaskOptions::new().partitions(3));
+    let mut answers = Vec::new();
+    for (name, value) in [("a", 1), ("b", 2)] {
+        let flow = app.workflow::<u64>(name, WorkflowOptions::new()).unwrap();
+        let graph = Graph::new();
+        let parts: Vec<Node<u64>> =
+            (0..20).map(|n| graph.node(format!("{n}"), &partitioned, format!("value {value}"))).collect();
+        let sum = graph.node("sum", &partitioned, "sum".to_owned()).after(&parts);
+        answers.push(flow.start(graph.output(&sum)).id("same").await.unwrap());
+    }
+    assert_eq!(answers[0].result().await.unwrap(), 20);
+    assert_eq!(answers[1].result().await.unwrap(), 40);
+    assert_eq!(world.began().len(), 42);
+    worker.stop().await;
+}
