@@ -1,4 +1,4 @@
-use heartline::{Context, JobError};
+use heartline::{Context, Interrupted, JobError};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -73,11 +73,11 @@ impl Journal {
                     self.note(format!("{} was cancelled", ctx.id()));
                     return Err("cancelled".into());
                 }
-                _ = pulse.tick() => {
-                    if let Err(e) = ctx.heartbeat() {
-                        self.note(format!("{}: {e}", ctx.id()));
-                    }
-                }
+                _ = pulse.tick() => match ctx.heartbeat() {
+                    // `cancelled` reports it as well: a pulse that comes first would note one cancel twice.
+                    Ok(()) | Err(Interrupted::Cancelled) => {}
+                    Err(e) => self.note(format!("{}: {e}", ctx.id())),
+                },
             }
         }
     }
