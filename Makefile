@@ -15,9 +15,6 @@ SOAK ?= 1200
 # Other servers to test with, as in `make check-servers REDIS_SERVERS="/opt/redis-6.2/redis-server valkey-server"`.
 REDIS_SERVERS ?=
 
-# Most tests wait for a server or a process most of the time: three of them share a processor. An environment may say otherwise.
-export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
-
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -32,7 +29,7 @@ demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board shows it o
 
 .PHONY: test
 test: ## Run all tests and doctests, on private servers
-	@scripts/ensure redis faketime
+	@scripts/ensure redis-server faketime
 	cargo test --all-features --package heartline --package heartline-board --package heartline-cli --package heartline-otel
 
 .PHONY: check
@@ -69,7 +66,8 @@ bench-viewers: ## Measure what ten open pages and an exporter cost Redis beside 
 	cargo bench -p heartline-cli --bench viewers
 
 .PHONY: check-all
-check-all: check test examples check-board check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows ## All of the above and what takes longer
+check-all: export HEARTLINE_THOROUGH = 1
+check-all: check test examples check-board check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows mutants ## All of the above and what takes longer, with all random histories
 
 .PHONY: check-board
 check-board: ## Run the tests of the web board in a real browser, with Chromium (PART=... runs some of them)
@@ -97,13 +95,23 @@ check-deps: ## Check licences, advisories and duplicates of the dependencies
 
 .PHONY: check-races
 check-races: ## Let each act of the Inspector race with live workers 1,000 times
-	@scripts/ensure redis
+	@scripts/ensure redis-server
 	HEARTLINE_RACES=1000 scripts/it integration::inspector::races
 
 .PHONY: check-soak
 check-soak: ## Hold lines silent, and pass values of 64 MiB over narrow ones, for 20 minutes (SOAK=... seconds)
-	@scripts/ensure redis
+	@scripts/ensure redis-server
 	HEARTLINE_SOAK_SECONDS=$(SOAK) scripts/it again_and_again large_values_pass
+
+.PHONY: check-containers
+check-containers: ## Run the main job on a Redis server in a container
+	@docker version >/dev/null 2>&1 || { echo "missing: a running Docker daemon; see https://docs.docker.com/engine/install" >&2; exit 1; }
+	cargo test -p heartline-container-tests
+
+.PHONY: mutants
+mutants: ## Put deliberate faults into the crate, one at a time: a test must notice each
+	@scripts/ensure redis-server faketime python3
+	scripts/mutants
 
 .PHONY: check-monitoring
 check-monitoring: ## Check the alert rules and the dashboard, with Prometheus' own checker
@@ -129,7 +137,7 @@ test-engines: ## Run the tests of recovery and results through a cluster and thr
 
 .PHONY: check-workflows
 check-workflows: ## Run the tests of workflows by each engine, with the largest graphs, 120 kills and four times the demo
-	@scripts/ensure redis
+	@scripts/ensure redis-server
 	HEARTLINE_TEST_ENGINE=cluster scripts/it workflows::
 	HEARTLINE_TEST_ENGINE=sentinel scripts/it workflows::
 	HEARTLINE_KILLS=120 scripts/it largest workflows::kills:: -- --include-ignored

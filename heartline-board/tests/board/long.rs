@@ -125,6 +125,7 @@ async fn people_are_offered_what_they_may_do_and_shown_what_they_may_see() {
 async fn who_acts_may_be_told_by_what_a_layer_knows_of_the_request() {
     #[derive(Clone)]
     struct User(&'static str);
+    crate::turn::with_server();
     let test = heartline::testing::TestApp::start_with(|app| app.prefix("board")).await.unwrap();
     let options = BoardOptions::behind_own_auth()
         .by(|head| head.extensions.get::<User>().map_or("nobody", |user| user.0).to_owned())

@@ -8,3 +8,5 @@ mod long;
 mod pages;
 mod safety;
 mod site;
+#[path = "../../../tests/it/support/turn.rs"]
+mod turn;

@@ -52,6 +52,7 @@ impl Site {
 
     /// For a test that looks at keys of the task, or changes them: over one table.
     pub async fn of_one_table() -> Site {
+        crate::turn::with_server();
         let test = TestApp::start_with(|app| app.prefix("board")).await.unwrap();
         let app = test.app().clone();
         Site::of(Server::Alone(test), app, BoardOptions::behind_own_auth(), "", TaskOptions::new()).await
@@ -59,6 +60,7 @@ impl Site {
 
     /// A board with these options, nested under a path.
     pub async fn with(options: BoardOptions, base: &str) -> Site {
+        crate::turn::with_server();
         let test = TestApp::start_with(|app| app.prefix("board")).await.unwrap();
         let app = test.app().clone();
         Site::of(Server::Alone(test), app, options, base, as_asked()).await
@@ -66,6 +68,7 @@ impl Site {
 
     /// The same on a cluster.
     pub async fn on_cluster() -> Site {
+        crate::turn::with_cluster();
         let cluster = tokio::task::spawn_blocking(RedisCluster::start).await.unwrap().unwrap();
         let app = App::builder().redis(cluster.url()).prefix("board").build().await.unwrap();
         Site::of(Server::Cluster(cluster), app, BoardOptions::behind_own_auth(), "", as_asked()).await

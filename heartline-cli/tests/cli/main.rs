@@ -18,6 +18,8 @@ mod reads;
 mod rights;
 mod run;
 mod tls;
+#[path = "../../../tests/it/support/turn.rs"]
+mod turn;
 mod usage;
 #[cfg(target_os = "linux")]
 mod work;

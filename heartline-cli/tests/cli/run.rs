@@ -85,6 +85,7 @@ impl Bench {
     }
 
     async fn over(partitions: Option<u32>) -> Bench {
+        crate::turn::with_server();
         let test = TestApp::start_with(|app| app.prefix("cli")).await.unwrap();
         let app = test.app().clone();
         let gate = Arc::new(Semaphore::new(0));

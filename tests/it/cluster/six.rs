@@ -5,7 +5,7 @@ use std::time::Duration;
 use heartline::testing::{RedisCluster, RedisServer};
 use redis::Value;
 
-use crate::support::{PATIENCE, ask_port, eventually};
+use crate::support::{PATIENCE, ask_port, eventually, turn};
 
 /// Tasks on each of the nodes: `slots` of 5,460, 5,461 and 5,462.
 pub const TASKS: [&str; 5] = ["export", "mail", "video", "crawl", "billing"];
@@ -25,6 +25,7 @@ async fn is_ok(port: u16, words: &[&str]) {
 
 impl Six {
     pub async fn start() -> Six {
+        turn::with_cluster();
         let started = tokio::task::spawn_blocking(RedisCluster::start).await.unwrap();
         Six { cluster: started.unwrap() }
     }

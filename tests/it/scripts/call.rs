@@ -1,6 +1,6 @@
 //! Calls the scripts by hand, with keys and arguments of the test's own, and shows what they leave.
 
-use crate::support::{PATIENCE, TestRedis, dump};
+use crate::support::{TestRedis, dump};
 use heartline::_internals::{ScriptSource, scripts};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisError, Value};
@@ -24,7 +24,10 @@ pub struct Task {
     bound: Option<MultiplexedConnection>,
     /// Whether it is a workflow, whose events are told by [`events`](Self::events) alone.
     is_workflow: bool,
-    redis: Arc<TestRedis>,
+    /// The server must not end before its last user.
+    _redis: Arc<TestRedis>,
+    /// The database with its keys, and no keys of other tests where the server is shared.
+    url: String,
 }
 
 /// The code of an error. Redis 6.2 puts ERR before an error that a command raised inside a script, and keeps the code in
@@ -38,22 +41,30 @@ pub fn code_of(error: &redis::RedisError) -> String {
 impl Task {
     /// A task of its own on the shared server, with [`LAST_FENCE`].
     pub async fn new() -> Task {
-        let mut task = Task::on(TestRedis::shared(), "").await;
+        let redis = TestRedis::shared();
+        let url = redis.own_database();
+        let mut task = Task::at(redis, url, "").await;
         task.hset("meta", &[("fence", &LAST_FENCE.to_string())]).await;
         task
     }
 
     /// A task of its own on `redis`, whose options were declared; each script is given `header` as its first line.
     pub async fn on(redis: Arc<TestRedis>, header: &'static str) -> Task {
+        let url = redis.url();
+        Task::at(redis, url, header).await
+    }
+
+    async fn at(redis: Arc<TestRedis>, url: String, header: &'static str) -> Task {
         let prefix = format!("{}:{{task}}:", redis.unique_prefix());
         let mut task = Task {
-            conn: redis.conn().await,
+            conn: TestRedis::conn_to(&url).await,
             prefix,
             header,
             scripts: scripts(),
             bound: None,
             is_workflow: false,
-            redis,
+            _redis: redis,
+            url,
         };
         task.declared().await;
         task
@@ -73,10 +84,7 @@ impl Task {
     pub async fn bind_to_declared_keys(&mut self) {
         self.bind(&[]).await;
         let url = self.url().replace("redis://", "redis://bound:secret@");
-        let client = redis::Client::open(url).unwrap();
-        // The client's own half a second is over at once on a machine that is busy.
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
-        self.bound = Some(client.get_multiplexed_async_connection_with_config(&config).await.unwrap());
+        self.bound = Some(TestRedis::conn_to(&url).await);
     }
 
     /// From now on each script is called by a user of the server who may do all but run this command.
@@ -88,10 +96,8 @@ impl Task {
         cmd.arg(format!("~{}*", self.prefix)).arg("allchannels").arg("+@all");
         let () = cmd.arg(format!("-{command}")).query_async(&mut self.conn).await.unwrap();
         if self.bound.is_none() {
-            let client =
-                redis::Client::open(self.url().replace("redis://", &format!("redis://{name}:secret@"))).unwrap();
-            let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
-            self.bound = Some(client.get_multiplexed_async_connection_with_config(&config).await.unwrap());
+            let url = self.url().replace("redis://", &format!("redis://{name}:secret@"));
+            self.bound = Some(TestRedis::conn_to(&url).await);
         }
     }
 
@@ -119,7 +125,7 @@ impl Task {
     }
 
     pub fn url(&self) -> String {
-        self.redis.url()
+        self.url.clone()
     }
 
     /// The prefix that an app of this task is built with.
@@ -280,12 +286,6 @@ impl Task {
     /// Every key byte by byte, for before and after.
     pub async fn exact(&mut self) -> Vec<(String, String)> {
         dump(&mut self.conn, &self.prefix).await.into_iter().collect()
-    }
-
-    /// Takes all of its keys away: whoever makes thousands of tasks makes each look through the keys of a server longer.
-    pub async fn take_away(mut self) {
-        let keys: Vec<String> = self.exact().await.into_iter().map(|(key, _)| key).collect();
-        let () = redis::cmd("UNLINK").arg(keys).query_async(&mut self.conn).await.unwrap();
     }
 
     /// What one key holds, as [`keys`](Self::keys) shows it; empty when there is none.

@@ -1,6 +1,7 @@
 //! Workflows by hand: graphs with their records, as a start writes them, and what holds of every instance at any time.
 
 use crate::scripts::call::{Task, without};
+use crate::support::rounds;
 use std::collections::BTreeMap;
 
 /// A node: how it begins, `<flags> <node whose value is its input, or ->`, and who waits for it.
@@ -341,7 +342,7 @@ async fn check(task: &mut Task, count: usize, seed: u64) -> (Vec<usize>, Vec<Str
 
 #[tokio::test]
 async fn whatever_comes_twice_or_late_the_counters_are_right_and_nothing_hangs() {
-    for seed in 0..20 {
+    for seed in 0..rounds(20) as u64 {
         let mut dice = Dice(seed);
         let graph = random_graph(&mut dice);
         let mut task = Task::new().await;
@@ -404,7 +405,7 @@ async fn retry(task: &mut Task, words: &str) -> String {
 
 #[tokio::test]
 async fn over_pauses_and_retries_the_counters_are_right_and_what_completed_never_opens_again() {
-    for seed in 100..130 {
+    for seed in 100..100 + rounds(30) as u64 {
         let mut dice = Dice(seed);
         let mut graph = random_graph(&mut dice);
         graph.policy = ["finish", "cancel", "pause"][dice.below(3)];
@@ -739,7 +740,7 @@ async fn cancel_open(task: &mut Task, dice: &mut Dice, seen: &Seen, copies: &mut
 
 #[tokio::test]
 async fn over_graphs_in_graphs_the_counters_are_right_and_each_node_ends_once_with_its_child() {
-    for seed in 200..240 {
+    for seed in 200..200 + rounds(40) as u64 {
         let mut dice = Dice(seed);
         let graph = random_graph_of_graphs(&mut dice);
         let mut task = Task::new().await;

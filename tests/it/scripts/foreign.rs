@@ -148,9 +148,7 @@ async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) {
                 assert!(task.exact().await.contains(foreign), "{name} changed a foreign {key}");
             }
         }
-        task.take_away().await;
     }
-    healthy.take_away().await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use heartline::testing::RedisServer;
 
 use crate::support::sentinel::{SERVICE, Sentinel, ask};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, turn};
 
 pub struct Trio {
     pub servers: Vec<RedisServer>,
@@ -13,6 +13,7 @@ pub struct Trio {
 impl Trio {
     /// Started, and all of them know of each other.
     pub async fn start() -> Trio {
+        turn::with_cluster();
         // Whoever is asked for a copy waits for others who ask, for 5 s if nobody says otherwise.
         let server = || RedisServer::builder().arg("--repl-diskless-sync-delay").arg("0");
         let first = tokio::task::spawn_blocking(move || server().start().unwrap()).await.unwrap();

@@ -1,85 +1,62 @@
-use redis::AsyncCommands;
 use redis::aio::ConnectionLike;
-use redis::streams::StreamRangeReply;
+use redis::{FromRedisValue, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 /// Every key that starts with `prefix` and all that it holds, in a form to compare and to read.
 ///
 /// Strings are quoted and bytes outside ASCII escaped. Hashes and sets are sorted; lists, sorted sets and streams keep
-/// their order. A key that expires says so, without the time. The dump is not atomic: take it when nothing is written.
+/// their order. A key that expires says so, without the time.
 pub async fn dump<C: ConnectionLike + Send + Sync>(conn: &mut C, prefix: &str) -> BTreeMap<String, String> {
-    let mut keys = BTreeSet::new();
-    let mut cursor = 0_u64;
-    loop {
-        let (next, page): (u64, Vec<Vec<u8>>) = redis::cmd("SCAN")
-            .arg(cursor)
-            .arg("MATCH")
-            .arg(format!("{}*", escape_glob(prefix)))
-            .arg("COUNT")
-            .arg(1000)
-            .query_async(conn)
-            .await
-            .unwrap();
-        keys.extend(page);
-        cursor = next;
-        if cursor == 0 {
-            break;
-        }
-    }
-    let mut dump = BTreeMap::new();
-    for key in keys {
-        let mut content = content(conn, &key).await;
-        if conn.pttl::<_, i64>(&key).await.unwrap() >= 0 {
-            content.push_str(" (expires)");
-        }
-        dump.insert(key.escape_ascii().to_string(), content);
-    }
-    dump
+    let pattern = format!("{}*", escape_glob(prefix));
+    // One call for all of it: tests of scripts make thousands of dumps.
+    let held: Vec<(Vec<u8>, String, i64, Value)> =
+        redis::cmd("EVAL").arg(READ_ALL).arg(0).arg(pattern).query_async(conn).await.unwrap();
+    let shown = held.into_iter().map(|(key, kind, expires, held)| {
+        let key = key.escape_ascii().to_string();
+        let content = content(&key, &kind, held);
+        (key, if expires >= 0 { content + " (expires)" } else { content })
+    });
+    shown.collect()
 }
 
-async fn content<C: ConnectionLike + Send + Sync>(conn: &mut C, key: &[u8]) -> String {
-    let kind: String = redis::cmd("TYPE").arg(key).query_async(conn).await.unwrap();
-    match kind.as_str() {
-        "string" => {
-            let value: Vec<u8> = conn.get(key).await.unwrap();
-            format!("string {}", quoted(&value))
-        }
-        "hash" => {
-            let fields: BTreeMap<Vec<u8>, Vec<u8>> = conn.hgetall(key).await.unwrap();
-            format!("hash {{{}}}", pairs(&fields))
-        }
-        "set" => {
-            let members: BTreeSet<Vec<u8>> = conn.smembers(key).await.unwrap();
-            format!("set {{{}}}", list(&members))
-        }
+/// Each key that matches, its type, the time that it has left, and all that it holds.
+const READ_ALL: &str = "
+local readers = {
+  string = { 'GET' }, hash = { 'HGETALL' }, set = { 'SMEMBERS' }, list = { 'LRANGE', 0, -1 },
+  zset = { 'ZRANGE', 0, -1, 'WITHSCORES' }, stream = { 'XRANGE', '-', '+' },
+}
+local found = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+  local kind = redis.call('TYPE', key).ok
+  local reader = readers[kind]
+  local held = reader and redis.call(reader[1], key, unpack(reader, 2))
+  found[#found + 1] = { key, kind, redis.call('PTTL', key), held }
+end
+return found";
+
+fn content(key: &str, kind: &str, held: Value) -> String {
+    // Scores stay text: the client's own floats would print 1e14 in their way, not in that of Redis.
+    match kind {
+        "string" => format!("string {}", quoted(&read::<Vec<u8>>(held))),
+        "hash" => format!("hash {{{}}}", pairs(&read(held))),
+        "set" => format!("set {{{}}}", list(&read::<BTreeSet<Vec<u8>>>(held))),
         "zset" => {
-            // Scores stay text: the client's own floats would print 1e14 in their way, not in that of Redis.
-            let members: Vec<(Vec<u8>, String)> =
-                redis::cmd("ZRANGE").arg(key).arg(0).arg(-1).arg("WITHSCORES").query_async(conn).await.unwrap();
+            let members: Vec<(Vec<u8>, String)> = read(held);
             let members = members.iter().map(|(member, score)| format!("{}: {score}", quoted(member)));
             format!("zset [{}]", members.collect::<Vec<_>>().join(", "))
         }
-        "list" => {
-            let items: Vec<Vec<u8>> = conn.lrange(key, 0, -1).await.unwrap();
-            format!("list [{}]", list(&items))
-        }
+        "list" => format!("list [{}]", list(&read::<Vec<Vec<u8>>>(held))),
         "stream" => {
-            let reply: StreamRangeReply = conn.xrange_all(key).await.unwrap();
-            let mut text = "stream [".to_owned();
-            for (index, entry) in reply.ids.iter().enumerate() {
-                let fields = entry.map.iter().map(|(name, value)| {
-                    (name.as_bytes().to_vec(), redis::from_redis_value_ref::<Vec<u8>>(value).unwrap())
-                });
-                let comma = if index == 0 { "" } else { ", " };
-                write!(text, "{comma}{} {{{}}}", entry.id, pairs(&fields.collect())).unwrap();
-            }
-            text + "]"
+            let entries: Vec<(String, BTreeMap<Vec<u8>, Vec<u8>>)> = read(held);
+            let entries = entries.iter().map(|(id, fields)| format!("{id} {{{}}}", pairs(fields)));
+            format!("stream [{}]", entries.collect::<Vec<_>>().join(", "))
         }
-        // The key may have gone since the scan.
-        "none" => "none".to_owned(),
-        other => panic!("{} has the type {other}, which dump() cannot read", key.escape_ascii()),
+        other => panic!("{key} has the type {other}, which dump() cannot read"),
     }
+}
+
+fn read<T: FromRedisValue>(held: Value) -> T {
+    redis::from_redis_value(held).unwrap()
 }
 
 fn quoted(bytes: &[u8]) -> String {

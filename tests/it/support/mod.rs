@@ -11,7 +11,6 @@
 pub mod census;
 mod checks;
 mod child;
-mod container;
 mod dump;
 #[allow(dead_code)]
 pub mod events;
@@ -34,8 +33,10 @@ mod stats;
 mod tap;
 #[allow(dead_code)]
 pub mod task;
+mod thorough;
 #[allow(dead_code)]
 pub mod tls;
+pub mod turn;
 mod warnings;
 #[allow(dead_code)]
 pub mod worker;
@@ -48,6 +49,7 @@ pub use proxy::Proxy;
 pub use server::{TestRedis, ask_port};
 pub use stats::{calls, scripts_run, stat};
 pub use tap::Tap;
+pub use thorough::{is_thorough, rounds};
 pub use warnings::{At, Warnings};
 
 use std::time::Duration;

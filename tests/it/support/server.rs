@@ -1,7 +1,6 @@
-use super::container::{self, Container};
-use super::dump;
 use super::sentinel::{SERVICE, Sentinel};
-use heartline::testing::{RedisServer, SERVER_VARIABLE, StartError};
+use super::{dump, turn};
+use heartline::testing::RedisServer;
 use redis::aio::MultiplexedConnection;
 use std::collections::BTreeMap;
 use std::env;
@@ -14,16 +13,16 @@ use std::time::Duration;
 /// A machine under full load answers late; the tests that look at time-outs make their own connections.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-enum Server {
-    Process(RedisServer),
-    Container(Box<Container>),
-}
+/// How many databases the shared server has.
+const DATABASES: u64 = 32_768;
 
 /// A server of the tests' own, ended with its last user.
 pub struct TestRedis {
-    server: Server,
+    server: RedisServer,
     /// Where Apps find it, if not at its own address, and who tells them.
     found: Option<(String, Option<Sentinel>)>,
+    /// Whether it has [`DATABASES`].
+    has_databases: bool,
 }
 
 /// The variable that says by which engine Apps of tests reach the shared server: `cluster`, of which it is the one node, or `sentinel`, under one.
@@ -34,6 +33,7 @@ impl TestRedis {
     ///
     /// It ends when no running test uses it, and comes back, empty, for the next one.
     pub fn shared() -> Arc<Self> {
+        turn::with_server();
         static SHARED: Mutex<Weak<TestRedis>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
@@ -45,6 +45,7 @@ impl TestRedis {
 
     /// The same for tests that stand between an App and its server, or need more than a cluster has: always alone.
     pub fn plain() -> Arc<Self> {
+        turn::with_server();
         static PLAIN: Mutex<Weak<TestRedis>> = Mutex::new(Weak::new());
         if env::var_os(ENGINE).is_none() {
             return Self::shared();
@@ -60,7 +61,11 @@ impl TestRedis {
     /// A server by the engine that [`ENGINE`] names.
     fn as_asked() -> Self {
         match env::var(ENGINE).as_deref() {
-            Err(_) => Self::start(),
+            Err(_) => {
+                let databases = DATABASES.to_string();
+                let server = RedisServer::builder().arg("--databases").arg(databases).start().unwrap();
+                Self { has_databases: true, ..Self::from_process(server) }
+            }
             Ok("cluster") => {
                 let node = RedisServer::builder().arg("--cluster-enabled").arg("yes").start().unwrap();
                 let url = format!("redis-cluster://127.0.0.1:{}", node.port());
@@ -70,48 +75,33 @@ impl TestRedis {
                 while !redis::cmd("CLUSTER").arg("INFO").query::<String>(&mut conn).unwrap().contains("state:ok") {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                Self { server: Server::Process(node), found: Some((url, None)) }
+                Self { server: node, found: Some((url, None)), has_databases: false }
             }
             Ok("sentinel") => {
                 let primary = RedisServer::start().unwrap();
                 let sentinel = Sentinel::start(primary.port());
                 let url = format!("redis-sentinel://127.0.0.1:{}?sentinelServiceName={SERVICE}", sentinel.port);
-                Self { server: Server::Process(primary), found: Some((url, Some(sentinel))) }
+                Self { server: primary, found: Some((url, Some(sentinel))), has_databases: false }
             }
             Ok(other) => panic!("{ENGINE} must be cluster or sentinel, not {other}"),
         }
     }
 
-    /// A server for one test, in a container where no program is installed but Docker answers.
-    ///
-    /// Panics without either: a test that did not run must not pass.
+    /// A server for one test. Panics where no server program is installed: a test that did not run must not pass.
     pub fn start() -> Self {
-        match RedisServer::start() {
-            Ok(server) => Self { server: Server::Process(server), found: None },
-            // A wrong name must not quietly test another server than the one that was asked for.
-            Err(missing @ StartError::NotFound { .. }) if env::var_os(SERVER_VARIABLE).is_none() => {
-                match container::start() {
-                    Some(container) => Self { server: Server::Container(Box::new(container)), found: None },
-                    None => panic!("{missing}, or start a Docker daemon"),
-                }
-            }
-            Err(error) => panic!("no redis server: {error}: {:?}", std::error::Error::source(&error)),
-        }
+        turn::with_server();
+        Self::from_process(RedisServer::start().unwrap())
     }
 
     /// A test that stops, freezes or configures its server builds it with [`RedisServer::builder`] and hands it over.
     pub fn from_process(server: RedisServer) -> Self {
-        Self { server: Server::Process(server), found: None }
+        turn::with_server();
+        Self { server, found: None, has_databases: false }
     }
 
-    /// The process behind it, to stop, kill, freeze and restart; panics where the server is a container.
+    /// The process, to stop, kill, freeze and restart.
     pub fn process(&mut self) -> &mut RedisServer {
-        match &mut self.server {
-            Server::Process(server) => server,
-            Server::Container(_) => {
-                panic!("this test controls its server and needs redis-server installed")
-            }
-        }
+        &mut self.server
     }
 
     pub fn url(&self) -> String {
@@ -124,10 +114,14 @@ impl TestRedis {
     }
 
     pub fn address(&self) -> SocketAddr {
-        match &self.server {
-            Server::Process(server) => ([127, 0, 0, 1], server.port()).into(),
-            Server::Container(container) => container.address(),
-        }
+        ([127, 0, 0, 1], self.server.port()).into()
+    }
+
+    /// The address of a database of this server that no other test uses, so that a look through its keys is short; the only
+    /// database where the server has but one.
+    pub fn own_database(&self) -> String {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        if self.has_databases { format!("{}{}", self.url(), NEXT.fetch_add(1, Ordering::Relaxed)) } else { self.url() }
     }
 
     /// How long connections of tests wait: the client's own half second may be over on a busy machine.
@@ -138,7 +132,12 @@ impl TestRedis {
 
     /// A new connection that is shared with nobody.
     pub async fn conn(&self) -> MultiplexedConnection {
-        let client = redis::Client::open(self.url()).unwrap();
+        TestRedis::conn_to(&self.url()).await
+    }
+
+    /// The same to a database, or as a user, of its own.
+    pub async fn conn_to(url: &str) -> MultiplexedConnection {
+        let client = redis::Client::open(url).unwrap();
         client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap()
     }
 

@@ -35,6 +35,16 @@ pub fn options(interval: Duration) -> TaskOptions {
     TaskOptions::new().concurrency(4).stall(StallOptions::new().interval(interval))
 }
 
+/// An App. It is built again while a busy machine answers late.
+pub async fn built(url: &str, prefix: &str) -> App {
+    eventually("the App is built", PATIENCE, async || match App::builder().redis(url).prefix(prefix).build().await {
+        Ok(app) => Some(app),
+        Err(e) if e.is_retryable() => None,
+        Err(e) => panic!("{url}: {e}"),
+    })
+    .await
+}
+
 /// Waits until so many jobs are claimed ahead, and so many run.
 pub async fn counts(task: &TaskRef<String, u64>, claimed: u64, running: u64) {
     eventually(&format!("{claimed} claimed and {running} running"), PATIENCE, async || {
@@ -102,7 +112,7 @@ impl TestTask {
 
     /// An App on the server, or behind something at `url`.
     pub async fn app_at(&self, url: &str) -> App {
-        App::builder().redis(url).prefix(&self.prefix).build().await.unwrap()
+        built(url, &self.prefix).await
     }
 
     /// A producer that works nothing.

@@ -7,7 +7,7 @@ use heartline::{
     App, Graph, JobFilter, JobState, Node, Refusal, StallOptions, TaskDef, WorkflowOptions, WorkflowState,
 };
 
-use crate::support::{Child, PATIENCE, eventually};
+use crate::support::{Child, PATIENCE, eventually, rounds};
 use crate::workflows::world::{self, WORK, World};
 
 const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
@@ -16,7 +16,7 @@ const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
 const INSTANCES: u64 = 30;
 const WIDE: u64 = 8;
 
-/// How often a worker is killed, and how often it is where that is said.
+/// How often a worker is killed in a thorough run; `HEARTLINE_KILLS` sets another number.
 const KILLS: usize = 12;
 const HOW_OFTEN: &str = "HEARTLINE_KILLS";
 
@@ -57,7 +57,7 @@ async fn every_workflow_ends_once_whoever_is_killed() {
     };
     let mut workers = [start(), start(), start()];
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
-    let kills = std::env::var(HOW_OFTEN).map_or(KILLS, |kills| kills.parse().unwrap());
+    let kills = std::env::var(HOW_OFTEN).map_or_else(|_| rounds(KILLS), |kills| kills.parse().unwrap());
     // So many that they do not end before.
     let instances = INSTANCES * (kills as u64).div_ceil(KILLS as u64);
     let (mut handles, mut killed) = (Vec::new(), 0);

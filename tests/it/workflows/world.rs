@@ -6,6 +6,7 @@ use std::time::Duration;
 use heartline::{App, Context, JobError, RetryPolicy, StallOptions, TaskOptions, TaskRef, Workflow, WorkflowOptions};
 
 use crate::support::TestRedis;
+use crate::support::task::built;
 use crate::support::worker::TestWorker;
 
 /// What a handler is told to do: `value N` answers N, `sum` adds up what it waits for, `fail`, `wait` until it is cancelled.
@@ -33,7 +34,7 @@ impl World {
     }
 
     pub async fn app(&self) -> App {
-        App::builder().redis(self.redis.app_url()).prefix(&self.prefix).build().await.unwrap()
+        built(&self.redis.app_url(), &self.prefix).await
     }
 
     /// A producer, with its definition and the task.

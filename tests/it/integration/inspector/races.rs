@@ -12,11 +12,12 @@ use super::{all, events_by_job, inspector, is_sound};
 use crate::support::puppet::Puppet;
 use crate::support::task::{TASK, TestTask, fast, fast_with};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{self, PATIENCE, eventually};
 
-/// How often each race is run. `make check-all` runs them more often.
+/// How often each race is run. `make check-races` runs them more often.
 fn rounds() -> usize {
-    std::env::var("HEARTLINE_RACES").map_or(50, |rounds| rounds.parse().expect("HEARTLINE_RACES is a number"))
+    let asked = std::env::var("HEARTLINE_RACES");
+    asked.map_or_else(|_| support::rounds(50), |rounds| rounds.parse().expect("HEARTLINE_RACES is a number"))
 }
 
 /// How many jobs take part in a round.

@@ -31,7 +31,7 @@ async fn a_bad_url_is_a_config_error_that_shows_no_password() {
 
 #[tokio::test]
 async fn a_database_that_the_server_does_not_have_is_an_error_at_once() {
-    let redis = TestRedis::plain();
+    let redis = TestRedis::start();
     let url = format!("{}/99", redis.url().trim_end_matches('/'));
     for error in both_ways(&url).await {
         assert!(matches!(&error, Error::Connect { .. }) && !error.is_retryable(), "{error:?}");

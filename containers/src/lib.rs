@@ -1,0 +1,1 @@
+//! Tests on a Redis server in a container. They are in `tests`.
