@@ -37,6 +37,7 @@ use crate::store::server::EvictionCheck;
 use crate::task::definition::{TaskDef, TaskHandler};
 use crate::task::shared::TaskShared;
 use crate::task::task_ref::TaskRef;
+use crate::timings::Timings;
 use crate::worker::builder::Worker;
 use crate::worker::identity::WorkerIdentity;
 use crate::worker::monitor::WorkerMonitor;
@@ -113,6 +114,7 @@ pub struct AppBuilder {
     eviction: EvictionCheck,
     event_capacity: usize,
     dispatch_timeout: Duration,
+    timings: Timings,
     data: Data,
     errors: Vec<ErrorMap>,
 }
@@ -227,6 +229,14 @@ impl AppBuilder {
         self
     }
 
+    /// Shortens times that a test would have to wait for.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn timings(mut self, timings: Timings) -> Self {
+        self.timings = timings;
+        self
+    }
+
     /// Says what an error of the type `T` means for a job of any task: its code, whether it is fatal, when to try again.
     ///
     /// [`TaskHandler::on_error`] of a task takes precedence.
@@ -258,6 +268,7 @@ impl AppBuilder {
             &self.prefix,
             self.eviction,
             self.dispatch_timeout,
+            self.timings,
         ) {
             Err(Error::Config(url)) => faults.gather(Err(url)),
             opened => Some(opened?),
@@ -299,6 +310,7 @@ impl App {
             eviction: EvictionCheck::Refuse,
             event_capacity: 1024,
             dispatch_timeout: Duration::from_secs(10),
+            timings: Timings::default(),
             data: Data::default(),
             errors: Vec::new(),
         }

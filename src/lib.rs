@@ -176,6 +176,7 @@ mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod times;
+mod timings;
 mod worker;
 mod worker_id;
 

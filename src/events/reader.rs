@@ -437,6 +437,7 @@ pub(super) mod tests {
             "test",
             EvictionCheck::Refuse,
             Duration::from_secs(10),
+            crate::timings::Timings::default(),
         )
         .unwrap();
         Arc::new(Source::new(Arc::new(store)))

@@ -5,5 +5,6 @@ mod scripts;
 mod witness;
 
 pub use crate::keeper::hooks::break_keeper;
+pub use crate::timings::Timings;
 pub use scripts::{ScriptSource, replace_script, scripts};
 pub use witness::SimulatedWitness;

@@ -18,9 +18,6 @@ use crate::times::ms_of;
 /// and then every worker looks long gone until it has announced itself again.
 const WATCHED: Duration = Duration::from_secs(60);
 
-/// How often its tasks are put into their list.
-const RELISTED: Duration = Duration::from_secs(60);
-
 /// How far apart announcements are at least: a server may let connections come up, and no call come through.
 const APART: Duration = Duration::from_secs(1);
 
@@ -33,7 +30,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut listed = clock::now();
     loop {
         let told = run_once(&keeper, &mut unseen).await;
-        if clock::now().since(listed) >= RELISTED {
+        if clock::now().since(listed) >= keeper.worker.store.timings.relist {
             listed = clock::now();
             relist(&keeper).await;
         }

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 
@@ -16,9 +15,6 @@ use crate::process::death::{DeathProof, Host};
 use crate::shown::Shown;
 use crate::stall::action::StallReason;
 use crate::store::reconcile::{TakeBack, Word};
-
-/// How often it is looked for the newly dead.
-const AGAIN: Duration = Duration::from_secs(10);
 
 /// The most workers of a boot that are looked at, those seen last.
 const MOST: usize = 1000;
@@ -35,7 +31,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             Ok(()) => {
                 keeper.answered("reconcile", 0);
                 (pauses, is_told) = (Pauses::until_answered(), false);
-                AGAIN
+                keeper.worker.store.timings.reconcile
             }
             Err(e) if e.is_outage() => {
                 keeper.unanswered("reconcile", 0, e);
@@ -48,7 +44,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
                         tracing::warn!(error = %e.chain(), "the jobs of dead workers of this host are left to the sweep");
                     });
                 }
-                AGAIN
+                keeper.worker.store.timings.reconcile
             }
         };
         tokio::time::sleep(pause).await;

@@ -27,6 +27,7 @@ use super::slot::Slot;
 use super::tables::Tables;
 use super::turns::Turns;
 use crate::error::Error;
+use crate::timings::Timings;
 
 /// Connections to one server, and what was found out about it.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub(crate) struct Store {
     eviction: server::EvictionCheck,
     /// How long a dispatch or a cancel is repeated while the server cannot be reached.
     pub(crate) dispatch_timeout: Duration,
+    pub(crate) timings: Timings,
     /// For dispatch and settle.
     hot: Slot,
     /// For what moves little, and is asked now and then.
@@ -76,12 +78,14 @@ impl Store {
         prefix: &str,
         eviction: server::EvictionCheck,
         dispatch_timeout: Duration,
+        timings: Timings,
     ) -> Result<Store, Error> {
         let address = Arc::new(Address::open(url, access, name)?);
         Ok(Store {
             prefix: prefix.to_owned(),
             eviction,
             dispatch_timeout,
+            timings,
             hot: Slot::new(Arc::clone(&address), Role::Shared),
             calm: Slot::new(Arc::clone(&address), Role::Pool),
             bulk: Slot::new(Arc::clone(&address), Role::Pool),

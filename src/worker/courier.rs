@@ -22,17 +22,13 @@ use crate::store::flow_enter;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
 
-/// What is younger is still being done by whoever it was left to.
-const GRACE: Duration = Duration::from_secs(10);
-
 /// How often each workflow is looked after, by whichever worker.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// A little less: by a millisecond too much a workflow would be looked after each other time alone.
 const LOOKED: Duration = Duration::from_millis(4500);
 
-/// How often workflows of which a node was ever here are put into their list: the node of that may have lost it, and nothing else; and how many.
-const RELISTED: Duration = Duration::from_secs(60);
+/// How many workflows of which a node was ever here are written into their list again: its server may have lost that list alone.
 const MOST_SEEN: usize = 1000;
 
 /// How many workflows are looked after at the same time, and for how long at the most: the next look goes on.
@@ -190,7 +186,7 @@ impl Courier {
         // Who works no nodes needs no right to them.
         let is_used = !self.seen.0.is_empty();
         let mut listed = Vec::new();
-        if self.seen.1.elapsed() >= RELISTED {
+        if self.seen.1.elapsed() >= self.worker.store.timings.relist {
             listed.extend(self.seen.0.iter().cloned());
             self.seen.1 = Instant::now();
         }
@@ -320,7 +316,8 @@ impl Courier {
             let (mover, worker) = (Arc::clone(&self.mover), Arc::clone(&self.worker));
             let is_used = self.seen.0.contains(&name);
             self.calls.spawn(async move {
-                let looked = tokio::time::timeout(LONGEST_LOOK, mover.look(&name, GRACE)).await;
+                let looked =
+                    tokio::time::timeout(LONGEST_LOOK, mover.look(&name, worker.store.timings.workflow_grace)).await;
                 if let Err(e) = looked.unwrap_or_else(|_| Err(Error::timed_out())) {
                     if is_used {
                         heard(&worker, &name, &e);

@@ -183,12 +183,9 @@ impl fmt::Debug for WorkerMonitor {
     }
 }
 
-/// A claim loop is not called dead sooner.
-const LEAST_CLAIM_SILENCE: Duration = Duration::from_secs(30);
-
 /// Compares the clocks of a worker that runs.
 fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) {
-    let shortest = tasks.iter().map(|task| task.options.interval).min().unwrap_or(LEAST_CLAIM_SILENCE);
+    let shortest = tasks.iter().map(|task| task.options.interval).min().unwrap_or(Duration::MAX / 2);
     let is_stopping = worker.stopping.is_cancelled();
     health.phase = if is_stopping { WorkerPhase::Stopping } else { WorkerPhase::Working };
     health.held = tasks.iter().map(|task| task.held.len()).sum();
@@ -208,6 +205,7 @@ fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRunti
         let claims = Claims {
             silent: now.since(task.silent_since()),
             interval: task.options.interval,
+            least: worker.store.timings.claim_silence,
             beats: task.beats_are_fresh(),
             is_paused: task.counted.is_paused.load(Ordering::Relaxed),
             slots_free: task.slots_held() < task.options.concurrency,
@@ -242,6 +240,8 @@ struct Claims {
     /// How long no claim was sent.
     silent: Duration,
     interval: Duration,
+    /// A shorter silence is none.
+    least: Duration,
     /// Whether heartbeats are answered, and in time.
     beats: bool,
     is_paused: bool,
@@ -251,7 +251,7 @@ struct Claims {
 
 impl Claims {
     fn stand_still(&self) -> bool {
-        self.silent > cadence::silent_claims(self.interval).max(LEAST_CLAIM_SILENCE)
+        self.silent > cadence::silent_claims(self.interval).max(self.least)
             && self.beats
             && !self.is_paused
             && self.slots_free
@@ -262,10 +262,19 @@ impl Claims {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timings::Timings;
 
     fn silent(seconds: u64) -> Claims {
         let (silent, interval) = (Duration::from_secs(seconds), Duration::from_secs(30));
-        Claims { silent, interval, beats: true, is_paused: false, slots_free: true, waiting: 1 }
+        Claims {
+            silent,
+            interval,
+            least: Timings::default().claim_silence,
+            beats: true,
+            is_paused: false,
+            slots_free: true,
+            waiting: 1,
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ const ORDER: [&[&str]; 16] = [
     &[
         "shown",
         "times",
+        "timings",
         "spread",
         "pauses",
         "clock",

@@ -4,6 +4,7 @@ use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
+use heartline::_internals::Timings;
 use heartline::{App, Error, Event, Interrupted, JobState, StopReason, TaskOptions, TaskRef};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -342,9 +343,11 @@ async fn each_connection_says_what_it_is_for() {
 }
 
 #[tokio::test]
-async fn a_list_of_tasks_that_was_lost_alone_is_written_again_within_a_minute() {
+async fn a_list_of_tasks_that_was_lost_alone_is_written_again() {
     let test = TestTask::new();
-    let app = test.app().await;
+    let timings = Timings { relist: Duration::from_secs(1), ..Timings::default() };
+    let app =
+        App::builder().redis(&test.redis().app_url()).prefix(&test.prefix).timings(timings).build().await.unwrap();
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let worker = TestWorker::start(app.worker());
     task.dispatch(1).await.unwrap().result().await.unwrap();
@@ -355,6 +358,6 @@ async fn a_list_of_tasks_that_was_lost_alone_is_written_again_within_a_minute() 
     let () = redis::AsyncCommands::del(&mut test.conn().await, list).await.unwrap();
     assert_eq!(inspector.task_names().await.unwrap(), [""; 0]);
     let is_there = async || inspector.task_names().await.unwrap() == [TASK];
-    eventually("it is listed", Duration::from_secs(70), is_there).await;
+    eventually("it is listed", PATIENCE, is_there).await;
     worker.stop().await;
 }

@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use heartline::_internals::Timings;
 use heartline::{App, Context, JobError, WorkerHealth, WorkerMonitor, WorkerPhase};
 
 use crate::support::task::{INTERVAL, TASK, TestTask, fast, options};
@@ -119,6 +120,7 @@ fn on_its_own_threads(
     threads: usize,
     url: String,
     prefix: String,
+    timings: Timings,
     stop: tokio::sync::oneshot::Receiver<()>,
     task: impl FnOnce(&App) + Send + 'static,
 ) -> (thread::JoinHandle<heartline::StopReason>, WorkerMonitor) {
@@ -126,7 +128,7 @@ fn on_its_own_threads(
     let worker = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
         let worker = runtime.spawn(async move {
-            let app = App::builder().redis(url).prefix(prefix).build().await.unwrap();
+            let app = App::builder().redis(url).prefix(prefix).timings(timings).build().await.unwrap();
             task(&app);
             let worker = app.worker();
             tell.send(worker.monitor()).unwrap();
@@ -144,7 +146,7 @@ async fn a_worker_whose_runtime_is_blocked_for_two_intervals_is_not_live() {
     let (free, held) = mpsc::channel::<()>();
     let (url, prefix) = (test.redis().app_url(), test.prefix.clone());
     let held = std::sync::Mutex::new(held);
-    let (worker, monitor) = on_its_own_threads(1, url, prefix, stopped, move |app| {
+    let (worker, monitor) = on_its_own_threads(1, url, prefix, Timings::default(), stopped, move |app| {
         let held = std::sync::Arc::new(held);
         let block = move |_: Context, _: u32| {
             let held = held.clone();
@@ -184,13 +186,20 @@ async fn a_worker_whose_claim_loop_stands_still_while_jobs_wait_is_not_live() {
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let (url, prefix) = (redis.app_url(), test.prefix.clone());
     let (name, journal) = (test.name.clone(), test.journal.clone());
-    let (worker, monitor) = on_its_own_threads(4, url, prefix, stopped, move |app| {
-        let handler = move |ctx: Context, gate: String| {
-            let journal = journal.clone();
-            async move { journal.work(ctx, gate).await }
-        };
-        app.task(&name, options(INTERVAL), handler).unwrap();
-    });
+    let (worker, monitor) = on_its_own_threads(
+        4,
+        url,
+        prefix,
+        Timings { claim_silence: 3 * INTERVAL, ..Timings::default() },
+        stopped,
+        move |app| {
+            let handler = move |ctx: Context, gate: String| {
+                let journal = journal.clone();
+                async move { journal.work(ctx, gate).await }
+            };
+            app.task(&name, options(INTERVAL), handler).unwrap();
+        },
+    );
     becomes(&monitor, "it works", is_well).await;
     let (_app, jobs) = test.producer().await;
     // Somebody else takes the lock, so that the outcome comes too late; and the log blocks whoever says so, which is the driver.
@@ -205,7 +214,7 @@ async fn a_worker_whose_claim_loop_stands_still_while_jobs_wait_is_not_live() {
         jobs.dispatch("gate".into()).await.unwrap();
     }
     let dead =
-        eventually("it is not live", PATIENCE * 3, async || Some(monitor.health()).filter(|health| !health.live)).await;
+        eventually("it is not live", PATIENCE, async || Some(monitor.health()).filter(|health| !health.live)).await;
     let told = format!("no claim was sent for the task {} for", test.name);
     assert!(
         dead.reasons.iter().any(|reason| reason.starts_with(&told) && reason.ends_with(" waited")),
