@@ -86,7 +86,7 @@ if #ended > 0 then
   count_ghosts(ghosts, meta, waited, 1)
   finish(places, how, 'failed', ended, values)
   if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere) end
-  count_failed({ meta = meta }, now_ms, #ended, #ended, {})
+  count_failing(meta, now_ms, #ended, #ended, 0)
   if how.hook then ring_wake(wake) else redis.pcall('HINCRBY', meta, 'out', #ended) end
   local fields = {}
   add_finished(fields, how, 'failed', ended, words)

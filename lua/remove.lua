@@ -62,18 +62,20 @@ for at, id in ipairs(ids) do
   if state == 'waiting' or places[state] then states[at], gone[#gone + 1] = 'removed', id end
 end
 if #gone == 0 and #ids > 0 then return { 'told', unpack(states) } end
+-- A person who removes the last job that had failed has seen them: none counts as failing any more but those that are
+-- left, which may be tried again.
+local failing
+if by ~= '' and from.failed and #from.failed >= redis.call('ZCARD', failed) then
+  local left = redis.call('ZCARD', delayed) + redis.call('HLEN', locks)
+  for _, list in ipairs(lists) do left = left + redis.call('LLEN', list) end
+  failing = math.min(left, tonumber(redis.call('HGET', meta, 'failedSinceCompleted')) or 0)
+end
 
 must_be_allowed_all('ZREM HDEL EXISTS ZCARD ZRANGE HSCAN LRANGE HMGET HGET HSET LINDEX HEXISTS LTRIM ZMSCORE',
   { delayed, payload, wait })
 for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(ids_there)) end
 if #gone > 0 then remove_columns(columns, gone) end
--- Whoever has removed the last job that had failed knows of them, and what fails is counted anew; not while others fail
--- that are tried again.
-if by ~= '' and from.failed and redis.call('ZCARD', failed) == 0
-  and not any_tried_again(delayed, lists, locks, attempt) then
-  local runs = redis.call('HGET', meta, 'runs')
-  if runs then redis.call('HSET', meta, 'runs', forgive(runs)) end
-end
+if failing then redis.call('HSET', meta, 'failedSinceCompleted', failing) end
 if #waited > 0 or #ids == 0 then
   count_ghosts(ghosts, meta, waited, 1)
   strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled, finalizing })

@@ -81,9 +81,9 @@ local places = { active = active, candidates = candidates, locks = locks, cancel
 local repeated = replay(calls, line, call, worker, locks, places, extra_columns)
 if repeated then return repeated end
 local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep_cancelled, told, declared, largest,
-  paused, ended, hook, nodes, runs, broken_jobs = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask',
-    'eventMode', 'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'out',
-    'hook', 'nodes', 'runs', 'brokenJobs'))
+  paused, hook, nodes, ended, failed_row, broken_row = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask',
+    'eventMode', 'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'hook',
+    'nodes', 'out', 'failedSinceCompleted', 'brokenOffSinceCompleted'))
 if not declared then return { 'undeclared' } end
 -- A paused task hears outcomes and gives no jobs, nor does it wake anybody, and none begins. Its hooks run.
 if paused then want = 0 end
@@ -105,7 +105,7 @@ if #out.begins + leave > 0 or room then redis.call('HLEN', claimed) end
 -- For its type: what expires before it begins waits for its hook, too.
 if how.hook or how.nodes then expect_types({}, {}, {}, { finalizing, outbox }) end
 -- From here on writes, but for the heads of the lists: what is due may be among them, and ghosts are not to be.
-local hooks = NO_HOOKS
+local hooks, tallied = NO_HOOKS, tally(out)
 if has_outcomes or how.hook and #out.all > 0 then
   hooks = finalize(out, places, how, slots, extra_columns, cancelling, fields)
   want = less(want, room, hooks)
@@ -116,7 +116,7 @@ local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
 local found = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extras, known, now_ms)
 local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
 local held = lead_with(hooks, found)
-local off = broken_off(places, begun_among(out.requeue, claimed), runs or '', broken_jobs)
+tallied.broken_off = #begun_among(out.requeue, claimed)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', active, '', unpack(out.all))
@@ -128,7 +128,7 @@ local ids, count = held.ids, #out.all - out.expired + #out.refused + #out.begins
   + #found.expired + #found.ghosts + #found.ids + hooks.told
 local fence, total = math.max((tonumber(last_fence) or 0) + 1, now), (tonumber(told) or 0) + count
 local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
-local news = news_of_ends(ended, runs, now_ms, out, found, how, off)
+local news = news_of_ends(tallied, { ended, failed_row, broken_row }, out, found, how)
 if #ids > 0 then
   hold_jobs(held, worker, fence, active, locks, claimed, fields)
   ask_interval(meta, interval, asked, ask, worker)

@@ -209,9 +209,7 @@ pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
 pub use inspect::stalls::{RecoveryOutlook, StallPage, StallReport, Watcher};
 pub use inspect::suspects::Suspect;
-pub use inspect::tasks::{
-    ForeignKey, PartReport, RunsLately, TaskAudit, TaskOptionsInForce, TaskPause, TaskRates, TaskReport,
-};
+pub use inspect::tasks::{ForeignKey, PartReport, TaskAudit, TaskOptionsInForce, TaskPause, TaskRates, TaskReport};
 pub use inspect::workers::{WatchReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
 pub use job::failure::{Failure, codes};
 pub use job::id::JobId;

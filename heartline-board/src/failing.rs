@@ -1,12 +1,12 @@
 //! Tasks whose jobs are run and not done: they fail, put themselves off, are given back, or have lost their payload.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, try_join_all};
 use heartline::{Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, TaskReport, codes};
 
 use crate::checks::Grade;
-use crate::text::{brief, many, quoted, relative, shown};
+use crate::text::{brief, many, quoted, relative};
 use crate::told::NOT_STARTED_AT_ALL;
 use crate::troubles::{TOGETHER, Trouble};
 
@@ -16,8 +16,11 @@ const IN_A_ROW: u64 = 5;
 /// So many of late are an outage: jobs are run, and none is done.
 const OUTAGE: u64 = 20;
 
-/// So often one job began anew with none completed in between: for a person to judge, and what keeps jobs from being done.
+/// How often the jobs that can run broke off, on average, while none completed: for a person to judge, and what keeps jobs from being done.
 const BROKEN_OFF: (u64, u64) = (3, 5);
+
+/// At least this many jobs may have run together, also where fewer slots are left now.
+const RAN_TOGETHER: u64 = 10;
 
 /// How many delayed jobs are looked at for how often they put themselves off, and how often is often.
 const SNOOZED: (usize, u32) = (5, 3);
@@ -42,13 +45,13 @@ async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) 
         let hint = format!(
             "see to the program on the host of that worker, whose log says the same; `heartline workers` names those of {name}"
         );
-        let are_all = broken.len() * 2 > looked.len() && task.runs_lately.completed == 0;
+        let are_all = broken.len() * 2 > looked.len() && !completes(task);
         let grade = if are_all { Grade::Risk } else { Grade::Note };
         return Some(Trouble { grade, ..Trouble::note(name, what, hint) });
     }
     let often: Vec<&JobReport> = looked.iter().filter(|job| job.snoozed_count >= SNOOZED.1).collect();
     let most = often.iter().map(|job| job.snoozed_count).max().filter(|_| often.len() * 2 > looked.len())?;
-    let first = often.first().filter(|_| task.runs_lately.completed == 0)?;
+    let first = often.first().filter(|_| !completes(task))?;
     let what = format!(
         "{} delayed, {} of the next {} put off again and again, {most} times; none completed in the last 5 minutes",
         many(task.counts.delayed, "job"),
@@ -100,8 +103,8 @@ async fn payloadless(inspector: &Inspector, task: &TaskReport) -> Option<Trouble
 /// Of how many tasks the delayed jobs are looked at, and how many of each.
 const RETRIED: (usize, usize) = (50, 100);
 
-/// So many times as many jobs that began to fail as runs that completed are an outage.
-const OUTWEIGH: u64 = 4;
+/// What ended within this time is of the present.
+const PRESENT: Duration = Duration::from_secs(300);
 
 /// What has failed longer ago than this is no news.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -109,13 +112,14 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// What was tried longer ago than this is not being tried.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Whether most of what ran in the last 5 minutes failed: many jobs began to fail, and few runs completed beside them.
-fn most_fail(task: &TaskReport) -> bool {
-    let runs = task.runs_lately;
-    let outweigh = |failed: u64| failed > runs.completed.saturating_mul(OUTWEIGH);
-    // A job that is tried again may complete in the end: what began to fail is then no more than some of what failed.
-    let most = outweigh(runs.failed_first) || outweigh(runs.failed) && runs.failed_first > runs.completed;
-    runs.failed_first >= OUTAGE && most
+/// Whether this happened, and no longer ago.
+fn is_within(task: &TaskReport, at: Option<SystemTime>, time: Duration) -> bool {
+    at.is_some_and(|at| task.as_of.duration_since(at).unwrap_or_default() < time)
+}
+
+/// Whether a run completed in the last 5 minutes.
+fn completes(task: &TaskReport) -> bool {
+    is_within(task, task.last_completed_at, PRESENT)
 }
 
 /// Whether jobs that ended so are kept for some time, by the option of this name.
@@ -123,12 +127,10 @@ fn keeps(task: &TaskReport, option: &str) -> bool {
     task.options.values.get(option).is_none_or(|value| value != "0")
 }
 
-/// How many jobs began to fail since one completed, of late: not where a person has cleared away what failed.
+/// How many jobs began to fail since a run completed, if any of what failed in the last day is left.
 #[must_use]
 pub fn in_a_row(task: &TaskReport) -> u64 {
-    let runs = task.runs_lately;
-    let is_late = |at| task.as_of.duration_since(at).unwrap_or_default() < DAY;
-    if runs.last_failed_at.is_some_and(is_late) && is_left(task) { runs.failed_in_a_row } else { 0 }
+    if is_within(task, task.last_failed_at, DAY) && is_left(task) { task.failed_since_completed } else { 0 }
 }
 
 /// Whether any of what failed may be left: among the failed jobs, among those that are tried again, or where none is kept.
@@ -138,18 +140,17 @@ fn is_left(task: &TaskReport) -> bool {
     counts.failed + unfinished > 0 || !keeps(task, "keepFailed")
 }
 
-/// Whether most of what began in this hour and the one before failed, and goes on to: what is tried again and again, or comes seldom, makes no row.
-fn most_failed(task: &TaskReport) -> bool {
-    let runs = task.runs_lately;
-    let is_late = |at| task.as_of.duration_since(at).unwrap_or_default() < HOUR;
-    let goes_on = runs.last_failed_at > runs.last_completed_at && runs.last_failed_at.is_some_and(is_late);
-    let most = runs.failed_first_hours > runs.completed_hours.saturating_mul(OUTWEIGH);
-    goes_on && is_left(task) && runs.failed_first_hours >= OUTAGE && most
+/// Whether jobs are run, and none is done.
+fn is_outage(task: &TaskReport) -> bool {
+    in_a_row(task) >= OUTAGE
 }
 
-/// Whether jobs are run and none, or hardly any, is done.
-fn is_outage(task: &TaskReport) -> bool {
-    in_a_row(task) >= OUTAGE || most_fail(task) || most_failed(task)
+/// How often the jobs that wait or run broke off in the last hour since a run completed, on average of those that can run together.
+#[must_use]
+pub fn broken_off(task: &TaskReport) -> u64 {
+    let able = (task.counts.waiting + task.counts.held()).min(task.slots.max(RAN_TOGETHER));
+    let is_present = is_within(task, task.last_broken_off_at, HOUR);
+    if is_present { task.broken_off_since_completed.checked_div(able).unwrap_or(0) } else { 0 }
 }
 
 /// Tasks of which little completes beside the jobs that wait for another try, since what they need may be down; and those with jobs that are
@@ -163,17 +164,13 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble>
         (found, left_out)
     };
     let (without, _) = most(|task| task.without_payload);
-    let (anew, _) = most(|task| task.runs_lately.broken_off_again);
     // One with nothing but a job for tomorrow goes behind those that may be in trouble.
     let (delayed, left_out) = most(may_fail);
     let mut troubles = Vec::new();
     for some in without.chunks(TOGETHER) {
         troubles.extend(join_all(some.iter().map(|task| payloadless(inspector, task))).await.into_iter().flatten());
     }
-    for some in anew.chunks(TOGETHER) {
-        let looks = some.iter().map(|task| of_broken_off(inspector, task));
-        troubles.extend(join_all(looks).await.into_iter().flatten());
-    }
+    troubles.extend(tasks.iter().filter_map(of_broken_off));
     for some in delayed.chunks(TOGETHER) {
         troubles.extend(join_all(some.iter().map(|task| put_off(inspector, task))).await.into_iter().flatten());
     }
@@ -192,7 +189,7 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble>
 
 /// How much there is to look at: what failed of late goes before what is only delayed, perhaps until tomorrow.
 fn may_fail(task: &TaskReport) -> u64 {
-    task.runs_lately.failed.saturating_mul(1_000_000).saturating_add(task.counts.delayed)
+    task.failed_since_completed.saturating_mul(1_000_000).saturating_add(task.counts.delayed)
 }
 
 /// Why jobs of the task are delayed that may never be done, or wait again behind a run that failed.
@@ -214,13 +211,12 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
     let failing =
         about(task.counts.delayed, tried_again, delayed.len()) + about(task.counts.waiting, came_back, waiting.len());
     let are_many = failed.len() as u64 >= OUTAGE;
-    let runs = task.runs_lately;
-    let is_outage = is_outage(task);
-    let Some(first) = failed.first().filter(|_| runs.failed > 0 || tried_again * 2 > delayed.len()) else {
+    let (is_outage, fails) = (is_outage(task), is_within(task, task.last_failed_at, PRESENT));
+    let Some(first) = failed.first().filter(|_| fails || tried_again * 2 > delayed.len()) else {
         return snoozing(inspector, task, &delayed).await;
     };
-    let is_told = is_outage || runs.completed == 0 || are_many && failing > runs.completed / 10;
-    if !is_told || runs.failed == 0 && are_snoozed(inspector, task, &failed).await {
+    let is_told = is_outage || !completes(task) || are_many && failing > task.completed_lately / 10;
+    if !is_told || !fails && are_snoozed(inspector, task, &failed).await {
         return snoozing(inspector, task, &delayed).await;
     }
     let name = &task.task;
@@ -237,10 +233,11 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
             format!("{} delayed, {some} of the next {looked} tried again", many(task.counts.delayed, "job"))
         }
     };
-    let completed = if runs.completed == 0 { "none".to_owned() } else { runs.completed.to_string() };
+    let when = |at: Option<SystemTime>| at.map_or_else(|| "never".to_owned(), |at| relative(at, task.as_of));
     let what = format!(
-        "{which} behind a failed run, the first with {code}: {message}; in the last 5 minutes {} failed, and {completed} completed",
-        many(runs.failed, "run"),
+        "{which} after a failed run, the first with {code}: {message}; the last run failed {}, and the last one completed {}",
+        when(task.last_failed_at),
+        when(task.last_completed_at),
     );
     let mut hint = match tried_again {
         0 => format!("`heartline jobs list -t {name} -s waiting` lists them"),
@@ -265,59 +262,40 @@ async fn are_snoozed(inspector: &Inspector, task: &TaskReport, failed: &[&JobRow
 }
 
 /// That runs break off again and again, as workers stop or die, while none completes: those that take longer than a worker lives never end.
-async fn of_broken_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
-    let (name, runs) = (&task.task, task.runs_lately);
-    let last = runs.last_broken_off_at.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < HOUR)?;
-    let (broken, again) = (runs.broken_off_in_a_row, runs.broken_off_again);
-    let id = task.broken_off_job.as_ref().filter(|_| again >= BROKEN_OFF.0)?;
-    // One that was cancelled, or has failed, begins anew no more.
-    let job = inspector.job(name, id.as_str(), JobValues::None).await.ok()?;
-    job.filter(|job| !job.state.is_terminal())?;
-    let (id, when) = (quoted(id.as_str()), relative(last, task.as_of));
-    let since =
-        if runs.completed == 0 && task.counts.completed == 0 { "and none completed" } else { "since one completed" };
+fn of_broken_off(task: &TaskReport) -> Option<Trouble> {
+    let (name, times) = (&task.task, broken_off(task));
+    let last = task.last_broken_off_at.filter(|_| times >= BROKEN_OFF.0)?;
+    let since = if task.last_completed_at.is_none() { "and none completed" } else { "since one completed" };
     let what = format!(
-        "{} broke off {since}, as their workers stopped, died or froze, those of {} {again} times, the last one {when}",
-        many(broken, "run"),
-        shown(&id),
+        "{} broke off {since}, as their workers stopped, died or froze: {times} for each job that can run, the last one {}",
+        many(task.broken_off_since_completed, "run"),
+        relative(last, task.as_of),
     );
     let hint = format!(
-        "it begins anew each time: `heartline jobs show -t {name} {id}`; `heartline workers --all` shows when workers started, stopped and died, \
+        "jobs start from the beginning each time: `heartline workers --all` shows when workers started, stopped and died, \
          `heartline stalls list -t {name}` which jobs were taken back. Where workers are stopped sooner than a job takes, a longer grace lets it \
          end, here and in what stops them, and a checkpoint lets the next run go on"
     );
-    let grade = if again >= BROKEN_OFF.1 { Grade::Risk } else { Grade::Note };
+    let grade = if times >= BROKEN_OFF.1 { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })
 }
 
-/// What fails, and whether it is an outage: many jobs began to fail and none completed since, or few did beside them.
+/// What fails, and whether it is an outage: many jobs began to fail, and none completed since.
 pub(crate) fn of_failures(task: &TaskReport) -> Option<Trouble> {
-    let (name, runs, row, is_outage) = (&task.task, task.runs_lately, in_a_row(task), is_outage(task));
-    let counted = |jobs: u64| if jobs == 0 { "none".to_owned() } else { jobs.to_string() };
-    let is_said = row >= IN_A_ROW && (runs.completed > 0 || is_outage && row > task.failed_lately);
+    let (name, row, is_outage) = (&task.task, in_a_row(task), is_outage(task));
+    let is_said = row >= IN_A_ROW && (task.completed_lately > 0 || is_outage && row > task.failed_lately);
     let all = if is_said { format!("; THE LAST {row} ALL FAILED") } else { String::new() };
-    // What is told of the last minutes alone would be no outage.
-    let of_hours = most_failed(task) && row < OUTAGE && !most_fail(task);
-    let what = if of_hours {
-        let began = many(runs.failed_first_hours, "job");
-        format!(
-            "in this hour and the one before {began} began to fail, and {} completed{all}",
-            counted(runs.completed_hours)
-        )
-    } else if task.failed_lately > 0 {
+    let what = if task.failed_lately > 0 {
         let completed = match task.completed_lately {
             0 => String::new(),
             jobs => format!(", {jobs} completed"),
         };
         format!("{} failed in the last 5 minutes{completed}{all}", many(task.failed_lately, "job"))
-    } else if is_outage && runs.failed > 0 {
-        let failed = many(runs.failed, "run");
-        format!("in the last 5 minutes {failed} failed, and {} completed{all}", counted(runs.completed))
     } else if row > 0 {
         // Those that are tried again have not failed for good.
         let one = if keeps(task, "keepFailed") && task.counts.failed == 0 { "run" } else { "job" };
         let last = if row == 1 { format!("the last {one}") } else { format!("the last {row} {one}s") };
-        let when = runs.last_failed_at.map_or_else(String::new, |at| format!(", {}", relative(at, task.as_of)));
+        let when = task.last_failed_at.map_or_else(String::new, |at| format!(", {}", relative(at, task.as_of)));
         format!("{last} failed{when}, and none completed since")
     } else {
         return None;

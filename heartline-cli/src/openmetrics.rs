@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use heartline::{ServerReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState};
-use heartline_board::failing::in_a_row;
+use heartline_board::failing::{broken_off, in_a_row};
 use heartline_board::flows::lost_list;
 use heartline_board::text::shown;
 use heartline_board::told::STATES;
@@ -94,7 +94,7 @@ fn of_tasks(registry: &mut Registry, Fleet { tasks, damaged, .. }: &Fleet) {
         set(&due, label(), task.due as f64);
         set(&nowhere, label(), task.nowhere as f64);
         set(&row, label(), in_a_row(task) as f64);
-        set(&rounds, label(), task.runs_lately.broken_off_again as f64);
+        set(&rounds, label(), broken_off(task) as f64);
         let lost_age = task.data_lost_at.and_then(|at| task.as_of.duration_since(at).ok());
         if let Some(age) = lost_age {
             set(&lost, label(), age.as_secs_f64());
@@ -134,12 +134,12 @@ fn of_tasks(registry: &mut Registry, Fleet { tasks, damaged, .. }: &Fleet) {
     registry.register("task_hooks_failed", "Hooks that failed for good since the task exists", hooks);
     registry.register(
         "task_failed_in_a_row",
-        "Jobs that began to fail since one completed or was put off, in the last day, while any of them is left",
+        "Jobs that began to fail since one completed or was snoozed, if any of what failed in the last day is left",
         row,
     );
     registry.register(
         "task_broken_off_again",
-        "How often a job of it has begun anew, as its workers stopped or died, while none completed",
+        "How often the jobs that can run broke off on average, as their workers stopped or died, since one completed",
         rounds,
     );
     registry.register("task_stalls", "Stalls since the task exists: jobs whose worker fell silent or died", stalled);

@@ -33,7 +33,7 @@ local function decide(ids, places, terminal_places, crash, how)
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
     retried_words = {}, requeued = {}, times = {}, fences = {}, broken = {}, faults = {}, broken_words = {}, hooks = {},
     outcomes = {}, finals = {}, final_words = {}, final_fields = {}, decided = {}, aside = {}, marks = {},
-    runs = 0, first_runs = 0, broken_off = {} }
+    failed_runs = 0, began_to_fail = 0, broken_off = 0 }
   if #ids == 0 then return found end
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
   local tokens, reasons, counts, own_max = read(places.locks), read(places.cancelling), read(places.stalled_count),
@@ -150,10 +150,10 @@ local function decide(ids, places, terminal_places, crash, how)
         action = 'recovered'
         add(found.recovered, nil, id)
       end
-      if action ~= 'cancelled' then found.broken_off[#found.broken_off + 1] = id end
+      if action ~= 'cancelled' then found.broken_off = found.broken_off + 1 end
       if action == 'failed' or action == 'retrying' then
-        found.runs = found.runs + 1
-        if not retries or found.attempts[#found.attempts] == 1 then found.first_runs = found.first_runs + 1 end
+        found.failed_runs = found.failed_runs + 1
+        if not retries or found.attempts[#found.attempts] == 1 then found.began_to_fail = found.began_to_fail + 1 end
       end
       found.holders[id] = holder
     end
@@ -193,7 +193,7 @@ local function resolve(ids, found, places, how)
     redis.call('HDEL', places.claimed, unpack(ids))
   end
   for _, id in ipairs(found.counted) do redis.call('HINCRBY', places.stalled_count, id, 1) end
-  count_failed(places, how.now_ms, found.runs, found.first_runs, found.broken_off)
+  count_failing(places.meta, how.now_ms, found.failed_runs, found.began_to_fail, found.broken_off)
   if #found.attempts > 0 then redis.call('HSET', places.attempt, unpack(found.attempts)) end
   if #found.dropped > 0 then remove_columns(places.columns, found.dropped) end
   if #found.failed > 0 then

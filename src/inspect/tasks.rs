@@ -80,10 +80,20 @@ pub struct TaskReport {
     pub without_payload: u64,
     /// Jobs that failed in the last 5 minutes, of those that are kept.
     pub failed_lately: u64,
-    /// How runs ended, kept or not, in the last 5 minutes, and since the last one that completed.
-    pub runs_lately: RunsLately,
-    /// The job of which runs broke off most often since one completed, as its workers stopped or died. It may have ended since.
-    pub broken_off_job: Option<JobId>,
+    /// When a run completed last.
+    #[serde(rename = "last_completed_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_completed_at: Option<SystemTime>,
+    /// How many jobs began to fail since a run completed or was snoozed, kept or not. A job whose worker died counts where it failed by that,
+    /// or is retried; so does a job that no worker began in time. When a person removes the last failed job, only unfinished jobs count on.
+    pub failed_since_completed: u64,
+    /// When a run failed last.
+    #[serde(rename = "last_failed_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_failed_at: Option<SystemTime>,
+    /// How many runs broke off, as their worker stopped or died, since a run completed or was snoozed.
+    pub broken_off_since_completed: u64,
+    /// When a run broke off last.
+    #[serde(rename = "last_broken_off_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_broken_off_at: Option<SystemTime>,
     /// Jobs that completed in the last 5 minutes, of those that are kept.
     pub completed_lately: u64,
     /// When a job of it was claimed last.
@@ -114,106 +124,11 @@ pub struct TaskReport {
     pub is_denied: bool,
 }
 
-/// How runs of a task ended. One whose worker died has failed where the job failed by that, or is tried again by its retries, and has broken off
-/// in any case; a job that nobody began in time counts as a run that failed. What failed is counted anew once a person has removed the last
-/// job that had failed, while none is tried again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct RunsLately {
-    /// Runs that completed in the present minute and the four before.
-    pub completed: u64,
-    /// Runs that failed in that time, with or without another to follow.
-    pub failed: u64,
-    /// How many of those were the first of their jobs to fail: so many jobs began to fail.
-    pub failed_first: u64,
-    /// How many jobs began to fail since a run completed, or put its job off, whenever that was.
-    pub failed_in_a_row: u64,
-    /// When the first of those did.
-    #[serde(rename = "failing_since_ms", serialize_with = "ms_since_1970_where_known")]
-    pub failing_since: Option<SystemTime>,
-    /// When a run failed last.
-    #[serde(rename = "last_failed_at_ms", serialize_with = "ms_since_1970_where_known")]
-    pub last_failed_at: Option<SystemTime>,
-    /// When a run completed last.
-    #[serde(rename = "last_completed_at_ms", serialize_with = "ms_since_1970_where_known")]
-    pub last_completed_at: Option<SystemTime>,
-    /// How many runs broke off, as their worker stopped or died, since a run completed, or put its job off.
-    pub broken_off_in_a_row: u64,
-    /// How often one and the same of those jobs has begun anew by that, the one that did most often: see [`TaskReport::broken_off_job`].
-    pub broken_off_again: u64,
-    /// When a run broke off last.
-    #[serde(rename = "last_broken_off_at_ms", serialize_with = "ms_since_1970_where_known")]
-    pub last_broken_off_at: Option<SystemTime>,
-    /// Runs that completed in the present hour and the one before, or put their job off.
-    pub completed_hours: u64,
-    /// How many jobs began to fail in that time.
-    pub failed_first_hours: u64,
-}
-
 impl TaskReport {
     /// Whether some of its partitions are paused, and others are not: their jobs begin.
     #[must_use]
     pub fn is_paused_in_part(&self) -> bool {
         self.paused.as_ref().is_some_and(|pause| pause.partitions < self.parts.len())
-    }
-}
-
-impl RunsLately {
-    /// Sums up the fields `runs` of the `meta` of partitions, see `docs/wire-format.md`, each with the time of its server, ms.
-    fn of(parts: &[(&str, u64)]) -> RunsLately {
-        let mut runs = RunsLately::default();
-        let rows = parts.iter().filter_map(|(text, _)| {
-            let (row, _) = text.split_once('|')?;
-            let numbers: Vec<u64> = row.split(' ').filter_map(|word| word.parse().ok()).collect();
-            <[u64; 12]>::try_from(numbers).ok()
-        });
-        let rows: Vec<[u64; 12]> = rows.collect();
-        let latest = |at: usize| rows.iter().map(|row| row[at]).max().filter(|ms| *ms > 0);
-        let completed = latest(3).unwrap_or(0);
-        // What began to fail in one partition before something completed in another is no row, and how much of it did is not known.
-        for [row, begun, ..] in rows.iter().filter(|row| row[0] > 0 && row[1] >= completed) {
-            runs.failed_in_a_row = runs.failed_in_a_row.saturating_add(*row);
-            let begun = at_ms(*begun);
-            runs.failing_since = Some(runs.failing_since.map_or(begun, |since| since.min(begun)));
-        }
-        for [_, _, _, _, broken, again, off, ..] in rows.iter().filter(|row| row[4] > 0 && row[6] >= completed) {
-            runs.broken_off_in_a_row = runs.broken_off_in_a_row.saturating_add(*broken);
-            runs.broken_off_again = runs.broken_off_again.max(*again);
-            runs.last_broken_off_at = runs.last_broken_off_at.max(Some(at_ms(*off)));
-        }
-        (runs.last_failed_at, runs.last_completed_at) = (latest(2).map(at_ms), latest(3).map(at_ms));
-        let hour = parts.iter().map(|(_, now_ms)| *now_ms).max().unwrap_or(0) / 3_600_000;
-        for [_, _, _, _, _, _, _, at, now_completed, now_first, then_completed, then_first] in &rows {
-            let counted = match hour.checked_sub(*at) {
-                Some(0) => [now_completed.saturating_add(*then_completed), now_first.saturating_add(*then_first)],
-                Some(1) => [*now_completed, *now_first],
-                _ => [0, 0],
-            };
-            runs.completed_hours = runs.completed_hours.saturating_add(counted[0]);
-            runs.failed_first_hours = runs.failed_first_hours.saturating_add(counted[1]);
-        }
-        for (text, now_ms) in parts {
-            runs.add(text.split_once('|').map_or(*text, |(_, minutes)| minutes), *now_ms);
-        }
-        runs
-    }
-
-    /// Adds the minutes of the last 5.
-    fn add(&mut self, minutes: &str, now_ms: u64) {
-        let minute = now_ms / 60_000;
-        for entry in minutes.split(';') {
-            let numbers: Vec<u64> = entry.split(' ').filter_map(|word| word.parse().ok()).collect();
-            // With the one that is not over yet.
-            if let [at, completed, failed, first] = numbers[..]
-                && at <= minute
-                && at + 5 > minute
-            {
-                // Somebody may have written anything there.
-                self.completed = self.completed.saturating_add(completed);
-                self.failed = self.failed.saturating_add(failed);
-                self.failed_first = self.failed_first.saturating_add(first);
-            }
-        }
     }
 }
 
@@ -571,6 +486,12 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let sum = |of: fn(&Overview) -> u64| parts.iter().map(of).sum::<u64>();
     let counted = |field: &str| parts.iter().filter_map(|part| part.number(field)).sum::<u64>();
     let latest = |field: &str| parts.iter().filter_map(|part| part.number(field)).max();
+    // What failed in one partition before a run completed in another one does not count.
+    let completed = latest("lastCompletedAt");
+    let since_completed = |last: &str, count: &str| {
+        let counts = parts.iter().filter(|part| part.number(last) >= completed).filter_map(|part| part.number(count));
+        counts.fold(0, u64::saturating_add)
+    };
     let oldest = parts.iter().filter_map(waits_since).min();
     let counts = TaskCounts::of(std::array::from_fn(|at| parts.iter().map(|part| part.counts[at]).sum()));
     let (ended, failed) = (counted("out"), counted("outFailed"));
@@ -611,10 +532,11 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         without_payload: sum(|part| part.counts.iter().sum::<u64>().saturating_sub(part.payloads)),
         failed_lately: sum(|part| part.failed_lately),
         completed_lately: sum(|part| part.completed_lately),
-        runs_lately: RunsLately::of(
-            &parts.iter().map(|part| (part.text("runs").unwrap_or_default(), part.now_ms)).collect::<Vec<_>>(),
-        ),
-        broken_off_job: parts.iter().filter_map(broken_off_most).max().map(|(_, id)| JobId::from_wire(id)),
+        last_completed_at: latest("lastCompletedAt").map(at_ms),
+        failed_since_completed: since_completed("lastFailedAt", "failedSinceCompleted"),
+        last_failed_at: latest("lastFailedAt").map(at_ms),
+        broken_off_since_completed: since_completed("lastBrokenOffAt", "brokenOffSinceCompleted"),
+        last_broken_off_at: latest("lastBrokenOffAt").map(at_ms),
         // Fences are drawn from the time, in us.
         last_claimed_at: latest("fence").map(|fence| at_ms(fence / 1000)),
         paused: pause.map(|(at, part)| TaskPause {
@@ -640,13 +562,6 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         has_workflows: first.meta.get("nodes").is_some_and(|nodes| nodes == "1"),
         is_denied: false,
     }
-}
-
-/// The job of a partition that began anew most often, and how often.
-fn broken_off_most(seen: &Overview) -> Option<(u64, &str)> {
-    let mut words = seen.text("brokenJobs")?.split(' ');
-    let (id, times) = (words.next()?, words.next()?.parse().ok()?);
-    Some((times, id))
 }
 
 /// Since when the next job of a partition waits, or is due, ms.

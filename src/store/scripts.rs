@@ -111,7 +111,7 @@ script!(
         "begin",
         "object",
         "finalize",
-        "runs",
+        "tally",
         "replay",
         "report",
         "hooks"
@@ -311,7 +311,7 @@ script!(
     "sweep",
     [
         "now",
-        "runs",
+        "failing",
         "events",
         "dropped",
         "wake",
@@ -378,7 +378,7 @@ script!(
     "reconcile",
     [
         "now",
-        "runs",
+        "failing",
         "events",
         "dropped",
         "wake",
@@ -486,7 +486,7 @@ script!(
     EXPIRE,
     "expire",
     [
-        "now", "may", "runs", "events", "wake", "types", "terminal", "columns", "nodes", "finish", "finished",
+        "now", "may", "failing", "events", "wake", "types", "terminal", "columns", "nodes", "finish", "finished",
         "failure", "ghosts", "states"
     ],
     [
@@ -755,7 +755,7 @@ script!(
 script!(
     REMOVE,
     "remove",
-    ["events", "types", "may", "terminal", "columns", "ghosts", "states", "named", "runs"],
+    ["events", "types", "may", "terminal", "columns", "ghosts", "states", "named"],
     [
         Payload,
         Locks,

@@ -99,7 +99,7 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
         ("calls", record("20", 0)),
         ("completed", n * ID),
         ("events", dispatched + started + completed),
-        ("meta", meta + "out200".len() + "runs0 0 0 1784073602123 0 0 0 495575 200 0 0 0|29734567 200 0 0".len()),
+        ("meta", meta + "out200".len() + "lastCompletedAt".len() + STAMP),
         ("payload", n * (ID + PAYLOAD)),
         ("result", n * (ID + "42".len())),
         ("wake", "marker".len()),

@@ -123,13 +123,13 @@ const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 /// Stalled jobs: locks, cancels, counts and limits (HMGET 4), and whether any was claimed ahead or has a stored outcome (HLEN 2); out of `active`, `locks`,
 /// `cancelling`, `claimed` (SREM, HDEL 3); priorities (EXISTS), LPUSH, since when they wait and how they were recovered (HSET 2), the wake (ZADD); two streams, each counted (HINCRBY 2, XADD 2). Each job: its payload (HEXISTS) and
 /// its count (HINCRBY).
-// How many runs broke off (HMGET, HSET of `meta`).
+// How many runs broke off, and when (HINCRBY, HSET of `meta`).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 18, hmget 6, hset 4, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+        "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 18, hmget 5, hset 4, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
          time 1, xadd 2, zadd 1, zcard 2",
         51 + 2 * n,
-        2 + n
+        3 + n
     )
 }
 

@@ -299,8 +299,16 @@ impl Task {
 /// A dump of `meta` without what every task has in it.
 fn without_totals(held: &str, is_workflow: bool) -> String {
     let fields = held.trim_start_matches("hash {").trim_end_matches('}').split(", ");
-    let totals = [r#""in": "#, r#""out": "#, r#""runs": "#];
-    let is_total = |field: &str| totals.iter().any(|total| field.starts_with(total));
+    let totals = [
+        "in",
+        "out",
+        "lastCompletedAt",
+        "lastFailedAt",
+        "lastBrokenOffAt",
+        "failedSinceCompleted",
+        "brokenOffSinceCompleted",
+    ];
+    let is_total = |field: &str| totals.iter().any(|total| field.starts_with(&format!("\"{total}\": ")));
     let is_events = |field: &str| is_workflow && field.starts_with(r#""events": "#);
     let is_shown = |field: &&str| *field != DECLARED && !is_total(field) && !is_events(field);
     format!("hash {{{}}}", fields.filter(is_shown).collect::<Vec<_>>().join(", "))

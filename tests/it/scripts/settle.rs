@@ -828,8 +828,7 @@ async fn what_does_not_end_a_job_of_a_workflow_tells_nobody() {
 
 /// How many jobs began to fail since one completed.
 async fn in_a_row(task: &mut Task) -> String {
-    let runs = task.field("meta", "runs").await;
-    runs.split(' ').next().unwrap().to_owned()
+    task.field("meta", "failedSinceCompleted").await
 }
 
 #[tokio::test]
@@ -865,10 +864,9 @@ async fn jobs_that_begin_to_fail_are_counted_until_one_completes() {
     assert_eq!(in_a_row(&mut task).await, "1");
 }
 
-/// How many runs broke off since one completed, and how often one job did.
+/// How many runs broke off since one completed.
 async fn broken_off(task: &mut Task) -> String {
-    let runs = task.field("meta", "runs").await;
-    runs.split(' ').skip(4).take(2).collect::<Vec<_>>().join(" ")
+    task.field("meta", "brokenOffSinceCompleted").await
 }
 
 #[tokio::test]
@@ -879,64 +877,31 @@ async fn runs_that_are_given_back_are_counted_until_one_completes() {
     let back =
         ["a", "1", "requeue", "0", "0", "", "b", "2", "requeue", "0", "0", "", "ahead", "3", "requeue", "0", "0", ""];
     task.ok("settle", &[&["1", "w", "1000", "0", "0", "0"][..], &back].concat()).await;
-    assert_eq!(broken_off(&mut task).await, "2 1", "one of them had not begun");
+    assert_eq!(broken_off(&mut task).await, "2", "one of them had not begun");
     // What fails says nothing of it.
     task.ok("settle", &["2", "w", "1000", "0", "0", "0", "c", "4", "failed", "1", "disk - 9", "E"]).await;
-    assert_eq!(broken_off(&mut task).await, "2 1");
-    assert_eq!(in_a_row(&mut task).await, "1");
+    assert_eq!((broken_off(&mut task).await, in_a_row(&mut task).await), ("2".into(), "1".into()));
     task.ok("settle", &["3", "w", "1000", "0", "0", "0", "d", "5", "requeue", "0", "0", ""]).await;
-    assert_eq!(broken_off(&mut task).await, "3 1", "another one");
-    // The first one once more: it did so most often, until it has ended.
-    task.running("w", &[("a", 7)]).await;
-    task.ok("settle", &["4", "w", "1000", "0", "0", "0", "a", "7", "requeue", "0", "0", ""]).await;
-    assert_eq!(
-        (broken_off(&mut task).await, task.field("meta", "brokenJobs").await),
-        ("4 2".into(), "a 2 b 1 d 1".into())
-    );
-    task.zadd("failed", 5.0, "a").await;
-    task.running("w", &[("d", 8)]).await;
-    task.ok("settle", &["5", "w", "1000", "0", "0", "0", "d", "8", "requeue", "0", "0", ""]).await;
-    assert_eq!((broken_off(&mut task).await, task.field("meta", "brokenJobs").await), ("5 2".into(), "d 2 b 1".into()));
-    let runs = task.field("meta", "runs").await;
-    let at: f64 = runs.split(' ').nth(6).unwrap().parse().unwrap();
-    assert!((task.now_ms().await - at).abs() < 60_000.0, "{runs}");
-    task.ok("settle", &["6", "w", "1000", "0", "1", "0", "e", "6"]).await;
-    assert_eq!(broken_off(&mut task).await, "0 0");
+    assert_eq!(broken_off(&mut task).await, "3");
+    let now = task.now_ms().await;
+    for field in ["lastFailedAt", "lastBrokenOffAt"] {
+        let at: f64 = task.field("meta", field).await.parse().unwrap();
+        assert!((now - at).abs() < 60_000.0, "{field} {at}");
+    }
+    task.ok("settle", &["4", "w", "1000", "0", "1", "0", "e", "6"]).await;
+    assert_eq!((broken_off(&mut task).await, in_a_row(&mut task).await), ("0".into(), "0".into()));
+    let at: f64 = task.field("meta", "lastCompletedAt").await.parse().unwrap();
+    assert!((now - at).abs() < 60_000.0, "{at}");
 }
 
 #[tokio::test]
-async fn how_runs_end_is_counted_minute_by_minute() {
+async fn a_run_that_completes_ends_the_row_where_its_hook_is_to_run() {
     let mut task = Task::new().await;
-    let minute = (task.now_ms().await / 60_000.0) as u64;
-    let before =
-        format!("7 5 6 5 0 0 0 {} 9 9 4 3|{} 5 4 3;{} 1 1 1;{} 9 9 9", minute / 60, minute - 1, minute - 5, minute - 6);
-    task.hset("meta", &[("runs", &before)]).await;
-    task.running("w", &[("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)]).await;
-    let args = ["1", "w", "1000", "0", "2", "0", "a", "b", "1", "2"];
-    let failed = ["c", "3", "failed", "2", "disk - 9", "E", "d", "4", "retry", "1", "60000 disk - 9", "E"];
-    task.ok("settle", &[&args[..], &failed].concat()).await;
-    task.ok("settle", &["2", "w", "1000", "0", "0", "0", "e", "5", "requeue", "0", "", ""]).await;
-    let counted = task.field("meta", "runs").await;
-    let (row, counted) = counted.split_once('|').unwrap();
-    assert!(row.starts_with("0 5 "), "what completed ends the row: {row}");
-    // A minute may have passed meanwhile.
-    let then = |now: u64| {
-        let kept: Vec<String> = [(minute - 1, "5 4 3"), (minute - 5, "1 1 1")]
-            .into_iter()
-            .filter(|(at, _)| at + 6 > now)
-            .map(|(at, counts)| format!(";{at} {counts}"))
-            .collect();
-        format!("{now} 2 2 1{}", kept.concat())
-    };
-    assert!([then(minute), then(minute + 1)].contains(&counted.to_owned()), "{counted}");
-    task.running("w", &[("f", 6)]).await;
-    task.ok("settle", &["3", "w", "1000", "0", "1", "0", "f", "6"]).await;
-    let counted = task.field("meta", "runs").await;
-    let (_, counted) = counted.split_once('|').unwrap();
-    assert!(
-        counted.starts_with(&format!("{minute} 3 2 1;"))
-            || counted.contains(&format!(";{minute} 2 2 1"))
-            || counted.starts_with(&format!("{} 3 2 1", minute + 1)),
-        "{counted}"
-    );
+    task.hset("meta", &[("hook", "1")]).await;
+    task.running("w", &[("a", 1), ("b", 2), ("c", 3)]).await;
+    task.ok("settle", &["1", "w", "1000", "0", "0", "0", "a", "1", "failed", "1", "disk - 9", "E"]).await;
+    task.ok("settle", &["2", "w", "1000", "0", "0", "0", "b", "2", "requeue", "0", "0", ""]).await;
+    assert_eq!((in_a_row(&mut task).await, broken_off(&mut task).await), ("1".into(), "1".into()));
+    task.ok("settle", &["3", "w", "1000", "0", "1", "0", "c", "3"]).await;
+    assert_eq!((in_a_row(&mut task).await, broken_off(&mut task).await), ("0".into(), "0".into()));
 }

@@ -1,0 +1,12 @@
+-- What fails, or breaks off, since a run completed: plain numbers in `meta`, for people.
+
+-- Counts runs that failed or broke off without a report of their worker, and the jobs that began to fail by that. By
+-- pcall: a count that cannot be written undoes nothing.
+local function count_failing(meta, now_ms, failed, began, broken)
+  local now = string.format('%d', now_ms)
+  if failed > 0 then redis.pcall('HSET', meta, 'lastFailedAt', now) end
+  if began > 0 then redis.pcall('HINCRBY', meta, 'failedSinceCompleted', began) end
+  if broken == 0 then return end
+  redis.pcall('HINCRBY', meta, 'brokenOffSinceCompleted', broken)
+  redis.pcall('HSET', meta, 'lastBrokenOffAt', now)
+end
