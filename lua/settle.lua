@@ -126,7 +126,7 @@ if #out.all > 0 then let_go(out, locks, cancelling, claimed, has_candidates and 
 record_outcomes(out, places, how, fields)
 local ids, count = held.ids, #out.all - out.expired + #out.refused + #out.begins + #out.unstart + #found.corrupt
   + #found.expired + #found.ghosts + #found.ids + hooks.told
-local fence, total = math.max((tonumber(last_fence) or 0) + 1, now), (tonumber(told) or 0) + count
+local fence, total = next_fence(last_fence, now), (tonumber(told) or 0) + count
 local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
 local news = news_of_ends(tallied, { ended, failed_row, broken_row }, out, found, how)
 if #ids > 0 then

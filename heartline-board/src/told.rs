@@ -181,7 +181,9 @@ pub fn meaning(fault: Fault) -> &'static str {
         Fault::BothSets => "it counts as silent and as heard from; mended, as heard from",
         Fault::StrayCancel => "its cancel is asked for, and nobody holds it; mended, that is dropped",
         Fault::StrayClaim | Fault::StrayHook => "a mark of it is left over, or missing; mended, it fits",
-        Fault::BadCounter | Fault::BadMeta => "a counter is no number; mended, it counts from 0",
+        Fault::BadCounter | Fault::BadMeta => {
+            "a counter cannot be read as a number, or is too large; mended, it counts from 0"
+        }
         Fault::Miscounted => "entries of lists are counted wrong; mended, they are right",
         Fault::StaleRecord => "the record of a worker that is gone; mended, it is removed",
         _ => "see the guide",

@@ -182,6 +182,15 @@ local function pop_jobs(found, places, how, fields, since, expires_at, expires)
   fail(found.expired, 'expired', NOT_IN_TIME)
 end
 
+-- The first fence of a call: past the last one, and by the clock, us, where that is further. Whatever the clock says,
+-- fences stay whole numbers below 2^53, which doubles hold exactly: a clock past the year 2223 counts as that year, and
+-- a last fence without room for the fences of this call as none.
+local function next_fence(last, now)
+  last = tonumber(last) or 0
+  if not (last >= 0 and last < 2 ^ 53 - 1000) then last = 0 end
+  return math.max(math.floor(last) + 1, math.min(now, 8e15))
+end
+
 -- Locks the jobs, each under a fence of its own from the first one up.
 local function lock_jobs(locks, worker, fence, ids)
   local tokens = {}

@@ -108,7 +108,7 @@ pub enum Fault {
     Miscounted,
     /// The record of the calls of a worker that is gone. Mended, it is removed.
     StaleRecord,
-    /// A counter of the task is no number. Mended, it counts from 0.
+    /// A counter of the task is not a whole number below 2^53. Mended, it counts from 0, fences from the server's clock.
     BadMeta,
 }
 
@@ -734,7 +734,7 @@ impl Audit {
     async fn look_at_meta(&mut self) -> Result<(), Error> {
         let keys = self.keys()?;
         let seen = self.inspector.overview_of(&keys).await?;
-        let is_bad = |field: &str| seen.meta.get(field).is_some_and(|value| value.parse::<u64>().is_err());
+        let is_bad = |field: &str| seen.meta.get(field).is_some_and(|value| !records::is_counter(value));
         let bad: Vec<&str> = records::COUNTERS.into_iter().filter(|field| is_bad(field)).collect();
         for field in bad {
             self.found(Finding { fault: Fault::BadMeta, what: field.to_owned() });

@@ -9,8 +9,26 @@ use super::settle::LINES;
 use crate::error::Error;
 
 /// The fields of `meta` that scripts read as numbers.
-pub(crate) const COUNTERS: [&str; 10] =
-    ["epoch", "interval", "ask", "fence", "events", "stalls", "in", "out", "ghosts", "largest"];
+pub(crate) const COUNTERS: [&str; 13] = [
+    "epoch",
+    "interval",
+    "ask",
+    "fence",
+    "events",
+    "stalls",
+    "in",
+    "out",
+    "outFailed",
+    "ghosts",
+    "largest",
+    "failedSinceCompleted",
+    "brokenOffSinceCompleted",
+];
+
+/// Whether a script reads a counter as what it is: a whole number below 2^53, as a double holds it.
+pub(crate) fn is_counter(value: &str) -> bool {
+    value.parse::<u64>().is_ok_and(|number| number < 1 << 53)
+}
 
 /// The worker whose record a field of `calls` is.
 pub(crate) fn worker_of(record: &str) -> &str {
@@ -31,7 +49,7 @@ pub(crate) async fn drop_record(
     Ok(found > 0)
 }
 
-/// Removes a counter of the task that is no number, or with `preview` only looks at it. Returns whether it is none.
+/// Removes a counter of the task that is not a whole number below 2^53, or with `preview` only looks at it. Returns whether it was one.
 pub(crate) async fn drop_bad_counter(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -41,7 +59,7 @@ pub(crate) async fn drop_bad_counter(
     let mut get = redis::cmd("HGET");
     get.arg(keys.get(Key::Meta)).arg(field);
     let value: Option<Text> = get.query_async(conn).await.map_err(|e| classify("meta", e))?;
-    let is_bad = value.is_some_and(|Text(value)| value.parse::<u64>().is_err());
+    let is_bad = value.is_some_and(|Text(value)| !is_counter(&value));
     if is_bad && !preview {
         let mut del = redis::cmd("HDEL");
         del.arg(keys.get(Key::Meta)).arg(field).query_async::<()>(conn).await.map_err(|e| classify("meta", e))?;

@@ -905,3 +905,25 @@ async fn a_run_that_completes_ends_the_row_where_its_hook_is_to_run() {
     task.ok("settle", &["3", "w", "1000", "0", "1", "0", "c", "3"]).await;
     assert_eq!((in_a_row(&mut task).await, broken_off(&mut task).await), ("0".into(), "0".into()));
 }
+
+#[tokio::test]
+async fn fences_stay_below_two_to_the_53_whatever_the_clock_said() {
+    // What a server left that took a year after 2255 for the present.
+    for last in ["9007199254740992", "9007199254740991", "1e300", "inf", "nan", "-5", "many"] {
+        let mut task = Task::new().await;
+        task.hset("meta", &[("fence", last)]).await;
+        task.waiting(&["a", "b", "c", "d"]).await;
+        let before = task.now_ms().await * 1000.0;
+        let mut tokens = Vec::new();
+        for call in ["1", "2"] {
+            task.ok("settle", &[call, "w", "1000", "2", "0", "0"]).await;
+        }
+        for id in ["a", "b", "c", "d"] {
+            let token = task.field("locks", id).await;
+            tokens.push(token.strip_prefix("w:").unwrap().parse::<u64>().unwrap());
+        }
+        assert!(tokens.is_sorted_by(|one, next| one < next), "{last}: {tokens:?}");
+        assert!(tokens[0] as f64 >= before && tokens[3] < 8_000_000_000_000_000, "{last}: {tokens:?}");
+        assert_eq!(task.field("meta", "fence").await, tokens[3].to_string(), "{last}");
+    }
+}

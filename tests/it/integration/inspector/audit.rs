@@ -354,13 +354,14 @@ async fn entries_that_are_counted_wrong_are_counted_right_and_no_job_is_lost_by_
 async fn the_record_of_a_worker_that_is_gone_and_a_counter_that_is_no_number_are_removed() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("HSET", "calls", &["long-gone-1", "closed", "long-gone-1/2", "7\n\n\n5\n"]).await;
-        test.run::<u64>("HSET", "meta", &["in", "many", "events", "-1"]).await;
+        test.run::<u64>("HSET", "meta", &["in", "many", "events", "-1", "fence", "9007199254740992"]).await;
     };
     let wanted = [
         (Fault::StaleRecord, "long-gone-1"),
         (Fault::StaleRecord, "long-gone-1/2"),
         (Fault::BadMeta, "in"),
         (Fault::BadMeta, "events"),
+        (Fault::BadMeta, "fence"),
     ];
     let (test, inspector) = damaged(damage, &wanted).await;
     let records: Vec<String> = test.run("HKEYS", "calls", &[]).await;
