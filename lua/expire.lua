@@ -52,6 +52,7 @@ local places = { completed = completed, failed = failed, cancelled = cancelled, 
   finalizing = finalizing, outcome = outcome, errors = errors, outbox = outbox, columns = columns, meta = meta }
 local how = { keep = { failed = keep }, now_ms = now_ms, hook = hook == '1' }
 expect_types(lists, {}, columns, { finalizing, outbox })
+expect_types({}, {}, { ghosts }, {})
 local ids = {}
 for at = 1, #due, 2 do ids[#ids + 1] = due[at] end
 -- An id may be that of another job by now, or of one that began.

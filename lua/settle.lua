@@ -95,6 +95,8 @@ local sources, cancels, has_candidates, known, due, next_due = rare_work(places,
 local since = #due > 0 and waiting_since or one_of(columns, waiting_since)
 local has_outcomes = one_of(columns, outcome)
 if how.hook and not has_outcomes then columns[#columns + 1] = outcome end
+-- For its type: what begins, or expires at its claim, leaves it.
+if one_of(columns, expires_at) then redis.call('ZCARD', expires) end
 local extras = filled_extras(extra_columns, columns)
 table.insert(columns, 1, payload)
 places.columns = columns

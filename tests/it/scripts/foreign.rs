@@ -13,7 +13,7 @@ async fn busy() -> Task {
     task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
     task.running("w", &[("lost", 5), ("stalled", 6), ("to-cancel", 7), ("to-fail", 8)]).await;
     task.hset("cancelling", &[("to-cancel", "why")]).await;
-    task.running("w", &[("requeued", 9)]).await;
+    task.running("w", &[("requeued", 9), ("hook-held", 13)]).await;
     task.hset("maxCount", &[("to-fail", "0")]).await;
     task.snapshot().await;
     let jobs = [("run-1", 1), ("run-2", 2), ("run-3", 3), ("run-4", 4)];
@@ -31,9 +31,19 @@ async fn busy() -> Task {
     }
     task.hset("attempt", &[("w-1", "1")]).await;
     task.hset("stalledCount", &[("w-1", "1")]).await;
-    for column in ["options", "dispatchedAt", "result", "error"] {
+    for column in ["options", "dispatchedAt", "result", "error", "deferred", "recovery", "checkpoint", "progress"] {
         task.hset(column, &[("w-1", "1"), ("old-completed", "1")]).await;
     }
+    // One that has expired, one that may expire, one whose hook is due, and one whose hook was running.
+    task.hset("payload", &[("late", "{}"), ("in-time", "{}"), ("hook-due", "{}")]).await;
+    task.rpush("wait:high", &["late", "in-time"]).await;
+    for (id, until) in [("late", 5.0), ("in-time", 9e12)] {
+        task.hset("expiresAt", &[(id, &until.to_string())]).await;
+        task.zadd("expires", until, id).await;
+    }
+    task.hset("outcome", &[("hook-due", "completed 0 0 -"), ("hook-held", "failed 0 0 5")]).await;
+    task.zadd("finalizing", 5.0, "hook-due").await;
+    task.hset("aside", &[("run-1", "1 running 1")]).await;
     // An entry whose job was removed while it waited.
     task.rpush("wait", &["gone"]).await;
     task.hset("ghosts", &[("gone", "1")]).await;
@@ -125,8 +135,9 @@ async fn each_key_is_refused_or_not_needed(name: &str, args: &[&str]) {
     each_key_beside(&[("epoch", "5")], name, args).await;
 }
 
-/// The same with these fields in `meta`.
-async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) {
+/// The same with these fields in `meta`. Returns the keys that the call did without.
+async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) -> Vec<&'static str> {
+    let mut without_them = Vec::new();
     let mut healthy = busy_for(name, fields).await;
     let reply = timeless(&healthy.ok(name, args).await);
     let left = healthy.keys().await;
@@ -141,6 +152,7 @@ async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) {
                 assert!(!ANNOUNCEMENTS.contains(&key), "{name} was refused by {key}, which only announces");
             }
             Ok(answer) => {
+                without_them.push(key);
                 assert_eq!(answer, reply, "{name} did something else because of a foreign {key}");
                 let rest = without(task.keys().await, &[key]);
                 assert_eq!(rest, without(left.clone(), &[key]), "{name} did less because of a foreign {key}");
@@ -148,6 +160,37 @@ async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) {
                 assert!(task.exact().await.contains(foreign), "{name} changed a foreign {key}");
             }
         }
+    }
+    without_them
+}
+
+#[tokio::test]
+async fn a_call_with_a_job_of_every_kind_is_refused_by_each_key() {
+    // The table has a job for each key of each script: what a script does not ask about before it writes is found.
+    let fields = [("epoch", "5"), ("hook", "1"), ("nodes", "1"), ("patience", "5 5 5"), ("onCrash", "retry")];
+    let settle = [
+        ["1", "w", "1000", "5 3 2 hooks", "1", "1 1", "run-1", "1", "1", "42", "ahead-1", "10"].as_slice(),
+        &["run-2", "2", "failed", "1", "panic", "E", "run-3", "3", "retry", "1", "9000000", "E"],
+        &["run-4", "4", "requeue", "0", "", "", "hook-held", "13", "hooked", "0", "", ""],
+    ];
+    let acts = ["", "late", "", "d-1", "=delayed@1", "old-failed", "", "w-2", ""];
+    for (name, args) in [
+        ("settle", settle.concat()),
+        ("sweep", vec!["v", "1000", "5", "1000", "0", "200", "auto", ""]),
+        ("reconcile", vec!["v", "worker_restarted", "", "0", "500", "w"]),
+        ("expire", vec!["w", "200"]),
+        ("trim", vec!["w", "Completed", "60000", "200"]),
+        ("note", vec!["w", "run-1", "1", "1", "{}", "p", "p"]),
+        ("extend_locks", vec!["w", "9000", "2", "0", "stalled", "run-1", "6", "1"]),
+        ("cancel", [&["why", "channel"][..], &acts].concat()),
+        ("retry", acts.to_vec()),
+        ("run_now", acts.to_vec()),
+        ("remove", acts.to_vec()),
+        ("mend", vec!["anna", "9999999999999", "late", "0", "nowhere", "run-1", "0", "both_sets"]),
+    ] {
+        let mut without_them = each_key_beside(&fields, name, &args).await;
+        without_them.retain(|key| !ANNOUNCEMENTS.contains(key));
+        assert!(without_them.is_empty(), "{name} does not ask about {without_them:?}");
     }
 }
 
