@@ -68,9 +68,13 @@ local event_mode, keep, hook = unpack(redis.call('HMGET', meta, 'eventMode', 'ke
 local _, now_ms = now_us()
 local how = { keep = { cancelled = keep }, now_ms = now_ms, hook = hook == '1' }
 
+local elsewhere = { delayed, completed, failed, cancelled, finalizing }
+must_be_allowed_all('HDEL HSETNX', { cancelling })
 if #ended > 0 then
-  must_be_allowed_all('ZREM HDEL HSET HGET HMGET EXISTS ZADD LINDEX HEXISTS LRANGE LTRIM ZMSCORE',
-    { delayed, payload, wait })
+  must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, elsewhere)
+  must_be_allowed_all('ZREM', { delayed })
+  must_be_allowed_all('ZADD', { outbox, unpack(elsewhere) })
+  must_be_allowed_all('HSET', { errors, result, outcome })
 end
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', cancelling, '')
@@ -82,9 +86,7 @@ if #ended > 0 then
   if #put_off > 0 then redis.call('ZREM', delayed, unpack(put_off)) end
   count_ghosts(ghosts, meta, waited, 1)
   finish(places, how, 'cancelled', ended, values)
-  if #waited > 0 then
-    strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled, finalizing })
-  end
+  if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere) end
   if how.hook then ring_wake(wake) else redis.pcall('HINCRBY', meta, 'out', #ended) end
   local fields = {}
   add_words(fields, 'by', by == '' and {} or { by })

@@ -72,12 +72,10 @@ for at, id in ipairs(ids) do
   end
 end
 
-must_be_allowed_all('HGET HMGET HEXISTS EXISTS ZMSCORE LINDEX LRANGE LTRIM', { payload })
-must_be_allowed('ZREM', { expires, delayed }, 'x')
-must_be_allowed('ZADD', { expires, failed, finalizing }, 0, 'x')
-must_be_allowed('HDEL', { expires_at }, 'x')
-must_be_allowed('HSET', { errors, ghosts, meta, outcome }, 'x', 'x')
-must_be_allowed('HINCRBY', { meta }, 'x', 1)
+must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, elsewhere)
+must_be_allowed_all('ZREM', { expires, delayed })
+must_be_allowed_all('ZADD', { expires, outbox, unpack(elsewhere) })
+must_be_allowed_all('HSET', { errors, result, outcome })
 must_be_allowed('XADD', { events }, '*', 'x', 'x')
 redis.call('ZREM', expires, unpack(ids))
 if #ahead > 0 then redis.call('ZADD', expires, unpack(ahead)) end

@@ -55,11 +55,11 @@ local faults, places = faults_of(ids, listed, began, { payload = payload, locks 
   waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
   options = options, meta = meta, columns = columns })
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
-must_be_allowed_all('SADD SREM ZREM ZADD HDEL HSET HGET HMGET EXISTS LPUSH', { delayed, payload, wait })
+must_be_allowed_to_mend(lists, { active, candidates }, { ghosts, meta, locks, cancelling, claimed, unpack(columns) },
+  { delayed, completed, failed, cancelled, finalizing, outbox })
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', cancelling, '')
-local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns,
-  meta = meta }
+local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns }
 -- When it was nobody knows: it is to look like nothing that has just happened.
 local how = { keep = {}, now_ms = now_ms - 600000, is_again = true }
 local held, watched = { locks, cancelling, claimed }, { active, candidates }

@@ -71,14 +71,15 @@ if by ~= '' and from.failed and #from.failed >= redis.call('ZCARD', failed) then
   failing = math.min(left, tonumber(redis.call('HGET', meta, 'failedSinceCompleted')) or 0)
 end
 
-must_be_allowed_all('ZREM HDEL EXISTS ZCARD ZRANGE HSCAN LRANGE HMGET HGET HSET LINDEX HEXISTS LTRIM ZMSCORE',
-  { delayed, payload, wait })
+local elsewhere = { delayed, completed, failed, cancelled, finalizing }
+must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, elsewhere)
+must_be_allowed_all('ZREM', elsewhere)
 for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(ids_there)) end
 if #gone > 0 then remove_columns(columns, gone) end
 if failing then redis.call('HSET', meta, 'failedSinceCompleted', failing) end
 if #waited > 0 or #ids == 0 then
   count_ghosts(ghosts, meta, waited, 1)
-  strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled, finalizing })
+  strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere)
 end
 if #gone == 0 then return { 'told' } end
 local fields = {}

@@ -36,10 +36,10 @@
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
   finalizing = finalizing, outcome = outcome }
-local anew = { attempt, stalled_count, result, errors, deferred, recovery, expires_at, progress, cancelling }
+local reset = { attempt, stalled_count, result, errors, deferred, recovery, expires_at, progress, cancelling }
 
 local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
-expect_types(lists, {}, anew, {})
+expect_types(lists, {}, reset, {})
 expect_types({}, {}, { options, max_count, priority, dispatched_at, waiting_since }, {})
 local again = {}
 for at, id in ipairs(ids) do
@@ -49,10 +49,14 @@ if #again == 0 then return { 'told', unpack(states) } end
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
 local _, now_ms = now_us()
 
-must_be_allowed_all('ZREM HDEL EXISTS HMGET RPUSH HSET', { failed, priority, wait })
+must_be_allowed_all('ZREM', { failed, cancelled })
+must_be_allowed_all('HDEL', reset)
+must_be_allowed_all('EXISTS HMGET', { priority })
+must_be_allowed_all('RPUSH', lists)
+must_be_allowed_all('HSET HGET', { waiting_since, meta })
 redis.call('ZREM', failed, unpack(again))
 redis.call('ZREM', cancelled, unpack(again))
-for _, column in ipairs(anew) do redis.call('HDEL', column, unpack(again)) end
+for _, column in ipairs(reset) do redis.call('HDEL', column, unpack(again)) end
 back_to_wait('RPUSH', lists, priority, again, waiting_since, now_ms)
 local fields = {}
 add_words(fields, 'by', by == '' and {} or { by })

@@ -37,6 +37,7 @@
 -- KEYS[35] outcome       (hash)  asked about
 -- KEYS[36] finalizing    (zset)  asked about
 -- KEYS[37] aside         (hash)  asked about
+-- KEYS[38] outbox        (zset)  asked about
 -- Returns  {'rights', command and key of each that is missing}: none where the server cannot tell, before Redis 7.0
 -- Emits    nothing
 -- Refuses  nothing
@@ -48,15 +49,16 @@ local kinds = {
   { keys = { active, candidates },
     calls = { { 'SADD', 'x' }, { 'SREM', 'x' }, { 'RENAME', active }, { 'SCARD' }, { 'SMISMEMBER', 'x' },
       { 'EXISTS' } } },
-  { keys = { delayed, completed, failed, cancelled, finalizing, expires, wake },
+  { keys = { delayed, completed, failed, cancelled, finalizing, expires, wake, outbox },
     calls = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' }, { 'ZCARD' }, { 'ZMSCORE', 'x' }, { 'ZRANGE', 0, 0 },
+      { 'ZRANGEBYSCORE', 0, 0 },
       { 'EXISTS' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
       dispatched_at, deferred, waiting_since, recovery, expires_at, ghosts, calls, meta, claimed, checkpoint,
       progress, outcome, aside },
     calls = { { 'HSET', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 }, { 'HGET', 'x' }, { 'HMGET', 'x' },
       { 'HEXISTS', 'x' }, { 'HLEN' }, { 'HSTRLEN', 'x' }, { 'EXISTS' } } },
-  { keys = { events, stalls }, calls = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } } },
+  { keys = { events, stalls }, calls = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 }, { 'EXISTS' } } },
 }
 local reply = { 'rights' }
 for _, kind in ipairs(kinds) do

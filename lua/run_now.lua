@@ -35,7 +35,10 @@ if #now == 0 then return { 'told', unpack(states) } end
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
 local now_ms = math.floor(now_us() / 1000)
 
-must_be_allowed_all('ZREM EXISTS HMGET LPUSH HSET', { delayed, priority, wait })
+must_be_allowed_all('ZREM', { delayed })
+must_be_allowed_all('EXISTS HMGET', { priority })
+must_be_allowed_all('LPUSH', lists)
+must_be_allowed_all('HSET HGET', { waiting_since, meta })
 redis.call('ZREM', delayed, unpack(now))
 back_to_wait('LPUSH', lists, priority, now, waiting_since, now_ms)
 local fields = {}

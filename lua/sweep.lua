@@ -109,6 +109,10 @@ local places = { outbox = outbox, candidates = candidates, active = active, lock
   claimed = claimed, aside = aside }
 local found = decide(batch.ids, places, terminal_places, crash, how)
 
+must_be_allowed('RENAME', { active, candidates }, candidates)
+must_be_allowed_all('SADD SCARD EXISTS', { active, candidates })
+must_be_allowed_all('HSET HDEL', { aside, meta })
+must_be_allowed_all('HMGET', { locks })
 -- Its first command is a shrinking one.
 resolve(found.decided, found, places, how)
 set_aside(found, aside, candidates, active)

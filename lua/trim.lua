@@ -64,6 +64,7 @@ if #ids > 0 then
   must_be_allowed('EXISTS', columns)
   must_be_allowed('HDEL', columns, 'x')
   must_be_allowed('ZREM', { place }, 'x')
+  must_be_allowed('HGET', { meta }, 'x')
   must_be_allowed('XADD', { events }, '*', 'x', 'x')
   redis.call('ZREM', place, unpack(ids))
   remove_columns(columns, ids)

@@ -21,15 +21,37 @@ local function must_be_allowed_all(commands, keys)
   end
 end
 
--- The same of what is written when jobs leave the place where they are.
+-- The same of what runs when waiting jobs leave their lists, and a task that keeps none of them removes their columns.
+-- `elsewhere` are the places with scores.
+local function must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, elsewhere)
+  must_be_allowed_all('LINDEX LRANGE LTRIM', lists)
+  must_be_allowed_all('HDEL EXISTS HEXISTS', columns)
+  must_be_allowed_all('HSET HDEL HMGET HEXISTS EXISTS', { ghosts })
+  must_be_allowed_all('HSET HGET HINCRBY', { meta })
+  must_be_allowed_all('HMGET', { locks })
+  must_be_allowed_all('ZMSCORE', elsewhere)
+end
+
+-- The same of what runs when jobs are put where they belong.
+local function must_be_allowed_to_mend(lists, sets, hashes, scored)
+  must_be_allowed_all('LPUSH', lists)
+  must_be_allowed_all('SADD SREM', sets)
+  must_be_allowed_all('HSET HDEL HGET HMGET EXISTS', hashes)
+  must_be_allowed_all('ZADD ZREM', scored)
+end
+
+-- The same of what runs when held jobs are taken from their workers.
 local function must_be_allowed_to_move(places)
-  must_be_allowed('SREM', { places.active, places.candidates }, 'x')
-  must_be_allowed('HDEL', { places.locks, places.cancelling, places.claimed }, 'x')
-  must_be_allowed('HINCRBY', { places.stalled_count, places.meta }, 'x', 1)
-  must_be_allowed('HSET', { places.errors, places.attempt, places.waiting_since, places.recovery, places.outcome,
-    places.meta }, 'x', 'x')
-  must_be_allowed('LPUSH', places.lists, 'x')
-  must_be_allowed('ZADD', { places.completed, places.failed, places.cancelled, places.delayed, places.finalizing }, 0,
-    'x')
+  must_be_allowed_all('SREM', { places.active, places.candidates })
+  must_be_allowed_all('HDEL', { places.locks, places.cancelling, places.claimed })
+  must_be_allowed_all('HDEL EXISTS', places.columns)
+  must_be_allowed_all('HINCRBY', { places.stalled_count, places.meta })
+  must_be_allowed_all('HSET', { places.errors, places.attempt, places.waiting_since, places.recovery, places.outcome,
+    places.result, places.meta })
+  must_be_allowed_all('HGET HMGET', { places.errors, places.meta, places.outcome, places.priority })
+  must_be_allowed_all('LPUSH', places.lists)
+  must_be_allowed_all('ZADD', { places.completed, places.failed, places.cancelled, places.delayed, places.finalizing,
+    places.outbox, places.wake })
+  must_be_allowed_all('ZREM', { places.finalizing })
   must_be_allowed('XADD', { places.events, places.stalls }, '*', 'x', 'x')
 end

@@ -598,7 +598,8 @@ script!(
         Progress,
         Outcome,
         Finalizing,
-        Aside
+        Aside,
+        Outbox
     ]
 );
 

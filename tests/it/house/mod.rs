@@ -1,5 +1,8 @@
 //! The rules of the house that a machine can check: script headers, layering, docs that name what the code has.
 
+mod commands;
+mod lua_text;
+mod lua_values;
 mod rooms;
 
 use heartline::_internals::scripts;
