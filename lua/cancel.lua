@@ -51,26 +51,32 @@ local ids, states = named_jobs(4, payload, locks, places, dispatched_at)
 places.columns = columns
 expect_types(lists, {}, columns, { finalizing, outbox })
 expect_types({}, {}, { cancelling, ghosts, meta, claimed }, {})
-local ended, waited, put_off, held, values = {}, {}, {}, {}, {}
-local failure = error_json('cancelled', reason)
+local event_mode, keep, hook, declared = unpack(redis.call('HMGET', meta, 'eventMode', 'keepCancelled', 'hook',
+  'declaredAt'))
+local _, now_ms = now_us()
+local ended = { ids = {}, values = {}, how = { keep = { cancelled = keep }, now_ms = now_ms } }
+local stored = { ids = {}, values = {}, how = { keep = { cancelled = keep }, now_ms = now_ms, hook = true } }
+local waited, put_off, held, failure = {}, {}, {}, error_json('cancelled', reason)
 for at, id in ipairs(ids) do
   local state = states[at]
   if state == 'running' or state == 'claimed' then
     states[at], held[#held + 1] = 'requested', id
   elseif state == 'waiting' or state == 'delayed' then
-    local group = state == 'waiting' and waited or put_off
-    group[#group + 1], ended[#ended + 1] = id, id
-    values[2 * #ended - 1], values[2 * #ended] = id, failure
+    local place = state == 'waiting' and waited or put_off
+    place[#place + 1] = id
+    -- Whether a task that no worker has declared has a hook is for its first settle to decide. A node of a workflow
+    -- ends at once: its instance waits for that.
+    local group = (hook == '1' or not declared and string.byte(id) ~= 126) and stored or ended
+    local count = #group.ids
+    group.ids[count + 1], group.values[2 * count + 1], group.values[2 * count + 2] = id, id, failure
     states[at] = 'ended'
   end
 end
-local event_mode, keep, hook = unpack(redis.call('HMGET', meta, 'eventMode', 'keepCancelled', 'hook'))
-local _, now_ms = now_us()
-local how = { keep = { cancelled = keep }, now_ms = now_ms, hook = hook == '1' }
+local total = #ended.ids + #stored.ids
 
 local elsewhere = { delayed, completed, failed, cancelled, finalizing }
 must_be_allowed_all('HDEL HSETNX', { cancelling })
-if #ended > 0 then
+if total > 0 then
   must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, elsewhere)
   must_be_allowed_all('ZREM', { delayed })
   must_be_allowed_all('ZADD', { outbox, unpack(elsewhere) })
@@ -82,15 +88,18 @@ for _, id in ipairs(held) do
   redis.call('HSETNX', cancelling, id, reason)
   redis.pcall('PUBLISH', channel, id)
 end
-if #ended > 0 then
+if total > 0 then
   if #put_off > 0 then redis.call('ZREM', delayed, unpack(put_off)) end
   count_ghosts(ghosts, meta, waited, 1)
-  finish(places, how, 'cancelled', ended, values)
-  if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere) end
-  if how.hook then ring_wake(wake) else redis.pcall('HINCRBY', meta, 'out', #ended) end
   local fields = {}
   add_words(fields, 'by', by == '' and {} or { by })
-  add_finished(fields, how, 'cancelled', ended, ended)
-  if event_mode ~= 'off' then emit_event(events, meta, 'events', #ended, '', fields) end
+  for _, group in ipairs({ stored, ended }) do
+    if #group.ids > 0 then finish(places, group.how, 'cancelled', group.ids, group.values) end
+    add_finished(fields, group.how, 'cancelled', group.ids, group.ids)
+  end
+  if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere) end
+  if #stored.ids > 0 then ring_wake(wake) end
+  if #ended.ids > 0 then redis.pcall('HINCRBY', meta, 'out', #ended.ids) end
+  if event_mode ~= 'off' then emit_event(events, meta, 'events', total, '', fields) end
 end
 return { 'told', unpack(states) }

@@ -325,7 +325,8 @@ impl<O> fmt::Debug for JobHandle<O> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelOutcome {
-    /// The job waited and is cancelled now; of a task with a hook it is finalizing until that has run.
+    /// The job waited and is cancelled now. If its task has a hook, it is finalizing until that has run; if no worker has declared the task
+    /// yet, until a worker has found out whether there is a hook.
     Cancelled,
     /// The job is held by a worker, which was asked to stop it.
     Requested,

@@ -68,6 +68,7 @@ async fn a_repair_mends_what_was_asked_about_and_nothing_that_another_audit_has_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_act_on_many_jobs_shows_how_far_it_is_and_can_be_stopped() {
     let site = Site::new().await;
+    site.damaged(&["HSET meta declaredAt 1"]).await;
     site.export.dispatch_many((0..30_000).map(|_| "x".to_owned())).await.unwrap();
     let asked = site.post("/act", &[("act", "cancel"), ("task", "export"), ("state", "waiting")]).await;
     assert!(asked.body.contains("30000 waiting jobs of export. What comes to fit from now on is let be."), "{asked:?}");

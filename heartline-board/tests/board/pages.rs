@@ -164,6 +164,7 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
 #[tokio::test]
 async fn a_board_of_production_says_so_and_wants_its_name_typed() {
     let site = Site::with(BoardOptions::behind_own_auth().name("shop-eu").production(), "").await;
+    site.damaged(&["HSET meta declaredAt 1"]).await;
     site.export.dispatch("x".into()).id("a").await.unwrap();
     assert!(site.page("/").await.contains("PRODUCTION"));
     let cancel = [("act", "cancel"), ("task", "export"), ("id", "a")];
@@ -276,6 +277,7 @@ async fn a_server_that_is_away_is_a_page_and_not_a_failure_of_the_service() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_happened_is_read_once_for_all_who_look_until_something_happens() {
     let site = Site::new().await;
+    site.damaged(&["HSET meta declaredAt 1"]).await;
     site.export.dispatch("x".into()).id("job-1").delay(Duration::from_secs(3600)).await.unwrap();
     let (job, stalls) = ("/job?task=export&id=job-1", "/stalls?task=export");
     assert!(site.page(job).await.contains("task:dispatched"));

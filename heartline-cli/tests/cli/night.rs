@@ -331,9 +331,10 @@ async fn a_worker_whose_record_is_damaged_hides_no_other_and_is_named() {
 #[tokio::test]
 async fn a_server_that_takes_no_writes_is_told_of() {
     let bench = Bench::of_one_table().await;
+    let mut conn = bench.redis().await;
+    redis::cmd("HSET").arg("cli:{export}:meta").arg("declaredAt").arg(1).query_async::<()>(&mut conn).await.unwrap();
     bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
     assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
-    let mut conn = bench.redis().await;
     let mut needs = async |replicas: u8| {
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg("min-replicas-to-write").arg(replicas);
@@ -1234,8 +1235,8 @@ async fn an_outage_is_seen_where_all_that_failed_waits_again() {
     for at in 0..25 {
         pipe.hset("cli:{export}:attempt", format!("job-{at}"), 1).ignore();
     }
-    let () = pipe.query_async(&mut conn).await.unwrap();
     pipe.hset("cli:{export}:meta", "failedSinceCompleted", 25).ignore();
+    let () = pipe.query_async(&mut conn).await.unwrap();
     ended_ago(&bench, "lastFailedAt", Duration::ZERO).await;
     let told = bench.run(&["health"]).await;
     assert!(told.out.contains("! export: 25 waiting jobs, 25 of the last 25 back after a failed run"), "{told:?}");

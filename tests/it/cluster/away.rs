@@ -159,6 +159,10 @@ async fn an_act_tells_what_it_did_on_the_nodes_that_are_there_and_does_the_rest_
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
     let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
     let task = app.task(TASKS[0], TaskOptions::new().partitions(3), handler).unwrap();
+    // Its worker has declared every partition.
+    let worker = app.worker().spawn();
+    task.dispatch(90).await.unwrap().result().await.unwrap();
+    let _ = worker.stop().await.unwrap();
     let handles = task.dispatch_many(0..90).await.unwrap();
     let ids: Vec<String> = handles.iter().map(|handle| handle.id().to_string()).collect();
     let first = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();

@@ -60,6 +60,7 @@ async fn wait_and_cost_little(events: EventMode) {
     // What a worker of this task would have declared.
     let mode = if events == EventMode::On { "on" } else { "off" };
     let () = test.conn().await.hset(test.key("meta"), "eventMode", mode).await.unwrap();
+    test.declared().await;
     let handles = jobs.dispatch_many((0..WAITERS).map(|_| "go".to_owned())).await.unwrap();
     let mut waiters = Waiters::of(&handles);
 

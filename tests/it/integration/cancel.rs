@@ -65,6 +65,7 @@ async fn a_job_that_waits_or_is_delayed_is_cancelled_at_once_and_never_runs() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, mut tell, _) = obeying(&app, fast());
+    test.declared().await;
     let mut events = app.events();
     for (id, delay) in [("waits", 0), ("delayed", 60)] {
         let job = task.dispatch("".into()).id(id).delay(Duration::from_secs(delay)).await.unwrap();

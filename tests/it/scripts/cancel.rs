@@ -259,3 +259,31 @@ async fn cancelled_jobs_of_workflows_are_noted_also_where_the_task_keeps_none() 
         assert!(task.field("error", "~f/a/1/1").await.contains("cancelled"));
     }
 }
+
+#[tokio::test]
+async fn whether_a_hook_runs_is_decided_when_the_task_is_declared() {
+    for hook in ["1", "0"] {
+        let mut task = Task::new().await;
+        task.lose_options().await;
+        task.waiting(&["waits"]).await;
+        task.hset("payload", &[("later", "{}")]).await;
+        task.zadd("delayed", 9e15, "later").await;
+        task.waiting(&["~f/a/0/1"]).await;
+        assert_eq!(cancel(&mut task, &["waits", "later", "~f/a/0/1"]).await, "[told ended ended ended]");
+        assert_eq!(task.held("outcome").await, r#"hash {"later": "cancelled 0 0 -", "waits": "cancelled 0 0 -"}"#);
+        // The instance of a node waits for its end.
+        assert_eq!(task.held("cancelled").await, r#"zset ["~f/a/0/1": NOW]"#);
+        assert_eq!((task.held("outbox").await, task.held("wait").await), (task.held("cancelled").await, String::new()));
+        task.declared().await;
+        task.hset("meta", &[("hook", hook), ("keepCancelled", "1")]).await;
+        let want = if hook == "1" { "2 hooks" } else { "2" };
+        task.ok("settle", &["1", "w", "1000", want, "0", "0"]).await;
+        let (cancelled, locks) = (task.held("cancelled").await, task.held("locks").await);
+        match hook {
+            "1" => {
+                assert!(!cancelled.contains("waits") && locks.contains("later") && locks.contains("waits"), "{locks}")
+            }
+            _ => assert!(cancelled.contains("later") && cancelled.contains("waits") && locks.is_empty(), "{cancelled}"),
+        }
+    }
+}

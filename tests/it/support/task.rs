@@ -187,6 +187,11 @@ impl TestTask {
         cmd.query_async(&mut self.conn().await).await.unwrap()
     }
 
+    /// Says that a worker has declared the options of the task: it has no hook then.
+    pub async fn declared(&self) {
+        self.run::<u64>("HSET", "meta", &["declaredAt", "1"]).await;
+    }
+
     /// What one of its keys holds, as text.
     pub async fn dump(&self, suffix: &str) -> Option<String> {
         let key = self.key(suffix);

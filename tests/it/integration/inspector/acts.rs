@@ -161,6 +161,7 @@ async fn a_retried_job_begins_anew_under_its_id() {
 async fn a_job_that_was_cancelled_while_it_waited_and_retried_runs_once_whatever_its_list_still_has_of_it() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
+    test.declared().await;
     let task = obedient(&test, &app, fast().concurrency(1));
     for id in ["a", "b", "c", "d"] {
         task.dispatch("ok".into()).id(id).await.unwrap();
@@ -206,6 +207,7 @@ async fn a_cancel_of_a_waiting_job_does_not_search_its_list() {
     let test = TestTask::on(&redis);
     let app = test.app().await;
     let inspector = app.inspector();
+    test.declared().await;
     let task = app.task_ref::<u32, ()>(&test.name).unwrap();
     task.dispatch_many(0..5000).await.unwrap();
     task.dispatch(0).id("middle").await.unwrap();
@@ -525,6 +527,7 @@ async fn a_job_is_dispatched_waited_for_and_read_without_its_types() {
 async fn who_acts_stands_in_the_events_cleaned_and_cut() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
+    test.declared().await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     for (at, (given, told)) in [
         (String::new(), "inspector".to_owned()),

@@ -121,6 +121,13 @@ async fn acts_take_jobs_of_every_partition_once() {
     for id in &all[..6] {
         task.dispatch("x".into()).id(format!("late-{id}")).delay(std::time::Duration::from_secs(3600)).await.unwrap();
     }
+    let mut conn = test.redis().conn().await;
+    let metas = format!("{}:{{{TASK}*:meta", test.prefix);
+    let metas: Vec<String> = redis::cmd("KEYS").arg(metas).query_async(&mut conn).await.unwrap();
+    assert_eq!(metas.len(), 3);
+    for meta in metas {
+        redis::cmd("HSET").arg(meta).arg("declaredAt").arg(1).query_async::<()>(&mut conn).await.unwrap();
+    }
     let mut act = inspector.cancel(TASK, all[..10].iter().map(String::as_str).collect::<Vec<_>>(), "no");
     assert_eq!(act.bind().await.unwrap().get(&Some(JobState::Waiting)), Some(&10));
     assert_eq!(act.await.unwrap().done, 10);
@@ -136,7 +143,6 @@ async fn acts_take_jobs_of_every_partition_once() {
     assert!(inspector.audit(TASK).await.unwrap().is_clean());
 
     assert_eq!(inspector.forget_task(TASK).await.unwrap(), ForgetOutcome::Forgotten);
-    let mut conn = test.redis().conn().await;
     let keys: Vec<String> =
         redis::cmd("KEYS").arg(format!("{}:{{{TASK}*", test.prefix)).query_async(&mut conn).await.unwrap();
     assert_eq!(keys, Vec::<String>::new());
