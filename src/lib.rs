@@ -195,6 +195,7 @@ pub use inspect::Inspector;
 pub use inspect::acts::{Act, ActReport, ForgetOutcome, JobSelection, Refusal, Refused};
 pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Fault, Finding, RepairReport};
 pub use inspect::columns::ColumnReport;
+pub use inspect::diagnosis::{Diagnosis, LostSlots};
 pub use inspect::filter::JobFilter;
 pub use inspect::flows::{
     InstancePage, InstancePause, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport,

@@ -182,6 +182,7 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble>
             what: format!("why jobs are delayed was not looked for in {}", many(left_out as u64, "task")),
             hint: "less is delayed of them, or fails, than of those that were: `heartline task show` looks at one"
                 .to_owned(),
+            diagnosis: None,
         });
     }
     troubles

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, try_join_all};
 use heartline::{
-    Error, Holder, HolderReport, Inspector, JobReport, JobState, JobValues, ListsAway, PartReport, ServerReport,
-    TaskPause, TaskReport, WatchBreak, WatchReport, WorkerReport, WorkerState, codes,
+    Diagnosis, Error, Holder, HolderReport, Inspector, JobReport, JobState, JobValues, ListsAway, PartReport,
+    ServerReport, TaskPause, TaskReport, WatchBreak, WatchReport, WorkerReport, WorkerState, codes,
 };
 use serde::Serialize;
 
@@ -66,11 +66,22 @@ pub struct Trouble {
     pub what: String,
     /// What may be done.
     pub hint: String,
+    /// The same as data, where there is a kind for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diagnosis: Option<Diagnosis>,
+}
+
+impl From<Diagnosis> for Trouble {
+    fn from(diagnosis: Diagnosis) -> Trouble {
+        let grade = if diagnosis.is_grave() { Grade::Risk } else { Grade::Note };
+        let (what, hint) = (diagnosis.to_string(), diagnosis.hint().to_owned());
+        Trouble { grade, diagnosis: Some(diagnosis.clone()), ..Trouble::risk(diagnosis.task(), what, hint) }
+    }
 }
 
 impl Trouble {
     pub(crate) fn risk(task: Option<&str>, what: String, hint: String) -> Trouble {
-        Trouble { grade: Grade::Risk, task: task.map(str::to_owned), what, hint }
+        Trouble { grade: Grade::Risk, task: task.map(str::to_owned), what, hint, diagnosis: None }
     }
 
     pub(crate) fn note(task: &str, what: String, hint: String) -> Trouble {
@@ -278,6 +289,7 @@ pub fn known_troubles(
         task: None,
         what: "who is live, and who holds what, is not known while it takes no writes".to_owned(),
         hint: "no worker can tell of itself; look again when it takes writes".to_owned(),
+        diagnosis: None,
     });
     troubles.extend(tasks.iter().filter(|task| task.fault.is_some()).flat_map(|task| of_task(task, None, workers)));
     troubles
@@ -540,7 +552,10 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         );
         troubles.push(Trouble::note(name, what, hint));
     }
-    if is_crowded(task, workers) && held_by.is_none_or(|report| report.is_whole) {
+    let diagnosed = Diagnosis::of_task(task, workers);
+    let is_explained = diagnosed.iter().any(|diagnosis| matches!(diagnosis, Diagnosis::SlotsHeldByLostRuns { .. }));
+    troubles.extend(diagnosed.into_iter().map(Trouble::from));
+    if is_crowded(task, workers) && !is_explained && held_by.is_none_or(|report| report.is_whole) {
         troubles.extend(crowd(task, held_by.map_or(&[], |report| &report.holders)));
     }
     troubles.extend(of_failures(task));

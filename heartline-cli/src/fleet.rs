@@ -80,7 +80,7 @@ impl Fleet {
                 many(left as u64, "task")
             );
             let hint = "`heartline task show TASK` looks at those of one".to_owned();
-            others.push(Trouble { grade: Grade::Note, task: None, what, hint });
+            others.push(Trouble { grade: Grade::Note, task: None, what, hint, diagnosis: None });
         }
         Ok(Lately { suspicions, doomed, others })
     }

@@ -67,14 +67,14 @@ pub(crate) fn text(fleet: Result<&Fleet, IsReached>, age: Duration) -> Result<St
     Ok(text)
 }
 
-fn of_tasks(registry: &mut Registry, Fleet { tasks, damaged, .. }: &Fleet) {
+fn of_tasks(registry: &mut Registry, Fleet { tasks, workers, damaged, .. }: &Fleet) {
     let jobs = levels();
     let counters = Family::<Labels, Counter>::default;
     let (dispatched, ended, failed, stalled) = (counters(), counters(), counters(), counters());
     let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
     let (epoch_age, interval, silent) = (levels(), levels(), levels());
     let (findings, audit_age, due, lost) = (levels(), levels(), levels(), levels());
-    let (nowhere, row, rounds, hooks) = (levels(), levels(), levels(), counters());
+    let (nowhere, row, rounds, hooks, lost_slots) = (levels(), levels(), levels(), counters(), levels());
     for task in tasks {
         let label = || vec![("task", named(&task.task))];
         let is_damaged = damaged.iter().any(|trouble| trouble.task.as_deref() == Some(&*task.task));
@@ -111,6 +111,7 @@ fn of_tasks(registry: &mut Registry, Fleet { tasks, damaged, .. }: &Fleet) {
         set(&paused, label(), f64::from(u8::from(task.paused.is_some())));
         if task.knows_workers {
             set(&slots, label(), task.slots as f64);
+            set(&lost_slots, label(), lost_runs(&task.task, workers) as f64);
         }
         // Of several partitions the one is told that stands still for the longest. Before its first snapshot a task has no epoch.
         let ages = task.parts.iter().filter_map(|part| task.as_of.duration_since(part.epoch_at?).ok());
@@ -159,11 +160,18 @@ fn of_tasks(registry: &mut Registry, Fleet { tasks, damaged, .. }: &Fleet) {
     );
     registry.register("task_paused", "Whether the task is paused", paused);
     registry.register("task_slots", "Jobs that its live workers may hold together", slots);
+    registry.register("task_slots_lost", "Slots that runs hold which lost their jobs", lost_slots);
     registry.register_with_unit("epoch_age", "Since the last snapshot of stall detection", Unit::Seconds, epoch_age);
     registry.register_with_unit("interval", "The stall interval in force", Unit::Seconds, interval);
     registry.register("audit_findings", "What the last audit found that was noted", findings);
     registry.register_with_unit("audit_age", "Since that audit", Unit::Seconds, audit_age);
     registry.register("silent_jobs", "Held jobs that were silent since the last snapshot", silent);
+}
+
+/// How many runs of the task, on live workers, hold a slot though they lost their jobs.
+fn lost_runs(task: &str, workers: &[WorkerReport]) -> u64 {
+    let live = workers.iter().filter(|worker| worker.state == WorkerState::Live).flat_map(|worker| &worker.tasks);
+    live.filter(|its| its.task == task).map(|its| its.lost_runs).sum()
 }
 
 fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {

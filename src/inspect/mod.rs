@@ -6,6 +6,7 @@
 pub(crate) mod acts;
 pub(crate) mod audit;
 pub(crate) mod columns;
+pub(crate) mod diagnosis;
 pub(crate) mod filter;
 pub(crate) mod flows;
 pub(crate) mod history;

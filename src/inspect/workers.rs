@@ -79,8 +79,8 @@ impl WorkerReport {
     /// Whether it has a free slot for a job of this task, as it told of itself last, and claims jobs.
     #[must_use]
     pub fn has_room(&self, task: &str) -> bool {
-        let held: u64 = self.tasks.iter().map(|its| its.held).sum();
-        let is_free = |its: &WorkerTask| its.task == task && its.held < its.slots;
+        let held: u64 = self.tasks.iter().map(WorkerTask::taken).sum();
+        let is_free = |its: &WorkerTask| its.task == task && its.taken() < its.slots;
         self.state == WorkerState::Live
             && self.max_jobs.is_none_or(|most| held < most)
             && self.tasks.iter().any(is_free)
@@ -138,6 +138,11 @@ pub struct WorkerTask {
     pub task: String,
     /// How many of its jobs the worker holds.
     pub held: u64,
+    /// How many slots runs hold that lost their jobs: their handlers block their threads, and nothing can drop them.
+    pub lost_runs: u64,
+    /// When the last of those lost its job.
+    #[serde(rename = "last_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_lost_at: Option<SystemTime>,
     /// How many it may hold.
     pub slots: u64,
     /// When the worker declared the task, at its start.
@@ -159,6 +164,13 @@ pub struct WorkerTask {
     /// How many partitions the task has, as the worker knows it.
     #[serde(skip)]
     pub(super) parts: u32,
+}
+
+impl WorkerTask {
+    /// How many of its slots are taken.
+    fn taken(&self) -> u64 {
+        self.held.saturating_add(self.lost_runs)
+    }
 }
 
 /// The watch of a worker over a part of a task: how long it has seen the epoch without a gap, and what broke it last.
@@ -364,12 +376,15 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
             broken_at: broken.and(before(ago)),
         })
     });
+    let lost = words("lost");
     let denied = presence.get(&format!("denied:{task}")).and_then(|said| said.split_once(' '));
     WorkerTask {
         task: task.to_owned(),
         denied_at: denied.and_then(|(ago, _)| before(ago)),
         denied: denied.map_or_else(String::new, |(_, said)| said.to_owned()),
         held: number(presence, &format!("held:{task}")).unwrap_or(0),
+        lost_runs: lost.first().and_then(|count| count.parse().ok()).unwrap_or(0),
+        last_lost_at: lost.get(1).filter(|_| lost[0] != "0").and_then(|ago| before(ago)),
         slots: number(presence, &format!("slots:{task}")).unwrap_or(0),
         declared_at: number(presence, &format!("declared:{task}")).map(at_ms),
         last_beat_at,

@@ -10,6 +10,7 @@ use super::Keeper;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::process::identity;
+use crate::process::lost_runs::LostRuns;
 use crate::process::task::TaskRuntime;
 use crate::shown::cut;
 use crate::times::ms_of;
@@ -89,7 +90,12 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
         let name = Arc::clone(name);
         keeper.watches.iter().filter(move |watch| watch.task.name == name)
     };
-    let held = |name: &Arc<str>| parts_of(name).map(|watch| watch.task.held.len()).sum();
+    let lost = |name: &Arc<str>| LostRuns::of(parts_of(name).map(|watch| &watch.task), now);
+    // A job that was lost is held elsewhere, or waits.
+    let held = |name: &Arc<str>| {
+        let all: usize = parts_of(name).map(|watch| watch.task.held.len()).sum();
+        all.saturating_sub(lost(name).map_or(0, |lost| lost.count))
+    };
     let mut fields = identity::presence(&keeper.facts, firsts().map(|task| (&*task.name, held(&task.name))));
     let worker = &keeper.worker;
     let started = keeper.watches.iter().map(|watch| watch.task.stamp).min().unwrap_or(0);
@@ -116,6 +122,8 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
             let said = format!("{} {}", now.since(at).as_millis(), cut(&said, DENIED_BYTES));
             fields.push((format!("denied:{name}"), said));
         }
+        let runs = lost(name).map_or("0 0".to_owned(), |lost| format!("{} {}", lost.count, lost.since.as_millis()));
+        fields.push((format!("lost:{name}"), runs));
         if task.keys.parts() > 1 {
             fields.push((format!("partitions:{name}"), task.keys.parts().to_string()));
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::HOUSEKEEPING;
 use super::Keeper;
 use crate::clock::{self, Moment};
+use crate::process::held::Held;
 use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
 
@@ -89,10 +90,22 @@ fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usi
                 watch.task.tally().came_at_risk();
             }
             waiting += usize::from(held.waits.lasts(interval));
+            if let Some(time) = held.begins_to_overstay(now) {
+                tell_overstay(keeper, &watch.task, held, time);
+            }
         });
         waiting
     });
     of_task.collect()
+}
+
+/// Logs that a run outlives its cancel grace after its job was lost or cancelled.
+fn tell_overstay(keeper: &Keeper, task: &TaskRuntime, held: &Held, time: Duration) {
+    let (task, job_id, taken_ms) = (Arc::clone(&task.name), held.id.clone(), time.as_millis() as u64);
+    keeper.log.line(move || {
+        tracing::warn!(%task, %job_id, taken_ms,
+            "a run outlives its cancel grace: its handler blocks its thread, and its slot stays taken");
+    });
 }
 
 /// The slots of which none is left for the jobs that handlers wait for: all of a task, or of the worker, are held by handlers

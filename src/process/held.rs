@@ -46,6 +46,8 @@ impl Flags {
     pub(crate) const FINISHED: Flags = Flags(1 << 8);
     /// Somebody else decides about the job.
     pub(crate) const TAKEN: Flags = Flags(1 | 1 << 1);
+    /// The log has that the handler runs on after its cancel grace.
+    pub(crate) const OVERSTAY_LOGGED: Flags = Flags(1 << 10);
     /// All that ends a handler.
     pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
     /// The handler has not begun, and cannot show that it is alive: the job is claimed ahead, or its payload is on its way.
@@ -68,14 +70,18 @@ pub(crate) struct Guard {
     pub(crate) heartbeat: Heartbeat,
     pub(crate) on_risk: OnRisk,
     pub(crate) interval: Duration,
+    pub(crate) cancel_grace: Duration,
 }
 
 impl From<&Resolved> for Guard {
     fn from(options: &Resolved) -> Guard {
-        let Resolved { heartbeat, on_risk, interval, .. } = *options;
-        Guard { heartbeat, on_risk, interval }
+        let Resolved { heartbeat, on_risk, interval, cancel_grace, .. } = *options;
+        Guard { heartbeat, on_risk, interval, cancel_grace }
     }
 }
+
+/// A handler that yields is dropped within this time after its cancel grace.
+const DROP_TIME: Duration = Duration::from_secs(1);
 
 /// One held job.
 #[derive(Debug)]
@@ -90,6 +96,8 @@ pub(crate) struct Held {
     beaten: AtomicBool,
     /// Manual: when the handler beat last, ms on the boot-time clock.
     handler_beat: AtomicU64,
+    /// When this worker learned that the job is lost or cancelled, ms on the boot-time clock; 0 before.
+    taken_at: AtomicU64,
     changed: Notify,
     /// Whether the handler waits for another job.
     pub(crate) waits: Waits,
@@ -171,6 +179,7 @@ impl Held {
             beat_sent: AtomicU64::new(kept.as_millis()),
             beaten: AtomicBool::new(false),
             handler_beat: AtomicU64::new(kept.as_millis()),
+            taken_at: AtomicU64::new(0),
             changed: Notify::new(),
             waits: Waits::default(),
             rang: AtomicBool::new(false),
@@ -196,17 +205,40 @@ impl Held {
     }
 
     pub(crate) fn set(&self, flags: Flags) {
-        if self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0 {
+        if self.adds(flags) {
             self.changed.notify_waiters();
         }
     }
 
     /// As [`Held::set`], from the keeper's thread: a task on the user's runtime wakes those who wait.
     pub(crate) fn post(self: &Arc<Self>, flags: Flags) {
-        if self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0 {
+        if self.adds(flags) {
             self.news.about().push(Arc::clone(self));
             self.news.posted.notify_one();
         }
+    }
+
+    /// Sets the flags. Returns whether one of them is new.
+    fn adds(&self, flags: Flags) -> bool {
+        if flags.intersects(Flags::TAKEN) {
+            let now = clock::now().as_millis().max(1);
+            // The first time counts.
+            let _ = self.taken_at.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0
+    }
+
+    /// For how long its handler has run since the job was lost or cancelled; `None` otherwise.
+    pub(crate) fn overstays(&self, now: Moment) -> Option<Duration> {
+        let taken_at = self.taken_at.load(Ordering::SeqCst);
+        let runs_on = taken_at > 0 && !self.flags().intersects(Flags::NOT_RUNNING);
+        runs_on.then(|| now.since(Moment::from_millis(taken_at)))
+    }
+
+    /// Whether its handler runs on though its cancel grace is over and it should have been dropped, and the log does not have that yet.
+    pub(crate) fn begins_to_overstay(&self, now: Moment) -> Option<Duration> {
+        let overstays = self.overstays(now).filter(|time| *time > self.guard.cancel_grace + DROP_TIME)?;
+        self.adds(Flags::OVERSTAY_LOGGED).then_some(overstays)
     }
 
     fn clear(&self, flags: Flags) {

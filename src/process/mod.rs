@@ -9,6 +9,7 @@ pub(crate) mod figures;
 pub(crate) mod handler;
 pub(crate) mod held;
 pub(crate) mod identity;
+pub(crate) mod lost_runs;
 pub(crate) mod note_store;
 pub(crate) mod notes;
 pub(crate) mod observer;

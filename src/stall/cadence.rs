@@ -95,6 +95,12 @@ pub(crate) fn silent_claims(interval: Duration) -> Duration {
     interval * 2
 }
 
+/// Where runs that lost their jobs have held every slot for longer than this, a restart alone frees them: a handler that yields is
+/// dropped after its cancel grace.
+pub(crate) fn lost_slots(interval: Duration) -> Duration {
+    interval * 2
+}
+
 /// How long a shutdown goes on to report, behind its graces: until the sweep of another worker could take the jobs.
 pub(crate) fn reporting_time(interval: Duration) -> Duration {
     interval / 3 * 2

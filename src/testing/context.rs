@@ -81,7 +81,8 @@ impl Context {
 /// A job that is safe for as long as any test lasts.
 fn held(id: JobId) -> Arc<Held> {
     let (now, interval) = (clock::now(), Duration::from_secs(24 * 3600));
-    let guard = Guard { heartbeat: Heartbeat::Automatic, on_risk: OnRisk::Continue, interval };
+    let (heartbeat, on_risk, cancel_grace) = (Heartbeat::Automatic, OnRisk::Continue, Duration::ZERO);
+    let guard = Guard { heartbeat, on_risk, interval, cancel_grace };
     let last_tick = Arc::new(AtomicU64::new(now.as_millis()));
     Arc::new(Held::new(id, 1, guard, now, last_tick, Arc::default(), Arc::default()))
 }

@@ -12,6 +12,7 @@ use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::names::names;
 use crate::process::figures::WorkerFigures;
+use crate::process::lost_runs::{Jam, jams};
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
@@ -50,8 +51,8 @@ enum Watched {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerHealth {
-    /// False only for what a restart of the process mends: the worker could not start, a part of it ended or stands still, or handlers have blocked the
-    /// runtime for two intervals. While Redis is away it stays true.
+    /// False only for what a restart of the process mends: the worker could not start, a part of it ended or does nothing, handlers have blocked the
+    /// runtime for two intervals, or jobs wait while runs that lost their jobs have held every slot of a task for two intervals. While Redis is away it stays true.
     pub live: bool,
     /// Whether the worker claims and reports: it runs, its last answered heartbeat is younger than two thirds of an interval, and was
     /// answered within a sixth of one.
@@ -92,6 +93,8 @@ names!(WorkerPhase, "phase", {
 
 impl WorkerMonitor {
     /// How the worker is now. It asks nobody and costs little, so a probe may call it as often as it likes.
+    ///
+    /// A run that lost its job keeps its slot for as long as its handler blocks its thread: nothing can drop it but a restart.
     ///
     /// Three clocks are compared with the stall intervals of the tasks: the thread that sends heartbeats, the runtime on which
     /// handlers run, and the loop that claims. A claim loop stands still if it has sent no claim for two intervals, and 30 s at
@@ -215,6 +218,12 @@ fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRunti
             let Claims { silent, waiting, .. } = claims;
             dead(format!("no claim was sent for the task {} for {silent:.1?}, while {waiting} jobs waited", task.name));
         }
+    }
+    for jam in jams(worker, tasks, now).iter().filter(|_| !is_stopping) {
+        let Jam { task, held_for, waiting } = jam;
+        dead(format!(
+            "runs that lost their jobs have held every slot of the task {task} for {held_for:.1?}, while {waiting} jobs waited"
+        ));
     }
     health.ready = health.live && !is_stopping;
     if is_stopping {

@@ -1385,3 +1385,31 @@ async fn a_cancelled_job_whose_place_is_lost_is_put_back_and_does_not_run_again(
     assert_eq!((counts.cancelled, counts.waiting), (1, 0));
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn slots_that_lost_runs_hold_are_told_with_their_workers() {
+    let bench = Bench::of_one_table().await;
+    for id in ["a", "b", "c"] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
+    let worker = bench.run(&["workers", "--json"]).await.json()[0]["worker"].as_str().unwrap().to_owned();
+    let lost = async |runs: &str| {
+        let mut set = redis::cmd("HSET");
+        set.arg(format!("cli:worker:{worker}")).arg("lost:export").arg(runs);
+        set.query_async::<()>(&mut bench.redis().await).await.unwrap();
+    };
+    lost("2 1000").await;
+    assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n", "they may end within their cancel grace");
+    lost("2 90000").await;
+    let told =
+        format!("! export: 3 jobs wait and none is claimed: runs that lost their jobs hold 2 of 2 slots ({worker}: 2)");
+    for command in ["status", "health"] {
+        let ran = bench.run(&[command]).await;
+        assert!(ran.status == 1 && ran.out.contains(&told), "{ran:?}");
+    }
+    let json = bench.run(&["health", "--json"]).await.json();
+    assert_eq!(json["troubles"][0]["diagnosis"]["kind"], "slots_held_by_lost_runs");
+    let metrics = bench.run(&["metrics", "--once"]).await.ok();
+    assert!(metrics.contains("heartline_task_slots_lost{task=\"export\"} 2"), "{metrics}");
+}

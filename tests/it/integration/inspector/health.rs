@@ -5,7 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use heartline::_internals::Timings;
-use heartline::{App, Context, JobError, WorkerHealth, WorkerMonitor, WorkerPhase};
+use heartline::{
+    App, Context, Diagnosis, Heartbeat, JobError, StallOptions, TaskOptions, WorkerHealth, WorkerMonitor, WorkerPhase,
+};
 
 use crate::support::task::{INTERVAL, TASK, TestTask, fast, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
@@ -226,6 +228,110 @@ async fn a_worker_whose_claim_loop_stands_still_while_jobs_wait_is_not_live() {
     drop(hold);
     becomes(&monitor, "it claims again", |health| health.live && health.held == 3).await;
     test.journal.open("gate");
+    stop.send(()).unwrap();
+    eventually("it stops", PATIENCE, async || worker.is_finished()).await;
+    let _ = worker.join().unwrap();
+}
+
+/// A task whose first runs block their threads until the test lets them go. They never beat, so they lose their jobs.
+fn blocks_once(app: &App, name: &str, interval: Duration, held: mpsc::Receiver<()>) {
+    let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+    let stall = StallOptions::new().interval(interval).max_count(5).heartbeat(Heartbeat::Manual);
+    let options = TaskOptions::new().concurrency(1).cancel_grace(Duration::from_millis(100)).stall(stall);
+    let handler = move |ctx: Context, _: String| {
+        let held = held.clone();
+        async move {
+            if ctx.stalled_count() == 0 && ctx.id().as_str().starts_with("blocks") {
+                let _ = held.lock().unwrap().recv_timeout(PATIENCE * 2);
+            }
+            Ok::<_, JobError>(ctx.fence())
+        }
+    };
+    app.task(name, options, handler).unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_whose_slots_are_held_by_lost_runs_is_not_live() {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let (free, held) = mpsc::channel::<()>();
+    let (url, prefix, name) = (redis.app_url(), test.prefix.clone(), test.name.clone());
+    let interval = Duration::from_millis(250);
+    let (worker, monitor) =
+        on_its_own_threads(4, url, prefix, Timings::default(), stopped, move |app| blocks_once(app, &name, interval, held));
+    becomes(&monitor, "it works", is_well).await;
+    let (app, jobs) = test.producer().await;
+    let blocks = jobs.dispatch(String::new()).id("blocks").await.unwrap();
+    test.arrives("blocks", "running").await;
+    let waits = jobs.dispatch(String::new()).id("waits").await.unwrap();
+
+    // Its own recovery waits too, for there is no other slot.
+    let dead = becomes(&monitor, "it is not live", |health| !health.live).await;
+    let told = format!("runs that lost their jobs have held every slot of the task {} for", test.name);
+    assert!(!dead.ready && dead.reasons.len() == 1 && dead.reasons[0].starts_with(&told), "{dead:?}");
+    warnings.wait_for(&["a run outlives its cancel grace", &test.name, "blocks"], PATIENCE).await;
+    let inspector = app.inspector();
+    let diagnosis = eventually("it is diagnosed", PATIENCE, async || {
+        let (task, workers) = (inspector.task(&test.name).await.unwrap(), inspector.workers().await.unwrap());
+        Diagnosis::of_task(&task, &workers).pop()
+    })
+    .await;
+    let id = inspector.workers().await.unwrap()[0].worker.clone();
+    assert!(diagnosis.is_grave() && diagnosis.task() == Some(&test.name), "{diagnosis:?}");
+    let text = format!("2 jobs wait and none is claimed: runs that lost their jobs hold 1 of 1 slots ({id}: 1)");
+    assert_eq!(diagnosis.to_string(), text);
+    assert_eq!(serde_json::to_value(&diagnosis).unwrap()["kind"], "slots_held_by_lost_runs");
+
+    free.send(()).unwrap();
+    for job in [blocks, waits] {
+        tokio::time::timeout(PATIENCE, job.result()).await.expect("its slot stays taken").unwrap();
+    }
+    becomes(&monitor, "it is well again", is_well).await;
+    stop.send(()).unwrap();
+    eventually("it stops", PATIENCE, async || worker.is_finished()).await;
+    let _ = worker.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_run_that_holds_the_only_slot_of_a_worker_stops_all() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let other = redis.unique_prefix();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let (free, held) = mpsc::channel::<()>();
+    let (url, name, also) = (redis.app_url(), test.name.clone(), other.clone());
+    let (tell, told) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let app = App::builder().redis(url).build().await.unwrap();
+            blocks_once(&app, &name, Duration::from_millis(250), held);
+            app.task(&also, fast(), |ctx: Context, _: String| async move { Ok::<_, JobError>(ctx.fence()) }).unwrap();
+            let worker = app.worker().max_jobs(1);
+            tell.send(worker.monitor()).unwrap();
+            worker.run_until(async { drop(stopped.await) }).await.unwrap()
+        })
+    });
+    let monitor = told.recv_timeout(PATIENCE).unwrap();
+    becomes(&monitor, "it works", is_well).await;
+    let (app, jobs) = test.producer().await;
+    jobs.dispatch(String::new()).id("blocks").await.unwrap();
+    test.arrives("blocks", "running").await;
+    let waits = app.task_ref::<String, u64>(&other).unwrap().dispatch(String::new()).await.unwrap();
+    let says = |health: &WorkerHealth, name: &str| health.reasons.iter().any(|reason| reason.contains(name));
+    let dead = becomes(&monitor, "neither task works", |health| says(health, &test.name) && says(health, &other)).await;
+    assert!(!dead.live, "{dead:?}");
+    let inspector = app.inspector();
+    eventually("both are diagnosed", PATIENCE, async || {
+        let workers = inspector.workers().await.unwrap();
+        let tasks = [inspector.task(&test.name).await.unwrap(), inspector.task(&other).await.unwrap()];
+        tasks.iter().all(|task| Diagnosis::of_task(task, &workers).iter().any(Diagnosis::is_grave))
+    })
+    .await;
+    free.send(()).unwrap();
+    tokio::time::timeout(PATIENCE, waits.result()).await.expect("the slot stays taken").unwrap();
     stop.send(()).unwrap();
     eventually("it stops", PATIENCE, async || worker.is_finished()).await;
     let _ = worker.join().unwrap();
