@@ -41,7 +41,8 @@
 -- ARGV[3]  ask           (the worker's interval, ms)
 -- ARGV[4]  want          (jobs to claim, at most 200; and, where some of them are to wait in the worker, how many
 --                         begin, and how many of those at once. One that allows no stall begins at once or waits. The
---                         word hooks behind them: of a worker that has the hook of the task, to run some at once)
+--                         word hooks behind them: of a worker that has the hook of the task, to run some at once.
+--                         Then the word most, and how many bytes of payloads the answer may have instead of 512 KiB)
 -- ARGV[5]  completed     (number of completed jobs, at most 500; behind it how long each of them ran, us)
 -- ARGV[6]  results       (how many of them have a value; and how many claimed jobs begin, where any does)
 -- ARGV[7]  rest          (ids, then fences of the completed; pairs position, value; ids, then fences of those that
@@ -55,7 +56,7 @@
 --          many of the ids begin: the first ones; 1 when hooks are left that are due; each id that had no payload,
 --          and was removed}. While the task is paused nothing begins but hooks: -1 less their number stands there. Of
 --          a hook the payload is value or error; fences and ids are words with spaces between. Taken back is what was
---          cancelled, or expired before it began. In place of a payload over 512 KiB there is its size, a number.
+--          cancelled, or expired before it began. In place of a larger payload there is its size, a number.
 --          Without a delayed job the ms are ''. In a repeated answer a job that was lost since then is named '{}',
 --          which is no id
 -- Returns  {'stale'}: a later call was answered already; nothing is written
@@ -66,7 +67,10 @@
 -- Refuses  WRONGTYPE before the first write
 local number, of_line = string.match(ARGV[1], '^(%d+)(.*)$')
 local call, ask, line = tonumber(number), tonumber(ARGV[3]), ARGV[2] .. of_line
-local want, room, has_hook = wanted(ARGV[4])
+local jobs, most = string.match(ARGV[4], '^(.-) most (%d+)$')
+local want, room, has_hook = wanted(jobs or ARGV[4])
+-- The fragments below go by it.
+if most then LARGE = tonumber(most) end
 local worker, completed_count, ran = ARGV[2], string.match(ARGV[5], '^(%d+) ?(.*)$')
 local lists, slots = { wait_high, wait, wait_low }, room and room.at_once or want
 local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery, expires_at, outcome }

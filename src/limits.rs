@@ -25,6 +25,9 @@ pub(crate) const ENDS: usize = 100;
 /// milliseconds.
 pub(crate) const BATCH_BYTES: usize = LARGE;
 
+/// The same as `BATCH_BYTES` where the server closes connections under larger answers: the least that any server lets out.
+pub(crate) const NARROW_BYTES: usize = 16 * 1024;
+
 /// The most nodes that a graph has, and how often one of them waits for another.
 pub(crate) const MOST_NODES: usize = 10_000;
 pub(crate) const MOST_EDGES: u64 = 100_000;

@@ -9,7 +9,7 @@ local function replay(calls, line, call, worker, locks, places, extra_columns)
   if call > number then return nil end
   if call < number then return { 'stale' } end
   local lost, taken, fence, begin, ids = string.match(record, '^%d+\n([^\n]*)\n([^\n]*)\n(%d+)\n(-?%d+)\n(.*)$')
-  local claimed, fences, answer, payloads, stored = {}, {}, {}, {}, {}
+  local claimed, fences, answer, payloads, stored, all = {}, {}, {}, {}, {}, 0
   for id in string.gmatch(ids, '%S+') do
     local at = #claimed + 1
     claimed[at], fences[at] = id, string.format('%d', fence + at - 1)
@@ -24,7 +24,10 @@ local function replay(calls, line, call, worker, locks, places, extra_columns)
     local id, from = claimed[at], places.payload
     if stored[at] then from = outcome_of(stored[at]) == 'completed' and places.result or places.errors end
     local bytes = redis.call('HSTRLEN', from, id)
-    answer[at], payloads[at] = id, bytes > LARGE and bytes or redis.call('HGET', from, id) or ''
+    -- The call before may have allowed more.
+    local is_apart = all + bytes > LARGE
+    if not is_apart then all = all + bytes end
+    answer[at], payloads[at] = id, is_apart and bytes or redis.call('HGET', from, id) or ''
   end
   return { 'settled', lost, taken, fence, table.concat(answer, ' '), payloads, extras, '', tonumber(begin) }
 end

@@ -17,12 +17,13 @@ use crate::error::Error;
 use crate::job::deferred::Deferred;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
-use crate::limits::{BATCH_BYTES, LARGE, LOOK_BATCH};
+use crate::limits::{BATCH_BYTES, LARGE, LOOK_BATCH, NARROW_BYTES};
 use crate::store::connection::OwnConnection;
 use crate::store::engine::Store;
 use crate::store::inspect::StoredJob;
 use crate::store::joint::{SUPERVISION, Sign};
 use crate::store::keys::TaskKeys;
+use crate::store::narrow::{Closings, Narrow};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::settle::Payload;
 use crate::store::{states, values};
@@ -62,6 +63,10 @@ pub(super) struct Waiters {
     flowing: AtomicBool,
     /// How often in a row a read was late: each next one is given twice the time, and carries half as much.
     late: AtomicU32,
+    /// How often the connection was closed under a read.
+    closings: Mutex<Closings>,
+    /// Whether all but small values are read apart, since the server closes the connection under them.
+    narrow: Narrow,
     /// Held by a look where there is one server: a line is to have one at a time.
     turn: AsyncMutex<()>,
 }
@@ -116,6 +121,10 @@ impl Waiting {
 }
 
 impl Waiters {
+    fn closings(&self) -> MutexGuard<'_, Closings> {
+        self.closings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn new(store: Arc<Store>) -> Arc<Waiters> {
         Arc::new(Waiters {
             store,
@@ -124,6 +133,8 @@ impl Waiters {
             looker: Mutex::default(),
             flowing: AtomicBool::new(false),
             late: AtomicU32::new(0),
+            closings: Mutex::default(),
+            narrow: Narrow::default(),
             turn: AsyncMutex::new(()),
         })
     }
@@ -297,11 +308,12 @@ impl Waiters {
         let looked = self.store.ask(RESPONSE_TIMEOUT, look).await?;
         // What is read in a second step: values, of so many bytes each, and failures.
         let (mut values, mut failures) = (Vec::new(), Vec::new());
+        let large = if self.narrow.is_on() { NARROW_BYTES } else { LARGE };
         for (group, job) in some.iter().copied().zip(&looked.jobs) {
             match job {
                 None => tell(group, End::Gone { seen: group.iter().any(|waiting| waiting.state().seen) }),
                 Some((JobState::Completed, 0)) => tell(group, End::Completed(None)),
-                Some((JobState::Completed, bytes)) if *bytes > LARGE => {
+                Some((JobState::Completed, bytes)) if *bytes > large => {
                     tell(group, End::Completed(Some(Payload::Apart(*bytes))));
                 }
                 Some((JobState::Completed, bytes)) => values.push((group, *bytes)),
@@ -311,7 +323,7 @@ impl Waiters {
         }
         let mut values = &values[..];
         while !values.is_empty() {
-            let (mut bytes, most) = (0, BATCH_BYTES >> self.late.load(Ordering::SeqCst).min(10));
+            let (mut bytes, most) = (0, large.min(BATCH_BYTES) >> self.late.load(Ordering::SeqCst).min(10));
             let fits = |(_, size): &&(Group<'_>, usize)| {
                 bytes += size;
                 bytes <= most
@@ -340,7 +352,7 @@ impl Waiters {
         Ok(looked.events.unwrap_or(true))
     }
 
-    /// Makes a call that moves about so many bytes, and learns from one that was late.
+    /// Makes a call that moves about so many bytes, and learns from one that was late, or under which the connection was closed.
     async fn read<T>(
         &self,
         bytes: usize,
@@ -349,9 +361,17 @@ impl Waiters {
         let late = self.late.load(Ordering::SeqCst).min(10);
         let answer = self.store.read(response_time(bytes) * (1 << late), call).await;
         match &answer {
-            Ok(_) => self.late.store(0, Ordering::SeqCst),
+            Ok(_) => {
+                self.late.store(0, Ordering::SeqCst);
+                // What is small gets through in any case.
+                if bytes > NARROW_BYTES {
+                    self.closings().failed(false);
+                }
+            }
             Err(e) if e.is_late() => self.late.store(late + 1, Ordering::SeqCst),
-            _ => {}
+            // The server has just said where the jobs are: it is there.
+            Err(e) if self.closings().failed(e.is_broken()) => drop(self.narrow.begin()),
+            Err(_) => {}
         }
         answer
     }

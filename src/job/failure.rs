@@ -51,6 +51,8 @@ pub mod codes {
     pub const CODEC: &str = "codec";
     /// The handler asked for data that its worker does not have.
     pub const MISSING_DATA: &str = "missing_data";
+    /// The server closes the connection each time that it sends the payload, as where its output buffer is smaller.
+    pub const PAYLOAD_UNREADABLE: &str = "payload_unreadable";
     /// What Redis holds of the job is damaged.
     pub const CORRUPT: &str = "corrupt";
     /// The job stalled more often than `max_count` allows: workers died with it, or in heartbeat mode `Manual` its handler
@@ -64,8 +66,8 @@ pub mod codes {
 
     /// Whether Heartline gives this code itself, so that a handler must not.
     pub(crate) fn is_reserved(code: &str) -> bool {
-        [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, CORRUPT, WORKER_CRASHED, EXPIRED, CANCELLED]
-            .contains(&code)
+        let ended = [WORKER_CRASHED, EXPIRED, CANCELLED].contains(&code);
+        ended || [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, PAYLOAD_UNREADABLE, CORRUPT].contains(&code)
     }
 
     /// Whether a handler's own code may look so: `[a-z0-9_]{1,64}`.

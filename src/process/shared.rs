@@ -22,6 +22,7 @@ use crate::clock;
 use crate::options::retention::LimitMs;
 use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
+use crate::store::narrow::Narrow;
 use crate::worker_id::WorkerId;
 
 /// How long the clean-up after the last job may take.
@@ -64,6 +65,8 @@ pub(crate) struct WorkerShared {
     pub(crate) news: Arc<News>,
     /// For reading values that travel apart, by the reign of the primary that has them: one that stands still keeps no others waiting.
     large_reads: Mutex<HashMap<u64, Arc<Semaphore>>>,
+    /// Whether answers to claims are to be small.
+    pub(crate) narrow: Narrow,
     /// Every slot is held by a handler that waits for another job: what was claimed ahead must not wait behind it.
     pub(crate) clogged: AtomicBool,
     keeper_gone: AtomicBool,
@@ -107,6 +110,7 @@ impl WorkerShared {
             resumed: AtomicU64::new(0),
             news: Arc::default(),
             large_reads: Mutex::default(),
+            narrow: Narrow::default(),
             clogged: AtomicBool::new(false),
             keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),

@@ -53,6 +53,7 @@ pub(crate) mod keys;
 pub(crate) mod look;
 pub(crate) mod mend;
 pub(crate) mod names;
+pub(crate) mod narrow;
 pub(crate) mod note;
 pub(crate) mod overview;
 pub(crate) mod partitions;

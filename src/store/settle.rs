@@ -11,6 +11,7 @@ use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::deferred::Deferred;
 use crate::job::outcome::StoredOutcome;
+use crate::limits::NARROW_BYTES;
 use crate::stall::recovery::Recovery;
 use crate::times::to_ms;
 
@@ -75,16 +76,19 @@ pub(crate) struct Want {
     pub(crate) at_once: usize,
     /// Whether hooks are wanted, too.
     pub(crate) hooks: bool,
+    /// Whether the answer is to be small: most payloads are read apart.
+    pub(crate) narrow: bool,
 }
 
 impl Want {
     /// Nothing.
-    pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, at_once: 0, hooks: false };
+    pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, at_once: 0, hooks: false, narrow: false };
 
     fn to_arg(self) -> String {
-        let Want { jobs, begin, at_once, hooks } = self;
+        let Want { jobs, begin, at_once, hooks, narrow } = self;
         let numbers = if jobs == at_once { jobs.to_string() } else { format!("{jobs} {begin} {at_once}") };
-        if hooks { numbers + " hooks" } else { numbers }
+        let numbers = if hooks { numbers + " hooks" } else { numbers };
+        if narrow { format!("{numbers} most {NARROW_BYTES}") } else { numbers }
     }
 }
 

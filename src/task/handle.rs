@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -22,6 +23,7 @@ use crate::shown::cut;
 use crate::store::cancel;
 use crate::store::inspect::{self, StoredJob};
 use crate::store::keys::{Key, TaskKeys};
+use crate::store::narrow::Closings;
 use crate::store::note;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::store::repeated::{Patience, repeated};
@@ -137,7 +139,7 @@ impl<O> JobHandle<O> {
     /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored; a type that reads
     ///   from `null` gets it.
     /// - [`Error::Codec`] if the value does not read as `O`.
-    /// - [`Error::Connect`] if waiting does not help, as with a wrong password.
+    /// - [`Error::Connect`] if waiting does not help, as with a wrong password, or a value that the server closes the connection under.
     ///
     /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its event says how
     /// it ended: the first 160 bytes of the error, no counts, and no reason of a cancel. A type with one value, such as `()`, gets
@@ -197,10 +199,15 @@ impl<O> JobHandle<O> {
 
     /// Reads a value that is too large for the connections that others use.
     async fn large_result(&self, bytes: usize) -> Result<Vec<u8>, Error> {
-        let mut patience = response_time(bytes);
+        let (mut patience, mut closings) = (response_time(bytes), Closings::default());
         loop {
             let (keys, id) = (self.task.tables.of(self.id.as_str()), self.id.clone());
-            let read = |mut conn| async move { values::result(&mut conn, &keys, id.as_str()).await };
+            let connected = Arc::new(AtomicBool::new(false));
+            let connects = Arc::clone(&connected);
+            let read = |mut conn| async move {
+                connects.store(true, Ordering::SeqCst);
+                values::result(&mut conn, &keys, id.as_str()).await
+            };
             let e = match self.task.store.read_apart(patience, read).await {
                 Ok(Some(value)) => return Ok(value),
                 // It was there, and was removed meanwhile.
@@ -210,6 +217,10 @@ impl<O> JobHandle<O> {
             };
             if e.is_late() {
                 patience = doubled(patience);
+            }
+            let is_closed = connected.load(Ordering::SeqCst) && e.is_broken() && !e.is_late();
+            if closings.failed(is_closed) {
+                return Err(e);
             }
             tracing::debug!(task = %self.task.name, job_id = %self.id, bytes, error = %e.chain(),
                 "a large result cannot be read; it is tried again");

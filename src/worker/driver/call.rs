@@ -16,15 +16,12 @@ use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
+use crate::store::narrow::Closings;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::store::replicated;
 use crate::store::report::{Disposition, Report};
 use crate::store::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
 use crate::store::streams::server_time_ms;
-
-/// A large outcome whose connection was closed so often, and for so long, is one that the server does not take.
-const LARGE_TRIES: u32 = 5;
-const LARGE_TIME: Duration = Duration::from_secs(5);
 
 /// A call that is under way.
 pub(super) struct Call {
@@ -42,8 +39,8 @@ pub(super) struct Call {
     pauses: Pauses,
     /// The notes in front of the outcomes were late once.
     notes_late: bool,
-    /// How often the connection was closed under a large outcome, and when first.
-    closed: (u32, Option<Moment>),
+    /// How often the connection was closed under a large outcome, or under the answer to a claim.
+    closings: Closings,
     /// Whether it has given its slots back.
     is_away: Arc<AtomicBool>,
 }
@@ -93,7 +90,7 @@ impl Call {
             patience,
             pauses,
             notes_late: false,
-            closed: (0, None),
+            closings: Closings::default(),
             is_away,
         }
     }
@@ -146,6 +143,7 @@ impl Call {
             if let Some(e) = e {
                 self.task.rights.heard(&e);
                 self.learn(&e, connected);
+                self.narrow_claims(&e).await;
                 self.gives_slots_back();
                 self.task.tally().repeats();
                 let pause = self.pauses.next();
@@ -180,8 +178,8 @@ impl Call {
             task.claims_now();
         }
         let call = async |conn: &mut _| {
-            let ask = task.options.interval;
-            settle::settle(conn, &task.keys, worker.id.as_str(), (self.line, *number), ask, *asked, reports).await
+            let (ask, asked) = (task.options.interval, Want { narrow: worker.narrow.is_on(), ..*asked });
+            settle::settle(conn, &task.keys, worker.id.as_str(), (self.line, *number), ask, asked, reports).await
         };
         let copies = task.options.durability.copies().filter(|_| task.options.settle_replicated && !reports.is_empty());
         let Some(copies) = copies else {
@@ -235,21 +233,30 @@ impl Call {
         if e.is_late() {
             // Large values over a slow line take as long as they take.
             self.patience = doubled(self.patience);
-        } else if self.line == LARGE_LINE && connected && (e.is_too_large() || e.is_broken()) {
-            // A server that finds a value too large for it says so, if it is heard, and closes the connection in the middle
+        } else if self.line == LARGE_LINE {
+            // A server that finds a value too large for it says so, if the line lets it, and closes the connection in the middle
             // of it, each time.
-            let (times, first) = &mut self.closed;
-            *times += 1;
-            let first = *first.get_or_insert_with(clock::now);
-            if e.is_too_large() || *times >= LARGE_TRIES && clock::now().since(first) >= LARGE_TIME {
+            let is_closed = connected && (e.is_too_large() || e.is_broken());
+            if self.closings.failed(is_closed) || is_closed && e.is_too_large() {
                 let task = &self.task.name;
                 tracing::error!(%task, error = %e.chain(), "redis does not take a large outcome; the job fails");
                 Arc::make_mut(&mut self.reports).iter_mut().for_each(too_large);
                 self.task.estate.sent(self.line, self.number, &self.reports);
             }
-        } else {
-            // A server that is not there says nothing of the value.
-            self.closed = (0, None);
+        }
+    }
+
+    /// Has answers of claims be small where the server answers, and yet the connection is closed each time under the answer to this
+    /// one: its output buffer takes no such answer, and what waits after these jobs would wait for ever.
+    async fn narrow_claims(&mut self, e: &Error) {
+        let is_claim = self.line != LARGE_LINE && self.want.jobs > 0;
+        if !is_claim || !self.closings.failed(e.is_broken() && !e.is_late()) || self.worker.narrow.is_on() {
+            return;
+        }
+        let answers = self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| server_time_ms(conn).await).await;
+        if answers.is_ok() && self.worker.narrow.begin() {
+            tracing::warn!(task = %self.task.name, error = %e.chain(),
+                "redis closes the connection under answers to claims; payloads are read one by one. Its client-output-buffer-limit may be too small");
         }
     }
 

@@ -105,7 +105,7 @@ pub(super) fn failed(
 }
 
 /// Logs a run that failed.
-fn tell(task: &str, job_id: &JobId, disposition: &Disposition) {
+pub(super) fn tell(task: &str, job_id: &JobId, disposition: &Disposition) {
     match disposition {
         Disposition::HookRetry { failed, delay, error } => {
             let StoredError { code, message } = error;

@@ -18,6 +18,7 @@ mod own;
 mod payload;
 
 pub(super) use own::Own;
+use payload::Missing;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::clock;
 use crate::job::deferred::Deferred;
 use crate::job::failure::codes;
 use crate::job::state::JobState;
+use crate::options::resolved::Resolved;
 use crate::process::context::{Context, Run};
 use crate::process::held::{Flags, Held};
 use crate::process::note_store::NoteStore;
@@ -86,9 +88,13 @@ async fn run_once(
         Some(JobState::Completed) => Key::Result,
         Some(_) => Key::Error,
     };
-    let Some(payload) = payload::of(&task, &worker, &held, job.payload, from).await else {
-        held.set(Flags::FINISHED);
-        return (Disposition::Requeue, Duration::ZERO);
+    let payload = match payload::of(&task, &worker, &held, job.payload, from).await {
+        Ok(payload) => payload,
+        Err(missing) => {
+            held.set(Flags::FINISHED);
+            let hooked = job.outcome.map(|stored| stored.failed_hooks);
+            return (without_payload(missing, &task.name, &held, (attempt, hooked), &options), Duration::ZERO);
+        }
     };
     if job.outcome.is_none()
         && let Some(closed) = gate::closed(&worker, &held).await
@@ -161,6 +167,28 @@ async fn run_once(
         let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));
     }
     (outcome, ran)
+}
+
+/// What is reported of a run, or of a hook that failed `hooked` times before, that has nothing to begin with.
+fn without_payload(
+    missing: Missing,
+    task: &str,
+    held: &Held,
+    (attempt, hooked): (u32, Option<u32>),
+    options: &Resolved,
+) -> Disposition {
+    let Missing::Unreadable(message) = missing else { return Disposition::Requeue };
+    let code = codes::PAYLOAD_UNREADABLE.to_owned();
+    let failed = match hooked {
+        Some(failed) => hook::failed(code, message, failed, None, options),
+        None => outcome::failed(code, message, attempt, None, options),
+    };
+    // What takes log lines is the user's code too.
+    let _ = guarded(|| match hooked {
+        Some(_) => hook::tell(task, &held.id, &failed),
+        None => outcome::tell(task, &held.id, &failed, options),
+    });
+    failed
 }
 
 fn dispatched_at(job: &Claimed) -> Option<SystemTime> {

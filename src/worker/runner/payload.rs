@@ -8,19 +8,27 @@ use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::store::address::Role;
 use crate::store::keys::Key;
+use crate::store::narrow::Closings;
 use crate::store::patience::{doubled, response_time};
 use crate::store::settle::Payload;
 use crate::store::values;
 
-/// The payload, or of a hook what it is told: it came with the claim, or is read now from this column. `None` when the run is not to
-/// begin any more.
+/// Why there is no payload.
+pub(super) enum Missing {
+    /// The run is not to begin any more.
+    NotToBegin,
+    /// The server does not send it, for this reason.
+    Unreadable(String),
+}
+
+/// The payload, or of a hook what it is told: it came with the claim, or is read now from this column.
 pub(super) async fn of(
     task: &TaskRuntime,
     worker: &WorkerShared,
     held: &Held,
     payload: Payload,
     column: Key,
-) -> Option<Vec<u8>> {
+) -> Result<Vec<u8>, Missing> {
     let payload = match payload {
         Payload::Here(payload) => payload,
         // On the heap: seldom needed, it would make every run as large as a connection that comes up.
@@ -29,38 +37,55 @@ pub(super) async fn of(
     if held.flags().intersects(Flags::NOT_BEGUN) {
         held.begins();
     }
-    Some(payload)
+    Ok(payload)
 }
 
 /// Reads a payload that is too large to come with others, on a connection of its own, while the job is held and beaten for.
-/// None when the run is not to begin any more.
-async fn fetch(task: &TaskRuntime, worker: &WorkerShared, held: &Held, bytes: usize, column: Key) -> Option<Vec<u8>> {
+async fn fetch(
+    task: &TaskRuntime,
+    worker: &WorkerShared,
+    held: &Held,
+    bytes: usize,
+    column: Key,
+) -> Result<Vec<u8>, Missing> {
     let reading = async {
-        let mut patience = response_time(bytes);
+        let (mut patience, mut closings, mut is_logged) = (response_time(bytes), Closings::default(), false);
         loop {
             // Nothing closes them.
             let turns = worker.large_reads(&task.keys);
             let turn = turns.acquire().await;
+            let mut connected = false;
             let read = async {
                 let mut conn = worker.store.dedicated(Role::Pool, None).await?;
+                connected = true;
                 let read = values::value(&mut conn, &task.keys, column, held.id.as_str());
                 tokio::time::timeout(patience, read).await.unwrap_or_else(|_| Err(Error::late()))
             };
             let e = match worker.store.steady(read).await {
-                Ok(payload) => return payload,
+                // Without one the job is gone.
+                Ok(payload) => return payload.ok_or(Missing::NotToBegin),
                 Err(e) => e,
             };
             drop(turn);
+            let (task, job_id) = (&task.name, &held.id);
+            if !std::mem::replace(&mut is_logged, true) {
+                tracing::warn!(%task, %job_id, bytes, error = %e.chain(), "a large payload cannot be read; it is tried again");
+            }
             if e.is_late() {
                 patience = doubled(patience);
             }
-            tracing::warn!(task = %task.name, job_id = %held.id, bytes, error = %e.chain(),
-                "a large payload cannot be read; it is tried again");
+            if closings.failed(connected && e.is_broken() && !e.is_late()) {
+                let limit = "the client-output-buffer-limit of the server may be smaller";
+                return Err(Missing::Unreadable(format!(
+                    "its payload of {bytes} bytes cannot be read, {limit}: {}",
+                    e.chain()
+                )));
+            }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
     tokio::select! {
         payload = reading => payload,
-        () = held.wait_for(Flags::NOT_TO_BEGIN) => None,
+        () = held.wait_for(Flags::NOT_TO_BEGIN) => Err(Missing::NotToBegin),
     }
 }

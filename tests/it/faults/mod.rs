@@ -40,6 +40,7 @@ mod silent_lines;
 mod slow_lines;
 mod slow_sweeps;
 mod slower_clock;
+mod small_buffers;
 mod unpolled;
 mod waiting;
 mod watch;
