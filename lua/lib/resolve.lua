@@ -23,7 +23,8 @@ end
 -- Decides about each job by the table in sweep.lua, without writing. `places` has the keys by their names, and all
 -- columns as `columns`. `crash` is what the task does with a job whose worker died: `mode`, `max` (stalls that a job
 -- survives), `max_set` (that was set for this task) and `policy`. `how` tells who decides and why: `verdict`, `by` (a
--- person), and `said`, what the error says of the worker. The verdict `requeue` leaves out what has begun. `patience`
+-- person), and `said`, what the error says of the worker. The verdict `requeue` leaves out what has begun, `spare` puts
+-- back what has begun and counts no stall. `patience`
 -- is how long jobs wait by their phases, which were silent since `since` at least. In what is found `words` are those
 -- of the event, four a job: id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with
 -- the fence ('0'). `decided` are the ids of all but those that wait longer: these are `aside`.
@@ -96,7 +97,7 @@ local function decide(ids, places, terminal_places, crash, how)
   -- The handler has ended, the hook has not: it alone runs again.
   local function finalize(index, id, max)
     local kind, failed, stalls, ran = outcome_of(stored[index])
-    stalls = stalls + (tokens[index] and 1 or 0)
+    stalls = stalls + (tokens[index] and verdict ~= 'spare' and 1 or 0)
     add(found.hooks, found.outcomes, id, string.format('%s %d %d %s', kind, failed, stalls, ran))
     if verdict ~= 'fail' and (verdict ~= 'auto' or stalls <= max) then return 'requeued', stalls end
     found.hooks[#found.hooks], found.finals[#found.finals + 1] = nil, id
@@ -131,8 +132,7 @@ local function decide(ids, places, terminal_places, crash, how)
       found.holders[id] = holder
       found.times[id] = 1 + (tonumber(string.match(recovered[index] or '', '^requeued %S+ %d+ (%d+)$')) or 0)
     else
-      found.counted[#found.counted + 1] = id
-      count = count + 1
+      if verdict ~= 'spare' then found.counted[#found.counted + 1], count = id, count + 1 end
       local silence = string.format(how.said, holder)
       local max = own or crash.max
       if reasons[index] then
@@ -147,7 +147,7 @@ local function decide(ids, places, terminal_places, crash, how)
       elseif verdict == 'auto' and count > max then
         action = crashed(id, silence, 'stalled %d times, max_count is %d', count, max)
       else
-        action = 'recovered'
+        action = verdict == 'spare' and 'requeued' or 'recovered'
         add(found.recovered, nil, id)
       end
       if action ~= 'cancelled' then found.broken_off = found.broken_off + 1 end

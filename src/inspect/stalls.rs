@@ -84,6 +84,9 @@ impl fmt::Display for StallReport {
         if *reason == StallReason::WorkerRestarted {
             write!(f, "; {} saw that it is gone, or took its name", self.witness)?;
         }
+        if *reason == StallReason::Replaced {
+            write!(f, "; {} took its name, and it did not stop in time", self.witness)?;
+        }
         if let Some(ago) = before(self.snapshot_at) {
             write!(f, "; {whose} since the snapshot {} before", span(ago))?;
         }

@@ -60,6 +60,10 @@ async fn listen(keeper: &Keeper, mut answered: impl FnMut()) -> Result<std::conv
             },
             e = &mut pings => return Err(e),
         };
+        if id == keeper.worker.id.as_str() {
+            keeper.resumed.notify_one();
+            keeper.named.notify_one();
+        }
         for watch in keeper.watches.iter().filter(|watch| watch.task.keys.cancel_channel() == channel) {
             watch.task.held.ring(&id);
         }

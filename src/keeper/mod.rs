@@ -61,8 +61,10 @@ pub(crate) struct Keeper {
     connecting: AsyncMutex<()>,
     /// A connection came up.
     connected: Notify,
-    /// The process stood still, and runs again.
+    /// The process stood still and runs again, or another worker waits for a sign of life.
     resumed: Notify,
+    /// Another worker has written into the presence of this one.
+    named: Notify,
 }
 
 /// The newest connection to each primary, and how many there were.
@@ -96,6 +98,7 @@ impl Keeper {
             connecting: AsyncMutex::default(),
             connected: Notify::new(),
             resumed: Notify::new(),
+            named: Notify::new(),
         }
     }
 

@@ -47,7 +47,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
                 keeper.worker.store.timings.reconcile
             }
         };
-        tokio::time::sleep(pause).await;
+        let _ = tokio::time::timeout(pause, keeper.named.notified()).await;
     }
 }
 
@@ -83,6 +83,13 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
         // Which of its jobs are lost it hears with the next heartbeat.
         keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
         keeper.worker.set_replaced();
+    }
+    if let Some(successor) = own_presence.get("successor").filter(|_| !keeper.worker.stopping.is_cancelled()) {
+        let (worker_id, successor) = (keeper.worker.id.clone(), successor.clone());
+        keeper.log.line(move || {
+            tracing::info!(%worker_id, successor = %Shown(&successor), "another worker has the name of this one, which stops");
+        });
+        keeper.worker.set_succeeded();
     }
     let Some(host) = Host::look(&own_presence) else { return Ok(()) };
     let listed = keeper.housekeeping_call(async |conn| store.of_boot(conn, host.boot_id(), MOST).await).await?;

@@ -72,6 +72,8 @@ pub(crate) struct WorkerShared {
     keeper_gone: AtomicBool,
     /// Redis was told that this worker is dead, or replaced.
     replaced: AtomicBool,
+    /// Another worker took the exclusive name of this one, and asked it to stop.
+    succeeded: AtomicBool,
     pub(crate) slots: Slots,
     /// What its courier is to do.
     pub(crate) desk: Desk,
@@ -114,6 +116,7 @@ impl WorkerShared {
             clogged: AtomicBool::new(false),
             keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
+            succeeded: AtomicBool::new(false),
             slots: Slots::new(max_jobs),
             desk: Desk::default(),
             flow_rights: Rights::at(0),
@@ -140,6 +143,16 @@ impl WorkerShared {
         self.replaced.store(true, Ordering::SeqCst);
         self.stopping.cancel();
         self.hurry.cancel();
+    }
+
+    pub(crate) fn is_succeeded(&self) -> bool {
+        self.succeeded.load(Ordering::SeqCst)
+    }
+
+    /// Another worker waits for the name of this one: it stops as at a signal.
+    pub(crate) fn set_succeeded(&self) {
+        self.succeeded.store(true, Ordering::SeqCst);
+        self.stopping.cancel();
     }
 
     pub(crate) fn is_keeper_gone(&self) -> bool {

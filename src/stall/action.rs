@@ -70,6 +70,9 @@ pub enum StallReason {
     HandlerSilent,
     /// Its worker was known to be dead: its process was gone from this host, as another worker there has seen.
     WorkerRestarted,
+    /// Another worker took the exclusive name of its worker, which was asked to stop and still held the job when its grace was over. The
+    /// action is `Requeued`: no stall is counted.
+    Replaced,
     /// A person decided about it: it was silent for a whole watched interval, or its worker was said to be dead.
     Manual,
     /// Of a [`Recovery`](crate::Recovery) only: the job was claimed ahead and had not begun when its worker was found silent or dead.
@@ -80,6 +83,7 @@ names!(StallReason, "reason", {
     Silent = "silent",
     HandlerSilent = "handler_silent",
     WorkerRestarted = "worker_restarted",
+    Replaced = "replaced",
     Manual = "manual",
     Requeued = "requeued",
 });

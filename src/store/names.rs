@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::engine::Store;
 use super::fault::classify;
-use super::keys;
+use super::keys::{self, TaskKeys};
 use super::scripts::{self, Text};
 use crate::error::Error;
 
@@ -19,6 +19,23 @@ impl Store {
         let mut reply = take.arg(worker).call(conn).await?;
         let _: String = reply.next()?;
         Ok(reply.rest::<Text>()?.into_iter().map(|Text(worker)| worker).collect())
+    }
+
+    /// Asks the worker that had the name to stop: it reads that in its presence, and looks at once where the hint on the channel of one of
+    /// its tasks reaches it.
+    pub(crate) async fn ask_to_stop(
+        &self,
+        conn: &mut impl Connection,
+        worker: &str,
+        by: &str,
+        task: &TaskKeys,
+    ) -> Result<(), Error> {
+        let mut ask = redis::cmd("HSET");
+        ask.arg(keys::worker(&self.prefix, worker)).arg("successor").arg(by);
+        ask.query_async::<()>(conn).await.map_err(|e| classify("presence", e))?;
+        let mut hint = redis::cmd("PUBLISH");
+        hint.arg(task.cancel_channel()).arg(worker);
+        hint.query_async::<()>(conn).await.map_err(|e| classify("cancel hints", e))
     }
 
     /// Those who had the name before are done with.

@@ -15,6 +15,8 @@ const LOOK: usize = 500;
 pub(crate) enum Word<'a> {
     /// Their processes are gone, or another worker has their exclusive name.
     Proof,
+    /// Another worker took their exclusive name, asked them to stop, and waited for that in vain: no stall is counted.
+    Replaced,
     /// Somebody says that the workers are dead.
     Of(&'a str),
 }
@@ -55,6 +57,7 @@ impl TakeBack {
         call.arg(worker);
         match word {
             Word::Proof => call.arg("worker_restarted").arg(""),
+            Word::Replaced => call.arg("replaced").arg(""),
             Word::Of(by) => call.arg("manual").arg(by),
         };
         let mut reply = call.arg(self.at.as_deref().unwrap_or("0")).arg(LOOK).arg(dead).call(conn).await?;

@@ -98,11 +98,13 @@ impl Crew {
         self.tasks.iter().map(|task| task.held.len()).sum()
     }
 
-    /// Works until `shutdown` completes, or a part ends before, which is `false`; then tells all loops to stop.
+    /// Works until `shutdown` completes or another worker takes its name, or a part ends before, which is `false`; then tells all loops
+    /// to stop.
     pub(super) async fn works_until(&mut self, shutdown: impl Future<Output = ()>) -> bool {
         // Its future is the user's: it may spend the whole budget of this task each time that it is polled.
         self.ended = tokio::select! {
             () = shutdown => None,
+            () = tokio::task::unconstrained(self.worker.stopping.cancelled()) => None,
             // Nothing ends before it is told to.
             ended = tokio::task::unconstrained(self.loops.next()) => ended.map(|ended| PartEnd { broken: true, ..ended }),
             _ = tokio::task::unconstrained(&mut self.keeper_ended) => Some(PartEnd::keeper()),
@@ -182,7 +184,7 @@ impl Crew {
                     "stopped, with jobs left to the sweep of another worker");
             }
         }
-        if worker.is_replaced() {
+        if worker.is_replaced() || worker.is_succeeded() && broken.is_none() {
             return StopReason::Replaced { left: left.unwrap_or_default() };
         }
         match (broken, left) {

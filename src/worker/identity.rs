@@ -22,9 +22,9 @@ impl WorkerIdentity {
         WorkerIdentity(None)
     }
 
-    /// A name that one worker has at a time. Who starts under it takes the jobs of whoever had it before at once, wherever that one ran
-    /// and whether it is dead or not: one that lives hears of it at its next call, or within 10 s, and stops with
-    /// [`StopReason::Replaced`](crate::StopReason::Replaced).
+    /// A name that one worker has at a time. A worker that starts under it asks the one that had it before to stop, as at a signal, and begins
+    /// when that one has stopped, with [`StopReason::Replaced`](crate::StopReason::Replaced). If the old one gives no sign of life within
+    /// 2 s, the new one takes its jobs at once, wherever it ran, and a stall is counted for each.
     ///
     /// Give it only where something else, such as a StatefulSet or a systemd unit, sees to it that there is one such process: two that
     /// share a name take each other's jobs. A name holds for all apps with one `prefix`, whatever their tasks. 1 to 128 characters of

@@ -16,4 +16,5 @@ pub(crate) mod runner;
 pub(crate) mod running;
 pub(crate) mod signal;
 pub(crate) mod stop;
+mod take_name;
 pub(crate) mod wake;

@@ -14,16 +14,13 @@ use crate::clock;
 use crate::error::Error;
 use crate::faults::{ConfigError, Faults};
 use crate::options::resolved::Resolved;
-use crate::options::validate;
 use crate::pauses::Pauses;
-use crate::process::death::DeathProof;
 use crate::process::identity;
 use crate::process::shared::WorkerShared;
 use crate::process::task::{Definition, TaskRuntime};
 use crate::shown::Shown;
 use crate::store::declare::{self, Declared};
 use crate::store::patience::RESPONSE_TIMEOUT;
-use crate::store::reconcile::{TakeBack, Word};
 use crate::store::rights;
 
 /// A shorter interval hardly outlasts a failover.
@@ -161,7 +158,7 @@ impl Worker {
             self.store.shared(RESPONSE_TIMEOUT, enlist).await?;
         }
         let mut facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
-        facts.extend(self.identity.name().map(|name| ("name".to_owned(), name.to_owned())));
+        facts.extend(self.identity.name().into_iter().flat_map(|name| self.named_facts(name)));
         let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
         match self.store.shared(RESPONSE_TIMEOUT, announce).await {
             // The keeper tells it again each 5 s. Of a cluster the node may be away that has its presence, or the list of its boot.
@@ -230,62 +227,6 @@ impl Worker {
             }
             Declared::Theirs(stamp) => Ok(stamp),
         }
-    }
-
-    /// Takes the name, and the jobs of whoever had it before: of our tasks, and of those that it said it works.
-    async fn take_name(&self, name: &str) -> Result<(), Error> {
-        let own = self.id.as_str();
-        let take = async |conn: &mut _| self.store.take_name(conn, name, own).await;
-        let before = self.store.shared(RESPONSE_TIMEOUT, take).await?;
-        for worker in &before {
-            let said =
-                self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.presence(conn, worker).await).await?;
-            if said.contains_key("stoppedAt") && said.get("phase").is_none_or(|phase| phase != "replaced") {
-                continue;
-            }
-            // Of one of whom nothing is known any more our own tasks are looked through.
-            let of_ours = || self.tasks.iter().map(|task| &*task.name).collect();
-            let names: Vec<&str> = said.get("tasks").map_or_else(of_ours, |names| names.split_whitespace().collect());
-            let mut jobs = 0;
-            for task in names.into_iter().filter(|name| validate::task_name(name).is_ok()) {
-                match self.take_jobs(task, worker).await {
-                    Ok(taken) => jobs += taken,
-                    Err(e) if e.is_retryable() => return Err(e),
-                    // Perhaps no task of ours. It must not keep us from working.
-                    Err(e) => {
-                        tracing::warn!(task, worker = %Shown(worker), error = %e.chain(),
-                            "the jobs of the worker that had the name are left to the sweep");
-                    }
-                }
-            }
-            let note =
-                async |conn: &mut _| self.store.note_death(conn, worker, own, DeathProof::Replaced.as_str()).await;
-            if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, note).await {
-                tracing::debug!(worker = %Shown(worker), error = %e.chain(), "the end of a worker could not be noted");
-            }
-            tracing::info!(worker_id = %self.id, name, worker = %Shown(worker), jobs, "took the name of a worker, and its jobs");
-        }
-        if before.is_empty() {
-            return Ok(());
-        }
-        self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.drop_names(conn, name, &before).await).await
-    }
-
-    /// Takes the jobs of a task that the worker holds. Returns how many.
-    async fn take_jobs(&self, task: &str, worker: &str) -> Result<usize, Error> {
-        let (dead, mut taken) = ([worker.to_owned()], 0);
-        for keys in self.store.tables(task).asked(&self.store).await?.iter() {
-            let mut taking = TakeBack::default();
-            while !taking.is_done() {
-                let step = async |conn: &mut _| taking.step(conn, keys, self.id.as_str(), Word::Proof, &dead).await;
-                if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
-                    // A task of another time: nobody has told what is to become of its jobs.
-                    break;
-                }
-            }
-            taken += taking.taken.len();
-        }
-        Ok(taken)
     }
 
     /// Works with a crew until it is told to stop, and lets it wind down.

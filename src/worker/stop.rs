@@ -33,10 +33,10 @@ pub enum StopReason {
         /// The jobs that were left. None are named when all that is open is a claim that Redis did not answer.
         left: Vec<JobId>,
     },
-    /// Another worker took its exclusive name ([`WorkerIdentity::exclusive`](crate::WorkerIdentity::exclusive)), or somebody said that
-    /// it is dead, and its jobs were given to others.
+    /// Another worker took its exclusive name ([`WorkerIdentity::exclusive`](crate::WorkerIdentity::exclusive)) and asked it to stop, or a
+    /// person said that it is dead. Other workers have its jobs.
     Replaced {
-        /// The jobs that it had held by then.
+        /// The jobs that it still held. None if it stopped within its grace.
         left: Vec<JobId>,
     },
     /// A part of it ended by itself, which is a bug, here or in code that the part called: a subscriber of `tracing` that

@@ -41,6 +41,7 @@ mod slow_lines;
 mod slow_sweeps;
 mod slower_clock;
 mod small_buffers;
+mod surges;
 mod unpolled;
 mod waiting;
 mod watch;

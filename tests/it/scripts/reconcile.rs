@@ -138,3 +138,18 @@ async fn jobs_of_workflows_that_end_with_their_worker_are_noted_also_where_the_t
         assert_eq!(task.held("failed").await, format!(r#"zset [{own}"~f/a/0/1": NOW]"#));
     }
 }
+
+#[tokio::test]
+async fn a_worker_that_was_replaced_counts_no_stall() {
+    let mut task = task_of(&[("w", "a", 7), ("w", "b", 8), ("w", "c", 9)]).await;
+    task.hset("meta", &[("maxCount", "0"), ("onCrash", "fail")]).await;
+    task.hset("cancelling", &[("b", "no more")]).await;
+    task.hset("stalledCount", &[("c", "3")]).await;
+    let reply = task.ok("reconcile", &["v", "replaced", "", "0", "500", "w"]).await;
+    for told in ["a 0 requeued w 7", "b 0 cancelled w 8", "c 3 requeued w 9"] {
+        assert!(reply.contains(told), "{reply}");
+    }
+    assert_eq!(task.list("wait").await, ["a", "c"]);
+    assert_eq!(task.held("stalledCount").await, r#"hash {"c": "3"}"#);
+    assert_eq!(task.held("recovery").await, r#"hash {"a": "replaced w NOW", "c": "replaced w NOW"}"#);
+}

@@ -1,0 +1,166 @@
+//! Takes an exclusive name, and the jobs of the worker that had it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::builder::Worker;
+use crate::clock;
+use crate::error::Error;
+use crate::options::validate;
+use crate::process::death::DeathProof;
+use crate::shown::Shown;
+use crate::store::announce::SILENT_AFTER;
+use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::reconcile::{TakeBack, Word};
+
+/// A worker that lives shows it within this time after it was asked to: its keeper answers a hint at once.
+const SIGN: Duration = Duration::from_secs(2);
+
+/// It reads that it is to stop within this time, also where the hint did not reach it.
+const READS: Duration = Duration::from_secs(10);
+
+/// How often its presence is read: until it has shown that it lives, and then until it has stopped.
+const LOOK: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
+
+/// What a worker says of itself.
+type Presence = HashMap<String, String>;
+
+/// How the worker that had the name ended.
+enum Outgoing {
+    /// It has stopped, and holds nothing.
+    Stopped,
+    /// It shows no sign of life: a stall is counted for its jobs.
+    Silent,
+    /// It was asked to stop, lives, and still holds jobs after its grace.
+    Overdue,
+}
+
+impl Worker {
+    /// What presence says of a worker with a name: the name, and how long a stop takes.
+    pub(super) fn named_facts(&self, name: &str) -> [(String, String); 2] {
+        let longest = self.longest_shutdown().as_millis().to_string();
+        [("name".to_owned(), name.to_owned()), ("longestShutdown".to_owned(), longest)]
+    }
+
+    /// Takes the name, and the jobs of the worker that had it before: of our tasks, and of those that it said it works. One that lives is
+    /// asked to stop, and waited for.
+    pub(super) async fn take_name(&self, name: &str) -> Result<(), Error> {
+        let own = self.id.as_str();
+        let take = async |conn: &mut _| self.store.take_name(conn, name, own).await;
+        let before = self.store.shared(RESPONSE_TIMEOUT, take).await?;
+        for worker in &before {
+            let said = self.presence_of(worker).await?;
+            let word = match self.outgoing(name, worker, &said).await? {
+                Outgoing::Stopped => continue,
+                Outgoing::Silent => Word::Proof,
+                Outgoing::Overdue => Word::Replaced,
+            };
+            let mut jobs = 0;
+            for task in self.tasks_of(&said) {
+                match self.take_jobs(task, worker, word).await {
+                    Ok(taken) => jobs += taken,
+                    Err(e) if e.is_retryable() => return Err(e),
+                    // Perhaps no task of ours. It must not keep us from working.
+                    Err(e) => {
+                        tracing::warn!(task, worker = %Shown(worker), error = %e.chain(),
+                            "the jobs of the worker that had the name are left to the sweep");
+                    }
+                }
+            }
+            let note =
+                async |conn: &mut _| self.store.note_death(conn, worker, own, DeathProof::Replaced.as_str()).await;
+            if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, note).await {
+                tracing::debug!(worker = %Shown(worker), error = %e.chain(), "the end of a worker could not be noted");
+            }
+            tracing::info!(worker_id = %self.id, name, worker = %Shown(worker), jobs, "took the name of a worker, and its jobs");
+        }
+        if before.is_empty() {
+            return Ok(());
+        }
+        self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.drop_names(conn, name, &before).await).await
+    }
+
+    async fn presence_of(&self, worker: &str) -> Result<Presence, Error> {
+        self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.presence(conn, worker).await).await
+    }
+
+    /// The tasks that the worker says it works; ours where nothing is known of it any more.
+    fn tasks_of<'a>(&'a self, said: &'a Presence) -> Vec<&'a str> {
+        let of_ours = || self.tasks.iter().map(|task| &*task.name).collect();
+        let names: Vec<&str> = said.get("tasks").map_or_else(of_ours, |names| names.split_whitespace().collect());
+        names.into_iter().filter(|name| validate::task_name(name).is_ok()).collect()
+    }
+
+    /// Asks the worker that had the name to stop, as at a signal, and waits for that as long as it lives and its grace lasts.
+    async fn outgoing(&self, name: &str, worker: &str, said: &Presence) -> Result<Outgoing, Error> {
+        if has_stopped(said) {
+            return Ok(Outgoing::Stopped);
+        }
+        let longest = said.get("longestShutdown").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+        let (Some(longest), Some(task)) = (longest, self.tasks_of(said).first().copied()) else {
+            return Ok(Outgoing::Silent);
+        };
+        // Our own presence was written a moment ago.
+        let silent_ms = seen_ms(&self.presence_of(self.id.as_str()).await?).saturating_sub(seen_ms(said));
+        if said.contains_key("deadAt") || Duration::from_millis(silent_ms) > SILENT_AFTER {
+            return Ok(Outgoing::Silent);
+        }
+        let tables = self.store.tables(task).all();
+        let Some(keys) = tables.first() else { return Ok(Outgoing::Silent) };
+        let ask = async |conn: &mut _| self.store.ask_to_stop(conn, worker, self.id.as_str(), keys).await;
+        match self.store.shared(RESPONSE_TIMEOUT, ask).await {
+            Err(e) if e.is_retryable() => return Err(e),
+            // It may read it all the same.
+            Err(e) => tracing::debug!(worker = %Shown(worker), error = %e.chain(), "a worker could not be asked to stop"),
+            Ok(()) => {}
+        }
+        let (asked, mut last_seen, mut sign_at, mut lives) = (clock::now(), seen_ms(said), clock::now(), false);
+        loop {
+            tokio::time::sleep(LOOK[usize::from(lives)]).await;
+            let (said, now) = (self.presence_of(worker).await?, clock::now());
+            if has_stopped(&said) {
+                return Ok(Outgoing::Stopped);
+            }
+            if seen_ms(&said) > last_seen {
+                if !std::mem::replace(&mut lives, true) {
+                    tracing::info!(worker_id = %self.id, name, worker = %Shown(worker), ?longest,
+                        "waits until the worker that has the name stops");
+                }
+                (last_seen, sign_at) = (seen_ms(&said), now);
+            }
+            if now.since(sign_at) > if lives { SILENT_AFTER } else { SIGN } {
+                return Ok(Outgoing::Silent);
+            }
+            if now.since(asked) > longest.saturating_add(READS) {
+                return Ok(Outgoing::Overdue);
+            }
+        }
+    }
+
+    /// Takes the jobs of a task that the worker holds. Returns how many.
+    async fn take_jobs(&self, task: &str, worker: &str, word: Word<'_>) -> Result<usize, Error> {
+        let (dead, mut taken) = ([worker.to_owned()], 0);
+        for keys in self.store.tables(task).asked(&self.store).await?.iter() {
+            let mut taking = TakeBack::default();
+            while !taking.is_done() {
+                let step = async |conn: &mut _| taking.step(conn, keys, self.id.as_str(), word, &dead).await;
+                if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
+                    // A task of another time: its options, which decide about its jobs, are not there.
+                    break;
+                }
+            }
+            taken += taking.taken.len();
+        }
+        Ok(taken)
+    }
+}
+
+/// Whether the worker has stopped and left nothing to the worker that takes its name.
+fn has_stopped(said: &Presence) -> bool {
+    said.contains_key("stoppedAt") && said.get("phase").is_none_or(|phase| phase != "replaced")
+}
+
+/// When it wrote its presence last, ms by the clock of the server.
+fn seen_ms(said: &Presence) -> u64 {
+    said.get("lastSeenAt").and_then(|at| at.parse().ok()).unwrap_or(0)
+}
