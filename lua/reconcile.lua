@@ -36,8 +36,8 @@
 -- KEYS[33] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- KEYS[34] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
 -- ARGV[1]  worker        (id of the caller)
--- ARGV[2]  reason        (worker_restarted or manual; replaced: the worker did not stop when another one took its name, no
---                         stall is counted)
+-- ARGV[2]  reason        (worker_restarted or manual; replaced: the worker did not stop when another one took its
+--                         name, and no stall is counted)
 -- ARGV[3]  by            (who says so; '' for nobody)
 -- ARGV[4]  cursor        (of `locks`, from the call before; 0 to begin)
 -- ARGV[5]  count         (buckets of `locks` to look at, at most 500)
@@ -79,7 +79,8 @@ local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max
   policy = object_of(policy) }
 local now, now_ms = now_us()
 math.randomseed(now % 2147483648)
-local how = { verdict = reason == 'replaced' and 'spare' or 'auto', by = by, reason = reason, worker = worker, now_ms = now_ms,
+local verdict = reason == 'replaced' and 'spare' or 'auto'
+local how = { verdict = verdict, by = by, reason = reason, worker = worker, now_ms = now_ms,
   keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }, hook = hook == '1',
   paused = paused, event_mode = event_mode,
   said = by == '' and 'worker %s is dead' or 'worker %s is dead, says ' .. string.gsub(by, '%%', '%%%%') }

@@ -41,10 +41,11 @@
 -- ARGV[3]  ask           (the worker's interval, ms)
 -- ARGV[4]  want          (jobs to claim, at most 200; and, where some of them are to wait in the worker, how many
 --                         begin, and how many of those at once. One that allows no stall begins at once or waits. The
---                         word hooks behind them: of a worker that has the hook of the task, to run some at once.
---                         Then the word most, and how many bytes of payloads the answer may have instead of 512 KiB)
+--                         word hooks after them: this worker has the hook of the task and runs some at once. The word
+--                         most and a number: the answer may have this many bytes of payloads instead of 512 KiB)
 -- ARGV[5]  completed     (number of completed jobs, at most 500; behind it how long each of them ran, us)
--- ARGV[6]  results       (how many of them have a value; and how many claimed jobs begin, where any does)
+-- ARGV[6]  results       (how many of them have a value; and how many claimed jobs begin, where any does; and how many
+--                         of those in a free slot, where others begin before they have one)
 -- ARGV[7]  rest          (ids, then fences of the completed; pairs position, value; ids, then fences of those that
 --                         begin; then 6 words for each other outcome: id, fence, kind failed | retry | requeue |
 --                         unstart (it has not begun after all) | snooze | undecodable | hooked (the hook has run) |
@@ -53,12 +54,12 @@
 --                         ran in us of a failed one; delay in ms and the same of both retries; code and brief of a
 --                         hook that failed for good; delay of the others)
 -- Returns  {'settled', fences lost, fences taken back, first fence, ids, payloads, extras, ms to the next due job, how
---          many of the ids begin: the first ones; 1 when hooks are left that are due; each id that had no payload,
---          and was removed}. While the task is paused nothing begins but hooks: -1 less their number stands there. Of
---          a hook the payload is value or error; fences and ids are words with spaces between. Taken back is what was
---          cancelled, or expired before it began. In place of a larger payload there is its size, a number.
---          Without a delayed job the ms are ''. In a repeated answer a job that was lost since then is named '{}',
---          which is no id
+--          many of the ids begin: the first ones; 1 when hooks are left that are due, and 2 more when none may begin
+--          before it has a slot; each id that had no payload, and was removed}. While the task is paused nothing begins
+--          but hooks: then it is -1 less their number. The payload of a hook is value or error; fences and ids are
+--          words with spaces between. Taken back is what was cancelled, expired before it began, or was to begin before
+--          it has a slot and may not. In place of a larger payload there is its size, a number. Without a delayed job
+--          the ms are ''. In a repeated answer a job that was lost since then is named '{}', which no id is
 -- Returns  {'stale'}: a later call was answered already; nothing is written
 -- Returns  {'closed'}: the worker has stopped; nothing is written
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
@@ -67,10 +68,7 @@
 -- Refuses  WRONGTYPE before the first write
 local number, of_line = string.match(ARGV[1], '^(%d+)(.*)$')
 local call, ask, line = tonumber(number), tonumber(ARGV[3]), ARGV[2] .. of_line
-local jobs, most = string.match(ARGV[4], '^(.-) most (%d+)$')
-local want, room, has_hook = wanted(jobs or ARGV[4])
--- The fragments below go by it.
-if most then LARGE = tonumber(most) end
+local want, room, has_hook, most = wanted(ARGV[4])
 local worker, completed_count, ran = ARGV[2], string.match(ARGV[5], '^(%d+) ?(.*)$')
 local lists, slots = { wait_high, wait, wait_low }, room and room.at_once or want
 local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery, expires_at, outcome }
@@ -82,7 +80,7 @@ local places = { active = active, candidates = candidates, locks = locks, cancel
   checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing, outbox = outbox,
   meta = meta }
 
-local repeated = replay(calls, line, call, worker, locks, places, extra_columns)
+local repeated = replay(calls, line, call, worker, locks, places, extra_columns, most)
 if repeated then return repeated end
 local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep_cancelled, told, declared, largest,
   paused, hook, nodes, ended, failed_row, broken_row = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask',
@@ -93,11 +91,10 @@ if not declared then return { 'undeclared' } end
 if paused then want = 0 end
 local now, now_ms = now_us()
 local how = { keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }, now_ms = now_ms,
-  hook = hook == '1', has_hook = has_hook, nodes = nodes == '1' }
+  hook = hook == '1', has_hook = has_hook, nodes = nodes == '1', most = most }
 local columns, terminal_places, is_plain = look_around(places)
 local sources, cancels, has_candidates, known, due, next_due = rare_work(places, is_plain, want, now_ms)
-local since = #due > 0 and waiting_since or one_of(columns, waiting_since)
-local has_outcomes = one_of(columns, outcome)
+local since, has_outcomes = #due > 0 and waiting_since or one_of(columns, waiting_since), one_of(columns, outcome)
 if how.hook and not has_outcomes then columns[#columns + 1] = outcome end
 -- For its type: what begins, or expires at its claim, leaves it.
 if one_of(columns, expires_at) then redis.call('ZCARD', expires) end
@@ -105,6 +102,7 @@ local extras = filled_extras(extra_columns, columns)
 table.insert(columns, 1, payload)
 places.columns = columns
 local out, fields = read_outcomes(7, tonumber(completed_count), ARGV[6], ran, locks, cancels, worker), {}
+local none_early = begin_none_early(out, room, meta)
 if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, waiting_since }, {}) end
 local leave = #out.unstart + #out.requeue + #out.cancelled + #out.drop
 if #out.begins + leave > 0 or room then redis.call('HLEN', claimed) end
@@ -119,7 +117,7 @@ if has_outcomes or how.hook and #out.all > 0 then
   if hooks.ended then terminal_places = filled('ZCARD', completed, failed, cancelled) end
 end
 local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
-local found = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extras, known, now_ms)
+local found = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extras, known, now_ms, most)
 local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
 local held = lead_with(hooks, found)
 tallied.broken_off = #begun_among(out.requeue, claimed)
@@ -156,4 +154,4 @@ end
 local soon = math.min(next_due and not paused and next_due or math.huge, hooks.next_due)
 return { 'settled', lost, taken, first, given, held.payloads, held.extras,
   soon < math.huge and math.max(0, math.ceil(soon - now / 1000)) or '', begin,
-  (hooks.left or #found.ghosts > 0) and (hooks.left and 1 or 0) or nil, unpack(found.ghosts) }
+  (hooks.left or #found.ghosts + none_early > 0) and (hooks.left and 1 or 0) + none_early or nil, unpack(found.ghosts) }

@@ -2,14 +2,37 @@
 -- with another fence than the lock means nothing.
 
 -- How many jobs are wanted; and where some of them are to wait in the worker, how many begin and how many of those
--- `at_once`: the others of them behind what the worker runs now. And whether hooks are wanted too.
+-- `at_once`: the others of them begin before they have a slot. Then whether hooks are wanted too, and how many bytes of
+-- payloads the answer may have.
 local function wanted(words)
+  local asked, most = string.match(words, '^(.-) most (%d+)$')
+  words, most = asked or words, tonumber(most) or LARGE
   local want = tonumber(words)
-  if want then return want, false, false end
+  if want then return want, false, false, most end
   local numbers = string.match(words, '^([%d ]+) hooks$')
   local jobs, begin, at_once = string.match(numbers or words, '^(%d+) (%d+) (%d+)$')
-  if not jobs then return tonumber(numbers), false, true end
-  return tonumber(jobs), { begin = tonumber(begin), at_once = tonumber(at_once) }, numbers ~= nil
+  if not jobs then return tonumber(numbers), false, true, most end
+  return tonumber(jobs), { begin = tonumber(begin), at_once = tonumber(at_once) }, numbers ~= nil, most
+end
+
+-- Lets no job begin before it has a slot where the options of the newest start allow no stall: a crash counts one for
+-- each of them, also for one that never ran. What is claimed now waits then, and what was claimed before is requeued
+-- and taken back from its worker. Returns 2 where that is so, else 0.
+local function begin_none_early(out, room, meta)
+  if out.early == 0 and not (room and room.begin > room.at_once) then return 0 end
+  local max, mode, heartbeat = unpack(redis.call('HMGET', meta, 'maxCount', 'onCrash', 'heartbeat'))
+  if (tonumber(max) or 1) > 0 and (mode or 'recover') == 'recover' and heartbeat ~= 'manual' then return 0 end
+  if room then room.begin = math.min(room.begin, room.at_once) end
+  for at = #out.begins - out.early + 1, #out.begins do
+    local id, fence = out.begins[at], out.begin_fences[at]
+    out.all[#out.all + 1], out.taken[#out.taken + 1] = id, fence
+    out.requeue[#out.requeue + 1] = { id = id, attempt = '0', detail = '', error = '', fence = fence }
+  end
+  for _ = 1, out.early do
+    table.remove(out.begins)
+    table.remove(out.begin_fences)
+  end
+  return 2
 end
 
 -- Sorts what begins by this call, without writing. Of the jobs that were claimed before, those that have expired fail,

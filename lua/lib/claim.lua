@@ -58,19 +58,19 @@ local function filled_extras(extra_columns, columns)
   return any and found
 end
 
--- The payloads of the first of these jobs: one at least, and no more than 512 KiB together. Of a larger one there is
--- the size in its place: its worker reads it apart. `largest` is what no payload of the task exceeds; only where that
+-- The payloads of the first of these jobs: one at least, and no more than `most` bytes together. If one is larger, its
+-- size is in its place: its worker reads it apart. `largest` is what no payload of the task exceeds; only where that
 -- many could be too much are the sizes asked for. Returns them and how many they are.
-local function payloads_of(payload, ids, largest)
-  if largest and largest * #ids <= LARGE then return redis.call('HMGET', payload, unpack(ids)), #ids end
+local function payloads_of(payload, ids, largest, most)
+  if largest and largest * #ids <= most then return redis.call('HMGET', payload, unpack(ids)), #ids end
   local payloads, here, positions, bytes, count = {}, {}, {}, 0, 0
   for at, id in ipairs(ids) do
     local size = redis.call('HSTRLEN', payload, id)
-    if size > LARGE then
+    if size > most then
       payloads[at] = size
     else
       bytes = bytes + size
-      if bytes > LARGE then break end
+      if bytes > most then break end
       here[#here + 1], positions[#positions + 1] = id, at
     end
     count = at
@@ -86,7 +86,7 @@ end
 -- twice in the batch). Of those that do not run `known_ghosts` has the ones that `ghosts` counts (false where it counts
 -- none); `timed` are those that expired, `until_ms` has until when others must begin, by their positions. Every id that
 -- was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
-local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, ghosts, now_ms)
+local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, ghosts, now_ms, most)
   local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, expired = {}, timed = {}, until_ms = {},
     ghosts = {}, known_ghosts = {}, popped = {}, left = false }
   local heads = {}
@@ -105,7 +105,7 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
     redis.call('HLEN', payload)
     return found
   end
-  local payloads, count = payloads_of(payload, heads, largest)
+  local payloads, count = payloads_of(payload, heads, largest, most or LARGE)
   for which = #lists, 1, -1 do
     local list = lists[which]
     local popped = found.popped[list] or 0

@@ -37,16 +37,16 @@ local function finalize(out, places, how, wanted, extra_columns, cancelling, fie
   end
 
   -- The hooks to run: what they are told (the value, or the error) in place of a payload, and the extras. No more than
-  -- 512 KiB together; of what is larger there is the size.
+  -- `how.most` bytes together; of what is larger there is the size.
   local function hooks_of(ids)
     local hooks, bytes = { ids = {}, payloads = {}, extras = {}, next_due = math.huge }, 0
     local texts = #ids > 0 and redis.call('HMGET', places.outcome, unpack(ids)) or {}
     for at, id in ipairs(ids) do
       local store = outcome_of(texts[at] or '') == 'completed' and places.result or places.errors
       local size = redis.call('HSTRLEN', store, id)
-      bytes = bytes + (size > LARGE and 0 or size)
-      if at > 1 and bytes > LARGE then break end
-      hooks.ids[at], hooks.payloads[at] = id, size > LARGE and size or redis.call('HGET', store, id) or ''
+      bytes = bytes + (size > how.most and 0 or size)
+      if at > 1 and bytes > how.most then break end
+      hooks.ids[at], hooks.payloads[at] = id, size > how.most and size or redis.call('HGET', store, id) or ''
     end
     hooks.bytes = bytes
     if #hooks.ids > 0 then hooks.extras = extras_of(extra_columns, hooks.ids) end

@@ -1,7 +1,7 @@
 -- The answer to a call that was executed before, or nil for a new one. The record of a line of calls is its last call
 -- and the answer, in rows: number, fences lost, fences taken back, first fence, how many begin, ids; or the word
--- closed.
-local function replay(calls, line, call, worker, locks, places, extra_columns)
+-- closed. The payloads have no more bytes than `most`: in place of one that does not fit there is the size.
+local function replay(calls, line, call, worker, locks, places, extra_columns, most)
   local record = redis.call('HGET', calls, line)
   if not record then return nil end
   if record == 'closed' then return { 'closed' } end
@@ -25,7 +25,7 @@ local function replay(calls, line, call, worker, locks, places, extra_columns)
     if stored[at] then from = outcome_of(stored[at]) == 'completed' and places.result or places.errors end
     local bytes = redis.call('HSTRLEN', from, id)
     -- The call before may have allowed more.
-    local is_apart = all + bytes > LARGE
+    local is_apart = all + bytes > most
     if not is_apart then all = all + bytes end
     answer[at], payloads[at] = id, is_apart and bytes or redis.call('HGET', from, id) or ''
   end

@@ -14,16 +14,18 @@ end
 
 -- Reads what a worker reports and sorts it, without writing. ARGV from `at`: ids and fences of the completed jobs,
 -- pairs (position, value) for those that have one, ids and fences of the claimed jobs that begin, then six words for
--- each other outcome. `counts` tells how many have a value and how many begin; `ran` has a word for each completed job.
--- A cancel that was asked for goes before all else; without `cancelling` none was. `all` are held no more.
+-- each other outcome. `counts` has how many have a value, how many begin, and how many of those have a slot: `early`
+-- counts the others, the last ones of `begins`. `ran` has a word for each completed job. A cancel that was asked for
+-- takes precedence over all else; without `cancelling` none was. `all` are held no more.
 local function read_outcomes(at, completed_count, counts, ran, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
     begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {},
-    taken = {}, refused = {}, expired = 0, hooked = {}, hook_retry = {}, drop = {}, ended = 0 }
-  local value_count, begin_count = tonumber(counts), 0
+    taken = {}, refused = {}, expired = 0, hooked = {}, hook_retry = {}, drop = {}, ended = 0, early = 0 }
+  local value_count, begin_count, at_once = tonumber(counts), 0, 0
   if not value_count then
-    value_count, begin_count = string.match(counts, '^(%d+) (%d+)$')
+    value_count, begin_count, at_once = string.match(counts, '^(%d+) (%d+) ?(%d*)$')
     begin_count = tonumber(begin_count)
+    at_once = tonumber(at_once) or begin_count
   end
   local fences_at = at + completed_count
   local values_at = fences_at + completed_count
@@ -70,6 +72,7 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
         fence = fences[place] }
     else
       out.begins[#out.begins + 1], out.begin_fences[#out.begin_fences + 1] = id, fences[place]
+      if place > completed_count + at_once then out.early = out.early + 1 end
     end
   end
   if #out.completed < completed_count then

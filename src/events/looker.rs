@@ -352,7 +352,7 @@ impl Waiters {
         Ok(looked.events.unwrap_or(true))
     }
 
-    /// Makes a call that moves about so many bytes, and learns from one that was late, or under which the connection was closed.
+    /// Makes a call that moves about this many bytes, and learns from one that was late, or under which the connection was closed.
     async fn read<T>(
         &self,
         bytes: usize,

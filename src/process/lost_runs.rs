@@ -1,4 +1,4 @@
-//! Runs that lost their jobs and hold their slots all the same: a handler that blocks its thread cannot be dropped.
+//! Runs that lost their jobs and keep their slots: a handler that blocks its thread cannot be dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

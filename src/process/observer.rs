@@ -192,7 +192,7 @@ impl<'a> Observed<'a> {
             | Disposition::HookRetry { .. }
             | Disposition::Drop
             | Disposition::Requeue
-            | Disposition::Begin
+            | Disposition::Begin { .. }
             | Disposition::Unstart => (RunOutcome::Interrupted, None),
         };
         let (code, message) = (error.map(|e| e.code.as_str()), error.map(|e| e.message.as_str()));

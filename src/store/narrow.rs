@@ -17,7 +17,7 @@ const TIME: Duration = Duration::from_secs(5);
 pub(crate) struct Closings(Option<(u32, Moment)>);
 
 impl Closings {
-    /// Takes in a try that failed. Where `is_closed` is false the server was not there, or slow, which says nothing of the value.
+    /// Counts a try that failed. Where `is_closed` is false the server was not there, or slow, which says nothing of the value.
     /// Returns whether the value does not get through.
     pub(crate) fn failed(&mut self, is_closed: bool) -> bool {
         let (tries, first) = self.0.filter(|_| is_closed).unwrap_or((0, clock::now()));

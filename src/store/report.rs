@@ -30,8 +30,8 @@ pub(crate) enum Disposition {
     Drop,
     /// Requeued: to the front of its list, no attempt used.
     Requeue,
-    /// It was claimed ahead and begins: no outcome yet, its worker goes on holding it.
-    Begin,
+    /// It was claimed ahead and begins, in a free slot or before it has one (`early`): no outcome yet, its worker keeps it.
+    Begin { early: bool },
     /// It has not begun after all, and is claimed again.
     Unstart,
 }
@@ -39,7 +39,7 @@ pub(crate) enum Disposition {
 impl Disposition {
     /// Whether the worker holds the job no more, once it is recorded.
     pub(crate) fn ends_the_hold(&self) -> bool {
-        !matches!(self, Disposition::Begin | Disposition::Unstart)
+        !matches!(self, Disposition::Begin { .. } | Disposition::Unstart)
     }
 }
 
@@ -85,7 +85,7 @@ impl Report {
             Disposition::Snooze { .. }
             | Disposition::Drop
             | Disposition::Requeue
-            | Disposition::Begin
+            | Disposition::Begin { .. }
             | Disposition::Unstart => 0,
         }
     }

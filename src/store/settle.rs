@@ -108,13 +108,15 @@ pub(crate) enum SettleReply {
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) lost: Vec<u64>,
-    /// Taken back: cancelled, or expired before it began.
+    /// Taken back: cancelled, expired before it began, or requeued since it may not begin before it has a slot.
     pub(crate) taken: Vec<u64>,
     pub(crate) claimed: Vec<Claimed>,
     /// The task is paused, and nothing that was to begin has begun, but for hooks.
     pub(crate) is_paused: bool,
     /// Hooks are due that nobody has taken.
     pub(crate) hooks_left: bool,
+    /// No job may begin before it has a slot, says the task: one stall would end it.
+    pub(crate) none_early: bool,
     pub(crate) next_due: Option<Duration>,
     /// Jobs that had no payload when they were to be claimed, and were removed.
     pub(crate) lost_payloads: Vec<crate::job::id::JobId>,
@@ -145,10 +147,12 @@ pub(crate) async fn settle(
         // Writing to a text does not fail.
         let _ = write!(how_many, " {}", report.ran.as_micros());
     });
-    let begins = || reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin));
+    let begins = || reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin { .. }));
+    let at_once = reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin { early: false })).count();
     let counts = match begins().count() {
         0 => values.to_string(),
-        begin => format!("{values} {begin}"),
+        begin if begin == at_once => format!("{values} {begin}"),
+        begin => format!("{values} {begin} {at_once}"),
     };
     call.arg(format!("{number}{}", LINES[line])).arg(worker).arg(to_ms(ask)).arg(want.to_arg());
     call.arg(how_many).arg(counts);
@@ -171,7 +175,7 @@ pub(crate) async fn settle(
     });
     for report in reports {
         let (kind, attempt, detail, error) = match &report.outcome {
-            Disposition::Completed(_) | Disposition::Begin => continue,
+            Disposition::Completed(_) | Disposition::Begin { .. } => continue,
             Disposition::Failed { attempt, error } => {
                 let detail = format!("{} {}", words_of(error), report.ran.as_micros());
                 ("failed", attempt.to_string(), detail, error.to_json())
@@ -217,7 +221,8 @@ pub(crate) async fn settle(
     let begin: i64 = reply.next()?;
     let is_paused = begin < 0;
     let begin = usize::try_from(if is_paused { -1 - begin } else { begin }).unwrap_or(0);
-    let hooks_left = reply.next::<Option<u8>>()?.is_some_and(|left| left > 0);
+    let more = reply.next::<Option<u8>>()?.unwrap_or(0);
+    let (hooks_left, none_early) = (more & 1 > 0, more & 2 > 0);
     let without = reply.rest::<Text>()?;
     let lost_payloads = without.iter().map(|Text(id)| crate::job::id::JobId::from_wire(id.as_str())).collect();
     let mut claimed: Vec<Claimed> = ids
@@ -269,7 +274,7 @@ pub(crate) async fn settle(
     // So a repeated answer names a job that was lost in the meantime.
     claimed.retain(|job| job.id.as_str() != "{}");
     let next_due = next_due.parse().ok().map(Duration::from_millis);
-    Ok(SettleReply::Settled(Settled { lost, taken, claimed, is_paused, hooks_left, next_due, lost_payloads }))
+    Ok(SettleReply::Settled(Settled { lost, taken, claimed, is_paused, hooks_left, none_early, next_due, lost_payloads }))
 }
 
 /// The jobs that a call of settle claimed, from its record: those that are not ours any more are among them. Empty if

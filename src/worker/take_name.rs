@@ -60,7 +60,7 @@ impl Worker {
                 match self.take_jobs(task, worker, word).await {
                     Ok(taken) => jobs += taken,
                     Err(e) if e.is_retryable() => return Err(e),
-                    // Perhaps no task of ours. It must not keep us from working.
+                    // It may be another task than ours. It must not keep us from working.
                     Err(e) => {
                         tracing::warn!(task, worker = %Shown(worker), error = %e.chain(),
                             "the jobs of the worker that had the name are left to the sweep");
@@ -110,7 +110,7 @@ impl Worker {
         let ask = async |conn: &mut _| self.store.ask_to_stop(conn, worker, self.id.as_str(), keys).await;
         match self.store.shared(RESPONSE_TIMEOUT, ask).await {
             Err(e) if e.is_retryable() => return Err(e),
-            // It may read it all the same.
+            // It may still read it.
             Err(e) => tracing::debug!(worker = %Shown(worker), error = %e.chain(), "a worker could not be asked to stop"),
             Ok(()) => {}
         }

@@ -86,7 +86,8 @@ impl Ahead {
                 break;
             }
             let (fence, waiting) = next.remove_entry();
-            reports.push(Report::without_run(waiting.job.id.clone(), fence, Disposition::Begin));
+            let begin = Disposition::Begin { early: reports.len() >= slots };
+            reports.push(Report::without_run(waiting.job.id.clone(), fence, begin));
             self.moving.insert(fence, waiting);
         }
         reports
@@ -110,7 +111,7 @@ impl Ahead {
     /// have a slot, and has none now.
     pub(super) fn moved(&mut self, report: &Report, is_paused: bool) -> bool {
         let Some(waiting) = self.moving.remove(&report.fence) else { return false };
-        let was_to_begin = matches!(report.outcome, Disposition::Begin);
+        let was_to_begin = matches!(report.outcome, Disposition::Begin { .. });
         let place = if was_to_begin && !is_paused { &mut self.begun } else { &mut self.claimed };
         place.insert(report.fence, waiting);
         was_to_begin && is_paused

@@ -47,7 +47,7 @@ pub(super) struct Call {
 
 /// The slots that a call has: for jobs that it may be given to begin, and for those that it lets begin.
 pub(super) fn slots_of(want: Want, reports: &[Report]) -> usize {
-    want.begin + reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin)).count()
+    want.begin + reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin { .. })).count()
 }
 
 /// A call that was answered.
@@ -247,7 +247,7 @@ impl Call {
     }
 
     /// Has answers of claims be small where the server answers, and yet the connection is closed each time under the answer to this
-    /// one: its output buffer takes no such answer, and what waits after these jobs would wait for ever.
+    /// one: its output buffer takes no such answer, and no job after these would be claimed.
     async fn narrow_claims(&mut self, e: &Error) {
         let is_claim = self.line != LARGE_LINE && self.want.jobs > 0;
         if !is_claim || !self.closings.failed(e.is_broken() && !e.is_late()) || self.worker.narrow.is_on() {

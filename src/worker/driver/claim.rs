@@ -74,13 +74,14 @@ impl Driver {
     }
 
     /// How many jobs may begin behind those that run, beside these slots. A crash charges a stall to what has begun: only where
-    /// outcomes show that they run soon, and one stall does not end them.
+    /// outcomes show that they run soon, and one stall does not end them, by our options and by those of the newest start.
     fn behind(&self, slots: usize) -> usize {
         let options = &self.task.options;
         let is_safe = options.max_count > 0
             && options.on_crash == OnCrash::Recover
             && options.heartbeat != Heartbeat::Manual
-            && self.slots().are_unbounded();
+            && self.slots().are_unbounded()
+            && clock::now() >= self.none_early_until;
         if !is_safe || options.prefetch == 0 || self.pending.is_empty() {
             return 0;
         }

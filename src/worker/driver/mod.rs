@@ -51,6 +51,9 @@ fn look_again(parts: u32) -> Duration {
     LOOK_AGAIN.max(Duration::from_secs(1) * parts / 4)
 }
 
+/// For how long no job begins before it has a slot, once the task has said that none may.
+const NONE_EARLY: Duration = Duration::from_secs(30);
+
 /// How long a shutdown waits for handlers to be dropped.
 const DROP_TIME: Duration = Duration::from_secs(1);
 
@@ -74,6 +77,8 @@ pub(super) struct Driver {
     hungry: bool,
     /// Hooks are due that nobody has taken, says the last answer.
     hooks_left: bool,
+    /// Until when no job begins before it has a slot: a worker that started later allows no stall.
+    none_early_until: Moment,
     /// A place in the queue for a slot of the worker's cap: one of its tasks must not take all of them again and again.
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// A slot that came of it.
@@ -133,6 +138,7 @@ impl Driver {
             calls: FuturesUnordered::new(),
             hungry: true,
             hooks_left: false,
+            none_early_until: Moment::from_millis(0),
             queued: None,
             granted: false,
             owed: 0,
@@ -376,6 +382,10 @@ impl Driver {
         self.hand_back_owed();
         self.task.claims.taken_in(line);
         self.run_next();
+        if settled.none_early {
+            self.none_early_until = clock::now().after(NONE_EARLY);
+            self.pending.extend(self.ahead.unstart());
+        }
     }
 
     /// The jobs that are still held here.

@@ -107,7 +107,7 @@ pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Disposition, options: &
         | Disposition::HookRetry { .. }
         | Disposition::Drop
         | Disposition::Requeue
-        | Disposition::Begin
+        | Disposition::Begin { .. }
         | Disposition::Unstart => {}
     }
 }

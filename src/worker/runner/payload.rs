@@ -21,7 +21,7 @@ pub(super) enum Missing {
     Unreadable(String),
 }
 
-/// The payload, or of a hook what it is told: it came with the claim, or is read now from this column.
+/// The payload, or for a hook the value or error: it came with the claim, or is read now from this column.
 pub(super) async fn of(
     task: &TaskRuntime,
     worker: &WorkerShared,

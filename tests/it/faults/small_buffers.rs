@@ -42,7 +42,7 @@ async fn a_payload_that_the_server_cannot_send_holds_up_no_other() {
         assert_eq!(length, 98);
     }
     for job in unsent {
-        let ended = tokio::time::timeout(PATIENCE, job.result()).await.expect("it is tried for ever");
+        let ended = tokio::time::timeout(PATIENCE, job.result()).await.expect("it is tried again and again");
         let Err(Error::JobFailed(failure)) = ended else { panic!("{ended:?}") };
         assert_eq!(failure.code, codes::PAYLOAD_UNREADABLE, "{failure}");
         assert!(failure.message.contains("client-output-buffer-limit"), "{failure}");

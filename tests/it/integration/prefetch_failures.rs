@@ -121,6 +121,31 @@ async fn a_job_that_kills_its_worker_again_and_again_takes_no_other_with_it() {
     assert!(innocent.is_empty(), "{} failed though only the poison kills (id, runs): {innocent:?}", innocent.len());
 }
 
+/// A worker that started later allows no stall. The one that dies began jobs early by its own options.
+#[tokio::test]
+async fn what_begins_early_goes_by_the_options_of_the_newest_start() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let (_app, task) = test.producer().await;
+    let ran = Arc::new(Mutex::new(BTreeMap::new()));
+    let old = fast().concurrency(1).prefetch(50);
+    let strict = fast_with(StallOptions::new().max_count(0));
+    let deploy = async {
+        eventually("the old worker starts", PATIENCE, async || test.column("meta", "maxCount").await.is_some()).await;
+        let newest = test.start_worker(strict.clone().concurrency(1)).await;
+        newest.stop().await;
+        dispatch_poison(&task).await;
+    };
+    tokio::join!(dies_of_poison(&test, &redis, old, Arc::clone(&ran)), deploy);
+    let healthy = test.app().await;
+    let _: TaskRef<String, u64> =
+        healthy.task(&test.name, strict, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
+    let worker = TestWorker::start(healthy.worker());
+    let innocent = innocent(&task, &ran).await;
+    worker.stop().await;
+    assert!(innocent.is_empty(), "{} failed of one crash (id, runs): {innocent:?}", innocent.len());
+}
+
 #[tokio::test]
 async fn where_a_crash_is_a_failed_run_nothing_begins_behind_another_job() {
     let redis = TestRedis::start();

@@ -105,6 +105,23 @@ async fn what_begins_is_told_beside_what_is_claimed_with_it() {
 }
 
 #[tokio::test]
+async fn none_begins_before_it_has_a_slot_where_a_stall_ends_it() {
+    for option in [("maxCount", "0"), ("onCrash", "fail"), ("onCrash", "retry"), ("heartbeat", "manual")] {
+        let mut task = ahead(&[("a", 7), ("b", 8)]).await;
+        task.hset("meta", &[option]).await;
+        task.waiting(&["c", "d"]).await;
+        let args = ["1", "w", "1000", "2 2 1", "0", "0 2 1", "a", "b", "7", "8"];
+        let reply = format!("[settled '' 8 {ONE} c d [{{}} {{}}] [] '' 1");
+        assert_eq!(task.ok("settle", &args).await, format!("{reply} 2]"), "{option:?}");
+        assert_eq!(task.list("wait").await, ["b"], "{option:?}");
+        assert_eq!(task.held("claimed").await, format!(r#"hash {{"d": "{TWO}"}}"#), "{option:?}");
+        let before = task.exact().await;
+        assert_eq!(task.ok("settle", &args).await, format!("{reply}]"), "the record has what was taken back");
+        assert_eq!(task.exact().await, before);
+    }
+}
+
+#[tokio::test]
 async fn of_a_job_that_the_worker_does_not_hold_nothing_is_written_and_nothing_refused() {
     for worker in ["w", "x"] {
         let mut task = ahead(&[("a", 7)]).await;
