@@ -3,3 +3,8 @@
 local function ring_wake(wake)
   if redis.pcall('ZADD', wake, 0, 'marker') == 1 then redis.pcall('SPUBLISH', wake, 'w') end
 end
+
+-- The same by a claim, where it leaves jobs.
+local function ring_or_rest(wake, leaves)
+  if leaves then ring_wake(wake) end
+end

@@ -20,6 +20,8 @@ struct WakeState {
     armed: BTreeSet<usize>,
     woken: BTreeSet<usize>,
     returned: BTreeSet<usize>,
+    /// Those that look in a moment, since the worker that took the marker may be frozen.
+    spare: BTreeSet<usize>,
 }
 
 impl Wake {
@@ -43,6 +45,16 @@ impl Wake {
     /// Whether a marker came since the last look.
     pub(crate) fn take_woken(&self, task: usize) -> bool {
         self.state().woken.remove(&task)
+    }
+
+    /// A spare marker of the task was taken.
+    pub(crate) fn add_spare(&self, task: usize) {
+        self.state().spare.insert(task);
+    }
+
+    /// Whether a spare marker came since the last look.
+    pub(crate) fn take_spare(&self, task: usize) -> bool {
+        self.state().spare.remove(&task)
     }
 
     /// The marker that woke the task is for another worker: this one cannot claim for now.

@@ -7,21 +7,35 @@ use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use crate::error::Error;
 
-/// Blocks until one of the tasks has a wake marker, which is taken; or until `timeout`. Returns the position of the
-/// task in the list.
+/// A marker that was taken, for the task of this position in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// There is work.
+    Marker(usize),
+    /// There may be, if the worker that took the marker is frozen.
+    Spare(usize),
+}
+
+/// Blocks until one of the tasks has a wake marker, which is taken; or until `timeout`.
 pub(crate) async fn wait_for_wake(
     conn: &mut impl Connection,
     tasks: &[&TaskKeys],
     timeout: Duration,
-) -> Result<Option<usize>, Error> {
+) -> Result<Option<Taken>, Error> {
     let names: Vec<&str> = tasks.iter().map(|keys| keys.get(Key::Wake)).collect();
     // Zero would mean for ever.
     let seconds = timeout.as_secs_f64().max(0.001);
     let mut cmd = redis::cmd("BZPOPMIN");
     cmd.arg(&names).arg(format!("{seconds:.3}"));
     let popped: Option<(String, String, String)> = cmd.query_async(conn).await.map_err(|e| classify("wake", e))?;
-    Ok(popped.and_then(|(name, _, _)| names.iter().position(|known| *known == name)))
+    Ok(popped.and_then(|(name, member, _)| {
+        let task = names.iter().position(|known| *known == name)?;
+        Some(if member == SPARE { Taken::Spare(task) } else { Taken::Marker(task) })
+    }))
 }
+
+/// The marker of a worker that looks a moment later; `lua/lib/wake.lua` writes it.
+const SPARE: &str = "spare";
 
 /// Puts a marker (back), for a worker that can use it.
 pub(crate) async fn mark_wake(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use crate::process::task::TaskRuntime;
 use crate::store::address::Role;
 use crate::store::engine::Store;
 use crate::store::patience::RESPONSE_TIMEOUT;
-use crate::store::wake;
+use crate::store::wake::{self, Taken};
 
 /// How long one block lasts when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -87,7 +87,12 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: im
         };
         worked();
         own.disarm();
-        if let Some(position) = found {
+        if let Some(Taken::Spare(position)) = found {
+            let task = &tasks[armed[position]];
+            own.add_spare(task.index);
+            task.poke.notify_one();
+        }
+        if let Some(Taken::Marker(position)) = found {
             let task = &tasks[armed[position]];
             if !worker.stopping.is_cancelled() && own.wake(task.index) {
                 task.poke.notify_one();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Driver;
 use super::ahead::NotBegun;
@@ -15,6 +16,9 @@ use crate::store::report::{Disposition, Report};
 use crate::store::settle::{Claimed, Payload, Settled, Want};
 use crate::worker::runner::{self, Own};
 
+/// How long the worker that took the marker has for its claim, until the one with the spare looks.
+const SPARE_LOOK: Duration = Duration::from_millis(500);
+
 /// From so many requeues in a row on, that a job never gets to begin is worth a warning.
 const REQUEUED_OFTEN: u32 = 3;
 
@@ -25,6 +29,9 @@ impl Driver {
             return (Vec::new(), Want::NONE);
         }
         let woken = self.worker.wake.take_woken(self.task.index);
+        if self.worker.wake.take_spare(self.task.index) {
+            self.look_at = self.look_at.min(clock::now().after(SPARE_LOOK));
+        }
         self.hungry |= woken || clock::now() >= self.look_at;
         // Slots that a call has just given back are not for the same node.
         let is_away = self.is_away();

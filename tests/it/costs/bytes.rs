@@ -71,7 +71,7 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
         ("meta", options + "in200events200largest1024".len()),
         ("payload", n * (ID + PAYLOAD)),
         ("wait", n * ID),
-        ("wake", "marker".len()),
+        ("wake", "markerspare".len()),
     ];
     assert_eq!(written(&mut meter).await, named(&waiting));
 

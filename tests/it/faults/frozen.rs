@@ -122,3 +122,36 @@ async fn a_worker_that_stood_still_tells_at_once_that_it_is_alive() {
         thawed.elapsed()
     );
 }
+
+/// The server gives a marker to the connection that has waited longest, whether or not its process still runs.
+#[tokio::test]
+async fn a_frozen_idle_worker_does_not_hold_up_the_next_job() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let (_app, jobs) = test.producer().await;
+    let blocked = async |count: usize| {
+        eventually("they wait for work", PATIENCE, async || {
+            let info: String = redis::cmd("INFO").arg("clients").query_async(&mut test.conn().await).await.unwrap();
+            info.contains(&format!("blocked_clients:{count}\r\n"))
+        })
+        .await;
+    };
+    let (mut frozen, wake) = (test.conn().await, test.key("wake"));
+    let frozen = tokio::spawn(async move {
+        let taken: (String, String, String) =
+            redis::cmd("BZPOPMIN").arg(wake).arg(0).query_async(&mut frozen).await.unwrap();
+        taken.1
+    });
+    blocked(1).await;
+    let worker = test.start_worker(options(INTERVAL)).await;
+    blocked(2).await;
+    test.journal.open("go");
+    let dispatched = Instant::now();
+    let job = jobs.dispatch("go".to_owned()).await.unwrap();
+    tokio::time::timeout(PATIENCE, job.result()).await.expect("it is not claimed").unwrap();
+    // A worker that does not hear of a job looks for it within 5 s.
+    let waited = dispatched.elapsed();
+    assert!(waited < Duration::from_secs(3), "{waited:?}");
+    assert_eq!(frozen.await.unwrap(), "marker");
+    worker.stop().await;
+}

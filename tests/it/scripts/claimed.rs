@@ -56,7 +56,7 @@ async fn of_the_jobs_that_are_claimed_as_many_begin_as_there_is_room_for() {
             r#"events stream [NOW {"claimed": "b c", "started": "a", "total": "3", "worker": "w"}]"#,
             r#"locks hash {"a": "w:4000000000000001", "b": "w:4000000000000002", "c": "w:4000000000000003"}"#,
             r#"wait list ["d"]"#,
-            r#"wake zset ["marker": 0]"#,
+            r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
     let before = task.exact().await;
@@ -287,7 +287,7 @@ async fn a_silent_job_that_has_not_begun_is_requeued_and_no_stall_counted() {
             format!("stalls {entry}"),
             r#"wait list ["a", "z"]"#.to_owned(),
             r#"waitingSince hash {"a": "NOW"}"#.to_owned(),
-            r#"wake zset ["marker": 0]"#.to_owned(),
+            r#"wake zset ["marker": 0, "spare": 1]"#.to_owned(),
         ]
     );
     assert_eq!(task.totals().await, ["", ""]);

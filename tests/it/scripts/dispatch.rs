@@ -12,7 +12,7 @@ async fn jobs_go_to_the_back_of_wait_with_their_payload_and_one_event() {
             r#"meta hash {"events": "3", "fence": "4000000000000000", "largest": "1024", "wire": "1"}"#,
             r#"payload hash {"a": "{}", "b": "[1]", "c": "3"}"#,
             r#"wait list ["a", "b", "c"]"#,
-            r#"wake zset ["marker": 0]"#,
+            r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
 }
@@ -59,14 +59,14 @@ async fn a_delayed_job_waits_in_delayed_and_wakes_workers_only_as_the_next_one_d
     let due = task.score("delayed", "a").await;
     let after = task.now_ms().await;
     assert!((before + 60_000.0..=after + 60_000.0).contains(&due), "{due}");
-    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
     assert_eq!(task.held("wait").await, "");
 
     task.del("wake").await;
     task.ok("dispatch", &["1", "1", "1", "b", "1", "delay", "1", "90000"]).await;
     assert_eq!(task.held("wake").await, "", "b is due behind a");
     task.ok("dispatch", &["1", "1", "1", "c", "1", "delay", "1", "1000"]).await;
-    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#, "c is due before a");
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#, "c is due before a");
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn a_batch_of_delayed_and_waiting_jobs_wakes_workers() {
     task.ok("dispatch", &["1", "1", "1", "a", "1", "delay", "1", "1"]).await;
     task.del("wake").await;
     task.ok("dispatch", &["1", "1", "2", "b", "1", "c", "2", "delay", "1", "90000"]).await;
-    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
     assert_eq!(task.held("wait").await, r#"list ["c"]"#);
 }
 

@@ -81,7 +81,7 @@ async fn a_worker_without_the_hook_leaves_it_to_those_that_have_it() {
     let args = ["1", "w", "1000", "1", "1 1500", "0", "a", "7"];
     assert_eq!(task.ok("settle", &args).await, format!("[settled '' '' {ONE} '' [] [] '' 0 1]"));
     let wanted =
-        [r#"finalizing zset ["a": NOW]"#, r#"outcome hash {"a": "completed 0 0 1500"}"#, r#"wake zset ["marker": 0]"#];
+        [r#"finalizing zset ["a": NOW]"#, r#"outcome hash {"a": "completed 0 0 1500"}"#, r#"wake zset ["marker": 0, "spare": 1]"#];
     assert_eq!(keys(&mut task).await, wanted);
     // It wakes nobody again: whoever has the hook was woken.
     task.del("wake").await;
@@ -303,7 +303,7 @@ async fn a_stalled_hook_runs_again_until_it_stalled_too_often() {
         assert_eq!(task.ok("sweep", &sweep).await, "[swept 6 1000 0 1 0 [a 1 requeued w 7]]");
         assert_eq!(task.held("outcome").await, format!(r#"hash {{"a": "{outcome} 2 1 1500"}}"#));
         assert_eq!(task.held("finalizing").await, r#"zset ["a": NOW]"#);
-        assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+        assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
         assert_eq!(task.held("stalledCount").await, r#"hash {"a": "1"}"#, "the handler has not stalled");
         assert_eq!(task.held("recovery").await, r#"hash {"a": "silent w NOW"}"#);
         assert_eq!(task.held("locks").await + &task.held("wait").await, "");
@@ -384,7 +384,7 @@ async fn a_job_that_is_cancelled_where_it_stands_waits_for_the_hook() {
     assert_eq!(task.held("outcome").await, r#"hash {"a": "cancelled 0 0 -", "d": "cancelled 0 0 -"}"#);
     assert_eq!(task.held("finalizing").await, r#"zset ["a": NOW, "d": NOW]"#);
     assert_eq!(task.held("delayed").await + &task.held("cancelled").await, "");
-    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
     assert!(task.held("events").await.contains(r#""finalizing": "a cancelled d cancelled""#));
     assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 2 0 0 0 0]");
     // It is too late for another one, and for a retry.
@@ -418,7 +418,7 @@ async fn a_job_that_expires_waits_for_the_hook() {
         assert_eq!(task.held("outcome").await, r#"hash {"a": "failed 0 0 -"}"#);
         assert_eq!(task.held("finalizing").await, r#"zset ["a": NOW]"#);
         assert_eq!(task.held("failed").await + &task.held("expires").await + &task.held("expiresAt").await, "");
-        assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+        assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
         assert_eq!(task.totals().await[1], "");
         assert!(task.ok("settle", &["2", "w", "1000", "5 hooks", "0", "0"]).await.contains(" a [{"));
     }
@@ -464,7 +464,7 @@ async fn values_of_hooks_are_bounded_in_bytes() {
     assert!(reply.starts_with(&format!("[settled '' '' {ONE} a b [614400 {half}] ")), "{}", &reply[..60]);
     assert!(reply.ends_with(" 0 2 1]"), "the third is due at once");
     assert_eq!(task.held("finalizing").await, r#"zset ["c": 2]"#);
-    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
 }
 
 #[tokio::test]
@@ -484,7 +484,7 @@ async fn an_entry_that_an_orphan_left_behind_is_no_job_in_the_call_that_ends_it(
 async fn a_hook_that_is_handed_back_wakes_another_worker() {
     let mut task = finalizing("completed 0 0 1500").await;
     task.ok("settle", &said("requeue", "0", "")).await;
-    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
 }
 
 #[tokio::test]

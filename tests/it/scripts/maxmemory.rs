@@ -259,7 +259,7 @@ async fn a_task_is_paused_and_resumed_and_forgotten() {
     assert_eq!(task.field("meta", "pausedBy").await, "anna");
     assert!(task.ok("resume", &["anna"]).await.starts_with("[resumed "));
     assert_eq!(task.ok("audited", &["nowhere 2"]).await, "[noted]");
-    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
     assert!(task.ok("forget", &[]).await.starts_with("[forgotten "));
     assert!(task.exact().await.is_empty());
 }

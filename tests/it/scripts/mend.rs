@@ -125,7 +125,7 @@ async fn jobs_that_are_nowhere_wait_at_the_front_of_their_lists_and_wake_a_worke
             r#"wait list ["a", "b", "z"]"#,
             r#"wait:low list ["l"]"#,
             r#"waitingSince hash {"a": "NOW", "b": "NOW", "l": "NOW"}"#,
-            r#"wake zset ["marker": 0]"#,
+            r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
 }

@@ -23,7 +23,7 @@ async fn the_jobs_of_the_dead_are_resolved_at_once_and_of_nobody_else() {
     assert_eq!(task.held("active").await, r#"set {"b", "c"}"#);
     let recovery = task.held("recovery").await;
     assert!(recovery.contains(r#""a": "worker_restarted web-1-1 NOW""#), "{recovery}");
-    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
     // The watch of nobody is touched.
     assert_eq!(task.field("meta", "epoch").await, "5");
     // Again, there is nothing.
@@ -120,7 +120,7 @@ async fn a_crash_may_be_a_failed_run_here_too() {
             r#"recovery hash {"a": "worker_restarted w NOW"}"#,
             r#"stalledCount hash {"a": "1"}"#,
             r#"waitingSince hash {"a": "NOW"}"#,
-            r#"wake zset ["marker": 0]"#,
+            r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
 }

@@ -15,7 +15,7 @@ async fn a_resumed_task_says_for_how_long_it_was_paused_and_wakes_a_worker() {
         [
             r#"events stream [NOW {"by": "bob", "resumed": "", "total": "0", "worker": ""}]"#,
             r#"meta hash {"events": "0", "fence": "4000000000000000"}"#,
-            r#"wake zset ["marker": 0]"#,
+            r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
 }
@@ -49,7 +49,7 @@ async fn without_events_no_entry_is_written() {
     task.hset("meta", &[("eventMode", "off"), ("paused", "1")]).await;
     task.ok("resume", &["bob"]).await;
     assert_eq!(task.held("events").await, "");
-    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ async fn failed_and_cancelled_jobs_wait_at_the_back_as_if_they_had_never_run() {
             r#"payload hash {"a": "{}", "c": "2", "f": "1"}"#,
             r#"wait list ["a", "c", "f"]"#,
             r#"waitingSince hash {"c": "NOW", "f": "NOW"}"#,
-            r#"wake zset ["marker": 0]"#,
+            r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
     let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;

@@ -28,7 +28,7 @@ async fn delayed_jobs_go_to_the_front_of_their_lists_in_their_order() {
             r#"wait list ["b", "a", "z"]"#,
             r#"wait:high list ["h"]"#,
             r#"waitingSince hash {"a": "NOW", "b": "NOW", "h": "NOW"}"#,
-            r#"wake zset ["marker": 0]"#,
+            r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
 }

@@ -24,7 +24,7 @@ async fn waiting_jobs_are_claimed_in_order_with_growing_fences() {
             ),
             r#"payload hash {"a": "{}", "b": "{}", "c": "{}"}"#,
             r#"wait list ["c"]"#,
-            r#"wake zset ["marker": 0]"#,
+            r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
 }
@@ -318,7 +318,7 @@ async fn requeued_jobs_go_to_the_front_of_their_own_lists_in_their_order() {
             r#"wait list ["a", "b", "z"]"#,
             r#"wait:high list ["h"]"#,
             r#"waitingSince hash {"a": "NOW", "b": "NOW", "h": "NOW"}"#,
-            r#"wake zset ["marker": 0]"#,
+            r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
 }

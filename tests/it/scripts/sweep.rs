@@ -73,7 +73,7 @@ async fn a_silent_job_goes_to_the_front_of_its_list_with_the_stall_counted() {
             format!("stalls {entry}"),
             r#"wait list ["a", "z"]"#.to_owned(),
             r#"waitingSince hash {"a": "NOW"}"#.to_owned(),
-            r#"wake zset ["marker": 0]"#.to_owned(),
+            r#"wake zset ["marker": 0, "spare": 1]"#.to_owned(),
         ]
     );
 }
@@ -580,7 +580,7 @@ async fn a_crash_that_is_retried_waits_by_the_backoff_and_is_told() {
     assert_eq!(task.held("recovery").await, r#"hash {"a": "silent w NOW"}"#);
     assert_eq!(task.held("waitingSince").await, r#"hash {"a": "NOW"}"#);
     // Idle workers are to know when it is due.
-    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
 }
 
 /// As `RetryPolicy::delay` has it; what cannot be read counts as the default, 1 s doubled.

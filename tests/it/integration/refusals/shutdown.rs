@@ -97,7 +97,7 @@ async fn an_idle_worker_stops_at_once_and_leaves_no_more_than_word_of_it() {
     // A job that comes afterwards waits.
     let handle = task.dispatch(1).await.unwrap();
     assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
-    assert_eq!(scene.by_hand.held("wake").await, r#"zset ["marker": 0]"#);
+    assert_eq!(scene.by_hand.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
 }
 
 #[tokio::test]
