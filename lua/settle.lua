@@ -147,7 +147,7 @@ local begin, first = paused and -1 - held.begin or held.begin, string.format('%d
 redis.call('HSET', calls, line, table.concat({ call, lost, taken, first, begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
 local waits = not paused and (found.left or #out.requeue > 0)
-ring_or_rest(wake, waits or hooks.wakes or how.hook and #found.expired > 0, want > 0)
+ring_or_rest(wake, waits or hooks.wakes or how.hook and #found.expired > 0, want > 0 or paused)
 if #due + #out.retry + #out.snooze + #out.undecodable > 0 then
   next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 end

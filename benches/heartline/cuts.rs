@@ -18,7 +18,7 @@ pub enum Part {
 const CUTS: [(Part, &str, &str); 7] = [
     (
         Part::Replay,
-        "local repeated = replay(calls, line, call, worker, locks, places, extra_columns)
+        "local repeated = replay(calls, line, call, worker, locks, places, extra_columns, most)
 if repeated then return repeated end
 ",
         "",

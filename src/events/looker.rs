@@ -370,7 +370,9 @@ impl Waiters {
             }
             Err(e) if e.is_late() => self.late.store(late + 1, Ordering::SeqCst),
             // The server has just said where the jobs are: it is there.
-            Err(e) if self.closings().failed(e.is_broken()) => drop(self.narrow.begin()),
+            Err(e) if self.closings().failed(e.is_broken()) => {
+                self.narrow.begin();
+            }
             Err(_) => {}
         }
         answer

@@ -274,7 +274,16 @@ pub(crate) async fn settle(
     // So a repeated answer names a job that was lost in the meantime.
     claimed.retain(|job| job.id.as_str() != "{}");
     let next_due = next_due.parse().ok().map(Duration::from_millis);
-    Ok(SettleReply::Settled(Settled { lost, taken, claimed, is_paused, hooks_left, none_early, next_due, lost_payloads }))
+    Ok(SettleReply::Settled(Settled {
+        lost,
+        taken,
+        claimed,
+        is_paused,
+        hooks_left,
+        none_early,
+        next_due,
+        lost_payloads,
+    }))
 }
 
 /// The jobs that a call of settle claimed, from its record: those that are not ours any more are among them. Empty if

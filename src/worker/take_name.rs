@@ -111,7 +111,9 @@ impl Worker {
         match self.store.shared(RESPONSE_TIMEOUT, ask).await {
             Err(e) if e.is_retryable() => return Err(e),
             // It may still read it.
-            Err(e) => tracing::debug!(worker = %Shown(worker), error = %e.chain(), "a worker could not be asked to stop"),
+            Err(e) => {
+                tracing::debug!(worker = %Shown(worker), error = %e.chain(), "a worker could not be asked to stop")
+            }
             Ok(()) => {}
         }
         let (asked, mut last_seen, mut sign_at, mut lives) = (clock::now(), seen_ms(said), clock::now(), false);

@@ -25,7 +25,7 @@ const DISPATCH_OPTIONS: &str =
 // What every settle does. It reads its record (HGET), the settings (HMGET), the time, how many of the rare keys are there
 // (EXISTS), the head of the list (LRANGE) and the type of `payload` (HLEN); it writes an SREM of nobody, so that a server
 // at maxmemory lets it pass, and its record (HSET).
-const SETTLE_NOTHING: &str = "8: exists 1, hget 1, hlen 1, hmget 1, hset 1, lrange 1, srem 1, time 1";
+const SETTLE_NOTHING: &str = "9: exists 1, hget 1, hlen 1, hmget 1, hset 1, lrange 1, srem 1, time 1, zrem 1";
 // Claims: payloads and locks of the heads (HMGET 2) in place of HLEN, then LTRIM, SADD, the locks and the fence (HSET 2),
 // XADD, and the wake for what stays behind (ZADD).
 const SETTLE_CLAIM: &str =
@@ -36,11 +36,12 @@ const SETTLE_FIRST_CLAIM: &str =
 // Reports: the locks that are shown (HMGET), which are removed, as the payloads are (HDEL 2).
 const SETTLE: &str =
     "18: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
-// Nothing stays behind, and nobody needs to be woken.
+// Nothing is left, and no other worker needs to look: the spare marker goes (ZREM).
 const SETTLE_LAST: &str =
-    "17: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1";
+    "18: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zrem 1";
 // Reports, and finds nothing to claim: the count of events is written (HSET), no lock is.
-const SETTLE_REPORT: &str = "13: exists 1, hdel 2, hget 1, hlen 1, hmget 2, hset 2, lrange 1, srem 1, time 1, xadd 1";
+const SETTLE_REPORT: &str =
+    "14: exists 1, hdel 2, hget 1, hlen 1, hmget 2, hset 2, lrange 1, srem 1, time 1, xadd 1, zrem 1";
 // Kept jobs go to a set (ZADD) instead of losing their payload (HDEL). Terminal sets are rare keys: how many there are
 // (EXISTS), the size of that one (ZCARD), and the heads in it (ZMSCORE).
 const SETTLE_KEPT: &str = "21: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, \
@@ -67,16 +68,16 @@ const SETTLE_REQUEUE: &str = "26: exists 2, hdel 2, hget 1, hlen 5, hmget 3, hse
     srem 1, time 1, xadd 1, zadd 1";
 // That column is filled until they are claimed: terminal sets (EXISTS), which columns are filled (HLEN 5, EXISTS); the claimed
 // jobs leave it (HDEL).
-const SETTLE_CLAIM_AGAIN: &str = "22: exists 3, hdel 1, hget 1, hlen 5, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, \
-    time 1, xadd 1";
+const SETTLE_CLAIM_AGAIN: &str = "23: exists 3, hdel 1, hget 1, hlen 5, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, \
+    time 1, xadd 1, zrem 1";
 // Errors, attempts, since when they are delayed, the total and the record (HSET 5), due times (ZADD), when the first is due
 // (ZRANGE).
 const SETTLE_RETRY: &str =
     "17: exists 1, hdel 1, hget 1, hlen 1, hmget 2, hset 5, lrange 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
 // Those that are due (ZRANGEBYSCORE) go from `delayed` into their list (ZREM, RPUSH), since when is written (HSET), and the
 // claim takes that away (HDEL). The filled columns are found one after the other (HLEN 6).
-const SETTLE_DUE: &str = "42: exists 4, hdel 1, hget 1, hlen 10, hmget 4, hset 4, llen 3, lrange 3, ltrim 1, rpush 1, sadd 1, \
-    scard 2, srem 1, time 1, xadd 1, zrange 2, zrangebyscore 1, zrem 1";
+const SETTLE_DUE: &str = "43: exists 4, hdel 1, hget 1, hlen 10, hmget 4, hset 4, llen 3, lrange 3, ltrim 1, rpush 1, sadd 1, \
+    scard 2, srem 1, time 1, xadd 1, zrange 2, zrangebyscore 1, zrem 2";
 // Beside ghosts behind the heads: types (LLEN 3, HLEN 4, SCARD), the first of each list (LINDEX 3) and whether it is a ghost
 // (HEXISTS); of the heads that are claimed whether they are ghosts too (HMGET), which may also be delayed (ZMSCORE).
 const SETTLE_BESIDE_GHOSTS: &str = "41: exists 3, hexists 1, hget 1, hlen 6, hmget 4, hset 3, lindex 3, llen 3, lrange 2, \
@@ -84,8 +85,8 @@ const SETTLE_BESIDE_GHOSTS: &str = "41: exists 3, hexists 1, hget 1, hlen 6, hmg
 // Ghosts at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 3, HMGET 2, and HEXISTS
 // of the first job that waits); they leave the list (LTRIM) and the count (HMGET, HDEL, EXISTS, HGET, HSET). Nothing stays behind, and
 // nobody is woken.
-const SETTLE_BEHIND_GHOSTS: &str = "55: exists 4, hdel 1, hexists 2, hget 2, hlen 6, hmget 8, hset 4, lindex 3, llen 3, \
-    lrange 4, ltrim 2, sadd 1, scard 2, srem 1, time 1, xadd 1, zcard 3, zmscore 6, zrange 1";
+const SETTLE_BEHIND_GHOSTS: &str = "56: exists 4, hdel 1, hexists 2, hget 2, hlen 6, hmget 8, hset 4, lindex 3, llen 3, \
+    lrange 4, ltrim 2, sadd 1, scard 2, srem 1, time 1, xadd 1, zcard 3, zmscore 6, zrange 1, zrem 1";
 
 /// Claims where `n` payloads as large as the largest could be too much for one answer: the size of each (HSTRLEN).
 fn claiming_large(n: usize) -> String {

@@ -42,7 +42,7 @@ async fn a_payload_that_the_server_cannot_send_holds_up_no_other() {
         assert_eq!(length, 98);
     }
     for job in unsent {
-        let ended = tokio::time::timeout(PATIENCE, job.result()).await.expect("it is tried again and again");
+        let ended = tokio::time::timeout(PATIENCE * 3, job.result()).await.expect("it is tried again and again");
         let Err(Error::JobFailed(failure)) = ended else { panic!("{ended:?}") };
         assert_eq!(failure.code, codes::PAYLOAD_UNREADABLE, "{failure}");
         assert!(failure.message.contains("client-output-buffer-limit"), "{failure}");
@@ -67,5 +67,26 @@ async fn payloads_that_fit_alone_are_read_one_by_one() {
         let length = tokio::time::timeout(PATIENCE, job.result()).await.expect("it is never claimed").unwrap();
         assert_eq!(length, 100 * KIB - 2);
     }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_that_the_server_cannot_send_holds_up_no_other() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let app = test.app_at(&redis.url()).await;
+    let options = TaskOptions::new().concurrency(4).stall(StallOptions::new().interval(Duration::from_secs(30)));
+    let handler = |_: Context, bytes: usize| async move { Ok::<_, JobError>(text(bytes)) };
+    let task: TaskRef<usize, String> = app.task(&test.name, options, handler).unwrap();
+    small_buffers(&test).await;
+    let worker = TestWorker::start(app.worker());
+    let unsent = task.dispatch(400 * KIB).await.unwrap();
+    let sent = task.dispatch_many([100, 100 * KIB, 100, 100 * KIB, 100 * KIB]).await.unwrap();
+    let waits = tokio::spawn(async move { unsent.result().await });
+    for job in sent {
+        tokio::time::timeout(PATIENCE, job.result()).await.expect("it waits for another result").unwrap();
+    }
+    let ended = tokio::time::timeout(PATIENCE * 3, waits).await.expect("it is read again and again").unwrap();
+    assert!(matches!(ended, Err(Error::Connect { .. })), "{:?}", ended.map(|value| value.len()));
     worker.stop().await;
 }

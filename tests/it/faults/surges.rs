@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use heartline::{App, Context, JobError, StallAction, StallOptions, StallReason, StopReason, TaskOptions, WorkerIdentity};
+use heartline::{
+    App, Context, JobError, StallAction, StallOptions, StallReason, StopReason, TaskOptions, WorkerIdentity,
+};
 use redis::AsyncCommands;
 
 use crate::support::task::TestTask;

@@ -80,8 +80,11 @@ async fn a_worker_without_the_hook_leaves_it_to_those_that_have_it() {
     let mut task = hooked(&[("a", 7)]).await;
     let args = ["1", "w", "1000", "1", "1 1500", "0", "a", "7"];
     assert_eq!(task.ok("settle", &args).await, format!("[settled '' '' {ONE} '' [] [] '' 0 1]"));
-    let wanted =
-        [r#"finalizing zset ["a": NOW]"#, r#"outcome hash {"a": "completed 0 0 1500"}"#, r#"wake zset ["marker": 0, "spare": 1]"#];
+    let wanted = [
+        r#"finalizing zset ["a": NOW]"#,
+        r#"outcome hash {"a": "completed 0 0 1500"}"#,
+        r#"wake zset ["marker": 0, "spare": 1]"#,
+    ];
     assert_eq!(keys(&mut task).await, wanted);
     // It wakes nobody again: whoever has the hook was woken.
     task.del("wake").await;
