@@ -39,7 +39,7 @@ async fn crawl(ctx: Context, page: String) -> Result<BTreeSet<String>, JobError>
 async fn merge(ctx: Context, page: String) -> Result<BTreeSet<String>, JobError> {
     let mut all = BTreeSet::from([page]);
     for (_, found) in ctx.upstreams::<BTreeSet<String>>().await? {
-        all.extend(found.map_err(|failure| JobError::new(failure.message))?);
+        all.extend(found?);
     }
     Ok(all)
 }

@@ -25,7 +25,7 @@ fn nightly(day: &str) -> Graph<String> {
 async fn report(ctx: Context, day: String) -> Result<String, JobError> {
     let mut total = 0;
     for (_, read) in ctx.upstreams::<u64>().await? {
-        total += read.map_err(|failure| JobError::new(failure.message))?;
+        total += read?;
     }
     Ok(format!("{day}: {total}"))
 }

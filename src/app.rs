@@ -342,9 +342,8 @@ impl App {
     ///
     /// "implementation of `Deserialize` is not general enough": the input is borrowed. Take a `String`, not a `&str`.
     ///
-    /// "`?` couldn't convert the error" where a function that returns an `anyhow::Error` calls one that returns a [`JobError`]:
-    /// that is no [`std::error::Error`], so that all of these can become one. Let the outer one return a `JobError`, into which
-    /// `?` turns every `anyhow::Error`.
+    /// "`?` couldn't convert the error" where a function that returns a boxed error calls one that returns a [`JobError`]: write
+    /// `.map_err(JobError::boxed)?`.
     ///
     /// "the trait bound `MyError: Into<JobError>` is not satisfied", with the help that `MyError` is no `std::error::Error`: derive
     /// `thiserror::Error` for `MyError`, or map it with `.map_err(|e| JobError::new(e.to_string()))`.

@@ -135,7 +135,7 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `anyhow` | no | [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find what an `anyhow::Error` was made of |
+//! | `anyhow` | yes | a [`JobError`] comes through an `anyhow::Error` with its code; [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find what that was made of |
 //! | `metrics` | no | [`RunMetrics`] and [`WorkerMetrics`]: a worker in a registry of `prometheus-client` |
 //! | `probes` | no | [`WorkerMonitor::serve`]: `/live`, `/ready` and `/health` over HTTP, on a thread of its own |
 //! | `private-server` | no | the module `private_server`: a Redis server, or a cluster, of your own process, for demos |

@@ -103,7 +103,7 @@ pub fn declare(app: &App, prefix: &str) -> Result<()> {
             record(&ctx, &of)?;
             let mut total = Counted::default();
             for (_, part) in ctx.upstreams::<Counted>().await? {
-                total.add(&part.map_err(|failure| JobError::new(failure.message))?);
+                total.add(&part?);
             }
             Ok::<_, JobError>(total)
         }

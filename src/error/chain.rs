@@ -3,10 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt::{self, Write};
 
+use super::cause::{Handled, causes};
 use crate::shown::Shown;
-
-/// Longest chain of sources that is followed: a source may, by mistake, lead back to itself.
-const CHAIN_LIMIT: usize = 64;
 
 /// Displays the error with all its causes, outermost first, on one line.
 #[derive(Clone, Copy)]
@@ -25,7 +23,8 @@ pub(super) fn write_chain(out: &mut dyn fmt::Write, e: &(dyn StdError + 'static)
     let mut text = String::new();
     write!(text, "{e}")?;
     out.write_str(&text)?;
-    for cause in causes(e).skip(1) {
+    // A handling is kept apart from the message.
+    for cause in causes(e).skip(1).filter(|cause| !cause.is::<Handled>()) {
         let mut more = String::new();
         write!(more, "{cause}")?;
         // Many errors already end with the text of their cause.
@@ -36,9 +35,4 @@ pub(super) fn write_chain(out: &mut dyn fmt::Write, e: &(dyn StdError + 'static)
         text = more;
     }
     Ok(())
-}
-
-/// The error and what caused it, outermost first.
-pub(super) fn causes<'a>(e: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(e), |e| (**e).source()).take(CHAIN_LIMIT + 1)
 }

@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::chain::{causes, write_chain};
-use crate::job::failure::codes;
+use super::cause::{Boxed, Cause, ErrorCarrier, Handled, Handling, causes, handled_by};
+use super::chain::write_chain;
+use crate::job::failure::{Failure, codes};
 use crate::limits::{self, MESSAGE_LIMIT};
 use crate::shown::{Shown, cut};
 
@@ -16,6 +17,10 @@ use crate::shown::{Shown, cut};
 /// [`std::error::Error`] that is `Send + Sync`. So that this works it does not implement `Error` itself. Without
 /// more it has the code `handler_error` and the job is retried as its [`RetryPolicy`](crate::RetryPolicy) says.
 /// [`Display`](fmt::Display) shows the error with all its causes, outermost first.
+///
+/// `?` and `bail!` take it in functions that return an `anyhow::Error`; [`boxed`](JobError::boxed) makes a boxed error of it. Code,
+/// `fatal` and delays come through, also below a context. A [`Failure`](crate::Failure) that a handler returns keeps its code
+/// if that is not one of Heartline's own.
 ///
 /// The message is stored in Redis and seen by whoever reads the job: keep secrets out of it.
 ///
@@ -32,59 +37,7 @@ use crate::shown::{Shown, cut};
 ///     }
 /// }
 /// ```
-pub struct JobError {
-    /// Shared, so that [`ErrorMap`] can look at it while it makes another of it.
-    source: Arc<Cause>,
-    code: Option<String>,
-    refused_code: Option<String>,
-    fatal: bool,
-    retry_after: Option<Duration>,
-    snooze: Option<Duration>,
-}
-
-/// The error as it was given.
-enum Cause {
-    Boxed(Box<dyn StdError + Send + Sync>),
-    /// It knows the types of what it was made of; as a boxed error it would not.
-    #[cfg(feature = "anyhow")]
-    Anyhow(anyhow::Error),
-}
-
-impl Cause {
-    #[cfg(feature = "anyhow")]
-    fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> Cause {
-        let mut e = Some(e);
-        let any: &mut dyn std::any::Any = &mut e;
-        if let Some(e) = any.downcast_mut::<Option<anyhow::Error>>().and_then(Option::take) {
-            return Cause::Anyhow(e);
-        }
-        // It was taken above or is still there.
-        e.map_or_else(|| Cause::Boxed("".into()), |e| Cause::Boxed(e.into()))
-    }
-
-    #[cfg(not(feature = "anyhow"))]
-    fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> Cause {
-        Cause::Boxed(e.into())
-    }
-
-    fn as_dyn(&self) -> &(dyn StdError + 'static) {
-        match self {
-            Cause::Boxed(e) => &**e,
-            #[cfg(feature = "anyhow")]
-            Cause::Anyhow(e) => e.as_ref(),
-        }
-    }
-
-    fn downcast_ref<T: StdError + Send + Sync + 'static>(&self) -> Option<&T> {
-        #[cfg(feature = "anyhow")]
-        if let Cause::Anyhow(e) = self
-            && let Some(found) = e.downcast_ref()
-        {
-            return Some(found);
-        }
-        causes(self.as_dyn()).find_map(|e| e.downcast_ref())
-    }
-}
+pub struct JobError(Handled);
 
 /// What [`Context::data`](crate::Context::data) was asked for is not there.
 ///
@@ -95,17 +48,45 @@ pub struct MissingData {
     pub(crate) type_name: &'static str,
 }
 
+/// What the outermost error that says anything of the job says of it.
+fn handling_of(source: &Cause) -> Handling {
+    #[cfg(feature = "anyhow")]
+    if let Some(JobError(attached)) = source.attached::<JobError>() {
+        // Its text names a code that was refused.
+        return Handling { refused_code: None, ..attached.handling.clone() };
+    }
+    let handling = |e: &(dyn StdError + 'static)| {
+        if e.is::<MissingData>() {
+            return Some(Handling { code: Some(codes::MISSING_DATA.to_owned()), fatal: true, ..Handling::default() });
+        }
+        // How another job failed: a code of its handler is kept, one of Heartline's says nothing about this job.
+        let code = e.downcast_ref::<Failure>().map(|failure| &failure.code).filter(|code| codes::is_own(code));
+        let of_failure = code.map(|code| Handling { code: Some(code.clone()), ..Handling::default() });
+        of_failure.or_else(|| handled_by(e).map(|handled| handled.handling.clone()))
+    };
+    causes(source.as_dyn()).find_map(handling).unwrap_or_default()
+}
+
 impl JobError {
-    /// An error that counts as a failed attempt, with the code `handler_error`.
+    /// An error that counts as a failed attempt, with the code `handler_error`. Made of another error that a `JobError` was turned
+    /// into, or of one that has such a cause, it has the code and all else that was said there.
     #[must_use]
     pub fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> JobError {
-        let is_missing = {
-            let any: &dyn std::any::Any = &e;
-            any.is::<MissingData>()
-        };
-        let source = Arc::new(Cause::new(e));
-        let error = JobError { source, code: None, refused_code: None, fatal: false, retry_after: None, snooze: None };
-        if is_missing { error.of_missing_data() } else { error }
+        JobError(Cause::new(e).unpacked().unwrap_or_else(|source| {
+            let handling = handling_of(&source);
+            Handled { source: Arc::new(source), handling }
+        }))
+    }
+
+    fn with(self, handling: impl FnOnce(Handling) -> Handling) -> JobError {
+        JobError(Handled { handling: handling(self.0.handling), ..self.0 })
+    }
+
+    /// The error as a boxed one, for functions that return those: `Err(JobError::new("gone").fatal().boxed())?`. What it says of
+    /// the job is kept.
+    #[must_use]
+    pub fn boxed(self) -> Box<dyn StdError + Send + Sync> {
+        Box::new(ErrorCarrier(self.0))
     }
 
     /// The same with a code of your own, for whoever reads [`Failure::code`](crate::Failure::code).
@@ -115,20 +96,15 @@ impl JobError {
     #[must_use]
     pub fn with_code(self, code: impl Into<String>) -> JobError {
         let code = code.into();
-        let usable = codes::is_well_formed(&code) && !codes::is_reserved(&code);
         let (code, refused_code) =
-            if usable { (Some(code), None) } else { (None, Some(code.chars().take(64).collect())) };
-        JobError { code, refused_code, ..self }
-    }
-
-    fn of_missing_data(self) -> JobError {
-        JobError { code: Some(codes::MISSING_DATA.to_owned()), fatal: true, ..self }
+            if codes::is_own(&code) { (Some(code), None) } else { (None, Some(code.chars().take(64).collect())) };
+        self.with(|handling| Handling { code, refused_code, ..handling })
     }
 
     /// The same, but another attempt cannot mend it: the job fails now, whatever attempts are left.
     #[must_use]
     pub fn fatal(self) -> JobError {
-        JobError { fatal: true, ..self }
+        self.with(|handling| Handling { fatal: true, ..handling })
     }
 
     /// The same, but the next attempt is to wait `delay`, in place of the task's backoff.
@@ -136,7 +112,7 @@ impl JobError {
     /// The attempt counts as usual; with none left the job fails. A delay over 10 years counts as 10 years.
     #[must_use]
     pub fn retry_after(self, delay: Duration) -> JobError {
-        JobError { retry_after: Some(delay.min(limits::LONGEST)), ..self }
+        self.with(|handling| Handling { retry_after: Some(delay.min(limits::LONGEST)), ..handling })
     }
 
     /// Says that the job is to run again after `delay`, and that this run is no failure: no attempt is used, and nothing is stored
@@ -159,40 +135,40 @@ impl JobError {
     /// ```
     #[must_use]
     pub fn snooze(delay: Duration) -> JobError {
-        JobError { snooze: Some(delay.min(limits::LONGEST)), ..JobError::new("snoozed") }
+        JobError::new("snoozed").with(|handling| Handling { snooze: Some(delay.min(limits::LONGEST)), ..handling })
     }
 
     /// The delay of one that is no failure, made by [`JobError::snooze`]. Whatever else is said of it has no effect.
     #[must_use]
     pub fn snooze_delay(&self) -> Option<Duration> {
-        self.snooze
+        self.0.handling.snooze
     }
 
     /// The failure code: the one it was given, or `handler_error`.
     #[must_use]
     pub fn code(&self) -> &str {
-        self.code.as_deref().unwrap_or(codes::HANDLER_ERROR)
+        self.0.handling.code.as_deref().unwrap_or(codes::HANDLER_ERROR)
     }
 
     /// The first `T` among the error and its causes, outermost first.
     ///
-    /// What an `anyhow::Error` was made of is found with the feature `anyhow`; without it, only what that names as a
-    /// cause.
+    /// What an `anyhow::Error` was made of is found with the feature `anyhow`, which is on by default; without it, only
+    /// what that names as a cause.
     #[must_use]
     pub fn downcast_ref<T: StdError + Send + Sync + 'static>(&self) -> Option<&T> {
-        self.source.downcast_ref()
+        self.0.source.find()
     }
 
     /// Whether it is fatal: no attempt may follow.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
-        self.fatal
+        self.0.handling.fatal
     }
 
     /// The delay asked for in place of the backoff.
     #[must_use]
     pub fn retry_after_delay(&self) -> Option<Duration> {
-        self.retry_after
+        self.0.handling.retry_after
     }
 
     /// The text of `Display`, cut to 4 KiB between two characters.
@@ -204,16 +180,24 @@ impl JobError {
     }
 
     fn write_chain(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        if let Some(code) = &self.refused_code {
+        if let Some(code) = &self.0.handling.refused_code {
             write!(out, "[code {code:?} is reserved or malformed] ")?;
         }
-        write_chain(out, self.source.as_dyn())
+        write_chain(out, self.0.source.as_dyn())
     }
 }
 
-impl<E: Into<Box<dyn StdError + Send + Sync>> + 'static> From<E> for JobError {
+impl<E: Into<Boxed> + 'static> From<E> for JobError {
     fn from(e: E) -> Self {
         JobError::new(e)
+    }
+}
+
+#[cfg(feature = "anyhow")]
+impl From<JobError> for anyhow::Error {
+    /// What the error says of the job is kept, with any context around it.
+    fn from(e: JobError) -> anyhow::Error {
+        anyhow::Error::new(ErrorCarrier(e.0))
     }
 }
 
@@ -228,12 +212,13 @@ impl fmt::Display for JobError {
 
 impl fmt::Debug for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Handling { fatal, retry_after, snooze, .. } = &self.0.handling;
         f.debug_struct("JobError")
             .field("code", &self.code())
-            .field("fatal", &self.fatal)
-            .field("retry_after", &self.retry_after)
-            .field("snooze", &self.snooze)
-            .field("source", &self.source.as_dyn())
+            .field("fatal", fatal)
+            .field("retry_after", retry_after)
+            .field("snooze", snooze)
+            .field("source", &self.0.source.as_dyn())
             .finish()
     }
 }
@@ -248,8 +233,8 @@ where
     F: Fn(&T, JobError) -> JobError + Send + Sync + 'static,
 {
     Arc::new(move |error| {
-        let source = Arc::clone(&error.source);
-        match source.downcast_ref::<T>() {
+        let source = Arc::clone(&error.0.source);
+        match source.find::<T>() {
             Some(found) => Ok(say(found, error)),
             None => Err(error),
         }
@@ -258,9 +243,6 @@ where
 
 /// The error as the first of the maps that knows its type makes it.
 pub(crate) fn mapped(error: JobError, maps: &[ErrorMap]) -> JobError {
-    // What anyhow or another error has around it.
-    let is_missing = error.code.is_none() && error.downcast_ref::<MissingData>().is_some();
-    let error = if is_missing { error.of_missing_data() } else { error };
     maps.iter().try_fold(error, |error, map| map(error).map_or_else(Ok, Err)).unwrap_or_else(|mapped| mapped)
 }
 
@@ -349,7 +331,7 @@ mod tests {
         let good = JobError::new("e").with_code("no_money");
         assert_eq!((good.code(), good.message().as_str()), ("no_money", "e"));
         let long = "x".repeat(65);
-        for bad in ["", "Bad Code", "é", "worker_crashed", "timeout", long.as_str()] {
+        for bad in ["", "Bad Code", "é", "worker_crashed", "timeout", "skipped", long.as_str()] {
             let error = JobError::new("e").with_code(bad);
             assert_eq!(error.code(), "handler_error");
             let head: String = bad.chars().take(64).collect();
@@ -380,6 +362,25 @@ mod tests {
         }
         impl StdError for Rude {}
         assert_eq!(JobError::from(Rude).message(), "");
+    }
+
+    #[test]
+    fn what_was_said_is_kept_in_another_error() {
+        let minute = Duration::from_secs(60);
+        let error = || JobError::new(chain(&["a", "b"])).with_code("Not One").retry_after(minute);
+        let refused = "[code \"Not One\" is reserved or malformed] ";
+        for (error, text) in [
+            (JobError::from(error().boxed()), "a: b"),
+            (JobError::from(anyhow::Error::from(error())), "a: b"),
+            (JobError::from(anyhow::Error::from(error()).context("c")), "c: a: b"),
+        ] {
+            assert_eq!((error.message(), error.retry_after_delay()), (format!("{refused}{text}"), Some(minute)));
+            assert_eq!(error.downcast_ref::<Link>().unwrap().text, "a");
+            // What is said last counts.
+            assert_eq!(error.with_code("b").fatal().message(), text);
+        }
+        let shown = anyhow::Error::from(JobError::new("a").with_code("gone").fatal());
+        assert_eq!(format!("{shown:#}"), "a: code gone, fatal");
     }
 
     #[test]

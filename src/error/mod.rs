@@ -1,5 +1,6 @@
 //! Everything that can go wrong: [`Error`] for callers, [`JobError`] for handlers.
 
+mod cause;
 pub(crate) mod chain;
 pub(crate) mod job_error;
 pub(crate) mod server;

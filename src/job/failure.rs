@@ -37,6 +37,8 @@ impl fmt::Display for Failure {
     }
 }
 
+impl std::error::Error for Failure {}
+
 /// The failure codes that Heartline itself gives.
 ///
 /// A handler's own codes come from [`JobError::with_code`](crate::JobError::with_code) and are never one of these.
@@ -64,10 +66,24 @@ pub mod codes {
     /// The job was cancelled, or the node of a workflow, or the workflow.
     pub const CANCELLED: &str = "cancelled";
 
+    /// The job of a node completed, and its value was removed before the workflow had it.
+    pub const RESULT_NOT_AVAILABLE: &str = "result_not_available";
+    /// The node of a workflow did not run.
+    pub const SKIPPED: &str = "skipped";
+    /// The node of a workflow has not ended yet.
+    pub const NOT_ENDED: &str = "not_ended";
+
+    /// Whether a handler may give this code.
+    pub(crate) fn is_own(code: &str) -> bool {
+        is_well_formed(code) && !is_reserved(code)
+    }
+
     /// Whether Heartline gives this code itself, so that a handler must not.
     pub(crate) fn is_reserved(code: &str) -> bool {
-        let ended = [WORKER_CRASHED, EXPIRED, CANCELLED].contains(&code);
-        ended || [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, PAYLOAD_UNREADABLE, CORRUPT].contains(&code)
+        let of_runs = [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, PAYLOAD_UNREADABLE, CORRUPT];
+        let of_jobs = [WORKER_CRASHED, EXPIRED, CANCELLED];
+        let of_nodes = [RESULT_NOT_AVAILABLE, SKIPPED, NOT_ENDED];
+        of_runs.contains(&code) || of_jobs.contains(&code) || of_nodes.contains(&code)
     }
 
     /// Whether a handler's own code may look so: `[a-z0-9_]{1,64}`.

@@ -7,6 +7,7 @@ mod definitions;
 mod dispatch;
 mod events;
 mod fan_out;
+mod handler_errors;
 mod hooks;
 mod inspector;
 mod liveness;

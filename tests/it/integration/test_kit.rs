@@ -149,9 +149,9 @@ async fn a_handler_of_a_node_reads_what_the_test_gives_and_says_what_it_grows() 
         test.context().upstream::<u64>("third").await.unwrap_err().to_string().contains("must be the name of a node")
     );
     assert!(matches!(test.context().upstream::<String>("first").await, Err(Error::Codec { .. })));
-    let test = test.failed_upstream("third", "skipped", "the node did not run");
+    let test = test.failed_upstream("third", "no_money", "the card was declined");
     let failed = sum(test.context(), ()).await.unwrap_err();
-    assert_eq!((failed.code(), failed.to_string().as_str()), ("skipped", "third: the node did not run"));
+    assert_eq!((failed.code(), failed.to_string().as_str()), ("no_money", "third: the card was declined"));
     assert_eq!(test.grown(), None);
     // Of a job that is no node nothing can be read, and it grows nothing.
     let plain = Context::for_test();
