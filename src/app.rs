@@ -121,7 +121,9 @@ pub struct AppBuilder {
 
 impl AppBuilder {
     /// Where Redis is: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature `tls`), or
-    /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`.
+    /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`. The database may also be the parameter `db`. A parameter that is not
+    /// known, and anything after a `#`, is an error. In a user name or password `%`, `#`, `?`, `/`, `@`, `:` and `&` must be
+    /// percent-encoded (`#` as `%23`).
     ///
     /// A primary that sentinels watch is
     /// `redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name[&node=host:port]…[&sentinelUsername=…][&sentinelPassword=…]`,

@@ -12,6 +12,10 @@ const PORT: u16 = 26379;
 /// What is said of the name by which sentinels know the primary.
 const SERVICE: &str = "sentinelServiceName";
 
+/// What an address of one server may have after its `?`, over TCP and over a socket of this host.
+const STRAIGHT: [&str; 2] = ["db", "protocol"];
+const UNIX: [&str; 4] = ["db", "user", "pass", "protocol"];
+
 /// `redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name[&node=host:port]…[&sentinelUsername=…][&sentinelPassword=…]`.
 #[derive(Debug)]
 pub(super) struct SentinelUrl {
@@ -38,8 +42,7 @@ impl SentinelUrl {
             _ => return Ok(None),
         };
         let fix = "write redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name&node=host:port";
-        // No error of the parser: it may show what it read.
-        let url = Url::parse(text).map_err(|_| bad("must be a URL", fix))?;
+        let url = read(text, &[SERVICE, "node", "sentinelUsername", SECRETS[1]], fix)?;
         let (own, _) = rest.split_once('?').unwrap_or((rest, ""));
         let primary = info_of(&format!("{straight}://{own}"))?;
         let mut nodes = vec![at(&primary, &primary_host(&primary), url.port().unwrap_or(PORT))];
@@ -53,11 +56,7 @@ impl SentinelUrl {
                     nodes.push(at(&primary, &host, port));
                 }
                 "sentinelUsername" => sentinels = sentinels.set_username(value),
-                "sentinelPassword" => sentinels = sentinels.set_password(value),
-                _ => {
-                    let rule = "must have no other parameters than sentinelServiceName, node, sentinelUsername and sentinelPassword";
-                    return Err(bad(rule, fix));
-                }
+                _ => sentinels = sentinels.set_password(value),
             }
         }
         if service.is_empty() {
@@ -96,18 +95,14 @@ impl ClusterUrl {
             _ => return Ok(None),
         };
         let fix = "write redis-cluster://[user:password@]host[:6379]?node=host:port";
-        // No error of the parser: it may show what it read.
-        let url = Url::parse(text).map_err(|_| bad("must be a URL", fix))?;
+        let url = read(text, &["node"], fix)?;
         let (own, _) = rest.split_once('?').unwrap_or((rest, ""));
         let info = info_of(&format!("{straight}://{own}"))?;
         if info.redis_settings().db() != 0 {
             return Err(bad("must have no database: a cluster has one alone", fix));
         }
         let mut nodes = vec![(primary_host(&info), url.port().unwrap_or(NODE_PORT))];
-        for (name, value) in url.query_pairs() {
-            if name != "node" {
-                return Err(bad("must have no other parameter than node", fix));
-            }
+        for (_, value) in url.query_pairs() {
             nodes.push(
                 node_of(&value, NODE_PORT)
                     .ok_or_else(|| bad("must name each node as host:port, one of IPv6 as [address]:port", fix))?,
@@ -129,23 +124,61 @@ pub(super) fn bad(rule: impl Into<String>, fix: &str) -> Error {
     Error::Config(ConfigErrors::from(fault))
 }
 
-pub(super) fn info_of(url: &str) -> Result<ConnectionInfo, Error> {
-    let is_tls = url.starts_with("rediss:") || url.starts_with("valkeys:");
+pub(super) fn info_of(text: &str) -> Result<ConnectionInfo, Error> {
+    let is_tls = text.starts_with("rediss:") || text.starts_with("valkeys:");
     if is_tls && !cfg!(feature = "tls") {
         let fix = "build heartline with features = [\"tls\"]";
         return Err(bad("must be a URL without TLS where the feature tls is off", fix));
     }
-    let info = url.into_connection_info().map_err(|e| {
-        let fix = "write redis://[user:password@]host[:port][/db], the same with rediss:// for TLS, or unix:///path";
-        bad(format!("must be a Redis URL: {e}"), fix)
-    })?;
-    if matches!(info.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
+    if is_tls && text.ends_with("#insecure") {
         return Err(bad(
             "must not end in #insecure, which takes any certificate",
             "give the server's own CA with AppBuilder::tls_ca",
         ));
     }
-    Ok(info)
+    let fix = "write redis://[user:password@]host[:port][/db], the same with rediss:// for TLS, or unix:///path";
+    let is_unix = text.split(':').next().is_some_and(|scheme| scheme.ends_with("unix"));
+    let url = read(text, if is_unix { &UNIX } else { &STRAIGHT }, fix)?;
+    let path = url.path().trim_matches('/').to_owned();
+    let db = url.query_pairs().find(|(name, _)| name == "db").map(|(_, db)| db.into_owned());
+    let unreadable = |rule: &str| bad(rule, &format!("{fix}; {ESCAPED}"));
+    let info = url.into_connection_info().map_err(|e| unreadable(&format!("must be a Redis URL: {e}")))?;
+    let Some(db) = db.filter(|_| !is_unix) else { return Ok(info) };
+    if !path.is_empty() {
+        return Err(unreadable("must name the database once, as /db or as ?db="));
+    }
+    let db = db.parse().map_err(|_| unreadable("must name the database by its number"))?;
+    let settings = info.redis_settings().clone().set_db(db);
+    Ok(info.set_redis_settings(settings))
+}
+
+/// What to do where a user name or a password may have been taken for another part of the address.
+const ESCAPED: &str =
+    "in a user name or password write % as %25, # as %23, ? as %3F, / as %2F, @ as %40, : as %3A and & as %26";
+
+/// The parameters that hold a password.
+const SECRETS: [&str; 2] = ["pass", "sentinelPassword"];
+
+/// Reads an address, in which these parameters are known. What nothing reads is refused: it was meant to do something.
+fn read(text: &str, known: &[&str], fix: &str) -> Result<Url, Error> {
+    let refused = |rule: &str| bad(rule, &format!("{fix}; {ESCAPED}"));
+    // No error of the parser: it may show what it read.
+    let url = Url::parse(text).map_err(|_| refused("must be a URL"))?;
+    if url.fragment().is_some() {
+        return Err(refused("must have no #, nor anything after it"));
+    }
+    let mut may_be_secret = url.query().unwrap_or_default().contains('@');
+    for (name, _) in url.query_pairs() {
+        if known.contains(&&*name) {
+            may_be_secret |= SECRETS.contains(&&*name);
+            continue;
+        }
+        // What follows an unescaped character of a password is a part of the password.
+        let is_name = !may_be_secret && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        let name = if is_name { format!("the parameter {name}") } else { "the parameter that it has".to_owned() };
+        return Err(refused(&format!("must not have {name}; it takes {}", known.join(", "))));
+    }
+    Ok(url)
 }
 
 pub(super) fn place_of(info: &ConnectionInfo) -> String {
@@ -236,5 +269,60 @@ mod tests {
             let e = SentinelUrl::of(text).unwrap_err();
             assert!(matches!(e, Error::Config(_)) && !e.to_string().contains("s3cret"), "{text}: {e}");
         }
+    }
+
+    #[test]
+    fn a_part_that_nothing_reads_is_refused_by_its_name() {
+        for (text, named) in [
+            ("redis://h?password=x", "the parameter password;"),
+            ("redis://h/3?ssl_cert_reqs=none&db=3", "the parameter ssl_cert_reqs;"),
+            ("unix:///run/r.sock?path=x", "the parameter path;"),
+            ("redis-sentinel://h?sentinelServiceName=m&db=3", "the parameter db;"),
+            ("redis-cluster://h?db=3", "the parameter db;"),
+            ("redis://h#3", "no #"),
+            ("redis-sentinel://h?sentinelServiceName=m#3", "no #"),
+            ("redis-cluster://h?node=i#3", "no #"),
+            ("redis://h/1?db=3", "the database once"),
+            ("redis://h?db=x", "by its number"),
+        ] {
+            let e = refusal(text);
+            assert!(e.contains(named), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn the_database_may_be_a_parameter() {
+        for text in ["redis://h?db=3", "redis://h/?db=3&protocol=resp3", "unix:///run/r.sock?db=3&pass=x"] {
+            assert_eq!(info_of(text).unwrap().redis_settings().db(), 3, "{text}");
+        }
+        assert_eq!(info_of("redis://h").unwrap().redis_settings().db(), 0);
+    }
+
+    #[test]
+    fn an_unescaped_character_shows_nothing_of_the_password() {
+        for character in ["#", "?", "/", ":#", "?a=", "?db=1&"] {
+            for scheme in ["redis", "redis-sentinel", "redis-cluster"] {
+                // The first part of the password looks like a port.
+                for user in ["ann:4711", ":4711", "ann:s3cret"] {
+                    let text = format!("{scheme}://{user}{character}s3cret@h:6379");
+                    let e = refusal(&text);
+                    assert!(!e.contains("s3cret") && !e.contains("4711"), "{text}: {e}");
+                    assert!(e.contains("# as %23"), "{text}: {e}");
+                }
+            }
+        }
+        for text in ["unix:///run/r.sock?pass=a&s3cret", "redis-sentinel://h?sentinelPassword=a&s3cret"] {
+            let e = refusal(text);
+            assert!(!e.contains("s3cret") && e.contains("& as %26"), "{text}: {e}");
+        }
+    }
+
+    /// The text of the error for an address of any kind.
+    fn refusal(text: &str) -> String {
+        let refused = match (SentinelUrl::of(text), ClusterUrl::of(text)) {
+            (Ok(None), Ok(None)) => info_of(text).map(drop),
+            (sentinel, cluster) => sentinel.and(cluster).map(drop),
+        };
+        format!("{:?}", refused.expect_err(text))
     }
 }
