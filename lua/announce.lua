@@ -1,10 +1,21 @@
--- Writes what a worker says of itself, also on a server at maxmemory.
+-- Writes what a worker says of itself, also on a server at maxmemory. `bootedAt` is the clock of the server less the boot
+-- clock of the worker's host. The smallest one is kept, since a late call only adds to it.
 -- KEYS[1]  worker  (hash)  presence of the worker
 -- ARGV[1]  fields  (pairs: name, value)
 -- Returns  {'announced'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
+local _, now_ms = now_us()
+local fields = { 'lastSeenAt', string.format('%d', now_ms), unpack(ARGV) }
+local smallest = tonumber(redis.call('HGET', worker, 'bootedAt'))
+for at = 1, #ARGV, 2 do
+  if ARGV[at] == 'bootClock' then
+    local booted_at = now_ms - ARGV[at + 1]
+    fields[#fields + 1] = 'bootedAt'
+    fields[#fields + 1] = string.format('%d', math.min(smallest or booted_at, booted_at))
+  end
+end
 -- A shrinking command first: behind it a server at maxmemory takes the other.
 redis.call('HDEL', worker, '')
-redis.call('HSET', worker, 'lastSeenAt', string.format('%d', now_us() / 1000), unpack(ARGV))
+redis.call('HSET', worker, unpack(fields))
 return { 'announced' }

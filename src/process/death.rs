@@ -50,8 +50,8 @@ pub(crate) struct Host {
     namespace: String,
     /// In which start times are told; `None` where the kernel knows none.
     time_namespace: Option<String>,
-    /// When the boot clock was 0, by the clock of the server, ms.
-    booted_at_ms: u64,
+    /// When the boot clock was 0, by the clock of the server, ms: as we said first, and last.
+    booted_at_ms: Vec<u64>,
 }
 
 impl Host {
@@ -66,7 +66,11 @@ impl Host {
         let namespace = std::fs::read_link(proc.join("self/ns/pid")).ok()?.to_string_lossy().into_owned();
         let link = std::fs::read_link(proc.join("self/ns/time")).ok();
         let time_namespace = link.map(|link| link.to_string_lossy().into_owned());
-        let host = Host { proc, boot_id, namespace, time_namespace, booted_at_ms: booted_at(own)? };
+        let booted_at_ms: Vec<u64> = booted_at(own).collect();
+        if booted_at_ms.is_empty() {
+            return None;
+        }
+        let host = Host { proc, boot_id, namespace, time_namespace, booted_at_ms };
         // Read back right there: it is we who have our pid.
         let is_ours = own.get("bootId") == Some(&host.boot_id) && own.get("pidNamespace") == Some(&host.namespace);
         let stat = host.stat(own.get("pid")?)?;
@@ -87,8 +91,8 @@ impl Host {
 
     /// Whether the worker that said this of itself is dead.
     pub(crate) fn proof(&self, said: &HashMap<String, String>) -> Option<DeathProof> {
-        let is_of_this_machine = booted_at(said)?.abs_diff(self.booted_at_ms) <= CLOCK_SLACK_MS;
-        if is_of_this_machine && self.is_here(said) { self.end_of(said) } else { None }
+        let is_ours = |theirs: u64| self.booted_at_ms.iter().any(|ours| ours.abs_diff(theirs) <= CLOCK_SLACK_MS);
+        if booted_at(said).any(is_ours) && self.is_here(said) { self.end_of(said) } else { None }
     }
 
     /// How the process ended that has, or had, this pid and start time. It asks nobody but the system.
@@ -129,10 +133,12 @@ fn no_process(_pid: &str) -> bool {
     false
 }
 
-/// When the boot clock was 0, by the clock of the server, as a worker said last.
-fn booted_at(said: &HashMap<String, String>) -> Option<u64> {
+/// When the boot clock was 0, by the clock of the server: the earliest time that a worker said, which no late call has moved, and
+/// the one that it said last, which follows a step of the server's clock.
+fn booted_at(said: &HashMap<String, String>) -> impl Iterator<Item = u64> {
     let number = |field: &str| said.get(field)?.parse::<u64>().ok();
-    number("lastSeenAt")?.checked_sub(number("bootClock")?)
+    let last = || number("lastSeenAt")?.checked_sub(number("bootClock")?);
+    [number("bootedAt"), last()].into_iter().flatten()
 }
 
 /// What `/proc/<pid>/stat` tells.
@@ -198,7 +204,7 @@ mod tests {
     }
 
     /// A pid that no process has: the greatest that Linux gives is 2^22.
-    const NOBODY: &str = "2000000000";
+    const NO_PID: &str = "2000000000";
 
     #[cfg(target_os = "linux")]
     #[test]
@@ -206,7 +212,7 @@ mod tests {
         let proc = proc("proofs");
         let host = Host::look_at(proc.clone(), &said(&[])).unwrap();
         let proof = |fields: &[(&str, &str)]| host.proof(&said(fields));
-        assert_eq!(proof(&[("pid", NOBODY)]), Some(DeathProof::Gone));
+        assert_eq!(proof(&[("pid", NO_PID)]), Some(DeathProof::Gone));
         assert_eq!(proof(&[("processStart", "69")]), Some(DeathProof::PidReused));
         process(&proc, 8, "Z", 1, 80);
         assert_eq!(proof(&[("pid", "8"), ("processStart", "80")]), Some(DeathProof::Unreaped));
@@ -227,10 +233,17 @@ mod tests {
             ("pid", "0"),
             ("pid", "-1"),
         ] {
-            assert_eq!(proof(&[("pid", NOBODY), ("processStart", "1"), doubt]), None, "{doubt:?}");
+            assert_eq!(proof(&[("pid", NO_PID), ("processStart", "1"), doubt]), None, "{doubt:?}");
+        }
+        // A late call said more than the ones before it, and the clock of the server may step.
+        for moved in ["2000", "9000"] {
+            let fields = [("pid", NO_PID), ("bootClock", moved), ("bootedAt", "1000000000")];
+            assert_eq!(proof(&fields), Some(DeathProof::Gone), "{moved}");
+            let own = Host::look_at(proc.clone(), &said(&fields[1..])).unwrap();
+            assert_eq!(own.proof(&said(&[("pid", NO_PID)])), Some(DeathProof::Gone), "{moved}");
         }
         // Clocks may differ a little.
-        assert_eq!(proof(&[("pid", NOBODY), ("bootClock", "4000")]), Some(DeathProof::Gone));
+        assert_eq!(proof(&[("pid", NO_PID), ("bootClock", "4000")]), Some(DeathProof::Gone));
         // Hidden, not missing: the process with the pid of this test lives.
         let own = std::process::id().to_string();
         assert_eq!(proof(&[("pid", &own), ("processStart", "1")]), None);
@@ -260,7 +273,7 @@ mod tests {
         assert_eq!(own.get("processStart"), own_start().as_ref());
         let host = Host::look(&own).unwrap();
         assert_eq!(host.proof(&own), None);
-        own.insert("pid".to_owned(), NOBODY.to_owned());
+        own.insert("pid".to_owned(), NO_PID.to_owned());
         assert_eq!(host.proof(&own), Some(DeathProof::Gone));
     }
 }

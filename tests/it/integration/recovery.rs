@@ -206,23 +206,43 @@ async fn the_word_of_a_person_counts_for_every_task_though_one_is_damaged() {
     worker.stop().await;
 }
 
+/// Writes what a live worker says of itself as the last words of a dead one, which differ in these.
+#[cfg(target_os = "linux")]
+async fn dead_like(test: &TestTask, live: &str, id: &str, differs: &[(&str, &str)]) {
+    let mut conn = test.conn().await;
+    let key = |id: &str| format!("{}:worker:{id}", test.prefix);
+    let said: Vec<(String, String)> = redis::cmd("HGETALL").arg(key(live)).query_async(&mut conn).await.unwrap();
+    let boot = said.iter().find(|(name, _)| name == "bootId").unwrap().1.clone();
+    redis::cmd("HSET").arg(key(id)).arg(&said).exec_async(&mut conn).await.unwrap();
+    let dead: Vec<_> = [("pid", "2000000000")].iter().chain(differs).copied().collect();
+    redis::cmd("HSET").arg(key(id)).arg(&dead).exec_async(&mut conn).await.unwrap();
+    redis::cmd("ZADD").arg(format!("{}:boot:{boot}", test.prefix)).arg(5).arg(id).exec_async(&mut conn).await.unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_death_is_proven_though_the_last_sign_came_late() {
+    let test = TestTask::new();
+    let first = test.start_worker(fast()).await;
+    dead_like(&test, &first.id, "late-1-00000000", &[("bootClock", "1")]).await;
+    let second = test.start_worker(fast()).await;
+    let inspector = second.app.inspector();
+    eventually("its death is noted", PATIENCE, async || {
+        inspector.worker("late-1-00000000").await.unwrap().is_some_and(|worker| worker.death.is_some())
+    })
+    .await;
+    first.stop().await;
+    second.stop().await;
+}
+
 /// Of the dead of this host only those are dealt with that worked our task: nothing is left behind of the others.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_dead_worker_of_another_task_leaves_nothing_on_ours() {
     let test = TestTask::new();
     let first = test.start_worker(fast()).await;
-    let mut conn = test.conn().await;
-    let prefix = &test.prefix;
-    let key = |id: &str| format!("{prefix}:worker:{id}");
-    let said: Vec<(String, String)> =
-        redis::cmd("HGETALL").arg(key(first.id.as_str())).query_async(&mut conn).await.unwrap();
-    let boot = said.iter().find(|(name, _)| name == "bootId").unwrap().1.clone();
     for (id, tasks) in [("other-1-00000000", "other"), ("ours-1-00000000", TASK)] {
-        redis::cmd("HSET").arg(key(id)).arg(&said).exec_async(&mut conn).await.unwrap();
-        let dead = [("pid", "2000000000"), ("tasks", tasks)];
-        redis::cmd("HSET").arg(key(id)).arg(&dead).exec_async(&mut conn).await.unwrap();
-        redis::cmd("ZADD").arg(format!("{prefix}:boot:{boot}")).arg(5).arg(id).exec_async(&mut conn).await.unwrap();
+        dead_like(&test, &first.id, id, &[("tasks", tasks)]).await;
     }
     let second = test.start_worker(fast()).await;
     let inspector = second.app.inspector();

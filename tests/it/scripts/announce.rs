@@ -9,6 +9,17 @@ async fn a_worker_writes_its_fields_with_the_time_of_the_server() {
 }
 
 #[tokio::test]
+async fn the_smallest_difference_of_the_clocks_is_kept() {
+    let mut task = Task::new().await;
+    for (before, after) in [("99999999999999", "NOW"), ("x", "NOW"), ("5", "5")] {
+        task.hset("worker", &[("bootedAt", before)]).await;
+        assert_eq!(task.ok("announce", &["bootClock", "0"]).await, "[announced]");
+        let held = format!(r#"hash {{"bootClock": "0", "bootedAt": "{after}", "lastSeenAt": "NOW"}}"#);
+        assert_eq!(task.held("worker").await, held);
+    }
+}
+
+#[tokio::test]
 async fn what_it_says_later_is_added_or_replaced() {
     let mut task = Task::new().await;
     task.hset("worker", &[("host", "h"), ("held:mails", "3"), ("lastSeenAt", "1")]).await;
