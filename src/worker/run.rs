@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
 use super::builder::Worker;
 use super::crew::Crew;
 use super::fleet;
@@ -16,7 +18,7 @@ use crate::faults::{ConfigError, Faults};
 use crate::options::resolved::Resolved;
 use crate::pauses::Pauses;
 use crate::process::identity;
-use crate::process::shared::WorkerShared;
+use crate::process::shared::{self, FAREWELL, WorkerShared};
 use crate::process::task::{Definition, TaskRuntime};
 use crate::shown::Shown;
 use crate::store::declare::{self, Declared};
@@ -25,6 +27,9 @@ use crate::store::rights;
 
 /// A shorter interval hardly outlasts a failover.
 const OVER_FAILOVERS: Duration = Duration::from_secs(3);
+
+/// How many tasks, and partitions of one, a start asks about at a time.
+const TOGETHER: usize = 32;
 
 impl Worker {
     /// Works until the process ends. See [`Worker::run_until`].
@@ -63,7 +68,7 @@ impl Worker {
     /// stop, drops them after the cancel grace, and requeues what is unfinished: to the front of its list, with no
     /// stall counted and no attempt used. [`Worker::longest_shutdown`] tells how long that takes.
     ///
-    /// A server that is away, also at the start, is waited for.
+    /// A server that is away, also at the start, is waited for. A shutdown ends a start that is under way.
     ///
     /// # Errors
     /// If the worker cannot start, and waiting does not help:
@@ -112,22 +117,29 @@ impl Worker {
         self.keep_dead.check("keep_dead", &mut faults);
         faults.finish()?;
         tokio::pin!(shutdown);
-        let mut pauses = Pauses::until_answered();
-        let mut waits = None;
-        let tasks = loop {
-            let e = match self.start().await {
-                Ok(tasks) => break tasks,
-                Err(e) if e.is_retryable() => e,
-                Err(e) => return Err(e),
-            };
-            if waits.is_none() {
-                tracing::warn!(worker_id = %self.id, error = %e.chain(), "the worker waits for redis to start");
+        let (mut waits, announced) = (None, AtomicBool::new(false));
+        let starting = async {
+            let mut pauses = Pauses::until_answered();
+            loop {
+                let e = match self.start(&announced).await {
+                    Err(e) if e.is_retryable() => e,
+                    started => return started,
+                };
+                if waits.is_none() {
+                    tracing::warn!(worker_id = %self.id, error = %e.chain(), "the worker waits for redis to start");
+                }
+                waits.get_or_insert_with(clock::now);
+                tokio::time::sleep(pauses.next()).await;
             }
-            waits.get_or_insert_with(clock::now);
-            tokio::select! {
-                () = &mut shutdown => return Ok(StopReason::Shutdown),
-                () = tokio::time::sleep(pauses.next()) => {}
-            }
+        };
+        let started = tokio::select! {
+            biased;
+            () = &mut shutdown => None,
+            started = starting => Some(started),
+        };
+        let Some(tasks) = started.transpose()? else {
+            self.leave(&announced).await;
+            return Ok(StopReason::Shutdown);
         };
         if self.store.fails_over() {
             for task in self.tasks.iter().filter(|task| task.options.interval < OVER_FAILOVERS) {
@@ -143,15 +155,13 @@ impl Worker {
     }
 
     /// Checks the server and declares the tasks. Returns them, one for each partition, with when each was declared, ms by the clock of the
-    /// server.
-    async fn start(&self) -> Result<Vec<(Definition, u64)>, Error> {
+    /// server. It may be dropped at any time; `announced` says whether redis knows of the worker.
+    async fn start(&self, announced: &AtomicBool) -> Result<Vec<(Definition, u64)>, Error> {
         self.store.ready().await?;
         // A start that is refused changes nothing, of no task.
-        for task in &self.tasks {
-            let fleet = fleet::check(&self.store, task);
-            let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| rights::check_rights(conn, &task.keys).await);
-            tokio::try_join!(fleet, rights)?;
-        }
+        let checks: Vec<_> = self.tasks.iter().map(|task| self.check_task(task)).collect();
+        stream::iter(checks).buffered(TOGETHER).try_collect::<()>().await?;
+        announced.store(true, Ordering::SeqCst);
         // Before the first claim: of a worker that is not listed, what it leaves would stay for ever.
         if self.store.is_cluster() {
             let enlist = async |conn: &mut _| self.store.enlist(conn, self.id.as_str()).await;
@@ -168,52 +178,72 @@ impl Worker {
             told => told?,
         }
         self.store.works_as(self.id.as_str());
-        let mut declared = Vec::with_capacity(self.tasks.len());
-        for task in &self.tasks {
-            let tables = self.store.tables(&task.name);
-            if let Some(wanted) = task.options.partitions {
-                tables.claim(&self.store, wanted).await?;
-            }
-            let known = tables.parts();
-            match self.declare_all(task, &mut declared).await {
-                // A producer has just given it a number of partitions, which who names none takes.
-                Err(e) if !e.is_retryable() && task.options.partitions.is_none() => {
-                    tables.refresh(&self.store).await?;
-                    if tables.parts() == known {
-                        return Err(e);
-                    }
-                    declared.retain(|(part, _): &(Definition, u64)| part.name != task.name);
-                    self.declare_all(task, &mut declared).await?;
-                }
-                answer => answer?,
-            }
-            let register = async |conn: &mut _| self.store.register(conn, &task.name).await;
-            match self.store.shared(RESPONSE_TIMEOUT, register).await {
-                Err(e) if self.store.is_cluster() && e.is_outage() => {}
-                // It is for people, and must not keep the worker from its jobs.
-                Err(e) if !e.is_retryable() => {
-                    tracing::warn!(task = %task.name, error = %e.chain(), "the task could not be put into the list of tasks");
-                }
-                answer => answer?,
-            }
-        }
+        let declares: Vec<_> = self.tasks.iter().map(|task| self.declare_task(task)).collect();
+        let declared: Vec<Vec<_>> = stream::iter(declares).buffered(TOGETHER).try_collect().await?;
         if let Some(name) = self.identity.name() {
             self.take_name(name).await?;
+        }
+        Ok(declared.into_iter().flatten().collect())
+    }
+
+    /// Makes sure that this worker and our user of the server can work the task.
+    async fn check_task(&self, task: &Definition) -> Result<(), Error> {
+        let fleet = fleet::check(&self.store, task);
+        let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| rights::check_rights(conn, &task.keys).await);
+        tokio::try_join!(fleet, rights).map(drop)
+    }
+
+    /// Tells redis that a start that was under way has ended.
+    async fn leave(&self, announced: &AtomicBool) {
+        if !announced.load(Ordering::SeqCst) {
+            return;
+        }
+        let (id, boot_id) = (self.id.as_str(), identity::boot_id());
+        let close = async |conn: &mut _| self.store.close(conn, id, &[], boot_id.as_deref(), "stopped").await;
+        if let Some(Err(e)) = shared::farewell(self.store.shared(FAREWELL, close)).await {
+            tracing::debug!(worker_id = %self.id, error = %e.chain(), "redis was not told that the worker stopped");
+        }
+    }
+
+    /// Writes the options of a task, and puts it into the list of tasks. Returns its partitions, with when each was declared.
+    async fn declare_task(&self, task: &Definition) -> Result<Vec<(Definition, u64)>, Error> {
+        let tables = self.store.tables(&task.name);
+        if let Some(wanted) = task.options.partitions {
+            tables.claim(&self.store, wanted).await?;
+        }
+        let known = tables.parts();
+        let declared = match self.declare_all(task).await {
+            // A producer has just given it a number of partitions, which a worker without the option takes.
+            Err(e) if !e.is_retryable() && task.options.partitions.is_none() => {
+                tables.refresh(&self.store).await?;
+                if tables.parts() == known {
+                    return Err(e);
+                }
+                self.declare_all(task).await?
+            }
+            answer => answer?,
+        };
+        let register = async |conn: &mut _| self.store.register(conn, &task.name).await;
+        match self.store.shared(RESPONSE_TIMEOUT, register).await {
+            Err(e) if self.store.is_cluster() && e.is_outage() => {}
+            // It is for people, and must not keep the worker from its jobs.
+            Err(e) if !e.is_retryable() => {
+                tracing::warn!(task = %task.name, error = %e.chain(), "the task could not be put into the list of tasks");
+            }
+            answer => answer?,
         }
         Ok(declared)
     }
 
     /// Writes the options of a task, in each of its partitions.
-    async fn declare_all(&self, task: &Definition, declared: &mut Vec<(Definition, u64)>) -> Result<(), Error> {
-        for part in task.clone().of_tables(&self.store.tables(&task.name).all()) {
-            let stamp = self.declare(&part).await?;
-            declared.push((part, stamp));
-        }
-        Ok(())
+    async fn declare_all(&self, task: &Definition) -> Result<Vec<(Definition, u64)>, Error> {
+        let parts = task.clone().of_tables(&self.store.tables(&task.name).all());
+        let declares: Vec<_> = parts.into_iter().map(|part| self.declare(part)).collect();
+        stream::iter(declares).buffered(TOGETHER).try_collect().await
     }
 
     /// Writes the options of a task, or of a partition of one. Returns when that was.
-    async fn declare(&self, task: &Definition) -> Result<u64, Error> {
+    async fn declare(&self, task: Definition) -> Result<(Definition, u64), Error> {
         let worker = self.id.as_str();
         let declare = async |conn: &mut _| declare::declare(conn, &task.keys, worker, None, &task.options).await;
         match self.store.shared(RESPONSE_TIMEOUT, declare).await? {
@@ -223,9 +253,9 @@ impl Worker {
                     let (old, new) = (Shown(&old), Shown(&new));
                     tracing::info!(task = %task.name, option, %old, %new, "an option of the task changed with this start");
                 }
-                Ok(stamp)
+                Ok((task, stamp))
             }
-            Declared::Theirs(stamp) => Ok(stamp),
+            Declared::Theirs(stamp) => Ok((task, stamp)),
         }
     }
 

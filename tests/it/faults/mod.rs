@@ -42,6 +42,7 @@ mod slow_sweeps;
 mod slower_clock;
 mod small_buffers;
 mod surges;
+mod starts;
 mod unpolled;
 mod waiting;
 mod watch;

@@ -1,7 +1,8 @@
 use super::PATIENCE;
-use heartline::{StopReason, Worker};
+use super::eventually::eventually;
+use heartline::{StopReason, Worker, WorkerMonitor, WorkerPhase};
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// A worker that runs in this process and is stopped.
@@ -10,8 +11,7 @@ use tokio::task::JoinHandle;
 #[must_use = "a worker goes on until it is stopped"]
 pub struct TestWorker {
     pub id: String,
-    /// Whether it runs, or has tried to start once.
-    working: watch::Receiver<bool>,
+    monitor: WorkerMonitor,
     stop: oneshot::Sender<()>,
     end: JoinHandle<heartline::Result<StopReason>>,
 }
@@ -19,23 +19,21 @@ pub struct TestWorker {
 impl TestWorker {
     pub fn start(worker: Worker) -> TestWorker {
         let id = worker.id().to_string();
+        let monitor = worker.monitor();
         let (stop, stopped) = oneshot::channel::<()>();
-        let (works, working) = watch::channel(false);
         let end = tokio::spawn(worker.run_until(async move {
-            // A worker asks for the first time when it runs, or when its start failed and is tried again.
-            works.send_replace(true);
             if stopped.await.is_err() {
                 std::future::pending::<()>().await;
             }
         }));
-        TestWorker { id, working, stop, end }
+        TestWorker { id, monitor, stop, end }
     }
 
-    /// Waits until it runs, or has tried to start once.
+    /// Waits until it runs.
     pub async fn working(&self) {
-        let mut working = self.working.clone();
-        let started = tokio::time::timeout(PATIENCE, working.wait_for(|working| *working));
-        started.await.expect("the worker does not start").expect("the worker could not start");
+        let phase = || self.monitor.health().phase;
+        eventually("the worker starts", PATIENCE, async || phase() != WorkerPhase::Starting).await;
+        assert_ne!(phase(), WorkerPhase::Stopped, "the worker could not start");
     }
 
     /// Stops it, and checks that nothing was left behind.
