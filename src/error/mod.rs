@@ -354,6 +354,21 @@ impl Error {
         self.is_connection() && self.is_retryable() || self.is_demoted()
     }
 
+    /// Whether the other end closed a connection that was up, as servers do with one that was idle.
+    pub(crate) fn is_dropped(&self) -> bool {
+        matches!(self, Error::Connect { source } if source.is_dropped())
+    }
+
+    /// Whether the server was heard, and says no.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !self.is_outage() && !matches!(self, Error::Closed)
+    }
+
+    /// The same, where only a change of the server or of a setting helps.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.is_refusal() && !self.is_retryable() && !self.is_connection()
+    }
+
     /// Whether the connection was closed, or gave no answer in time.
     pub(crate) fn is_broken(&self) -> bool {
         matches!(self, Error::Connect { source } if source.is_broken())

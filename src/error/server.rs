@@ -106,6 +106,11 @@ impl ServerError {
         self.0.nature == Nature::Late
     }
 
+    /// Whether the other end closed a connection that was up.
+    pub(super) fn is_dropped(&self) -> bool {
+        self.0.is_dropped && !self.0.connecting
+    }
+
     pub(super) fn is_too_large(&self) -> bool {
         self.0.text.contains("invalid bulk length")
     }

@@ -32,7 +32,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
         let now = clock::now();
         let is_well = matches!(beaten, Ok(Via::Own | Via::New));
         if beaten.is_ok() {
-            keeper.answered("beat", watch.task.index);
+            keeper.answered("beat", watch.task.of());
         }
         if is_well {
             pauses = retries.build();
@@ -43,17 +43,13 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             watch.witness().broken(now, cause);
             let pause = pauses.next().unwrap_or(period);
             due = now.after(pause);
-            let task = Arc::clone(&watch.task.name);
             match beaten {
-                Err(e) if e.is_outage() => keeper.unanswered("beat", watch.task.index, e),
                 Err(e) => {
-                    let is_new = watch.task.rights.heard(&e);
-                    keeper.log.line(move || match is_new {
-                        true => tracing::warn!(%task, error = %e.chain(), ?pause, "a beat was refused"),
-                        false => tracing::debug!(%task, error = %e.chain(), ?pause, "a beat was refused again"),
-                    });
+                    watch.task.rights.heard(&e);
+                    keeper.failed_at("beat", watch.task.of(), &e);
                 }
                 Ok(_) => {
+                    let task = Arc::clone(&watch.task.name);
                     keeper.log.line(move || tracing::debug!(%task, ?pause, "beaten over the shared connection"));
                 }
             }
@@ -113,7 +109,7 @@ async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, E
     // A worker that holds nothing may claim, however long the round trip.
     task.beat_answered(started, if is_empty { Duration::ZERO } else { took });
     // One that was sent into an outage says nothing of the load.
-    if task.beats_are_slow() && !was_slow && !keeper.worker.outage.lasts() {
+    if task.beats_are_slow() && !was_slow && !keeper.worker.incidents.is_away() {
         let (task, period) = (Arc::clone(&task.name), task.beat_period());
         keeper.log.line(move || {
             let advice = "no more jobs are claimed until heartbeats take less than half of their period; a longer stall \
@@ -124,13 +120,11 @@ async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, E
     if !was_fresh {
         task.poke.notify_one();
     }
-    if heard.declared_at < task.stamp
-        && let Err(e) = keeper.declare_again(watch).await
-    {
-        let task = Arc::clone(&task.name);
-        keeper.log.line(
-            move || tracing::warn!(%task, error = %e.chain(), "the options of the task could not be declared again"),
-        );
+    if heard.declared_at < task.stamp {
+        match keeper.declare_again(watch).await {
+            Ok(()) => keeper.answered("declare", task.of()),
+            Err(e) => keeper.failed_at("declare", task.of(), &e),
+        }
     }
     Ok(via)
 }

@@ -16,19 +16,15 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         let pass = |watch: Arc<TaskWatch>| async move {
             let (keeper, watch) = (own, &*watch);
             match run_once(keeper, watch).await {
-                Ok(_) => keeper.answered("counts", watch.task.index),
-                Err(e) if e.is_outage() => {
-                    keeper.unanswered("counts", watch.task.index, e);
-                    return false;
+                Ok(_) => {
+                    keeper.answered("counts", watch.task.of());
+                    true
                 }
                 Err(e) => {
-                    let task = Arc::clone(&watch.task.name);
-                    keeper
-                        .log
-                        .line(move || tracing::debug!(%task, error = %e.chain(), "the jobs could not be counted"));
+                    keeper.failed_at("counts", watch.task.of(), &e);
+                    !e.is_outage()
                 }
             }
-            true
         };
         keeper.for_each_task(pass).await;
         tokio::time::sleep(HOUSEKEEPING).await;

@@ -19,22 +19,20 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         let own = &keeper;
         let pass = |watch: Arc<TaskWatch>| async move {
             let (keeper, watch) = (own, &*watch);
-            let task = Arc::clone(&watch.task.name);
             match run_once(keeper, watch).await {
-                Ok(0) => keeper.answered("expiry", watch.task.index),
                 Ok(expired) => {
-                    keeper.answered("expiry", watch.task.index);
-                    keeper.log.line(move || tracing::debug!(%task, expired, "jobs expired"));
+                    keeper.answered("expiry", watch.task.of());
+                    let task = Arc::clone(&watch.task.name);
+                    if expired > 0 {
+                        keeper.log.line(move || tracing::debug!(%task, expired, "jobs expired"));
+                    }
+                    true
                 }
-                Err(e) if e.is_outage() => {
-                    keeper.unanswered("expiry", watch.task.index, e);
-                    return false;
+                Err(e) => {
+                    keeper.failed_at("expiry", watch.task.of(), &e);
+                    !e.is_outage()
                 }
-                Err(e) => keeper.log.line(move || {
-                    tracing::warn!(%task, error = %e.chain(), "expired jobs could not be ended");
-                }),
             }
-            true
         };
         keeper.for_each_task(pass).await;
         tokio::time::sleep(HOUSEKEEPING).await;

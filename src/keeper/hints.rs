@@ -8,27 +8,23 @@ use futures_util::StreamExt;
 use super::Keeper;
 use crate::error::Error;
 use crate::pauses::{DENIED_PAUSE, Pauses};
+use crate::process::incidents::NO_TASK;
 use crate::store::hints;
 
 /// How often the other end is asked whether it is there: nothing else goes over this connection for hours.
 const PING: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(keeper: Arc<Keeper>) {
-    let (mut pauses, mut denied) = (Pauses::until_answered(), false);
+    let mut pauses = Pauses::until_answered();
     loop {
         let listening = listen(&keeper, || {
             pauses.reset();
-            denied = false;
+            keeper.answered("hints", NO_TASK);
         });
         let Err(e) = keeper.worker.store.steady(listening).await;
-        let pause = if e.is_denied() { DENIED_PAUSE } else { pauses.next() };
-        let is_news = e.is_denied() && !denied;
-        denied = e.is_denied();
-        if is_news {
-            keeper.log.line(move || {
-                let what = "the worker may not listen for cancels: it hears of them with its heartbeats";
-                tracing::error!(error = %e.chain(), "{what}");
-            });
+        let pause = if e.is_lasting() { DENIED_PAUSE } else { pauses.next() };
+        if e.is_refusal() {
+            keeper.failed_at("hints", NO_TASK, &e);
         } else {
             keeper.log.line(move || tracing::debug!(error = %e.chain(), "the connection for cancel hints dropped"));
         }

@@ -36,6 +36,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::process::held::{Flags, Held};
 use crate::process::identity;
+use crate::process::incidents::Change;
 use crate::process::shared::WorkerShared;
 use crate::process::task::{TaskRuntime, tell_declared};
 use crate::stall::witness::WatchBreak;
@@ -283,23 +284,21 @@ impl Keeper {
         self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number, WatchBreak::ConnectionLost));
     }
 
-    /// A part of the keeper got no answer: the first of an outage is told.
-    fn unanswered(&self, part: &'static str, task: usize, e: Error) {
-        let (begins, worker_id) = (self.worker.outage.failed(part, task), self.worker.id.clone());
-        self.log.line(move || {
-            let what = "redis gives no answer; what is under way is repeated until it does";
-            if begins {
-                tracing::warn!(%worker_id, part, error = %e.chain(), "{what}");
-            } else {
-                tracing::debug!(%worker_id, part, error = %e.chain(), "{what}");
-            }
-        });
+    /// A part of the keeper got no answer, or was refused.
+    fn failed_at(&self, part: &'static str, of: (usize, &str), e: &Error) {
+        self.log_changes(self.worker.incidents.failed(part, of, e, e.is_outage()));
+        let (worker_id, error) = (self.worker.id.clone(), e.chain().to_string());
+        self.log.line(move || tracing::debug!(%worker_id, part, error, "a call failed; it is repeated"));
     }
 
-    fn answered(&self, part: &'static str, task: usize) {
-        if let Some(away) = self.worker.outage.answered(part, task) {
-            let (away_ms, worker_id) = (away.as_millis() as u64, self.worker.id.clone());
-            self.log.line(move || tracing::info!(%worker_id, away_ms, "redis answers again"));
+    fn answered(&self, part: &'static str, of: (usize, &str)) {
+        self.log_changes(self.worker.incidents.answered(part, of));
+    }
+
+    fn log_changes(&self, changes: Vec<Change>) {
+        for change in changes {
+            let worker_id = self.worker.id.clone();
+            self.log.line(move || change.log(&worker_id));
         }
     }
 

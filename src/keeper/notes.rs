@@ -40,7 +40,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
         match write(&keeper, &watch, &mut conn, patience, notes).await {
             Ok(()) => {
                 patience = Duration::ZERO;
-                keeper.answered("notes", task.index);
+                keeper.answered("notes", task.of());
             }
             Err(e) => {
                 conn = None;
@@ -50,13 +50,8 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                 }
                 // What was not written is still there.
                 task.bells.noted.notify_one();
-                let task = Arc::clone(&task.name);
-                if e.is_outage() {
-                    keeper.unanswered("notes", watch.task.index, e);
-                } else {
-                    keeper.log.line(move || {
-                        tracing::warn!(%task, error = %e.chain(), "what handlers noted cannot be written; it is tried again");
-                    });
+                keeper.failed_at("notes", task.of(), &e);
+                if !e.is_outage() {
                     tokio::time::sleep(period).await;
                 }
             }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::HOUSEKEEPING;
-use super::Keeper;
+use super::{HOUSEKEEPING, Keeper};
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::process::identity;
+use crate::process::incidents::NO_TASK;
 use crate::process::lost_runs::LostRuns;
 use crate::process::task::TaskRuntime;
 use crate::shown::cut;
@@ -36,9 +36,8 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             relist(&keeper).await;
         }
         match told {
-            Ok(_) => keeper.answered("presence", 0),
-            Err(e) if e.is_outage() => keeper.unanswered("presence", 0, e),
-            Err(e) => keeper.log.line(move || tracing::warn!(error = %e.chain(), "presence could not be told")),
+            Ok(_) => keeper.answered("presence", NO_TASK),
+            Err(e) => keeper.failed_at("presence", NO_TASK, &e),
         }
         // Behind an outage, or where it stood still, people are to see at once who is there.
         let pause = async {

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::pauses::Pauses;
 use crate::process::death::{DeathProof, Host};
+use crate::process::incidents::NO_TASK;
 use crate::shown::Shown;
 use crate::stall::action::StallReason;
 use crate::store::reconcile::{TakeBack, Word};
@@ -25,26 +26,17 @@ const TOGETHER: usize = 20;
 /// Looks at once, and then again and again: a worker beside this one may die at any time.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut known = Known::default();
-    let (mut pauses, mut is_told) = (Pauses::until_answered(), false);
+    let mut pauses = Pauses::until_answered();
     loop {
         let pause = match run_once(&keeper, &mut known).await {
             Ok(()) => {
-                keeper.answered("reconcile", 0);
-                (pauses, is_told) = (Pauses::until_answered(), false);
+                keeper.answered("reconcile", NO_TASK);
+                pauses.reset();
                 keeper.worker.store.timings.reconcile
-            }
-            Err(e) if e.is_outage() => {
-                keeper.unanswered("reconcile", 0, e);
-                pauses.next()
             }
             Err(e) => {
-                // A right that is missing is missing again in 10 s.
-                if !std::mem::replace(&mut is_told, true) {
-                    keeper.log.line(move || {
-                        tracing::warn!(error = %e.chain(), "the jobs of dead workers of this host are left to the sweep");
-                    });
-                }
-                keeper.worker.store.timings.reconcile
+                keeper.failed_at("reconcile", NO_TASK, &e);
+                if e.is_outage() { pauses.next() } else { keeper.worker.store.timings.reconcile }
             }
         };
         let _ = tokio::time::timeout(pause, keeper.named.notified()).await;

@@ -25,21 +25,18 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         let own = &keeper;
         let pass = |watch: Arc<TaskWatch>| async move {
             let (keeper, watch) = (own, &*watch);
-            let task = Arc::clone(&watch.task.name);
             match run_once(keeper, watch).await {
                 Ok(removed) => {
-                    keeper.answered("retention", watch.task.index);
+                    keeper.answered("retention", watch.task.of());
+                    let task = Arc::clone(&watch.task.name);
                     keeper.log.line(move || tracing::trace!(%task, removed, "terminal jobs trimmed"));
+                    true
                 }
-                Err(e) if e.is_outage() => {
-                    keeper.unanswered("retention", watch.task.index, e);
-                    return false;
+                Err(e) => {
+                    keeper.failed_at("retention", watch.task.of(), &e);
+                    !e.is_outage()
                 }
-                Err(e) => keeper.log.line(move || {
-                    tracing::warn!(%task, error = %e.chain(), "terminal jobs could not be trimmed");
-                }),
             }
-            true
         };
         keeper.for_each_task(pass).await;
         tokio::time::sleep(HOUSEKEEPING).await;

@@ -48,12 +48,12 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                 if let Err(e) = run_once(&keeper, &watch).await {
                     watch.witness().broken(clock::now(), WatchBreak::SweepRefused);
                     watch.task.rights.heard(&e);
+                    // The next one may be an interval away: heartbeats tell sooner what has passed.
                     if !e.is_retryable() {
-                        let task = Arc::clone(&watch.task.name);
-                        keeper.log.line(move || {
-                            tracing::error!(%task, error = %e.chain(), "a sweep was refused; it is tried again");
-                        });
+                        keeper.failed_at("sweep", watch.task.of(), &e);
                     }
+                } else {
+                    keeper.answered("sweep", watch.task.of());
                 }
             }
         }

@@ -27,8 +27,8 @@ impl Rights {
         Rights { reign: AtomicU64::new(reign), is_doubted: AtomicBool::new(false), denied: Mutex::default() }
     }
 
-    /// A call failed so. Returns whether that is new: what was denied before is mostly denied again at each try.
-    pub(crate) fn heard(&self, e: &Error) -> bool {
+    /// A call failed so.
+    pub(crate) fn heard(&self, e: &Error) {
         if e.is_denied() {
             self.is_doubted.store(true, Ordering::Relaxed);
         }
@@ -37,25 +37,26 @@ impl Rights {
         let is_of_password = matches!(e, Error::Connect { .. })
             && !e.is_retryable()
             && ["WRONGPASS", "NOAUTH", "assword"].iter().any(|word| said.contains(word));
-        if e.is_denied() || is_of_password { self.note(said, false) } else { true }
+        if e.is_denied() || is_of_password {
+            self.note(said, false);
+        }
     }
 
-    /// A call about this workflow failed so. Returns whether it was denied, and that is new.
-    pub(crate) fn heard_of_workflow(&self, workflow: &str, e: &Error) -> bool {
-        e.is_denied() && self.note(format!("{workflow}: {}", e.chain()), true)
+    /// A call about this workflow failed so.
+    pub(crate) fn heard_of_workflow(&self, workflow: &str, e: &Error) {
+        if e.is_denied() {
+            self.note(format!("{workflow}: {}", e.chain()), true);
+        }
     }
 
-    /// What a script is denied a server may tell without the right: who has asked for that knows more, for some time. Returns whether that was not
-    /// denied for that time.
-    fn note(&self, said: String, names_right: bool) -> bool {
+    /// What a script is denied a server may tell without the right: who has asked for that knows more, for some time.
+    fn note(&self, said: String, names_right: bool) {
         let (mut denied, now) = (self.denied.lock().unwrap_or_else(PoisonError::into_inner), clock::now());
         let is_late = denied.as_ref().is_none_or(|(at, ..)| now.since(*at) >= NAMED_FOR);
-        let is_told = denied.as_ref().is_some_and(|(_, before, named)| *named || *before == said);
         match denied.as_mut() {
             Some((at, _, true)) if !names_right && !is_late => *at = now,
             _ => *denied = Some((now, said, names_right)),
         }
-        is_late || !is_told
     }
 
     /// When a call was denied last, and what was said of it.
@@ -99,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_again_and_again_is_new_once_and_so_is_a_password_that_a_node_does_not_know() {
+    fn a_denial_and_a_password_that_a_node_does_not_know_are_kept() {
         for code in ["NOPERM", "WRONGPASS"] {
             let rights = Rights::at(0);
-            assert!(rights.heard(&said("LOADING")) && rights.denied().is_none());
-            assert!(rights.heard(&said(code)), "{code}");
-            assert!(!rights.heard(&said(code)), "{code}");
+            rights.heard(&said("LOADING"));
+            assert!(rights.denied().is_none());
+            rights.heard(&said(code));
             assert!(rights.denied().unwrap().1.contains(code), "{code}");
             // Only a right that is missing is asked for.
             assert_eq!(rights.is_doubted.load(Ordering::Relaxed), code == "NOPERM");

@@ -13,12 +13,13 @@ use super::data::Data;
 use super::desk::Desk;
 use super::figures::WorkerTally;
 use super::held::News;
+use super::incidents::{Change, Incidents};
 use super::observer::Observer;
-use super::outage::Outage;
 use super::rights::Rights;
 use super::slots::Slots;
 use super::wake::Wake;
 use crate::clock;
+use crate::error::Error;
 use crate::options::retention::LimitMs;
 use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
@@ -53,7 +54,7 @@ pub(crate) struct WorkerShared {
     pub(crate) stopping: CancellationToken,
     /// The grace of the shutdown is over at once.
     pub(crate) hurry: CancellationToken,
-    pub(crate) outage: Outage,
+    pub(crate) incidents: Incidents,
     pub(crate) wake: Wake,
     /// When the keeper looked at the deadlines last, ms on the boot-time clock.
     pub(crate) last_tick: Arc<AtomicU64>,
@@ -105,7 +106,7 @@ impl WorkerShared {
             observers,
             stopping: CancellationToken::new(),
             hurry: CancellationToken::new(),
-            outage: Outage::default(),
+            incidents: Incidents::default(),
             wake: Wake::default(),
             last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),
             canary: Arc::new(AtomicU64::new(clock::now().as_millis())),
@@ -123,6 +124,21 @@ impl WorkerShared {
             tally: WorkerTally::default(),
             keep_dead,
         }
+    }
+
+    /// A part on the user's runtime got no answer, or was refused.
+    pub(crate) fn failed(&self, part: &'static str, of: (usize, &str), e: &Error) {
+        self.log(self.incidents.failed(part, of, e, e.is_outage()));
+    }
+
+    /// A part on the user's runtime was answered.
+    pub(crate) fn answered(&self, part: &'static str, of: (usize, &str)) {
+        self.log(self.incidents.answered(part, of));
+    }
+
+    /// Logs at once, which the keeper must not: a subscriber may block.
+    pub(crate) fn log(&self, changes: Vec<Change>) {
+        changes.iter().for_each(|change| change.log(&self.id));
     }
 
     /// Turns for reading large values of a task.

@@ -126,6 +126,11 @@ pub(crate) struct Counted {
 }
 
 impl TaskRuntime {
+    /// How log lines and incidents name it: the number tells its partitions apart.
+    pub(crate) fn of(&self) -> (usize, &str) {
+        (self.index, &self.name)
+    }
+
     /// The task of this position in its worker, which declared its options at `stamp`.
     pub(crate) fn new(index: usize, task: Definition, stamp: u64, store: &Store) -> TaskRuntime {
         // The start asked the primary of the first partition.

@@ -200,10 +200,11 @@ impl Courier {
                 tracing::debug!(error = %e.chain(), "the list of workflows could not be written");
             }
             let take = async |conn: &mut _| store.take_workflows(conn, LOOKED).await;
-            let taken = store.shared(RESPONSE_TIMEOUT, take).await.unwrap_or_else(|e| {
-                if is_used {
-                    heard(&worker, "the list of workflows", &e);
-                }
+            let taken = store.shared(RESPONSE_TIMEOUT, take).await;
+            if is_used {
+                heard(&worker, "turn", "the list of workflows", &taken);
+            }
+            let taken = taken.unwrap_or_else(|e| {
                 tracing::debug!(error = %e.chain(), "no workflows can be looked after now");
                 (Vec::new(), false)
             });
@@ -260,8 +261,9 @@ impl Courier {
         self.following += 1;
         let (mover, worker) = (Arc::clone(&self.mover), Arc::clone(&self.worker));
         self.calls.spawn(async move {
-            if let Err(e) = mover.follow(&worker.store.workflow(&name), &ended, advanced).await {
-                heard(&worker, &name, &e);
+            let followed = mover.follow(&worker.store.workflow(&name), &ended, advanced).await;
+            heard(&worker, "follow", &name, &followed);
+            if let Err(e) = followed {
                 tracing::debug!(workflow = name, error = %e.chain(), "a workflow goes on with a look");
             }
             Done::Followed
@@ -294,10 +296,11 @@ impl Courier {
                 own.bytes -= ended.iter().map(size_of_ended).sum::<usize>();
                 let (mover, worker, name) = (Arc::clone(&self.mover), Arc::clone(&self.worker), name.clone());
                 self.calls.spawn(async move {
-                    match mover.tell(&worker.store.workflow(&name), &ended).await {
+                    let told = mover.tell(&worker.store.workflow(&name), &ended).await;
+                    heard(&worker, "tell", &name, &told);
+                    match told {
                         Ok(advanced) => Done::Told(name, Some((ended, advanced))),
                         Err(e) => {
-                            heard(&worker, &name, &e);
                             tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended nodes later");
                             Done::Told(name, None)
                         }
@@ -316,12 +319,13 @@ impl Courier {
             let (mover, worker) = (Arc::clone(&self.mover), Arc::clone(&self.worker));
             let is_used = self.seen.0.contains(&name);
             self.calls.spawn(async move {
-                let looked =
-                    tokio::time::timeout(LONGEST_LOOK, mover.look(&name, worker.store.timings.workflow_grace)).await;
-                if let Err(e) = looked.unwrap_or_else(|_| Err(Error::timed_out())) {
-                    if is_used {
-                        heard(&worker, &name, &e);
-                    }
+                let grace = worker.store.timings.workflow_grace;
+                let looked = tokio::time::timeout(LONGEST_LOOK, mover.look(&name, grace)).await;
+                let looked = looked.unwrap_or_else(|_| Err(Error::timed_out()));
+                if is_used {
+                    heard(&worker, "look", &name, &looked);
+                }
+                if let Err(e) = looked {
                     tracing::debug!(workflow = name, error = %e.chain(), "a workflow is looked after later");
                 }
                 Done::Looked(name)
@@ -333,10 +337,15 @@ impl Courier {
     }
 }
 
-/// What the server denies is told to people, until a minute after the last time: nobody else may notice it.
-fn heard(worker: &WorkerShared, name: &str, e: &Error) {
-    if worker.flow_rights.heard_of_workflow(name, e) {
-        tracing::warn!(workflow = name, error = %e.chain(), "the server denies what this workflow needs");
+/// Notes how a call for a workflow ended. An outage is not noted: another worker may take over the workflow.
+fn heard<T>(worker: &WorkerShared, part: &'static str, name: &str, answer: &Result<T, Error>) {
+    match answer {
+        Ok(_) => worker.answered(part, (0, name)),
+        Err(e) if e.is_refusal() => {
+            worker.flow_rights.heard_of_workflow(name, e);
+            worker.failed(part, (0, name), e);
+        }
+        Err(_) => {}
     }
 }
 
@@ -354,6 +363,7 @@ fn named(table: &TaskKeys) -> (String, u32) {
 async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, Advanced) {
     let asks: Vec<Ask> = asks.into_iter().filter(|ask| !ask.answer.is_closed()).collect();
     if asks.is_empty() {
+        worker.answered("enter", (0, name));
         return (asks, Advanced::default());
     }
     let keys = worker.store.workflow(name);
@@ -361,6 +371,7 @@ async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, 
     let call = async |conn: &mut _| flow_enter::enter(conn, &keys, &nodes).await;
     match worker.store.shared(RESPONSE_TIMEOUT, call).await {
         Ok((answers, follows)) => {
+            worker.answered("enter", (0, name));
             for (ask, answer) in asks.into_iter().zip(answers) {
                 // Whoever asked may have been dropped.
                 let _ = ask.answer.send(answer);
@@ -369,12 +380,8 @@ async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, 
         }
         Err(e) => {
             worker.flow_rights.heard_of_workflow(name, &e);
-            let (runs, tries) = (asks.len(), asks.iter().map(|ask| ask.tries).max().unwrap_or(0));
-            // Seldomer and seldomer, as long as that goes on.
-            if (tries + 1).is_power_of_two() {
-                tracing::warn!(workflow = name, runs, error = %e.chain(),
-                    "nobody says whether nodes of a workflow may begin; it is asked again");
-            }
+            worker.failed("enter", (0, name), &e);
+            let tries = asks.iter().map(|ask| ask.tries).max().unwrap_or(0);
             let mut pauses = Pauses::until_answered();
             let pause = (0..=tries.min(PAUSES)).map(|_| pauses.next()).last().unwrap_or_default();
             tokio::time::sleep(pause).await;

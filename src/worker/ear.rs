@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -11,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::pauses::{DENIED_PAUSE, Pauses};
+use crate::process::incidents::NO_TASK;
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::store::ear::{self, ClusterNode};
@@ -26,14 +26,12 @@ struct Ears {
     tasks: Arc<[Arc<TaskRuntime>]>,
     /// The tasks of which a marker may be there.
     heard: UnboundedSender<usize>,
-    /// Whether it was told that a command is denied.
-    denied: AtomicBool,
 }
 
 /// Listens for the idle tasks until the worker stops.
 pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
     let (heard, mut markers) = unbounded_channel();
-    let ears = &Ears { worker, tasks, heard, denied: AtomicBool::new(false) };
+    let ears = &Ears { worker, tasks, heard };
     let (wake, stopping) = (&ears.worker.wake, &ears.worker.stopping);
     let (mut at_nodes, mut nodes) = (FuturesUnordered::new(), Vec::new());
     let (mut takes, mut returns) = (FuturesUnordered::new(), FuturesUnordered::new());
@@ -109,9 +107,12 @@ impl Ears {
         let keys = &self.tasks[task].keys;
         let taken = self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| ear::take(conn, keys).await).await;
         match taken {
-            Ok(is_taken) => (task, is_taken),
-            Err(e) if e.is_denied() => {
-                self.tell_denied(&e);
+            Ok(is_taken) => {
+                self.worker.answered("take", self.tasks[task].of());
+                (task, is_taken)
+            }
+            Err(e) if e.is_lasting() => {
+                self.worker.failed("take", self.tasks[task].of(), &e);
                 (task, false)
             }
             Err(e) => {
@@ -139,6 +140,10 @@ impl Ears {
                 return node;
             }
             let keys: Vec<_> = tasks.iter().map(|task| &*self.tasks[*task].keys).collect();
+            let worked = || {
+                pauses.reset();
+                self.worker.answered("wake", NO_TASK);
+            };
             let listening = async {
                 let ear = match self.worker.store.ear(&node, &keys).await {
                     Ok(ear) => ear,
@@ -147,7 +152,7 @@ impl Ears {
                 // One may have been told of while nobody listened.
                 tasks.iter().for_each(|task| self.hear(*task));
                 let named = |name: &str| tasks.iter().find(|task| self.tasks[**task].keys.get(Key::Wake) == name);
-                ear.listen(|name| named(name).into_iter().for_each(|task| self.hear(*task)), || pauses.reset()).await
+                ear.listen(|name| named(name).into_iter().for_each(|task| self.hear(*task)), worked).await
             };
             let moved = async {
                 while self.tasks_of(&node) == tasks {
@@ -158,9 +163,9 @@ impl Ears {
                 e = listening => e,
                 () = moved => continue,
             };
-            let pause = if e.is_denied() { DENIED_PAUSE } else { pauses.next() };
-            if e.is_denied() {
-                self.tell_denied(&e);
+            let pause = if e.is_lasting() { DENIED_PAUSE } else { pauses.next() };
+            if e.is_lasting() {
+                self.worker.failed("wake", NO_TASK, &e);
             } else {
                 tracing::debug!(error = %e.chain(), "the wake connection dropped");
             }
@@ -171,12 +176,5 @@ impl Ears {
     fn hear(&self, task: usize) {
         // Who is told lives as long as we do.
         let _ = self.heard.send(task);
-    }
-
-    fn tell_denied(&self, e: &crate::error::Error) {
-        if !self.denied.swap(true, Ordering::Relaxed) {
-            tracing::error!(error = %e.chain(), "the worker may not wait for work; it looks for it every 5 s. Grant it the \
-                command that the error names: in a cluster it needs SSUBSCRIBE, SPUBLISH, ZPOPMIN and ZADD");
-        }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::pauses::{DENIED_PAUSE, Pauses};
+use crate::process::incidents::NO_TASK;
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::store::address::Role;
@@ -18,20 +19,22 @@ const BLOCK: Duration = Duration::from_secs(5);
 
 /// Blocks for the idle tasks until the worker stops.
 pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
-    let (mut pauses, mut denied) = (Pauses::until_answered(), false);
+    let mut pauses = Pauses::until_answered();
     while !worker.stopping.is_cancelled() {
-        match worker.store.steady(serve(&worker, &tasks, || pauses.reset())).await {
+        let worked = || {
+            pauses.reset();
+            worker.answered("wake", NO_TASK);
+        };
+        match worker.store.steady(serve(&worker, &tasks, worked)).await {
             Ok(()) => return,
-            Err(e) if e.is_denied() => {
-                if !std::mem::replace(&mut denied, true) {
-                    tracing::error!(error = %e.chain(), "the worker may not wait for work; it looks for it every 5 s. Grant it \
-                        the command that the error names: it needs BZPOPMIN, ZADD, CLIENT ID and CLIENT UNBLOCK");
-                }
-                again(&worker, &tasks, DENIED_PAUSE).await;
-            }
             Err(e) => {
-                tracing::debug!(error = %e.chain(), "the wake connection dropped");
-                again(&worker, &tasks, pauses.next()).await;
+                let pause = if e.is_lasting() { DENIED_PAUSE } else { pauses.next() };
+                if e.is_refusal() {
+                    worker.failed("wake", NO_TASK, &e);
+                } else {
+                    tracing::debug!(error = %e.chain(), "the wake connection dropped");
+                }
+                again(&worker, &tasks, pause).await;
             }
         }
     }
@@ -54,6 +57,8 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: im
     own.disarm();
     let mut conn = worker.store.dedicated(Role::Wake, None).await?;
     let client = answered(wake::client_id(&mut conn)).await?;
+    // It is not blocked yet: this only shows whether it may be unblocked later.
+    answered(wake::unblock(&mut conn, client)).await?;
     let changed = || async {
         tokio::select! {
             () = own.changed.notified() => {}

@@ -68,6 +68,8 @@ pub(crate) struct Mover {
     known: Mutex<HashSet<String>>,
     /// Tasks, and tables by a key of theirs, that could not be reached, and when.
     away: Mutex<HashMap<String, Instant>>,
+    /// Workflows, each with a task whose jobs could not be sent, or without one for a graph that could not be started: logged once.
+    unsent: Mutex<HashSet<(String, String)>>,
     /// Nodes of which workflows were told, that were sent, and that ended without a word; instances that stood in no place.
     tally: [AtomicU64; 4],
 }
@@ -79,6 +81,7 @@ impl Mover {
             dispatchers: Mutex::default(),
             known: Mutex::default(),
             away: Mutex::default(),
+            unsent: Mutex::default(),
             tally: Default::default(),
         }
     }
@@ -132,6 +135,19 @@ impl Mover {
 
     fn away(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unsent(&self) -> MutexGuard<'_, HashSet<(String, String)>> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nodes of a workflow were sent to a task, or graphs of it started.
+    fn was_sent(&self, keys: &TaskKeys, task: &str) {
+        let mut unsent = self.unsent();
+        if !unsent.is_empty() && unsent.remove(&(keys.task().to_owned(), task.to_owned())) {
+            drop(unsent);
+            tracing::info!(workflow = keys.task(), task, "nodes of a workflow are sent again");
+        }
     }
 
     fn is_away(&self, place: &str) -> bool {

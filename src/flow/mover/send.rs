@@ -65,6 +65,7 @@ impl Mover {
             let settled = match sent.await {
                 Ok(()) => {
                     self.count(SENT, some.len());
+                    self.was_sent(keys, &task);
                     let take = async |conn: &mut _| flow_look::done(conn, keys, &entries).await;
                     self.store.shared(RESPONSE_TIMEOUT, take).await
                 }
@@ -75,7 +76,7 @@ impl Mover {
                 }
             };
             if let Err(e) = settled {
-                tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow are sent again");
+                tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow stay in the outbox");
             }
         }
     }
@@ -115,8 +116,10 @@ impl Mover {
         if source.is_outage() && self.store.tables(task).parts() == 1 && !self.went_away(task) {
             return;
         }
-        tracing::warn!(workflow = keys.task(), %task, nodes, error = %e.chain(),
-            "nodes of a workflow could not be sent; it is tried again");
+        if self.unsent().insert((keys.task().to_owned(), task.to_owned())) {
+            tracing::warn!(workflow = keys.task(), %task, nodes, error = %e.chain(),
+                "nodes of a workflow could not be sent; it is tried again");
+        }
     }
 
     /// Starts the graph that a node is. What cannot be started is left to a look.
@@ -124,12 +127,15 @@ impl Mover {
         let entry = [send_entry(&node.id)];
         let settled = match self.begin_child(keys, node).await {
             Ok(()) => {
+                self.was_sent(keys, GRAPH);
                 let take = async |conn: &mut _| flow_look::done(conn, keys, &entry).await;
                 self.store.shared(RESPONSE_TIMEOUT, take).await
             }
             Err(e) => {
-                tracing::warn!(workflow = keys.task(), id = node.id.child(), error = %e.chain(),
-                    "a graph in a workflow could not be started; it is tried again");
+                if self.unsent().insert((keys.task().to_owned(), GRAPH.to_owned())) {
+                    tracing::warn!(workflow = keys.task(), id = node.id.child(), error = %e.chain(),
+                        "a graph in a workflow could not be started; it is tried again");
+                }
                 let off = async |conn: &mut _| flow_put_off::put_off(conn, keys, &entry).await;
                 self.store.shared(RESPONSE_TIMEOUT, off).await
             }

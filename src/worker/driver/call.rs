@@ -23,6 +23,9 @@ use crate::store::report::{Disposition, Report};
 use crate::store::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
 use crate::store::streams::server_time_ms;
 
+/// How incidents name the notes that go in front of outcomes.
+const NOTES: &str = "notes/outcomes";
+
 /// A call that is under way.
 pub(super) struct Call {
     task: Arc<TaskRuntime>,
@@ -117,10 +120,7 @@ impl Call {
                     let (task, worker) = (Arc::clone(&self.task.name), self.worker.id.clone());
                     let call = CallInfo { task, worker, reported, claimed, answered_at: SystemTime::now(), took };
                     tell_of_call(&self.worker.observers, call);
-                    if let Some(away) = self.worker.outage.answered(PARTS[self.line], self.task.index) {
-                        let away_ms = away.as_millis() as u64;
-                        tracing::info!(worker_id = %self.worker.id, away_ms, "redis answers again");
-                    }
+                    self.worker.answered(PARTS[self.line], self.task.of());
                     return self.ends_with(Some(settled), attempted.elapsed());
                 }
                 Ok(SettleReply::Closed) => {
@@ -156,12 +156,15 @@ impl Call {
     /// Writes what was noted of the jobs in front of their outcomes, behind which nobody may. An error is an outage, in which the
     /// outcomes would not get through either; for a server that takes no notes, or none so large in time, they do not wait.
     async fn write_notes(&mut self) -> Result<(), Error> {
-        let Err(e) = write_notes(&self.task, &self.worker, &self.reports, self.patience).await else { return Ok(()) };
+        let Err(e) = write_notes(&self.task, &self.worker, &self.reports, self.patience).await else {
+            self.worker.answered(NOTES, self.task.of());
+            return Ok(());
+        };
         if e.is_outage() && !(e.is_late() && self.notes_late) {
             self.notes_late |= e.is_late();
             return Err(e);
         }
-        tracing::warn!(task = %self.task.name, error = %e.chain(), "what handlers noted cannot be written");
+        self.worker.failed(NOTES, self.task.of(), &e);
         Ok(())
     }
 
@@ -263,17 +266,9 @@ impl Call {
     fn tell(&self, e: &Error, connected: bool, pause: Duration) {
         let (task, part) = (&self.task.name, PARTS[self.line]);
         // A large value may be late, or refused by a closed connection, while the server answers.
-        if e.is_outage() && !(self.line == LARGE_LINE && connected) {
-            if self.worker.outage.failed(part, self.task.index) {
-                tracing::warn!(worker_id = %self.worker.id, part, %task, error = %e.chain(),
-                    "redis gives no answer; what is under way is repeated until it does");
-            }
-            tracing::debug!(%task, error = %e.chain(), ?pause, "settle was not answered; it is repeated");
-        } else if e.is_retryable() {
-            tracing::warn!(%task, error = %e.chain(), ?pause, "settle was refused; it is repeated");
-        } else {
-            tracing::error!(%task, error = %e.chain(), ?pause, "settle was refused; it is repeated");
-        }
+        let is_away = e.is_outage() && !(self.line == LARGE_LINE && connected);
+        self.worker.log(self.worker.incidents.failed(part, self.task.of(), e, is_away));
+        tracing::debug!(%task, part, error = %e.chain(), ?pause, "settle failed; it is repeated");
     }
 }
 

@@ -33,6 +33,7 @@ mod neighbours;
 mod on_risk;
 mod outages;
 mod poison;
+mod refused_calls;
 mod restarts;
 mod shown_text;
 mod signals;

@@ -138,7 +138,7 @@ async fn a_worker_whose_settle_is_refused_logs_the_cause_and_goes_on_when_it_is_
     let worker = TestWorker::start(app.worker());
     by_hand.make_foreign("result").await;
     let job = task.dispatch(1).await.unwrap();
-    warnings.wait_for(&["settle was refused", "WRONGTYPE"], PATIENCE).await;
+    warnings.wait_for(&["redis refuses a call", "WRONGTYPE"], PATIENCE).await;
     by_hand.del("result").await;
     job.result().await.unwrap();
     worker.stop().await;

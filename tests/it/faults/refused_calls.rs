@@ -1,0 +1,100 @@
+//! A server that answers and refuses: the worker says so when that begins and when it ends.
+
+use heartline::testing::RedisServer;
+
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
+
+#[tokio::test]
+async fn a_full_disk_is_logged_when_it_begins_and_when_it_ends() {
+    let warnings = Warnings::capture();
+    let server = RedisServer::builder().arg("--save").arg("3600 1000").start().unwrap();
+    let disk = server.dir().to_owned();
+    let redis = TestRedis::from_process(server);
+    let test = TestTask::on(&redis);
+    let worker = test.start_worker(options(INTERVAL)).await;
+    let conn = test.conn().await;
+    let ask = async |words: &str| -> redis::RedisResult<String> {
+        let mut words = words.split(' ');
+        let mut cmd = redis::cmd(words.next().unwrap());
+        cmd.arg(words.collect::<Vec<_>>()).query_async(&mut conn.clone()).await
+    };
+    let count = |parts: &[&str]| {
+        let lines = warnings.lines();
+        lines.iter().filter(|line| line.contains(&worker.id) && parts.iter().all(|part| line.contains(part))).count()
+    };
+
+    // From the first snapshot on that cannot be written the server takes no writes.
+    std::fs::remove_dir_all(disk).unwrap();
+    eventually("it takes no writes", PATIENCE, async || {
+        let _ = ask("BGSAVE").await;
+        ask("SET x 1").await.is_err_and(|e| e.code() == Some("MISCONF"))
+    })
+    .await;
+    let refused = async || -> u64 {
+        let told = ask("INFO errorstats").await.unwrap();
+        let (_, told) = told.split_once("errorstat_MISCONF:count=").unwrap();
+        told.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let before = refused().await;
+    eventually("calls are refused again and again", PATIENCE, async || refused().await >= before + 30).await;
+    assert_eq!(count(&["WARN", "redis refuses a call", "MISCONF"]), 1, "{:#?}", warnings.lines());
+
+    ask("CONFIG SET stop-writes-on-bgsave-error no").await.unwrap();
+    warnings.wait_for(&["INFO", &worker.id, "redis takes the call again"], PATIENCE).await;
+    test.journal.open("go");
+    let jobs = worker.jobs.dispatch("go".to_owned()).await.unwrap();
+    jobs.result().await.unwrap();
+    assert_eq!((count(&["WARN"]), count(&["redis takes the call again"])), (1, 1), "{:#?}", warnings.lines());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn connections_that_were_closed_once_are_no_outage() {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let worker = test.start_worker(options(INTERVAL)).await;
+    let killed: u64 = {
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL")
+            .arg("TYPE")
+            .arg("normal")
+            .arg("SKIPME")
+            .arg("yes")
+            .query_async(&mut test.conn().await)
+            .await
+            .unwrap()
+    };
+    assert!(killed >= 3, "{killed}");
+    test.journal.open("go");
+    let job = worker.jobs.dispatch("go".to_owned()).await.unwrap();
+    tokio::time::timeout(PATIENCE, job.result()).await.expect("the worker does not come back").unwrap();
+    test.epochs_pass(2).await;
+    let told = warnings.lines().into_iter().filter(|line| line.contains(&worker.id)).collect::<Vec<_>>();
+    assert!(!told.iter().any(|line| line.contains("gives no answer")), "{told:#?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_that_the_server_lacks_is_logged_once() {
+    let warnings = Warnings::capture();
+    let lacks = |server: heartline::testing::RedisServerBuilder, command: &str| {
+        server.arg("--rename-command").arg(command).arg("")
+    };
+    let server = lacks(lacks(RedisServer::builder(), "BZPOPMIN"), "SUBSCRIBE").start().unwrap();
+    let redis = TestRedis::from_process(server);
+    let test = TestTask::on(&redis);
+    let worker = test.start_worker(options(INTERVAL)).await;
+    for (part, command) in [("wake", "BZPOPMIN"), ("hints", "subscribe")] {
+        let line = warnings.wait_for(&["ERROR", &worker.id, &format!("part={part} "), "refuses"], PATIENCE).await;
+        assert!(line.to_lowercase().contains(&command.to_lowercase()), "{line}");
+    }
+    // The worker works nevertheless.
+    test.journal.open("go");
+    let job = worker.jobs.dispatch("go".to_owned()).await.unwrap();
+    tokio::time::timeout(PATIENCE, job.result()).await.expect("the worker does not look for work").unwrap();
+    let told = warnings.all().into_iter().filter(|line| line.contains(&worker.id)).collect::<Vec<_>>();
+    assert_eq!(told.len(), 2, "{told:#?}");
+    worker.stop().await;
+}
