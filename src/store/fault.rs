@@ -76,6 +76,10 @@ fn sort(name: &'static str, e: &RedisError, connecting: bool) -> Error {
     if code == "NOPERM" {
         return Error::Denied { source };
     }
+    if let Some(command) = missing_command(name, &e.to_string()) {
+        let what = format!("the server has no {command}: a proxy, or a service that renamed or removed it");
+        return Error::Unsupported { what };
+    }
     if REFUSING_CODES.contains(&code) {
         return Error::Refused { source };
     }
@@ -97,6 +101,28 @@ fn sort(name: &'static str, e: &RedisError, connecting: bool) -> Error {
     }
 }
 
+/// The command that the server does not know: `ERR unknown command 'TIME', with args …`, in Redis 6.2 with other quotes. Of one that
+/// a script calls it does not say the name.
+fn missing_command(script: &str, text: &str) -> Option<String> {
+    if text.contains("nknown Redis command") || text.contains("Invalid command passed to redis.acl_check_cmd") {
+        return Some(format!("TIME, no RENAME, or no other command that the script {script} calls"));
+    }
+    let (_, rest) = text.split_once("unknown command ")?;
+    rest.split(['\'', '`', '"']).find(|word| !word.is_empty()).map(str::to_owned)
+}
+
+/// What mends a certificate that is refused.
+fn certificate_advice(text: &str) -> &'static str {
+    match text {
+        _ if text.contains("CaUsedAsEndEntity") => {
+            "; the server shows the certificate of a CA, as self-signed ones are: give the server one with CA:FALSE \
+             that this CA has signed, and the CA to tls_ca"
+        }
+        _ if text.contains("UnknownIssuer") => "; give the CA that signed it to tls_ca",
+        _ => "",
+    }
+}
+
 fn said(e: &RedisError, connecting: bool) -> Said {
     let code = code_of(e);
     let wrong_settings = matches!(
@@ -113,7 +139,10 @@ fn said(e: &RedisError, connecting: bool) -> Said {
     };
     let text = match nature {
         Nature::TimedOut => unanswered(e).map_or_else(|| NO_ANSWER.to_owned(), ToString::to_string),
-        _ => e.to_string(),
+        _ => {
+            let text = e.to_string();
+            format!("{text}{}", certificate_advice(&text))
+        }
     };
     let is_of_settings = wrong_settings || wrong_database || wrong_user || is_tls_fault(e);
     let is_full = says_full(e);
@@ -204,6 +233,18 @@ mod tests {
         assert!(error.is_demoted() && error.ends_connection(), "{error:?}");
         let error = wrapped("WRONGTYPE Operation against a key holding the wrong kind of value");
         assert!(matches!(&error, Error::Server { source, .. } if source.code() == Some("WRONGTYPE")), "{error:?}");
+    }
+
+    #[test]
+    fn a_command_that_the_server_lacks_is_named() {
+        for quote in ["'", "`"] {
+            let text = format!("unknown command {quote}TIME{quote}, with args beginning with: ");
+            let error = classify("time", make_extension_error("ERR".into(), Some(text)));
+            assert!(matches!(&error, Error::Unsupported { what } if what.contains("has no TIME:")), "{error:?}");
+        }
+        let text = "Unknown Redis command called from script script: 5ca1ab1e, on @user_script:3.".to_owned();
+        let error = classify("sweep", make_extension_error("ERR".into(), Some(text)));
+        assert!(matches!(&error, Error::Unsupported { what } if what.contains("no RENAME")), "{error:?}");
     }
 
     #[test]

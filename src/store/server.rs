@@ -34,13 +34,7 @@ pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck, i
         cmd.arg(section);
         cmd
     };
-    let server: InfoDict = ask("server").query_async(conn).await.map_err(|e| match classify("info", e) {
-        Error::Server { source, .. } if source.to_string().contains("unknown command") => {
-            let what = "the server has no INFO, which tells its version and its eviction policy: a proxy, or a service that has renamed it";
-            Error::Unsupported { what: what.to_owned() }
-        }
-        e => e,
-    })?;
+    let server: InfoDict = ask("server").query_async(conn).await.map_err(|e| classify("info", e))?;
     // Valkey has another word for it.
     let mode = server.get::<String>("redis_mode").or_else(|| server.get::<String>("server_mode")).unwrap_or_default();
     if mode == "sentinel" {

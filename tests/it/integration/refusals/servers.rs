@@ -30,6 +30,20 @@ async fn a_bad_url_is_a_config_error_that_shows_no_password() {
 }
 
 #[tokio::test]
+async fn a_server_without_a_command_that_is_needed_is_named_so() {
+    for command in ["EVALSHA", "SCRIPT", "TIME", "RENAME", "INFO"] {
+        let server = RedisServer::builder().arg("--rename-command").arg(command).arg("").start().unwrap();
+        let app = App::builder().redis(server.url()).lazy().build().await.unwrap();
+        app.task("t", TaskOptions::new(), |_: Context, (): ()| async { Ok::<_, JobError>(()) }).unwrap();
+        let started = tokio::time::timeout(PATIENCE, app.worker().run()).await.expect("it starts");
+        assert!(
+            matches!(&started, Err(Error::Unsupported { what }) if what.contains(&format!("no {command}"))),
+            "{command}: {started:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_database_that_the_server_does_not_have_is_an_error_at_once() {
     let redis = TestRedis::start();
     let url = format!("{}/99", redis.url().trim_end_matches('/'));

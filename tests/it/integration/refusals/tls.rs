@@ -4,7 +4,7 @@ use crate::support::tls::{Ca, Pair, terminator_of};
 use crate::support::{PATIENCE, TestRedis};
 use heartline::testing::RedisServer;
 use heartline::{App, AppBuilder, Context, Error, JobError, StopReason, TaskOptions};
-use rcgen::date_time_ymd;
+use rcgen::{BasicConstraints, IsCa, date_time_ymd};
 
 /// A way to the server over TLS; asks for a certificate that `clients` has signed, if that is given. Returns its port.
 async fn terminator(redis: &TestRedis, pair: &Pair, clients: Option<&Ca>) -> u16 {
@@ -61,9 +61,11 @@ async fn a_certificate_that_does_not_hold_is_an_error_that_no_repetition_mends()
     let expired = ca.sign("localhost", |params| {
         (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
     });
+    let of_ca = ca.sign("localhost", |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
     let (good, other) = (ca.sign("localhost", |_| {}), ca.sign("elsewhere", |_| {}));
     for (pair, ca, why) in [
         (&good, Ca::new().pem(), "UnknownIssuer"),
+        (&of_ca, ca.pem(), "one with CA:FALSE"),
         (&expired, ca.pem(), "Expired"),
         (&other, ca.pem(), "not valid for name"),
     ] {
