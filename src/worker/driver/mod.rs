@@ -166,7 +166,8 @@ impl Driver {
                 if self.busy.is_empty() && reported {
                     return None;
                 }
-                if clock::now() >= stop.end {
+                let end = if self.task.held.len() == 0 { stop.idle_end } else { stop.end };
+                if clock::now() >= end {
                     return Some(self.left());
                 }
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::options::resolved::Resolved;
 use crate::stall::cadence::reporting_time;
+use crate::store::patience::RESPONSE_TIMEOUT;
 
 /// The times of a shutdown.
 pub(super) struct Stop {
@@ -14,6 +15,8 @@ pub(super) struct Stop {
     pub(super) cancel: Moment,
     /// What Redis could not be told by here is left.
     pub(super) end: Moment,
+    /// The same where nothing is held, and only a claim waits for its answer: within the grace, but for a call's usual time.
+    pub(super) idle_end: Moment,
     /// Whether the handlers were told to stop.
     pub(super) told: bool,
 }
@@ -23,7 +26,8 @@ impl Stop {
     pub(super) fn begin(options: &Resolved, now: Moment) -> Stop {
         let grace = now.after(options.shutdown_grace);
         let cancel = grace.after(options.cancel_grace);
-        Stop { grace, cancel, end: cancel.after(reporting_time(options.interval)), told: false }
+        let end = cancel.after(reporting_time(options.interval));
+        Stop { grace, cancel, end, idle_end: end.min(grace.max(now.after(RESPONSE_TIMEOUT))), told: false }
     }
 
     /// Ends the grace now.
@@ -31,12 +35,17 @@ impl Stop {
         if self.grace > now {
             let (cancel, end) = (self.cancel.since(self.grace), self.end.since(self.grace));
             (self.grace, self.cancel, self.end) = (now, now.after(cancel), now.after(end));
+            self.idle_end = self.idle_end.min(now.after(RESPONSE_TIMEOUT));
         }
     }
 
     /// How long it is until the next step.
     pub(super) fn next_step(&self, now: Moment) -> Option<Duration> {
-        [self.grace, self.cancel, self.end].into_iter().filter(|at| *at > now).map(|at| at.since(now)).min()
+        [self.grace, self.cancel, self.end, self.idle_end]
+            .into_iter()
+            .filter(|at| *at > now)
+            .map(|at| at.since(now))
+            .min()
     }
 }
 
@@ -53,7 +62,10 @@ mod tests {
         // 30 s, 5 s, and two thirds of an interval of 30 s.
         assert_eq!((stop.grace, stop.cancel, stop.end), (at(130), at(135), at(155)));
         assert_eq!(stop.next_step(at(100)), Some(Duration::from_secs(30)));
+        // An idle worker waits no longer than its grace.
+        assert_eq!(stop.idle_end, at(130));
         stop.hurry(at(110));
+        assert_eq!(stop.idle_end, at(115));
         assert_eq!((stop.grace, stop.cancel, stop.end), (at(110), at(115), at(135)));
         stop.hurry(at(120));
         assert_eq!(stop.grace, at(110));

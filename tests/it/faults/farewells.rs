@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use heartline::StopReason;
 use redis::AsyncCommands;
 
 use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 /// What is left of a worker that has stopped.
@@ -34,6 +36,24 @@ async fn said_goodbye(test: &TestTask, worker: &str) {
     let presence = &left.presence;
     assert!(presence.is_empty() || presence.contains_key("stoppedAt"), "it seems to work on: {presence:?}");
     assert!(presence.is_empty() || left.listed, "nobody will remove {presence:?}");
+}
+
+/// A claim that gets no answer is all that it waits for.
+#[tokio::test]
+async fn an_idle_worker_stops_within_its_grace_though_redis_is_away() {
+    let test = TestTask::plain();
+    let proxy = Proxy::start(test.redis().address()).await;
+    let options =
+        options(Duration::from_secs(30)).shutdown_grace(Duration::from_millis(100)).cancel_grace(PATIENCE * 3);
+    let mut hold = proxy.hold_next_reply_to(test.sha("settle").await);
+    let app = test.app_at(&proxy.url()).await;
+    test.declare_at(&app, options);
+    let worker = TestWorker::start(app.worker());
+    hold.happened().await;
+    proxy.pause();
+    let stopped =
+        tokio::time::timeout(PATIENCE, worker.begin_stop()).await.expect("it waits for redis").unwrap().unwrap();
+    assert!(matches!(&stopped, StopReason::Unclean { left } if left.is_empty()), "{stopped:?}");
 }
 
 #[tokio::test]
