@@ -1,5 +1,6 @@
 //! What a task is: its name, its types and options, and, where it is worked, its handler and what that needs.
 
+use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 use std::marker::PhantomData;
@@ -147,6 +148,9 @@ impl<I, O> TaskHandler<I, O> {
                 let output = handler(context, input).await.map_err(|e| RunError::Handler(e.into()))?;
                 let value = serde_json::to_vec(&output)
                     .map_err(|e| RunError::Codec(format!("the value cannot be written as JSON: {e}")))?;
+                if is_no_number(&output) {
+                    return Err(RunError::Codec("the value is NaN or infinite, which JSON cannot hold".to_owned()));
+                }
                 if value.len() > RESULT_LIMIT {
                     let size = value.len();
                     return Err(RunError::Codec(format!(
@@ -211,6 +215,13 @@ impl<I, O> TaskHandler<I, O> {
         self.needs.push(Need::of::<T>());
         self
     }
+}
+
+/// Whether the value is a float for which JSON would have `null`, which no reader takes for one.
+fn is_no_number<O: 'static>(value: &O) -> bool {
+    let value: &dyn Any = value;
+    let is_f64 = value.downcast_ref::<f64>().is_some_and(|value| !value.is_finite());
+    is_f64 || value.downcast_ref::<f32>().is_some_and(|value| !value.is_finite())
 }
 
 /// Folds the types of a hook away.

@@ -39,6 +39,19 @@ async fn a_typed_result_comes_back_as_it_was() {
 }
 
 #[tokio::test]
+async fn a_value_that_is_no_number_fails_the_job() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let task = app.task("root", fast(), |_, x: f64| async move { Ok::<f64, heartline::JobError>(x.sqrt()) }).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let Error::JobFailed(failure) = task.dispatch(-1.0).await.unwrap().result().await.unwrap_err() else { panic!() };
+    assert_eq!((&*failure.code, failure.failed_attempts), ("codec", 1));
+    assert!(failure.message.contains("NaN"), "{failure}");
+    assert_eq!(task.dispatch(4.0).await.unwrap().result().await.unwrap(), 2.0);
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn any_number_of_handles_in_any_process_get_the_same_result() {
     let test = TestTask::new();
     let app = test.app().await;
