@@ -217,6 +217,17 @@ pub enum Error {
         after: std::time::Duration,
     },
 
+    /// The instance of a workflow that was asked for had not ended when the time for waiting was over. It continues.
+    #[error("the instance {id} of the workflow {workflow} has not ended within {after:?}")]
+    WorkflowTimedOut {
+        /// The workflow.
+        workflow: String,
+        /// The instance.
+        id: String,
+        /// How long was waited.
+        after: std::time::Duration,
+    },
+
     /// The call could not be finished because the runtime that would have carried it is shut down.
     #[error("the runtime was shut down before the call was through")]
     Closed,
@@ -244,6 +255,7 @@ impl Error {
             Error::Connect { source } => source.may_pass(),
             Error::Refused { .. }
             | Error::TimedOut { .. }
+            | Error::WorkflowTimedOut { .. }
             | Error::NotReplicated { .. }
             | Error::WorkflowBusy { .. } => true,
             Error::Partial { source, .. } => source.is_retryable(),

@@ -13,7 +13,7 @@ use super::mover::retry::Retried;
 use super::mover::unreadable;
 use super::shared::WorkflowShared;
 use crate::error::Error;
-use crate::job::failure::{Failure, StoredError};
+use crate::job::failure::{Failure, StoredError, codes};
 use crate::job::id::JobId;
 use crate::job::instance::{NodeState, WorkflowState};
 use crate::job::node_id::NodeId;
@@ -153,7 +153,8 @@ impl<T> WorkflowHandle<T> {
         }
     }
 
-    /// Waits until the instance has ended, and returns what it answers.
+    /// Waits until the instance has ended, and returns what it answers. It has no time-out of its own; see
+    /// [`result_within`](WorkflowHandle::result_within).
     ///
     /// # Errors
     /// - [`Error::WorkflowFailed`] with the node that broke it, [`Error::WorkflowCancelled`] with the reason.
@@ -186,6 +187,23 @@ impl<T> WorkflowHandle<T> {
             }
             tokio::time::sleep(pauses.next()).await;
         }
+    }
+
+    /// The same, but waits for `time` at most. The instance continues.
+    ///
+    /// # Errors
+    /// [`Error::WorkflowTimedOut`] when it has not ended by then; else as [`result`](WorkflowHandle::result).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn result_within(&self, time: Duration) -> Result<T, Error>
+    where
+        T: DeserializeOwned,
+    {
+        tokio::time::timeout(time, self.result()).await.unwrap_or_else(|_| {
+            let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
+            Err(Error::WorkflowTimedOut { workflow, id, after: time })
+        })
     }
 
     /// Cancels the instance: what is not open yet never runs, what waits is cancelled, and handlers that run are asked to stop. It has ended when none of its
@@ -332,7 +350,7 @@ impl<T> WorkflowHandle<T> {
             (_, Some(stopped)) => (None, stopped),
             (Some((node, said)), None) if said.is_empty() => {
                 let message = "the node whose value it answers did not run".to_owned();
-                (Some(node), StoredError { code: "skipped".to_owned(), message })
+                (Some(node), StoredError { code: codes::SKIPPED.to_owned(), message })
             }
             (Some((node, said)), None) => (Some(node), StoredError::from_json(&said)),
             (None, None) => (None, StoredError::from_json("")),

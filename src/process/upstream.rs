@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::context::{Context, GivenNode};
 use crate::error::Error;
 use crate::faults::{self, ConfigError, ConfigErrors};
-use crate::job::failure::{Failure, StoredError};
+use crate::job::failure::{Failure, StoredError, codes};
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::job::shape::Shape;
@@ -274,8 +274,8 @@ pub(crate) fn came_of<T: DeserializeOwned>(
             return Ok(Ok(read.map_err(|source| Error::Codec { what: what(), source })?));
         }
         Some(b'f' | b'x') => StoredError::from_json(&String::from_utf8_lossy(&kept.unwrap_or_default())),
-        Some(b's') => plain("skipped", "the node did not run"),
-        _ => plain("not_ended", "the node has not ended"),
+        Some(b's') => plain(codes::SKIPPED, "the node did not run"),
+        _ => plain(codes::NOT_ENDED, "the node has not ended"),
     };
     Ok(Err(Failure::new(job, error, 0, 0)))
 }

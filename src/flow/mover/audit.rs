@@ -7,7 +7,7 @@ use super::send::send_entry;
 use super::stale::by_table;
 use super::{Ended, Mover, PLACED, SYNTHESISED};
 use crate::error::Error;
-use crate::job::failure::StoredError;
+use crate::job::failure::{StoredError, codes};
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::job::state::JobState;
@@ -195,5 +195,5 @@ impl Mover {
 /// What a node has said whose job, or child, is not there.
 fn not_available() -> Vec<u8> {
     let message = "its job, or what became of it, is not there any more".to_owned();
-    StoredError { code: "result_not_available".to_owned(), message }.to_json().into_bytes()
+    StoredError { code: codes::RESULT_NOT_AVAILABLE.to_owned(), message }.to_json().into_bytes()
 }

@@ -35,6 +35,8 @@ async fn a_graph_runs_each_node_once_behind_its_inputs_and_answers() {
     let before = handle.status().await.unwrap();
     assert_eq!((before.state, before.unfinished, before.open), (WorkflowState::Running, 11, 1));
     assert_eq!((state_of(&before, "first"), state_of(&before, "sum")), (NodeState::Open, NodeState::Pending));
+    let late = handle.result_within(Duration::from_millis(10)).await.unwrap_err();
+    assert!(matches!(&late, Error::WorkflowTimedOut { id, .. } if id == "one") && late.is_retryable(), "{late:?}");
 
     let worker = world.worker().await;
     let answer = tokio::time::timeout(Duration::from_secs(5), handle.result()).await.expect("nobody waited for a look");
