@@ -76,3 +76,29 @@ pub(crate) const MIN_AGE_MS: u64 = 60_000;
 
 /// The most partitions that a task has.
 pub(crate) const MOST_PARTITIONS: u32 = 64;
+
+/// The largest whole number that scripts keep exactly. A larger one in Redis is read as this one: then no sum of such numbers overflows.
+pub(crate) const MOST_STORED: u64 = (1 << 53) - 1;
+
+/// A number that Redis keeps as text, [`MOST_STORED`] at the most; `None` for any other text.
+pub(crate) fn stored_number(text: &str) -> Option<u64> {
+    text.parse().ok().map(|number: u64| number.min(MOST_STORED))
+}
+
+/// A score of a sorted set as a whole number, [`MOST_STORED`] at the most.
+pub(crate) fn stored_score(score: f64) -> u64 {
+    (score as u64).min(MOST_STORED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_number_is_read_within_its_bound() {
+        let read = ["7", "18446744073709551615", "18446744073709551616", "-1", "1.5", ""].map(stored_number);
+        assert_eq!(read, [Some(7), Some(MOST_STORED), None, None, None, None]);
+        let read = [7.9, -1.0, f64::INFINITY, f64::NAN, 1e300].map(stored_score);
+        assert_eq!(read, [7, 0, MOST_STORED, 0, MOST_STORED]);
+    }
+}

@@ -9,6 +9,7 @@ use super::event::Event;
 use crate::job::deferred::Deferred;
 use crate::job::id::JobId;
 use crate::job::progress::JobProgress;
+use crate::limits::stored_number;
 use crate::stall::action::{StallReason, StalledEvent};
 use crate::store::streams::Entry;
 use crate::worker_id::WorkerId;
@@ -30,7 +31,7 @@ impl<E> Default for Decoded<E> {
 /// The cumulative count of a stream's events, up to and including this entry.
 pub(super) fn total_of(entry: &Entry) -> Option<u64> {
     let (_, total) = entry.fields.iter().find(|(name, _)| name == "total")?;
-    total.parse().ok()
+    stored_number(total)
 }
 
 /// Reads the events of an entry, in the order in which they happened.
@@ -101,7 +102,7 @@ impl<'a> Reading<'a> {
             // They are for people, who read them by themselves.
             "watched" | "paused" | "resumed" => Some(()),
             "since" => groups(value, |[id, dispatched_at, delay_ms]| {
-                self.since.insert(id, (dispatched_at, delay_ms.parse().ok()?));
+                self.since.insert(id, (dispatched_at, stored_number(delay_ms)?));
                 Some(())
             }),
             _ => {
@@ -142,7 +143,7 @@ impl<'a> Reading<'a> {
                 push(Event::Progress { task: owned(), id: job(id), at: at?, value, message, worker: holder() })
             }),
             "completed" => groups(value, |[id]| {
-                let ran = Duration::from_micros(ran.next()?.parse().ok()?);
+                let ran = Duration::from_micros(stored_number(ran.next()?)?);
                 push(Event::Completed { task: owned(), id: job(id), at: at?, ran, worker: holder() })
             }),
             "failed" => groups(value, |[id, code, brief, ran]| {
@@ -230,11 +231,11 @@ fn waited(id: &JobId, since: Option<(&str, u64)>, started: SystemTime) -> Option
 
 /// How long a run took; `None` within where nobody knows, since its worker died.
 fn ran_of(us: &str) -> Option<Option<Duration>> {
-    if us == "-" { Some(None) } else { us.parse().ok().map(|us| Some(Duration::from_micros(us))) }
+    if us == "-" { Some(None) } else { stored_number(us).map(|us| Some(Duration::from_micros(us))) }
 }
 
 fn delay_of(ms: &str) -> Option<Duration> {
-    ms.parse().ok().map(Duration::from_millis)
+    stored_number(ms).map(Duration::from_millis)
 }
 
 /// Hands the words on, `N` at a time; `None` when they do not come out even, or are refused.
@@ -270,7 +271,7 @@ pub(super) fn written_at(entry_id: &str) -> Option<SystemTime> {
 
 /// Reads ms since 1970.
 fn time(ms: &str) -> Option<SystemTime> {
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms.parse().ok()?))
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(stored_number(ms)?))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::job::instance::{NodeState, WorkflowState};
 use crate::job::node_id::NodeId;
 use crate::job::shape::{Shape, ShapeNode};
 use crate::job::state::JobState;
-use crate::limits::{BATCH_BYTES, LOOK_BATCH};
+use crate::limits::{BATCH_BYTES, LOOK_BATCH, stored_number};
 use crate::store::flow_list::{self, FlowSizes};
 use crate::store::flow_look;
 use crate::store::flow_nodes;
@@ -206,7 +206,7 @@ impl InstancePause {
         }
         let (at, json) = std::str::from_utf8(stored).ok()?.split_once(' ')?;
         let Said { by, reason } = serde_json::from_str(json).ok()?;
-        Some(InstancePause { at: at_ms(at.parse().ok()?), by, reason })
+        Some(InstancePause { at: at_ms(stored_number(at)?), by, reason })
     }
 }
 

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::{Event, LateOutcome};
 use crate::job::id::JobId;
+use crate::limits::stored_number;
 use crate::store::history;
 use crate::store::inspect;
 use crate::store::keys::{Key, TaskKeys};
@@ -239,7 +240,8 @@ impl Inspector {
                 }
             }
             let Some(last) = entries.last().filter(|_| entries.len() == PAGE) else { return Ok(()) };
-            let at = last.id.split_once('-').and_then(|(ms, _)| ms.parse().ok()).map_or(SystemTime::UNIX_EPOCH, at_ms);
+            let at =
+                last.id.split_once('-').and_then(|(ms, _)| stored_number(ms)).map_or(SystemTime::UNIX_EPOCH, at_ms);
             if oldest.duration_since(at).is_ok_and(|ago| ago > LONGEST_LATE) {
                 return Ok(());
             }
@@ -285,7 +287,7 @@ fn is_same_stall(one: &Event, other: &Event) -> bool {
 /// What an entry tells. One that another version wrote in a way of its own tells nothing.
 fn read(task: &str, entry: &Entry) -> Vec<TaskEvent> {
     let field = |name: &str| entry.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.clone());
-    let at = entry.id.split_once('-').and_then(|(ms, _)| ms.parse().ok()).map_or(SystemTime::UNIX_EPOCH, at_ms);
+    let at = entry.id.split_once('-').and_then(|(ms, _)| stored_number(ms)).map_or(SystemTime::UNIX_EPOCH, at_ms);
     let (task_name, by) = (task.to_owned(), field("by").unwrap_or_default());
     if let Some(reason) = field("paused") {
         return vec![TaskEvent::Pause(PauseEvent::Paused { task: task_name, at, by, reason })];

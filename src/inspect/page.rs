@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::job::failure::codes;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
+use crate::limits::stored_score;
 use crate::options::modes::Priority;
 use crate::store::jobs::{self, PageLook, Row};
 use crate::store::keys::TaskKeys;
@@ -355,7 +356,7 @@ pub(super) fn holder(token: &str) -> Option<(WorkerId, u64)> {
 
 /// The time of a score.
 pub(super) fn score(stamp: &str) -> Option<SystemTime> {
-    stamp.parse::<f64>().ok().map(|ms| at_ms(ms as u64))
+    stamp.parse().ok().map(|ms| at_ms(stored_score(ms)))
 }
 
 /// The beginning of a message, as JSON has it: up to the quote that ends it, or to where it was cut.

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::Event;
 use crate::job::id::JobId;
+use crate::limits::stored_number;
 use crate::stall::action::{StallReason, StalledEvent};
 use crate::store::inspect;
 use crate::store::keys::{Key, TaskKeys};
@@ -289,7 +290,7 @@ impl Inspector {
                     // One that is damaged, or on a node that is away, does not hide the stalls.
                     Err(_) => continue,
                 };
-                known.insert(holder.as_str(), presence.get("lastSeenAt").and_then(|ms| ms.parse().ok()).map(at_ms));
+                known.insert(holder.as_str(), presence.get("lastSeenAt").and_then(|ms| stored_number(ms)).map(at_ms));
             }
         }
         for stall in stalls {

@@ -12,6 +12,7 @@ use super::Inspector;
 use super::audit::Fault;
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::limits::stored_number;
 use crate::shown::Shown;
 use crate::stall::cadence;
 use crate::store::counts;
@@ -475,7 +476,7 @@ pub(super) fn stands_since(id: &JobId, since_ms: Option<u64>) -> Option<SystemTi
 /// The faults that a note of an audit tells of; words that this version does not know are left out.
 fn counted_faults(found: &str) -> BTreeMap<Fault, u64> {
     let words: Vec<&str> = found.split(' ').collect();
-    let pairs = words.chunks_exact(2).filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].parse().ok()?)));
+    let pairs = words.chunks_exact(2).filter_map(|pair| Some((pair[0].parse().ok()?, stored_number(pair[1])?)));
     pairs.collect()
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Inspector;
 use crate::error::Error;
+use crate::limits::{MOST_PARTITIONS, stored_number};
 use crate::names::names;
 use crate::process::death::DeathProof;
 use crate::stall::witness::WatchBreak;
@@ -287,7 +288,7 @@ impl Inspector {
 }
 
 fn number(presence: &HashMap<String, String>, field: &str) -> Option<u64> {
-    presence.get(field)?.parse().ok()
+    stored_number(presence.get(field)?)
 }
 
 /// What a worker said of itself, which was seen then, as it is now.
@@ -331,7 +332,7 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         name: presence.get("name").cloned(),
         max_jobs: number(presence, "maxJobs"),
         tasks,
-        flows_denied_at: flows_denied.and_then(|(ago, _)| Some(at_ms(seen_ms.saturating_sub(ago.parse().ok()?)))),
+        flows_denied_at: flows_denied.and_then(|(ago, _)| Some(at_ms(seen_ms.saturating_sub(stored_number(ago)?)))),
         flows_denied: flows_denied.map_or_else(String::new, |(_, said)| said.to_owned()),
         fault: None,
         is_away: false,
@@ -356,22 +357,23 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
     let words = |field: &str| -> Vec<&str> {
         presence.get(&format!("{field}:{task}")).map(|words| words.split(' ').collect()).unwrap_or_default()
     };
-    let before = |ago: &str| ago.parse().ok().map(|ago: u64| at_ms(seen_ms.saturating_sub(ago)));
+    let before = |ago: &str| stored_number(ago).map(|ago| at_ms(seen_ms.saturating_sub(ago)));
     let (last_beat_at, beat_took) = match words("beat")[..] {
-        [ago, took] => (before(ago), took.parse().unwrap_or(0)),
+        [ago, took] => (before(ago), stored_number(took).unwrap_or(0)),
         _ => (None, 0),
     };
-    let parts = number(presence, &format!("partitions:{task}")).unwrap_or(1);
+    let parts = presence.get(&format!("partitions:{task}")).and_then(|count| count.parse().ok()).unwrap_or(1);
+    let parts = u32::min(parts, MOST_PARTITIONS);
     let watches = (0..parts).filter_map(|part| {
         let field = if part == 0 { format!("watch:{task}") } else { format!("watch:{task}:{part}") };
         let words: Vec<&str> = presence.get(&field)?.split(' ').collect();
         let [epoch, watched, interval, cause, ago] = words[..] else { return None };
         let broken = cause.parse().ok();
         Some(WatchReport {
-            part: u32::try_from(part).ok()?,
-            epoch: epoch.parse().ok()?,
+            part,
+            epoch: stored_number(epoch)?,
             since: before(watched)?,
-            interval: Duration::from_millis(interval.parse().ok()?),
+            interval: Duration::from_millis(stored_number(interval)?),
             broken,
             broken_at: broken.and(before(ago)),
         })
@@ -390,7 +392,7 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
         last_beat_at,
         beat_took: Duration::from_millis(beat_took),
         watches: watches.filter(|watch| !watch.interval.is_zero()).collect(),
-        parts: u32::try_from(parts).unwrap_or(1),
+        parts,
     }
 }
 

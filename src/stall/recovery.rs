@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::action::StallReason;
+use crate::limits::stored_number;
 use crate::times::{at_ms, ms_since_1970};
 use crate::worker_id::WorkerId;
 
@@ -41,7 +42,7 @@ impl Recovery {
             requeued_count,
             worker: (worker != "-").then(|| WorkerId::from_wire(worker)),
             stalled_count,
-            at: at_ms(at_ms_text.parse().ok()?),
+            at: at_ms(stored_number(at_ms_text)?),
         })
     }
 }

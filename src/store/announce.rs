@@ -15,6 +15,7 @@ use super::scripts::{self, Text};
 use super::settle::LINES;
 use super::streams;
 use crate::error::Error;
+use crate::limits::stored_score;
 use crate::options::retention::LimitMs;
 
 /// How long after its last sign the records of a worker's calls are kept.
@@ -148,7 +149,7 @@ impl Store {
         }
         // In this order: who is in neither list would be kept for ever.
         let mut add = redis::cmd("ZADD");
-        add.arg(&gone).arg(seen as u64).arg(worker);
+        add.arg(&gone).arg(stored_score(seen)).arg(worker);
         add.query_async::<()>(conn).await.map_err(classify)?;
         redis::cmd("ZREM").arg(&workers).arg(worker).query_async(conn).await.map_err(classify)
     }
@@ -256,7 +257,7 @@ impl Store {
                 Err(e) if *key == gone && conn.is_routed() && e.is_outage() => Vec::new(),
                 page => page?,
             };
-            let page = page.into_iter().map(|(Text(worker), seen)| (worker, seen as u64));
+            let page = page.into_iter().map(|(Text(worker), seen)| (worker, stored_score(seen)));
             found.extend(page.filter(|(worker, _)| known.insert(worker.clone())));
         }
         Ok(found)
@@ -269,7 +270,7 @@ impl Store {
             let mut cmd = redis::cmd("ZSCORE");
             let found: Option<f64> =
                 cmd.arg(list).arg(worker).query_async(conn).await.map_err(|e| classify("presence", e))?;
-            seen = seen.max(found.map(|seen| seen as u64));
+            seen = seen.max(found.map(stored_score));
         }
         Ok(seen)
     }

@@ -10,7 +10,7 @@ use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
-use crate::limits::BATCH;
+use crate::limits::{BATCH, stored_score};
 use crate::times::{ms_of, to_ms};
 
 /// When these jobs ended, ms; `None` of those that have not.
@@ -28,7 +28,7 @@ pub(crate) async fn ended_at(
         }
         let scores: Vec<Option<f64>> = cmd.query_async(conn).await.map_err(|e| classify("ended", e))?;
         for (at, score) in found.iter_mut().zip(scores) {
-            *at = at.or(score.map(|ms| ms as u64));
+            *at = at.or(score.map(stored_score));
         }
     }
     Ok(found)

@@ -6,6 +6,7 @@ use super::fault::classify;
 use super::keys::{self, Key, TaskKeys};
 use super::scripts::{self, Text};
 use crate::error::Error;
+use crate::limits::{stored_number, stored_score};
 
 /// The most workflows of one answer.
 const MOST: isize = 1000;
@@ -41,7 +42,7 @@ pub(crate) async fn list(
     let _: String = reply.next()?;
     let Text(next) = reply.next()?;
     let words: Vec<Text> = reply.rest()?;
-    let number = |word: &Text| word.0.parse::<f64>().unwrap_or(0.0) as u64;
+    let number = |word: &Text| word.0.parse().map_or(0, stored_score);
     let line = |words: &[Text]| InstanceLine {
         id: words[0].0.clone(),
         since_ms: number(&words[1]),
@@ -105,10 +106,10 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     // Children that have ended stand in no place.
     let unplaced = lines.saturating_sub(running + paused + completed + failed + cancelled);
     let nowhere = unplaced.saturating_sub(children);
-    let oldest_ms = oldest.first().map(|(_, score)| *score as u64);
+    let oldest_ms = oldest.first().map(|(_, score)| stored_score(*score));
     let tasks = tasks.into_iter().map(|Text(task)| task).collect();
     let [put_off, untold, corrupt, corrupt_at] = times;
-    let number = |text: Option<Text>| text.and_then(|Text(text)| text.parse().ok());
+    let number = |text: Option<Text>| text.and_then(|Text(text)| stored_number(&text));
     let corrupt = (number(corrupt).unwrap_or(0), number(corrupt_at));
     let (put_off, untold) = (put_off.and_then(times_of), untold.and_then(times_of));
     Ok(FlowSizes {
@@ -145,7 +146,7 @@ pub(crate) async fn untold(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
 
 fn times_of(Text(text): Text) -> Option<(u64, u64)> {
     let (since, last) = text.split_once(' ')?;
-    Some((since.parse().ok()?, last.parse().ok()?))
+    Some((stored_number(since)?, stored_number(last)?))
 }
 
 /// Since when what is to be done with these nodes is to be done, ms; `None` of those with which nothing is.
@@ -163,7 +164,7 @@ pub(crate) async fn in_outbox(
         cmd.arg(entry);
     }
     let found: Vec<Option<f64>> = cmd.query_async(conn).await.map_err(|e| classify("outbox", e))?;
-    Ok(found.into_iter().map(|score| score.map(|ms| ms as u64)).collect())
+    Ok(found.into_iter().map(|score| score.map(stored_score)).collect())
 }
 
 impl Store {
@@ -172,7 +173,8 @@ impl Store {
         let mut cmd = redis::cmd("ZRANGE");
         cmd.arg(keys::flows(&self.prefix)).arg(0).arg(MOST - 1).arg("WITHSCORES");
         let found: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("flows", e))?;
-        let mut found: Vec<(String, u64)> = found.into_iter().map(|(Text(name), ms)| (name, ms as u64)).collect();
+        let mut found: Vec<(String, u64)> =
+            found.into_iter().map(|(Text(name), ms)| (name, stored_score(ms))).collect();
         found.sort();
         Ok(found)
     }

@@ -5,6 +5,7 @@ use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use super::scripts::{self, Text};
 use crate::error::Error;
+use crate::limits::{stored_number, stored_score};
 
 /// A page of nodes.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ pub(crate) async fn begins(
     cmd.arg(keys.get(Key::Head)).arg(instances);
     let heads: Vec<Option<Text>> = cmd.query_async(conn).await.map_err(|e| classify("head", e))?;
     let due =
-        |head: Option<Text>| head.and_then(|Text(head)| head.split(' ').nth(6)?.parse().ok().filter(|ms| *ms > 0));
+        |head: Option<Text>| head.and_then(|Text(head)| stored_number(head.split(' ').nth(6)?).filter(|ms| *ms > 0));
     Ok(heads.into_iter().map(due).collect())
 }
 
@@ -81,7 +82,7 @@ pub(crate) async fn times(
     let mut cmd = redis::cmd("ZSCORE");
     cmd.arg(keys.get(place)).arg(instance);
     let since: Option<f64> = cmd.query_async(conn).await.map_err(|e| classify("place", e))?;
-    Ok((begins, since.map(|ms| ms as u64)))
+    Ok((begins, since.map(stored_score)))
 }
 
 /// Values, or failures, of ended nodes of an instance, in their order; `None` of those that have none.

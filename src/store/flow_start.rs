@@ -7,6 +7,7 @@ use super::keys::{Key, TaskKeys};
 use super::scripts::{self, Reply, Text};
 use crate::error::Error;
 use crate::job::node_id::NodeId;
+use crate::limits::stored_number;
 use crate::times::to_ms;
 
 /// An instance that is to start.
@@ -158,7 +159,7 @@ pub(super) fn to_send(reply: &mut Reply, keys: &TaskKeys) -> Result<Vec<ToSend>,
         };
         let (definition, instance) = (keys.task().to_owned(), text(instance));
         if let (Ok(node), Ok(run)) = (node.parse(), run.parse()) {
-            let wait_ms = wait.parse().unwrap_or(0);
+            let wait_ms = stored_number(&wait).unwrap_or(0);
             found.push(ToSend { id: NodeId { definition, instance, node, run }, task, wait_ms, own, payload });
         }
     }

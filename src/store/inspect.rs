@@ -6,6 +6,7 @@ use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::deferred::Deferred;
 use crate::job::state::JobState;
+use crate::limits::stored_number;
 
 /// What tells how a job ended, or stands.
 #[derive(Clone, Debug)]
@@ -70,10 +71,10 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         overrides: text(&mut reply)?,
         max_count: text(&mut reply)?.parse().ok(),
         priority: text(&mut reply)?,
-        dispatched_at_ms: text(&mut reply)?.parse().ok(),
-        waiting_since_ms: text(&mut reply)?.parse().ok(),
+        dispatched_at_ms: stored_number(&text(&mut reply)?),
+        waiting_since_ms: stored_number(&text(&mut reply)?),
         recovery: text(&mut reply)?,
-        expires_at_ms: text(&mut reply)?.parse().ok(),
+        expires_at_ms: stored_number(&text(&mut reply)?),
         cancelling: text(&mut reply)?,
         progress: text(&mut reply)?,
         outcome: text(&mut reply)?,

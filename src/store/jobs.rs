@@ -7,6 +7,7 @@ use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
+use crate::limits::stored_number;
 
 /// What to look for.
 #[derive(Clone, Debug)]
@@ -78,8 +79,8 @@ pub(crate) async fn jobs(conn: &mut impl Connection, keys: &TaskKeys, look: &Pag
             stalled_count: stalled.parse().unwrap_or(0),
             max_count: max_count.parse().ok(),
             priority,
-            dispatched_at_ms: dispatched.parse().ok(),
-            waiting_since_ms: since.parse().ok(),
+            dispatched_at_ms: stored_number(&dispatched),
+            waiting_since_ms: stored_number(&since),
             is_candidate: candidate == "1",
         })
     });

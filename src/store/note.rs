@@ -10,7 +10,7 @@ use super::keys::{Key, TaskKeys};
 use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::id::JobId;
-use crate::limits::{BATCH, BATCH_BYTES};
+use crate::limits::{BATCH, BATCH_BYTES, stored_number};
 
 /// What one run has noted and Redis does not know yet.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl Stored {
     /// Reads the column: fence, number, time, JSON.
     pub(crate) fn from_wire(text: &str) -> Option<Stored> {
         let mut words = text.splitn(4, ' ').skip(2);
-        Some(Stored { at_ms: words.next()?.parse().ok()?, json: words.next()?.to_owned() })
+        Some(Stored { at_ms: stored_number(words.next()?)?, json: words.next()?.to_owned() })
     }
 }
 

@@ -10,6 +10,7 @@ use super::keys::{self, Key, TaskKeys};
 use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::limits::{stored_number, stored_score};
 
 /// A task as it was when it was asked for.
 #[derive(Debug, Default)]
@@ -40,7 +41,7 @@ pub(crate) struct Overview {
 impl Overview {
     /// A field of `meta` that is a number.
     pub(crate) fn number(&self, field: &str) -> Option<u64> {
-        self.meta.get(field)?.parse().ok()
+        stored_number(self.meta.get(field)?)
     }
 
     /// A field of `meta` that is not empty.
@@ -58,12 +59,12 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
     let counts = counts.try_into().map_err(|counts| reply.unexpected(&format!("{counts:?}")))?;
     let heads: Vec<Text> = reply.next()?;
     let heads = heads.chunks_exact(2).filter(|head| !head[0].0.is_empty());
-    let heads = heads.map(|head| (JobId::from_wire(head[0].0.as_str()), head[1].0.parse().ok())).collect();
+    let heads = heads.map(|head| (JobId::from_wire(head[0].0.as_str()), stored_number(&head[1].0))).collect();
     let Text(due) = reply.next()?;
     let (candidates, active) = (reply.next()?, reply.next()?);
     let meta: Vec<Text> = reply.next()?;
     let meta = meta.chunks_exact(2).map(|pair| (pair[0].0.clone(), pair[1].0.clone())).collect();
-    let first_due_ms = due.parse::<f64>().ok().map(|due| due as u64);
+    let first_due_ms = due.parse().ok().map(stored_score);
     let (set_aside, failed_lately, completed_lately) = (reply.next()?, reply.next()?, reply.next()?);
     let (due, payloads) = (reply.next()?, reply.next()?);
     Ok(Overview {
@@ -96,7 +97,7 @@ pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
     let mut cmd = redis::cmd("HGET");
     cmd.arg(keys.get(Key::Meta)).arg("ghosts");
     let ghosts: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("overview", e))?;
-    Ok(ghosts.and_then(|Text(ghosts)| ghosts.parse().ok()).unwrap_or(0))
+    Ok(ghosts.and_then(|Text(ghosts)| stored_number(&ghosts)).unwrap_or(0))
 }
 
 /// What Redis keeps under a key, as `TYPE` names that.

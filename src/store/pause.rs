@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::keys::TaskKeys;
 use super::scripts::{self, Text};
 use crate::error::Error;
+use crate::limits::stored_number;
 
 /// That a task is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,5 +27,5 @@ pub(crate) async fn pause(
         return Ok(None);
     }
     let (Text(at), Text(by), Text(reason)) = (reply.next()?, reply.next()?, reply.next()?);
-    Ok(Some(Paused { at_ms: at.parse().unwrap_or(0), by, reason }))
+    Ok(Some(Paused { at_ms: stored_number(&at).unwrap_or(0), by, reason }))
 }

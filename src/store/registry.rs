@@ -10,6 +10,7 @@ use super::fault::classify;
 use super::keys;
 use super::scripts::{self, Text};
 use crate::error::Error;
+use crate::limits::stored_score;
 
 /// How often a process puts a task into the registry that it dispatches to.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -66,7 +67,7 @@ impl Store {
         let mut cmd = redis::cmd("ZRANGE");
         cmd.arg(keys::tasks(&self.prefix)).arg(0).arg(-1).arg("WITHSCORES");
         let found: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("tasks", e))?;
-        Ok(found.into_iter().map(|(Text(task), ms)| (task, ms as u64)).collect())
+        Ok(found.into_iter().map(|(Text(task), ms)| (task, stored_score(ms))).collect())
     }
 
     /// Where the lists of tasks and of workers are, of those that cannot be asked, and whether the node says that the cluster is down.

@@ -11,7 +11,7 @@ use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::deferred::Deferred;
 use crate::job::outcome::StoredOutcome;
-use crate::limits::NARROW_BYTES;
+use crate::limits::{NARROW_BYTES, stored_number};
 use crate::stall::recovery::Recovery;
 use crate::times::to_ms;
 
@@ -262,7 +262,7 @@ pub(crate) async fn settle(
             job.failed_attempts = word().parse().unwrap_or(0);
             job.stalled_count = word().parse().unwrap_or(0);
             job.overrides = word();
-            job.dispatched_at_ms = word().parse().ok();
+            job.dispatched_at_ms = stored_number(&word());
             job.deferred = Deferred::from_wire(&word());
             let recovery = word();
             job.expires = !word().is_empty();
@@ -302,7 +302,7 @@ pub(crate) async fn claimed_by(
     match rows[..] {
         [call, _, _, fence, _, ids] if call.parse() == Ok(number) => {
             let ids = ids.split_ascii_whitespace().map(crate::job::id::JobId::from_wire);
-            Ok(ids.zip(fence.parse().unwrap_or(0)..).collect())
+            Ok(ids.zip(stored_number(fence).unwrap_or(0)..).collect())
         }
         _ => Ok(Vec::new()),
     }

@@ -11,6 +11,7 @@ use super::connection::{Connection, OwnConnection};
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use crate::error::Error;
+use crate::limits::stored_number;
 use crate::times::to_ms;
 
 /// How often streams on different servers are asked while nothing comes.
@@ -36,7 +37,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// When it was written, ms by the clock of its server.
     pub(crate) fn at_ms(&self) -> u64 {
-        self.id.split_once('-').and_then(|(ms, _)| ms.parse().ok()).unwrap_or(0)
+        self.id.split_once('-').and_then(|(ms, _)| stored_number(ms)).unwrap_or(0)
     }
 }
 

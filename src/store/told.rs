@@ -7,6 +7,7 @@ use super::scripts::Reply;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
+use crate::limits::stored_number;
 
 /// A job that an act names. With a stamp, the job must still stand where it stood when it had that one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ async fn times(conn: &mut impl Connection, column: &str, ids: &[JobId]) -> Resul
         cmd.arg(id.as_str());
     }
     let found: Vec<Option<String>> = cmd.query_async(conn).await.map_err(|e| classify("column", e))?;
-    Ok(found.into_iter().map(|ms| ms?.parse().ok()).collect())
+    Ok(found.into_iter().map(|ms| stored_number(&ms?)).collect())
 }
 
 /// What an act says of one job.

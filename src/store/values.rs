@@ -6,6 +6,7 @@ use super::keys::{Key, TaskKeys};
 use super::scripts::Text;
 use crate::error::Error;
 use crate::job::grown::value_of;
+use crate::limits::stored_number;
 
 /// The payload of a job; `None` when the job is gone.
 pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
@@ -106,7 +107,7 @@ impl AsideMark {
     fn parse(mark: &str) -> Option<AsideMark> {
         let mut words = mark.split(' ');
         let (fence, phase, since) = (words.next()?, words.next()?, words.next()?);
-        Some(AsideMark { fence: fence.parse().ok()?, phase: phase.to_owned(), since_ms: since.parse().ok()? })
+        Some(AsideMark { fence: fence.parse().ok()?, phase: phase.to_owned(), since_ms: stored_number(since)? })
     }
 }
 

@@ -9,4 +9,4 @@ mod rules;
 mod seen;
 mod told;
 mod turns;
-mod world;
+pub mod world;

@@ -4,6 +4,7 @@ mod acts;
 mod audit;
 mod health;
 mod holders;
+mod large_numbers;
 mod partitions;
 mod pause;
 mod races;
