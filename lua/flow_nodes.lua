@@ -11,7 +11,7 @@
 -- Refuses  WRONGTYPE
 local flow, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local run, digest = string.match(redis.call('HGET', head, flow) or '', '^(%d+) %d+ %d+ %d+ (%S+) %S+')
-local count = run and tonumber(string.match(redis.call('HGET', shapes, digest .. '@') or '', '^%d+'))
+local count = run and count_of_nodes(redis.call('HGET', shapes, digest .. '@'))
 if not count then return { 'unknown' } end
 local names = {}
 for index = from, math.min(count, from + limit) - 1 do names[#names + 1] = node_of(flow, index) end

@@ -37,7 +37,7 @@ if not is_due then
   redis.call('HDEL', cursor, mark)
   return { 'opened', 0, 0 }
 end
-local count = tonumber(string.match(redis.call('HGET', shapes, one.digest .. '@') or '', '^%d+')) or 0
+local count = count_of_nodes(redis.call('HGET', shapes, one.digest .. '@')) or 0
 local from = tonumber(string.match(redis.call('HGET', cursor, mark) or '', '^%d+$')) or 0
 -- One that no call has written says nothing of how far they have come.
 if from >= count or from % OPENS > 0 then from = 0 end

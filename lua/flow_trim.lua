@@ -34,7 +34,7 @@ if #oldest > 0 then redis.call('HDEL', cursor, '') end
 -- Removes one; false when some of it is left.
 local function remove(flow)
   local digest = string.match(redis.call('HGET', head, flow) or '', '^%d+ %d+ %d+ %d+ (%S+) %S+')
-  local count = digest and tonumber(string.match(redis.call('HGET', shapes, digest .. '@') or '', '^%d+')) or 0
+  local count = digest and count_of_nodes(redis.call('HGET', shapes, digest .. '@')) or 0
   local is_gone
   budget, is_gone = remove_instance(keys, flow, digest, count, budget)
   if not is_gone then

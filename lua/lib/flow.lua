@@ -37,6 +37,13 @@ local function meet(known, keys, flows)
   end
 end
 
+-- How many nodes the graphs of this shape have, by its record; nil where that cannot be read. No start writes more than
+-- 10,000 (`MOST_NODES`): a larger number is damage, and a loop over it would block the server.
+local function count_of_nodes(record)
+  local count = tonumber(string.match(record or '', '^%d+'))
+  return count and count <= 10000 and count or nil
+end
+
 -- The instance, read once a call into `known`; false where there is none that can be read.
 local function instance_of(known, keys, flow)
   meet(known, keys, { flow })
@@ -368,7 +375,7 @@ end
 -- Counts what has not ended, and what is open, of an instance with damaged nodes: what these were is not known. It
 -- costs as much as there are nodes, which nothing else does.
 local function recount(keys, one)
-  local count = tonumber(string.match(read(keys, 'shapes', one.digest .. '@') or '', '^%d+')) or 0
+  local count = count_of_nodes(read(keys, 'shapes', one.digest .. '@')) or 0
   one.live, one.out = 0, 0
   for from = 0, count - 1, 500 do
     local names = {}

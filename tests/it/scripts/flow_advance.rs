@@ -62,6 +62,13 @@ async fn a_node_whose_own_state_is_none_that_there_is_has_failed_and_a_node_of_a
     assert_eq!(advance(&mut task, "all 1 1 f - all 2 1 f -").await, "[advanced 0]");
     assert_eq!(head(&mut task, "all").await, "1 1 1 0 d 1");
     assert_eq!(place(&mut task, "all").await, "failed");
+    // The count of nodes that a script goes through is bounded, whatever number is stored.
+    put(&mut task, &line(), "endless").await;
+    task.hset("nodes", &[("endless/0", "q")]).await;
+    task.hset("shapes", &[("d@", "18446744073709551615 finish -")]).await;
+    assert_eq!(advance(&mut task, "endless 0 1 c 7").await, "[advanced 0]");
+    assert_eq!(place(&mut task, "endless").await, "failed");
+    task.hset("shapes", &[("d@", "3 finish 2")]).await;
     put(&mut task, &line(), "b").await;
     let before = task.exact().await;
     assert_eq!(advance(&mut task, "b 7 1 c 7").await, "[advanced 0]");

@@ -33,8 +33,10 @@ async fn a_state_that_is_gone_is_empty_and_an_instance_that_cannot_be_read_is_un
     task.eval("return redis.call('HDEL', KEYS[1], 'a/1')", &[task.key("nodes")], &[]).await.unwrap();
     assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[nodes 1 3 o '' p 1 1]");
     assert_eq!(task.ok("flow_nodes", &["nobody", "0", "500"]).await, "[unknown]");
-    task.hset("shapes", &[("d@", "three")]).await;
-    assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[unknown]");
+    for count in ["three", "10001", "18446744073709551615"] {
+        task.hset("shapes", &[("d@", &format!("{count} finish -"))]).await;
+        assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[unknown]");
+    }
     task.hset("shapes", &[("d@", "3 finish -")]).await;
     task.hset("head", &[("a", "1")]).await;
     assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[unknown]");
