@@ -22,7 +22,7 @@ use crate::args::Serving;
 use crate::failure::Failure;
 
 /// How long requests may go on after Ctrl-C or SIGTERM.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
 /// How long the head of a request may take, and how long a connection may stay without one.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -85,8 +85,21 @@ pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(listen).await.map_err(|e| Failure::Failed(format!("cannot listen on {listen}: {e}")))
 }
 
+/// Ends the process soon after the grace, on a thread of its own: pages that hold every thread of the runtime would keep it from hearing a
+/// signal, and from its end.
+fn end_in_any_case() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async { heartline::shutdown_signal().await });
+        std::thread::sleep(GRACE + Duration::from_secs(1));
+        std::process::exit(0);
+    });
+    Ok(())
+}
+
 /// Serves until Ctrl-C or SIGTERM.
 pub(crate) async fn serve(listener: TcpListener, pages: Router, up: impl FnOnce(SocketAddr)) -> Result<(), Failure> {
+    end_in_any_case()?;
     up(listener.local_addr()?);
     let under_way = GracefulShutdown::new();
     tokio::select! {
@@ -119,5 +132,69 @@ async fn accept(listener: &TcpListener, pages: &Router, under_way: &GracefulShut
         let connection = under_way.watch(http.serve_connection(TokioIo::new(stream), answers));
         // What became of a connection is nobody's concern.
         open.push_back(tokio::spawn(async move { drop(connection.await) }).abort_handle());
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpStream;
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+
+    use axum::routing::get;
+
+    use super::*;
+
+    /// A page that never ends.
+    async fn endless() -> &'static str {
+        println!("a page begins");
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    #[ignore = "the other test starts it as a process"]
+    fn serves_pages_that_never_end() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+            serve(listener, Router::new().route("/", get(endless)), |at| println!("it listens at {at}")).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn pages_that_never_end_do_not_keep_the_server_from_its_end() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--nocapture", "serves_pages_that_never_end"]).stdout(Stdio::piped());
+        let mut server = command.spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let address = lines.find_map(|line| line.split("listens at ").nth(1).map(str::to_owned)).unwrap();
+        // More than there are threads.
+        let asked: Vec<TcpStream> = (0..4)
+            .map(|_| {
+                let mut stream = TcpStream::connect(&address).unwrap();
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+                stream
+            })
+            .collect();
+        assert_eq!(lines.filter(|line| line == "a page begins").take(2).count(), 2);
+        let begun = Instant::now();
+        let is_patient = || begun.elapsed() < Duration::from_secs(60);
+        let kill = Command::new("kill").arg(server.id().to_string()).status().unwrap();
+        assert!(kill.success());
+        let ended = loop {
+            match server.try_wait().unwrap() {
+                Some(status) => break status.success(),
+                None if is_patient() => std::thread::sleep(Duration::from_millis(20)),
+                None => {
+                    server.kill().unwrap();
+                    break false;
+                }
+            }
+        };
+        drop(asked);
+        assert!(ended, "it does not end");
     }
 }
