@@ -20,7 +20,7 @@ use crate::pages::jobs::Asked;
 use crate::pages::worker::held_by;
 use crate::pages::{Board, Frame, answer, encoded, run};
 use crate::runs::Run;
-use crate::text::{chain, many, placed, relative, shown};
+use crate::text::{chain, many, placed, relative};
 use crate::told::{changed, runs_again};
 use crate::troubles::{holders, holdings, is_sign_overdue, mute_holder};
 
@@ -202,7 +202,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
         return board.problem(StatusCode::BAD_REQUEST, "That cannot be done", &text);
     }
     let Some((verb, is_asked_about)) = verb(&wanted) else {
-        let text = format!("{} is nothing that a board does.", shown(&wanted.act));
+        let text = format!("{} is nothing that a board does.", wanted.act);
         return board.problem(StatusCode::BAD_REQUEST, "That cannot be done", &text);
     };
     if !board.may(&head, wanted.offer()) {
@@ -252,7 +252,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
         match board.knows(&wanted.task).await {
             Ok(true) => {}
             Ok(false) => {
-                let text = format!("There is no task {}. Nothing was done.", shown(&wanted.task));
+                let text = format!("There is no task {}. Nothing was done.", wanted.task);
                 return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
             }
             Err(e) => return board.not_begun(&e),
@@ -270,7 +270,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
         _ if wanted.is_of_flow() => &wanted.workflow,
         _ => &wanted.task,
     };
-    let on = if wanted.id.is_empty() { shown(on) } else { format!("{} of {}", shown(&wanted.id), shown(on)) };
+    let on = if wanted.id.is_empty() { on.to_owned() } else { format!("{} of {on}", wanted.id) };
     let (what, back) = (format!("{verb}: {on}"), wanted.back(&board));
     let begun = board.runs.begin(what, back, wanted.offer().to_owned(), |run| {
         let board = Arc::clone(&board);
@@ -470,12 +470,10 @@ async fn done(
     let silent = || SilentSelection::ids([&wanted.id]);
     match wanted.act.as_str() {
         "pause" => {
-            let why = |reason: &str| if reason.is_empty() { String::new() } else { format!(": {}", shown(reason)) };
+            let why = |reason: &str| if reason.is_empty() { String::new() } else { format!(": {reason}") };
             match inspector.pause(task, &wanted.reason).await? {
                 None => Ok(format!("{task} is paused: no job of it begins; what runs goes on.")),
-                Some(before) => {
-                    Ok(format!("{task} was paused already, by {}{}", shown(&before.by), why(&before.reason)))
-                }
+                Some(before) => Ok(format!("{task} was paused already, by {}{}", before.by, why(&before.reason))),
             }
         }
         "resume" => inspector.resume(task).await.map(|_| format!("{task} goes on.")),
@@ -565,7 +563,7 @@ async fn sweep(inspector: &Inspector, task: &str, run: &Run) -> Result<String, E
     tokio::select! {
         swept = inspector.sweep_now(task) => {
             let report = swept?;
-            let of_job = |job: &ResolvedJob| format!("{}: {}, stall {}", shown(job.id.as_str()), job.action, job.stalled_count);
+            let of_job = |job: &ResolvedJob| format!("{}: {}, stall {}", job.id, job.action, job.stalled_count);
             run.lines(report.resolved.iter().map(of_job).collect());
             let by_worker = if report.swept_by_worker { "; somebody else swept meanwhile: the stalls of the task tell what was decided" } else { "" };
             let aside = if report.set_aside > 0 { format!(", {} set aside for a person", report.set_aside) } else { String::new() };
@@ -631,6 +629,6 @@ fn lines(report: &ActReport) -> Vec<String> {
     if report.requested > 0 {
         lines.push(format!("{} were asked of their workers", report.requested));
     }
-    lines.extend(report.refusals.iter().map(|refused| format!("{}: {}", shown(&refused.id), refused.why)));
+    lines.extend(report.refusals.iter().map(|refused| format!("{}: {}", refused.id, refused.why)));
     lines
 }

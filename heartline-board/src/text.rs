@@ -1,8 +1,10 @@
 //! Text for people: what may come from anybody is shown harmless, times are relative and exact.
 
 use std::error::Error as StdError;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::time::{Duration, SystemTime};
+
+use askama::filters::{Escaper, Html};
 
 /// Text that somebody else wrote, on one line of a terminal: control characters, and those that turn the direction of the text, are
 /// escaped.
@@ -10,7 +12,8 @@ use std::time::{Duration, SystemTime};
 pub fn shown(text: &str) -> String {
     let mut told = String::with_capacity(text.len());
     for c in text.chars() {
-        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let turns =
+            matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         if c.is_control() || turns {
             told.extend(c.escape_default());
         } else {
@@ -18,6 +21,23 @@ pub fn shown(text: &str) -> String {
         }
     }
     told
+}
+
+/// How pages write every text, foreign or not: as HTML needs it, and escaped by [`shown`], except for the ends of lines. `askama.toml` makes
+/// templates use it.
+#[derive(Clone, Copy, Debug)]
+pub struct Page;
+
+impl Escaper for Page {
+    fn write_escaped_str<W: fmt::Write>(&self, mut page: W, text: &str) -> fmt::Result {
+        for (at, line) in text.split('\n').enumerate() {
+            if at > 0 {
+                page.write_char('\n')?;
+            }
+            Html.write_escaped_str(&mut page, &shown(line))?;
+        }
+        Ok(())
+    }
 }
 
 /// The beginning of a text, for a column of a table.
@@ -163,6 +183,13 @@ mod tests {
         assert_eq!(shown("a\u{1b}[2Jb\r\nc\u{202e}d\u{7f}é"), r"a\u{1b}[2Jb\r\nc\u{202e}d\u{7f}é");
         assert_eq!(brief("abcdef", 6), "abcdef");
         assert_eq!(brief("abcdefg", 6), "abcde…");
+    }
+
+    #[test]
+    fn a_page_shows_every_text_as_one_that_does_nothing() {
+        let mut page = String::new();
+        Page.write_escaped_str(&mut page, "<b>\u{202e}gpj.exe & \u{1b}[2J\nnext").unwrap();
+        assert_eq!(page, "&#60;b&#62;\\u{202e}gpj.exe &#38; \\u{1b}[2J\nnext");
     }
 
     #[test]

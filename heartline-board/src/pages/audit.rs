@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::{Board, Frame, answer};
 use crate::acts::in_form;
-use crate::text::{chain, exact, shown};
+use crate::text::{chain, exact};
 use crate::told::meaning;
 
 /// How many findings a page shows.
@@ -104,7 +104,7 @@ fn found_by(at: SystemTime, report: &AuditReport) -> Found {
         *kinds.entry(finding.fault).or_insert(0) += 1;
     }
     let found = report.parts.iter().map(|part| part.found).sum();
-    let findings = report.findings().take(SHOWN).map(|finding| (finding.fault.to_string(), shown(&finding.what)));
+    let findings = report.findings().take(SHOWN).map(|finding| (finding.fault.to_string(), finding.what.clone()));
     let findings: Vec<_> = findings.collect();
     Found {
         audited: in_form(at),

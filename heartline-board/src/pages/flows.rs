@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::{Board, Frame, answer, encoded};
 use crate::flows::{Picture, advice, paused, picture, troubles_of, unlisted};
-use crate::text::{exact, relative, shown, span};
+use crate::text::{exact, relative, span};
 use crate::troubles::Trouble;
 
 /// How many instances a page has.
@@ -128,7 +128,7 @@ pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(aske
         // Most likely a typo.
         match board.inspector.workflows().await {
             Ok(flows) if flows.iter().all(|flow| flow.workflow != asked.workflow) => {
-                let text = format!("There is no workflow {}.", shown(&asked.workflow));
+                let text = format!("There is no workflow {}.", asked.workflow);
                 return board.problem(StatusCode::NOT_FOUND, "There is no such workflow", &text);
             }
             _ => {}
@@ -204,7 +204,7 @@ pub(crate) async fn instance(
     let found = match board.inspector.instance(&asked.workflow, &asked.id, asked.from).await {
         Ok(Some(found)) => found,
         Ok(None) => {
-            let (id, workflow) = (shown(&asked.id), shown(&asked.workflow));
+            let (id, workflow) = (&asked.id, &asked.workflow);
             let text = format!("Nothing is known of {id} of the workflow {workflow}: it may have been removed.");
             return board.problem(StatusCode::NOT_FOUND, "There is no such instance", &text);
         }
@@ -255,8 +255,8 @@ fn facts(found: &InstanceReport) -> Vec<(&'static str, String)> {
 fn broken(found: &InstanceReport) -> Option<String> {
     let message = found.message.as_ref()?;
     let code = found.code.as_deref().unwrap_or_default();
-    let node = found.broken_by.as_ref().map_or_else(String::new, |node| format!("{}: ", shown(node)));
-    Some(format!("{node}{} ({})", shown(message), shown(code)))
+    let node = found.broken_by.as_ref().map_or_else(String::new, |node| format!("{node}: "));
+    Some(format!("{node}{message} ({code})"))
 }
 
 /// What may be done with an instance, as it stands.
@@ -280,7 +280,7 @@ fn cells(node: &NodeReport, now: SystemTime) -> NodeCells {
         None => String::new(),
     };
     NodeCells {
-        name: shown(&node.name),
+        name: node.name.clone(),
         state: node.state.to_string(),
         class: match node.state {
             NodeState::Failed | NodeState::Cancelled => "bad",
@@ -292,6 +292,6 @@ fn cells(node: &NodeReport, now: SystemTime) -> NodeCells {
         job: node.job.as_ref().map_or_else(String::new, ToString::to_string),
         job_state,
         child: node.child.clone().unwrap_or_default(),
-        why: node.why.as_ref().map_or_else(String::new, |why| format!("{}{since}", shown(why))),
+        why: node.why.as_ref().map_or_else(String::new, |why| format!("{why}{since}")),
     }
 }

@@ -12,7 +12,7 @@ use heartline::{Error, JobCount, JobFilter, JobRow, JobState};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer, encoded};
-use crate::text::{brief, many, relative, shown};
+use crate::text::{brief, many, relative};
 use crate::told::{STATES, is_overdue};
 
 /// How many jobs a page shows.
@@ -166,7 +166,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
         since: when(row.since),
         due: when(row.due_at),
         worker: row.worker.as_ref().map_or(String::new(), ToString::to_string),
-        code: row.code.as_deref().map_or(String::new(), shown),
+        code: row.code.clone().unwrap_or_default(),
         message: row.message.as_deref().map_or(String::new(), |message| brief(message, 160)),
     };
     let frame = board.frame(&head);

@@ -342,7 +342,7 @@ impl Board {
         match self.knows(task).await {
             Ok(true) => Ok(()),
             Ok(false) => {
-                let text = format!("There is no task {}.", shown(task));
+                let text = format!("There is no task {task}.");
                 Err(self.problem(StatusCode::NOT_FOUND, "There is no such task", &text))
             }
             Err(e) => Err(self.failed(&e)),

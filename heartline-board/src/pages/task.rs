@@ -11,7 +11,7 @@ use heartline::{JobFilter, JobState};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer};
-use crate::text::{exact, shown, span};
+use crate::text::{exact, span};
 use crate::told::{CodeCount, STATES, codes, heard, live_workers, options};
 use crate::troubles::{Trouble, troubles_of};
 
@@ -60,7 +60,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     };
     let is_known = task.dispatched > 0 || task.options.declared_by.is_some() || task.live_workers > 0;
     if !is_known && task.counts.unfinished() == 0 {
-        let text = format!("Nothing is known of a task {}: its name may be another one.", shown(&asked.task));
+        let text = format!("Nothing is known of a task {}: its name may be another one.", asked.task);
         return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
     }
     let codes = if task.counts.failed > 0 {

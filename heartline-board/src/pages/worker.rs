@@ -11,7 +11,6 @@ use heartline::{Error, WorkerReport};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer};
-use crate::text::shown;
 use crate::told::{Beat, beats, watches, worker_facts};
 
 #[derive(Default, Deserialize)]
@@ -51,7 +50,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             Err(e) => return board.failed(&e),
         },
         Ok(None) => {
-            let text = format!("Nothing is known of {}: it may have been forgotten.", shown(&asked.worker));
+            let text = format!("Nothing is known of {}: it may have been forgotten.", asked.worker);
             return board.problem(StatusCode::NOT_FOUND, "There is no such worker", &text);
         }
         Err(e) => return board.failed(&e),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{Board, Frame, answer};
 use crate::listed::of_lists;
-use crate::text::{placed, relative, shown, span};
+use crate::text::{placed, relative, span};
 use crate::told::{Beat, beats, watch_word, worker_state};
 use crate::troubles::leaves_jobs;
 
@@ -103,12 +103,12 @@ fn row(worker: &WorkerReport, holders: &[HolderReport], now: SystemTime) -> Row 
             WorkerState::Silent => "bad",
             _ => "dim",
         },
-        host: shown(&worker.host),
+        host: worker.host.clone(),
         pid: worker.pid.map_or(String::new(), |pid| pid.to_string()),
-        version: shown(&worker.version),
+        version: worker.version.clone(),
         started: worker.started_at.map_or(String::new(), |at| relative(at, now)),
         seen: relative(worker.last_seen_at, now),
-        held: shown(&held.collect::<Vec<_>>().join(", ")),
+        held: held.collect::<Vec<_>>().join(", "),
         runtime: match worker.runtime_blocked {
             _ if !is_live => "–".to_owned(),
             Some(blocked) => format!("blocked {}", span(blocked)),

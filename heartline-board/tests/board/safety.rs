@@ -41,6 +41,20 @@ async fn what_others_wrote_is_text_in_every_page() {
 }
 
 #[tokio::test]
+async fn no_text_of_others_turns_a_page_around() {
+    let site = Site::new().await;
+    let turns = "safe\u{202e}gpj.exe\u{2066}";
+    site.export.dispatch(turns.into()).id("a").await.unwrap();
+    site.app.inspector().by(turns).pause("export", turns).await.unwrap();
+    for path in ["/", "/task?task=export", "/job?task=export&id=a&values=yes"] {
+        let body = site.page(path).await;
+        assert!(!body.contains(['\u{202e}', '\u{2066}']), "{path}: {body}");
+    }
+    let task = site.page("/task?task=export").await;
+    assert!(task.contains(r": safe\u{202e}gpj.exe\u{2066}"), "{task}");
+}
+
+#[tokio::test]
 async fn without_the_token_nothing_is_seen_and_a_session_stands_for_it() {
     let options = BoardOptions::with_token(TOKEN).unwrap().plain_http().base("/ops/heartline/");
     let site = Site::with(options, "/ops/heartline").await;
