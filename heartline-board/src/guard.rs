@@ -1,10 +1,10 @@
 //! Who is let in: names under which this is asked for, sessions, writes of other sites.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use askama::Template;
 use axum::extract::{Form, Query, Request, State};
@@ -12,9 +12,10 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Redirect, Response};
+use hmac::{Hmac, Mac};
 use serde::Deserialize;
+use sha2::Sha256;
 use subtle::ConstantTimeEq;
-use uuid::Uuid;
 
 use crate::pages::{Board, encoded};
 
@@ -29,9 +30,6 @@ const TRIES: usize = 10;
 
 /// How long a session lasts.
 const SESSION: Duration = Duration::from_secs(12 * 3600);
-
-/// How many sessions there are at most: the oldest one goes.
-const SESSIONS: usize = 1000;
 
 /// How long the address of a page may be to which signing in leads on.
 const PAGE: usize = 2000;
@@ -133,15 +131,12 @@ pub fn host_of(request: &Request) -> Option<&str> {
     host.or_else(|| request.uri().authority().map(|authority| authority.as_str()))
 }
 
-/// Who is let in.
+/// Who is let in: everybody, or those who know the token.
 #[derive(Clone, Debug)]
-pub(crate) struct Door(Option<Arc<Lock>>, bool);
+pub(crate) struct Door(Option<Lock>, bool);
 
-#[derive(Debug)]
-struct Lock {
-    token: Token,
-    sessions: Mutex<HashMap<String, Instant>>,
-}
+#[derive(Clone, Debug)]
+struct Lock(Token);
 
 impl Door {
     pub(crate) fn open() -> Door {
@@ -150,7 +145,7 @@ impl Door {
 
     pub(crate) fn with_token(token: String) -> Result<Door, ShortToken> {
         let token = Token::new(token)?;
-        Ok(Door(Some(Arc::new(Lock { token, sessions: Mutex::default() })), false))
+        Ok(Door(Some(Lock(token)), false))
     }
 
     pub(crate) fn allow_plain_http(&mut self) {
@@ -162,7 +157,7 @@ impl Door {
         match &self.0 {
             None => TokenCheck::Right,
             Some(lock) if session_of(head).is_some_and(|session| lock.knows(&session)) => TokenCheck::Right,
-            Some(lock) => lock.token.is_in(head),
+            Some(Lock(token)) => token.is_in(head),
         }
     }
 
@@ -171,36 +166,44 @@ impl Door {
     }
 
     fn is_bearer(&self, head: &HeaderMap) -> bool {
-        self.0.as_ref().is_some_and(|lock| lock.token.is_in(head) == TokenCheck::Right)
+        self.0.as_ref().is_some_and(|Lock(token)| token.is_in(head) == TokenCheck::Right)
     }
 }
 
+/// A session is a cookie that the token has signed, and nothing that a process keeps: every replica with the same token takes it, and a restart
+/// ends none. It says until when it lasts, in seconds since 1970, a dot, and the signature.
 impl Lock {
     fn knows(&self, session: &str) -> bool {
-        held(&self.sessions).get(session).is_some_and(|begun| begun.elapsed() < SESSION)
-    }
-
-    fn forget(&self, session: &str) {
-        held(&self.sessions).remove(session);
+        let Some((until, signature)) = session.split_once('.') else { return false };
+        let (Ok(seconds), Some(signature)) = (until.parse::<u64>(), from_hex(signature)) else { return false };
+        let lasts =
+            SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).is_some_and(|end| end > SystemTime::now());
+        lasts && self.signed(until).is_some_and(|signed| signed.verify_slice(&signature).is_ok())
     }
 
     /// A new session, if the token is right; else what it is.
     fn open(&self, said: &str) -> Result<String, TokenCheck> {
-        match self.token.is(said) {
+        match self.0.is(said) {
             TokenCheck::Right => {}
             other => return Err(other),
         }
-        let session = Uuid::new_v4().simple().to_string();
-        let mut sessions = held(&self.sessions);
-        sessions.retain(|_, begun| begun.elapsed() < SESSION);
-        if sessions.len() >= SESSIONS
-            && let Some(oldest) = sessions.iter().min_by_key(|(_, begun)| **begun).map(|(id, _)| id.clone())
-        {
-            sessions.remove(&oldest);
-        }
-        sessions.insert(session.clone(), Instant::now());
-        Ok(session)
+        let end = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + SESSION;
+        let until = end.as_secs().to_string();
+        let signed = self.signed(&until).ok_or(TokenCheck::Wrong)?.finalize().into_bytes();
+        let signature: String = signed.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(format!("{until}.{signature}"))
     }
+
+    fn signed(&self, until: &str) -> Option<Hmac<Sha256>> {
+        let signed = Hmac::<Sha256>::new_from_slice(self.0.text.as_bytes()).ok()?;
+        // The token signs nothing else, and whatever it comes to sign will begin in another way.
+        Some(signed.chain_update("heartline session ").chain_update(until))
+    }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+    digits.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -337,11 +340,8 @@ pub(crate) async fn login(State(board): State<Arc<Board>>, head: HeaderMap, Form
     }
 }
 
-/// Ends the session.
+/// Ends the session of this browser: it forgets the cookie.
 pub(crate) async fn logout(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
-    if let (Some(lock), Some(session)) = (&board.options.door.0, session_of(&head)) {
-        lock.forget(&session);
-    }
     let cookie = cookie(&board, &head, "") + "; Max-Age=0";
     ([(header::SET_COOKIE, cookie)], Redirect::to(&board.url("/login"))).into_response()
 }
@@ -350,7 +350,8 @@ fn cookie(board: &Board, head: &HeaderMap, session: &str) -> String {
     let base = &board.options.base;
     let path = if base.is_empty() { "/" } else { base };
     let secure = if board.options.door.1 { "" } else { "; Secure" };
-    format!("{}={session}; HttpOnly; SameSite=Strict; Path={path}{secure}", cookie_of(head))
+    // Lax: a link in a chat leads to its page. A write from another site is refused by what the browser says of it.
+    format!("{}={session}; HttpOnly; SameSite=Lax; Path={path}{secure}", cookie_of(head))
 }
 
 #[cfg(test)]
@@ -379,6 +380,23 @@ mod tests {
         let shown = ["0123456789abcdef", "0123456789abcdeX", ""].map(|said| token.is(said));
         assert_eq!(shown, [TokenCheck::Right, TokenCheck::Wrong, TokenCheck::Wrong]);
         assert_eq!(format!("{token:?}"), "Token(..)");
+    }
+
+    #[test]
+    fn a_session_is_of_its_token_and_of_its_time() {
+        let lock = |token: &str| Lock(Token::new(token.to_owned()).unwrap());
+        let (lock, other) = (lock("0123456789abcdef"), lock("0123456789abcdeX"));
+        let session = lock.open("0123456789abcdef").unwrap();
+        assert_eq!(lock.open("0123456789abcdeX"), Err(TokenCheck::Wrong));
+        assert!(lock.knows(&session) && !other.knows(&session), "{session}");
+        let (until, signature) = session.split_once('.').unwrap();
+        let later = until.parse::<u64>().unwrap() + 1;
+        for forged in [format!("{later}.{signature}"), format!("{until}."), until.to_owned(), format!("{until}.zz")] {
+            assert!(!lock.knows(&forged), "{forged}");
+        }
+        let over = Lock::signed(&lock, "1").unwrap().finalize().into_bytes();
+        let over: String = over.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(!lock.knows(&format!("1.{over}")), "its time is over");
     }
 
     #[test]
@@ -412,7 +430,7 @@ mod tests {
         }
         assert_eq!(lock.open("wrong"), Err(TokenCheck::TooMany));
         let head = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("Bearer wrong"))]);
-        assert_eq!(lock.token.is_in(&head), TokenCheck::TooMany, "by whatever way they come");
+        assert_eq!(lock.0.is_in(&head), TokenCheck::TooMany, "by whatever way they come");
         let session = lock.open("0123456789abcdef").unwrap();
         assert!(lock.knows(&session) && !lock.knows("other"));
     }

@@ -1,10 +1,9 @@
 //! What an open page is told, and what it costs while nobody looks.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use heartline_board::BoardOptions;
 use serde_json::Value;
 
 use crate::site::{Site, until};
@@ -14,14 +13,10 @@ struct Stream(BufReader<TcpStream>);
 
 impl Stream {
     fn open(site: &Site) -> Stream {
-        Stream::open_with(site, "")
-    }
-
-    fn open_with(site: &Site, head: &str) -> Stream {
         let address = site.origin().trim_start_matches("http://").to_owned();
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        write!(stream, "GET /live HTTP/1.1\r\nHost: {address}\r\n{head}\r\n").unwrap();
+        write!(stream, "GET /live HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
         Stream(BufReader::new(stream))
     }
 
@@ -95,20 +90,4 @@ async fn a_hundred_pages_listen_and_one_more_has_to_ask() {
     assert_eq!(Stream::open(&site).status(), "503");
     streams.pop();
     until("there is room again", async || Stream::open(&site).status() == "200").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_signed_out_hears_of_nothing_any_more() {
-    let token = "0123456789abcdef";
-    let site = Site::with(BoardOptions::with_token(token).unwrap().plain_http(), "").await;
-    let signed = site.post("/login", &[("token", token)]).await;
-    let session = signed.field("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-    let mut stream = Stream::open_with(&site, &format!("Cookie: {session}\r\nConnection: close\r\n"));
-    stream.until(|change| change["all"] == true);
-    let own = [("Cookie", session.as_str()), ("Sec-Fetch-Site", "same-origin")];
-    assert_eq!(site.ask("POST", "/logout", &own, "").await.status, 303);
-    site.export.dispatch("x".into()).await.unwrap();
-    let mut rest = String::new();
-    stream.0.read_to_string(&mut rest).unwrap();
-    assert!(!rest.contains("export"), "{rest}");
 }
