@@ -71,6 +71,7 @@ pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
         .route("/task", get(pages::task::page))
         .route("/jobs", get(pages::jobs::page))
         .route("/job", get(pages::job::page))
+        .route("/value", get(pages::job::download))
         .route("/workers", get(pages::workers::page))
         .route("/worker", get(pages::worker::page))
         .route("/flows", get(pages::flows::all))

@@ -5,15 +5,15 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use heartline::{Error, Event, JobReport, JobState, JobValues, StallReport};
 use serde::Deserialize;
 
 use super::jobs::acts_on;
 use super::{Board, Frame, answer, encoded};
-use crate::text::{exact, shown};
+use crate::text::{bytes, exact};
 use crate::told::{facts, rest_of};
 use crate::troubles::trouble_of;
 
@@ -39,7 +39,14 @@ struct JobPage {
     stalls: Vec<String>,
     events: Vec<(String, String, String)>,
     values_at: Option<String>,
-    values: Vec<(&'static str, String)>,
+    values: Vec<(&'static str, Shown)>,
+}
+
+/// A value of a job on its page.
+enum Shown {
+    Whole(String),
+    /// How large it is, and where it is to be had.
+    TooLarge(String, String),
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
@@ -48,11 +55,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let (job, history) = match looked.await {
         Ok(Some(looked)) => looked,
         Ok(None) => {
-            let text = format!(
-                "Nothing is known of {} in {}: it may have been removed.",
-                shown(&asked.id),
-                shown(&asked.task)
-            );
+            let text = format!("Nothing is known of {} in {}: it may have been removed.", asked.id, asked.task);
             return board.problem(StatusCode::NOT_FOUND, "There is no such job", &text);
         }
         Err(e) => return board.failed(&e),
@@ -73,13 +76,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             _ => {}
         }
     }
-    let mut values = Vec::new();
-    for (name, value) in [("Payload", &job.payload), ("Result", &job.result), ("Checkpoint", &job.checkpoint)] {
-        if let Some(value) = value {
-            let value = (board.options.redact)(&asked.task, value.clone());
-            values.push((name, serde_json::to_string_pretty(&value).unwrap_or_default()));
-        }
-    }
+    let values = if shows_values { values(&board, &asked, &job) } else { Vec::new() };
     let can_show = board.options.shows_payloads && !shows_values;
     let url = format!("/job?task={}&id={}&values=yes", encoded(&asked.task), encoded(&asked.id));
     let frame = board.frame(&head);
@@ -101,6 +98,56 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         id: asked.id,
         state: job.state,
     })
+}
+
+/// The payload, the result and the checkpoint of a job, as far as they are there.
+fn values(board: &Board, asked: &Asked, job: &JobReport) -> Vec<(&'static str, Shown)> {
+    let all = [
+        ("Payload", &job.payload, job.payload_bytes),
+        ("Result", &job.result, job.result_bytes),
+        ("Checkpoint", &job.checkpoint, 0),
+    ];
+    let shown = all.into_iter().filter_map(|(name, value, size)| match value {
+        Some(value) => {
+            let value = (board.options.redact)(&asked.task, value.clone());
+            Some((name, Shown::Whole(serde_json::to_string_pretty(&value).unwrap_or_default())))
+        }
+        None if size > 0 => {
+            let (task, id, which) = (encoded(&asked.task), encoded(&asked.id), name.to_ascii_lowercase());
+            let url = board.url(&format!("/value?task={task}&id={id}&which={which}"));
+            Some((name, Shown::TooLarge(bytes(size as u64), url)))
+        }
+        None => None,
+    });
+    shown.collect()
+}
+
+/// Which value of which job is to be downloaded.
+#[derive(Deserialize)]
+pub(crate) struct AskedValue {
+    task: String,
+    id: String,
+    which: String,
+}
+
+/// A payload, or a result, as a file: it may be too large for a page.
+pub(crate) async fn download(State(board): State<Arc<Board>>, Query(asked): Query<AskedValue>) -> Response {
+    if !board.options.shows_payloads {
+        return board.problem(StatusCode::FORBIDDEN, "Payloads are not shown here", "Nor are results.");
+    }
+    let job = match board.inspector.job(&asked.task, &asked.id, JobValues::All).await {
+        Ok(job) => job,
+        Err(e) => return board.failed(&e),
+    };
+    let value = job.and_then(|job| if asked.which == "result" { job.result } else { job.payload });
+    let Some(value) = value else {
+        let text = format!("Nothing is kept of the {} of {} in {}.", asked.which, asked.id, asked.task);
+        return board.problem(StatusCode::NOT_FOUND, "There is no such value", &text);
+    };
+    let value = (board.options.redact)(&asked.task, value);
+    let file = "attachment; filename=\"value.json\"";
+    ([(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, file)], value.to_string())
+        .into_response()
 }
 
 /// What has happened to a job, as long as it stands where it stood.

@@ -8,6 +8,26 @@ use heartline_board::BoardOptions;
 use crate::site::{Site, hidden, until};
 
 #[tokio::test]
+async fn a_payload_too_large_for_a_page_is_a_download() {
+    let site = Site::new().await;
+    let large = "x".repeat(600 * 1024);
+    site.export.dispatch(large.clone()).id("large").await.unwrap();
+    let job = site.page("/job?task=export&id=large&values=yes").await;
+    let url = "/value?task=export&#38;id=large&#38;which=payload";
+    assert!(job.contains(&format!("600.0 KiB: too large to be shown. <a href=\"{url}\" download>")), "{job}");
+    let file = site.get("/value?task=export&id=large&which=payload").await;
+    assert_eq!((file.status, file.body == format!("\"{large}\"")), (200, true));
+    assert_eq!(file.field("content-disposition"), Some("attachment; filename=\"value.json\""));
+    assert_eq!(site.get("/value?task=export&id=large&which=result").await.status, 404);
+    let redacts = BoardOptions::behind_own_auth().redact(|_, _| "secret".into());
+    let site = Site::with(redacts, "").await;
+    site.export.dispatch(large.clone()).id("large").await.unwrap();
+    assert_eq!(site.get("/value?task=export&id=large&which=payload").await.body, "\"secret\"");
+    let site = Site::with(BoardOptions::behind_own_auth().payloads(false), "").await;
+    assert_eq!(site.get("/value?task=export&id=large&which=payload").await.status, 403);
+}
+
+#[tokio::test]
 async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     let site = Site::new().await;
     assert!(site.page("/").await.contains("there is no task under this prefix"));
