@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use askama::Template;
 use axum::extract::State;
@@ -16,6 +17,9 @@ use crate::strip::Stalls;
 use crate::text::{rate_of, span};
 use crate::told::{STATES, live_workers};
 use crate::troubles::{Trouble, known_troubles, server_risks, unknowing};
+
+/// The curve breaks between two looks that lie further apart: how fast jobs ended in between is not known.
+const GAP: Duration = Duration::from_secs(5);
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -45,9 +49,9 @@ struct Row {
     slots: String,
 }
 
-/// How many jobs ended a second, as a line.
+/// How many jobs ended a second, as lines: one that breaks wherever it was not looked at.
 struct Curve {
-    points: String,
+    lines: Vec<String>,
     most: u64,
     over: String,
 }
@@ -123,24 +127,27 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
 
 /// What ended a second between looks, by how much had ended at each; `None` before the third look.
 fn curve(looks: &VecDeque<(Instant, u64)>) -> Option<Curve> {
-    let first = looks.front()?.0;
-    let rate = |((before, had_ended), (at, ended)): (&(Instant, u64), &(Instant, u64))| {
-        let over = at.duration_since(*before).as_secs_f64();
-        (at.duration_since(first).as_secs_f64(), ended.saturating_sub(*had_ended) as f64 / over.max(0.001))
-    };
-    let rates: Vec<(f64, f64)> = looks.iter().zip(looks.iter().skip(1)).map(rate).collect();
-    let (begin, end) = (rates.first()?.0, rates.last()?.0);
-    if rates.len() < 2 {
+    let pairs: Vec<_> = looks.iter().zip(looks.iter().skip(1)).collect();
+    let (begin, end) = (pairs.first()?.1.0, pairs.last()?.1.0);
+    if pairs.len() < 2 {
         return None;
     }
-    let most = rates.iter().map(|(_, rate)| *rate).fold(1.0, f64::max);
-    let point = |(at, rate): &(f64, f64)| {
-        let x = (at - begin) / (end - begin).max(0.001) * WIDTH;
-        format!("{x:.1},{:.1}", HEIGHT - rate / most * (HEIGHT - 4.0) - 2.0)
-    };
-    let points: Vec<String> = rates.iter().map(point).collect();
-    let over = span(std::time::Duration::from_secs_f64(end - begin));
-    Some(Curve { points: points.join(" "), most: most.round() as u64, over })
+    let whole = end.duration_since(begin);
+    let mut lines: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
+    for ((before, had_ended), (at, ended)) in pairs {
+        let over = at.duration_since(*before);
+        if over > GAP {
+            lines.push(Vec::new());
+        } else if let Some(line) = lines.last_mut() {
+            let x = at.saturating_duration_since(begin).as_secs_f64() / whole.as_secs_f64().max(0.001) * WIDTH;
+            line.push((x, ended.saturating_sub(*had_ended) as f64 / over.as_secs_f64().max(0.001)));
+        }
+    }
+    let most = lines.iter().flatten().map(|(_, rate)| *rate).fold(1.0, f64::max);
+    let point = |(x, rate): &(f64, f64)| format!("{x:.1},{:.1}", HEIGHT - rate / most * (HEIGHT - 4.0) - 2.0);
+    let drawn = lines.iter().filter(|line| !line.is_empty());
+    let lines = drawn.map(|line| line.iter().map(point).collect::<Vec<_>>().join(" ")).collect();
+    Some(Curve { lines, most: most.round() as u64, over: span(whole) })
 }
 
 fn bars(hours: [u64; 24]) -> Vec<Bar> {
@@ -152,4 +159,19 @@ fn bars(hours: [u64; 24]) -> Vec<Bar> {
         Bar { x: at as f64 * WIDTH / 24.0, y: HEIGHT - height, height, told: format!("{count} stalls {when}") }
     };
     hours.into_iter().enumerate().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_curve_breaks_where_there_was_no_look() {
+        let begun = Instant::now();
+        let looks = [(0, 0), (1, 10), (2, 20), (60, 1000), (61, 1005), (62, 1015)];
+        let looks = looks.map(|(second, ended)| (begun + Duration::from_secs(second), ended));
+        let curve = curve(&VecDeque::from(looks)).unwrap();
+        assert_eq!((curve.most, curve.over.as_str()), (10, "1m 1s"));
+        assert_eq!(curve.lines, ["0.0,2.0 7.9,2.0", "472.1,30.0 480.0,2.0"]);
+    }
 }
