@@ -309,7 +309,7 @@ pub(crate) struct Work {
 #[cfg(unix)]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
-    /// The address of the web page [default: 127.0.0.1:9187, or any free port where that is taken]
+    /// The address of the web page [default: 127.0.0.1:9188, or any free port where that is taken]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
     /// How many worker processes there are, 2 to 16
@@ -322,6 +322,7 @@ pub(crate) struct Demo {
 
 /// How the web page is served.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("listen", |listen| listen.default_value("127.0.0.1:9188")))]
 pub(crate) struct BoardServing {
     #[command(flatten)]
     pub(crate) serving: Serving,

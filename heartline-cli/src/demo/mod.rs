@@ -67,7 +67,7 @@ struct Show {
 pub(crate) async fn run(demo: Demo, out: Output) -> Result<(), Failure> {
     if demo.listen.is_some_and(|address| !address.ip().is_loopback()) {
         return Err(Failure::wrong(
-            "the demo asks for no token, so it listens on this machine alone, as 127.0.0.1:9187",
+            "the demo asks for no token, so it listens on this machine alone, as 127.0.0.1:9188",
         ));
     }
     let server = tokio::task::spawn_blocking(RedisServer::start).await.map_err(std::io::Error::other)?;
@@ -88,7 +88,7 @@ pub(crate) async fn run(demo: Demo, out: Output) -> Result<(), Failure> {
     let listener = match demo.listen {
         Some(address) => bind(address).await?,
         // Where somebody's board is there already, any other port.
-        None => match bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 9187))).await {
+        None => match bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 9188))).await {
             Ok(listener) => listener,
             Err(_) => bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?,
         },
