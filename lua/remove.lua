@@ -38,7 +38,7 @@
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
-  finalizing = finalizing }
+  finalizing = finalizing, outcome = outcome }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 
@@ -49,12 +49,13 @@ expect_types({}, {}, { ghosts, meta }, {})
 local gone, waited, from, bytes = {}, {}, {}, 0
 for at, id in ipairs(ids) do
   local state = states[at]
+  -- Its hook runs.
+  if state == 'finalizing' and redis.call('HEXISTS', locks, id) == 1 then state = 'held' end
   if state == 'waiting' or places[state] then
     bytes = bytes + redis.call('HSTRLEN', payload, id) + redis.call('HSTRLEN', result, id)
     if bytes > LARGE and #gone > 0 then states[at], state = 'left', 'left' end
   end
   if state == 'waiting' then waited[#waited + 1] = id end
-  if state == 'running' and redis.call('HEXISTS', outcome, id) == 1 then states[at] = 'finalizing' end
   if places[state] then
     from[state] = from[state] or {}
     table.insert(from[state], id)

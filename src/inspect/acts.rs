@@ -132,6 +132,8 @@ pub enum Refusal {
     Later,
     /// It was heard from, or is not held: there is nothing to recover.
     NotSilent,
+    /// It is silent, and a worker's sweep has just set it aside: a person may decide about it, when they ask again.
+    SetAside,
     /// It is the job of a node of a workflow, which alone decides whether it runs again, and keeps it until it was told.
     PartOfWorkflow,
 }
@@ -144,7 +146,8 @@ impl fmt::Display for Refusal {
             Refusal::Unknown => f.write_str("there is no such job"),
             Refusal::InvalidId => f.write_str("that is no id of a job"),
             Refusal::Later => f.write_str("it came after the act had begun"),
-            Refusal::NotSilent => f.write_str("it was heard from, or nobody holds it"),
+            Refusal::NotSilent => f.write_str("it was heard from, or no worker holds it"),
+            Refusal::SetAside => f.write_str("a worker has just set it aside, and left it to a person: ask again"),
             Refusal::PartOfWorkflow => {
                 f.write_str("it is the job of a node of a workflow, and runs again with its instance")
             }

@@ -1,6 +1,6 @@
 //! Held jobs that are silent, and what a person decides about them: never before one process has watched a whole interval.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -77,9 +77,14 @@ async fn looked_at(
 ) -> Result<(u64, Vec<HeldLook>), Error> {
     let (next, ids) = scan::scan(conn, keys, place, at, BATCH as u64).await?;
     let ids: Vec<JobId> = ids.into_iter().filter(|id| !id.is_empty()).map(JobId::from_wire).collect();
+    Ok((next, look_at(conn, keys, ids).await?))
+}
+
+/// What is known of these jobs, in their order.
+async fn look_at(conn: &mut OwnConnection, keys: &TaskKeys, ids: Vec<JobId>) -> Result<Vec<HeldLook>, Error> {
     let mut looks = Vec::with_capacity(ids.len());
     if ids.is_empty() {
-        return Ok((next, looks));
+        return Ok(looks);
     }
     let tokens = values::tokens(conn, keys, &ids).await?;
     let claimed = values::claimed(conn, keys, &ids).await?;
@@ -98,7 +103,7 @@ async fn looked_at(
         let mark = mark.filter(|mark| Some(mark.fence) == fence && mark.phase == phase);
         looks.push(HeldLook { id, worker, fence, is_claimed, since_ms: mark.map(|mark| mark.since_ms) });
     }
-    Ok((next, looks))
+    Ok(looks)
 }
 
 /// Whether silent jobs of the task may be set aside.
@@ -294,7 +299,7 @@ impl Inspector {
             report.refused = report.refusals.len() as u64;
         }
         report.looked += others.len() as u64;
-        self.say_why(task, others, &mut report, Refusal::State).await;
+        self.say_why(task, others, &mut report, |_, state| Refusal::State(state)).await;
         Ok(report)
     }
 
@@ -335,6 +340,7 @@ impl Inspector {
             return Ok(report);
         }
         let decision = Decision { verdict, by: self.by.to_string(), ids: Vec::new() };
+        let before = self.states_before(task, &ids).await?;
         let watched = self.resolve(task, decision, &ids, takes_all).await?;
         let done: HashSet<&str> = watched.resolved.iter().map(|job| job.id.as_str()).collect();
         report.done = done.len() as u64;
@@ -343,19 +349,58 @@ impl Inspector {
         report.swept_by_worker = watched.swept_by_worker;
         report.is_complete = watched.is_complete;
         report.looked = report.looked.max(report.done);
-        let left = ids.iter().filter(|id| !done.contains(id.as_str())).cloned().collect();
-        let why = |state: JobState| match state {
+        let left: Vec<String> = ids.iter().filter(|id| !done.contains(id.as_str())).cloned().collect();
+        let Ok(aside) = self.are_set_aside(task, &left).await else {
+            // The reasons are missing then; the report of what was done is not.
+            report.is_complete = false;
+            return Ok(report);
+        };
+        let why = |id: &str, state: JobState| match state {
+            JobState::Claimed | JobState::Running | JobState::Finalizing if aside.contains(id) => Refusal::SetAside,
             JobState::Claimed => Refusal::NotSilent,
             state if state.is_held() && verdict != Verdict::Requeue => Refusal::NotSilent,
-            _ if watched.swept_by_worker => Refusal::Changed,
+            state if watched.swept_by_worker && before.get(id) != Some(&state) => Refusal::Changed,
             state => Refusal::State(state),
         };
         self.say_why(task, left, &mut report, why).await;
         Ok(report)
     }
 
+    /// In which states the jobs are; those that there are none of are not in it.
+    async fn states_before(&self, task: &str, ids: &[String]) -> Result<HashMap<String, JobState>, Error> {
+        let mut found = HashMap::new();
+        for some in ids.chunks(BATCH) {
+            let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
+            let looked = self.states_of(task, &some).await?;
+            found.extend(some.iter().zip(looked).filter_map(|(id, found)| Some((id.to_string(), found?.0))));
+        }
+        Ok(found)
+    }
+
+    /// Which of the jobs have a mark of a sweep under which they are still held.
+    async fn are_set_aside(&self, task: &str, ids: &[String]) -> Result<HashSet<String>, Error> {
+        let mut found = HashSet::new();
+        for some in ids.chunks(BATCH) {
+            let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
+            let looked = self.of_each(task, &some, |keys, own| async move {
+                let (keys, own) = (&keys, &own);
+                let call = |mut conn: OwnConnection| async move { look_at(&mut conn, keys, own.clone()).await };
+                Ok(self.ask(call).await?.into_iter().map(|look| look.since_ms.is_some()).collect())
+            });
+            found
+                .extend(some.iter().zip(looked.await?).filter(|(_, is_aside)| *is_aside).map(|(id, _)| id.to_string()));
+        }
+        Ok(found)
+    }
+
     /// Refuses the jobs, by the states in which they are.
-    async fn say_why(&self, task: &str, ids: Vec<String>, report: &mut ActReport, why: impl Fn(JobState) -> Refusal) {
+    async fn say_why(
+        &self,
+        task: &str,
+        ids: Vec<String>,
+        report: &mut ActReport,
+        why: impl Fn(&str, JobState) -> Refusal,
+    ) {
         for some in ids.chunks(BATCH) {
             let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
             let Ok(looked) = self.states_of(task, &some).await else {
@@ -364,7 +409,7 @@ impl Inspector {
                 return;
             };
             for (id, state) in some.iter().zip(looked) {
-                report.refuse(id.to_string(), state.map_or(Refusal::Unknown, |(state, _)| why(state)));
+                report.refuse(id.to_string(), state.map_or(Refusal::Unknown, |(state, _)| why(id.as_str(), state)));
             }
         }
     }

@@ -78,6 +78,23 @@ async fn they_stay_with_the_dead_until_a_person_decides_also_beside_a_live_worke
 }
 
 #[tokio::test]
+async fn a_person_who_was_overtaken_by_a_sweep_hears_what_it_did() {
+    let off = StallOptions::new().recover_running(false);
+    let (test, worker, _dead, _held) = held_by_the_dead(off, &["left"]).await;
+    let inspector = worker.app.inspector();
+    test.becomes_candidate("left").await;
+    // The worker has watched for longer: it sweeps while the person watches, unless it was held up.
+    let report = inspector.recover_running(TASK, SilentSelection::ids(["left"])).await.unwrap();
+    let why: Vec<Refusal> = report.refusals.iter().map(|refused| refused.why).collect();
+    assert!(report.done == 1 || why == [Refusal::SetAside], "{report:?}");
+    if report.done == 0 {
+        let again = inspector.recover_running(TASK, SilentSelection::ids(["left"])).await.unwrap();
+        assert_eq!((again.done, again.refused), (1, 0), "{again:?}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn one_that_is_heard_from_again_goes_on_and_is_nobodys_to_decide() {
     let off = StallOptions::new().recover_running(false);
     let (test, worker, mut stood_still, held) = held_by_the_dead(off, &["a"]).await;

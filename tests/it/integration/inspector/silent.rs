@@ -224,12 +224,18 @@ async fn beside_a_live_worker_it_is_told_that_the_worker_swept_and_no_live_job_i
         swept.swept_by_worker
     })
     .await;
-    let named = SilentSelection::ids(jobs.iter().map(|job| job.id().to_string()));
-    let report = inspector.fail_running(TASK, named).await.unwrap();
-    assert_eq!((report.done, report.refused), (0, 3), "{report:?}");
-    let is_told = |why| matches!(why, Refusal::Changed | Refusal::NotSilent);
-    assert!(report.refusals.iter().all(|refused| is_told(refused.why)), "{report:?}");
+    // All slots are taken: this one waits before, and after.
+    let _ = task.dispatch("open".to_owned()).id("waits").await.unwrap();
+    let named = jobs.iter().map(|job| job.id().to_string()).chain(["waits".to_owned()]);
+    let report = inspector.fail_running(TASK, SilentSelection::ids(named)).await.unwrap();
+    assert_eq!((report.done, report.refused), (0, 4), "{report:?}");
+    let is_told = |refused: &heartline::Refused| match refused.id.as_str() {
+        "waits" => refused.why == Refusal::State(JobState::Waiting),
+        _ => matches!(refused.why, Refusal::Changed | Refusal::NotSilent),
+    };
+    assert!(report.refusals.iter().all(is_told), "{report:?}");
     assert_eq!(inspector.recover_running(TASK, SilentSelection::all()).await.unwrap().done, 0);
+    assert_eq!(inspector.remove(TASK, "waits").await.unwrap().done, 1);
     test.journal.open("gate");
     test.each_ran_once(&jobs).await;
     worker.stop().await;
