@@ -28,8 +28,8 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         JobsCommand::Show { task, id, values } => show(session, &task, &id, values).await,
         JobsCommand::Dispatch { task, payload, id, delay, priority, wait } => {
             let payload = input(payload)?;
-            let is_new = super::is_new_task(session, &task).await?;
-            if let Some(near) = super::near_task(session, &task).await? {
+            let (is_new, near) = super::is_new_task(session, &task).await?;
+            if let Some(near) = near {
                 confirm(&session.consent, &format!("dispatch to a new task {task}, though there is {near}"))?;
             }
             let mut dispatch = inspector.dispatch_json(&task, payload)?;
@@ -44,10 +44,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             }
             let job = dispatch.await?;
             if is_new {
-                say!(
-                    "note: nobody has ever named a task {task} on {}: the job waits until a worker has it",
-                    session.place
-                );
+                say!("note: no task {task} was listed on {}: the job waits until a worker has it", session.place);
             }
             let existed = job.existed().unwrap_or(false);
             if existed {
@@ -173,7 +170,8 @@ async fn tell_of_holders(session: &Session, jobs: &Selected) -> Result<(), Failu
             Err(e) if e.is_retryable() => return Ok(()),
             _ => continue,
         };
-        if let Some((what, hint)) = trouble_of(&session.inspector, &job).await? {
+        // Only a note depends on it: the jobs are cancelled.
+        if let Ok(Some((what, hint))) = trouble_of(&session.inspector, &job).await {
             let told = format!(
                 "note: {} is cancelled when it is recovered: {}\n    {}",
                 shown(id),

@@ -23,7 +23,7 @@ mod workers;
 
 use std::time::SystemTime;
 
-use heartline::{JobValues, TaskCounts};
+use heartline::{Error, JobValues, TaskCounts};
 
 use crate::args::{Args, Command};
 use crate::contexts::{Contexts, Place};
@@ -181,7 +181,11 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
         return Ok(());
     }
     // The list of tasks may have been lost alone, or be away.
-    let report = session.inspector.task(task).await?;
+    let report = match session.inspector.task(task).await {
+        // Who may not look may act: what is not there is refused then.
+        Err(Error::Denied { .. }) => return Ok(()),
+        report => report?,
+    };
     if report.dispatched > 0 || report.options.declared_by.is_some() || report.counts != TaskCounts::default() {
         return Ok(());
     }
@@ -206,32 +210,17 @@ async fn known_job(session: &Session, task: &str, id: &str) -> Result<(), Failur
     }
 }
 
-/// Whether nobody has named the task yet.
-async fn is_new_task(session: &Session, task: &str) -> Result<bool, Failure> {
-    let names = match listed::task_names(&session.inspector).await {
-        // As below.
-        Err(e) if e.is_retryable() => return Ok(false),
+/// Whether the task is in no list yet, and the one that may have been meant then. Who dispatches needs no more rights for it than for that.
+async fn is_new_task(session: &Session, task: &str) -> Result<(bool, Option<String>), Failure> {
+    let names = match session.inspector.task_names().await {
+        // The dispatch waits for the node of the task, and says so where that stays away.
+        Err(e) if e.is_retryable() => return Ok((false, None)),
+        // Only a note depends on it.
+        Err(Error::Denied { .. }) => return Ok((false, None)),
         names => names?,
     };
-    if names.iter().any(|name| name == task) {
-        return Ok(false);
-    }
-    // The list of tasks may have been lost alone, or be away.
-    let report = match session.inspector.task(task).await {
-        // The dispatch waits for its node, and tells where that stays away.
-        Err(e) if e.is_retryable() => return Ok(false),
-        report => report?,
-    };
-    Ok(report.dispatched == 0
-        && report.knows_workers
-        && report.options.declared_by.is_none()
-        && report.live_workers == 0)
-}
-
-/// The task that may have been meant by one that is not there.
-async fn near_task(session: &Session, task: &str) -> Result<Option<String>, Failure> {
-    let names = listed::task_names(&session.inspector).await?;
-    Ok(if names.iter().any(|name| name == task) { None } else { near(&names, task).cloned() })
+    let is_new = !names.iter().any(|name| name == task);
+    Ok((is_new, near(&names, task).filter(|_| is_new).cloned()))
 }
 
 fn near<'a>(names: &'a [String], task: &str) -> Option<&'a String> {

@@ -16,6 +16,122 @@ async fn lacks(bench: &Bench, name: &str, commands: &[&str]) -> String {
     bench.url().replace("redis://", &format!("redis://{name}:secret@"))
 }
 
+/// The address at which one is a user with the rights that docs/acl.md gives a role.
+async fn as_role(bench: &Bench, role: &str) -> String {
+    let text = include_str!("../../../docs/acl.md");
+    let (_, rest) = text.split_once(&format!("ACL SETUSER {role} on >secret ")).unwrap();
+    let rule = rest.split_once("```").unwrap().0.replace("heartline:", "cli:");
+    let mut user = redis::cmd("ACL");
+    user.arg("SETUSER").arg(role).arg("on").arg(">secret").arg(rule.split_whitespace().collect::<Vec<_>>());
+    user.query_async::<()>(&mut bench.redis().await).await.unwrap();
+    bench.url().replace("redis://", &format!("redis://{role}:secret@"))
+}
+
+/// What the server has denied since it was asked last, as `ACL LOG` names it.
+async fn denied(bench: &Bench) -> Vec<String> {
+    let mut conn = bench.redis().await;
+    let log: Vec<std::collections::HashMap<String, redis::Value>> =
+        redis::cmd("ACL").arg("LOG").query_async(&mut conn).await.unwrap();
+    let () = redis::cmd("ACL").arg("LOG").arg("RESET").query_async(&mut conn).await.unwrap();
+    let object = |mut entry: std::collections::HashMap<String, redis::Value>| {
+        redis::from_redis_value::<String>(entry.remove("object").unwrap()).unwrap()
+    };
+    log.into_iter().map(object).collect()
+}
+
+#[tokio::test]
+async fn the_role_of_a_producer_is_enough_for_its_commands() {
+    let bench = Bench::of_one_table().await;
+    let url = as_role(&bench, "producer").await;
+    let run = async |args: &[&str]| bench.run(&[args, &["--redis", &url]].concat()).await;
+    let first = run(&["jobs", "dispatch", "-t", "export", "\"x\"", "--id", "first"]).await;
+    assert!(first.status == 0 && first.err.contains("no task export was listed"), "{first:?}");
+    let again = run(&["jobs", "dispatch", "-t", "export", "\"x\"", "--id", "first"]).await;
+    assert!(again.status == 0 && again.err.contains("was there already"), "{again:?}");
+    run(&["jobs", "dispatch", "-t", "export", "\"x\"", "--id", "later", "--delay", "1h"]).await.ok();
+    run(&["jobs", "cancel", "-t", "export", "later"]).await.ok();
+    assert_eq!(denied(&bench).await, [""; 0]);
+    // These also say how the task is, if they may know.
+    let worker = bench.worker();
+    assert_eq!(run(&["jobs", "wait", "-t", "export", "first"]).await.ok(), "completed\n");
+    assert_eq!(run(&["jobs", "result", "-t", "export", "first"]).await.ok(), "2\n");
+    assert_eq!(run(&["jobs", "dispatch", "-t", "export", "\"x\"", "--wait"]).await.ok(), "2\n");
+    run(&["jobs", "dispatch", "-t", "export", "\"hold\"", "--id", "held"]).await.ok();
+    until("it runs", async || bench.export.counts().await.unwrap().running == 1).await;
+    run(&["jobs", "cancel", "-t", "export", "held"]).await.ok();
+    bench.open();
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_role_of_a_reader_is_enough_for_each_look() {
+    let bench = Bench::of_one_table().await;
+    let url = as_role(&bench, "reader").await;
+    let worker = bench.worker();
+    for (id, input) in [("good", "x"), ("bad", "fail")] {
+        let _ = bench.export.dispatch(input.into()).id(id).await.unwrap().result().await;
+    }
+    let looks = [
+        "tasks",
+        "task show export",
+        "workers --all",
+        "workers --beats",
+        "flows summary",
+        "jobs list -t export",
+        "jobs list -t export -s failed",
+        "jobs codes -t export",
+        "jobs show -t export bad --values",
+        "stalls list -t export",
+        "stalls outlook -t export",
+        "stalls suspects -t export",
+        "stalls late -t export",
+        "events -t export",
+        "audit -t export",
+        "repair -t export --dry-run",
+        "recover silent -t export",
+        "status",
+        "health",
+        "metrics --once",
+    ];
+    for look in looks {
+        let words: Vec<&str> = look.split(' ').collect();
+        let ran = bench.run(&[&words[..], &["--redis", &url]].concat()).await;
+        assert!(!ran.err.contains("NOPERM") && !ran.out.contains("NOPERM"), "{look}: {ran:?}");
+        // A job that failed is a trouble of the fleet, and no failure of the command.
+        assert!(ran.status == 0 || ["status", "health"].contains(&look), "{look}: {ran:?}");
+    }
+    let tried = denied(&bench).await;
+    let is_said = |object: &String| ["zrem", "hset", "hdel"].contains(&object.to_lowercase().as_str());
+    assert!(tried.iter().all(is_said), "{tried:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_role_of_an_operator_is_enough_for_each_act() {
+    let bench = Bench::of_one_table().await;
+    let url = as_role(&bench, "operator").await;
+    for id in ["a", "b", "c"] {
+        bench.export.dispatch("x".into()).id(id).delay(Duration::from_secs(600)).await.unwrap();
+    }
+    let acts = [
+        "task pause export --reason why",
+        "task resume export",
+        "jobs run-now -t export a",
+        "jobs cancel -t export b",
+        "jobs retry -t export b",
+        "jobs remove -t export c",
+        "audit -t export",
+        "recover sweep -t export",
+    ];
+    for act in acts {
+        let words: Vec<&str> = act.split(' ').collect();
+        let ran = bench.run(&[&words[..], &["--yes", "--redis", &url]].concat()).await;
+        assert_eq!(ran.status, 0, "{act}: {ran:?}");
+    }
+    assert_eq!(denied(&bench).await, [""; 0]);
+    assert_eq!(bench.export.counts().await.unwrap().waiting, 2);
+}
+
 #[tokio::test]
 async fn a_worker_that_is_denied_a_right_is_told_of_with_the_right_it_lacks() {
     let bench = Bench::of_one_table().await;
