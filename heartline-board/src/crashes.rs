@@ -388,6 +388,10 @@ pub fn together(suspicions: Suspicions, mut doomed: Vec<Trouble>, others: Vec<Tr
         |task: &Option<String>| task.is_some() && at_large.iter().any(|suspicion| suspicion.task == *task);
     let is_doomed: Vec<Option<String>> = doomed.iter().map(|trouble| trouble.task.clone()).collect();
     let mut others = others;
+    // A diagnosis of the runs of a task says why they failed.
+    let known: Vec<Option<String>> =
+        others.iter().filter(|trouble| trouble.diagnosis.is_some()).map(|trouble| trouble.task.clone()).collect();
+    others.retain(|trouble| !(trouble.is_of_retries && known.contains(&trouble.task)));
     for trouble in others.iter_mut().filter(|trouble| is_doomed.contains(&trouble.task)) {
         if lets_run(&trouble.hint) {
             trouble.hint = format!("see to those that will fail before; {}", trouble.hint);

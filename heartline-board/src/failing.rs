@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, try_join_all};
-use heartline::{Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, TaskReport, codes};
+use heartline::{Diagnosis, Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, TaskReport, codes};
 
 use crate::checks::Grade;
 use crate::text::{brief, many, quoted, relative};
@@ -176,14 +176,9 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble>
     }
     let least = delayed.last().map_or(0, |task| may_fail(task));
     if left_out > 0 && least >= OUTAGE {
-        troubles.push(Trouble {
-            grade: Grade::Note,
-            task: None,
-            what: format!("why jobs are delayed was not looked for in {}", many(left_out as u64, "task")),
-            hint: "less is delayed of them, or fails, than of those that were: `heartline task show` looks at one"
-                .to_owned(),
-            diagnosis: None,
-        });
+        let what = format!("why jobs are delayed was not looked for in {}", many(left_out as u64, "task"));
+        let hint = "less is delayed of them, or fails, than of those that were: `heartline task show` looks at one";
+        troubles.push(Trouble::of_all(what, hint.to_owned()));
     }
     troubles
 }
@@ -202,8 +197,15 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
     };
     // Those that are tried again soonest, and those that came back to the end of their list.
     let (delayed, waiting) = (of(JobState::Delayed, true).await.ok()?, of(JobState::Waiting, false).await.ok()?);
+    let has_failed = |job: &&JobRow| job.failed_attempts > 0;
     // Of an input that cannot be read no run has failed.
-    let has_failed = |job: &&JobRow| job.failed_attempts > 0 || job.code.as_deref() == Some(codes::CODEC);
+    let unread = delayed.iter().filter(|job| !has_failed(job) && job.code.as_deref() == Some(codes::CODEC)).count();
+    if unread * 2 > delayed.iter().filter(has_failed).count() {
+        let jobs = task.counts.delayed * unread as u64 / delayed.len().max(1) as u64;
+        let grade = if is_outage(task) { Grade::Risk } else { Grade::Note };
+        let diagnosis = Diagnosis::NewerProducer { task: task.task.clone(), jobs };
+        return Some(Trouble { grade, ..diagnosis.into() });
+    }
     let failed: Vec<&JobRow> = delayed.iter().chain(&waiting).filter(has_failed).collect();
     let tried_again = delayed.iter().filter(has_failed).count();
     let came_back = failed.len() - tried_again;
@@ -316,5 +318,6 @@ pub(crate) fn of_failures(task: &TaskReport) -> Option<Trouble> {
         false => hint,
     };
     let grade = if is_outage { Grade::Risk } else { Grade::Note };
-    Some(Trouble { grade, ..Trouble::note(name, what, hint) })
+    let is_of_retries = task.failed_lately == 0;
+    Some(Trouble { grade, is_of_retries, ..Trouble::note(name, what, hint) })
 }

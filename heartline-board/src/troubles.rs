@@ -66,22 +66,31 @@ pub struct Trouble {
     pub what: String,
     /// What may be done.
     pub hint: String,
-    /// The same as data, where there is a kind for it.
+    /// The condition as data, of those that have a [`Diagnosis`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diagnosis: Option<Diagnosis>,
+    /// Whether it reports failed runs of jobs that are all tried again: a diagnosis of these runs says more.
+    #[serde(skip)]
+    pub(crate) is_of_retries: bool,
 }
 
 impl From<Diagnosis> for Trouble {
     fn from(diagnosis: Diagnosis) -> Trouble {
         let grade = if diagnosis.is_grave() { Grade::Risk } else { Grade::Note };
-        let (what, hint) = (diagnosis.to_string(), diagnosis.hint().to_owned());
+        let (what, hint) = (diagnosis.to_string(), diagnosis.hint());
         Trouble { grade, diagnosis: Some(diagnosis.clone()), ..Trouble::risk(diagnosis.task(), what, hint) }
-    }
 }
 
 impl Trouble {
+    /// For a person to judge, and about no task alone.
+    #[must_use]
+    pub fn of_all(what: String, hint: String) -> Trouble {
+        Trouble { grade: Grade::Note, ..Trouble::risk(None, what, hint) }
+    }
+
     pub(crate) fn risk(task: Option<&str>, what: String, hint: String) -> Trouble {
-        Trouble { grade: Grade::Risk, task: task.map(str::to_owned), what, hint, diagnosis: None }
+        let task = task.map(str::to_owned);
+        Trouble { grade: Grade::Risk, task, what, hint, diagnosis: None, is_of_retries: false }
     }
 
     pub(crate) fn note(task: &str, what: String, hint: String) -> Trouble {
@@ -284,13 +293,10 @@ pub fn known_troubles(
     }
     troubles.extend(of_lists(away));
     // No worker can tell of itself: nobody is silent for it.
-    troubles.push(Trouble {
-        grade: Grade::Note,
-        task: None,
-        what: "who is live, and who holds what, is not known while it takes no writes".to_owned(),
-        hint: "no worker can tell of itself; look again when it takes writes".to_owned(),
-        diagnosis: None,
-    });
+    troubles.push(Trouble::of_all(
+        "who is live, and who holds what, is not known while it takes no writes".to_owned(),
+        "no worker can update its presence; look again when it takes writes".to_owned(),
+    ));
     troubles.extend(tasks.iter().filter(|task| task.fault.is_some()).flat_map(|task| of_task(task, None, workers)));
     troubles
 }

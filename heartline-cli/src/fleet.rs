@@ -5,7 +5,6 @@ use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ListsAway, ServerReport, TaskReport, WorkerReport, WorkflowReport};
-use heartline_board::checks::Grade;
 use heartline_board::crashes::{Suspicions, dead_handed, doomed, last_stalls, suspicions, taken_back, together};
 use heartline_board::failing::ailing;
 use heartline_board::flows::{troubles_of_all, workflows};
@@ -80,7 +79,7 @@ impl Fleet {
                 many(left as u64, "task")
             );
             let hint = "`heartline task show TASK` looks at those of one".to_owned();
-            others.push(Trouble { grade: Grade::Note, task: None, what, hint, diagnosis: None });
+            others.push(Trouble::of_all(what, hint));
         }
         Ok(Lately { suspicions, doomed, others })
     }

@@ -28,6 +28,13 @@ pub enum Diagnosis {
         /// The workers with such runs.
         workers: Vec<LostSlots>,
     },
+    /// No worker of the task can read the payload of these delayed jobs: a newer version dispatched them.
+    NewerProducer {
+        /// The task.
+        task: String,
+        /// About how many jobs that is.
+        jobs: u64,
+    },
 }
 
 /// The slots of a worker that runs hold which lost their jobs.
@@ -52,6 +59,7 @@ impl Diagnosis {
     pub fn is_grave(&self) -> bool {
         match self {
             Diagnosis::SlotsHeldByLostRuns { slots, workers, .. } => lost(workers) >= *slots,
+            Diagnosis::NewerProducer { .. } => false,
         }
     }
 
@@ -59,18 +67,23 @@ impl Diagnosis {
     #[must_use]
     pub fn task(&self) -> Option<&str> {
         match self {
-            Diagnosis::SlotsHeldByLostRuns { task, .. } => Some(task),
+            Diagnosis::SlotsHeldByLostRuns { task, .. } | Diagnosis::NewerProducer { task, .. } => Some(task),
         }
     }
 
     /// What to do.
     #[must_use]
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> String {
         match self {
             Diagnosis::SlotsHeldByLostRuns { .. } => {
                 "restart those workers: their handlers block a thread, which nothing else can end. Then find out which handler blocks: it \
                  must await, or run what blocks in spawn_blocking and check ctx.heartbeat() there"
+                    .to_owned()
             }
+            Diagnosis::NewerProducer { task, .. } => format!(
+                "deploy the workers: until then such a job is tried again for up to 24 h (`undecodable_for`), and uses no attempt; \
+                 `heartline jobs list -t {task} -s delayed --code codec` lists them"
+            ),
         }
     }
 }
@@ -88,6 +101,13 @@ impl fmt::Display for Diagnosis {
                     write!(f, "{}{worker}: {slots}", if at == 0 { "" } else { ", " })?;
                 }
                 f.write_str(")")
+            }
+            Diagnosis::NewerProducer { jobs, .. } => {
+                let s = if *jobs == 1 { "" } else { "s" };
+                write!(
+                    f,
+                    "{jobs} job{s} delayed, since no worker can read the payload: a producer is newer than its workers"
+                )
             }
         }
     }

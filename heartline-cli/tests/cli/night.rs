@@ -1243,7 +1243,7 @@ async fn an_outage_is_seen_where_all_that_failed_waits_again() {
 }
 
 #[tokio::test]
-async fn inputs_that_nobody_can_read_are_an_outage() {
+async fn inputs_that_no_worker_can_read_say_to_deploy_workers() {
     let bench = Bench::of_one_table().await;
     let worker = bench.worker();
     let other = bench.app.task_ref::<u64, u64>("export").unwrap();
@@ -1252,9 +1252,13 @@ async fn inputs_that_nobody_can_read_are_an_outage() {
     }
     until("all are put off", async || bench.export.counts().await.unwrap().delayed == 25).await;
     let told = bench.run(&["health"]).await;
-    assert!(told.status == 1 && told.out.contains("the last 25 runs failed, "), "{told:?}");
-    assert!(told.out.contains("! export: 25 jobs delayed, all that were looked at tried again"), "{told:?}");
-    assert!(told.out.contains("the first with codec"), "{told:?}");
+    let what = "! export: 25 jobs delayed, since no worker can read the payload: a producer is newer than its workers";
+    assert!(told.status == 1 && told.out.contains(what) && told.out.contains("deploy the workers"), "{told:?}");
+    assert!(!told.out.contains("ALL FAILED") && !told.out.contains("task pause"), "{told:?}");
+    let told = bench.run(&["health", "--json"]).await.json();
+    let diagnoses: Vec<&serde_json::Value> =
+        told["troubles"].as_array().unwrap().iter().filter_map(|trouble| trouble.get("diagnosis")).collect();
+    assert_eq!(diagnoses, [&serde_json::json!({ "kind": "newer_producer", "task": "export", "jobs": 25 })]);
     let _ = worker.stop().await.unwrap();
 }
 
