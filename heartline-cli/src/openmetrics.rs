@@ -1,5 +1,6 @@
 //! What the whole fleet does, as metrics: read from Redis at one point, so that ten processes do not count one queue ten times.
 
+use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
@@ -65,6 +66,21 @@ pub(crate) fn text(fleet: Result<&Fleet, IsReached>, age: Duration) -> Result<St
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|e| Failure::Failed(format!("the metrics cannot be written: {e}")))?;
     Ok(text)
+}
+
+/// The same in the text format of Prometheus, which collectors read from files: it describes a counter by its whole name, and knows no units
+/// and no end.
+pub(crate) fn as_file(open_metrics: &str) -> String {
+    let counter = |line: &str| Some(line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?.to_owned());
+    let counters: HashSet<String> = open_metrics.lines().filter_map(counter).collect();
+    let mut text = String::with_capacity(open_metrics.len());
+    for line in open_metrics.lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT ")) {
+        match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
+            ["#", word, name, rest] if counters.contains(name) => text += &format!("# {word} {name}_total {rest}\n"),
+            _ => text += &format!("{line}\n"),
+        }
+    }
+    text
 }
 
 fn of_tasks(registry: &mut Registry, Fleet { tasks, workers, damaged, .. }: &Fleet) {

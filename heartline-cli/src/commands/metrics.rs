@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use crate::args::Serving;
 use crate::failure::Failure;
 use crate::fleet::{Fleet, Lately};
-use crate::openmetrics::{IsReached, text};
+use crate::openmetrics::{IsReached, as_file, text};
 use crate::output::Output;
 use crate::serve::serve_guarded;
 use crate::session::Session;
@@ -115,7 +115,7 @@ fn is_away(failure: &Failure) -> bool {
 pub(super) async fn once(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await;
     let seen = fleet.as_ref().map_err(|failure| IsReached(!is_away(failure)));
-    session.out.verbatim(text(seen, Duration::ZERO)?.trim_end())?;
+    session.out.verbatim(as_file(&text(seen, Duration::ZERO)?).trim_end())?;
     fleet.map(drop)
 }
 

@@ -86,6 +86,32 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
     found
 }
 
+/// The samples of a file for a collector, which says neither units nor that it is whole.
+fn of_file(text: &str) -> BTreeMap<String, f64> {
+    assert!(!text.contains("# EOF") && !text.contains("# UNIT"), "{text}");
+    samples(&format!("{text}# EOF\n"))
+}
+
+#[tokio::test]
+#[ignore = "`make check-monitoring` runs it, which has promtool"]
+async fn promtool_finds_no_fault_in_what_is_printed_once() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    for input in ["x", "fail"] {
+        let _ = bench.export.dispatch(input.into()).await.unwrap().result().await;
+    }
+    bench.run(&["audit", "-t", "export"]).await.ok();
+    let printed = bench.run(&["metrics", "--once"]).await.ok();
+    let _ = worker.stop().await.unwrap();
+    let mut promtool = std::process::Command::new("promtool");
+    promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = promtool.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(printed.as_bytes()).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned();
+    assert!(ended.status.success() && told.is_empty(), "{told}\n{printed}");
+}
+
 /// Whether a line is the length of a part of a chunked answer.
 fn is_length(line: &str) -> bool {
     line.len() < 6 && line.bytes().all(|b| b.is_ascii_hexdigit())
@@ -100,7 +126,7 @@ async fn the_fleet_is_told_as_prometheus_reads_it() {
     let worker = bench.worker();
     until("one of each", async || bench.export.counts().await.unwrap().failed == 1).await;
     until("one runs", async || bench.export.counts().await.unwrap().running == 1).await;
-    let once = samples(&bench.run(&["metrics", "--once"]).await.ok());
+    let once = of_file(&bench.run(&["metrics", "--once"]).await.ok());
     let jobs = |state: &str| once[&format!("heartline_jobs{{task=\"export\",state=\"{state}\"}}")];
     assert_eq!((jobs("running"), jobs("failed"), jobs("completed"), jobs("waiting")), (1.0, 1.0, 1.0, 0.0), "{once:?}");
     assert_eq!(once["heartline_up"], 1.0);
@@ -141,7 +167,7 @@ async fn ages_silence_and_faults_are_told_as_they_are() {
     let () = pipe.query_async(&mut conn).await.unwrap();
     let ran = bench.run(&["audit", "-t", "export"]).await;
     assert!(ran.out.contains("nowhere"), "{ran:?}");
-    let told = samples(&bench.run(&["metrics", "--once"]).await.ok());
+    let told = of_file(&bench.run(&["metrics", "--once"]).await.ok());
     let of = |name: &str| told[&format!("heartline_{name}{{task=\"export\"}}")];
     let about = |name: &str, secs: f64| assert!((secs..secs + 60.0).contains(&of(name)), "{name}: {}", of(name));
     about("oldest_waiting_seconds", 500.0);
@@ -175,7 +201,7 @@ async fn of_several_partitions_the_one_is_told_that_stands_still() {
         let _: u64 =
             redis::cmd("SADD").arg(candidates).arg(format!("silent-{at}")).query_async(&mut conn).await.unwrap();
     }
-    let told = samples(&bench.run(&["metrics", "--once"]).await.ok());
+    let told = of_file(&bench.run(&["metrics", "--once"]).await.ok());
     assert!(told["heartline_epoch_age_seconds{task=\"spread\"}"] >= 400.0, "{told:?}");
     assert_eq!(told["heartline_silent_jobs{task=\"spread\"}"], 3.0, "{told:?}");
     let shown = bench.run(&["task", "show", "spread"]).await.ok();
@@ -196,7 +222,7 @@ async fn an_exporter_that_may_not_read_does_not_say_that_redis_is_away() {
     let () = bench.redis().await.set("cli:tasks", "foreign").await.unwrap();
     until("it cannot be read", async || exporter.scrape() == told).await;
     let once = bench.run(&["metrics", "--once"]).await;
-    assert_eq!((once.status, samples(&once.out)), (1, told.clone()));
+    assert_eq!((once.status, of_file(&once.out)), (1, told.clone()));
     let () = bench.redis().await.del("cli:tasks").await.unwrap();
     until("it can be read", async || exporter.scrape()["heartline_readable"] == 1.0).await;
 }
@@ -209,7 +235,7 @@ async fn an_exporter_outlives_its_redis_and_says_so() {
     bench.server().kill();
     until("it is missed", async || exporter.scrape() == away()).await;
     let once = bench.run(&["metrics", "--once"]).await;
-    assert_eq!((once.status, samples(&once.out)), (1, away()));
+    assert_eq!((once.status, of_file(&once.out)), (1, away()));
     let (status, _, body) = exporter.get("/health", "localhost", "");
     assert_eq!((status, body.contains("redis is not reached")), (503, true), "{body}");
     bench.server().restart().unwrap();
@@ -244,7 +270,7 @@ async fn a_name_that_is_none_forges_no_metric() {
         .unwrap();
     let forged = "evil\"} 1\nheartline_up 0\nx{a=\"";
     let () = redis::cmd("ZADD").arg("cli:tasks").arg(1).arg(forged).query_async(&mut conn).await.unwrap();
-    let once = samples(&bench.run(&["metrics", "--once"]).await.ok());
+    let once = of_file(&bench.run(&["metrics", "--once"]).await.ok());
     assert_eq!(once["heartline_up"], 1.0);
     let label = r#"heartline_task_readable{task="evil\"} 1\nheartline_up 0\nx{a=\""}"#;
     assert_eq!(once[label], 0.0, "{once:?}");
