@@ -152,7 +152,8 @@ impl Inspector {
     }
 
     /// Events of one job that are still there, the oldest first: each dispatch, claim, stall and outcome. It looks at every entry
-    /// since the dispatch, in calls of bounded size.
+    /// since the dispatch, in calls of bounded size; at those before, too, where the dispatch is not among them, since the clock of the
+    /// producer may be ahead.
     ///
     /// # Errors
     /// [`Error::Config`] if the name or the id is not valid, and what every call may give, see [`Error`].
@@ -169,11 +170,26 @@ impl Inspector {
         };
         let dispatched = self.look(call).await?.and_then(|job| job.dispatched_at_ms.map(at_ms));
         let dispatched = dispatched.or_else(|| id.created_at()).and_then(|at| at.checked_sub(SKEW)).map_or(0, ms_of);
+        let mut events = self.events_between(&keys, &id, (dispatched, None)).await?;
+        if dispatched > 0 && !events.iter().any(|event| matches!(event, Event::Dispatched { .. })) {
+            events.extend(self.events_between(&keys, &id, (0, Some(dispatched))).await?);
+        }
+        events.sort_by_key(Event::at);
+        Ok(events)
+    }
+
+    /// The events of a job between two times of the server, ms; until now where the second is `None`.
+    async fn events_between(
+        &self,
+        keys: &Arc<TaskKeys>,
+        id: &JobId,
+        times: (u64, Option<u64>),
+    ) -> Result<Vec<Event>, Error> {
         let mut events = Vec::new();
         for stream in [Key::Events, Key::Stalls] {
-            for entry in self.entries_with(&keys, stream, id.as_str(), dispatched).await? {
-                let told = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
-                let own = told.into_iter().filter(|event| *event.id() == id);
+            for entry in self.entries_with(keys, stream, id.as_str(), times).await? {
+                let told = decode(keys.task(), &entry).map(|decoded| decoded.events).unwrap_or_default();
+                let own = told.into_iter().filter(|event| event.id() == id);
                 // A stall stands in both streams.
                 own.for_each(|event| {
                     if stream == Key::Events || !events.iter().any(|known| is_same_stall(known, &event)) {
@@ -182,7 +198,6 @@ impl Inspector {
                 });
             }
         }
-        events.sort_by_key(Event::at);
         Ok(events)
     }
 
@@ -206,7 +221,7 @@ impl Inspector {
     /// The same of one table.
     async fn late_outcomes_of(&self, task: &str, keys: &Arc<TaskKeys>, limit: usize) -> Result<Vec<LateReport>, Error> {
         let mut found = Vec::new();
-        for entry in self.entries_with(keys, Key::Events, "refused", 0).await? {
+        for entry in self.entries_with(keys, Key::Events, "refused", (0, None)).await? {
             let told = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
             found.extend(told.into_iter().filter_map(|event| match event {
                 Event::Refused { id, at, fence, outcome, worker, .. } => {
@@ -250,16 +265,20 @@ impl Inspector {
         Ok(())
     }
 
-    /// Every entry of a stream from a time on that has the word, found in calls of bounded size.
+    /// Every entry of a stream between two times that has the word, found in calls of bounded size; until now where the second is `None`.
     pub(super) async fn entries_with(
         &self,
         keys: &Arc<TaskKeys>,
         stream: Key,
         word: &str,
-        since_ms: u64,
+        (since_ms, until_ms): (u64, Option<u64>),
     ) -> Result<Vec<Entry>, Error> {
         // What comes while it is read is not read, or a fast task would never come to an end.
-        let until = format!("{}", self.now_ms().await?);
+        let until = match until_ms {
+            Some(until_ms) => until_ms,
+            None => self.now_ms().await?,
+        };
+        let until = until.to_string();
         let (mut found, mut after) = (Vec::new(), Some(format!("{since_ms}-0")));
         while let Some(at) = after {
             let call = |mut conn| {

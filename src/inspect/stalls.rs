@@ -229,7 +229,7 @@ impl Inspector {
         };
         let own = self.look(call).await?.and_then(|job| job.max_count);
         let of_task = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());
-        let entries = self.entries_with(&keys, Key::Stalls, id.as_str(), 0).await?;
+        let entries = self.entries_with(&keys, Key::Stalls, id.as_str(), (0, None)).await?;
         let told = entries.iter().flat_map(|entry| explain(task, entry, own.or(of_task)));
         let mut stalls: Vec<StallReport> = told.filter(|report| report.stall.id == id).collect();
         stalls.reverse();

@@ -694,6 +694,10 @@ async fn one_job_is_told_whole() {
     assert_eq!(events, ["task:dispatched", "task:started", "task:stalled"]);
     assert_eq!(inspector.job(TASK, "never", JobValues::All).await.unwrap(), None);
     assert_eq!(inspector.job_events(TASK, "never").await.unwrap(), []);
+    // A producer whose clock is far ahead says a time that is still to come.
+    test.run::<u64>("HSET", "dispatchedAt", &["stalls", "9000000000000"]).await;
+    let events: Vec<&str> = inspector.job_events(TASK, "stalls").await.unwrap().iter().map(Event::name).collect();
+    assert_eq!(events, ["task:dispatched", "task:started", "task:stalled"]);
 }
 
 #[tokio::test]
