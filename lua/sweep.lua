@@ -89,8 +89,12 @@ expect_types(lists, {}, columns, { finalizing, outbox, on_crash == 'retry' and d
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
 local named = { unpack(ARGV, 9) }
-local batch = not by_mark and next_candidates(candidates, cursor, limit, named)
-  or { ids = patience_of(patience) and set_aside_of(named, aside, locks, claimed, outcome) or {}, cursor = cursor }
+local batch, silent_since = { ids = {}, cursor = cursor }, 0
+if not by_mark then
+  batch = next_candidates(candidates, cursor, limit, named)
+elseif patience_of(patience) then
+  batch.ids, silent_since = set_aside_of(named, aside, locks, claimed, outcome)
+end
 local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
   policy = object_of(policy) }
 local now, now_ms = now_us()
@@ -122,7 +126,8 @@ local left = redis.call('SCARD', candidates)
 -- Where none is left the scan is over, wherever in a table that was once large it stands.
 local snapshot = left == 0 and not by_mark
 -- What the stalls are explained by.
-local watched = not by_mark and table.concat({ epoch, waited, interval, asker or '-', snapshot_at or '0' }, ' ')
+local watched = { epoch, waited, interval, asker or '-', snapshot_at or '0' }
+if by_mark then watched = { current, '-', interval, asker or '-', string.format('%d', silent_since) } end
 if snapshot then
   local since = string.format('%d', now_ms)
   if redis.call('EXISTS', active) == 1 then redis.call('RENAME', active, candidates) end
@@ -132,7 +137,7 @@ if snapshot then
   redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask, 'epochAt', since, 'snapshotAt', since,
     'asker', by_other or ask > 0 and worker or asker or '-', 'askedBy', ask > 0 and worker or '-')
 end
-tell_stalls(found, places, how, watched)
+tell_stalls(found, places, how, table.concat(watched, ' '))
 if snapshot and patience_of(patience) then drop_marks(aside, locks) end
 return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved,
   #found.aside > 0 and #found.aside or nil }

@@ -79,6 +79,7 @@ impl From<Diagnosis> for Trouble {
         let grade = if diagnosis.is_grave() { Grade::Risk } else { Grade::Note };
         let (what, hint) = (diagnosis.to_string(), diagnosis.hint());
         Trouble { grade, diagnosis: Some(diagnosis.clone()), ..Trouble::risk(diagnosis.task(), what, hint) }
+    }
 }
 
 impl Trouble {

@@ -5,18 +5,19 @@ local function aside_since(mark, fence, phase)
   return of == tostring(fence) .. ' ' .. phase and tonumber(since) or nil
 end
 
--- Those of the ids that were set aside and were not heard from since, each once.
+-- Those of the ids that have a mark and were not heard from since, each once, and since when all of them were silent.
 local function set_aside_of(ids, aside, locks, claimed, outcome)
-  local found, taken = {}, {}
-  if #ids == 0 then return found end
+  local found, taken, since = {}, {}, 0
+  if #ids == 0 then return found, since end
   local marks, tokens = redis.call('HMGET', aside, unpack(ids)), redis.call('HMGET', locks, unpack(ids))
   local begins, outcomes = redis.call('HMGET', claimed, unpack(ids)), redis.call('HMGET', outcome, unpack(ids))
   for at, id in ipairs(ids) do
     local fence = string.match(tokens[at] or '', ':(%d+)$')
     local phase = phase_of(fence, begins[at], outcomes[at])
-    if fence and not taken[id] and aside_since(marks[at], fence, phase) then found[#found + 1], taken[id] = id, true end
+    local its = fence and not taken[id] and aside_since(marks[at], fence, phase)
+    if its then found[#found + 1], taken[id], since = id, true, math.max(since, its) end
   end
-  return found
+  return found, since
 end
 
 -- The held jobs without those that wait for a person by their phases; one whose cancel was asked for does not.

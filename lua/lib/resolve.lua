@@ -235,7 +235,7 @@ local function resolve(ids, found, places, how)
   if waits or finalizes then ring_wake(places.wake) end
 end
 
--- Tells of the stalls, in both streams; `watched` is by what they were found, where a watch found them.
+-- Reports the stalls, in both streams; `watched` is by what they were found, where a sweep found them.
 local function tell_stalls(found, places, how, watched)
   if #found.words == 0 then return end
   local fields = {}

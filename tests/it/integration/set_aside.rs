@@ -65,7 +65,8 @@ async fn they_stay_with_the_dead_until_a_person_decides_also_beside_a_live_worke
     assert_eq!((job.state, job.error.unwrap().code.as_str()), (JobState::Failed, "worker_crashed"));
     let stall = inspector.explain(TASK, "again").await.unwrap().remove(0);
     assert_eq!((stall.stall.action, stall.stall.reason), (StallAction::Recovered, StallReason::Manual));
-    assert_eq!((stall.by.as_deref(), stall.watched), (Some("ada"), None));
+    assert_eq!((stall.by.as_deref(), stall.watched, stall.snapshot_at), (Some("ada"), None, since[0]));
+    assert!(stall.to_string().contains("; it was silent since the snapshot "), "{stall}");
     assert_eq!(test.places("stays").await, ["running"]);
     // All that are left.
     let report = inspector.recover_running(TASK, SilentSelection::all()).await.unwrap();
