@@ -562,3 +562,64 @@ fn the_guide_has_exactly_the_log_lines_of_the_code() {
         assert!(is_apart || calls.iter().any(in_call), "no code says {level} {text:?}");
     }
 }
+
+/// The names in the right column of the tables of a page, `Type::name` and `Type::name(..)`, as the page has them.
+fn named_options(page: &str) -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| there"));
+    for cell in rows.filter_map(|row| row.trim_end_matches(" |").rsplit_once(" | ")) {
+        for words in cell.1.split('`').skip(1).step_by(2) {
+            let path: String = words.chars().take_while(|c| c.is_ascii_alphanumeric() || "_:".contains(*c)).collect();
+            if let Some((kind, name)) = path.split_once("::") {
+                found.insert((kind.to_owned(), name.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn what_the_pages_for_newcomers_name_is_there() {
+    let code: Vec<String> = files("src", "rs").iter().map(|path| read(path)).collect();
+    let is_there = |(kind, name): &(String, String)| {
+        let is_its = |text: &&String| {
+            ["struct", "enum", "trait"].iter().any(|word| text.contains(&format!("pub {word} {kind}")))
+                || text.contains(&format!("impl {kind}"))
+                || text.contains(&format!("> {kind}<"))
+        };
+        let items = [
+            format!("fn {name}("),
+            format!("fn {name}<"),
+            format!("    {name},"),
+            format!("    {name} {{"),
+            format!("    {name}("),
+        ];
+        code.iter().filter(is_its).any(|text| items.iter().any(|item| text.contains(item)))
+    };
+    let named = named_options(&read("docs/guide/coming-from.md"));
+    let missing: Vec<_> = named.iter().filter(|option| !is_there(option)).collect();
+    assert!(missing.is_empty() && named.len() >= 30, "coming-from.md names {missing:?}, of {} names", named.len());
+}
+
+#[test]
+fn newcomers_find_every_kind_of_option() {
+    let pages = read("docs/guide/coming-from.md") + &read("docs/guide/options.md");
+    for (path, kind) in [
+        ("src/options/task.rs", "TaskOptions"),
+        ("src/options/stall.rs", "StallOptions"),
+        ("src/options/retry.rs", "RetryPolicy"),
+        ("src/task/dispatch.rs", "Dispatch"),
+    ] {
+        let text = read(path);
+        let (_, own) =
+            text.split_once(&format!("impl {kind}")).or_else(|| text.split_once(&format!("> {kind}<"))).unwrap();
+        let own = own.split("#[cfg(test)]").next().unwrap();
+        for (at, _) in own.match_indices("pub ") {
+            let line = own[at..].lines().next().unwrap();
+            let Some((_, rest)) = line.split_once("fn ") else { continue };
+            let takes_self = rest.contains("(self") || rest.contains("(mut self");
+            let name: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            assert!(!takes_self || pages.contains(&name), "neither coming-from.md nor options.md has {kind}::{name}");
+        }
+    }
+}
