@@ -435,6 +435,8 @@ async fn a_job_that_is_removed_has_no_hook() {
     // A worker that runs it keeps it.
     let mut task = finalizing("completed 0 0 1500").await;
     assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told finalizing]");
+    // It is where it was when a person saw it.
+    assert_eq!(task.ok("remove", &["ada", "a", "=finalizing"]).await, "[told finalizing]");
 }
 
 #[tokio::test]
