@@ -81,11 +81,16 @@ async fn a_code_comes_out_of_a_blocking_thread() {
     let app = test.app().await;
     let blocking = || tokio::task::spawn_blocking(|| Err::<(), _>(gone()));
     let tasks = [
-        app.task("own", fast(), move |_: Context, ()| async move { Ok::<(), JobError>(blocking().await??) }).unwrap(),
+        app.task("own", fast(), move |_: Context, ()| async move {
+            blocking().await??;
+            Ok::<(), JobError>(())
+        })
+        .unwrap(),
         app.task("any", fast(), move |_: Context, ()| async move { Ok::<(), anyhow::Error>(blocking().await??) })
             .unwrap(),
         app.task("boxed", fast(), move |_: Context, ()| async move {
-            Ok::<(), Boxed>(blocking().await?.map_err(JobError::boxed)?)
+            blocking().await?.map_err(JobError::boxed)?;
+            Ok::<(), Boxed>(())
         })
         .unwrap(),
     ];

@@ -349,8 +349,7 @@ async fn each_connection_says_what_it_is_for() {
 async fn a_list_of_tasks_that_was_lost_alone_is_written_again() {
     let test = TestTask::new();
     let timings = Timings { relist: Duration::from_secs(1), ..Timings::default() };
-    let app =
-        App::builder().redis(&test.redis().app_url()).prefix(&test.prefix).timings(timings).build().await.unwrap();
+    let app = App::builder().redis(test.redis().app_url()).prefix(&test.prefix).timings(timings).build().await.unwrap();
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let worker = TestWorker::start(app.worker());
     task.dispatch(1).await.unwrap().result().await.unwrap();

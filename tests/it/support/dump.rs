@@ -47,13 +47,16 @@ fn content(key: &str, kind: &str, held: Value) -> String {
         }
         "list" => format!("list [{}]", list(&read::<Vec<Vec<u8>>>(held))),
         "stream" => {
-            let entries: Vec<(String, BTreeMap<Vec<u8>, Vec<u8>>)> = read(held);
+            let entries: Vec<(String, Fields)> = read(held);
             let entries = entries.iter().map(|(id, fields)| format!("{id} {{{}}}", pairs(fields)));
             format!("stream [{}]", entries.collect::<Vec<_>>().join(", "))
         }
         other => panic!("{key} has the type {other}, which dump() cannot read"),
     }
 }
+
+/// The fields of a hash, or of an entry of a stream.
+type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn read<T: FromRedisValue>(held: Value) -> T {
     redis::from_redis_value(held).unwrap()
@@ -67,7 +70,7 @@ fn list<'a>(items: impl IntoIterator<Item = &'a Vec<u8>>) -> String {
     items.into_iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ")
 }
 
-fn pairs(fields: &BTreeMap<Vec<u8>, Vec<u8>>) -> String {
+fn pairs(fields: &Fields) -> String {
     let pairs = fields.iter().map(|(name, value)| format!("{}: {}", quoted(name), quoted(value)));
     pairs.collect::<Vec<_>>().join(", ")
 }

@@ -259,8 +259,9 @@ async fn a_worker_whose_slots_are_held_by_lost_runs_is_not_live() {
     let (free, held) = mpsc::channel::<()>();
     let (url, prefix, name) = (redis.app_url(), test.prefix.clone(), test.name.clone());
     let interval = Duration::from_millis(250);
-    let (worker, monitor) =
-        on_its_own_threads(4, url, prefix, Timings::default(), stopped, move |app| blocks_once(app, &name, interval, held));
+    let (worker, monitor) = on_its_own_threads(4, url, prefix, Timings::default(), stopped, move |app| {
+        blocks_once(app, &name, interval, held)
+    });
     becomes(&monitor, "it works", is_well).await;
     let (app, jobs) = test.producer().await;
     let blocks = jobs.dispatch(String::new()).id("blocks").await.unwrap();
