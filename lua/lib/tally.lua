@@ -1,10 +1,10 @@
--- How many runs of these outcomes completed, were put off and failed, and how many jobs began to fail by that.
+-- How many runs of these outcomes completed, were snoozed and failed, and how many jobs began to fail by that.
 local function tally(out)
   local failed, began = 0, 0
   for _, group in ipairs({ out.failed, out.retry, out.undecodable }) do
     failed = failed + #group
     for _, outcome in ipairs(group) do
-      -- Of an input that cannot be read the attempt is how often it was put off.
+      -- Of an input that cannot be read the attempt is how often it was delayed.
       if outcome.attempt == '1' or string.find(outcome.attempt, ':1$') then began = began + 1 end
     end
   end

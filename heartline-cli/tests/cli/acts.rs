@@ -35,6 +35,7 @@ async fn acts_tell_what_they_did_and_why_not() {
     for id in ["a", "b", "c"] {
         bench.export.dispatch("fail".into()).id(id).await.unwrap();
     }
+    bench.declared().await;
     let ran = bench.run(&["jobs", "cancel", "-t", "export", "a", "nobody", "--reason", "not needed"]).await.ok();
     assert_eq!(ran, "1 cancelled, 1 refused\n  nobody: there is no such job\n");
     let job = bench.app.inspector().job("export", "a", JobValues::None).await.unwrap().unwrap();
@@ -203,8 +204,7 @@ async fn an_act_on_more_jobs_than_are_counted_is_asked_about_whatever_was_counte
     // Of several each is looked through as far as one is.
     let bench = Bench::of_one_table().await;
     bench.export.dispatch_many((0..10_300).map(|_| "x".to_owned())).await.unwrap();
-    let mut conn = bench.redis().await;
-    redis::cmd("HSET").arg("cli:{export}:meta").arg("declaredAt").arg(1).query_async::<()>(&mut conn).await.unwrap();
+    bench.declared().await;
     bench.app.inspector().cancel("export", heartline::JobFilter::new(JobState::Waiting), "no").await.unwrap();
     let ran = bench.run(&["jobs", "remove", "-t", "export", "--state", "cancelled", "--code", "nothing"]).await;
     assert!(ran.status == 2 && ran.err.contains("at least 0 cancelled jobs") && ran.err.contains("--yes"), "{ran:?}");

@@ -331,10 +331,10 @@ async fn a_worker_whose_record_is_damaged_hides_no_other_and_is_named() {
 #[tokio::test]
 async fn a_server_that_takes_no_writes_is_told_of() {
     let bench = Bench::of_one_table().await;
-    let mut conn = bench.redis().await;
-    redis::cmd("HSET").arg("cli:{export}:meta").arg("declaredAt").arg(1).query_async::<()>(&mut conn).await.unwrap();
+    bench.declared().await;
     bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
     assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
+    let mut conn = bench.redis().await;
     let mut needs = async |replicas: u8| {
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg("min-replicas-to-write").arg(replicas);
@@ -425,6 +425,7 @@ async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ende
     let status = bench.run(&["status"]).await.out;
     let act = "`heartline jobs cancel -t export 'z-$(touch$IFS/tmp/owned)'` ends the most suspicious one";
     assert!(status.contains(act), "{status}");
+    bench.declared().await;
     bench.run(&["jobs", "cancel", "-t", "export", odd]).await.ok();
     let listed = bench.run(&["stalls", "suspects", "-t", "export"]).await;
     assert!(listed.out.contains("cancelled") && listed.out.contains("waiting"), "{listed:?}");
@@ -439,6 +440,7 @@ async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ende
 #[tokio::test]
 async fn a_task_that_lost_its_last_worker_is_told_of_also_while_nothing_waits() {
     let bench = Bench::of_one_table().await;
+    bench.declared().await;
     bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
     holds(&bench, &[], Duration::ZERO, Duration::from_secs(180)).await;
     let ran = bench.run(&["status"]).await;
@@ -477,6 +479,7 @@ async fn who_died_with_a_job_that_has_ended_since_is_as_suspicious_as_that() {
     for worker in ["w-2-00000000", "w-3-00000000"] {
         died_with(&bench, worker, &["a", "b"]).await;
     }
+    bench.declared().await;
     bench.export.handle("b").unwrap().cancel("it was this one").await.unwrap();
     for command in [&["status"][..], &["stalls", "suspects", "-t", "export"]] {
         let ran = bench.run(command).await;
@@ -1373,6 +1376,7 @@ async fn a_cancelled_job_whose_place_is_lost_is_put_back_and_does_not_run_again(
         bench.export.dispatch("x".into()).id(id).await.unwrap();
     }
     // Its entry in the list stays, as that of one that has ended.
+    bench.declared().await;
     bench.run(&["jobs", "cancel", "-t", "export", "cancelled"]).await.ok();
     let mut conn = bench.redis().await;
     redis::cmd("DEL").arg("cli:{export}:cancelled").query_async::<()>(&mut conn).await.unwrap();

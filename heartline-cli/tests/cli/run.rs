@@ -73,6 +73,16 @@ impl Bench {
         client.get_multiplexed_async_connection_with_config(&patient()).await.unwrap()
     }
 
+    /// Says that a worker has declared the options of `export`: it has no hook then.
+    pub async fn declared(&self) {
+        let mut conn = self.redis().await;
+        let mut metas: Vec<String> = redis::cmd("KEYS").arg("cli:{export*}:meta").query_async(&mut conn).await.unwrap();
+        metas.push("cli:{export}:meta".to_owned());
+        for meta in metas {
+            redis::cmd("HSET").arg(meta).arg("declaredAt").arg(1).query_async::<()>(&mut conn).await.unwrap();
+        }
+    }
+
     /// Over as many partitions as `HEARTLINE_TEST_PARTITIONS` says, if it does.
     pub async fn new() -> Bench {
         let partitions = std::env::var("HEARTLINE_TEST_PARTITIONS").ok();

@@ -14,7 +14,7 @@ pub struct Function {
 /// The text of a script.
 pub struct Text {
     pub tokens: Vec<String>,
-    /// Where each token stands.
+    /// Where each token is.
     places: BTreeMap<String, Vec<usize>>,
     pub functions: Vec<Function>,
 }
@@ -101,7 +101,7 @@ impl Text {
         self.tokens.len()
     }
 
-    /// The parts of what stands between these brackets, by the commas.
+    /// The parts between these brackets, by the commas.
     pub fn parts(&self, open: usize) -> Vec<Span> {
         let (end, mut start, mut at, mut parts) = (self.closed(open), open + 1, open + 1, Vec::new());
         while at < end {

@@ -147,7 +147,7 @@ impl Lua {
             || within.any(|at| self.at(at - 1) == "local" || self.is_of_list(at))
     }
 
-    /// What is assigned to the name that stands here, by `=`, or by a loop over a list.
+    /// What is assigned to the name at this place, by `=`, or by a loop over a list.
     fn assigned(&self, at: usize) -> Words {
         if self.at(at - 1) == "=" {
             return Words::new();

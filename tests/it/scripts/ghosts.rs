@@ -56,7 +56,7 @@ async fn a_claim_takes_200_ghosts_off_the_head_of_a_list_and_looks_at_as_many_mo
         assert_eq!(task.list("wait").await[..left], ids[450 - left..]);
         assert_eq!(task.field("meta", "ghosts").await, left.to_string());
         assert_eq!(task.held("ghosts").await.matches(r#": "1""#).count(), left);
-        assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#, "jobs stay behind");
+        assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#, "jobs are left");
         assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 450 0]");
     }
     assert_eq!(claim(&mut task, 3, 1).await, "a");

@@ -339,6 +339,8 @@ impl Model {
         let mut begun = self.record_others(&others);
         let (begin, at_once) = (want.begin.saturating_sub(hooks.len()), want.at_once.saturating_sub(hooks.len()));
         let strict = |id: &String| self.jobs[id].max_count == Some(0) || self.jobs[id].stalls > 0;
+        // A crash may end a job that never ran.
+        let begin = if self.crash.on == "recover" { begin } else { begin.min(at_once) };
         let begin = begin.min(claimed.len());
         let begin = (at_once..begin).find(|at| strict(&claimed[*at])).unwrap_or(begin);
         self.events.extend(claimed[begin..].iter().map(|id| format!("claimed {id}")));
