@@ -191,3 +191,65 @@ impl<'a> Round<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::id::JobId;
+    use crate::keeper::log::Log;
+    use crate::options::retention::LimitMs;
+    use crate::options::task::TaskOptions;
+    use crate::process::shared::WorkerShared;
+    use crate::process::task::Definition;
+    use crate::store::address::Access;
+    use crate::store::engine::Store;
+    use crate::store::server::EvictionCheck;
+    use crate::worker_id::WorkerId;
+
+    /// A keeper of one task, without a server.
+    fn keeper() -> Keeper {
+        let (access, time) = (Access::default(), Duration::from_secs(1));
+        let store = Store::open("redis://127.0.0.1:1", &access, "test", "test", EvictionCheck::Refuse, time).unwrap();
+        let definition = Definition {
+            name: "t".into(),
+            keys: store.tables("t").first(),
+            options: Arc::new(TaskOptions::new().resolve(&TaskOptions::new()).unwrap()),
+            handler: Arc::new(|_, _| Box::pin(async { Ok(None) })),
+            hook: None,
+            errors: Arc::new([]),
+            needs: Arc::new([]),
+            shared: None,
+        };
+        let task = Arc::new(TaskRuntime::new(0, definition, 0, &store));
+        let watch = Arc::new(TaskWatch::new(task, clock::now()));
+        let keep = LimitMs { max_age_ms: None, max_count: None, remove_at_once: false };
+        let id = WorkerId::generate();
+        let worker = WorkerShared::new(id, Arc::new(store), Arc::default(), Arc::new([]), None, keep);
+        Keeper::new(Arc::new(worker), [watch].into(), Log::start().unwrap())
+    }
+
+    #[test]
+    fn a_deadline_counts_from_when_the_heartbeat_was_sent() {
+        let keeper = keeper();
+        let watch = &keeper.watches[0];
+        let (task, interval) = (&watch.task, watch.task.options.interval);
+        let ago = |seconds: u64| Moment::from_millis(clock::now().as_millis() - seconds * 1000);
+        let (id, guard) = (JobId::from_wire("a"), (&*task.options).into());
+        let held = Arc::new(Held::new(id, 1, guard, ago(5), Arc::default(), Arc::default(), Arc::default()));
+        task.held.insert(&[Arc::clone(&held)]);
+        let round = Round::new(&keeper, watch, Roll::of_all(task));
+        let answer = Beaten {
+            epoch: 1,
+            interval,
+            lost: Vec::new(),
+            cancelled: Vec::new(),
+            declared_at: 1,
+            candidates: 0,
+            active: 1,
+        };
+        // The answer took three seconds.
+        let sent = ago(3);
+        round.take_in(&round.parts[0].0, &answer, sent);
+        assert_eq!(held.deadline(), sent.after(interval));
+    }
+}
