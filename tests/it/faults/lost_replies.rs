@@ -17,7 +17,7 @@ fn holds(request: &[u8], needle: &str) -> bool {
 }
 
 struct Behind {
-    _redis: TestRedis,
+    redis: TestRedis,
     test: TestTask,
     proxy: Arc<Proxy>,
     settle: String,
@@ -29,7 +29,7 @@ impl Behind {
         let test = TestTask::on(&redis);
         let proxy = Arc::new(Proxy::start(redis.address()).await);
         let settle = test.sha("settle").await;
-        Behind { _redis: redis, test, proxy, settle }
+        Behind { redis, test, proxy, settle }
     }
 
     /// A worker with one slot, all of whose traffic passes the proxy.
@@ -300,4 +300,40 @@ async fn a_beat_whose_replies_are_lost_for_two_intervals_has_still_kept_the_job(
     witness.stop().await;
     worker.stop().await;
     test.nothing_is_left_but(1).await;
+}
+
+#[tokio::test]
+async fn an_outcome_waits_until_its_notes_are_written() {
+    let behind = Behind::start().await;
+    let (test, proxy) = (&behind.test, &behind.proxy);
+    // After the first checkpoint the keeper writes none for a third of the interval.
+    let options = options(Duration::from_secs(60)).retry(RetryPolicy::new().attempts(2).fixed(Duration::ZERO));
+    let worker = test
+        .start_worker_with(&proxy.url(), options, |journal, ctx, gate| async move {
+            if ctx.attempt() == 2 {
+                return Ok(ctx.last_checkpoint().await?.unwrap_or_default());
+            }
+            ctx.checkpoint(&1)?;
+            journal.opened(&gate).await;
+            ctx.checkpoint(&2)?;
+            Err("half way".into())
+        })
+        .await;
+    let (_app, jobs) = test.producer().await;
+    let job = jobs.dispatch("go".to_owned()).id("job").await.unwrap();
+    eventually("the first is written", PATIENCE, async || test.column("checkpoint", "job").await.is_some()).await;
+    // The call is lost with its connection: the server forgets its script just before, and does nothing.
+    let (note, client) = (test.sha("note").await, redis::Client::open(behind.redis.url()).unwrap());
+    let cut = proxy.cut_next_reply_matching(move |request| {
+        let is_note = holds(request, &note);
+        if is_note {
+            let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut client.get_connection().unwrap()).unwrap();
+        }
+        is_note
+    });
+    test.journal.open("go");
+    cut.happened().await;
+    let last = tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
+    assert_eq!(last, 2, "the second run starts from the first checkpoint");
+    worker.stop().await;
 }
