@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use heartline::{Heartbeat, StallOptions, TaskOptions};
 
 use crate::support::task::{TestTask, options};
-use crate::support::{PATIENCE, TestRedis, Warnings, eventually, scripts_run, stat};
+use crate::support::{PATIENCE, Proxy, Tap, TestRedis, Warnings, eventually, scripts_run, stat};
 
 fn manual(interval: Duration) -> TaskOptions {
     options(interval).stall(StallOptions::new().interval(interval).heartbeat(Heartbeat::Manual))
@@ -109,5 +109,45 @@ async fn a_silent_handler_is_told_by_the_sweep_of_its_own_worker_and_not_by_the_
         assert!(lines[0].contains("lost: the lock") && lines[1].contains("stalled"), "{lines:#?}");
         tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not run again").unwrap();
     }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_sign_of_life_that_got_no_answer_is_told_again() {
+    // A handler that was silent for a third of this asks for a heartbeat with its next sign of life.
+    const INTERVAL: Duration = Duration::from_secs(3);
+    // How a heartbeat names the job: to extend its lock, or only to ask about it.
+    const EXTENDS: &str = "\r\n$1\r\n1\r\n$1\r\n0\r\n$3\r\njob\r\n";
+    const ASKS: &str = "\r\n$1\r\n0\r\n$1\r\n1\r\n$3\r\njob\r\n";
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let (asked, named) = (Tap::on(&proxy, ASKS), Tap::on(&proxy, "\r\njob\r\n"));
+    let worker = test
+        .start_worker_with(&proxy.url(), manual(INTERVAL), |journal, ctx, gate| async move {
+            journal.opened("beat").await;
+            ctx.heartbeat()?;
+            journal.opened(&gate).await;
+            Ok(ctx.fence())
+        })
+        .await;
+    let (_app, jobs) = test.producer().await;
+    let job = jobs.dispatch("go".to_owned()).id("job").await.unwrap();
+    eventually("it is asked about the silent handler", PATIENCE, async || !asked.requests().is_empty()).await;
+    let before = named.requests().len();
+    let cut = proxy.cut_next_reply_to(EXTENDS);
+    test.journal.open("beat");
+    cut.happened().await;
+    let extends = |call: &Vec<u8>| call.windows(EXTENDS.len()).any(|part| part == EXTENDS.as_bytes());
+    let next = eventually("the next heartbeat is sent", PATIENCE, async || {
+        let calls = named.requests().split_off(before);
+        let cut = calls.iter().position(extends)?;
+        calls.get(cut + 1).cloned()
+    })
+    .await;
+    assert!(extends(&next), "the sign of life is lost");
+    test.journal.open("go");
+    tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
+    assert_eq!(test.dump("stalls").await, None);
     worker.stop().await;
 }
