@@ -262,9 +262,12 @@ async fn marks_that_mean_nothing_any_more_go_with_the_next_snapshots() {
     let mut task = silent("0 off 0").await;
     let marks = [("unknown", "5 running 1"), ("runs", "7 running 1"), ("odd", "no mark"), ("ends", "9 finalizing 1")];
     task.hset("aside", &marks).await;
+    // A mark of an earlier token of a job whose worker lives.
+    task.running("w", &[("lives", 11)]).await;
+    task.hset("aside", &[("lives", "10 running 1")]).await;
     sweep(&mut task).await;
     let left = task.held("aside").await;
-    assert!(!left.contains("unknown") && !left.contains("odd") && !left.contains("ends"), "{left}");
+    assert!(["unknown", "odd", "ends", "lives"].iter().all(|id| !left.contains(id)), "{left}");
     assert!(left.contains(r#""runs": "8 running"#), "{left}");
 }
 
