@@ -7,7 +7,7 @@ use heartline::{
 };
 use redis::AsyncCommands;
 
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, eventually};
 use crate::workflows::world::{WORK, World};
 
 const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
@@ -164,6 +164,34 @@ async fn a_node_whose_job_was_lost_is_cancelled_at_once_although_one_of_an_earli
     let nodes = handle.status().await.unwrap().nodes;
     let states: Vec<NodeState> = nodes.iter().map(|node| node.state).collect();
     assert_eq!(states, [NodeState::Cancelled, NodeState::Cancelled, NodeState::Pending]);
+}
+
+#[tokio::test]
+async fn a_job_whose_end_is_still_in_the_outbox_does_not_run_again() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let only = graph.node("only", &TASK, "value 1".to_owned());
+    let handle = flow.start(graph.output(&only)).id("nightly").await.unwrap();
+    // The workflow does not learn of its end: one of its keys has another type.
+    let mut conn = world.redis.conn().await;
+    let cursor = format!("{}:{{flow:flow}}:cursor", world.prefix);
+    let () = conn.set(&cursor, "in the way").await.unwrap();
+    let worker = world.worker().await;
+    let outbox = format!("{}:{{{WORK}}}:outbox", world.prefix);
+    eventually("its job has ended", PATIENCE, async || {
+        world.redis.conn().await.zcard::<_, u64>(&outbox).await.unwrap() == 1
+    })
+    .await;
+    worker.stop().await;
+    let () = conn.del(&cursor).await.unwrap();
+    // By the clock of its task, which is slow, the job ended a minute before its instance began.
+    let () = conn.zincr(format!("{}:{{{WORK}}}:completed", world.prefix), "~flow/nightly/0/1", -60_000).await.unwrap();
+    world.app().await.recover_stuck_workflows().await.unwrap();
+    let worker = world.worker().await;
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("it hangs").unwrap(), 1);
+    assert_eq!(world.began(), [0]);
+    worker.stop().await;
 }
 
 #[tokio::test]
