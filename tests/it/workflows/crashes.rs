@@ -6,8 +6,9 @@ use heartline::{
     Graph, JobState, Node, NodeState, RetentionLimit, SilentSelection, StallOptions, TaskDef, WorkflowOptions,
 };
 
-use crate::support::puppet::Puppet;
-use crate::support::{PATIENCE, eventually};
+use crate::support::puppet::{Puppet, Token};
+use crate::support::task::{self, TestTask};
+use crate::support::{PATIENCE, Warnings, eventually};
 use crate::workflows::world::{WORK, World, options};
 
 const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
@@ -206,4 +207,62 @@ async fn a_job_that_a_person_cancels_or_lets_fail_moves_its_workflow_without_a_w
     worker.stop().await;
     inspector.fail_running(WORK, SilentSelection::all()).await.unwrap();
     assert_eq!(states().await, [NodeState::Cancelled, NodeState::Failed, NodeState::Open]);
+}
+
+#[tokio::test]
+async fn a_run_that_lost_its_job_moves_no_workflow() {
+    let (test, warnings) = (TestTask::new(), Warnings::capture());
+    let flow = test.app().await.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+    // No heartbeat comes in this test: the worker learns from the answer to its outcome that it lost the job.
+    let worker = test.start_worker(task::options(Duration::from_secs(3600))).await;
+    let graph = Graph::new();
+    let only = graph.node("only", &TASK, "go".to_owned());
+    let handle = flow.start(graph.output(&only)).id("one").await.unwrap();
+    let id = "~flow/one/0/1";
+    eventually("it runs", PATIENCE, async || !test.journal.runs_of(id).is_empty()).await;
+    // As if a sweep had taken the job, and another worker had claimed it.
+    let mut other = Puppet::of(&test).await;
+    let taken = Token { id: id.to_owned(), fence: 9_000_000_000_000_000 };
+    test.run::<u64>("HSET", "locks", &[id, &format!("{}:{}", other.name, taken.fence)]).await;
+    test.journal.open("go");
+    let fence = format!("fence={}", test.journal.runs_of(id)[0].fence);
+    warnings.wait_for(&["an outcome came too late", &fence], PATIENCE).await;
+    // A worker that stops first tells workflows which nodes ended.
+    worker.stop().await;
+    assert_eq!(handle.status().await.unwrap().nodes[0].state, NodeState::Open);
+    other.settle(&[], &[(&taken, "requeue", 0, "0", "")], 0).await;
+    let worker = test.start_worker(task::fast()).await;
+    let value = tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap();
+    assert_eq!(test.journal.runs_of(id).iter().skip(1).map(|run| run.fence).collect::<Vec<_>>(), [value]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn steps_that_fail_hold_up_no_others() {
+    // As many as one call of a look names.
+    const STEPS: usize = 200;
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let start = async |id: &str, task: TaskDef<String, u64>| {
+        let graph = Graph::new();
+        let only = graph.node("only", &task, "value 1".to_owned());
+        flow.start(graph.output(&only)).id(id).await.unwrap()
+    };
+    start("fails", TaskDef::new("broken")).await;
+    let handle = start("one", TASK).await;
+    lose_the_task(&world).await;
+    // The server refuses each cancel of a job of this task.
+    let mut conn = world.redis.conn().await;
+    let locks = format!("{}:{{broken}}:locks", world.prefix);
+    let () = redis::cmd("SET").arg(&locks).arg("in the way").query_async(&mut conn).await.unwrap();
+    // Many steps of one instance, whose run is written in many ways. The send of the other one comes after them.
+    let mut steps = redis::cmd("ZADD");
+    steps.arg(format!("{}:{{flow:flow}}:outbox", world.prefix)).arg(1).arg("s one/0/1");
+    (1..=STEPS).for_each(|width| {
+        steps.arg(0).arg(format!("x fails/{:0width$}", 1));
+    });
+    let () = steps.query_async(&mut conn).await.unwrap();
+    let worker = world.worker().await;
+    assert_eq!(tokio::time::timeout(LOOKED, handle.result()).await.expect("it is held up").unwrap(), 1);
+    worker.stop().await;
 }
