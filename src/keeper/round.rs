@@ -204,12 +204,22 @@ mod tests {
     use crate::store::address::Access;
     use crate::store::engine::Store;
     use crate::store::server::EvictionCheck;
+    use crate::timings::Timings;
     use crate::worker_id::WorkerId;
 
     /// A keeper of one task, without a server.
     fn keeper() -> Keeper {
         let (access, time) = (Access::default(), Duration::from_secs(1));
-        let store = Store::open("redis://127.0.0.1:1", &access, "test", "test", EvictionCheck::Refuse, time).unwrap();
+        let store = Store::open(
+            "redis://127.0.0.1:1",
+            &access,
+            "test",
+            "test",
+            EvictionCheck::Refuse,
+            time,
+            Timings::default(),
+        )
+        .unwrap();
         let definition = Definition {
             name: "t".into(),
             keys: store.tables("t").first(),
