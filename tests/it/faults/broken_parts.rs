@@ -26,7 +26,7 @@ async fn a_worker_whose_driver_panics_over_a_lost_answer_stops_loudly_and_lets_i
     let healthy = test.start_worker(options(INTERVAL).concurrency(1)).await;
 
     // The driver warns of an answer that it did not get, and its warning meets a broken subscriber.
-    warnings.break_at(&[&test.name, "settle was not answered"]);
+    warnings.break_at(&[&test.name, "settle failed; it is repeated"]);
     let cut = proxy.cut_next_reply_to(test.sha("settle").await);
     // Those that the healthy one does not take are for the other.
     let others = jobs.dispatch_many(["gate".to_owned(), "gate".to_owned()]).await.unwrap();

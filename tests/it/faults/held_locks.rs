@@ -18,9 +18,14 @@ async fn a_worker_that_may_not_look_for_long_gone_workers_takes_the_jobs_of_a_de
     const INTERVAL: Duration = Duration::from_secs(6);
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
-    let mut acl = redis::cmd("ACL");
-    acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all").arg("-zrangebyscore");
-    let () = acl.query_async(&mut test.conn().await).await.unwrap();
+    // Tables of tasks need that command; the list of workers gets it from nobody. Redis 6.2 has no selectors, and there the worker may look.
+    let mut conn = test.conn().await;
+    for rules in [&["+@all"][..], &["-zrangebyscore", "(+zrangebyscore ~heartline:{*)"]] {
+        let mut acl = redis::cmd("ACL");
+        acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg(rules);
+        let set: redis::RedisResult<()> = acl.query_async(&mut conn).await;
+        assert!(set.is_ok() || rules.len() == 2, "{set:?}");
+    }
     let dead = test.start_mortal_worker(&redis, options(INTERVAL)).await;
     let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch("gate".to_owned()).await.unwrap();
@@ -162,7 +167,7 @@ async fn a_thread_that_outlives_the_run_of_a_broken_driver_hears_that_its_job_is
     let healthy = test.start_worker(options(INTERVAL).concurrency(16)).await;
 
     // The driver warns of an answer that it did not get, and its warning meets a broken subscriber.
-    warnings.break_at(&[&test.name, "settle was not answered"]);
+    warnings.break_at(&[&test.name, "settle failed; it is repeated"]);
     // The other task has calls of its own.
     let (sha, keys) = (test.sha("settle").await, format!("{{{}}}", test.name));
     let cut = proxy.cut_next_reply_matching(move |request| {

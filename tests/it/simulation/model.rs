@@ -567,7 +567,10 @@ impl Model {
             other => return other.to_owned(),
         }
         let is_waiting = self.waits(id);
-        let told = self.end(id, Outcome::cancelled());
+        // Whether a task that is not declared has a hook is for its first settle to decide.
+        let is_declared = self.declared_at > 0;
+        let told =
+            if is_declared { self.end(id, Outcome::cancelled()) } else { self.store_outcome(id, Outcome::cancelled()) };
         if is_waiting {
             self.strip();
         }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// Tests that use one server: eight for each processor.
+/// Tests that use one server: three for each processor, so that none waits long for it.
 static SERVERS: Gate = Gate::new();
 /// Tests that start a cluster or sentinels: six processes each.
 static CLUSTERS: Gate = Gate::new();
@@ -62,7 +62,7 @@ pub fn with_server() {
     }
     let processors = thread::available_parallelism().map_or(2, usize::from);
     TURN.with_borrow_mut(|turn| {
-        turn.get_or_insert_with(|| Turn::take(&SERVERS, 8 * processors));
+        turn.get_or_insert_with(|| Turn::take(&SERVERS, 3 * processors));
     });
 }
 

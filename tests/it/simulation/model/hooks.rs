@@ -108,9 +108,11 @@ impl Model {
 
     /// It has ended; where the task has a hook that is stored, and the hook runs next. Returns what is told.
     pub(super) fn end(&mut self, id: &str, outcome: Outcome) -> String {
-        if !self.hook {
-            return self.be_terminal(id, &outcome);
-        }
+        if self.hook { self.store_outcome(id, outcome) } else { self.be_terminal(id, &outcome) }
+    }
+
+    /// Its hook runs next, or it ends with the next settle where the task has none.
+    pub(super) fn store_outcome(&mut self, id: &str, outcome: Outcome) -> String {
         let told = format!("finalizing {id} {}", outcome.state.word());
         let job = self.job(id);
         (job.place, job.cancel, job.outcome) = (Place::Finalizing { due: true }, false, Some(outcome));
