@@ -25,7 +25,7 @@ const FAR: u64 = 86_400_000;
 const STEPS: usize = 250;
 const SEEDS: Range<u64> = 0..24;
 /// Enough of them to see every transition.
-const QUICK: [u64; 6] = [0, 1, 2, 8, 12, 17];
+const QUICK: [u64; 6] = [0, 2, 7, 8, 12, 21];
 
 /// What all runs together must have seen.
 const TRANSITIONS: [&str; 37] = [
@@ -92,6 +92,7 @@ fn simulate(keep: bool) {
             eprintln!("seed {seed}, the last steps:\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
             resume_unwind(panic);
         }
+        println!("seed {seed}, kept {keep}, saw {:?}", world.seen);
         seen.extend(world.seen);
     }
     let of_kept: &[&str] = if keep { &["trimmed", "retried"] } else { &[] };
