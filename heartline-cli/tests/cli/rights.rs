@@ -109,6 +109,7 @@ async fn the_role_of_a_reader_is_enough_for_each_look() {
 #[tokio::test]
 async fn the_role_of_an_operator_is_enough_for_each_act() {
     let bench = Bench::of_one_table().await;
+    bench.declared().await;
     let url = as_role(&bench, "operator").await;
     for id in ["a", "b", "c"] {
         bench.export.dispatch("x".into()).id(id).delay(Duration::from_secs(600)).await.unwrap();
