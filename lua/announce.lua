@@ -1,5 +1,5 @@
--- Writes what a worker says of itself, also on a server at maxmemory. `bootedAt` is the clock of the server less the boot
--- clock of the worker's host. The smallest one is kept, since a late call only adds to it.
+-- Writes what a worker says of itself, also on a server at maxmemory. `bootedAt` is the clock of the server less the
+-- boot clock of the worker's host. The smallest one is kept, since a late call only adds to it.
 -- KEYS[1]  worker  (hash)  presence of the worker
 -- ARGV[1]  fields  (pairs: name, value)
 -- Returns  {'announced'}

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use heartline::{App, Context, JobError, StallOptions, TaskOptions};
+use heartline::{App, Context, JobError, StallOptions, StopReason, TaskOptions};
 use testcontainers::core::{IntoContainerPort, WaitFor};
 use testcontainers::runners::AsyncRunner;
 use testcontainers::{GenericImage, ImageExt};
@@ -44,6 +44,6 @@ async fn a_job_of_a_dead_worker_runs_again_on_a_server_in_a_container() {
     let app = App::builder().redis(&url).build().await.unwrap();
     let task = app.task("double", options(), |_: Context, n: u64| async move { Ok::<_, JobError>(2 * n) }).unwrap();
     let worker = app.worker().spawn();
-    assert_eq!(task.job("job").unwrap().result().await.unwrap(), 42);
-    worker.stop().await.unwrap();
+    assert_eq!(task.handle("job").unwrap().result().await.unwrap(), 42);
+    assert_eq!(worker.stop().await.unwrap(), StopReason::Shutdown);
 }
