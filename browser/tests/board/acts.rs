@@ -55,6 +55,8 @@ pub async fn one_job_is_retried_run_now_cancelled_and_removed(world: Rc<World>) 
 
 pub async fn many_jobs_are_acted_on_by_their_filter_after_a_question_with_their_number(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
+    // A job that is cancelled before a worker declared the task waits for it to decide about its hook.
+    site.put("meta", "declaredAt", "1").await;
     site.seed(30, 100).await;
     let counts = async || site.export.counts().await.unwrap();
 

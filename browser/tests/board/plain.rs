@@ -45,6 +45,8 @@ pub async fn pages_filters_and_acts_need_no_script(world: Rc<World>) {
 
 pub async fn a_long_act_is_followed_without_script(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
+    // A job that is cancelled before a worker declared the task waits for it to decide about its hook.
+    site.put("meta", "declaredAt", "1").await;
     site.seed(60_000, 0).await;
     browser.script(false).await;
     browser.open(&site.at("/jobs?task=export&state=waiting")).await;
