@@ -18,7 +18,7 @@ async fn a_worker_that_may_not_look_for_long_gone_workers_takes_the_jobs_of_a_de
     const INTERVAL: Duration = Duration::from_secs(6);
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
-    // Tables of tasks need that command; the list of workers gets it from nobody. Redis 6.2 has no selectors, and there the worker may look.
+    // Tables of tasks need that command, and the list of workers is denied it. Redis 6.2 has no selectors: there the worker may look.
     let mut conn = test.conn().await;
     for rules in [&["+@all"][..], &["-zrangebyscore", "(+zrangebyscore ~heartline:{*)"]] {
         let mut acl = redis::cmd("ACL");
