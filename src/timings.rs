@@ -14,6 +14,9 @@ pub struct Timings {
     pub workflow_grace: Duration,
     /// A worker that sends no claim for this time at least, although jobs wait, is not live.
     pub claim_silence: Duration,
+    /// For this long a worker must see no sign of another one before it forgets it. The clock of the server may have jumped: then every
+    /// worker looks long gone until its next sign.
+    pub unseen: Duration,
 }
 
 impl Default for Timings {
@@ -23,6 +26,7 @@ impl Default for Timings {
             reconcile: Duration::from_secs(10),
             workflow_grace: Duration::from_secs(10),
             claim_silence: Duration::from_secs(30),
+            unseen: Duration::from_secs(60),
         }
     }
 }

@@ -15,10 +15,6 @@ use crate::process::task::TaskRuntime;
 use crate::shown::cut;
 use crate::times::ms_of;
 
-/// How long this process itself must have seen nothing of a worker. The clock of the server may have jumped by an hour,
-/// and then every worker looks long gone until it has announced itself again.
-const WATCHED: Duration = Duration::from_secs(60);
-
 /// How far apart announcements are at least: a server may let connections come up, and no call come through.
 const APART: Duration = Duration::from_secs(1);
 
@@ -67,13 +63,13 @@ async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Resu
     let fields = facts(keeper, clock::now());
     let (store, id) = (&keeper.worker.store, keeper.worker.id.as_str());
     keeper.housekeeping_call(async |conn| store.announce(conn, id, &fields).await).await?;
-    let gone = keeper.housekeeping_call(async |conn| store.long_gone(conn).await).await?;
+    let keep = keeper.worker.keep_dead;
+    let gone = keeper.housekeeping_call(async |conn| store.long_gone(conn, keep.max_count).await).await?;
     let gone = gone.into_iter().filter(|worker| worker != id).collect();
-    let forgotten = watched(unseen, gone, clock::now());
+    let forgotten = watched(unseen, gone, clock::now(), store.timings.unseen);
     for worker in &forgotten {
         keeper.housekeeping_call(async |conn| store.put_aside(conn, worker).await).await?;
     }
-    let keep = keeper.worker.keep_dead;
     keeper.housekeeping_call(async |conn| store.forget_gone(conn, keep).await.map(drop)).await?;
     Ok(forgotten.len())
 }
@@ -153,10 +149,10 @@ fn silence(now: Moment, sign: Moment, last_tick: Moment) -> Duration {
 }
 
 /// Those of the workers that look long gone that have looked so for long enough.
-fn watched(unseen: &mut HashMap<String, Moment>, gone: Vec<String>, now: Moment) -> Vec<String> {
+fn watched(unseen: &mut HashMap<String, Moment>, gone: Vec<String>, now: Moment, time: Duration) -> Vec<String> {
     let since = |worker: &str| unseen.get(worker).copied().unwrap_or(now);
     *unseen = gone.into_iter().map(|worker| (worker.clone(), since(&worker))).collect();
-    let long = unseen.iter().filter(|(_, since)| now.since(**since) >= WATCHED);
+    let long = unseen.iter().filter(|(_, since)| now.since(**since) >= time);
     long.map(|(worker, _)| worker.clone()).collect()
 }
 
@@ -178,15 +174,16 @@ mod tests {
 
     #[test]
     fn a_worker_is_forgotten_only_when_it_looks_gone_for_a_minute_on_end() {
-        let (mut unseen, gone) =
+        let (mut workers, gone) =
             (HashMap::new(), |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect());
         let start = clock::now();
         let at = |seconds| start.after(Duration::from_secs(seconds));
+        let mut seen = |gone, now| watched(&mut workers, gone, now, Duration::from_secs(60));
         // The clock of the server jumped: until they announce themselves again all look gone.
-        assert!(watched(&mut unseen, gone(&["live", "dead"]), at(0)).is_empty());
-        assert!(watched(&mut unseen, gone(&["dead"]), at(5)).is_empty());
-        assert!(watched(&mut unseen, gone(&["live", "dead"]), at(59)).is_empty());
-        assert_eq!(watched(&mut unseen, gone(&["live", "dead"]), at(60)), ["dead"]);
-        assert!(watched(&mut unseen, gone(&[]), at(65)).is_empty() && unseen.is_empty());
+        assert!(seen(gone(&["live", "dead"]), at(0)).is_empty());
+        assert!(seen(gone(&["dead"]), at(5)).is_empty());
+        assert!(seen(gone(&["live", "dead"]), at(59)).is_empty());
+        assert_eq!(seen(gone(&["live", "dead"]), at(60)), ["dead"]);
+        assert!(seen(gone(&[]), at(65)).is_empty() && workers.is_empty());
     }
 }

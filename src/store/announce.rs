@@ -21,6 +21,9 @@ use crate::options::retention::LimitMs;
 /// How long after its last sign the records of a worker's calls are kept.
 const KEEP: Duration = Duration::from_secs(3600);
 
+/// The same for workers that are too many.
+const KEEP_EXCESS: Duration = Duration::from_secs(300);
+
 /// A worker tells of itself every 5 s: one that was silent for three times as long may be gone.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(15);
 
@@ -164,7 +167,7 @@ impl Store {
         if let Some(most) = keep.max_count {
             let classify = |e| classify("presence", e);
             let count: u64 = redis::cmd("ZCARD").arg(&gone).query_async(conn).await.map_err(classify)?;
-            let spare = count.saturating_sub(most).min(FORGOTTEN);
+            let spare = (count + self.silent(conn).await?).saturating_sub(most).min(count).min(FORGOTTEN);
             if spare > forgotten.len() as u64 {
                 let mut oldest = redis::cmd("ZRANGE");
                 oldest.arg(&gone).arg(0).arg(spare - 1);
@@ -222,9 +225,26 @@ impl Store {
         note.query_async(conn).await.map_err(classify)
     }
 
-    /// Workers that were not seen for an hour, a bounded number of them.
-    pub(crate) async fn long_gone(&self, conn: &mut impl Connection) -> Result<Vec<String>, Error> {
-        self.unseen_since(conn, &keys::workers(&self.prefix), KEEP).await
+    /// Workers that were not seen for an hour, and the oldest that exceed `most`; a bounded number of them.
+    pub(crate) async fn long_gone(&self, conn: &mut impl Connection, most: Option<u64>) -> Result<Vec<String>, Error> {
+        let workers = keys::workers(&self.prefix);
+        let gone = self.unseen_since(conn, &workers, KEEP).await?;
+        let Some(most) = most else { return Ok(gone) };
+        let excess = self.silent(conn).await?.saturating_sub(most).min(FORGOTTEN);
+        if excess <= gone.len() as u64 {
+            return Ok(gone);
+        }
+        let mut oldest = redis::cmd("ZRANGE");
+        oldest.arg(&workers).arg(0).arg(excess - 1);
+        oldest.query_async(conn).await.map_err(|e| classify("presence", e))
+    }
+
+    /// How many workers are in the list that were not seen for some minutes.
+    async fn silent(&self, conn: &mut impl Connection) -> Result<u64, Error> {
+        let before = streams::server_time_ms(conn).await?.saturating_sub(KEEP_EXCESS.as_millis() as u64);
+        let mut count = redis::cmd("ZCOUNT");
+        count.arg(keys::workers(&self.prefix)).arg("-inf").arg(before);
+        count.query_async(conn).await.map_err(|e| classify("presence", e))
     }
 
     async fn unseen_since(&self, conn: &mut impl Connection, key: &str, time: Duration) -> Result<Vec<String>, Error> {

@@ -86,7 +86,8 @@ impl Worker {
     /// How long, and how many, workers that are gone stay listed by [`Inspector::workers`](crate::Inspector::workers): a stall is explained by what its
     /// worker had said. Every worker of the App's prefix forgets by its own setting. Defaults to 7 days, and 1,000 of them.
     ///
-    /// An age is at least 60 s, and counts from the worker's last sign, but for the first hour. A fault is told when the worker starts.
+    /// The age is at least 60 s, and counts from the worker's last sign. Workers are kept for an hour whatever the age, and for some 6 minutes
+    /// whatever the count. A fault is reported when the worker starts.
     pub fn keep_dead(mut self, limit: RetentionLimit) -> Worker {
         self.keep_dead = limit;
         self

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use heartline::_internals::Timings;
 use heartline::{
-    Context, Error, Event, JobError, JobFilter, JobState, JobValues, LateOutcome, PauseEvent, Priority, RetentionLimit,
-    RetryPolicy, SilentSelection, StallAction, StallOptions, StallReason, TaskEvent, TaskReport, WatchBreak,
-    WorkerReport, WorkerState,
+    App, Context, Error, Event, JobError, JobFilter, JobState, JobValues, LateOutcome, PauseEvent, Priority,
+    RetentionLimit, RetryPolicy, SilentSelection, StallAction, StallOptions, StallReason, TaskEvent, TaskReport,
+    WatchBreak, WorkerReport, WorkerState,
 };
+use redis::AsyncCommands;
 use serde::Serialize;
 
 use super::{
@@ -345,6 +347,31 @@ async fn workers_that_are_gone_are_listed_for_as_long_as_was_said() {
     test.declare_at(&app, fast());
     let error = app.worker().keep_dead(RetentionLimit::age(Duration::from_secs(59))).run().await.unwrap_err();
     assert!(error.to_string().contains("keep_dead") && error.to_string().contains("60 s"), "{error}");
+}
+
+/// Crash loops leave many in the first hour.
+#[tokio::test]
+async fn too_many_dead_workers_are_forgotten_within_the_hour() {
+    let test = TestTask::new();
+    let mut conn = test.conn().await;
+    let (now, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
+    for minutes in [3, 6, 7, 8] {
+        let (worker, seen) = (format!("gone-{minutes}"), (now - minutes * 60) * 1000);
+        let () = conn.zadd(format!("{}:workers", test.prefix), &worker, seen).await.unwrap();
+        let () = conn.hset(format!("{}:worker:{worker}", test.prefix), "lastSeenAt", seen).await.unwrap();
+    }
+    let timings = Timings { unseen: Duration::from_millis(1), ..Timings::default() };
+    let url = test.redis().app_url();
+    let app = App::builder().redis(url).prefix(&test.prefix).timings(timings).build().await.unwrap();
+    test.declare_at(&app, fast());
+    let worker = TestWorker::start(app.worker().keep_dead(RetentionLimit::count(1)));
+    eventually("the oldest go", PATIENCE, async || {
+        let mut kept: Vec<String> = conn.keys(format!("{}:worker:gone-*", test.prefix)).await.unwrap();
+        kept.sort_unstable();
+        kept.iter().map(|key| key.rsplit('-').next().unwrap()).collect::<Vec<_>>() == ["3", "6"]
+    })
+    .await;
+    worker.stop().await;
 }
 
 #[tokio::test]
