@@ -409,6 +409,8 @@ impl App {
     /// A reference to a task that other processes work, to dispatch jobs and to find them again. It has the options of the
     /// task, if this App has declared it with a handler before, and otherwise the defaults of the App.
     ///
+    /// `I` may be any type whose JSON the handler reads: a handler that takes a `String` can get `task_ref::<&str, _>`.
+    ///
     /// Keep the reference where you dispatch often: references that live at the same time share what makes dispatching fast.
     ///
     /// # Errors

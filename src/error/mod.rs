@@ -488,8 +488,8 @@ pub enum NoteError {
         limit: usize,
     },
 
-    /// The value cannot be turned into JSON, or what is stored cannot be read as the type asked for.
-    #[error("cannot encode or decode the {what}")]
+    /// The value cannot be turned into JSON.
+    #[error("cannot encode the {what}")]
     Codec {
         /// `checkpoint` or `progress`.
         what: &'static str,

@@ -583,7 +583,7 @@ impl Inspector {
     }
 
     /// Pauses a task, with all of its partitions: no job of it is claimed until [`resume`](Inspector::resume). What runs goes on, with its heartbeats, and is
-    /// recorded; what waits and what is due stays. Returns the pause that was there before, if the task was paused already: it is
+    /// recorded; what waits and what is due stays. Jobs with [`expires_after`](crate::Dispatch::expires_after) still expire. Returns the pause that was there before, if the task was paused already: it is
     /// kept. A reason is cut to 4 KiB.
     ///
     /// # Errors

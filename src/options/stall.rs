@@ -209,7 +209,7 @@ pub enum OnCrash {
     #[default]
     Recover,
     /// It is a failed run: it uses an attempt, and the job waits for as long as its [`RetryPolicy`](crate::RetryPolicy) says. It fails with
-    /// the code `worker_crashed` when no attempt is left, or past a `max_count` that was set for the task or with the dispatch;
+    /// the code `worker_crashed` when no attempt is left: with one attempt, the default, that is at once. It also fails past a `max_count` that was set for the task or with the dispatch;
     /// a default of the app does not count here.
     Retry,
     /// It fails at once, with the code `worker_crashed`.

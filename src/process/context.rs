@@ -17,7 +17,7 @@ use crate::error::job_error::MissingData;
 use crate::job::failure::StoredError;
 use crate::job::id::JobId;
 use crate::options::overrides::Headers;
-use crate::shown::cut;
+use crate::shown::{Shown, cut};
 use crate::stall::recovery::Recovery;
 use crate::store::keys::Key;
 use crate::worker_id::WorkerId;
@@ -207,10 +207,13 @@ impl Context {
         told
     }
 
-    /// What was noted last with [`Context::checkpoint`], by this run or an earlier one; `None` if nothing was.
+    /// The latest [`checkpoint`](Context::checkpoint) of this run or an earlier one; `None` if there is none.
+    ///
+    /// A checkpoint that does not read as `T`, as after a deploy that changed the type, reads as `None`, with a warning in the log: a
+    /// job must be able to start without one anyway. To migrate old checkpoints, read them as a `serde_json::Value`.
     ///
     /// # Errors
-    /// [`NoteError::Codec`] if it is none of this type, and [`NoteError::Redis`] if Redis gives no answer.
+    /// [`NoteError::Redis`] if Redis does not answer.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -221,8 +224,13 @@ impl Context {
             (None, Some(store)) => store.stored(Key::Checkpoint, self.id()).await?.map(|stored| stored.json),
             (None, None) => None,
         };
-        let read = json.map(|json| serde_json::from_str(&json)).transpose();
-        read.map_err(|source| NoteError::Codec { what: "checkpoint", source })
+        let Some(json) = json else { return Ok(None) };
+        Ok(serde_json::from_str(&json)
+            .inspect_err(|e| {
+                tracing::warn!(task = %self.task(), job_id = %self.id(), error = %Shown(&e.to_string()),
+                    "the checkpoint is of another type; the run starts without it");
+            })
+            .ok())
     }
 
     /// Tells people how far the job has come, and shows that the handler is alive, as [`Context::heartbeat`] does. The value is a percentage

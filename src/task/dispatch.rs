@@ -106,7 +106,8 @@ impl<I, O> Dispatch<I, O> {
 
     /// An id of your own, unique within the task: 1 to 128 bytes of printable ASCII without space and braces, of which the first is no `~`.
     ///
-    /// The job is then dispatched once, however often this is repeated, for as long as retention keeps the id.
+    /// The job is then dispatched once, however often this is repeated, for as long as retention keeps the id. A dispatch with an id
+    /// that exists changes nothing, even if its input differs: [`JobHandle::existed`](crate::JobHandle::existed) says so.
     /// Defaults to a new id.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -115,7 +116,7 @@ impl<I, O> Dispatch<I, O> {
 
     /// Lets the job fail with the code `expired` if no worker has begun it so long after its dispatch, by the clock of Redis. A claim
     /// that comes to it later does not begin it; where nobody claims, workers end it within some 5 s. A job that has begun does not
-    /// expire any more, also when it is retried or recovered.
+    /// expire any more, also when it is retried or recovered. The time also runs while the task is paused.
     ///
     /// More than the delay, at most 10 years. Defaults to never.
     pub fn expires_after(mut self, time: Duration) -> Self {

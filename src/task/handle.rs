@@ -37,6 +37,9 @@ const EVENT_DELAY: Duration = Duration::from_secs(1);
 /// The pause between two tries to read a large result.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
+/// After this time a call that waits for a result logs what it waits for.
+const LATE: Duration = Duration::from_secs(10);
+
 /// Longest reason of a cancel that is kept, in bytes.
 const REASON_LIMIT: usize = 4096;
 
@@ -157,11 +160,11 @@ impl<O> JobHandle<O> {
         let wait = |keys: &Arc<TaskKeys>| self.task.events.wait(&self.task.name, keys, &self.id, listens);
         let keys = self.task.tables.of(self.id.as_str());
         let mut waiter = wait(&keys);
-        let mut end = waiter.end().await?;
+        let mut end = self.told_if_late(waiter.end()).await?;
         if matches!(end, End::Gone { seen: false }) && self.task.is_elsewhere(&keys).await? {
             // It is in another partition than was known.
             waiter = wait(&self.task.tables.of(self.id.as_str()));
-            end = waiter.end().await?;
+            end = self.told_if_late(waiter.end()).await?;
         }
         let value = match end {
             End::Completed(None) => None,
@@ -179,6 +182,20 @@ impl<O> JobHandle<O> {
             }
         };
         decode_result(&self.task.name, self.id.clone(), value.as_deref())
+    }
+
+    /// Logs the state of the job where its end is not known after 10 s: a job that waits may have no worker.
+    async fn told_if_late(&self, end: impl Future<Output = Result<End, Error>>) -> Result<End, Error> {
+        let late = async {
+            tokio::time::sleep(LATE).await;
+            let state = self.state().await.map_or("unknown", |state| state.as_str());
+            tracing::info!(task = %self.task.name, job_id = %self.id, state, "still waiting for the result");
+            std::future::pending().await
+        };
+        tokio::select! {
+            end = end => end,
+            never = late => never,
+        }
     }
 
     /// The same, but waits for `time` at most. The job goes on as it would.

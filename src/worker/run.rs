@@ -16,6 +16,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::faults::{ConfigError, Faults};
 use crate::options::resolved::Resolved;
+use crate::options::stall::OnCrash;
 use crate::pauses::Pauses;
 use crate::process::identity;
 use crate::process::shared::{self, FAREWELL, WorkerShared};
@@ -146,6 +147,11 @@ impl Worker {
                 let interval_ms = task.options.interval.as_millis() as u64;
                 tracing::warn!(task = %task.name, interval_ms, "the stall interval may be over before a failover is");
             }
+        }
+        let single =
+            |task: &&Definition| task.options.on_crash == OnCrash::Retry && task.options.retry.max_attempts() == 1;
+        for task in self.tasks.iter().filter(single) {
+            tracing::warn!(task = %task.name, "on_crash(Retry) without a second attempt fails every job whose worker dies");
         }
         if let Some(since) = waits {
             let away_ms = clock::now().since(since).as_millis() as u64;

@@ -1,9 +1,9 @@
 //! What an operator sees of runs and shutdowns without asking Redis.
 
-use crate::support::task::{TestTask, fast};
+use crate::support::task::{TestTask, fast, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Warnings};
-use heartline::{App, Context, JobError, RetryPolicy, TaskOptions, TaskRef};
+use heartline::{App, Context, JobError, OnCrash, RetryPolicy, StallOptions, TaskOptions, TaskRef};
 use redis::AsyncCommands;
 use std::time::Duration;
 
@@ -101,4 +101,29 @@ async fn a_job_that_never_gets_to_begin_is_a_warning() {
     task.handle("twice").unwrap().result().await.unwrap_err();
     assert!(!warnings.all().iter().any(|line| line.contains("job_id=twice ") && line.contains("never began")));
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn on_crash_retry_with_one_attempt_is_a_warning() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (app, _, name) = declared(&test, fast_with(StallOptions::new().on_crash(OnCrash::Retry))).await;
+    let worker = TestWorker::start(app.worker());
+    warnings.wait_for(&["WARN", &format!("task={name}"), "on_crash(Retry) without a second attempt"], PATIENCE).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_result_that_no_worker_brings_is_logged_with_its_state() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (_app, task, name) = declared(&test, fast()).await;
+    let job = task.dispatch("first".to_owned()).await.unwrap();
+    let waiting = tokio::spawn({
+        let job = job.clone();
+        async move { job.result().await }
+    });
+    let line = warnings.wait_for(&["INFO", job.id().as_str(), "still waiting for the result"], PATIENCE).await;
+    assert!(line.contains("state=waiting") && line.contains(&name), "{line}");
+    waiting.abort();
 }
