@@ -14,14 +14,14 @@
 //! | the same at a terminal, and in a browser | [`command_line`], [`web_page`] |
 //! | what to do, by what you see | [`troubleshooting`] |
 //! | tests of your handlers and flows | [`testing`] |
-//! | how fast it is | [`performance`] |
-//! | other queues | [`comparison`], [`coming_from`] |
+//! | how fast it is, next to Redis and to other queues | [`performance`] |
+//! | words and options of other queues | [`coming_from`] |
 
 /// Pages that link to each other: here the modules take the place of the files.
 macro_rules! pages {
     ($($page:ident = $file:literal),* $(,)?) => {
         $(
-            #[doc = "[guarantees]: crate::guide::guarantees\n[options]: crate::guide::options\n\n"]
+            #[doc = "[coming_from]: crate::guide::coming_from\n[guarantees]: crate::guide::guarantees\n[options]: crate::guide::options\n\n"]
             #[doc = include_str!(concat!("../docs/guide/", $file, ".md"))]
             pub mod $page {}
         )*
@@ -42,7 +42,6 @@ pages! {
     web_page = "board",
     troubleshooting = "troubleshooting",
     performance = "performance",
-    comparison = "comparison",
     coming_from = "coming-from",
 }
 
