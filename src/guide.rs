@@ -2,9 +2,7 @@
 //!
 //! | for | page |
 //! |---|---|
-//! | how dead workers are found, heartbeats | [`stalls`] |
-//! | what becomes of the jobs of a dead worker | [`recovery`] |
-//! | what holds and what does not | [`guarantees`] |
+//! | what holds, how dead workers are found, what happens to their jobs, hooks, checkpoints | [`guarantees`] |
 //! | graphs of jobs that go on whoever dies | [`workflows`] |
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
@@ -29,8 +27,6 @@ macro_rules! pages {
 }
 
 pages! {
-    stalls = "stalls",
-    recovery = "recovery",
     guarantees = "guarantees",
     workflows = "workflows",
     options = "options",

@@ -68,7 +68,7 @@
 //!
 //! A thread of the worker sends the heartbeats; handlers need not. When a worker falls silent for a whole interval, which
 //! [`StallOptions`] sets, another one finds its jobs stalled and decides: run again, failed, or cancelled. In a long
-//! handler call [`Context::heartbeat`] to learn that it should stop. The [guide](guide::stalls) explains it in ten minutes.
+//! handler call [`Context::heartbeat`] to learn that it should stop. The [guide](guide::guarantees) explains it.
 //!
 //! # Errors
 //!

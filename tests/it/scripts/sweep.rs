@@ -522,7 +522,7 @@ async fn crashed(meta: &[(&str, &str)], own: &[(&str, &str)], count: u64, failed
     (action, places.join(" "))
 }
 
-/// The table of `docs/guide/recovery.md`, row by row.
+/// The table of `docs/guide/guarantees.md`, row by row.
 #[tokio::test]
 async fn what_becomes_of_a_crash_by_the_choice_of_the_task_its_attempts_and_its_max_count() {
     const RETRY: (&str, &str) = ("onCrash", "retry");
