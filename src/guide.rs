@@ -6,8 +6,7 @@
 //! | graphs of jobs that go on whoever dies | [`workflows`] |
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
-//! | Sentinel, Redis Cluster | [`engines`] |
-//! | how many jobs so many primaries carry | [`past_one_machine`] |
+//! | Sentinel, Redis Cluster, partitions, capacity | [`engines`] |
 //! | seeing and steering what runs, probes, repair | [`operating`] |
 //! | the same at a terminal, and in a browser | [`command_line`], [`web_page`] |
 //! | what to do, by what you see | [`troubleshooting`] |
@@ -32,7 +31,6 @@ pages! {
     options = "options",
     production = "production",
     engines = "engines",
-    past_one_machine = "past-one-machine",
     operating = "operating",
     command_line = "command-line",
     web_page = "board",
