@@ -2,23 +2,38 @@
 //!
 //! | for | page |
 //! |---|---|
-//! | what holds, how dead workers are found, what happens to their jobs, hooks, checkpoints | [`guarantees`] |
-//! | graphs of jobs that go on whoever dies | [`workflows`] |
+//! | what holds, how dead workers are found, recovery, hooks, checkpoints | [`guarantees`] |
+//! | graphs of jobs that survive the death of any worker | [`workflows`] |
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
 //! | Sentinel, Redis Cluster, partitions, capacity | [`engines`] |
-//! | seeing and steering what runs, probes, repair | [`operating`] |
-//! | the same at a terminal, and in a browser | [`command_line`], [`web_page`] |
-//! | what to do, by what you see | [`troubleshooting`] |
+//! | inspecting, retrying, pausing, repairing; probes; troubleshooting | [`operating`] |
+//! | the same at a terminal and in a browser | [`command_line`], [`web_page`] |
 //! | tests of your handlers and flows | [`testing`] |
 //! | how fast it is, next to Redis and to other queues | [`performance`] |
 //! | words and options of other queues | [`coming_from`] |
 
-/// Pages that link to each other: here the modules take the place of the files.
+/// Pages that link to each other. On docs.rs modules replace the files: the first definition of a link counts.
 macro_rules! pages {
     ($($page:ident = $file:literal),* $(,)?) => {
         $(
-            #[doc = "[coming_from]: crate::guide::coming_from\n[guarantees]: crate::guide::guarantees\n[options]: crate::guide::options\n\n"]
+            #[doc = "[board]: crate::guide::web_page"]
+            #[doc = "[coming_from]: crate::guide::coming_from"]
+            #[doc = "[command_line]: crate::guide::command_line"]
+            #[doc = "[engines]: crate::guide::engines"]
+            #[doc = "[guarantees]: crate::guide::guarantees"]
+            #[doc = "[hooks]: crate::guide::guarantees#hooks-what-runs-when-a-job-has-ended"]
+            #[doc = "[logs]: crate::guide::production#logs-and-metrics"]
+            #[doc = "[metrics]: crate::guide::command_line#metrics"]
+            #[doc = "[operating]: crate::guide::operating"]
+            #[doc = "[options]: crate::guide::options"]
+            #[doc = "[partitions]: crate::guide::engines#partitions-one-task-over-several-primaries"]
+            #[doc = "[performance]: crate::guide::performance"]
+            #[doc = "[prefetch]: crate::guide::performance#short-jobs-at-a-low-concurrency"]
+            #[doc = "[production]: crate::guide::production"]
+            #[doc = "[restarts]: crate::guide::guarantees#restarts-and-exclusive-names"]
+            #[doc = "[workflows]: crate::guide::workflows"]
+            #[doc = ""]
             #[doc = include_str!(concat!("../docs/guide/", $file, ".md"))]
             pub mod $page {}
         )*
@@ -34,7 +49,6 @@ pages! {
     operating = "operating",
     command_line = "command-line",
     web_page = "board",
-    troubleshooting = "troubleshooting",
     performance = "performance",
     coming_from = "coming-from",
 }
