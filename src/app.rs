@@ -130,7 +130,7 @@ impl AppBuilder {
     /// the same with `rediss-sentinel://`: hosts and `node`s are the sentinels, user and password before the `@` those of the servers.
     ///
     /// A cluster is `redis-cluster://[user:password@]host[:6379][?node=host:port&…]`, the same with `rediss-cluster://`: host and `node`s are
-    /// some nodes; one of them must answer. It needs Redis 7.0 or Valkey 8. See [`crate::guide::engines`] for both.
+    /// some nodes; one of them must answer. It needs Redis 7.0 or later, or Valkey. See [`crate::guide::engines`] for both.
     ///
     /// Over TLS the server must show a certificate for its host. One of Mozilla's roots must have signed it, or the CA that
     /// `AppBuilder::tls_ca` sets. If the process has no crypto provider for rustls, Heartline installs `ring`; a program that
