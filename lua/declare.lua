@@ -1,7 +1,6 @@
 -- Writes a task's options, as the scripts need them: when a worker starts, and again when the server has lost them.
 -- KEYS[1]  meta     (hash)  wire version, partitions, stamp and options, when they were first, and lost last
--- KEYS[2]  outcome  (hash)  column
--- KEYS[3]  aside    (hash)  id -> fence, phase, and since when it was silent, ms, of a job that is let be
+-- KEYS[2]  aside    (hash)  id -> fence, phase, and since when it was silent, ms, of a job that is let be
 -- ARGV[1]  wire     (version of the caller)
 -- ARGV[2]  stamp    (server time of the worker's start, ms; '' at its start, which is then given one)
 -- ARGV[3]  worker   (id of the caller)
@@ -15,7 +14,7 @@
 local wire, stamp, worker = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 redis.call('HLEN', aside)
-local written = redis.call('HMGET', meta, 'wire', 'declaredAt', 'partitions', 'nodes')
+local written = redis.call('HMGET', meta, 'wire', 'declaredAt', 'partitions')
 if tonumber(written[1] or 0) > tonumber(wire) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. written[1])
 end
@@ -24,23 +23,17 @@ if stamp and declared >= stamp then return { 'kept', declared } end
 -- The newest start wins, also on a server whose clock went back.
 local _, now_ms = now_us()
 stamp = stamp or math.max(now_ms, declared + 1)
--- Version 1 knows no hook: it would run the handler again of a job whose outcome is stored. Nor does it know jobs that
--- are set aside: its heartbeats would leave them there.
-local needed, parts = redis.call('HLEN', outcome) > 0 and 2 or 1, '1'
+local parts = '1'
 for at = 4, #ARGV, 2 do
-  local name, value = ARGV[at], ARGV[at + 1]
-  if name == 'hook' and value == '1' or name == 'patience' and value ~= '' then needed = math.max(needed, 2) end
-  if name == 'partitions' then parts, needed = value, math.max(needed, 3) end
+  if ARGV[at] == 'partitions' then parts = ARGV[at + 1] end
 end
--- Version 3 begins a job of a workflow without asking whether that still wants it.
-if written[4] then needed = 4 end
 -- Behind a loss of data the workers know best.
 if written[1] and (written[3] or '1') ~= parts and (written[2] or ARGV[2] == '') then
   return redis.error_reply('OTHERPARTITIONS the task has ' .. (written[3] or 1) .. ' partitions')
 end
 -- A worker has declared it before, and nothing is left of that.
 local is_lost, now = ARGV[2] ~= '' and not written[2], string.format('%d', now_ms)
-local changed, fields = {}, { 'wire', needed, 'declaredAt', string.format('%d', stamp), 'declaredBy', worker }
+local changed, fields = {}, { 'wire', wire, 'declaredAt', string.format('%d', stamp), 'declaredBy', worker }
 for at = 4, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[at])
   if old ~= ARGV[at + 1] then

@@ -82,14 +82,10 @@ end
 redis.call('HSET', payload, unpack(fields))
 local news, total = { 'in', (tonumber(begun) or 0) + #fresh }, (tonumber(told) or 0) + #fresh
 if event_mode ~= 'off' then news[3], news[4] = 'events', total end
--- The first job of a workflow: who works the task must know of them from now on.
-local is_first_node = has_nodes and not nodes
-if is_first_node then news[#news + 1], news[#news + 2] = 'nodes', 1 end
-if not wire or is_first_node then
-  local needed = is_first_node and 4 or ARGV[2] == '1' and 1 or 3
-  news[#news + 1], news[#news + 2] = 'wire', math.max(needed, tonumber(wire or 0))
-end
+-- From its first workflow job on, a settle reports the ends of the task's jobs to workflows.
+if has_nodes and not nodes then news[#news + 1], news[#news + 2] = 'nodes', 1 end
 if not wire then
+  news[#news + 1], news[#news + 2] = 'wire', ARGV[1]
   if ARGV[2] ~= '1' then news[#news + 1], news[#news + 2] = 'partitions', ARGV[2] end
 end
 -- A bound for what a claim may read at once, in powers of two, so that it is seldom written.

@@ -15,5 +15,5 @@ if written[2] then return { 'partitions', tonumber(written[2]) } end
 -- What is there was written for one; a pause of more would not hold for the others.
 if written[3] or written[4] or written[5] or redis.call('HLEN', payload) > 0 then return { 'partitions', 1 } end
 local count = tonumber(ARGV[2])
-if count > 1 then redis.call('HSET', meta, 'partitions', count, 'wire', 3) end
+if count > 1 then redis.call('HSET', meta, 'partitions', count, 'wire', ARGV[1]) end
 return { 'partitions', count }

@@ -19,8 +19,6 @@ pub(crate) struct GraphPlan {
     pub(super) shape: Shape,
     /// By the numbers of the nodes that have an input of their own.
     pub(super) inputs: Vec<(u32, Vec<u8>)>,
-    /// The tasks of its nodes, and of those of graphs in it, each once.
-    pub(super) tasks: Vec<String>,
 }
 
 impl GraphPlan {
@@ -63,18 +61,13 @@ pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> 
         node.inputs.retain(|input| seen.insert(*input));
     }
     check(&nodes, graph.output, &mut faults);
-    let (mut tasks, mut children) = (Vec::new(), Vec::new());
+    let mut children = Vec::new();
     for node in nodes.iter() {
-        let NodeInput::Graph(child) = &node.input else {
-            add_task(&mut tasks, &node.task);
-            continue;
-        };
+        let NodeInput::Graph(child) = &node.input else { continue };
         match plan(child, on_failure, depth + 1) {
             Err(Error::Config(found)) => faults.extend(found.within(&node.name)),
             planned => {
-                let planned = planned?;
-                planned.tasks.iter().for_each(|task| add_task(&mut tasks, task));
-                children.push(planned.into_child(&format!("the graph {}", faults::shown(&node.name)))?);
+                children.push(planned?.into_child(&format!("the graph {}", faults::shown(&node.name)))?);
             }
         }
     }
@@ -112,13 +105,7 @@ pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> 
         });
     }
     let shape = Shape { nodes: shape_nodes, output: graph.output, on_failure: on_failure.as_str().to_owned() };
-    Ok(GraphPlan { shape, inputs, tasks })
-}
-
-fn add_task(tasks: &mut Vec<String>, task: &str) {
-    if !tasks.iter().any(|known| known == task) {
-        tasks.push(task.to_owned());
-    }
+    Ok(GraphPlan { shape, inputs })
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, Error> {
@@ -273,8 +260,8 @@ pub(super) fn records(shape: &Shape) -> Result<ShapeRecords, Error> {
         for (page, named) in (1..).zip(pages) {
             records.push((format!("{digest}/{index}/{page}"), words(named).into_bytes()));
         }
-        if !node.is_graph {
-            add_task(&mut tasks, &node.task);
+        if !node.is_graph && !tasks.contains(&node.task) {
+            tasks.push(node.task.clone());
         }
     }
     // The last one, so that who finds it finds the others.

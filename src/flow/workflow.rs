@@ -170,7 +170,6 @@ fn instance_id(id: &str) -> Result<String, ConfigErrors> {
 /// # Errors
 /// - [`Error::Config`] if the graph has faults or the id is not valid; it lists all of them. [`Error::Codec`] and [`Error::TooLarge`] of an input
 ///   that is no JSON, or is over 1 MiB. Nothing is written.
-/// - [`Error::Unsupported`] while a live worker of one of its tasks is of a version that knows no workflows; it names them.
 /// - What every call may give, see [`Error`]. A start is repeated for as long as a dispatch is, and may have been written when it fails with
 ///   [`Error::Connect`].
 ///
@@ -225,14 +224,13 @@ impl<T> Start<T> {
         }
         faults.finish()?;
         // Both are there where there is no fault.
-        let (Some(id), Some(GraphPlan { shape, inputs, tasks })) = (id, planned) else { return Err(Error::Closed) };
+        let (Some(id), Some(GraphPlan { shape, inputs })) = (id, planned) else { return Err(Error::Closed) };
         let shape = records(&shape)?;
         drop(graph);
         let WorkflowShared { keys, store, mover, .. } = &*shared;
         store.ready_in_time().await?;
         let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs, delay, deadline };
         let patience = Patience::new(store.dispatch_timeout, Instant::now(), instance.bytes());
-        repeated(patience, || mover.know(&tasks)).await?;
         // It is looked after from before it is there on.
         let limit = LimitMs::from(shared.options.retention.unwrap_or(RetentionLimit::age(MONTH)));
         let list = || {

@@ -69,7 +69,7 @@ impl StallOptions {
     /// How long a job must stay silent that was claimed ahead and has not begun, where that is longer than the
     /// [`interval`](StallOptions::interval). It is decided at the first sweep behind this time, so up to an interval later.
     ///
-    /// The worker that started last decides for the task, which needs version 2 of the wire format. At most 24 h. Defaults to the interval.
+    /// The worker that started last decides for the task. At most 24 h. Defaults to the interval.
     pub const fn claimed_interval(mut self, interval: Duration) -> Self {
         self.patience.claimed.interval = Some(interval);
         self
@@ -86,7 +86,7 @@ impl StallOptions {
     /// [`requeue_claimed`](crate::Inspector::requeue_claimed) and its kin decide about them within an interval. A job whose cancel was asked for does
     /// not wait; one that is heard from again goes on.
     ///
-    /// The worker that started last decides for the task, which needs version 2 of the wire format. Defaults to `true`.
+    /// The worker that started last decides for the task. Defaults to `true`.
     pub const fn recover_claimed(mut self, is_recovered: bool) -> Self {
         self.patience.claimed.is_recovered = Some(is_recovered);
         self

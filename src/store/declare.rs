@@ -9,22 +9,7 @@ use crate::options::resolved::Resolved;
 use crate::times::to_ms;
 
 /// The version of keys, fields and scripts that this crate speaks. A task that a newer version wrote is refused.
-pub(crate) const WIRE_VERSION: u32 = 4;
-
-/// The version that whoever works a task must speak which has jobs of workflows: 3 would begin them without asking.
-pub(crate) const WIRE_OF_NODES: u32 = 4;
-
-/// The version that whoever works a task with these options must speak: 1 knows no hook, and would run the handler again; nor does it
-/// know jobs that are set aside, and would decide about them. 2 knows no partitions, and would work the first one alone.
-pub(crate) fn wire_of(options: &Resolved) -> u32 {
-    if options.partitions.is_some_and(|count| count > 1) {
-        3
-    } else if options.has_hook || !options.patience.is_plain() {
-        2
-    } else {
-        1
-    }
-}
+pub(crate) const WIRE_VERSION: u32 = 1;
 
 /// The options of a task, as they are in force.
 #[derive(Debug)]
@@ -94,11 +79,11 @@ pub(crate) async fn declare_again(
     Ok(matches!(declare(conn, keys, worker, Some(stamp), options).await?, Declared::Ours(..)))
 }
 
-/// Which version of the wire format the task was written by, 1 where it was not yet; and how many partitions it has, if anything was.
+/// How many partitions the task has; `None` if nothing of it was written yet.
 ///
 /// # Errors
-/// `Unsupported` when that is newer than this one.
-pub(crate) async fn check_wire(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(u32, Option<u32>), Error> {
+/// `Unsupported` when a newer version of this crate wrote the task.
+pub(crate) async fn written_partitions(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<u32>, Error> {
     let mut cmd = redis::cmd("HMGET");
     cmd.arg(keys.get(Key::Meta)).arg("wire").arg("partitions");
     let (wire, partitions): (Option<String>, Option<u32>) =
@@ -107,6 +92,6 @@ pub(crate) async fn check_wire(conn: &mut impl Connection, keys: &TaskKeys) -> R
         Some(wire) if wire > WIRE_VERSION => {
             Err(Error::Unsupported { what: format!("the task was written by wire version {wire}") })
         }
-        wire => Ok((wire.unwrap_or(1), partitions.or(wire.map(|_| 1)))),
+        wire => Ok(partitions.or(wire.map(|_: u32| 1))),
     }
 }

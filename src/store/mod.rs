@@ -23,7 +23,6 @@ pub(crate) mod engine;
 pub(crate) mod expire;
 pub(crate) mod extend_locks;
 pub(crate) mod fault;
-pub(crate) mod fleet;
 pub(crate) mod flow_advance;
 pub(crate) mod flow_audit;
 pub(crate) mod flow_control;

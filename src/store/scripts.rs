@@ -553,7 +553,7 @@ script!(
     ]
 );
 
-script!(DECLARE, "declare", ["now"], [Meta, Outcome, Aside]);
+script!(DECLARE, "declare", ["now"], [Meta, Aside]);
 
 script!(PARTITIONS, "partitions", [], [Meta, Payload]);
 

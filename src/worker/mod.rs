@@ -5,7 +5,6 @@ pub(crate) mod courier;
 mod crew;
 pub(crate) mod driver;
 pub(crate) mod ear;
-mod fleet;
 pub(crate) mod identity;
 pub(crate) mod monitor;
 pub(crate) mod panics;

@@ -8,7 +8,6 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::builder::Worker;
 use super::crew::Crew;
-use super::fleet;
 use super::panics::guarded;
 use super::signal::Signals;
 use super::stop::StopReason;
@@ -23,6 +22,7 @@ use crate::process::shared::{self, FAREWELL, WorkerShared};
 use crate::process::task::{Definition, TaskRuntime};
 use crate::shown::Shown;
 use crate::store::declare::{self, Declared};
+use crate::store::partitions::other_number;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::rights;
 
@@ -194,9 +194,24 @@ impl Worker {
 
     /// Makes sure that this worker and our user of the server can work the task.
     async fn check_task(&self, task: &Definition) -> Result<(), Error> {
-        let fleet = fleet::check(&self.store, task);
         let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| rights::check_rights(conn, &task.keys).await);
-        tokio::try_join!(fleet, rights).map(drop)
+        tokio::try_join!(self.check_partitions(task), rights).map(drop)
+    }
+
+    /// Learns how many partitions the task has.
+    ///
+    /// # Errors
+    /// `Config` if the options ask for another number, `Unsupported` if a newer version of this crate wrote the task.
+    async fn check_partitions(&self, task: &Definition) -> Result<(), Error> {
+        let written = async |conn: &mut _| declare::written_partitions(conn, &task.keys).await;
+        let (has, wanted) = (self.store.shared(RESPONSE_TIMEOUT, written).await?, task.options.partitions);
+        if let (Some(wanted), Some(has)) = (wanted, has)
+            && wanted != has
+        {
+            return Err(other_number(&task.name, wanted, has));
+        }
+        self.store.tables(&task.name).learn(has.or(wanted).unwrap_or(1));
+        Ok(())
     }
 
     /// Tells redis that a start that was under way has ended.

@@ -27,9 +27,7 @@ use futures_util::future::join_all;
 use crate::error::Error;
 use crate::job::shape::Shape;
 use crate::limits::{BATCH_BYTES, ENDS};
-use crate::store::declare::{WIRE_OF_NODES, check_wire};
 use crate::store::engine::Store;
-use crate::store::fleet::named;
 use crate::store::flow_advance::{self, Advanced, EndedNode};
 use crate::store::flow_look;
 use crate::store::flow_nodes;
@@ -64,8 +62,6 @@ pub(crate) struct Ended {
 pub(crate) struct Mover {
     store: Arc<Store>,
     dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
-    /// Tasks whose workers know of workflows.
-    known: Mutex<HashSet<String>>,
     /// Tasks, and tables by a key of theirs, that could not be reached, and when.
     away: Mutex<HashMap<String, Instant>>,
     /// Workflows, each with a task whose jobs could not be sent, or without one for a graph that could not be started: logged once.
@@ -79,7 +75,6 @@ impl Mover {
         Mover {
             store,
             dispatchers: Mutex::default(),
-            known: Mutex::default(),
             away: Mutex::default(),
             unsent: Mutex::default(),
             tally: Default::default(),
@@ -94,34 +89,6 @@ impl Mover {
 
     fn count(&self, what: usize, many: usize) {
         self.tally[what].fetch_add(many as u64, Ordering::Relaxed);
-    }
-
-    /// Sees to it that whoever works these tasks knows of workflows.
-    ///
-    /// # Errors
-    /// `Unsupported` while a live worker of one of them does not.
-    pub(crate) async fn know(&self, tasks: &[String]) -> Result<(), Error> {
-        for task in tasks {
-            if self.known().contains(task) {
-                continue;
-            }
-            let keys = self.store.tables(task).first();
-            let (written, _) = self.store.shared(RESPONSE_TIMEOUT, async |conn| check_wire(conn, &keys).await).await?;
-            if written < WIRE_OF_NODES {
-                let older = self.store.older_workers(task, WIRE_OF_NODES).await?;
-                if !older.is_empty() {
-                    let what =
-                        format!("the jobs of workflows need, of the task {task}, {}", named(&older, WIRE_OF_NODES));
-                    return Err(Error::Unsupported { what });
-                }
-            }
-            self.known().insert(task.clone());
-        }
-        Ok(())
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn dispatcher(&self, task: &str) -> Arc<Dispatcher> {

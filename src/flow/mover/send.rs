@@ -162,7 +162,6 @@ impl Mover {
             let node = EndedNode { id: node.id.clone(), end: NodeEnd::GraphFailed, said };
             return Box::pin(self.advance(keys, &[Ended { node, table: None }])).await;
         };
-        self.know(&shape.tasks).await?;
         let (id, bytes) = (node.id.child(), |input: Box<RawValue>| String::from(Box::<str>::from(input)).into_bytes());
         let inputs: Vec<(u32, Vec<u8>)> = inputs.into_iter().map(|(node, input)| (node, bytes(input))).collect();
         let instance = NewInstance {

@@ -479,39 +479,6 @@ async fn a_hook_is_set_once_where_the_handler_is_and_before_a_worker_is_made() {
 }
 
 #[tokio::test]
-async fn a_hook_is_refused_while_a_live_worker_of_the_task_would_run_the_handler_again() {
-    let test = TestTask::new();
-    let (app, done) = (test.app().await, Done::default());
-    declare(&test, &app, fast(), &done, fine);
-    let mut conn = test.conn().await;
-    let (now, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
-    let mut set = redis::pipe();
-    let presence = format!("{}:worker:old-1-00000000", test.prefix);
-    set.hset_multiple(&presence, &[("tasks", "other work"), ("pid", "1")]).ignore();
-    set.zadd(format!("{}:workers", test.prefix), "old-1-00000000", now * 1000).ignore();
-    let () = set.query_async(&mut conn).await.unwrap();
-    for wire in ["", "1"] {
-        if !wire.is_empty() {
-            let () = redis::cmd("HSET").arg(&presence).arg("wire").arg(wire).query_async(&mut conn).await.unwrap();
-        }
-        let Err(Error::Unsupported { what }) = app.worker().run().await else { panic!("it started beside an old one") };
-        assert!(what.contains("old-1-00000000") && what.contains("version 2"), "{what}");
-    }
-    assert_eq!(test.dump("meta").await, None, "a start that is refused changes nothing");
-    // It was stopped, or speaks enough.
-    let () = redis::cmd("HSET").arg(&presence).arg("wire").arg(2).query_async(&mut conn).await.unwrap();
-    let worker = TestWorker::start(app.worker());
-    worker.working().await;
-    assert_eq!(test.column("meta", "wire").await.as_deref(), Some("2"));
-    // Others that work the task by then are looked at no more: an old one cannot start.
-    let () = redis::cmd("HSET").arg(&presence).arg("wire").arg(1).query_async(&mut conn).await.unwrap();
-    let again = test.app().await;
-    declare(&test, &again, fast(), &done, fine);
-    TestWorker::start(again.worker()).stop().await;
-    worker.stop().await;
-}
-
-#[tokio::test]
 async fn a_drain_waits_for_hooks() {
     let test = TestTask::new();
     let (app, done) = (test.app().await, Done::default());

@@ -215,27 +215,3 @@ async fn a_worker_takes_the_number_of_a_producer_that_starts_in_the_same_moment(
         let _ = worker.stop().await.unwrap();
     }
 }
-
-#[tokio::test]
-async fn the_option_is_refused_while_a_live_worker_would_work_the_first_partition_alone() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    test.declare_at(&app, fast().partitions(3));
-    let mut conn = test.conn().await;
-    let (now, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
-    let old = format!("{}:worker:old-1-00000000", test.prefix);
-    let mut set = redis::pipe();
-    set.hset(&old, "tasks", TASK).ignore().hset(&old, "wire", 2).ignore();
-    set.zadd(format!("{}:workers", test.prefix), "old-1-00000000", now * 1000).ignore();
-    let () = set.query_async(&mut conn).await.unwrap();
-    let Err(Error::Unsupported { what }) = app.worker().run().await else { panic!("it started beside an old one") };
-    assert!(what.contains("old-1-00000000") && what.contains("version 3"), "{what}");
-    let () = redis::cmd("HSET").arg(&old).arg("wire").arg(3).query_async(&mut conn).await.unwrap();
-    let worker = app.worker().spawn();
-    let task = app.task_ref::<String, u64>(TASK).unwrap();
-    eventually("it works three tables", PATIENCE, async || {
-        app.inspector().task(TASK).await.unwrap().parts.len() == 3 && task.dispatch("export".into()).await.is_ok()
-    })
-    .await;
-    let _ = worker.stop().await.unwrap();
-}

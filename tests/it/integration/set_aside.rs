@@ -147,7 +147,7 @@ async fn a_start_without_the_option_lets_them_be_recovered_and_one_with_it_does_
     so_many_are(&worker.app.inspector(), 1).await;
     let newer = test.start_worker(fast()).await;
     worker.jobs.handle("a").unwrap().result().await.unwrap();
-    assert_eq!(test.run::<String>("HGET", "meta", &["wire"]).await, "1");
+    assert_eq!(test.run::<String>("HGET", "meta", &["patience"]).await, "");
     let newest = test.start_worker(fast_with(off)).await;
     assert_eq!(test.run::<String>("HGET", "meta", &["patience"]).await, "0 off 0");
     for worker in [worker, newer, newest] {

@@ -90,19 +90,19 @@ async fn dispatch_declares_its_keys() {
 async fn partitions_declares_its_keys() {
     let mut task = cluster().await;
     task.lose_options().await;
-    assert_eq!(task.ok("partitions", &["3", "4"]).await, "[partitions 4]");
-    assert_eq!(task.ok("dispatch", &["3", "1", "1", "a", "1"]).await, "partitions 4");
+    assert_eq!(task.ok("partitions", &["1", "4"]).await, "[partitions 4]");
+    assert_eq!(task.ok("dispatch", &["1", "1", "1", "a", "1"]).await, "partitions 4");
 }
 
 #[tokio::test]
 async fn declare_declares_its_keys() {
     let mut task = cluster().await;
-    assert_eq!(task.ok("declare", &["2", "100", "w", "maxCount", "2"]).await, "[declared 100 []]");
-    assert_eq!(task.ok("declare", &["2", "200", "w", "maxCount", "3"]).await, "[declared 200 [maxCount 2 3]]");
-    assert_eq!(task.ok("declare", &["2", "100", "w", "maxCount", "2"]).await, "[kept 200]");
-    assert!(task.ok("declare", &["2", "", "w", "maxCount", "3"]).await.starts_with("[declared 1"));
-    assert!(task.ok("declare", &["2", "", "w", "hook", "1"]).await.starts_with("[declared 1"));
-    assert_eq!(task.refused("declare", &["1", "", "w", "maxCount", "2"]).await, "NEWERWIRE");
+    assert_eq!(task.ok("declare", &["1", "100", "w", "maxCount", "2"]).await, "[declared 100 []]");
+    assert_eq!(task.ok("declare", &["1", "200", "w", "maxCount", "3"]).await, "[declared 200 [maxCount 2 3]]");
+    assert_eq!(task.ok("declare", &["1", "100", "w", "maxCount", "2"]).await, "[kept 200]");
+    assert!(task.ok("declare", &["1", "", "w", "maxCount", "3"]).await.starts_with("[declared 1"));
+    assert!(task.ok("declare", &["1", "", "w", "hook", "1"]).await.starts_with("[declared 1"));
+    assert_eq!(task.refused("declare", &["0", "", "w", "maxCount", "2"]).await, "NEWERWIRE");
 }
 
 #[tokio::test]
@@ -267,7 +267,7 @@ async fn sweep_declares_its_keys() {
 #[tokio::test]
 async fn what_sets_jobs_aside_declares_its_keys() {
     let mut task = cluster().await;
-    task.ok("declare", &["2", "", "w", "patience", "off off off", "maxCount", "1"]).await;
+    task.ok("declare", &["1", "", "w", "patience", "off off off", "maxCount", "1"]).await;
     task.running("w", &[("ahead", 1), ("runs", 2), ("ends", 3)]).await;
     task.hset("claimed", &[("ahead", "1")]).await;
     task.hset("outcome", &[("ends", "completed 0 0 5")]).await;
@@ -280,7 +280,7 @@ async fn what_sets_jobs_aside_declares_its_keys() {
     task.ok("extend_locks", &["w", "1000", "1", "0", "ahead", "1"]).await;
     let reply = task.ok("sweep", &["p", "0", "", "0", "0", "200", "recover", "ada", "ahead", "runs", "ends"]).await;
     assert!(reply.contains("runs 1 recovered w 2 ends 1 requeued w 3"), "{reply}");
-    task.ok("declare", &["2", "", "w", "patience", ""]).await;
+    task.ok("declare", &["1", "", "w", "patience", ""]).await;
     assert_eq!(task.held("aside").await, "");
 }
 

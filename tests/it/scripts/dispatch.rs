@@ -169,27 +169,12 @@ async fn without_events_no_entry_is_written() {
 }
 
 #[tokio::test]
-async fn a_dispatch_asks_for_no_more_than_the_first_wire_version() {
-    let mut task = Task::new().await;
-    task.ok("dispatch", &["2", "1", "1", "a", "1"]).await;
-    assert_eq!(task.field("meta", "wire").await, "1");
-}
-
-#[tokio::test]
 async fn data_of_a_newer_wire_version_is_refused() {
     let mut task = Task::new().await;
     task.hset("meta", &[("wire", "2")]).await;
     let before = task.exact().await;
     assert_eq!(task.refused("dispatch", &["1", "1", "1", "a", "1"]).await, "NEWERWIRE");
     assert_eq!(task.exact().await, before);
-}
-
-#[tokio::test]
-async fn data_of_an_older_wire_version_is_taken_as_it_is() {
-    let mut task = Task::new().await;
-    task.hset("meta", &[("wire", "1")]).await;
-    assert_eq!(task.ok("dispatch", &["2", "1", "1", "a", "1"]).await, "dispatched");
-    assert!(task.held("meta").await.contains(r#""wire": "1""#));
 }
 
 #[tokio::test]
@@ -249,37 +234,23 @@ async fn an_id_that_was_removed_is_a_new_job_of_which_nothing_old_is_left() {
 }
 
 #[tokio::test]
-async fn the_first_job_of_a_workflow_is_noted_with_the_version_that_knows_of_them() {
-    for (parts, wire, known) in
-        [("1", "1", false), ("4", "3", false), ("1", "1", true), ("1", "2", true), ("4", "3", true)]
-    {
-        let mut task = Task::new().await;
-        if known {
-            task.hset("meta", &[("wire", wire)]).await;
-            if parts != "1" {
-                task.hset("meta", &[("partitions", parts)]).await;
-            }
-        }
-        assert_eq!(task.ok("dispatch", &["4", parts, "1", "own", "1"]).await, "dispatched");
-        assert_eq!(task.field("meta", "wire").await, wire);
-        assert!(!task.held("meta").await.contains("nodes"));
-        assert_eq!(task.ok("dispatch", &["4", parts, "2", "next", "1", "~f/a/0/1", "1"]).await, "dispatched");
-        let meta = task.held("meta").await;
-        assert!(meta.contains(r#""nodes": "1""#) && meta.contains(r#""wire": "4""#), "{meta}");
-        assert_eq!(meta.contains(&format!(r#""partitions": "{parts}""#)), parts != "1", "{meta}");
-        assert_eq!(task.list("wait").await, ["own", "next", "~f/a/0/1"]);
-        // The same again writes nothing, and who does not know of them is refused.
-        let before = task.exact().await;
-        assert_eq!(task.ok("dispatch", &["4", parts, "1", "~f/a/0/1", "1"]).await, "dispatched 1");
-        assert_eq!(task.refused("dispatch", &["3", parts, "1", "other", "1"]).await, "NEWERWIRE");
-        assert_eq!(task.exact().await, before);
-    }
-    // As the very first job of a task, also with partitions.
+async fn the_first_job_of_a_workflow_is_noted() {
     for parts in ["1", "4"] {
         let mut task = Task::new().await;
-        assert_eq!(task.ok("dispatch", &["4", parts, "1", "~f/a/0/1", "1"]).await, "dispatched");
+        assert_eq!(task.ok("dispatch", &["1", parts, "1", "own", "1"]).await, "dispatched");
+        assert!(!task.held("meta").await.contains("nodes"));
+        assert_eq!(task.ok("dispatch", &["1", parts, "2", "next", "1", "~f/a/0/1", "1"]).await, "dispatched");
         let meta = task.held("meta").await;
-        assert!(meta.contains(r#""nodes": "1""#) && meta.contains(r#""wire": "4""#), "{meta}");
-        assert_eq!(meta.contains(r#""partitions": "4""#), parts == "4", "{meta}");
+        assert!(meta.contains(r#""nodes": "1""#) && meta.contains(r#""wire": "1""#), "{meta}");
+        assert_eq!(meta.contains(&format!(r#""partitions": "{parts}""#)), parts != "1", "{meta}");
+        assert_eq!(task.list("wait").await, ["own", "next", "~f/a/0/1"]);
+        // The same again writes nothing.
+        let before = task.exact().await;
+        assert_eq!(task.ok("dispatch", &["1", parts, "1", "~f/a/0/1", "1"]).await, "dispatched 1");
+        assert_eq!(task.exact().await, before);
+        // As the very first job of a task.
+        let mut task = Task::new().await;
+        assert_eq!(task.ok("dispatch", &["1", parts, "1", "~f/a/0/1", "1"]).await, "dispatched");
+        assert!(task.held("meta").await.contains(r#""nodes": "1""#));
     }
 }

@@ -4,12 +4,12 @@ use crate::scripts::call::Task;
 async fn the_number_is_fixed_where_nothing_of_the_task_is_there() {
     let mut task = Task::new().await;
     task.lose_options().await;
-    assert_eq!(task.ok("partitions", &["3", "4"]).await, "[partitions 4]");
-    assert_eq!((&*task.field("meta", "partitions").await, &*task.field("meta", "wire").await), ("4", "3"));
+    assert_eq!(task.ok("partitions", &["1", "4"]).await, "[partitions 4]");
+    assert_eq!((&*task.field("meta", "partitions").await, &*task.field("meta", "wire").await), ("4", "1"));
     let before = task.exact().await;
-    assert_eq!(task.ok("partitions", &["3", "2"]).await, "[partitions 4]");
+    assert_eq!(task.ok("partitions", &["1", "2"]).await, "[partitions 4]");
     assert_eq!(task.exact().await, before);
-    assert_eq!(task.refused("partitions", &["2", "4"]).await, "NEWERWIRE");
+    assert_eq!(task.refused("partitions", &["0", "4"]).await, "NEWERWIRE");
 }
 
 #[tokio::test]
@@ -17,12 +17,12 @@ async fn what_was_there_before_has_one_and_one_is_not_written() {
     let mut task = Task::new().await;
     task.lose_options().await;
     let before = task.exact().await;
-    assert_eq!(task.ok("partitions", &["3", "1"]).await, "[partitions 1]");
+    assert_eq!(task.ok("partitions", &["1", "1"]).await, "[partitions 1]");
     assert_eq!(task.exact().await, before);
     for (key, field) in [("meta", "declaredAt"), ("meta", "in"), ("meta", "paused"), ("payload", "a")] {
         task.hset(key, &[(field, "1")]).await;
         let before = task.exact().await;
-        assert_eq!(task.ok("partitions", &["3", "4"]).await, "[partitions 1]", "{field}");
+        assert_eq!(task.ok("partitions", &["1", "4"]).await, "[partitions 1]", "{field}");
         assert_eq!(task.exact().await, before);
         task.del(key).await;
         task.lose_options().await;
@@ -32,35 +32,33 @@ async fn what_was_there_before_has_one_and_one_is_not_written() {
 #[tokio::test]
 async fn a_dispatch_that_takes_the_task_to_have_another_number_writes_nothing() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("dispatch", &["3", "4", "1", "a", "1"]).await, "dispatched");
-    assert_eq!((&*task.field("meta", "partitions").await, &*task.field("meta", "wire").await), ("4", "3"));
+    assert_eq!(task.ok("dispatch", &["1", "4", "1", "a", "1"]).await, "dispatched");
+    assert_eq!((&*task.field("meta", "partitions").await, &*task.field("meta", "wire").await), ("4", "1"));
     let before = task.exact().await;
-    assert_eq!(task.ok("dispatch", &["3", "1", "1", "b", "1"]).await, "partitions 4");
-    assert_eq!(task.ok("dispatch", &["3", "2", "1", "a", "1"]).await, "partitions 4");
+    assert_eq!(task.ok("dispatch", &["1", "1", "1", "b", "1"]).await, "partitions 4");
+    assert_eq!(task.ok("dispatch", &["1", "2", "1", "a", "1"]).await, "partitions 4");
     assert_eq!(task.exact().await, before);
-    assert_eq!(task.refused("dispatch", &["2", "1", "1", "b", "1"]).await, "NEWERWIRE");
     let mut plain = Task::new().await;
-    plain.ok("dispatch", &["3", "1", "1", "a", "1"]).await;
-    assert_eq!(plain.ok("dispatch", &["3", "4", "1", "b", "1"]).await, "partitions 1");
+    plain.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
+    assert_eq!(plain.ok("dispatch", &["1", "4", "1", "b", "1"]).await, "partitions 1");
 }
 
 #[tokio::test]
 async fn who_declares_another_number_is_refused_unless_the_server_has_lost_the_options() {
     let mut task = Task::new().await;
     task.lose_options().await;
-    task.ok("partitions", &["3", "4"]).await;
-    assert!(task.ok("declare", &["3", "", "w", "partitions", "4"]).await.starts_with("[declared "));
-    assert_eq!(task.refused("declare", &["3", "", "w", "partitions", "2"]).await, "OTHERPARTITIONS");
-    assert_eq!(task.refused("declare", &["3", "", "w", "maxCount", "2"]).await, "OTHERPARTITIONS");
-    assert_eq!(task.field("meta", "wire").await, "3");
+    task.ok("partitions", &["1", "4"]).await;
+    assert!(task.ok("declare", &["1", "", "w", "partitions", "4"]).await.starts_with("[declared "));
+    assert_eq!(task.refused("declare", &["1", "", "w", "partitions", "2"]).await, "OTHERPARTITIONS");
+    assert_eq!(task.refused("declare", &["1", "", "w", "maxCount", "2"]).await, "OTHERPARTITIONS");
     task.del("meta").await;
     // A producer that knows nothing of them was there first.
-    task.ok("dispatch", &["3", "1", "1", "a", "1"]).await;
-    assert_eq!(task.ok("declare", &["3", "100", "w", "partitions", "4"]).await, "[declared 100 []]");
-    assert_eq!((&*task.field("meta", "partitions").await, &*task.field("meta", "wire").await), ("4", "3"));
+    task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
+    assert_eq!(task.ok("declare", &["1", "100", "w", "partitions", "4"]).await, "[declared 100 []]");
+    assert_eq!((&*task.field("meta", "partitions").await, &*task.field("meta", "wire").await), ("4", "1"));
     task.del("meta").await;
-    task.ok("dispatch", &["3", "4", "1", "b", "1"]).await;
-    assert_eq!(task.ok("declare", &["3", "200", "w", "maxCount", "2"]).await, "[declared 200 []]");
+    task.ok("dispatch", &["1", "4", "1", "b", "1"]).await;
+    assert_eq!(task.ok("declare", &["1", "200", "w", "maxCount", "2"]).await, "[declared 200 []]");
     let meta = task.held("meta").await;
     assert!(!meta.contains("partitions") && meta.contains(r#""wire": "1""#), "{meta}");
 }

@@ -28,7 +28,7 @@ const KEPT: [usize; 2] = [4, 0];
 /// Terminal jobs that one call removes at most.
 const TRIM_LIMIT: usize = 3;
 /// The version of the data that all speak.
-const WIRE: &str = "2";
+const WIRE: &str = "1";
 
 /// A settle call, as it went out.
 #[derive(Clone, Debug)]

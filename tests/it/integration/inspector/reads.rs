@@ -274,7 +274,7 @@ async fn a_worker_tells_who_it_is_what_it_holds_and_how_its_heartbeats_go() {
     .await;
     assert_eq!((told.worker.as_str(), told.state), (&*worker.id, WorkerState::Live));
     assert_eq!((told.pid, told.version.as_str()), (Some(std::process::id()), env!("CARGO_PKG_VERSION")));
-    assert_eq!(told.wire, Some(4));
+    assert_eq!(told.wire, Some(1));
     assert!(worker.id.starts_with(&told.host) || !told.host.is_empty(), "{told:?}");
     let now = inspector.task(TASK).await.unwrap().as_of;
     assert!(told.started_at.unwrap() < now && told.last_seen_at > begun && told.last_seen_at <= now, "{told:?}");
