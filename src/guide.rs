@@ -4,8 +4,7 @@
 //! |---|---|
 //! | what holds, how dead workers are found, recovery, hooks, checkpoints | [`guarantees`] |
 //! | graphs of jobs that survive the death of any worker | [`workflows`] |
-//! | every option and its default | [`options`] |
-//! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
+//! | every option and its default; Redis, shutdown, deploys, alerts, logs | [`production`] |
 //! | Sentinel, Redis Cluster, partitions, capacity | [`engines`] |
 //! | inspecting, retrying, pausing, repairing; probes; troubleshooting | [`operating`] |
 //! | the same at a terminal and in a browser | [`command_line`], [`web_page`] |
@@ -26,7 +25,6 @@ macro_rules! pages {
             #[doc = "[logs]: crate::guide::production#logs-and-metrics"]
             #[doc = "[metrics]: crate::guide::command_line#metrics"]
             #[doc = "[operating]: crate::guide::operating"]
-            #[doc = "[options]: crate::guide::options"]
             #[doc = "[partitions]: crate::guide::engines#partitions-one-task-over-several-primaries"]
             #[doc = "[performance]: crate::guide::performance"]
             #[doc = "[prefetch]: crate::guide::performance#short-jobs-at-a-low-concurrency"]
@@ -43,7 +41,6 @@ macro_rules! pages {
 pages! {
     guarantees = "guarantees",
     workflows = "workflows",
-    options = "options",
     production = "production",
     engines = "engines",
     operating = "operating",

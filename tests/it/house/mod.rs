@@ -603,7 +603,7 @@ fn what_the_pages_for_newcomers_name_is_there() {
 
 #[test]
 fn newcomers_find_every_kind_of_option() {
-    let pages = read("docs/guide/coming-from.md") + &read("docs/guide/options.md");
+    let pages = read("docs/guide/coming-from.md") + &read("docs/guide/production.md");
     for (path, kind) in [
         ("src/options/task.rs", "TaskOptions"),
         ("src/options/stall.rs", "StallOptions"),
@@ -619,7 +619,7 @@ fn newcomers_find_every_kind_of_option() {
             let Some((_, rest)) = line.split_once("fn ") else { continue };
             let takes_self = rest.contains("(self") || rest.contains("(mut self");
             let name: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-            assert!(!takes_self || pages.contains(&name), "neither coming-from.md nor options.md has {kind}::{name}");
+            assert!(!takes_self || pages.contains(&name), "neither coming-from.md nor production.md has {kind}::{name}");
         }
     }
 }
