@@ -619,7 +619,7 @@ fn newcomers_find_every_kind_of_option() {
             let Some((_, rest)) = line.split_once("fn ") else { continue };
             let takes_self = rest.contains("(self") || rest.contains("(mut self");
             let name: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-            assert!(!takes_self || pages.contains(&name), "neither coming-from.md nor production.md has {kind}::{name}");
+            assert!(!takes_self || pages.contains(&name), "the guide does not name {kind}::{name}");
         }
     }
 }
