@@ -1,7 +1,7 @@
-//! What can be set for a task, where it may be set, and what follows when it is not.
+//! Options, where they may be set, and their defaults.
 //!
-//! Precedence, field by field: dispatch, then task, then the app's defaults, then the crate's. The interval and
-//! the heartbeat mode cannot be set for a single job, since a task has one epoch.
+//! Precedence, field by field: dispatch, then task, then the app's defaults, then the crate's. A task has one epoch, so the interval and
+//! the heartbeat mode cannot be set for a single job.
 
 pub(crate) mod modes;
 pub(crate) mod overrides;

@@ -1,4 +1,4 @@
-//! What a task chooses between.
+//! The choices that a task has: events, durability, priority.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::names::names;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventMode {
-    /// Transitions are written to the event stream, those of one call in one entry; about 10,000 entries are kept.
+    /// The task writes its transitions to its event stream, those of one call in one entry. About 10,000 entries are kept.
     #[default]
     On,
-    /// No entries, which saves some of Redis's time; stalls are written all the same. Waiting for a result then
-    /// rests on reading the state, after a second and then after ever longer pauses of up to 5 s.
+    /// The task writes only stalls, which saves Redis some time. Waiting for a result then polls the state, first after 1 s, then after
+    /// longer pauses of up to 5 s.
     Off,
 }
 
 impl EventMode {
-    /// The mode as the task's settings in Redis have it.
+    /// The name of the mode in the task's settings in Redis.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             EventMode::On => "on",
@@ -30,31 +30,31 @@ impl EventMode {
 
 /// When a job counts as dispatched.
 ///
-/// A primary that fails takes with it what it acknowledged and had not sent to its replicas yet. Under Sentinel and in a cluster that can be
-/// waited for.
+/// If a primary fails, writes that it acknowledged but had not yet replicated are lost. Under Sentinel and in a cluster, a dispatch can
+/// wait for replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Durability {
-    /// When the server has it in memory.
+    /// As soon as the server has the job in memory.
     #[default]
     Memory,
-    /// When so many replicas have it in memory too. If fewer have it within the time, the dispatch fails with
-    /// [`Error::NotReplicated`](crate::Error::NotReplicated); the job is written then all the same, and the same dispatch with the same id
-    /// waits once more.
+    /// As soon as this many replicas have it in memory too. If fewer acknowledge in time, the dispatch fails with
+    /// [`Error::NotReplicated`](crate::Error::NotReplicated). The job is written nevertheless, and a dispatch with the same id waits again.
     ///
-    /// One is enough against a primary that dies, since the replica that has most follows it. Against one that still takes writes while another is
-    /// promoted (a failover by hand, a partition) it takes as many as there are: what only others acknowledged is thrown away with it.
+    /// One replica is enough if the primary dies, since the most advanced replica is promoted. It takes all replicas if the old primary
+    /// still accepts writes while another is promoted (a manual failover, a partition): writes that the
+    /// promoted one did not acknowledge are discarded.
     Replicated {
-        /// How many; 1 to 100.
+        /// How many replicas; 1 to 100.
         replicas: u32,
-        /// For how long they are waited for; 1 ms to 60 s.
+        /// How long to wait for them; 1 ms to 60 s.
         within: Duration,
     },
 }
 
 impl Durability {
-    /// The copies that are waited for, if any are.
+    /// The copies to wait for; `None` for [`Durability::Memory`].
     pub(crate) const fn copies(self) -> Option<Copies> {
         match self {
             Durability::Memory => None,
@@ -63,7 +63,7 @@ impl Durability {
     }
 }
 
-/// How many replicas are to have what is written, and for how long that is waited for.
+/// How many replicas must have a write, and how long to wait for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Copies {
     pub(crate) replicas: u32,
@@ -72,17 +72,17 @@ pub(crate) struct Copies {
 
 /// Which of the task's waiting jobs run first.
 ///
-/// Jobs of one priority run in the order of dispatch; those that stalled or were requeued go to the front, the ones of a
-/// dead worker in no order among themselves. A steady flow of high ones keeps the others waiting.
+/// Jobs of one priority run in the order of dispatch. Jobs that stalled or were requeued go to the front of their list; those of one dead
+/// worker have no order among themselves. A steady flow of high-priority jobs keeps all others waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// Before all others.
     High,
-    /// Between the two.
+    /// After high, before low.
     #[default]
     Normal,
-    /// When nothing else waits.
+    /// Only when no other job waits.
     Low,
 }
 

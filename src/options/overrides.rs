@@ -1,4 +1,4 @@
-//! What a dispatch sets for its own job.
+//! The options that a dispatch sets for its own job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::stall::OnRisk;
 use crate::faults::{ConfigErrors, Faults};
 use crate::times::opt_ms;
 
-/// What a dispatch sets for its own job. It rides with the job as JSON, so that every worker obeys it.
+/// The options that a dispatch sets for its own job. They are stored with the job as JSON, so every worker follows them.
 ///
-/// Durations are rounded up to whole milliseconds on the way: a timeout above 0 stays above 0.
+/// Durations are rounded up to whole milliseconds: a timeout above 0 stays above 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Overrides {
-    /// How long the job was delayed. It is the first field: `lua/lib/claim.lua` reads it there, for the `started` event.
+    /// How long the job was delayed. Keep it the first field: `lua/lib/claim.lua` reads it there, for the `started` event.
     #[serde(rename = "delay_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
     pub delay: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub(crate) struct Overrides {
     /// The codes that `retry` retries; `None`: all.
     #[serde(rename = "retry_on", skip_serializing_if = "Option::is_none")]
     pub retried_codes: Option<Vec<String>>,
-    /// Goes before the count of `retry`, and before that of the worker's policy.
+    /// Takes precedence over the count of `retry` and over that of the worker's policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
     #[serde(rename = "timeout_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
@@ -39,21 +39,21 @@ pub(crate) struct Overrides {
     pub headers: Headers,
 }
 
-/// What travels with a job beside its payload.
+/// Strings that travel with a job next to its payload.
 pub(crate) type Headers = BTreeMap<String, String>;
 
 impl Overrides {
-    /// Whether nothing is set, so that nothing needs to be stored.
+    /// Whether no option is set, so that nothing has to be stored.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Overrides::default()
     }
 
-    /// The bytes of all headers, names and values.
+    /// The total size of all headers, names and values, in bytes.
     pub(crate) fn header_bytes(&self) -> usize {
         self.headers.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// Checks every rule.
+    /// Checks all options.
     ///
     /// # Errors
     /// Every rule that is broken, at once.

@@ -1,4 +1,4 @@
-//! What silent jobs wait for beyond the interval, phase by phase.
+//! How long silent jobs wait beyond the interval, by phase.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::faults::Faults;
 use crate::times::to_ms;
 
-/// What was set for the phases of a held job.
+/// The options of each phase of a held job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct OwnPhases {
     pub(super) claimed: OwnPhase,
@@ -40,7 +40,7 @@ impl OwnPhases {
     }
 }
 
-/// What was set for one of them.
+/// The options of one phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct OwnPhase {
     pub(super) interval: Option<Duration>,
@@ -66,7 +66,7 @@ impl OwnPhase {
     }
 }
 
-/// What silent jobs of each phase wait for, before they are decided.
+/// How long silent jobs of each phase wait before the sweep decides about them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PhaseWaits {
     claimed: Wait,
@@ -81,7 +81,7 @@ impl PhaseWaits {
     }
 }
 
-/// The text by which the scripts know it; empty where it is plain.
+/// The text that the scripts read; empty if no phase waits longer.
 impl fmt::Display for PhaseWaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_plain() {
@@ -91,15 +91,15 @@ impl fmt::Display for PhaseWaits {
     }
 }
 
-/// What a silent job waits for.
+/// How long a silent job waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Wait {
-    /// One interval, as most do.
+    /// One interval.
     #[default]
     Interval,
-    /// A longer time.
+    /// Longer than an interval.
     For(Duration),
-    /// A person decides.
+    /// Until a person decides.
     ForPerson,
 }
 

@@ -1,4 +1,4 @@
-//! The settings in force.
+//! The options in force.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use super::retention::ResolvedRetention;
 use super::retry::RetryPolicy;
 use super::stall::{Heartbeat, OnCrash, OnRisk};
 
-/// The settings of a task with every gap filled and every rule checked.
+/// The options of a task, with every default filled in and every rule checked.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Resolved {
     pub(crate) interval: Duration,
     pub(crate) max_count: u32,
-    /// Whether the task itself, or the dispatch, set `max_count`; a default of the app does not count.
+    /// Whether the task or the dispatch set `max_count`; a default of the app does not count.
     pub(crate) max_count_set: bool,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) on_risk: OnRisk,
     pub(crate) on_crash: OnCrash,
-    /// What silent jobs wait for beyond the interval.
+    /// How long silent jobs wait beyond the interval.
     pub(crate) patience: PhaseWaits,
     pub(crate) retry: RetryPolicy,
     /// The codes that are retried; `None`: all.
     pub(crate) retried_codes: Option<Vec<String>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) concurrency: usize,
-    /// Jobs that are claimed ahead, at most.
+    /// The most jobs that are claimed ahead.
     pub(crate) prefetch: usize,
     pub(crate) priority: Priority,
     pub(crate) shutdown_grace: Duration,
@@ -37,32 +37,32 @@ pub(crate) struct Resolved {
     pub(crate) events: EventMode,
     pub(crate) undecodable_for: Duration,
     pub(crate) durability: Durability,
-    /// Whether outcomes wait for replicas, too.
+    /// Whether outcomes wait for replicas too.
     pub(crate) settle_replicated: bool,
-    /// How many partitions the task is to have; `None`: as many as it has.
+    /// How many partitions the task should have; `None`: as many as it has.
     pub(crate) partitions: Option<u32>,
-    /// Whether the task has a hook, which runs before a job has ended.
+    /// Whether the task has a hook, which runs before a job ends.
     pub(crate) has_hook: bool,
 }
 
-/// The first pause of a job whose payload cannot be read; the next ones are twice as long each.
+/// The first delay of a job whose payload cannot be read; each further one is twice as long.
 const UNDECODABLE_PAUSE: Duration = Duration::from_secs(10);
 
-/// The longest of them.
+/// The longest such delay.
 const UNDECODABLE_PAUSE_MAX: Duration = Duration::from_secs(600);
 
 impl Resolved {
-    /// How long a job is put off whose payload cannot be read, and was put off so often before; `None` when its time is over.
+    /// The next delay of a job whose payload could not be read, after `before` earlier delays; `None` when its time is over.
     pub(crate) fn undecodable_pause(&self, before: u32) -> Option<Duration> {
         let pause = |n: u32| (UNDECODABLE_PAUSE * (1 << n.min(10))).min(UNDECODABLE_PAUSE_MAX);
-        // The first ones differ, all others are the longest.
+        // The first ten delays differ; all further ones are the longest.
         let first: Duration = (0..before.min(10)).map(pause).sum();
         let waited = first.saturating_add(UNDECODABLE_PAUSE_MAX.saturating_mul(before.saturating_sub(10)));
         let left = self.undecodable_for.saturating_sub(waited);
         (!left.is_zero()).then(|| pause(before).min(left))
     }
 
-    /// The settings of one partition of so many: what is counted of the whole task is split, but for the slots, which they share.
+    /// The options of one of `count` partitions. Counts are divided; partitions share the concurrency.
     pub(crate) fn of_partition(mut self, count: u32) -> Resolved {
         let count = count.max(1);
         self.prefetch = self.prefetch.div_ceil(count as usize);

@@ -5,14 +5,13 @@ use std::time::Duration;
 use crate::faults::Faults;
 use crate::times::to_ms;
 
-/// Largest count that a script's numbers hold exactly; no set gets there.
+/// Largest count that a Lua number holds exactly; no set is that large.
 const LARGEST_COUNT: u64 = 1 << 53;
 
 /// How long completed, failed and cancelled jobs are kept.
 ///
-/// What is not set here comes from the app's defaults, then from the crate's: completed jobs for a day and at most
-/// 100,000 of them, failed and cancelled ones for 30 days. No job is removed in the first 60 s, whatever the
-/// limits, unless it is [`Retention::remove_at_once`].
+/// A limit that is not set here comes from the app's defaults, then from the crate's. The crate keeps completed jobs for a day and at most
+/// 100,000 of them, failed and cancelled jobs for 30 days. No job is removed in its first 60 s, unless it is [`Retention::remove_at_once`].
 ///
 /// ```
 /// # use std::time::Duration;
@@ -36,10 +35,10 @@ impl Retention {
         Retention { completed: None, failed: None, cancelled: None }
     }
 
-    /// Terminal jobs are removed at once, with their results: the cheapest choice.
+    /// Removes terminal jobs at once, with their results: the cheapest choice.
     ///
-    /// Nobody can read how such a job ended, but for what its event tells those who wait, and an id is free again as soon as its job has ended: a dispatch
-    /// that is repeated after a lost reply may then run twice. A limit set afterwards brings one kind back:
+    /// How such a job ended cannot be read later; only those who wait for its event learn it. Its id is free again as soon as it has ended,
+    /// so a dispatch that is repeated after a lost reply may run twice. A limit set afterwards keeps one kind:
     /// `Retention::remove_at_once().failed(..)`.
     pub const fn remove_at_once() -> Retention {
         let at_once = Some(RetentionLimit { max_age: None, max_count: None, remove_at_once: true });
@@ -103,25 +102,25 @@ impl RetentionLimit {
         RetentionLimit { max_age: Some(age), max_count: None, remove_at_once: false }
     }
 
-    /// Keeps this many of the jobs that ended last, and those of the last 60 s.
+    /// Keeps this many of the most recently ended jobs, and all of the last 60 s.
     pub const fn count(count: u64) -> RetentionLimit {
         RetentionLimit::forever().and_count(count)
     }
 
-    /// Adds a bound on the number: a job goes as soon as one of the two bounds says so.
+    /// Adds a bound on the number. A job is removed as soon as it exceeds either bound.
     pub const fn and_count(mut self, count: u64) -> RetentionLimit {
         self.max_count = Some(count);
         self
     }
 
-    /// Its age must be long enough, and not without end.
+    /// Checks that the age is at least 60 s and at most 10 years.
     pub(crate) fn check(&self, field: &str, faults: &mut Faults) {
         if let Some(age) = self.max_age {
             faults.retention(field, age);
         }
     }
 
-    /// Keeps every job. Memory grows without end: remove jobs yourself.
+    /// Keeps every job. Memory grows without bound: remove jobs yourself.
     pub const fn forever() -> RetentionLimit {
         RetentionLimit { max_age: None, max_count: None, remove_at_once: false }
     }
@@ -135,14 +134,14 @@ pub(crate) struct ResolvedRetention {
     pub(crate) cancelled: LimitMs,
 }
 
-/// One limit as the scripts take it. Nothing younger than [`MIN_AGE_MS`](crate::limits::MIN_AGE_MS) goes by either bound.
+/// One limit in the form that the scripts take. Neither bound removes a job younger than [`MIN_AGE_MS`](crate::limits::MIN_AGE_MS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitMs {
-    /// `None`: of any age.
+    /// `None`: any age.
     pub(crate) max_age_ms: Option<u64>,
     /// `None`: any number.
     pub(crate) max_count: Option<u64>,
-    /// The job is removed by the call that ends it; the other two are then `None`.
+    /// The call that ends the job removes it; the other two fields are then `None`.
     pub(crate) remove_at_once: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How often a job runs and how long it waits in between.
+//! How many runs a job gets, and how long it waits between them.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::faults::Faults;
 use crate::limits::LONGEST;
 use crate::times::{ms, opt_ms, to_ms};
 
-/// Longest delay of a growing backoff when none is set.
+/// The longest delay of a growing backoff, if none is set.
 const DEFAULT_MAX_DELAY: Duration = Duration::from_secs(600);
 
-/// A growing backoff is worked out step by step; after so many it no longer grows. Only factors below about
-/// 1.002 get there before their longest delay, and a call stays in the microseconds.
+/// A growing backoff is computed step by step and stops growing after this many steps. So a call takes microseconds. Only factors below
+/// about 1.002 reach this bound before their longest delay.
 const GROWTH_STEPS: u32 = 10_000;
 
 /// How many runs a job gets and how long it waits between them.
 ///
-/// A policy counts as a whole: one set for the task replaces the app's, one given with a dispatch replaces both.
-/// Stalls do not use attempts, unless [`OnCrash::Retry`](crate::OnCrash::Retry) says so, nor does a job that is requeued at shutdown. Delays are kept in whole
-/// milliseconds, rounded up.
+/// A policy applies as a whole: one set for the task replaces the app's, one given with a dispatch replaces both. Stalls use no attempt,
+/// except under [`OnCrash::Retry`](crate::OnCrash::Retry); a requeue at shutdown uses none either. Delays are kept in whole milliseconds,
+/// rounded up.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -37,12 +37,12 @@ pub struct RetryPolicy {
     #[serde(rename = "max_delay_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
     max_delay: Option<Duration>,
     jitter: Jitter,
-    /// With a dispatch they travel beside the policy: a `const fn` cannot own them.
+    /// A dispatch sends the codes separately, since a `const fn` cannot own them.
     #[serde(skip)]
     on: Option<&'static [&'static str]>,
 }
 
-/// How the delay follows from the number of failed runs.
+/// How the delay depends on the number of failed runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Backoff {
@@ -57,13 +57,13 @@ enum Backoff {
     },
 }
 
-/// Whether a delay gets a random part, so that jobs that failed together do not come back together.
+/// Whether a delay gets a random part, so that jobs that failed together do not all return together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Jitter {
     /// The delay is exact.
     None,
-    /// A random time between nothing and the delay itself is added: 10 s becomes anything from 10 s to 20 s.
+    /// Adds a random time between 0 and the delay itself: 10 s becomes 10 s to 20 s.
     #[default]
     Full,
 }
@@ -75,8 +75,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// One run, so no retry. With more attempts the delays are 1 s, 2 s, 4 s and so on up to 10 min, with
-    /// jitter.
+    /// One run, so no retry. With more attempts, the delays are 1 s, 2 s, 4 s and so on up to 10 min, with jitter.
     pub const fn new() -> RetryPolicy {
         RetryPolicy {
             attempts: 1,
@@ -87,7 +86,7 @@ impl RetryPolicy {
         }
     }
 
-    /// How many runs in total may end in failure before the job is failed. 1 to 1,000,000. Defaults to 1.
+    /// How many runs may fail before the job fails. 1 to 1,000,000. Defaults to 1.
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self
@@ -101,15 +100,14 @@ impl RetryPolicy {
 
     /// Waits `first` after the first failed run, and `factor` times longer after each further one.
     ///
-    /// `factor` is finite and at least 1, `first` at most 10 years. The delay stops growing after 10,000 failed
-    /// runs. Defaults to 1 s and 2.
+    /// `factor` is finite and at least 1, `first` at most 10 years. The delay stops growing after 10,000 failed runs. Defaults to 1 s and
+    /// 2.
     pub const fn exponential(mut self, first: Duration, factor: f32) -> Self {
         self.backoff = Backoff::Exponential { first, factor };
         self
     }
 
-    /// The longest delay of a growing backoff, before jitter: with [`Jitter::Full`] a job may wait up to twice
-    /// as long.
+    /// The longest delay of a growing backoff, before jitter. With [`Jitter::Full`] a job may wait up to twice as long.
     ///
     /// At least the first delay and at most 10 years. Defaults to 10 min, or to the first delay if that is longer.
     pub const fn max_delay(mut self, max_delay: Duration) -> Self {
@@ -123,11 +121,11 @@ impl RetryPolicy {
         self
     }
 
-    /// Which failures are retried, by their code: `handler_error`, `panic`, `timeout`, and codes of your own errors
-    /// ([`JobError::with_code`](crate::JobError::with_code)). A run that fails with another code fails its job at once, whatever attempts
-    /// are left and whatever [`retry_after`](crate::JobError::retry_after) says. At least one code. Defaults to all.
+    /// Which failures are retried, by their code: `handler_error`, `panic`, `timeout`, and the codes of your own errors
+    /// ([`JobError::with_code`](crate::JobError::with_code)). At least one code. Defaults to all.
     ///
-    /// What becomes of a job whose worker died is no matter of codes: see [`OnCrash`](crate::OnCrash).
+    /// A run that fails with another code fails its job at once, even if attempts are left or [`retry_after`](crate::JobError::retry_after)
+    /// gives a delay. For jobs whose worker died, see [`OnCrash`](crate::OnCrash).
     ///
     /// ```
     /// # use heartline::RetryPolicy;
@@ -148,14 +146,14 @@ impl RetryPolicy {
         self.attempts
     }
 
-    /// Whether another run may follow after so many failed ones.
+    /// Whether another run may follow after this many failed ones.
     pub(crate) fn attempts_left(&self, failed_attempts: u32) -> bool {
         failed_attempts < self.attempts
     }
 
     /// How long a job waits after its `failed_attempts`th failed run; 0 counts as 1.
     ///
-    /// Saturates: whatever the settings, the answer is at most 20 years (10 and as much jitter).
+    /// Saturates at 20 years: 10, and as much jitter.
     pub(crate) fn delay(&self, failed_attempts: u32) -> Duration {
         let delay = match self.backoff {
             Backoff::Fixed { delay } => whole_ms(delay),
@@ -179,7 +177,7 @@ impl RetryPolicy {
             .build();
         let mut delay = first;
         for next in delays.take(failed_attempts.min(GROWTH_STEPS) as usize).skip(1) {
-            // At the longest delay, or with a factor of 1: it will not change any more.
+            // At the longest delay, or with a factor of 1, it no longer changes.
             if next == delay {
                 break;
             }
@@ -208,8 +206,8 @@ impl RetryPolicy {
     }
 }
 
-/// A delay as it would come back from a job's overrides. The bound is for backon, whose constant backoff adds
-/// jitter without saturating.
+/// A delay as it reads back from a job's overrides. The bound is needed since the constant backoff of backon adds jitter without
+/// saturating.
 fn whole_ms(delay: Duration) -> Duration {
     Duration::from_millis(to_ms(delay.min(LONGEST)))
 }

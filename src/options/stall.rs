@@ -1,4 +1,4 @@
-//! How silence is found and what follows from it.
+//! When a job counts as stalled, and what happens then.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::phases::{OwnPhases, PhaseWaits};
 use crate::faults::Faults;
 
-/// When a running job counts as stalled, and how often that may happen.
+/// When a job counts as stalled, and how often that may happen.
 ///
-/// What is not set here comes from the app's defaults, then from the crate's.
+/// An option that is not set here comes from the app's defaults, then from the crate's.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -40,7 +40,7 @@ impl StallOptions {
         }
     }
 
-    /// An interval of 10 s: for tasks whose jobs take seconds and whose workers are seldom short of processor time.
+    /// An interval of 10 s, for tasks whose jobs take seconds and whose workers have processor time to spare.
     pub const fn quick() -> StallOptions {
         StallOptions::new().interval(Duration::from_secs(10))
     }
@@ -50,24 +50,24 @@ impl StallOptions {
         StallOptions::new().interval(Duration::from_secs(30))
     }
 
-    /// An interval of 5 min: for hosts that may stand still for minutes, by load, swapping or live migration, and where a job that ran
-    /// twice would cost more than a late recovery. Handlers that keep the processor busy do not need it: heartbeats do not depend on them.
+    /// An interval of 5 min, for hosts that may freeze for minutes (load, swapping, live migration), and if running a job twice costs more
+    /// than a late recovery. Handlers that keep the processor busy do not need it: heartbeats do not depend on them.
     pub const fn cpu_heavy() -> StallOptions {
         StallOptions::new().interval(Duration::from_secs(300))
     }
 
-    /// How long a job must stay silent, watched the whole time, before it counts as stalled.
+    /// How long a job must be silent, watched the whole time, before it counts as stalled.
     ///
-    /// Workers beat three times in it, and a dead worker's jobs are decided within two of it plus one beat.
-    /// Workers of one task may differ during a deploy: the largest is in force. 1 s to 24 h, kept in whole
-    /// milliseconds; it cannot be set for a single job. Defaults to 30 s.
+    /// Workers send three heartbeats in an interval. A dead worker's jobs are decided within two intervals plus one heartbeat. If workers
+    /// of one task differ during a deploy, the largest interval is in force. 1 s to 24 h, kept in whole milliseconds. It cannot be set for
+    /// a single job. Defaults to 30 s.
     pub const fn interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
         self
     }
 
-    /// How long a job must stay silent that was claimed ahead and has not begun, where that is longer than the
-    /// [`interval`](StallOptions::interval). It is decided at the first sweep behind this time, so up to an interval later.
+    /// How long a job must be silent that was claimed ahead and has not begun, if that is longer than the
+    /// [`interval`](StallOptions::interval). The first sweep after this time decides about it, so up to an interval later.
     ///
     /// The worker that started last decides for the task. At most 24 h. Defaults to the interval.
     pub const fn claimed_interval(mut self, interval: Duration) -> Self {
@@ -75,16 +75,17 @@ impl StallOptions {
         self
     }
 
-    /// How long a job must stay silent whose hook runs; else as [`claimed_interval`](StallOptions::claimed_interval).
+    /// How long a job must be silent whose hook is running; otherwise like [`claimed_interval`](StallOptions::claimed_interval).
     pub const fn finalizing_interval(mut self, interval: Duration) -> Self {
         self.patience.finalizing.interval = Some(interval);
         self
     }
 
-    /// Whether silent jobs that were claimed ahead and have not begun go back to their lists by themselves. If not, they stay with the
-    /// worker that they have, dead or not, and wait for a person: [`Inspector::silent_jobs`](crate::Inspector::silent_jobs) lists them, and
-    /// [`requeue_claimed`](crate::Inspector::requeue_claimed) and its kin decide about them within an interval. A job whose cancel was asked for does
-    /// not wait; one that is heard from again goes on.
+    /// Whether silent jobs that were claimed ahead and have not begun return to their lists automatically.
+    ///
+    /// If not, they stay with their worker, dead or not, and wait for a person. [`Inspector::silent_jobs`](crate::Inspector::silent_jobs)
+    /// lists them; [`requeue_claimed`](crate::Inspector::requeue_claimed) and similar actions decide about them within an interval. A job
+    /// with a pending cancellation does not wait. A job whose worker sends heartbeats again continues.
     ///
     /// The worker that started last decides for the task. Defaults to `true`.
     pub const fn recover_claimed(mut self, is_recovered: bool) -> Self {
@@ -92,23 +93,23 @@ impl StallOptions {
         self
     }
 
-    /// Whether silent jobs that have begun run again, or fail, by themselves; else as
-    /// [`recover_claimed`](StallOptions::recover_claimed). Without it no job of a dead worker runs again before a person has looked.
+    /// Whether silent jobs that have begun run again, or fail, automatically; otherwise like
+    /// [`recover_claimed`](StallOptions::recover_claimed). If `false`, no job of a dead worker runs again before a person decides.
     pub const fn recover_running(mut self, is_recovered: bool) -> Self {
         self.patience.running.is_recovered = Some(is_recovered);
         self
     }
 
-    /// Whether a hook runs again by itself whose worker died in it; else as [`recover_claimed`](StallOptions::recover_claimed).
+    /// Whether a hook whose worker died runs again automatically; otherwise like [`recover_claimed`](StallOptions::recover_claimed).
     pub const fn recover_finalizing(mut self, is_recovered: bool) -> Self {
         self.patience.finalizing.is_recovered = Some(is_recovered);
         self
     }
 
-    /// How many stalls a job survives: the next one fails it with the code `worker_crashed`.
+    /// How many stalls a job survives. The next one fails it with the code `worker_crashed`.
     ///
-    /// 0 fails a job at its first stall. Stalls are counted for the life of the job and apart from attempts.
-    /// A dispatch can set its own. Defaults to 1; with [`OnCrash::Retry`] to no bound but that of the attempts.
+    /// 0 fails a job at its first stall. Stalls are counted over the life of the job, separately from attempts. A dispatch can set its own.
+    /// Defaults to 1; with [`OnCrash::Retry`], only the attempts limit it by default.
     pub const fn max_count(mut self, max_count: u32) -> Self {
         self.max_count = Some(max_count);
         self
@@ -122,7 +123,7 @@ impl StallOptions {
         self
     }
 
-    /// What becomes of a job that stalled. It cannot be set for a single job.
+    /// What happens to a job that stalled. It cannot be set for a single job.
     ///
     /// Defaults to [`OnCrash::Recover`].
     pub const fn on_crash(mut self, on_crash: OnCrash) -> Self {
@@ -180,17 +181,17 @@ pub(super) struct ResolvedStall {
 /// What counts as a job's sign of life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Heartbeat {
-    /// The worker beats for the job while its process lives. A handler that hangs is not found; give the
-    /// task a timeout for that.
+    /// The worker sends heartbeats for the job while its process lives. A handler that hangs is not detected; use a timeout of the task for
+    /// that.
     #[default]
     Automatic,
-    /// Only `ctx.heartbeat()` counts: a handler that hangs is found although its process is fine. The handler
-    /// must call it several times an interval.
+    /// Only `ctx.heartbeat()` counts: a handler that hangs is detected although its process is healthy. The handler must call it several
+    /// times per interval.
     Manual,
 }
 
 impl Heartbeat {
-    /// The word under which the scripts know the mode.
+    /// The name of the mode in the scripts.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Heartbeat::Automatic => "automatic",
@@ -199,25 +200,25 @@ impl Heartbeat {
     }
 }
 
-/// What becomes of a job whose worker died with it, or whose handler fell silent.
+/// What happens to a job whose worker died, or whose handler was silent.
 ///
-/// A stall is counted each time. A cancel that was asked for goes first.
+/// Each time, a stall is counted. A pending cancellation takes precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnCrash {
-    /// It runs again at once, from the front of its list, and uses no attempt. Past `max_count` stalls it fails with the code
-    /// `worker_crashed`.
+    /// The job runs again at once, from the front of its list, and uses no attempt. After more than `max_count` stalls it fails with the
+    /// code `worker_crashed`.
     #[default]
     Recover,
-    /// It is a failed run: it uses an attempt, and the job waits for as long as its [`RetryPolicy`](crate::RetryPolicy) says. It fails with
-    /// the code `worker_crashed` when no attempt is left: with one attempt, the default, that is at once. It also fails past a `max_count` that was set for the task or with the dispatch;
-    /// a default of the app does not count here.
+    /// The stall counts as a failed run: it uses an attempt, and the job waits as its [`RetryPolicy`](crate::RetryPolicy) says. Without an
+    /// attempt left it fails with the code `worker_crashed`; with one attempt, the default, that is at once. It also fails after more than
+    /// `max_count` stalls, if that was set for the task or with the dispatch. A default of the app does not count here.
     Retry,
-    /// It fails at once, with the code `worker_crashed`.
+    /// The job fails at once, with the code `worker_crashed`.
     Fail,
 }
 
 impl OnCrash {
-    /// The word under which the scripts know the choice.
+    /// The name of the choice in the scripts.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             OnCrash::Recover => "recover",
@@ -227,15 +228,15 @@ impl OnCrash {
     }
 }
 
-/// What happens to a running handler when its worker's beats do not get through and the job may soon be taken.
+/// What happens to a running handler when heartbeats of its worker do not reach Redis and the job may soon be taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnRisk {
-    /// The handler goes on, and its outcome counts if the job was not taken meanwhile: an outage costs no work,
-    /// but two runs of the job may overlap for a while.
+    /// The handler continues, and its outcome counts if the job was not taken meanwhile. An outage costs no work, but two runs of the job
+    /// may overlap for a while.
     #[default]
     Continue,
-    /// The handler is cancelled before anybody else can hold the job, and the job is requeued with no stall
-    /// counted. Code that does not yield cannot be stopped.
+    /// The handler is cancelled before another worker can hold the job, and the job is requeued with no stall counted. Code that does not
+    /// yield cannot be stopped.
     Cancel,
 }

@@ -1,4 +1,4 @@
-//! The settings of a task, and how they are merged with those of the app.
+//! The options of a task, and how they are merged with those of the app.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::retry::RetryPolicy;
 use super::stall::{ResolvedStall, StallOptions};
 use crate::faults::{ConfigError, ConfigErrors, Faults};
 
-/// The settings of a task, or, given to the app, the defaults of all its tasks.
+/// The options of a task or, given to the app, the defaults of all its tasks.
 ///
-/// What is not set here comes from the app's defaults, then from the crate's. Everything is checked when the task
-/// is declared, and all faults are reported together.
+/// An option that is not set here comes from the app's defaults, then from the crate's. All options are checked when the task is declared,
+/// and all faults are reported together.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -64,14 +64,13 @@ impl TaskOptions {
         }
     }
 
-    /// When a job counts as stalled and what follows. Merged with the app's field by field.
+    /// When a job counts as stalled, and what happens then. Merged with the app's field by field.
     pub const fn stall(mut self, stall: StallOptions) -> Self {
         self.stall = Some(stall);
         self
     }
 
-    /// How many runs a job gets and how long it waits in between. Replaces the app's policy as a whole; a
-    /// dispatch can give its own.
+    /// How many runs a job gets, and how long it waits between them. Replaces the app's policy as a whole; a dispatch can set its own.
     ///
     /// Defaults to one run: no retry.
     pub const fn retry(mut self, retry: RetryPolicy) -> Self {
@@ -79,10 +78,10 @@ impl TaskOptions {
         self
     }
 
-    /// How long one run may take before it is cancelled and counts as failed, with the code `timeout`.
+    /// How long one run may take. A run past this time is cancelled and counts as failed, with the code `timeout`.
     ///
-    /// More than 0, at most 10 years. A dispatch can set its own; a timeout set for the app cannot be lifted for a
-    /// task, only made longer. Code that does not yield cannot be stopped. Defaults to none.
+    /// More than 0, at most 10 years. A dispatch can set its own. A task can extend a timeout of the app, but not remove it. Code that does
+    /// not yield cannot be stopped. Defaults to none.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -94,37 +93,34 @@ impl TaskOptions {
         self
     }
 
-    /// How many jobs of the task one worker process claims ahead, beside those that it runs: they wait in it as
-    /// [`JobState::Claimed`](crate::JobState::Claimed), with their payloads, up to about 4 MiB of them.
+    /// How many jobs of the task one worker process claims ahead, in addition to those that it runs. They wait in the process as
+    /// [`JobState::Claimed`](crate::JobState::Claimed), with up to about 4 MiB of payloads.
     ///
-    /// Short jobs at a small concurrency become much faster by it: where runs take less than a round trip to Redis, those that the worker
-    /// finishes in one begin, for Redis, behind those that run. The price: other workers do not get these jobs, a job of a higher priority
-    /// waits behind them, and a crash counts a stall for each job that had begun so, whose handler may not have run. Nothing begins
-    /// ahead where a crash may end a job ([`StallOptions::max_count`] 0, another [`OnCrash`](crate::OnCrash) than `Recover`), in heartbeat
-    /// mode [`Manual`](crate::Heartbeat::Manual), or under [`Worker::max_jobs`](crate::Worker::max_jobs); nor does a job that has stalled
-    /// before, or that may expire. A job that is claimed when its worker dies goes back to the front of its list, with no stall counted.
+    /// It makes short jobs much faster at a small concurrency: if runs take less than a round trip to Redis, the worker also starts as many
+    /// jobs ahead as it finishes in one. The price: no other worker gets a claimed job, and a job of a higher priority waits for those
+    /// claimed before it. A crash counts a stall for each job that was started ahead, but not for one that is only claimed.
+    /// See [performance](crate::guide::performance) for which jobs are never started ahead.
     ///
-    /// Jobs may begin slightly out of their order. Leave it out for a task whose handlers wait for jobs that the same worker may claim:
-    /// these are handed back only when every slot has waited for an interval.
-    ///
-    /// At most 100, or 10 times the concurrency where that is more. Defaults to 0: no job is taken that does not run at once.
+    /// Leave it out if handlers wait for jobs that the same worker may claim: these are handed back only after every slot has waited for an
+    /// interval. At most 100, or 10 times the concurrency if that is more. Defaults to 0: a job is claimed only if it runs at once.
     pub const fn prefetch(mut self, jobs: usize) -> Self {
         self.prefetch = Some(jobs);
         self
     }
 
-    /// Over how many partitions the jobs of the task are spread, by their ids: each is a table of its own, which in a cluster lies on
-    /// another node, so that a task that is too hot for one node uses several.
+    /// How many partitions the jobs of the task are spread over, by their ids. Each partition is a table of its own, on another node of a
+    /// cluster, so that several nodes share the load of the task.
     ///
-    /// What holds within a partition, and not across: the order of jobs, priorities, and that [`Context::fence`](crate::Context::fence)
-    /// grows. [`concurrency`](TaskOptions::concurrency) holds over all; `prefetch` and the counts of [`Retention`] are split evenly, rounded up. A call
-    /// reports and claims within its partition, so on one server more partitions cost more: as many as there are primaries, twice that at most.
+    /// The order of jobs, priorities and growing [fences](crate::Context::fence) hold within a partition only.
+    /// [`concurrency`](TaskOptions::concurrency) applies to all partitions together; `prefetch` and the counts of [`Retention`] are divided and
+    /// rounded up. On one server more partitions only cost more: use as many as there are primaries, at most twice that. See
+    /// [engines](crate::guide::engines).
     ///
-    /// The number is fixed by whoever declares the task, or dispatches to it, first; without this option that is 1. Others take what is
-    /// there, or get an error where they set another one. It never changes: to change it end all jobs, stop workers and producers,
-    /// [forget](crate::Inspector::forget_task) the task and declare it anew. Set it in one place, as a [`TaskDef`](crate::TaskDef) is, or in producers and workers alike.
+    /// The first process that declares the task or dispatches to it fixes the number: 1 without this option. Others use that number, or get
+    /// an error if they set another one. To change it, end all jobs, stop workers and producers, [forget](crate::Inspector::forget_task) the
+    /// task and declare it again. Set it in one place, such as a [`TaskDef`](crate::TaskDef), or in producers and workers alike.
     ///
-    /// 1 to 64. Not taken from the defaults of the App. Defaults to what the task has.
+    /// 1 to 64. Not taken from the defaults of the app. Defaults to the existing number.
     pub const fn partitions(mut self, count: u32) -> Self {
         self.partitions = Some(count);
         self
@@ -136,15 +132,15 @@ impl TaskOptions {
         self
     }
 
-    /// How long a shutdown waits for running jobs before it cancels them and hands them back, with no stall
-    /// counted. 0 cancels at once; at most 10 years. Defaults to 30 s.
+    /// How long a shutdown waits for running jobs. Then it cancels them and hands them back, with no stall counted. 0 cancels at once; at
+    /// most 10 years. Defaults to 30 s.
     pub const fn shutdown_grace(mut self, shutdown_grace: Duration) -> Self {
         self.shutdown_grace = Some(shutdown_grace);
         self
     }
 
-    /// How long a handler that was cancelled, or lost its job, may wind down before its future is dropped. A run past its
-    /// `timeout` is dropped at once.
+    /// How long a handler may clean up after it was cancelled or lost its job. Then its future is dropped. A run past its `timeout` is
+    /// dropped at once.
     ///
     /// 0 drops at once; at most 1 h. A dispatch can set its own. Defaults to 5 s.
     pub const fn cancel_grace(mut self, cancel_grace: Duration) -> Self {
@@ -158,7 +154,7 @@ impl TaskOptions {
         self
     }
 
-    /// Largest encoded payload that a dispatch takes, in bytes. 1 byte to 511 MiB. Defaults to 1 MiB.
+    /// The largest encoded payload that a dispatch accepts, in bytes. 1 byte to 511 MiB. Defaults to 1 MiB.
     pub const fn payload_limit(mut self, bytes: usize) -> Self {
         self.payload_limit = Some(bytes);
         self
@@ -170,11 +166,12 @@ impl TaskOptions {
         self
     }
 
-    /// How long a job is put off if its payload does not read as the input of the handler, before it fails with the code `codec`.
-    /// A producer may have been deployed before its workers. Until these follow, the job is tried again after 10 s, and then
-    /// after ever longer pauses of up to 10 min, which uses no attempt.
+    /// How long a job is retried if its payload is not a valid input of the handler. Then it fails with the code `codec`.
     ///
-    /// 0 fails it at once; at most 10 years. Defaults to 24 h.
+    /// A producer may have been deployed before its workers. Until they follow, the job is tried again after 10 s, then after longer pauses
+    /// of up to 10 min. This uses no attempt.
+    ///
+    /// 0 fails the job at once; at most 10 years. Defaults to 24 h.
     pub const fn undecodable_for(mut self, time: Duration) -> Self {
         self.undecodable_for = Some(time);
         self
@@ -186,19 +183,20 @@ impl TaskOptions {
         self
     }
 
-    /// Whether outcomes wait for the replicas too, as many and as long as [`durability`](TaskOptions::durability) says, which must be
-    /// [`Durability::Replicated`] then. An outcome that fewer replicas have by then stands; the worker warns of it, and counts it as
-    /// `heartline_not_replicated_total`. It makes each call that reports outcomes longer by the way to the replicas, or by the whole time
-    /// where they are away. Defaults to false.
+    /// Whether a call that reports outcomes waits for replicas too.
+    ///
+    /// It waits for as many replicas and as long as [`durability`](TaskOptions::durability) says, which must be [`Durability::Replicated`].
+    /// If fewer replicas acknowledge in time, the outcome is recorded nevertheless; the worker logs a warning and counts it in
+    /// `heartline_not_replicated_total`. Each such call takes longer by a round trip to the replicas, or by the whole time if they are
+    /// unreachable. Defaults to false.
     pub const fn settle_replicated(mut self, waits: bool) -> Self {
         self.settle_replicated = Some(waits);
         self
     }
 
-    /// The settings in force: the task's own, else the app's, else the crate's.
+    /// The options in force: the task's own, else the app's, else the crate's.
     ///
-    /// A default of the app that the task replaces is not looked at; `TaskOptions::new().resolve(&defaults)`
-    /// checks the app's own.
+    /// Does not check a default of the app that the task replaces. `TaskOptions::new().resolve(&defaults)` checks the app's own.
     ///
     /// # Errors
     /// Every rule that is broken, at once.

@@ -1,4 +1,4 @@
-//! The rules that settings and names must keep.
+//! The rules for options and names.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use crate::faults::{ConfigError, ConfigErrors, Faults, shown, text};
 use crate::job::failure::codes;
 use crate::limits::{LONGEST, MIN_AGE_MS, MOST_PARTITIONS};
 
-/// The most runs that a job may get.
+/// The most runs of a job.
 const MOST_ATTEMPTS: u64 = 1_000_000;
 
-/// The most bytes that the headers of a job have together.
+/// The most bytes of all headers of a job together.
 pub(crate) const HEADERS_LIMIT: usize = 4096;
 
-/// Longest cancel grace: a cancelled handler holds its slot for as long.
+/// The longest cancel grace. A cancelled handler holds its slot for as long.
 const CANCEL_GRACE_MAX: Duration = Duration::from_secs(3600);
 
-/// Largest payload limit: Redis takes 512 MiB for one value, and some is left for the call around it.
+/// The largest payload limit: Redis allows 512 MiB for one value, and the rest of the call needs some.
 const PAYLOAD_LIMIT_MAX: usize = 511 * 1024 * 1024;
 
 impl Faults {
@@ -25,7 +25,7 @@ impl Faults {
         self.number("concurrency", jobs as u64, 1, 100_000);
     }
 
-    /// Over how many partitions the jobs of a task are spread.
+    /// How many partitions the jobs of a task are spread over.
     pub(super) fn partitions(&mut self, count: u32) {
         self.number("partitions", u64::from(count), 1, u64::from(MOST_PARTITIONS));
     }
@@ -73,7 +73,7 @@ impl Faults {
         self.number("payload_limit", bytes as u64, 1, PAYLOAD_LIMIT_MAX as u64);
     }
 
-    /// For whose copies a dispatch waits.
+    /// How many replicas a dispatch waits for.
     pub(crate) fn durability(&mut self, durability: Durability) {
         if let Some(Copies { replicas, within }) = durability.copies() {
             self.number("durability.replicas", replicas.into(), 1, 100);
@@ -85,12 +85,12 @@ impl Faults {
         }
     }
 
-    /// A time that is bounded only by what Redis and our arithmetic take.
+    /// A time that only Redis and our arithmetic bound.
     pub(super) fn any_time(&mut self, field: &str, value: Duration) {
         self.at_most(field, value, LONGEST);
     }
 
-    /// How long after its dispatch a job expires that nobody began.
+    /// How long after its dispatch a job expires if no worker has begun it.
     pub(crate) fn expires_after(&mut self, time: Duration, delay: Duration) {
         if time <= delay {
             let rule = format!("must be more than the delay, {delay:?}");
@@ -111,12 +111,12 @@ impl Faults {
         self.any_time(field, age);
     }
 
-    /// How long a cancelled handler may wind down.
+    /// How long a cancelled handler may clean up.
     pub(super) fn cancel_grace(&mut self, value: Duration) {
         self.at_most("cancel_grace", value, CANCEL_GRACE_MAX);
     }
 
-    /// All headers of a job, by the bytes of their names and values.
+    /// The size of all headers of a job, names and values.
     pub(super) fn headers(&mut self, bytes: usize) {
         if bytes > HEADERS_LIMIT {
             let rule = format!("must have at most {HEADERS_LIMIT} bytes together, names and values");
@@ -127,7 +127,7 @@ impl Faults {
 
     /// The stall interval.
     pub(super) fn interval(&mut self, value: Duration) {
-        // Tests need not wait as long as a network may.
+        // Tests use shorter intervals than a network needs.
         const LEAST: Duration = Duration::from_millis(if cfg!(feature = "testing") { 100 } else { 1000 });
         const MOST: Duration = Duration::from_secs(86_400);
         let rule = format!("must be {LEAST:?} to 24 h");
@@ -204,7 +204,7 @@ pub(crate) fn event_capacity(events: usize) -> Result<(), ConfigErrors> {
     faults.finish()
 }
 
-/// A task name: `[A-Za-z0-9._-]{1,128}`, since it stands in the hash tag of its keys.
+/// A task name: `[A-Za-z0-9._-]{1,128}`, since it is part of the hash tag of its keys.
 pub(crate) fn task_name(name: &str) -> Result<(), ConfigErrors> {
     text(
         "task",
@@ -216,7 +216,7 @@ pub(crate) fn task_name(name: &str) -> Result<(), ConfigErrors> {
     )
 }
 
-/// A key prefix: `[A-Za-z0-9._:-]{1,64}`, without braces, since the hash tag comes after it.
+/// A key prefix: `[A-Za-z0-9._:-]{1,64}`. No braces, since the hash tag follows it.
 pub(crate) fn prefix(prefix: &str) -> Result<(), ConfigErrors> {
     text(
         "prefix",
@@ -228,7 +228,7 @@ pub(crate) fn prefix(prefix: &str) -> Result<(), ConfigErrors> {
     )
 }
 
-/// How long a dispatch is repeated.
+/// For how long a dispatch is repeated.
 pub(crate) fn dispatch_timeout(timeout: Duration) -> Result<(), ConfigErrors> {
     const RULE: &str = "must be 100 ms to 1 h";
     let fix = if timeout < Duration::from_millis(100) {
