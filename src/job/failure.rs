@@ -8,7 +8,7 @@ use super::id::JobId;
 use crate::limits::MESSAGE_LIMIT;
 use crate::shown::{Shown, cut};
 
-/// How a job ended as failed.
+/// A failed job, and why it failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
@@ -16,16 +16,16 @@ pub struct Failure {
     pub id: JobId,
     /// A stable code: one of [`codes`], or the handler's own (`[a-z0-9_]{1,64}`).
     pub code: String,
-    /// The error with its causes, outermost first, at most 4 KiB.
+    /// The error and its causes, outermost first, at most 4 KiB.
     pub message: String,
-    /// How many runs of the handler ended in failure; 0 where a workflow tells of it, which does not know.
+    /// How many runs of the handler failed; 0 if a workflow reports the failure, since it does not know.
     pub failed_attempts: u32,
-    /// How often the job stalled; stalls are never counted as attempts.
+    /// How often the job stalled. Stalls do not count as attempts.
     pub stalled_count: u32,
 }
 
 impl Failure {
-    /// Puts a stored error together with the counters of its job.
+    /// Combines a stored error with the counters of its job.
     pub(crate) fn new(id: JobId, error: StoredError, failed_attempts: u32, stalled_count: u32) -> Failure {
         Failure { id, code: error.code, message: error.message, failed_attempts, stalled_count }
     }
@@ -47,26 +47,25 @@ pub mod codes {
     pub const HANDLER_ERROR: &str = "handler_error";
     /// The handler panicked.
     pub const PANIC: &str = "panic";
-    /// The attempt took longer than the task's timeout.
+    /// The run took longer than the task's timeout.
     pub const TIMEOUT: &str = "timeout";
-    /// The payload is no input of the handler, or the handler's value cannot be encoded.
+    /// The payload is not a valid input of the handler, or the handler's value cannot be encoded.
     pub const CODEC: &str = "codec";
     /// The handler asked for data that its worker does not have.
     pub const MISSING_DATA: &str = "missing_data";
-    /// The server closes the connection each time that it sends the payload, as where its output buffer is smaller.
+    /// The server closes the connection each time it sends the payload, for example because its output buffer is too small.
     pub const PAYLOAD_UNREADABLE: &str = "payload_unreadable";
-    /// What Redis holds of the job is damaged.
+    /// The data of the job in Redis is damaged.
     pub const CORRUPT: &str = "corrupt";
-    /// The job stalled more often than `max_count` allows: workers died with it, or in heartbeat mode `Manual` its handler
-    /// hung.
+    /// The job stalled more often than `max_count` allows: its workers died, or its handler hung in heartbeat mode `Manual`.
     pub const WORKER_CRASHED: &str = "worker_crashed";
 
     /// No worker began the job before it expired ([`Dispatch::expires_after`](crate::Dispatch::expires_after)).
     pub const EXPIRED: &str = "expired";
-    /// The job was cancelled, or the node of a workflow, or the workflow.
+    /// The job, the node of a workflow, or the workflow was cancelled.
     pub const CANCELLED: &str = "cancelled";
 
-    /// The job of a node completed, and its value was removed before the workflow had it.
+    /// The job of a node completed, but its value was removed before the workflow read it.
     pub const RESULT_NOT_AVAILABLE: &str = "result_not_available";
     /// The node of a workflow did not run.
     pub const SKIPPED: &str = "skipped";
@@ -78,7 +77,7 @@ pub mod codes {
         is_well_formed(code) && !is_reserved(code)
     }
 
-    /// Whether Heartline gives this code itself, so that a handler must not.
+    /// Whether Heartline itself uses this code, so that a handler must not.
     pub(crate) fn is_reserved(code: &str) -> bool {
         let of_runs = [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, PAYLOAD_UNREADABLE, CORRUPT];
         let of_jobs = [WORKER_CRASHED, EXPIRED, CANCELLED];
@@ -86,7 +85,7 @@ pub mod codes {
         of_runs.contains(&code) || of_jobs.contains(&code) || of_nodes.contains(&code)
     }
 
-    /// Whether a handler's own code may look so: `[a-z0-9_]{1,64}`.
+    /// Whether the code has the form of a handler's own code: `[a-z0-9_]{1,64}`.
     pub(crate) fn is_well_formed(code: &str) -> bool {
         (1..=64).contains(&code.len())
             && code.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
@@ -103,20 +102,19 @@ pub(crate) struct StoredError {
 }
 
 impl StoredError {
-    /// The same, of what had failed at a node already.
+    /// The same error, with the earlier failure of a node in its message.
     pub(crate) fn behind(self, node: &str, earlier: &StoredError) -> StoredError {
         let StoredError { code, message } = earlier;
         let message = format!("{}; before that its node {node} failed ({code}): {message}", self.message);
         StoredError { code: self.code, message }
     }
 
-    /// The column's text. The message is cut to 4 KiB.
+    /// The text of the column. The message is cut to 4 KiB.
     pub(crate) fn to_json(&self) -> String {
         serde_json::json!({ "code": self.code, "message": cut(&self.message, MESSAGE_LIMIT) }).to_string()
     }
 
-    /// Reads the column; text that is not ours becomes the message of a `corrupt` failure, so that a damaged
-    /// column still tells the reader what it holds.
+    /// Reads the column. Malformed text becomes the message of a `corrupt` failure, so that the reader still sees it.
     pub(crate) fn from_json(raw: &str) -> StoredError {
         serde_json::from_str(raw)
             .unwrap_or_else(|_| StoredError { code: codes::CORRUPT.to_owned(), message: raw.to_owned() })

@@ -1,9 +1,10 @@
-//! The result of a node's job that returned a graph beside its value: byte 1, how many bytes the value has, a space, the value, the graph. So both are
-//! written with the end of the job, and no JSON begins with that byte.
+//! The result of a node's job that returned a graph as well as a value: byte 1, the length of the value, a space, the value, the graph.
+//!
+//! So both are written with the end of the job. No JSON begins with byte 1.
 
 const MARK: u8 = 1;
 
-/// A value and a graph as one result.
+/// Encodes a value and a graph as one result.
 pub(crate) fn with_graph(value: Option<&[u8]>, graph: &[u8]) -> Vec<u8> {
     let value = value.unwrap_or_default();
     let mut result = vec![MARK];

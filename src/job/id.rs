@@ -10,39 +10,39 @@ use uuid::Uuid;
 use crate::faults::{self, ConfigError, ConfigErrors};
 use crate::shown::Shown;
 
-// No space, since events list ids with spaces between; no braces, so that an id is never taken for a hash tag.
+// No space, since events list ids separated by spaces. No braces, since they mark a hash tag.
 const fn is_allowed(b: u8) -> bool {
     b.is_ascii_graphic() && !matches!(b, b'{' | b'}')
 }
 
-/// What the id of the job of a node of a workflow begins with.
+/// The first character of the job id of a workflow node.
 pub(crate) const MARK: char = '~';
 
-/// Length of an id that we make: the digits that the largest UUID needs in base62.
+/// The length of a generated id: the digits of the largest UUID in base62.
 const GENERATED_LEN: usize = 22;
 
 /// The id of a job, unique within its task.
 ///
-/// Either made by the client (22 characters whose order follows the time of dispatch) or chosen by the caller:
-/// 1 to 128 bytes of printable ASCII without space and braces. Cloning is cheap. It is a plain string in serde.
+/// The client generates it (22 characters, in the order of dispatch), or the caller chooses it: 1 to 128 bytes of printable ASCII without
+/// space and braces. Cloning is cheap. In serde it is a plain string.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(Arc<str>);
 
 impl JobId {
-    /// Makes a new id.
+    /// Generates an id.
     ///
-    /// The digits of base62 are in the order of ASCII and the width is fixed, so that text order is the order
-    /// of the UUIDs, which is the order of time.
+    /// The digits of base62 sort like ASCII and the width is fixed, so ids sort like their UUIDs, by time.
     pub(crate) fn generate() -> JobId {
         let digits = base62::encode_fmt(Uuid::now_v7().as_u128());
         JobId(format!("{digits:0>GENERATED_LEN$}").into())
     }
 
-    /// Takes the id of any job that there may be: one that a caller chose, see [`Dispatch::id`](crate::Dispatch::id), or that of a node of a workflow, which begins
-    /// with `~`.
+    /// Parses the id of any job: one that a caller chose (see [`Dispatch::id`](crate::Dispatch::id)), or that of a workflow node, which
+    /// begins with `~`.
     ///
     /// # Errors
-    /// [`ConfigErrors`] when the text is not 1 to 128 bytes of printable ASCII without space and braces, or, behind a `~`, up to 350 of them.
+    /// [`ConfigErrors`] if the text is not 1 to 128 bytes of printable ASCII without space and braces. An id that begins with `~` may have
+    /// 350.
     pub fn parse(text: &str) -> Result<JobId, ConfigErrors> {
         if text.starts_with(MARK) {
             let rule = "must be 1 to 350 bytes of printable ASCII without space, '{' and '}'";
@@ -54,10 +54,10 @@ impl JobId {
         Ok(JobId(text.into()))
     }
 
-    /// Takes a caller's own text as the id of a job that is to be dispatched.
+    /// Takes a caller's text as the id of a job to dispatch.
     ///
     /// # Errors
-    /// As [`parse`](JobId::parse), and for the ids of nodes of workflows.
+    /// As [`parse`](JobId::parse), and for ids of workflow nodes.
     pub(crate) fn chosen(text: &str) -> Result<JobId, ConfigErrors> {
         if text.starts_with(MARK) {
             let fix = "begin it with a letter or a digit";
@@ -68,7 +68,7 @@ impl JobId {
         JobId::parse(text)
     }
 
-    /// Takes an id as Redis holds it; it was checked when it was written.
+    /// Takes an id as Redis holds it. It was checked when it was written.
     pub(crate) fn from_wire(text: impl Into<Arc<str>>) -> JobId {
         JobId(text.into())
     }
@@ -79,8 +79,7 @@ impl JobId {
         &self.0
     }
 
-    /// When the id was made, to the millisecond and by the clock of the process that made it; `None` for an
-    /// id that a caller chose.
+    /// When the id was generated, to the millisecond, by the clock of that process. `None` for an id that a caller chose.
     pub(crate) fn created_at(&self) -> Option<SystemTime> {
         if self.0.len() != GENERATED_LEN {
             return None;
@@ -96,7 +95,7 @@ impl JobId {
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One that was read from Redis may hold anything.
+        // An id that was read from Redis may contain anything.
         if self.0.bytes().all(|b| b.is_ascii_graphic()) { f.pad(&self.0) } else { Shown(&self.0).fmt(f) }
     }
 }

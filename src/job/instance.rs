@@ -1,23 +1,23 @@
-//! Where an instance of a workflow stands, and a node of it.
+//! The states of a workflow instance and of its nodes.
 
 use serde::Serialize;
 
 use crate::names::names;
 
-/// Where an instance of a workflow stands.
+/// The state of a workflow instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkflowState {
-    /// It goes on.
+    /// It has not ended.
     Running,
-    /// Nothing of its own opens before somebody resumes it; graphs that run as nodes of it go on.
+    /// No node opens until a person resumes the instance. Graphs that already run as nodes of it continue.
     Paused,
-    /// It has ended, and answers.
+    /// It has ended successfully.
     Completed,
-    /// It has ended without.
+    /// It has ended with a failure.
     Failed,
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
 }
 
@@ -30,21 +30,21 @@ names!(WorkflowState, "state of a workflow", {
 });
 
 impl WorkflowState {
-    /// Whether it has ended, until somebody lets it run once more.
+    /// Whether it has ended. A [retry](crate::WorkflowHandle::retry_failed) starts it again.
     #[must_use]
     pub const fn is_ended(self) -> bool {
         matches!(self, WorkflowState::Completed | WorkflowState::Failed | WorkflowState::Cancelled)
     }
 }
 
-/// Where a node of an instance stands.
+/// The state of a node of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NodeState {
-    /// It waits for others.
+    /// It waits for other nodes.
     Pending,
-    /// Its job is sent, or about to be: where that stands, the task tells.
+    /// Its job is sent, or about to be. The task knows the state of the job.
     Open,
     /// Its job completed.
     Completed,
@@ -52,7 +52,7 @@ pub enum NodeState {
     Failed,
     /// Its job was cancelled.
     Cancelled,
-    /// It cannot run any more: too much that it waited for did not complete.
+    /// It can no longer run: too many of the nodes that it waited for did not complete.
     Skipped,
 }
 

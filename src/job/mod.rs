@@ -1,4 +1,4 @@
-//! What a job is: its id, where it stands, how it failed.
+//! Jobs: ids, states, outcomes, failures.
 
 pub(crate) mod deferred;
 pub(crate) mod failure;

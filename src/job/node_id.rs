@@ -1,4 +1,4 @@
-//! The job of a node of a workflow: its id says which node of which instance it is, and in which run.
+//! The job id of a workflow node. It names the instance, the node and the run.
 
 use super::id::{JobId, MARK};
 
@@ -25,13 +25,13 @@ impl NodeId {
         })
     }
 
-    /// The instance that it runs as, where it is a graph.
+    /// The id of the instance that runs this node, if the node is a graph.
     pub(crate) fn child(&self) -> String {
         let NodeId { instance, node, run, .. } = self;
         format!("{instance}/{node}.{run}")
     }
 
-    /// In how many graphs its instance is a node.
+    /// How many graphs the node's instance is nested in.
     pub(crate) fn depth(&self) -> usize {
         self.instance.matches('/').count()
     }
@@ -44,7 +44,7 @@ impl NodeId {
 }
 
 impl JobId {
-    /// Whether it is the job of a node of a workflow.
+    /// Whether this is the job of a workflow node.
     pub(crate) fn is_of_workflow(&self) -> bool {
         self.as_str().starts_with(MARK)
     }

@@ -1,11 +1,11 @@
-//! How a job ended, as its hook is told.
+//! The outcome of a job, as its hook receives it.
 
 use serde::Serialize;
 
 use super::failure::Failure;
 use super::state::JobState;
 
-/// How a job ended, as the hook of its task is told: see [`TaskRef::on_complete`](crate::TaskRef::on_complete).
+/// How a job ended. The hook of its task receives it; see [`TaskRef::on_complete`](crate::TaskRef::on_complete).
 ///
 /// ```
 /// # use heartline::Outcome;
@@ -25,13 +25,13 @@ pub enum Outcome<O> {
     Failed(Failure),
     /// It was cancelled.
     Cancelled {
-        /// Why, as whoever cancelled it said.
+        /// The reason that was given with the cancellation.
         reason: String,
     },
 }
 
 impl<O> Outcome<O> {
-    /// The state that the job has when the hook has run.
+    /// The state of the job after its hook has run.
     #[must_use]
     pub const fn state(&self) -> JobState {
         match self {
@@ -42,32 +42,32 @@ impl<O> Outcome<O> {
     }
 }
 
-/// The stored outcome of a job whose hook is to run, as the Inspector shows it.
+/// The stored outcome of a job whose hook has yet to run, as the Inspector shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct StoredOutcome {
-    /// The state that the job has when the hook has run.
+    /// The state of the job after its hook has run.
     pub state: JobState,
     /// How many runs of the hook have failed.
     pub failed_hooks: u32,
-    /// How often a worker died with the hook, or was silent.
+    /// How often a worker died, or was silent, while it ran the hook.
     pub stalled_hooks: u32,
-    /// How large the payload is, where a claim tells it.
+    /// The size of the payload in bytes; 0 if the column does not have it.
     #[serde(skip)]
     pub(crate) payload_bytes: usize,
 }
 
 impl StoredOutcome {
-    /// Reads the column; `None` where none is stored.
+    /// Reads the column; `None` if it is empty.
     pub(crate) fn from_wire(text: &str) -> Option<StoredOutcome> {
         let mut words = text.split(' ');
         let state = words.next()?.parse().ok().filter(|state: &JobState| state.is_terminal());
         let mut count = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
         let (failed_hooks, stalled_hooks) = (count(), count());
-        // Between them how long the handler ran.
+        // The word between them is how long the handler ran.
         let payload_bytes = words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
         (!text.is_empty()).then_some(StoredOutcome {
-            // As the scripts read what is none.
+            // The scripts also read an invalid state as failed.
             state: state.unwrap_or(JobState::Failed),
             failed_hooks,
             stalled_hooks,

@@ -1,4 +1,4 @@
-//! How far a job has come.
+//! The progress of a job.
 
 use std::time::SystemTime;
 
@@ -7,20 +7,20 @@ use serde_json::Value;
 
 use crate::times::{at_ms, ms_since_1970};
 
-/// How far a handler said that its job has come, with [`Context::progress`](crate::Context::progress).
+/// The progress that a handler reported with [`Context::progress`](crate::Context::progress).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct JobProgress {
-    /// A percentage, or whatever the handler said.
+    /// A percentage, or any value that the handler reported.
     pub value: Value,
-    /// What it said beside it; may be empty.
+    /// The message that came with it; may be empty.
     pub message: String,
     /// When it was written, to the millisecond and by the clock of the Redis server.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
 }
 
-/// As it is stored and told.
+/// The stored form.
 #[derive(Deserialize)]
 struct SaidProgress {
     value: Value,
@@ -29,7 +29,7 @@ struct SaidProgress {
 }
 
 impl JobProgress {
-    /// Reads what is stored; what is none of ours is a text.
+    /// Reads the stored form; malformed text becomes a string value.
     pub(crate) fn from_json(json: &str, at_ms_since_1970: u64) -> JobProgress {
         let none_of_ours = |_| SaidProgress { value: Value::String(json.to_owned()), message: String::new() };
         let SaidProgress { value, message } = serde_json::from_str(json).unwrap_or_else(none_of_ours);

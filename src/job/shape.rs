@@ -1,9 +1,9 @@
-//! The shape of a graph: what all instances that were started with it share.
+//! The shape of a graph: the part that all instances of the graph share.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A graph that a node runs as, with what all of its nodes begin with: as JSON in `input` or in `grow`.
+/// A graph that runs as a node, with the inputs of its nodes: JSON in `input` or in `grow`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ChildGraph {
     pub(crate) shape: Shape,
@@ -11,31 +11,32 @@ pub(crate) struct ChildGraph {
     pub(crate) inputs: Vec<(u32, Box<RawValue>)>,
 }
 
-/// A graph without the inputs of its nodes, as JSON in `shapes`.
+/// A graph without the inputs of its nodes: JSON in `shapes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shape {
     pub(crate) nodes: Vec<ShapeNode>,
-    /// The node whose value is that of the instance.
+    /// The node whose value is the output of the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<u32>,
-    /// What becomes of the instance when a node fails.
+    /// What happens to the instance when a node fails.
     pub(crate) on_failure: String,
 }
 
 impl ShapeNode {
-    /// How the node waits when so many of its inputs have completed, as `nodes` has it.
+    /// The state of the node in `nodes` after this many of its inputs have completed.
     pub(crate) fn waits(&self, completed: usize) -> String {
         let count = self.inputs.len();
         let (kind, need) =
             if self.always { ('P', count) } else { ('p', self.at_least.map_or(count, |least| least as usize)) };
-        // Of a node without inputs nothing is left.
+        // A node without inputs waits for nothing.
         let kind = if count == 0 { 'p' } else { kind };
         format!("{kind} {} {}", need.saturating_sub(completed), count - completed)
     }
 }
 
 impl Shape {
-    /// The nodes that did not complete, by these states, and how they wait in a new run, with what has completed as it is.
+    /// The nodes that did not complete, and how each waits in a new run. `states` are those of the earlier run; completed nodes stay as
+    /// they are.
     pub(crate) fn states_again(&self, states: &[String]) -> Vec<(u32, String)> {
         let is_completed = |node: u32| states.get(node as usize).is_some_and(|state| state == "c");
         let again = (0..).zip(&self.nodes).filter(|(node, _)| !is_completed(*node));
@@ -48,7 +49,7 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShapeNode {
     pub(crate) name: String,
-    /// Empty of a graph.
+    /// Empty for a graph.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) task: String,
     /// The nodes that it waits for, in the order in which they were named.
@@ -57,19 +58,19 @@ pub(crate) struct ShapeNode {
     /// How many of them must complete; `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) at_least: Option<u32>,
-    /// It runs when they have ended, whatever came of it.
+    /// It runs when all its inputs have ended, completed or not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) always: bool,
     /// Its failure does not fail the instance.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) optional: bool,
-    /// It is a graph, which runs as a child.
+    /// It is a graph, which runs as an instance of its own.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) is_graph: bool,
-    /// Its payload is the value of its input.
+    /// Its payload is the value of its first input.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) takes_value: bool,
-    /// JSON of what its dispatch sets; empty for nothing.
+    /// JSON of the options of its dispatch; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) own: String,
 }

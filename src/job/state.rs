@@ -1,55 +1,55 @@
-//! The states of a job and the table of every change between them.
+//! The states of a job, and every change between them.
 //!
-//! No state is stored: it is computed from the one collection that holds the id. The table is what the Lua
-//! scripts, the events and `docs/job-lifecycle.md` must agree with.
+//! No state is stored: the collection that holds the id determines it. Lua scripts, events and `docs/job-lifecycle.md` must agree with the
+//! table here.
 
 use serde::Serialize;
 
 use crate::names::names;
 
-/// Where a job stands.
+/// The state of a job.
 ///
-/// A job is in exactly one state at any time. [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the lower-case
-/// name of the variant.
+/// A job is in exactly one state at any time. [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the lower-case name of
+/// the variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobState {
     /// In the list of its priority, ready to run.
     ///
-    /// The next worker with a free slot moves it on. A cancel moves it to cancelled.
+    /// The next worker with a free slot claims it. A cancel ends it.
     Waiting,
     /// Scheduled for later, or waiting for its next attempt.
     ///
-    /// Moved to waiting by the first worker that claims after its due time. A cancel moves it to cancelled.
+    /// The first worker that claims after its due time makes it waiting. A cancel ends it.
     Delayed,
-    /// Locked by a worker that has claimed it ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)): its handler has not begun.
+    /// Locked by a worker that claimed it ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)); its handler has not begun.
     ///
-    /// Its worker lets it begin, or hands it back. When the worker is silent, the sweep puts it back to the front of its list, with no
-    /// stall counted.
+    /// Its worker starts it, or hands it back. If the worker is silent, the sweep returns it to the front of its list, with no stall
+    /// counted.
     Claimed,
-    /// Locked by a worker whose handler is running; or, with [`TaskOptions::prefetch`](crate::TaskOptions::prefetch), about to run behind
-    /// others there.
+    /// Locked by a worker whose handler is running. With [`TaskOptions::prefetch`](crate::TaskOptions::prefetch), it may be about to run
+    /// there.
     ///
-    /// Its worker settles it. The sweep decides about it when the worker is silent. The handler of a job
-    /// that the sweep took may still be running for a moment: execution is at least once.
+    /// Its worker reports the outcome. If the worker is silent, the sweep decides. The handler of a job that the sweep took may still run
+    /// for a moment: execution is at least once.
     Running,
-    /// Its outcome is stored, and the hook of its task ([`TaskRef::on_complete`](crate::TaskRef::on_complete)) runs next, or runs: in a
-    /// worker, which then holds the job.
+    /// Its outcome is stored. The hook of its task ([`TaskRef::on_complete`](crate::TaskRef::on_complete)) runs next, or is running in a
+    /// worker that holds the job.
     ///
-    /// It ends with the stored outcome, once the hook has run. The handler does not run again, and a cancel comes too late.
+    /// After the hook, the job ends with the stored outcome. The handler does not run again, and a cancel comes too late.
     Finalizing,
     /// Terminal: a handler returned a value.
     ///
     /// Retention removes it.
     Completed,
-    /// Terminal: the attempts are used up, the error was fatal, or its workers died too often.
+    /// Terminal: its attempts are used up, the error was fatal, or its workers died too often.
     ///
-    /// Retention removes it. It runs again only when a person retries it.
+    /// Retention removes it. It runs again only if a person retries it.
     Failed,
-    /// Terminal: somebody asked for it before it ended by itself.
+    /// Terminal: it was cancelled before it ended otherwise.
     ///
-    /// Retention removes it. It runs again only when a person retries it.
+    /// Retention removes it. It runs again only if a person retries it.
     Cancelled,
 }
 
@@ -65,7 +65,7 @@ names!(JobState, "state", {
 });
 
 impl JobState {
-    /// Whether a worker holds the job for certain: claimed or running. One whose hook is to run may be held.
+    /// Whether a worker certainly holds the job: claimed or running. A finalizing job may be held too.
     #[must_use]
     pub const fn is_held(self) -> bool {
         matches!(self, JobState::Claimed | JobState::Running)
@@ -105,18 +105,17 @@ const fn removed(from: JobState, by: &'static str) -> Transition {
     Transition { from: Some(from), to: None, by }
 }
 
-/// Every change of state there is; whatever is not listed is a bug.
+/// Every change of state; any other is a bug.
 ///
-/// A cancel of a running job changes no state: it leaves a wish that settle and sweep honour. Under
-/// `Retention::remove_at_once()` a job becomes terminal and is removed by the same call, which this table shows as its
-/// two steps.
+/// A cancel of a running job changes no state: it leaves a request that settle and sweep follow. Under `Retention::remove_at_once()` one
+/// call makes a job terminal and removes it; this table shows two steps.
 #[cfg(test)]
 pub(crate) const TRANSITIONS: &[Transition] = &[
     created(JobState::Waiting, "dispatch"),
     created(JobState::Delayed, "dispatch"),
     change(JobState::Delayed, JobState::Waiting, "settle"),
     change(JobState::Waiting, JobState::Running, "settle"),
-    // Ahead, and then when it begins; or, where it has not begun after all, the other way round.
+    // Claimed ahead, then begun. A job that was started ahead and has not run may become claimed again.
     change(JobState::Waiting, JobState::Claimed, "settle"),
     change(JobState::Claimed, JobState::Running, "settle"),
     change(JobState::Running, JobState::Claimed, "settle"),
@@ -129,9 +128,9 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     change(JobState::Claimed, JobState::Failed, "sweep"),
     change(JobState::Claimed, JobState::Cancelled, "sweep"),
     removed(JobState::Claimed, "sweep"),
-    // A counter that is no number: the job cannot run and must not stop the others.
+    // A counter that is not a number: the job cannot run and must not stop others.
     change(JobState::Waiting, JobState::Failed, "settle"),
-    // The task has a hook: it runs between outcome and end.
+    // The task has a hook, which runs between the outcome and the end.
     change(JobState::Running, JobState::Finalizing, "settle"),
     change(JobState::Running, JobState::Finalizing, "sweep"),
     change(JobState::Claimed, JobState::Finalizing, "settle"),
@@ -152,7 +151,7 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     change(JobState::Running, JobState::Completed, "settle"),
     change(JobState::Running, JobState::Failed, "settle"),
     change(JobState::Running, JobState::Cancelled, "settle"),
-    // A failed attempt with attempts left; or put off, with none used.
+    // A failed run with attempts left, or a snooze, which uses none.
     change(JobState::Running, JobState::Delayed, "settle"),
     // Requeued at shutdown, with no stall counted.
     change(JobState::Running, JobState::Waiting, "settle"),
@@ -160,7 +159,7 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     change(JobState::Running, JobState::Failed, "sweep"),
     change(JobState::Running, JobState::Cancelled, "sweep"),
     change(JobState::Running, JobState::Delayed, "sweep"),
-    // Nobody began it in time.
+    // No worker began it in time.
     change(JobState::Waiting, JobState::Failed, "expire"),
     change(JobState::Delayed, JobState::Failed, "expire"),
     change(JobState::Waiting, JobState::Cancelled, "cancel"),
@@ -174,7 +173,7 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     removed(JobState::Completed, "remove"),
     removed(JobState::Failed, "remove"),
     removed(JobState::Cancelled, "remove"),
-    // A payload that somebody deleted: there is no job any more.
+    // A payload that a person deleted: the job does not exist any more.
     removed(JobState::Waiting, "settle"),
     removed(JobState::Running, "sweep"),
     removed(JobState::Completed, "trim"),

@@ -43,8 +43,8 @@ pub enum Durability {
     /// [`Error::NotReplicated`](crate::Error::NotReplicated). The job is written nevertheless, and a dispatch with the same id waits again.
     ///
     /// One replica is enough if the primary dies, since the most advanced replica is promoted. It takes all replicas if the old primary
-    /// still accepts writes while another is promoted (a manual failover, a partition): writes that the
-    /// promoted one did not acknowledge are discarded.
+    /// still accepts writes while another is promoted (a manual failover, a partition): writes that the promoted one did not acknowledge
+    /// are discarded.
     Replicated {
         /// How many replicas; 1 to 100.
         replicas: u32,

@@ -1,4 +1,4 @@
-//! What was decided about a stalled job, and the event that tells of it. The decision is made in `lua/sweep.lua`, by `decide` in
+//! What was decided about a stalled job, and the event that reports it. The decision is made in `lua/sweep.lua`, by `decide` in
 //! `lua/lib/resolve.lua`.
 
 use std::time::SystemTime;
@@ -10,29 +10,29 @@ use crate::names::names;
 use crate::times::ms_since_1970;
 use crate::worker_id::WorkerId;
 
-/// What became of a job that was found stalled.
+/// What was done with a stalled job.
 ///
 /// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the lower-case name of the variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StallAction {
-    /// Its payload was gone: what was left of the job is removed.
+    /// Its payload was missing: the rest of the job was removed.
     Dropped,
-    /// The hook of its task had stalled too often: it ended without, with its stored outcome, `Completed`; `Failed` and `Cancelled` say the same
-    /// of others.
+    /// The hook of its task stalled too often. The job ended without it, with its stored outcome `Completed`; `Failed` and `Cancelled`
+    /// likewise.
     Completed,
-    /// It ended as failed: it stalled more often than `max_count` allows, had no attempt left, or its task lets such jobs fail (code
-    /// `worker_crashed`, see [`OnCrash`](crate::OnCrash)); or what Redis holds of it is damaged (code `corrupt`).
+    /// It ended as failed. Code `worker_crashed`: it stalled more often than `max_count` allows, had no attempt left, or its task fails
+    /// such jobs (see [`OnCrash`](crate::OnCrash)). Code `corrupt`: its data in Redis is damaged.
     Failed,
-    /// Its cancel had been asked for.
+    /// Its cancellation was pending.
     Cancelled,
-    /// Back at the front of its list, to run again.
+    /// It returned to the front of its list, to run again.
     Recovered,
-    /// The crash counts as a failed run, and the job waits for its next one ([`OnCrash::Retry`](crate::OnCrash::Retry)).
+    /// The stall counts as a failed run, and the job waits for its next one ([`OnCrash::Retry`](crate::OnCrash::Retry)).
     Retrying,
-    /// It was claimed ahead and had not begun: back at the front of its list, with no stall counted. Or its handler had ended, and the hook of its task
-    /// runs again.
+    /// It was claimed ahead and had not begun: it returned to the front of its list, with no stall counted. Or its handler had ended, and
+    /// the hook of its task runs again.
     Requeued,
 }
 
@@ -47,7 +47,7 @@ names!(StallAction, "action", {
 });
 
 impl StallAction {
-    /// Whether its handler runs no more. The hook of its task may have to run before the job has ended.
+    /// Whether its handler will not run again. The hook of its task may still have to run before the job ends.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         match self {
@@ -57,7 +57,7 @@ impl StallAction {
     }
 }
 
-/// How it was found out that the job stalled.
+/// How a stall was detected.
 ///
 /// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -66,16 +66,16 @@ impl StallAction {
 pub enum StallReason {
     /// Its worker was silent for a whole watched interval (heartbeat mode `Automatic`).
     Silent,
-    /// Its handler did not beat for a whole watched interval (heartbeat mode `Manual`); its worker may be fine.
+    /// Its handler was silent for a whole watched interval (heartbeat mode `Manual`). Its worker may be healthy.
     HandlerSilent,
-    /// Its worker was known to be dead: its process was gone from this host, as another worker there has seen.
+    /// Its worker was dead: another worker on the same host found that its process no longer exists.
     WorkerRestarted,
-    /// Another worker took the exclusive name of its worker, which was asked to stop and still held the job when its grace was over. The
+    /// Another worker took the exclusive name of its worker. That worker was asked to stop, and still held the job after its grace. The
     /// action is `Requeued`: no stall is counted.
     Replaced,
-    /// A person decided about it: it was silent for a whole watched interval, or its worker was said to be dead.
+    /// A person decided: the job was silent for a whole watched interval, or the person declared its worker dead.
     Manual,
-    /// Of a [`Recovery`](crate::Recovery) only: the job was claimed ahead and had not begun when its worker was found silent or dead.
+    /// Only in a [`Recovery`](crate::Recovery): the job was claimed ahead and had not begun when its worker was found silent or dead.
     Requeued,
 }
 
@@ -88,7 +88,7 @@ names!(StallReason, "reason", {
     Requeued = "requeued",
 });
 
-/// One job that was found stalled, and what was decided about it.
+/// A job that was found stalled, and what was decided about it.
 ///
 /// When the event arrives, the state in Redis has already changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -98,21 +98,21 @@ pub struct StalledEvent {
     pub task: String,
     /// The job.
     pub id: JobId,
-    /// How often the job has stalled, this time included where the action counts a stall.
+    /// How often the job has stalled, including this time if the action counts a stall.
     pub stalled_count: u32,
-    /// What became of the job.
+    /// What was done with the job.
     pub action: StallAction,
-    /// The worker that held the job; `None` when nobody did.
+    /// The worker that held the job; `None` if no worker did.
     pub worker: Option<WorkerId>,
-    /// How the stall was found out.
+    /// How the stall was detected.
     pub reason: StallReason,
-    /// When it was decided, to the millisecond and by the clock of the Redis server.
+    /// When it was decided, to the millisecond, by the clock of the Redis server.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
 }
 
 impl StalledEvent {
-    /// Whether its handler runs no more. The hook of its task may have to run before the job has ended.
+    /// Whether its handler will not run again. The hook of its task may still have to run before the job ends.
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         self.action.is_terminal()

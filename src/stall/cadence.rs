@@ -1,64 +1,63 @@
-//! How often what happens, and how long what is waited for: every fraction of the stall interval, each with its reason.
+//! Every period and time limit that is a fraction of the stall interval, with its reason.
 //!
-//! All else follows from the first one: a job is stalled after an interval without a heartbeat, and heartbeats come three times
-//! in it, so that two may be lost.
+//! All follow from one rule: a job is stalled after an interval without a heartbeat, and a worker sends three heartbeats in an interval, so
+//! two may be lost.
 
 use std::time::Duration;
 
-/// How often the keeper beats for the held jobs of a task: a threshold is three of its heartbeats.
+/// How often the keeper sends heartbeats for the held jobs of a task.
 pub(crate) fn beat_period(interval: Duration) -> Duration {
     interval / 3
 }
 
-/// A beat that takes longer than this is slow: a worker that needs half of each period for the jobs that it has is not to be
-/// given more.
+/// A beat that takes longer is slow. A worker that needs half of each period for the jobs it holds gets no more.
 pub(crate) fn slow_beat(interval: Duration) -> Duration {
     beat_period(interval) / 2
 }
 
-/// A worker whose last answered beat is older than this claims nothing: it could not keep what it gets.
+/// A worker whose last answered beat is older claims nothing, since it could not keep new jobs.
 pub(crate) fn stale_beat(interval: Duration) -> Duration {
     beat_period(interval) * 2
 }
 
-/// How long a beat waits for its answers, before it goes over the other roads too: at least a tenth of the interval, and on a
-/// line that is known to be long up to a sixth, which still leaves a third for a connection that has to come up.
+/// How long a beat waits for its answer before it also uses other connections. At least a tenth of the interval; on a slow connection up to
+/// a sixth, which leaves a third of the interval to open another.
 pub(crate) fn first_road(interval: Duration, round_trip: Duration) -> Duration {
     (round_trip * 2).clamp(interval / 10, interval / 6)
 }
 
-/// The longest pause before a beat that failed is tried again: two more fit into the period.
+/// The longest pause before a failed beat is repeated: two repeats fit into the period.
 pub(crate) fn longest_beat_pause(interval: Duration) -> Duration {
     interval / 6
 }
 
-/// How often jobs whose handlers ring may be named by themselves, between two beats for all.
+/// The shortest pause between extra beats, which handlers request between two regular ones.
 pub(crate) fn extra_beat_pause(interval: Duration) -> Duration {
     beat_period(interval) / 5
 }
 
-/// In heartbeat mode `Manual`: a handler that was silent for longer than this rings with its next sign of life, since the beat
-/// for all may be too late for it.
+/// In heartbeat mode `Manual`: a handler that was silent for longer requests an extra beat with its next sign of life, since the next
+/// regular one may come too late for it.
 pub(crate) fn rings_after(interval: Duration) -> Duration {
     beat_period(interval)
 }
 
-/// A claim that has been under way for so long is beaten for, before its answer is there.
+/// A claim that takes longer gets heartbeats before its answer arrives.
 pub(crate) fn old_claim(interval: Duration) -> Duration {
     beat_period(interval) / 2
 }
 
-/// A claim that is repeated later than this asks for nothing new: the deadline of what it gets counts from its first send.
+/// A claim that is repeated after this time asks for nothing new: the deadline of its jobs counts from the first send.
 pub(crate) fn late_claim(interval: Duration) -> Duration {
     beat_period(interval)
 }
 
-/// How often the keeper looks at deadlines and at the user's runtime, which it does for the shortest interval of its tasks.
+/// How often the keeper checks deadlines and the user's runtime, by the shortest interval of its tasks.
 pub(crate) fn tick_pause(shortest: Duration) -> Duration {
     (shortest / 40).clamp(Duration::from_millis(10), Duration::from_millis(250))
 }
 
-/// A runtime, or a process, that stood still for longer than this is worth a line in the log.
+/// A runtime or process that did not run for longer than this is logged.
 pub(crate) fn standstill(shortest: Duration) -> Duration {
     beat_period(shortest).max(Duration::from_millis(300))
 }
@@ -68,40 +67,39 @@ pub(crate) fn risk_notice(interval: Duration) -> Duration {
     interval / 10
 }
 
-/// The same for a handler that has shown a sign of life which could not be delivered: it gets half of the time that is left.
+/// The same for a handler whose sign of life could not be delivered: half of the time.
 pub(crate) fn untold_risk_notice(interval: Duration) -> Duration {
     interval / 20
 }
 
-/// The keeper looks far more often than this: after a longer gap in which a deadline passed, nobody here knows what became of the
-/// job meanwhile.
+/// After a longer gap between two checks of the keeper in which a deadline passed, the state of the job is unknown here.
 pub(crate) fn asleep_after(interval: Duration) -> Duration {
     interval / 10
 }
 
-/// Beats of a task get through if the last one that was answered is younger than this, which is when the first jobs are at risk.
+/// Heartbeats of a task get through if the last answered one is younger than this. At this age the first jobs are at risk.
 pub(crate) fn beats_answered_within(interval: Duration) -> Duration {
     interval / 10 * 9
 }
 
-/// How soon the sweep looks again when the watch was broken or a beat is due, should the answer to it not wake it up before.
+/// How soon the sweep checks again after the watch broke or while a beat is due, unless the answer wakes it earlier.
 pub(crate) fn sweep_look(interval: Duration) -> Duration {
     beat_period(interval) / 4
 }
 
-/// A worker that has sent no claim for longer than this, though jobs wait and nothing keeps it from them, claims no more: an idle
-/// one looks for work far more often.
+/// A worker that could claim waiting jobs, and has sent no claim for longer, no longer claims: an idle worker looks for work far more
+/// often.
 pub(crate) fn silent_claims(interval: Duration) -> Duration {
     interval * 2
 }
 
-/// Where runs that lost their jobs have held every slot for longer than this, a restart alone frees them: a handler that yields is
-/// dropped after its cancel grace.
+/// If runs that lost their jobs have held every slot for longer than this, only a restart frees the slots: a handler that yields is dropped
+/// after its cancel grace.
 pub(crate) fn lost_slots(interval: Duration) -> Duration {
     interval * 2
 }
 
-/// How long a shutdown goes on to report, behind its graces: until the sweep of another worker could take the jobs.
+/// For how long after its graces a shutdown still reports outcomes: until another worker's sweep could take the jobs.
 pub(crate) fn reporting_time(interval: Duration) -> Duration {
     interval / 3 * 2
 }
@@ -134,7 +132,7 @@ mod tests {
             let slow_line = first_road(interval, interval);
             assert!(slow_line + beat_period(interval) <= interval / 2);
             assert!(first_road(interval, Duration::ZERO) < slow_line);
-            // It is told as slow before its period is over.
+            // A slow beat is detected before its period is over.
             assert!(slow_beat(interval) < beat_period(interval));
         }
     }
@@ -162,7 +160,7 @@ mod tests {
     #[test]
     fn a_sign_of_life_that_rings_is_told_in_time() {
         for interval in INTERVALS {
-            // Rung at the latest moment, it waits for its turn and for one round over both roads.
+            // Requested at the latest moment, it waits for its turn and for one attempt over both connections.
             let told = rings_after(interval) + extra_beat_pause(interval) + first_road(interval, interval);
             assert!(told < interval - risk_notice(interval));
             assert!(longest_beat_pause(interval) * 2 <= beat_period(interval));
@@ -172,7 +170,7 @@ mod tests {
     #[test]
     fn a_shutdown_reports_for_as_long_as_nobody_takes_its_jobs() {
         for interval in INTERVALS {
-            // The last beat before was a period ago at the most.
+            // The previous beat was at most one period ago.
             assert!(reporting_time(interval) + beat_period(interval) <= interval);
             assert!(sweep_look(interval) < beat_period(interval));
         }

@@ -1,4 +1,4 @@
-//! How a job was recovered, as the run behind it is told.
+//! How a job was recovered, as its next run sees it.
 
 use std::time::SystemTime;
 
@@ -9,25 +9,25 @@ use crate::limits::stored_number;
 use crate::times::{at_ms, ms_since_1970};
 use crate::worker_id::WorkerId;
 
-/// How a job was given another run, since the worker that held it was silent or dead.
+/// Why a job was given another run: the worker that held it was silent or dead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// How that was found out.
+    /// How this was detected.
     pub reason: StallReason,
-    /// The worker that had held the job.
+    /// The worker that held the job.
     pub worker: Option<WorkerId>,
     /// How often the job has stalled.
     pub stalled_count: u32,
-    /// How often in a row it was requeued because it had not begun; 0 for any other reason.
+    /// How often in a row it was requeued before it had begun; 0 for any other reason.
     pub requeued_count: u32,
-    /// When it was recovered, to the millisecond and by the clock of the Redis server.
+    /// When it was recovered, to the millisecond, by the clock of the Redis server.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
 }
 
 impl Recovery {
-    /// Reads the column; `None` where nothing is stored, or nothing of ours.
+    /// Reads the column; `None` if it is empty or malformed.
     pub(crate) fn from_wire(text: &str, stalled_count: u32) -> Option<Recovery> {
         let words: Vec<&str> = text.split(' ').collect();
         let [reason, worker, at_ms_text, ref times @ ..] = words[..] else { return None };

@@ -1,8 +1,7 @@
 //! The witness rule as a pure state machine: (observation, moment) → may this process sweep?
 //!
-//! No job is declared stalled unless one process watched it stay silent for a whole interval over a healthy
-//! connection. What breaks the watch sets the note to now: a dropped connection, a late answer, a late own tick, a
-//! changed epoch.
+//! A job is stalled only if one process watched it stay silent for a whole interval over a healthy connection. A dropped connection, a late
+//! answer, a late beat of its own or a changed epoch restarts the watch now.
 
 use std::time::Duration;
 
@@ -11,27 +10,26 @@ use serde::Serialize;
 use crate::clock::Moment;
 use crate::names::names;
 
-/// What broke the watch of a worker over a task, so that it began anew: nothing is recovered on the word of a process that may have
-/// missed a heartbeat.
+/// What made a worker restart its watch of a task. A process that may have missed a heartbeat recovers nothing.
 ///
 /// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WatchBreak {
-    /// Redis, or the system, closed the connection.
+    /// Redis or the system closed the connection.
     ConnectionLost,
-    /// Redis gave no answer in time.
+    /// Redis did not answer in time.
     NoAnswer,
     /// An answer came, but late.
     LateAnswer,
-    /// The worker's own process stood still, or its own heartbeat was late.
+    /// The worker's own process did not run, or its own heartbeat was late.
     StoodStill,
-    /// Heartbeats got through by another connection alone.
+    /// Heartbeats got through only over another connection.
     OtherConnection,
-    /// A sweep was refused.
+    /// Redis refused a sweep.
     SweepRefused,
-    /// Another server is the primary.
+    /// Another server became the primary.
     PrimaryChanged,
 }
 
@@ -45,19 +43,19 @@ names!(WatchBreak, "cause", {
     PrimaryChanged = "primary_changed",
 });
 
-/// What a keeper saw of one task.
+/// What a keeper observed of one task.
 #[derive(Clone, Debug)]
 pub(crate) struct Witness {
-    /// The epoch, the interval in force, and since when it was watched without a gap.
+    /// The epoch, the interval in force, and since when both were watched without a gap.
     note: Option<Note>,
-    /// When the next own beat is due.
+    /// When the next beat of this keeper is due.
     next_beat: Moment,
     period: Duration,
-    /// What broke the watch last, and when.
+    /// The last cause that broke the watch, and when.
     last_break: Option<(WatchBreak, Moment)>,
-    /// How often each cause has broken it.
+    /// How often each cause broke it.
     breaks: [u64; WatchBreak::ALL.len()],
-    /// Over which line to the server the last beat was answered.
+    /// The connection over which the last beat was answered.
     line: Option<u64>,
 }
 
@@ -69,12 +67,12 @@ struct Note {
 }
 
 impl Witness {
-    /// `period` is how often this keeper beats.
+    /// `period` is how often this keeper sends heartbeats.
     pub(crate) fn new(period: Duration, now: Moment) -> Witness {
         Witness { note: None, next_beat: now, period, last_break: None, breaks: [0; WatchBreak::ALL.len()], line: None }
     }
 
-    /// A beat that was due at `due` came back at `now`, with what is in force.
+    /// A beat that was due at `due` was answered at `now`, with the epoch and interval in force.
     pub(crate) fn beat_answered(&mut self, due: Moment, now: Moment, epoch: u64, interval: Duration) {
         let late = now.since(due) > self.period;
         if late {
@@ -87,7 +85,7 @@ impl Witness {
         self.next_beat = due.after(self.period).max(now);
     }
 
-    /// A beat was answered over this line. Another one than the one before may lead to another server, or to one that has started anew.
+    /// A beat was answered over this connection. A different one may lead to another server, or to a restarted one.
     pub(crate) fn beaten_over(&mut self, now: Moment, line: Option<u64>) {
         let before = std::mem::replace(&mut self.line, line);
         if line.is_none() || before.is_some_and(|before| Some(before) != line) {
@@ -95,22 +93,22 @@ impl Witness {
         }
     }
 
-    /// Whether the last beat was answered over this line, so that what was watched was watched at its server.
+    /// Whether the last beat was answered over this connection, so that the watch was at its server.
     pub(crate) fn is_of(&self, line: Option<u64>) -> bool {
         line.is_some() && self.line == line
     }
 
-    /// The next beat is due then.
+    /// Sets when the next beat is due.
     pub(crate) fn next_beat_at(&mut self, at: Moment) {
         self.next_beat = at;
     }
 
-    /// The connection dropped, or an answer did not come.
+    /// The connection dropped, or an answer did not arrive.
     pub(crate) fn broken(&mut self, now: Moment, cause: WatchBreak) {
         if let Some(note) = &mut self.note {
             note.since = now;
         }
-        // What follows from a lost connection does not hide it; that another server is the primary is behind all that.
+        // Within a period the first cause is kept: later ones follow from it. A changed primary replaces it, since it caused the rest.
         let first = self.last_break.filter(|(_, at)| now.since(*at) < self.period);
         let first = first.filter(|(first, _)| cause != WatchBreak::PrimaryChanged || *first == cause);
         match first {
@@ -126,22 +124,22 @@ impl Witness {
         }
     }
 
-    /// How often each cause has broken it, in their order.
+    /// How often each cause broke the watch, in the order of [`WatchBreak::ALL`].
     pub(crate) fn breaks(&self) -> &[u64; WatchBreak::ALL.len()] {
         &self.breaks
     }
 
-    /// The epoch that is watched, for how long, and the interval that is to be watched.
+    /// The watched epoch, for how long it was watched, and the interval to watch.
     pub(crate) fn watched(&self, now: Moment) -> Option<(u64, Duration, Duration)> {
         self.note.map(|note| (note.epoch, now.since(note.since), note.interval))
     }
 
-    /// What broke the watch last, and how long ago.
+    /// The last cause that broke the watch, and how long ago.
     pub(crate) fn last_break(&self, now: Moment) -> Option<(WatchBreak, Duration)> {
         self.last_break.map(|(cause, at)| (cause, now.since(at)))
     }
 
-    /// A sweep told which epoch and interval are in force.
+    /// A sweep returned the epoch and interval in force.
     pub(crate) fn told(&mut self, now: Moment, epoch: u64, interval: Duration) {
         match &mut self.note {
             Some(note) if note.epoch == epoch => note.interval = interval,
@@ -149,14 +147,14 @@ impl Witness {
         }
     }
 
-    /// The epoch and how long it was watched, when that is at least the interval in force.
+    /// The epoch and how long it was watched, if that is at least the interval in force.
     pub(crate) fn may_sweep(&mut self, now: Moment) -> Option<(u64, Duration)> {
         if now.since(self.next_beat) > self.period {
-            // Our own beat is late: this process stood still, and so may the watch have.
+            // Our own beat is late: this process did not run, so the watch may have a gap.
             self.broken(now, WatchBreak::StoodStill);
         }
         if now >= self.next_beat {
-            // Its answer is waited for: every other worker is given the same time to beat.
+            // Wait for the answer of the due beat: every other worker gets the same time to beat.
             return None;
         }
         let note = self.note?;
@@ -180,7 +178,7 @@ mod tests {
         Moment::from_millis(ms)
     }
 
-    /// A witness with interval 3 s that beats every second, and saw epoch 7 first at 1,000.
+    /// A witness with interval 3 s and a beat every second, which first saw epoch 7 at 1,000.
     fn watching() -> Witness {
         let mut witness = Witness::new(SECOND, at(1000));
         witness.beat_answered(at(1000), at(1000), 7, 3 * SECOND);
@@ -194,7 +192,7 @@ mod tests {
         witness.beat_answered(at(3000), at(3010), 7, 3 * SECOND);
         assert_eq!(witness.may_sweep(at(3999)), None);
         assert_eq!(witness.sweep_at(), Some(at(4000)));
-        // The beat that is due is waited for.
+        // The due beat is awaited.
         assert_eq!(witness.may_sweep(at(4000)), None);
         witness.beat_answered(at(4000), at(4005), 7, 3 * SECOND);
         assert_eq!(witness.may_sweep(at(4005)), Some((7, Duration::from_millis(3005))));
