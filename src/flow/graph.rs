@@ -14,11 +14,11 @@ use crate::process::upstream::{self, Upstream};
 use crate::task::definition::TaskDef;
 use crate::task::task_ref::TaskRef;
 
-/// A graph of jobs, to be started by a [`Workflow`](crate::Workflow): nodes, and what each of them waits for. `T` is what it answers, see
+/// A graph of jobs for a [`Workflow`](crate::Workflow) to start: nodes, and what each of them waits for. `T` is the type of its
 /// [`output`](Graph::output).
 ///
-/// It is a plain value that knows no Redis: build it in a function, test it, hand it on. Faults are told by
-/// [`Workflow::start`](crate::Workflow::start), all at once.
+/// It is a plain value that does no I/O: build it in a function, test it, pass it on. [`Workflow::start`](crate::Workflow::start) reports
+/// all its faults together.
 ///
 /// ```
 /// use heartline::{Graph, TaskDef};
@@ -53,17 +53,17 @@ pub(super) struct GraphNode {
     pub(super) always: bool,
     pub(super) optional: bool,
     pub(super) own: OwnOptions,
-    /// It was told to wait for a node of another graph.
+    /// It was asked to wait for a node of another graph.
     pub(super) is_mixed: bool,
 }
 
-/// What a node begins with.
+/// The input of a node.
 #[derive(Debug)]
 pub(super) enum NodeInput {
     Own(Result<Vec<u8>, serde_json::Error>),
-    /// The value of the node that it was put behind.
+    /// The value of the node that [`Node::then`] was called on.
     Value,
-    /// It is a graph.
+    /// The node is a graph.
     Graph(Graph),
 }
 
@@ -77,7 +77,7 @@ pub trait NodeTask<I, O>: sealed::Sealed {
     fn task_name(&self) -> &str;
 }
 
-/// One node, or several, that others wait for.
+/// One node, or several, that another node waits for.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no node, and no list of nodes of one type",
     note = "nodes of different types are named one behind the other: `.after(&one).after(&other)`"
@@ -157,33 +157,35 @@ impl Default for Graph {
 }
 
 impl<T> Graph<T> {
-    /// Adds a node: a job of this task with this input. Its name, which others find its value by, is unique in the graph: 1 to 64 bytes of
-    /// printable ASCII without space, braces and `/`.
+    /// Adds a node: a job of this task with this input. Its name is unique in the graph, and other nodes read its value by it: 1 to 64
+    /// bytes of printable ASCII without space, braces and `/`.
     ///
-    /// It runs at once when the graph starts, unless it is told to wait for others.
+    /// It runs when the graph starts, unless it waits for other nodes.
     pub fn node<I: Serialize, O>(&self, name: impl Into<String>, task: &impl NodeTask<I, O>, input: I) -> Node<O> {
         add(&self.nodes, name.into(), task.task_name(), NodeInput::Own(serde_json::to_vec(&input)))
     }
 
-    /// Adds a graph as a node: it runs when the node would, and its output is the value of the node, which fails where the graph does, and runs again as a
-    /// whole. Graphs may stand in graphs eight deep. The names of its nodes are its own, and [`Context::upstream`](crate::Context::upstream) reads those alone. A
-    /// graph with all inputs of its nodes takes at most 1 MiB of JSON.
+    /// Adds a graph as a node. It starts when the node would run, and its output is the value of the node. If the graph fails, the node
+    /// fails; a retry runs the whole graph again.
+    ///
+    /// Graphs nest up to eight deep. A graph with all inputs of its nodes takes at most 1 MiB of JSON. Names of its nodes are its own, and
+    /// [`Context::upstream`](crate::Context::upstream) reads only these.
     pub fn child<O>(&self, name: impl Into<String>, graph: Graph<O>) -> Node<O> {
         let Graph { nodes, output, .. } = graph;
         add(&self.nodes, name.into(), "", NodeInput::Graph(Graph { nodes, output, answers: PhantomData }))
     }
 
-    /// Makes the value of this node what the graph answers. An instance of which it is missing at the end, since the node was skipped or may fail,
-    /// ends as failed.
+    /// Makes the value of this node the output of the graph. An instance whose output is missing at its end, because the node was skipped
+    /// or failed, ends as failed.
     #[must_use]
     pub fn output<O>(self, node: &Node<O>) -> Graph<O> {
         let is_own = Arc::ptr_eq(&self.nodes, &node.nodes);
-        // One of another graph is none of this: a fault, which the start tells.
+        // A node of another graph is a fault, which the start reports.
         let output = if is_own { node.index } else { u32::MAX };
         Graph { nodes: self.nodes, output: Some(output), answers: PhantomData }
     }
 
-    /// How many nodes it has.
+    /// The number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         lock(&self.nodes).len()
@@ -232,8 +234,8 @@ pub struct Node<T> {
 }
 
 impl<T> Node<T> {
-    /// Lets it wait for these: one node, or several. It runs when all of them have completed, and is skipped once one of them cannot any more. What is
-    /// named again adds to it.
+    /// Makes this node wait for one node, or several. It runs when all of them have completed, and is skipped once one of them no longer
+    /// can. Repeated calls add to the list.
     pub fn after<N: NodeInputs + ?Sized>(self, inputs: &N) -> Node<T> {
         let mut found = Vec::new();
         let mut is_mixed = false;
@@ -246,8 +248,8 @@ impl<T> Node<T> {
         })
     }
 
-    /// Lets it run as soon as so many of what it waits for have completed; the rest goes on. It is skipped once so many cannot any more.
-    /// One of the rest that fails fails the instance, unless it is [`optional`](Node::optional).
+    /// Runs this node as soon as `count` of the nodes it waits for have completed; the rest continue. It is skipped once `count` can no
+    /// longer be reached. A failure among the rest fails the instance, unless that node is [`optional`](Node::optional).
     pub fn at_least(self, count: u32) -> Node<T> {
         self.with(|node| node.at_least = Some(count))
     }
@@ -257,19 +259,19 @@ impl<T> Node<T> {
         self.at_least(1)
     }
 
-    /// Lets it run when all that it waits for has ended, whatever came of it: to clean up, to compensate, to tell somebody. A failure before it
-    /// fails the instance as ever, unless it is of an [`optional`](Node::optional) node. Not in an instance that
-    /// was cancelled, nor behind a failure under [`OnFailure::Cancel`](crate::OnFailure::Cancel).
+    /// Runs this node when all that it waits for have ended, completed or not: to clean up, to compensate, to notify. It does not change
+    /// that a failed node fails the instance, unless that node is [`optional`](Node::optional). It does not run if the instance was
+    /// cancelled, or after a failure under [`OnFailure::Cancel`](crate::OnFailure::Cancel).
     pub fn always(self) -> Node<T> {
         self.with(|node| node.always = true)
     }
 
-    /// Its failure does not fail the instance.
+    /// A failure of this node does not fail the instance.
     pub fn optional(self) -> Node<T> {
         self.with(|node| node.optional = true)
     }
 
-    /// Its job is delayed so long from when it is sent on.
+    /// Delays its job by this time, counted from when the node opens.
     pub fn delay(self, delay: Duration) -> Node<T> {
         self.with(|node| node.own.overrides.delay = Some(delay).filter(|delay| !delay.is_zero()))
     }
@@ -279,12 +281,12 @@ impl<T> Node<T> {
         self.with(|node| node.own.priority = Some(priority))
     }
 
-    /// How often its handler runs until it has completed, 1 to 1,000,000. Defaults to that of the task.
+    /// How many runs its handler gets, 1 to 1,000,000. Defaults to that of the task.
     pub fn attempts(self, attempts: u32) -> Node<T> {
         self.with(|node| node.own.overrides.attempts = Some(attempts))
     }
 
-    /// How long a run of its handler may take. Defaults to that of the task.
+    /// How long one run of its handler may take. Defaults to that of the task.
     pub fn timeout(self, timeout: Duration) -> Node<T> {
         self.with(|node| node.own.overrides.timeout = Some(timeout))
     }
@@ -296,7 +298,7 @@ impl<T> Node<T> {
         self
     }
 
-    /// Adds a node behind this one whose input is the value of this one. It may wait for others too, but not run without this one.
+    /// Adds a node that takes the value of this one as its input. It may wait for other nodes too, but does not run without this one.
     pub fn then<O>(&self, name: impl Into<String>, task: &impl NodeTask<T, O>) -> Node<O> {
         add::<O>(&self.nodes, name.into(), task.task_name(), NodeInput::Value).after(self)
     }

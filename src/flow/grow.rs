@@ -1,4 +1,4 @@
-//! A node that goes on as a graph which its handler made.
+//! A handler replaces its node by a graph.
 
 use super::graph::Graph;
 use super::options::OnFailure;
@@ -10,15 +10,18 @@ use crate::process::context::Context;
 use crate::process::upstream::no_node;
 
 impl Context {
-    /// Lets the node go on as a graph: once the handler has returned a value, the node ends when the graph has ended, as it did. Its value is then the output of
-    /// the graph, which is to be of the type of the task's value, or, where the graph has none, what the handler returned. The graph is written with the
-    /// end of the job, so neither is there without the other, and goes by the [`OnFailure`] of the instance (under `Pause` by `Finish`); a handler that fails has grown nothing. Called again, the last graph counts.
+    /// Replaces the node by a graph. Once the handler has returned a value, the graph starts, and the node ends when and as the graph ends.
+    /// The value of the node is then the output of the graph, which must have the type of the task's value. If the graph has no output, it
+    /// is what the handler returned.
     ///
-    /// The names of its nodes are its own, and its nodes read no values of those around it: give them as inputs.
+    /// The graph is written with the end of the job, so both exist or neither. If the handler fails, no graph starts. If this is called
+    /// again, the last graph counts. The graph follows the [`OnFailure`] of the instance; `Pause` becomes `Finish`. Names of its nodes are
+    /// its own. Its nodes cannot read values of the nodes around it: pass them as inputs.
     ///
     /// # Errors
-    /// - [`Error::Config`] if this job is no node of a workflow, or this is its hook, or the graph has faults, or would stand more than eight deep.
-    /// - [`Error::Codec`] and [`Error::TooLarge`] of a graph that is no JSON, or takes, with all inputs, over 1 MiB.
+    /// - [`Error::Config`] if this job is not a node of a workflow, this is its hook, the graph has faults, or it would be more than eight
+    ///   deep.
+    /// - [`Error::Codec`] and [`Error::TooLarge`] for a graph that is not JSON, or takes over 1 MiB with all inputs.
     ///
     /// ```
     /// # use heartline::{Context, Graph, JobError, TaskDef};

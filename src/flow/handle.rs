@@ -1,4 +1,4 @@
-//! An instance of a workflow, from the side of whoever started it.
+//! A workflow instance, for the program that started it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -29,16 +29,17 @@ use crate::store::flow_state::{self, FlowPlace, FlowState};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
 
-/// How often it is asked whether an instance has ended.
+/// The shortest and the longest pause between two checks whether an instance has ended.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// An instance of a [`Workflow`](crate::Workflow), with the type of what it answers. Cloning is cheap. Dropping it does nothing to the instance.
+/// An instance of a [`Workflow`](crate::Workflow); `T` is the type of its output. Cloning is cheap. Dropping it does not affect the
+/// instance.
 pub struct WorkflowHandle<T> {
     shared: Arc<WorkflowShared>,
     id: Arc<str>,
     existed: Option<bool>,
-    /// In whose name it acts; empty: in that of a program.
+    /// The person in whose name it acts; empty: a program.
     by: Arc<str>,
     answers: PhantomData<fn() -> T>,
 }
@@ -48,7 +49,7 @@ impl<T> WorkflowHandle<T> {
         WorkflowHandle { shared, id: id.into(), existed, by: Arc::default(), answers: PhantomData }
     }
 
-    /// The same, acting in this name.
+    /// The same handle, acting in this name.
     pub(crate) fn by(self, by: Arc<str>) -> WorkflowHandle<T> {
         WorkflowHandle { by, ..self }
     }
@@ -65,17 +66,17 @@ impl<T> WorkflowHandle<T> {
         self.shared.keys.task()
     }
 
-    /// Whether the instance existed before the start that made this handle, which may be of this very start where an answer was lost; `None` of a
-    /// handle that was made without one.
+    /// Whether the instance existed before the start that made this handle; `None` if no start made it. After a lost answer it may be the
+    /// instance of this very start.
     #[must_use]
     pub fn existed(&self) -> Option<bool> {
         self.existed
     }
 
-    /// Where the instance stands, and each of its nodes, in pages of 500.
+    /// The state of the instance and of each of its nodes, in pages of 500.
     ///
     /// # Errors
-    /// [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].
+    /// [`Error::WorkflowNotFound`] if it was never started; what every call may return, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -92,7 +93,7 @@ impl<T> WorkflowHandle<T> {
             let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
             let state = NodeState::from_wire(said);
             let id = NodeId { definition, instance, node: index, run }.job_id();
-            // In which run a node completed is not known behind a retry.
+            // After a retry, the run in which a node completed is not known.
             let is_older = state == NodeState::Completed && run > 1;
             let was_sent = !matches!(state, NodeState::Pending | NodeState::Skipped) && !node.is_graph;
             let job = (was_sent && !is_older).then_some(id);
@@ -102,15 +103,16 @@ impl<T> WorkflowHandle<T> {
         Ok(WorkflowStatus { state: place, unfinished, open, nodes })
     }
 
-    /// What came of a node, once it has ended: its value, or how it failed, with the code `cancelled`, or `skipped` where it did not run. `None` before.
+    /// The outcome of a node that has ended; `None` before. It is the value, or the failure: with the code `cancelled`, or `skipped` if the
+    /// node did not run.
     ///
-    /// The node is the [`Node`](crate::Node) of the graph, its name, or a [`NodeName`](crate::NodeName); only its name is gone by.
+    /// Give the [`Node`](crate::Node) of the graph, its name, or a [`NodeName`](crate::NodeName). Only the name counts.
     ///
     /// # Errors
-    /// - [`Error::WorkflowNotFound`] if the instance was never started, or is not kept any more.
+    /// - [`Error::WorkflowNotFound`] if the instance was never started, or is no longer kept.
     /// - [`Error::Config`] if its graph has no node of this name.
-    /// - [`Error::Codec`] if the value is no `V`, or the graph is lost.
-    /// - What every call may give, see [`Error`].
+    /// - [`Error::Codec`] if the value is not a `V`, or the graph is lost.
+    /// - What every call may return, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -135,7 +137,7 @@ impl<T> WorkflowHandle<T> {
                 NodeId { definition, instance, node: number, run: state.run }.job_id()
             };
             match NodeState::from_wire(&before) {
-                // Nothing opens any more in an instance that has ended.
+                // No node opens in an instance that has ended.
                 NodeState::Pending if WorkflowState::from(self.state().await?.place).is_ended() => {
                     return came_of(&name, job(), "s", None).map(Some);
                 }
@@ -144,7 +146,7 @@ impl<T> WorkflowHandle<T> {
             }
             let read = async |conn: &mut _| flow_nodes::values(conn, keys, instance, asked).await;
             let kept = store.read(response_time(NODE_LIMIT), read).await?.pop().flatten();
-            // What is kept goes with the instance, and with a new run: only beside the same state it is that of the node.
+            // A new run replaces the value. It belongs to this state only if the state did not change meanwhile.
             let now = state_of().await?;
             if now == before {
                 return came_of(&name, job(), &now, kept).map(Some);
@@ -153,14 +155,13 @@ impl<T> WorkflowHandle<T> {
         }
     }
 
-    /// Waits until the instance has ended, and returns what it answers. It has no time-out of its own; see
-    /// [`result_within`](WorkflowHandle::result_within).
+    /// Waits until the instance has ended, and returns its output. It has no timeout; see [`result_within`](WorkflowHandle::result_within).
     ///
     /// # Errors
-    /// - [`Error::WorkflowFailed`] with the node that broke it, [`Error::WorkflowCancelled`] with the reason.
+    /// - [`Error::WorkflowFailed`] with the node that failed it, [`Error::WorkflowCancelled`] with the reason.
     /// - [`Error::WorkflowNotFound`] if it was never started.
-    /// - [`Error::Codec`] if what it answers is no `T`.
-    /// - What every call may give, see [`Error`].
+    /// - [`Error::Codec`] if the output is not a `T`.
+    /// - What every call may return, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -189,10 +190,10 @@ impl<T> WorkflowHandle<T> {
         }
     }
 
-    /// The same, but waits for `time` at most. The instance continues.
+    /// Like [`result`](WorkflowHandle::result), but waits at most for `time`. The instance continues.
     ///
     /// # Errors
-    /// [`Error::WorkflowTimedOut`] when it has not ended by then; else as [`result`](WorkflowHandle::result).
+    /// [`Error::WorkflowTimedOut`] if it has not ended by then; else as [`result`](WorkflowHandle::result).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -206,14 +207,14 @@ impl<T> WorkflowHandle<T> {
         })
     }
 
-    /// Cancels the instance: what is not open yet never runs, what waits is cancelled, and handlers that run are asked to stop. It has ended when none of its
-    /// handlers is left. A second cancel changes nothing. A reason is cut to 4 KiB.
+    /// Cancels the instance. Nodes that have not opened never run, waiting jobs are cancelled, and running handlers are asked to stop. The
+    /// instance ends when its last handler has. A second cancel changes nothing. The reason is cut to 4 KiB.
     ///
     /// # Errors
-    /// [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].
+    /// [`Error::WorkflowNotFound`] if it was never started; what every call may return, see [`Error`].
     ///
     /// # Cancel safety
-    /// The cancel may be asked for or not when the future is dropped; it is safe to repeat, and once asked for it is carried out by workers.
+    /// If the future is dropped, the cancel may be recorded or not. It is safe to repeat. Workers carry out a recorded cancel.
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<WorkflowState, Error> {
         let reason = reason.into();
         let reason = cut(&reason, MESSAGE_LIMIT);
@@ -236,32 +237,32 @@ impl<T> WorkflowHandle<T> {
         }
     }
 
-    /// Opens nothing of the instance any more until it is resumed. What was sent goes on, and its ends are heard: so does a graph that runs already as a
-    /// node of it, to its own end. To stop such a graph, cancel the instance. Whoever looks at it is told the reason, which is cut to 4 KiB and may be empty.
+    /// Pauses the instance: no node opens until it is resumed. Sent jobs continue, and their ends are recorded. A graph that already runs
+    /// as a node continues to its own end; to stop it, cancel the instance. Tools show the reason, which is cut to 4 KiB and may be empty.
     ///
     /// # Errors
-    /// [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].
+    /// [`Error::WorkflowNotFound`] if it was never started; what every call may return, see [`Error`].
     ///
     /// # Cancel safety
-    /// It may be paused or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, the instance may be paused or not. It is safe to repeat.
     pub async fn pause(&self, reason: impl AsRef<str>) -> Result<WorkflowState, Error> {
         let reason = cut(reason.as_ref(), MESSAGE_LIMIT);
         let why = serde_json::json!({ "by": &*self.by, "reason": reason }).to_string();
         self.turned(FlowPlace::Running, &TurnAsked::Pause { by: &self.by, why: &why }).await
     }
 
-    /// Lets a paused instance go on. Where a node of it has failed, what does not depend on that runs, and the instance then ends as failed.
+    /// Resumes a paused instance. If one of its nodes has failed, nodes that do not depend on it run, and the instance then ends as failed.
     ///
     /// # Errors
     /// As [`pause`](WorkflowHandle::pause).
     ///
     /// # Cancel safety
-    /// It may be resumed or not when the future is dropped; it is safe to repeat, and once resumed it is carried on by workers.
+    /// If the future is dropped, the instance may be resumed or not. It is safe to repeat. Workers continue a resumed instance.
     pub async fn resume(&self) -> Result<WorkflowState, Error> {
         self.turned(FlowPlace::Paused, &TurnAsked::Resume { by: &self.by }).await
     }
 
-    /// Turns the instance where it is in this place; elsewhere it is let be. Returns where it stands then.
+    /// Pauses or resumes the instance if it is in state `from`. Returns its state afterwards.
     async fn turned(&self, from: FlowPlace, asked: &TurnAsked<'_>) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, store, mover, .. } = &*self.shared;
         loop {
@@ -276,7 +277,7 @@ impl<T> WorkflowHandle<T> {
                     self.opened(mover.open(keys, &self.id, run).await);
                     return Ok(self.state().await?.place.into());
                 }
-                // One that stops stays in its place until it has ended.
+                // An instance that is stopping keeps its state until it has ended.
                 Turned::Changed if self.state().await?.turn == seen.turn => return Ok(seen.place.into()),
                 Turned::Changed => {}
                 Turned::Paused | Turned::Ended => return Ok(self.state().await?.place.into()),
@@ -284,17 +285,17 @@ impl<T> WorkflowHandle<T> {
         }
     }
 
-    /// Lets all nodes run once more that did not complete, of an instance that failed, was cancelled, or is paused: with what has completed as it is. Their
-    /// jobs are new ones. One of which all had completed, as it was stopped at that moment, completes.
+    /// Runs all nodes again that did not complete, in an instance that failed, was cancelled or is paused. Completed nodes stay as they
+    /// are. The new runs are new jobs. If all nodes had completed when the instance was stopped, it completes.
     ///
     /// # Errors
-    /// - [`Error::WorkflowBusy`] while nodes of it are open: their handlers may run. Wait, or cancel it.
-    /// - [`Error::WorkflowNotFound`] if it was never started, [`Error::Codec`] if its graph is lost; what every call may give, see
+    /// - [`Error::WorkflowBusy`] while some of its nodes are open: their handlers may run. Wait, or cancel the instance.
+    /// - [`Error::WorkflowNotFound`] if it was never started, [`Error::Codec`] if its graph is lost; what every call may return, see
     ///   [`Error`].
     ///
     /// # Cancel safety
-    /// The new run may have begun or not when the future is dropped; it is safe to repeat: an instance that runs is let be. One of a large graph that was
-    /// begun in part is begun by workers.
+    /// If the future is dropped, the new run may have begun or not. It is safe to repeat: a running instance is left as it is. Workers
+    /// complete the new run of a large graph that began in part.
     pub async fn retry_failed(&self) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, mover, .. } = &*self.shared;
         match mover.retry(keys, &self.id, false).await? {
@@ -343,7 +344,7 @@ impl<T> WorkflowHandle<T> {
         let stopped =
             (!state.answer.is_empty()).then(|| StoredError::from_json(&String::from_utf8_lossy(&state.answer)));
         let (node, error) = match (state.broken_by, stopped) {
-            // Its deadline, or what cannot be read of it.
+            // Stopped by its deadline, or its data cannot be read.
             (Some((node, said)), Some(stopped)) if !said.is_empty() => {
                 (None, stopped.behind(&name(node), &StoredError::from_json(&said)))
             }
@@ -398,17 +399,17 @@ impl From<FlowPlace> for WorkflowState {
     }
 }
 
-/// An instance of a workflow as it was when it was asked for.
+/// An instance of a workflow at the time of the call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkflowStatus {
-    /// Where it stands.
+    /// Its state.
     pub state: WorkflowState,
     /// How many of its nodes have not ended.
     pub unfinished: u64,
-    /// How many of those are open: sent, or about to be.
+    /// How many of these are open: sent, or about to be.
     pub open: u64,
-    /// Its nodes, in the order in which the graph made them; none where its graph was lost.
+    /// Its nodes, in the order in which the graph made them; empty if the graph was lost.
     pub nodes: Vec<NodeStatus>,
 }
 
@@ -418,10 +419,10 @@ pub struct WorkflowStatus {
 pub struct NodeStatus {
     /// Its name.
     pub name: String,
-    /// The task of its job; none of a node that is a graph.
+    /// The task of its job; `None` if the node is a graph.
     pub task: Option<String>,
-    /// Where it stands.
+    /// Its state.
     pub state: NodeState,
-    /// Its job in the present run of the instance; none of a node that was not opened, is a graph, or may have completed in an earlier run.
+    /// Its job in the current run of the instance. `None` if the node did not open, is a graph, or may have completed in an earlier run.
     pub job: Option<JobId>,
 }

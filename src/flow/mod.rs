@@ -1,15 +1,15 @@
-//! Workflows: graphs of jobs that go on whoever dies.
+//! Workflows: graphs of jobs that survive the death of any worker.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `options.rs` | what becomes of an instance when a node fails |
+//! | `options.rs` | what happens to an instance when a node fails |
 //! | `graph.rs` | a graph as a plain value: nodes, what each waits for, and its faults |
 //! | `shape.rs` | a graph → the records that scripts read, and how each node begins |
 //! | `workflow.rs` | a definition, and the start of an instance |
-//! | `starter.rs` | an instance is written, in one call or in parts |
-//! | `grow.rs` | a node goes on as a graph that its handler made |
-//! | `mover/` | what moves instances: ends are told, opened nodes are sent, open ones cancelled; whoever does it, and however often |
-//! | `handle.rs` | an instance from the side of whoever started it |
+//! | `starter.rs` | writes an instance, in one call or in parts |
+//! | `grow.rs` | a handler replaces its node by a graph |
+//! | `mover/` | advances instances: reports ended nodes, sends opened ones, cancels open ones. Any process may do so, any number of times |
+//! | `handle.rs` | an instance, for the program that started it |
 
 pub(crate) mod graph;
 mod grow;

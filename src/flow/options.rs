@@ -1,11 +1,11 @@
-//! How instances of a workflow behave.
+//! Options of a workflow.
 
 use crate::names::names;
 use crate::options::modes::Priority;
 use crate::options::overrides::Overrides;
 use crate::options::retention::RetentionLimit;
 
-/// How instances of a [`Workflow`](crate::Workflow) behave.
+/// How the instances of a [`Workflow`](crate::Workflow) behave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "options do nothing until they are given to App::workflow"]
 pub struct WorkflowOptions {
@@ -19,30 +19,30 @@ impl WorkflowOptions {
         WorkflowOptions { on_failure: OnFailure::Finish, retention: None }
     }
 
-    /// What becomes of an instance when a node of it fails that is not [`optional`](crate::Node::optional). Defaults to [`OnFailure::Finish`].
+    /// What happens to an instance when a node fails that is not [`optional`](crate::Node::optional). Defaults to [`OnFailure::Finish`].
     pub const fn on_failure(mut self, on_failure: OnFailure) -> WorkflowOptions {
         self.on_failure = on_failure;
         self
     }
 
-    /// How long ended instances are kept, with the inputs and values of their nodes: an id is free again behind it, and an instance of it starts anew. Defaults to 30 days. None is removed in its first
-    /// 60 s. The App that starts instances last decides for all of the definition.
+    /// How long ended instances are kept, with the inputs and values of their nodes. Afterwards an instance of the same id can start. No
+    /// instance is removed in its first 60 s. The app that started an instance last decides for the definition. Defaults to 30 days.
     pub const fn retention(mut self, retention: RetentionLimit) -> WorkflowOptions {
         self.retention = Some(retention);
         self
     }
 }
 
-/// What becomes of an instance when a node of it fails.
+/// What happens to an instance when a node fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnFailure {
-    /// What does not depend on the node goes on; then the instance has failed.
+    /// Nodes that do not depend on the failed one continue. Then the instance fails.
     #[default]
     Finish,
-    /// The rest is cancelled; then the instance has failed.
+    /// All other nodes are cancelled. Then the instance fails.
     Cancel,
-    /// Nothing opens any more; what was sent goes on. Somebody looks at it, and [resumes](crate::WorkflowHandle::resume) the instance,
+    /// No node opens any more; sent jobs continue. A person then [resumes](crate::WorkflowHandle::resume) the instance,
     /// [retries](crate::WorkflowHandle::retry_failed) what failed, or cancels it.
     Pause,
 }
@@ -53,7 +53,7 @@ names!(OnFailure, "way to go on", {
     Pause = "pause",
 });
 
-/// What the dispatch of a node sets, as JSON in its shape.
+/// The options of a node's dispatch, as JSON in its shape.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct OwnOptions {
@@ -64,7 +64,7 @@ pub(crate) struct OwnOptions {
 }
 
 impl OwnOptions {
-    /// Whether nothing is set.
+    /// Whether no option is set.
     pub(crate) fn is_empty(&self) -> bool {
         *self == OwnOptions::default()
     }

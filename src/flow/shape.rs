@@ -1,4 +1,4 @@
-//! A graph → what a start writes.
+//! Turns a graph into the records that a start writes.
 
 use std::collections::HashSet;
 
@@ -14,18 +14,18 @@ use crate::limits::{DEPENDENTS, DEPTH, MOST_EDGES, MOST_INPUTS, MOST_NODES, NODE
 use crate::options::validate;
 use crate::store::flow_start::{GRAPH, ShapeRecords};
 
-/// A graph that was found to have no faults.
+/// A graph without faults.
 pub(crate) struct GraphPlan {
     pub(super) shape: Shape,
-    /// By the numbers of the nodes that have an input of their own.
+    /// By the number of the node; only nodes with an input of their own.
     pub(super) inputs: Vec<(u32, Vec<u8>)>,
 }
 
 impl GraphPlan {
-    /// The graph as a node has it, as JSON. Errors call it so.
+    /// The graph as JSON, for a node that runs it. `named` is its name in errors.
     pub(crate) fn into_child(mut self, named: &str) -> Result<Vec<u8>, Error> {
         if self.shape.on_failure == OnFailure::Pause.as_str() {
-            // What it is of is paused, since its node fails.
+            // If it fails, its node fails, and that pauses the outer instance.
             self.shape.on_failure = OnFailure::Finish.as_str().to_owned();
         }
         let raw = |(node, json): (u32, Vec<u8>)| {
@@ -43,10 +43,10 @@ impl GraphPlan {
     }
 }
 
-/// Checks the graph, which stands in so many others, and takes it apart.
+/// Checks a graph that is nested `depth` deep, and takes its inputs out.
 ///
 /// # Errors
-/// `Config` with every fault of the graph; `Codec` and `TooLarge` of inputs.
+/// `Config` with every fault of the graph; `Codec` and `TooLarge` for inputs.
 pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> Result<GraphPlan, Error> {
     let mut nodes = graph.nodes();
     let mut faults = Faults::default();
@@ -56,7 +56,7 @@ pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> 
         return Err(Error::Config(fault.into()));
     }
     for node in nodes.iter_mut() {
-        // In the order in which they were named, each once.
+        // Keep the order in which they were named, each once.
         let mut seen = HashSet::new();
         node.inputs.retain(|input| seen.insert(*input));
     }
@@ -193,7 +193,7 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
     }
 }
 
-/// A node that waits for itself, directly or by others. Kahn's algorithm: what is never free of inputs is on a circle, or behind one.
+/// A node that waits for itself, directly or through others (Kahn's algorithm). Nodes left over are on a cycle or depend on one.
 fn on_a_circle(nodes: &[GraphNode]) -> Option<&GraphNode> {
     let mut left: Vec<usize> = nodes.iter().map(|node| node.inputs.len()).collect();
     let dependents = dependents(nodes.iter().map(|node| &*node.inputs));
@@ -211,7 +211,7 @@ fn on_a_circle(nodes: &[GraphNode]) -> Option<&GraphNode> {
     (seen < nodes.len()).then(|| nodes.iter().zip(left).find(|(_, left)| *left > 0).map(|(node, _)| node)).flatten()
 }
 
-/// Of each node those that wait for it.
+/// For each node, those that wait for it.
 fn dependents<'a>(inputs: impl Iterator<Item = &'a [u32]> + Clone) -> Vec<Vec<u32>> {
     let mut found = vec![Vec::new(); inputs.clone().count()];
     for (index, inputs) in (0..).zip(inputs) {
@@ -224,13 +224,13 @@ fn dependents<'a>(inputs: impl Iterator<Item = &'a [u32]> + Clone) -> Vec<Vec<u3
     found
 }
 
-/// The records as `lua/lib/flow.lua` reads them.
+/// The records that `lua/lib/flow.lua` reads.
 ///
 /// # Errors
-/// `Codec` when it is no JSON.
+/// `Codec` if the shape cannot be written as JSON.
 pub(super) fn records(shape: &Shape) -> Result<ShapeRecords, Error> {
     let text = json(shape)?;
-    // By its content, so that all instances with such a graph share it.
+    // Named by its content, so that all instances of the same graph share it.
     let digest = base62::encode(Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).as_u128());
     let output = shape.output.map_or_else(|| "-".to_owned(), |output| output.to_string());
     let mut records = vec![(digest.clone(), text.into_bytes())];
@@ -264,7 +264,7 @@ pub(super) fn records(shape: &Shape) -> Result<ShapeRecords, Error> {
             tasks.push(node.task.clone());
         }
     }
-    // The last one, so that who finds it finds the others.
+    // Written last: a reader that finds this record finds all others.
     let all = format!("{} {} {output}", shape.nodes.len(), shape.on_failure);
     records.push((format!("{digest}@"), all.into_bytes()));
     Ok(ShapeRecords { digest, states, tasks, records })

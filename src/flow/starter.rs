@@ -1,4 +1,4 @@
-//! Writes an instance: in one call, or, of a large graph, in parts.
+//! Writes an instance: in one call, or in parts if the graph is large.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
 
-/// How many nodes, records or inputs a part has at the most: with more it takes the server over 2 ms.
+/// The most nodes, records or inputs in a part: more take the server over 2 ms.
 const PART: usize = 250;
 
-/// How often it begins anew where parts of it were taken away meanwhile.
+/// How often a start in parts begins again if some of its parts were removed meanwhile.
 const BEGINS: usize = 3;
 
-/// How often it is asked whether somebody else has started one of the same id.
+/// The first and the longest pause while another process writes an instance of the same id.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
@@ -31,7 +31,7 @@ pub(super) struct Starter<'a> {
 }
 
 impl Starter<'_> {
-    /// Writes it; every call is repeated for as long as that is worth it, or none is.
+    /// Writes the instance. With `patience`, calls are repeated for as long as it lasts; without, none is.
     pub(super) async fn start(&self, patience: Option<Patience>) -> Result<Started, Error> {
         let NewInstance { shape, .. } = self.instance;
         if shape.states.len() <= NODE_BATCH && self.instance.bytes() <= BATCH_BYTES {
@@ -61,7 +61,7 @@ impl Starter<'_> {
         asked(patience, call).await
     }
 
-    /// `None` where parts of it were taken away.
+    /// `None` if some of its parts were removed.
     async fn start_in_parts(&self, patience: Option<Patience>) -> Result<Option<Started>, Error> {
         let nonce = JobId::generate().to_string();
         let (mut part, mut is_known, mut pauses) = (0, true, Pauses::new(FIRST_LOOK, LAST_LOOK));
@@ -107,7 +107,7 @@ impl Starter<'_> {
         }
     }
 
-    /// Removes what somebody has written of an instance of the same id who gave it up, or died.
+    /// Removes what another process wrote of an instance of the same id before it gave up or died.
     async fn clear_away(&self, patience: Option<Patience>) -> Result<(), Error> {
         let call = || {
             let clear = async |conn: &mut _| flow_stage::unstage(conn, self.keys, Some(self.instance.id)).await;
@@ -117,7 +117,7 @@ impl Starter<'_> {
         Ok(())
     }
 
-    /// What comes behind the first nodes, each no larger than a call may be.
+    /// The parts after the first nodes, each within the size of a call.
     fn parts(&self, shape_is_known: bool) -> Vec<StagedPart> {
         let NewInstance { shape, inputs, .. } = self.instance;
         let mut parts = vec![(StagedPart::default(), 0, 0)];
@@ -135,7 +135,7 @@ impl Starter<'_> {
         for index in PART.min(shape.states.len())..shape.states.len() {
             add(32, &|part| part.states.push(index as u32));
         }
-        // The last one comes with the start.
+        // The last record is written with the start.
         let records = shape.records.iter().enumerate().take(shape.records.len() - 1).filter(|_| !shape_is_known);
         for (index, (_, record)) in records {
             add(record.len(), &|part| part.records.push(index));
@@ -147,7 +147,7 @@ impl Starter<'_> {
     }
 }
 
-/// Asks, again and again for as long as that is worth it, or once.
+/// Makes a call, repeated for as long as `patience` lasts, or once without.
 async fn asked<T, F: Future<Output = Result<T, Error>>>(
     patience: Option<Patience>,
     call: impl FnMut() -> F,

@@ -1,4 +1,4 @@
-//! A definition of workflows, and the start of an instance.
+//! The definition of a workflow, and the start of an instance.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -31,16 +31,16 @@ use crate::store::flow_trim;
 use crate::store::patience::response_time;
 use crate::store::repeated::{Patience, repeated};
 
-/// How long ended instances are kept where nobody says otherwise.
+/// How long ended instances are kept by default.
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
 
-/// A definition of workflows: its instances are graphs of jobs that go on to their end, whoever dies meanwhile. `T` is what an instance answers.
+/// The definition of a workflow. Its instances are graphs of jobs that survive the death of any worker. `T` is the type of an instance's
+/// output.
 ///
 /// Made by [`App::workflow`](crate::App::workflow). Cloning is cheap.
 ///
-/// The end of a node's job and the note that its instance must go on are one write, and everything behind the note may be done by any worker, any number of times:
-/// a handler begins only if its instance says at that moment that it may. A node's handler begins once, and again only by its own retries, when its
-/// worker died or stopped with it, or when a failover lost what was written.
+/// A node's handler starts once per run. It starts again only for its own retries, if its worker died or stopped, or if a failover lost a
+/// write. The [guide](crate::guide::workflows) lists the guarantees.
 ///
 /// ```no_run
 /// # use heartline::{App, Graph, TaskDef, WorkflowOptions};
@@ -59,7 +59,7 @@ const MONTH: Duration = Duration::from_secs(30 * 86_400);
 pub struct Workflow<T> {
     pub(super) shared: Arc<WorkflowShared>,
     events: Arc<EventHub>,
-    /// While it is kept, the reader of events follows the workflow.
+    /// The reader of events follows the workflow while this exists.
     followed: Arc<Followed>,
     answers: PhantomData<fn() -> T>,
 }
@@ -92,18 +92,18 @@ impl<T> Workflow<T> {
         self.shared.keys.task()
     }
 
-    /// Starts an instance with this graph, when the value is awaited.
+    /// Starts an instance with this graph once the value is awaited.
     pub fn start(&self, graph: Graph<T>) -> Start<T> {
         Start { shared: Arc::clone(&self.shared), graph, id: None, delay: Duration::ZERO, deadline: None }
     }
 
-    /// Subscribes to every event of its instances, whichever process caused it: that they start, that their nodes end, that they are paused, resumed, and end. What
-    /// their jobs do meanwhile, the tasks tell ([`TaskRef::events`](crate::TaskRef::events)).
+    /// Subscribes to every event of its instances, caused by any process: start, end of a node, pause, resume, end. For what their jobs do,
+    /// see [`TaskRef::events`](crate::TaskRef::events).
     pub fn events(&self) -> Subscription<WorkflowEvent> {
         self.events.workflows().only(Arc::clone(&self.followed), |event| &event.workflow)
     }
 
-    /// A handle to an instance that was started before, here or elsewhere. Redis is not asked whether it exists.
+    /// A handle to an instance that was started earlier, by any process. Does not ask Redis whether it exists.
     ///
     /// # Errors
     /// [`Error::Config`] if the id is not valid.
@@ -126,15 +126,15 @@ impl<T> fmt::Debug for Workflow<T> {
     }
 }
 
-/// A handle to an instance of which only its id is known.
+/// A handle to an instance by its id.
 fn handle<T>(shared: &Arc<WorkflowShared>, id: &str) -> Result<WorkflowHandle<T>, Error> {
     Ok(WorkflowHandle::new(Arc::clone(shared), instance_id(id)?, None))
 }
 
-/// The same of a definition of which only its name is known.
+/// A handle to an instance by the name of its definition and its id.
 ///
 /// # Errors
-/// `Config` when the name or the id is not valid.
+/// `Config` if the name or the id is not valid.
 pub(crate) fn handle_of<T>(
     name: &str,
     id: &str,
@@ -147,17 +147,17 @@ pub(crate) fn handle_of<T>(
     Ok(handle(&Arc::new(WorkflowShared { keys, store, mover, options }), id)?.by(by))
 }
 
-/// Whether a definition may have this name.
+/// Checks the name of a definition.
 ///
 /// # Errors
-/// If not.
+/// If the name is not valid.
 pub(crate) fn check_name(name: &str) -> Result<(), ConfigErrors> {
     let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     let rule = "must be 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'";
     faults::text("workflow", name, 64, is_allowed, rule, "use a name like \"nightly-report\"")
 }
 
-/// The id of an instance.
+/// Checks the id of an instance.
 fn instance_id(id: &str) -> Result<String, ConfigErrors> {
     let is_allowed = |b: u8| b.is_ascii_graphic() && !matches!(b, b'{' | b'}' | b'/');
     let rule = "must be 1 to 64 bytes of printable ASCII without space, '{', '}' and '/'";
@@ -165,16 +165,16 @@ fn instance_id(id: &str) -> Result<String, ConfigErrors> {
     Ok(id.to_owned())
 }
 
-/// An instance about to start: it does when this is awaited, and its handle is the value.
+/// An instance about to start. It starts when this is awaited, and the value is its handle.
 ///
 /// # Errors
-/// - [`Error::Config`] if the graph has faults or the id is not valid; it lists all of them. [`Error::Codec`] and [`Error::TooLarge`] of an input
-///   that is no JSON, or is over 1 MiB. Nothing is written.
-/// - What every call may give, see [`Error`]. A start is repeated for as long as a dispatch is, and may have been written when it fails with
-///   [`Error::Connect`].
+/// - [`Error::Config`] if the graph has faults or the id is not valid; it lists all of them.
+/// - [`Error::Codec`] and [`Error::TooLarge`] for an input that is not JSON, or is over 1 MiB. Nothing is written.
+/// - What every call may return, see [`Error`]. A start is repeated for as long as a dispatch. After [`Error::Connect`] it may have been
+///   written.
 ///
 /// # Cancel safety
-/// A future that is dropped may have started the instance or not; with an id of your own it is safe to repeat.
+/// If the future is dropped, the instance may have started or not. With an id of your own it is safe to repeat.
 #[must_use = "an instance starts when this is awaited"]
 pub struct Start<T> {
     shared: Arc<WorkflowShared>,
@@ -185,21 +185,21 @@ pub struct Start<T> {
 }
 
 impl<T> Start<T> {
-    /// An id of your own, unique within the definition: 1 to 64 bytes of printable ASCII without space, braces and `/`. An instance of this id is
-    /// started once, however often this is repeated. Defaults to a new id.
+    /// Sets your own id, unique within the definition: 1 to 64 bytes of printable ASCII without space, braces and `/`. However often this
+    /// is repeated, an instance of this id starts once. Defaults to a new id.
     pub fn id(mut self, id: impl Into<String>) -> Start<T> {
         self.id = Some(id.into());
         self
     }
 
-    /// Its first jobs run after so long, at most 10 years. The instance is there at once, and can be cancelled meanwhile.
+    /// Delays its first jobs by this time, at most 10 years. The instance exists at once, and can be cancelled meanwhile.
     pub fn delay(mut self, delay: Duration) -> Start<T> {
         self.delay = delay;
         self
     }
 
-    /// An instance that has not ended so long after its start, 1 s to 10 years, is stopped, within 5 s: what is open is cancelled, and it has failed with the code
-    /// `timeout`. A [new run](WorkflowHandle::retry_failed) has no deadline. Defaults to none.
+    /// Stops the instance if it has not ended this long after its start; 1 s to 10 years. Within 5 s open nodes are cancelled, and the
+    /// instance fails with the code `timeout`. A [new run](WorkflowHandle::retry_failed) has no deadline. Defaults to none.
     pub fn deadline(mut self, deadline: Duration) -> Start<T> {
         self.deadline = Some(deadline);
         self
@@ -223,7 +223,7 @@ impl<T> Start<T> {
             }
         }
         faults.finish()?;
-        // Both are there where there is no fault.
+        // Without faults both are `Some`.
         let (Some(id), Some(GraphPlan { shape, inputs })) = (id, planned) else { return Err(Error::Closed) };
         let shape = records(&shape)?;
         drop(graph);
@@ -231,7 +231,7 @@ impl<T> Start<T> {
         store.ready_in_time().await?;
         let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs, delay, deadline };
         let patience = Patience::new(store.dispatch_timeout, Instant::now(), instance.bytes());
-        // It is looked after from before it is there on.
+        // List the workflow first, so that recovery knows the instance from its first write.
         let limit = LimitMs::from(shared.options.retention.unwrap_or(RetentionLimit::age(MONTH)));
         let list = || {
             let list = async move |conn: &mut _| {

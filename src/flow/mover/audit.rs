@@ -1,4 +1,4 @@
-//! Instances beside the jobs of their nodes: what a server lost is sent again, and what ended without a word is told.
+//! Compares instances with the jobs of their nodes. Sends lost jobs again, and reports ended nodes whose report was lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::store::states;
 use crate::store::values;
 
 impl Mover {
-    /// Pauses instances that stand in no place, if there are any: the server lost where they stood, and whether they had ended.
+    /// Pauses instances without a state, if there are any: the server lost their state, and whether they had ended.
     pub(super) async fn place_lost(&self, keys: &TaskKeys) -> Result<(), Error> {
         let sizes = async |conn: &mut _| flow_list::sizes(conn, keys).await;
         if self.store.shared(RESPONSE_TIMEOUT, sizes).await?.unplaced == 0 {
@@ -48,8 +48,8 @@ impl Mover {
         }
     }
 
-    /// Compares instances that were not moved for so long with the jobs of their nodes: what a server lost is sent again, and what ended without a
-    /// word is told. Returns whether there may be more of them.
+    /// Compares instances that did not advance for this long with the jobs of their nodes. Lost jobs are sent again, and lost reports are
+    /// made up for. Returns whether there may be more.
     pub(super) async fn audit(&self, keys: &TaskKeys, unmoved: Duration) -> Result<bool, Error> {
         let take = async |conn: &mut _| flow_audit::audit(conn, keys, unmoved).await;
         let (instances, more) = self.store.shared(RESPONSE_TIMEOUT, take).await?;
@@ -62,7 +62,7 @@ impl Mover {
     }
 
     pub(super) async fn audit_instance(&self, keys: &TaskKeys, instance: &str) -> Result<(), Error> {
-        // A server may have lost that its handlers were asked to stop.
+        // The server may have lost that handlers were asked to stop.
         if let Some(state) = self.state(keys, instance).await?
             && state.is_stopping
             && state.place == FlowPlace::Running
@@ -73,13 +73,13 @@ impl Mover {
         let (open, damaged) = self.open_nodes(keys, instance).await?;
         let mut done = self.end_damaged(keys, damaged.into_values().flatten()).await;
         for (task, nodes) in open {
-            // The node of one task may be away: the others are compared all the same.
+            // The node of one task may be unreachable; still compare the others.
             done = done.and(self.audit_task(keys, &task, nodes).await);
         }
         done
     }
 
-    /// Open nodes of one task.
+    /// Audits the open nodes of one task.
     async fn audit_task(&self, keys: &TaskKeys, task: &str, nodes: Vec<NodeId>) -> Result<(), Error> {
         if task == GRAPH {
             for some in nodes.chunks(BATCH) {
@@ -98,7 +98,7 @@ impl Mover {
         done
     }
 
-    /// Open nodes whose jobs are of one table.
+    /// Audits open nodes whose jobs are in one table.
     pub(super) async fn audit_nodes(
         &self,
         keys: &TaskKeys,
@@ -106,7 +106,7 @@ impl Mover {
         nodes: &[NodeId],
     ) -> Result<(), Error> {
         let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
-        // Before their states: what is to be sent is for whoever sends it, since a job that is there may be of an earlier instance.
+        // Read these before the states. A node still to be sent is skipped: an existing job may be of an earlier instance.
         let entries: Vec<String> = nodes.iter().map(send_entry).collect();
         let to_send = async |conn: &mut _| flow_list::in_outbox(conn, keys, &entries).await;
         let to_send = self.store.shared(RESPONSE_TIMEOUT, to_send).await?;
@@ -121,7 +121,7 @@ impl Mover {
         for ((((node, job), is_told_of), to_send), stale) in looked {
             match job {
                 _ if to_send.is_some() => {}
-                // What is there in its stead is of an earlier instance, and is replaced by what is sent.
+                // The existing job is of an earlier instance; sending replaces it.
                 _ if stale.is_some() => unknown.push(node.clone()),
                 None => unknown.push(node.clone()),
                 Some((state, _)) if state.is_terminal() && !is_told_of => ended.push((node.clone(), state)),
@@ -142,7 +142,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Open nodes that are graphs.
+    /// Audits open nodes that are graphs.
     pub(super) async fn audit_children(&self, keys: &TaskKeys, nodes: &[NodeId]) -> Result<(), Error> {
         let mut missing = Vec::new();
         for node in nodes {
@@ -161,7 +161,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Sends nodes again that are not there. Returns those that were sent often enough.
+    /// Sends nodes again whose jobs are missing. Returns those that were sent too often already.
     async fn send_again(&self, keys: &TaskKeys, task: &str, missing: &[NodeId]) -> Result<Vec<NodeId>, Error> {
         if missing.is_empty() {
             return Ok(Vec::new());
@@ -181,18 +181,18 @@ impl Mover {
         Ok(missing.iter().filter(is_lost).cloned().collect())
     }
 
-    /// What is kept of how a job ended.
+    /// The stored value or error of an ended job.
     async fn said(&self, table: &Arc<TaskKeys>, id: &JobId, state: JobState) -> Result<Vec<u8>, Error> {
         let column = if state == JobState::Completed { Key::Result } else { Key::Error };
         let (keys, id) = (Arc::clone(table), id.to_string());
         let read = move |mut conn| async move { values::value(&mut conn, &keys, column, &id).await };
         let found = self.store.read_apart(response_time(NODE_LIMIT), read).await?;
-        // Nothing is what a handler without a value has.
+        // A handler without a value leaves no result.
         Ok(found.unwrap_or_else(|| if state == JobState::Completed { Vec::new() } else { not_available() }))
     }
 }
 
-/// What a node has said whose job, or child, is not there.
+/// The error of a node whose job or graph is lost.
 fn not_available() -> Vec<u8> {
     let message = "its job, or what became of it, is not there any more".to_owned();
     StoredError { code: codes::RESULT_NOT_AVAILABLE.to_owned(), message }.to_json().into_bytes()

@@ -1,4 +1,4 @@
-//! What is open of an instance that stops: its jobs, and the instances that are nodes of it.
+//! Cancels what is open of an instance that stops: its jobs, and the instances of nested graphs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use crate::store::told::{Named, Told};
 /// Nodes by the tasks of their jobs.
 type ByTask = BTreeMap<String, Vec<NodeId>>;
 
-/// Why nodes of an instance are cancelled that stops.
+/// The reason with which nodes of a stopping instance are cancelled.
 const REASON: &str = "its workflow was stopped";
 
 impl Mover {
-    /// Cancels what is open of an instance that stops. A job that never was, or was ended by this, is told as cancelled at once.
+    /// Cancels what is open of an instance that stops. A job that never existed, or that this call ended, is reported as cancelled at once.
     pub(crate) async fn cancel_open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
         let mut done = Ok(());
         let (open, mut damaged) = self.open_nodes(keys, instance).await?;
         let graphs = damaged.remove(GRAPH).into_iter().flatten().filter(|node| node.run == run);
         done = done.and(self.end_damaged(keys, graphs).await);
-        // Jobs of the others may run: they end as they do.
+        // Damaged nodes may have running jobs, whose ends count.
         for (task, nodes) in open.into_iter().chain(damaged) {
-            // Of another run, where somebody let it run once more.
+            // Skip nodes of another run, after a retry.
             let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| node.run == run).collect();
-            // The node of one task may be away: the others are cancelled all the same.
+            // The node of one task may be unreachable; still cancel the others.
             if task == GRAPH {
                 for node in nodes {
                     done = done.and(Box::pin(self.cancel_child(keys, node)).await);
@@ -49,7 +49,7 @@ impl Mover {
         done
     }
 
-    /// The open nodes of an instance, by their tasks; those that are graphs under [`GRAPH`]. And those whose state is none that there is.
+    /// The open nodes of an instance by task, with graphs under [`GRAPH`]; and the nodes whose state is invalid.
     pub(super) async fn open_nodes(&self, keys: &TaskKeys, instance: &str) -> Result<(ByTask, ByTask), Error> {
         let (mut open, mut damaged, mut from) = (ByTask::new(), ByTask::new(), 0);
         let state = async |conn: &mut _| flow_state::state(conn, keys, instance).await;
@@ -83,7 +83,7 @@ impl Mover {
         }
     }
 
-    /// Ends nodes whose state is none that there is: the script says with which code.
+    /// Ends nodes whose state is invalid. The script picks the failure code.
     pub(super) async fn end_damaged(&self, keys: &TaskKeys, nodes: impl Iterator<Item = NodeId>) -> Result<(), Error> {
         let end = |id| Ended { node: EndedNode { id, end: NodeEnd::Failed, said: Vec::new() }, table: None };
         self.advance(keys, &nodes.map(end).collect::<Vec<Ended>>()).await
@@ -107,7 +107,7 @@ impl Mover {
         let named: Vec<Named> = nodes.iter().map(|node| Named::anywhere(node.job_id())).collect();
         let call = async |conn: &mut _| cancel::cancel(conn, table, &named, REASON, "").await;
         let told = self.store.shared(RESPONSE_TIMEOUT, call).await?;
-        // One that was never sent: what is there in its stead is of an earlier instance.
+        // If the node was never sent, the job here is of an earlier instance.
         let has_ended = told.iter().any(|told| matches!(told, Told::Stands(state) if state.is_terminal()));
         let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
         let said = cancelled().into_bytes();
@@ -124,7 +124,7 @@ impl Mover {
         if ended.is_empty() { Ok(()) } else { self.advance(keys, &ended).await }
     }
 
-    /// Cancels what a node runs as. One that never was is told as cancelled at once.
+    /// Cancels the instance of a nested graph. One that never existed is reported as cancelled at once.
     async fn cancel_child(&self, keys: &TaskKeys, node: NodeId) -> Result<(), Error> {
         let child = node.child();
         let cancel = async |conn: &mut _| flow_control::cancel(conn, keys, &child, REASON).await;
@@ -140,7 +140,7 @@ impl Mover {
     }
 }
 
-/// What such a node has said.
+/// The error of a cancelled node.
 fn cancelled() -> String {
     StoredError { code: codes::CANCELLED.to_owned(), message: REASON.to_owned() }.to_json()
 }

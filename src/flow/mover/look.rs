@@ -1,4 +1,4 @@
-//! What was not done in time, whoever was to do it.
+//! Picks up steps that were not done in time, because a process died or something was unreachable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use crate::store::flow_trim;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 
-/// What was not moved for so long is compared with its jobs.
+/// An instance that did not advance for this long is compared with its jobs.
 const UNMOVED: Duration = Duration::from_secs(60);
 
-/// How many rounds one look makes at the most: the next one goes on.
+/// The most rounds of one look; the next look continues.
 const ROUNDS: usize = 50;
 
-/// How many calls remove what ended long ago, 500 nodes each: more than workers of one definition end meanwhile.
+/// The most calls of one look that remove ended instances, of 500 nodes each: more than the workers of a definition end in that time.
 const TRIMS: usize = 400;
 
 impl Mover {
-    /// Looks after a workflow at once, and compares all of its instances with their jobs.
+    /// Does every pending step of a workflow at once, and compares all its instances with their jobs.
     pub(crate) async fn recover(&self, name: &str) -> Result<(), Error> {
         let (began, keys) = (Instant::now(), self.store.workflow(name));
         self.place_lost(&keys).await?;
-        // Before anything is moved: what was moved since this began is let be.
+        // Audit before any step: an instance that advanced since this began is skipped.
         while self.audit(&keys, began.elapsed()).await? {}
         self.look(name, Duration::ZERO).await?;
         self.store.shared(RESPONSE_TIMEOUT, async |conn: &mut _| self.store.looked_after(conn, name).await).await
     }
 
-    /// Looks after a workflow: does what is older than the grace and was not done, whoever was to do it.
+    /// Does every pending step of a workflow that is older than the grace.
     pub(crate) async fn look(&self, name: &str, grace: Duration) -> Result<(), Error> {
         let keys = self.store.workflow(name);
         for _ in 0..ROUNDS {
@@ -60,7 +60,7 @@ impl Mover {
         }
         let tasks = async |conn: &mut _| flow_look::tasks(conn, &keys).await;
         let tasks = self.store.shared(RESPONSE_TIMEOUT, tasks).await?;
-        // Each on its own: the node of one may be away.
+        // Each task on its own: the node of one may be unreachable.
         let looks = tasks.iter().map(|task| async move {
             if let Err(e) = self.look_at_task(task, grace).await {
                 tracing::debug!(task, error = %e.chain(), "the ended jobs of workflows are looked for again");
@@ -81,7 +81,7 @@ impl Mover {
         let (kind, named) = entry.split_once(' ').unwrap_or((entry, ""));
         let instance = named.rsplit_once('/').and_then(|(instance, run)| Some((instance, run.parse::<u64>().ok()?)));
         match (kind, instance) {
-            // These take their entry off themselves.
+            // These remove their entry themselves.
             ("v", _) => {
                 let entries = vec![entry.to_owned()];
                 return self.go_on(keys, Advanced { entries, sends: Vec::new() }).await;
@@ -98,7 +98,7 @@ impl Mover {
         self.store.shared(RESPONSE_TIMEOUT, take).await
     }
 
-    /// Tells workflows of the jobs of a task that ended longer ago than the grace.
+    /// Reports to workflows the jobs of a task that ended longer ago than the grace.
     async fn look_at_task(&self, task: &str, grace: Duration) -> Result<(), Error> {
         let tables = self.store.tables(task);
         let tables = self.unless_away(task, tables.asked(&self.store)).await?;
@@ -109,7 +109,7 @@ impl Mover {
         done
     }
 
-    /// The same of one table.
+    /// The same for one table.
     pub(crate) async fn look_at(&self, table: &Arc<TaskKeys>, grace: Duration) -> Result<(), Error> {
         for _ in 0..ROUNDS {
             let look = async |conn: &mut _| ended(conn, table, grace).await;
@@ -124,7 +124,7 @@ impl Mover {
                 let keys = self.store.workflow(&name);
                 if let Err(e) = self.unless_away(keys.get(Key::Outbox), self.advance(&keys, &ended)).await {
                     tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended jobs again");
-                    // Where that is away, too, people see as much.
+                    // Note it for tools. If this fails too, tools see that the workflow is unreachable.
                     let note = async |conn: &mut _| flow_put_off::put_off(conn, &keys, &[]).await;
                     let _ = self.unless_away(keys.get(Key::Outbox), self.store.shared(RESPONSE_TIMEOUT, note)).await;
                     let ids: Vec<String> = ended.iter().map(|ended| ended.node.id.job_id().to_string()).collect();

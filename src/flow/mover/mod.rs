@@ -1,14 +1,14 @@
-//! What moves workflows. Every step may be repeated by anybody at any time: what was done before is not done again.
+//! Advances workflows. Any process may repeat any step at any time: a step that was done is not done again.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `mod.rs` | a workflow is told of ends, and what follows from that is carried out |
+//! | `mod.rs` | reports ended nodes to their workflow, and carries out what follows |
 //! | `send.rs` | opened nodes → jobs, or instances of their own |
 //! | `stale.rs` | jobs that earlier instances of the same id left |
-//! | `cancel.rs` | what is open of an instance that stops |
+//! | `cancel.rs` | cancels what is open of an instance that stops |
 //! | `retry.rs` | a new run of an instance |
-//! | `look.rs` | what was not done in time, whoever was to do it |
-//! | `audit.rs` | instances beside their jobs: what a server lost |
+//! | `look.rs` | picks up steps that were not done in time |
+//! | `audit.rs` | compares instances with their jobs, to find what a server lost |
 
 mod audit;
 mod cancel;
@@ -38,35 +38,35 @@ use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::task::dispatcher::Dispatcher;
 
-/// With so many tasks the dispatchers of those are forgotten to which nothing is being sent.
+/// From this many tasks on, idle dispatchers are dropped.
 const MANY: usize = 1000;
 
-/// What could not be reached is not asked for so long: it is left to a look, and holds up no others.
+/// For how long an unreachable task or table is skipped, so that it does not delay others. The next look picks it up.
 const AWAY: Duration = Duration::from_secs(5);
 
-/// What [`Mover::tally`] counts.
+/// The counters of [`Mover::tally`].
 const TOLD: usize = 0;
 const SENT: usize = 1;
 const SYNTHESISED: usize = 2;
 const PLACED: usize = 3;
 
-/// A node that ended, and the table in whose outbox that stands.
+/// A node that ended, and the table whose outbox reports it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
     pub(crate) node: EndedNode,
-    /// None where it never was a job.
+    /// `None` if the node never had a job.
     pub(crate) table: Option<Arc<TaskKeys>>,
 }
 
-/// Moves workflows, in behalf of whoever starts them and of workers.
+/// Advances workflows, on behalf of producers and workers.
 pub(crate) struct Mover {
     store: Arc<Store>,
     dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
-    /// Tasks, and tables by a key of theirs, that could not be reached, and when.
+    /// Tasks and tables (by one of their keys) that were unreachable, and since when.
     away: Mutex<HashMap<String, Instant>>,
-    /// Workflows, each with a task whose jobs could not be sent, or without one for a graph that could not be started: logged once.
+    /// Workflows with a task whose jobs could not be sent, or with `GRAPH` for a graph that could not start. Each is logged once.
     unsent: Mutex<HashSet<(String, String)>>,
-    /// Nodes of which workflows were told, that were sent, and that ended without a word; instances that stood in no place.
+    /// Nodes reported, nodes sent, nodes whose jobs were lost, instances without a state.
     tally: [AtomicU64; 4],
 }
 
@@ -81,8 +81,8 @@ impl Mover {
         }
     }
 
-    /// Of how many nodes workflows were told by this, how many were sent, and how many ended without a word of their jobs; and how many instances
-    /// stood in no place.
+    /// How many nodes this process reported to workflows, how many it sent, and how many it ended since their jobs were lost. Then how many
+    /// instances without a state it paused.
     pub(crate) fn tally(&self) -> [u64; 4] {
         self.tally.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
@@ -108,7 +108,7 @@ impl Mover {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nodes of a workflow were sent to a task, or graphs of it started.
+    /// Notes that nodes of a workflow reached a task, or that graphs of it started.
     fn was_sent(&self, keys: &TaskKeys, task: &str) {
         let mut unsent = self.unsent();
         if !unsent.is_empty() && unsent.remove(&(keys.task().to_owned(), task.to_owned())) {
@@ -121,12 +121,12 @@ impl Mover {
         self.away().get(place).is_some_and(|since| since.elapsed() < AWAY)
     }
 
-    /// Does the work at a task, or a table, unless it gave no answer a moment ago: each of hundreds of steps would wait for it in turn.
+    /// Does the work at a task or table, unless it gave no answer a moment ago: hundreds of steps would each wait for it in turn.
     async fn unless_away<T>(&self, place: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         if self.is_away(place) {
             return Err(Error::timed_out());
         }
-        // Steps stand in steps.
+        // Boxed, since steps nest.
         let done = Box::pin(work).await;
         if done.as_ref().is_err_and(Error::is_outage) {
             self.went_away(place);
@@ -134,7 +134,7 @@ impl Mover {
         done
     }
 
-    /// Notes that a task, or a table, gave no answer. Returns whether that is news.
+    /// Notes that a task or table gave no answer. Returns whether this is new.
     fn went_away(&self, place: &str) -> bool {
         let mut away = self.away();
         away.retain(|_, since| since.elapsed() < AWAY);
@@ -143,7 +143,7 @@ impl Mover {
         is_news
     }
 
-    /// Tells a workflow of the nodes that ended, all of them its own. What follows from it is for [`Mover::follow`].
+    /// Reports ended nodes, all of one workflow. [`Mover::follow`] does what follows.
     pub(crate) async fn tell(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
         let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
         let bytes = nodes.iter().map(|node| node.said.len()).sum();
@@ -153,13 +153,13 @@ impl Mover {
         Ok(advanced)
     }
 
-    /// Takes the nodes of which a workflow was told off the outboxes of their tasks, and sends what opened.
+    /// Removes reported nodes from the outboxes of their tasks, and sends the nodes that opened.
     pub(crate) async fn follow(&self, keys: &TaskKeys, ended: &[Ended], advanced: Advanced) -> Result<(), Error> {
         let ((), went_on) = tokio::join!(self.told(ended), self.go_on(keys, advanced));
         went_on
     }
 
-    /// Both.
+    /// Reports ended nodes and does what follows.
     async fn advance(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<(), Error> {
         for some in ended.chunks(ENDS) {
             let advanced = self.tell(keys, some).await?;
@@ -168,7 +168,7 @@ impl Mover {
         Ok(())
     }
 
-    /// The outboxes of tasks: what could not be taken off is told again.
+    /// Removes reported nodes from the outboxes of their tasks. A node that remains is reported again.
     async fn told(&self, ended: &[Ended]) {
         let mut tables: Vec<(&Arc<TaskKeys>, Vec<String>)> = Vec::new();
         for Ended { node, table } in ended {
@@ -188,13 +188,13 @@ impl Mover {
         join_all(takes).await;
     }
 
-    /// Sends what opened, visits what was left to be visited, and cancels what is open of instances that stop.
+    /// Sends opened nodes, makes the remaining visits, and cancels open nodes of instances that stop.
     pub(crate) async fn go_on(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
         self.send(keys, advanced.sends).await;
         let mut entries = VecDeque::from(advanced.entries);
         while let Some(entry) = entries.pop_front() {
             let Some(mark) = entry.strip_prefix("v ") else {
-                // It stays in the outbox, and holds up no others: the node of a task may be away.
+                // A failed step stays in the outbox and does not delay others: the node of one task may be unreachable.
                 if let Err(e) = Box::pin(self.carry_out(keys, &entry)).await {
                     tracing::debug!(workflow = keys.task(), entry, error = %e.chain(), "a step of a workflow is tried again");
                 }
@@ -208,7 +208,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Opens what is ready of an instance, and sends it.
+    /// Opens the ready nodes of an instance, and sends them.
     pub(crate) async fn open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
         loop {
             let open = async |conn: &mut _| flow_open::open(conn, keys, instance, run).await;
@@ -225,7 +225,7 @@ impl Mover {
         self.store.ask(response_time(BATCH_BYTES), look).await
     }
 
-    /// In which run an instance is, and the states of so many nodes, in pages of 500; `None` of one that is not there.
+    /// The run of an instance, and the states of `count` of its nodes, in pages of 500; `None` if it does not exist.
     pub(in crate::flow) async fn node_states(
         &self,
         keys: &TaskKeys,
@@ -246,7 +246,7 @@ impl Mover {
         Ok(Some((run, states)))
     }
 
-    /// The shape of this digest, which the instance has; `None` where it is not there.
+    /// The shape with this digest; `None` if it does not exist.
     pub(in crate::flow) async fn shape(
         &self,
         keys: &TaskKeys,
@@ -259,7 +259,7 @@ impl Mover {
     }
 }
 
-/// What is stored of an instance cannot be read.
+/// The error for stored data of an instance that cannot be read.
 pub(in crate::flow) fn unreadable(workflow: &str, instance: &str, source: serde_json::Error) -> Error {
     Error::Codec { what: format!("what is stored of the instance {instance} of the workflow {workflow}"), source }
 }

@@ -1,4 +1,4 @@
-//! A new run of an instance: what did not complete runs once more.
+//! A new run of an instance: nodes that did not complete run again.
 
 use super::{Mover, unreadable};
 use crate::error::Error;
@@ -8,23 +8,23 @@ use crate::store::flow_state::FlowPlace;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
 
-/// How often a new run is written anew whose nodes have completed meanwhile.
+/// How often a new run is written again if nodes completed meanwhile.
 const MOVES: usize = 100;
 
-/// What became of a new run of an instance.
+/// What a retry did.
 #[derive(Debug)]
 pub(crate) enum Retried {
-    /// It runs; what came of opening what is ready, which workers go on with.
+    /// The new run has begun. The result is that of opening its ready nodes; workers continue if it failed.
     Begun(Result<(), Error>),
-    /// It stands here, and is let be.
+    /// The instance is in this state and was not changed.
     Stands(FlowPlace),
-    /// So many nodes are open: handlers of them may run.
+    /// This many nodes are open, so their handlers may run.
     Busy(u64),
     Unknown,
 }
 
 impl Mover {
-    /// Lets what did not complete of an instance run once more; `begun`: only where somebody has begun that, and went no further.
+    /// Runs the nodes of an instance again that did not complete. `begun`: only continues a retry that was begun.
     pub(crate) async fn retry(&self, keys: &TaskKeys, instance: &str, begun: bool) -> Result<Retried, Error> {
         let mut moved = 0;
         loop {
@@ -41,7 +41,7 @@ impl Mover {
                 return Ok(Retried::Unknown);
             };
             match self.again(keys, instance, &shape.states_again(&states), seen.turn).await? {
-                // Of a shape that somebody wrote by hand that may be so for ever.
+                // With a shape that was written by hand, this may never settle.
                 Again::Moved if moved == MOVES => return Ok(Retried::Stands(seen.place)),
                 Again::Part | Again::Moved => moved += 1,
                 Again::Run(run) => return Ok(Retried::Begun(self.open(keys, instance, run).await)),
@@ -56,7 +56,7 @@ impl Mover {
         }
     }
 
-    /// Writes these states of nodes, in parts.
+    /// Writes the new states of nodes, in parts.
     async fn again(
         &self,
         keys: &TaskKeys,

@@ -1,4 +1,4 @@
-//! Nodes that opened → jobs of their tasks, or instances of their own.
+//! Turns opened nodes into jobs of their tasks, or into instances of their own.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -26,11 +26,11 @@ use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::values;
 use crate::times::ms_of;
 
-/// How many graphs are started at a time.
+/// How many graphs start at a time.
 const GRAPHS: usize = 16;
 
 impl Mover {
-    /// Sends the nodes. What cannot be sent stays in the outbox of the workflow, for a later look.
+    /// Sends the nodes. A node that cannot be sent stays in the outbox of the workflow until a later look.
     pub(crate) async fn send(&self, keys: &TaskKeys, sends: Vec<ToSend>) {
         let mut by_task: BTreeMap<String, Vec<ToSend>> = BTreeMap::new();
         let mut graphs = Vec::new();
@@ -95,7 +95,7 @@ impl Mover {
 
     pub(super) async fn job_of(&self, keys: &TaskKeys, node: &ToSend) -> Result<NewJob, Error> {
         let payload = self.payload_of(keys, node).await?;
-        // What is no JSON somebody has written by hand.
+        // Options that are not JSON were written by hand: use none.
         let OwnOptions { priority, mut overrides } = serde_json::from_str(&node.own).unwrap_or_default();
         if node.wait_ms > 0 {
             overrides.delay = Some(overrides.delay.unwrap_or_default() + Duration::from_millis(node.wait_ms));
@@ -112,7 +112,7 @@ impl Mover {
 
     fn could_not_send(&self, keys: &TaskKeys, task: &str, nodes: usize, e: &Error) {
         let source = if let Error::Partial { source, .. } = e { source } else { e };
-        // Of a task with partitions the others are there.
+        // If the task has partitions, others may be reachable.
         if source.is_outage() && self.store.tables(task).parts() == 1 && !self.went_away(task) {
             return;
         }
@@ -122,7 +122,7 @@ impl Mover {
         }
     }
 
-    /// Starts the graph that a node is. What cannot be started is left to a look.
+    /// Starts the graph of a node. If that fails, a later look tries again.
     async fn start_child(&self, keys: &TaskKeys, node: &ToSend) {
         let entry = [send_entry(&node.id)];
         let settled = match self.begin_child(keys, node).await {
@@ -148,7 +148,7 @@ impl Mover {
     async fn begin_child(&self, keys: &TaskKeys, node: &ToSend) -> Result<(), Error> {
         let json = self.payload_of(keys, node).await?;
         let mut read = serde_json::from_slice::<ChildGraph>(&json);
-        // A graph that a job returned knows nothing of the policy of its instance. Children are not paused.
+        // A graph from a handler does not know the policy of its instance. Nested graphs do not pause.
         if let Ok(child) = read.as_mut()
             && node.own == OnFailure::Cancel.as_str()
         {
@@ -177,13 +177,13 @@ impl Mover {
                 Ok(())
             }
             Started::InParts => Box::pin(self.open(keys, &id, 1)).await,
-            // Somebody else has started it, or nothing waits for it.
+            // Another process has started it, or no node waits for it.
             _ => Ok(()),
         }
     }
 }
 
-/// How the outbox of a workflow names a node that is to be sent.
+/// The entry of a node to send, in the outbox of its workflow.
 pub(crate) fn send_entry(id: &NodeId) -> String {
     format!("s {}/{}/{}", id.instance, id.node, id.run)
 }

@@ -1,4 +1,4 @@
-//! Jobs that earlier instances of the same id left: they are taken for nothing that this one sent.
+//! Jobs that earlier instances of the same id left. They must not count as jobs of this instance.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,12 +21,13 @@ use crate::store::remove;
 use crate::store::tables::Tables;
 use crate::store::told::{Named, Stood, Told, dispatched_at, waiting_since};
 
-/// A job that ended, or was dispatched, so long before its instance began is of an earlier one: none is removed sooner behind its end, and clocks differ.
+/// A job that ended, or was dispatched, this long before its instance began belongs to an earlier one. No instance is removed earlier after
+/// its end, and clocks differ.
 const STALE: Duration = Duration::from_secs(2);
 
 impl Mover {
-    /// Sends these nodes anew, of those that are there, whose jobs are of an earlier instance of the same id, which is gone: they had ended before this
-    /// one began, and their workflow was told; or they wait since before it began, of an instance that the server lost, or by a call that came late.
+    /// Sends nodes again whose existing job belongs to an earlier instance of the same id. Such a job ended before this instance began, and
+    /// was reported. Or it has waited since before, because the server lost that instance or a call came late.
     pub(super) async fn replace_stale(&self, keys: &TaskKeys, task: &str, there: Vec<&ToSend>) -> Result<(), Error> {
         let sends: HashMap<NodeId, &ToSend> = there.into_iter().map(|node| (node.id.clone(), node)).collect();
         for (table, nodes) in by_table(&self.store.tables(task), sends.keys().cloned().collect()) {
@@ -36,7 +37,7 @@ impl Mover {
             let (stale, mut left): (Vec<&ToSend>, Vec<Named>) = nodes
                 .iter()
                 .zip(ended.into_iter().zip(waits))
-                // Only while it is the one that was looked at: somebody else may have sent it anew meanwhile.
+                // Remove only the job that was examined: another process may have sent a new one.
                 .filter_map(|(node, (ended, waits))| {
                     let (node, id) = (*sends.get(node)?, node.job_id());
                     let ended = ended.map(|ended| Named { id: id.clone(), stamp: ended.to_string() });
@@ -61,8 +62,8 @@ impl Mover {
         Ok(())
     }
 
-    /// Of those of these nodes whose jobs are of an earlier instance of the same id, which is gone: when they ended. They had ended before this one began,
-    /// and their workflow was told.
+    /// For each node, when its job ended, if that job belongs to an earlier instance of the same id: it ended before this one began, and
+    /// was reported.
     pub(super) async fn stale(
         &self,
         keys: &TaskKeys,
@@ -83,7 +84,7 @@ impl Mover {
         Ok(stale.collect())
     }
 
-    /// Of those of these nodes whose jobs, if they wait, wait since before their instance began: when these were dispatched.
+    /// For each node, when its job was dispatched, if that job has waited since before its instance began.
     async fn waits_too_long(
         &self,
         keys: &TaskKeys,
@@ -98,14 +99,14 @@ impl Mover {
         let waiting = self.store.shared(RESPONSE_TIMEOUT, waiting).await?;
         let looked = nodes.iter().zip(dispatched).zip(waiting);
         let stale = looked.map(|((node, dispatched), waiting)| {
-            // One of an instance that began with a delay waits since that was over.
+            // After a start with a delay, the job counts as waiting from the end of the delay.
             let (begins, since) = (begins.get(&*node.instance)?, dispatched.max(waiting)?);
             dispatched.filter(|_| since + STALE.as_millis() as u64 <= *begins)
         });
         Ok(stale.collect())
     }
 
-    /// Before when none of the jobs of these instances may run, ms; without those of which that is not known.
+    /// The time, in ms, before which no job of these instances can run; without instances for which it is unknown.
     async fn begins<'a>(&self, keys: &TaskKeys, nodes: &'a [NodeId]) -> Result<HashMap<&'a str, u64>, Error> {
         let instances: BTreeSet<&str> = nodes.iter().map(|node| &*node.instance).collect();
         let instances: Vec<&str> = instances.into_iter().collect();
@@ -115,7 +116,7 @@ impl Mover {
     }
 }
 
-/// The nodes by the tables of their jobs.
+/// The nodes by the table of their jobs.
 pub(super) fn by_table(tables: &Tables, nodes: Vec<NodeId>) -> Vec<(Arc<TaskKeys>, Vec<NodeId>)> {
     let mut found: Vec<(Arc<TaskKeys>, Vec<NodeId>)> = Vec::new();
     for node in nodes {
