@@ -1,5 +1,5 @@
-//! What only the tests and benches of this repository need: the scripts by name, the witness rule by itself, and faults that no
-//! input brings about. It may change with any version.
+//! For the tests and benches of this repository only: the scripts by name, the witness rule, and faults that no input causes. It may change
+//! with any version.
 
 mod scripts;
 mod witness;

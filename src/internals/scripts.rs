@@ -1,4 +1,4 @@
-//! The scripts as the server gets them, for tests and benches that call them by hand.
+//! The scripts as the server gets them, for tests and benches that call them directly.
 
 use crate::store::scripts;
 
@@ -6,11 +6,11 @@ use crate::store::scripts;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ScriptSource {
-    /// The name, as its file has it.
+    /// The name of its file, without the extension.
     pub name: &'static str,
-    /// The whole text, shared fragments included.
+    /// The whole text, including shared fragments.
     pub source: &'static str,
-    /// What each key ends with, in the order of KEYS; before it stands `<prefix>:{<task>}:`.
+    /// The suffix of each key, in the order of KEYS. The prefix is `<prefix>:{<task>}:`.
     pub keys: Vec<&'static str>,
 }
 
@@ -27,11 +27,11 @@ pub fn scripts() -> Vec<ScriptSource> {
         .collect()
 }
 
-/// Puts another text in place of a script, for this process and before its first use: a bench that leaves parts of a
-/// script out says what they cost. Nothing that runs for real has a reason to call this.
+/// Replaces a script in this process, before its first use. A bench that leaves out parts of a script measures what they cost. Never for
+/// production.
 ///
 /// # Errors
-/// The text, when no script has the name, or when it was used or replaced before.
+/// The text, if no script has this name, or if it was used or replaced before.
 #[doc(hidden)]
 pub fn replace_script(name: &str, source: String) -> Result<(), String> {
     match scripts::ALL.iter().find(|script| script.name == name) {

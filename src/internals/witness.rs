@@ -1,11 +1,11 @@
-//! The witness rule by itself, for a simulation that has a clock of its own.
+//! The witness rule, for a simulation with its own clock.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::stall::witness;
 
-/// What a keeper saw of one task. Times are milliseconds on any clock that only goes forward.
+/// What a keeper observed of one task. Times are milliseconds on any monotonic clock.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct SimulatedWitness(witness::Witness);
@@ -33,7 +33,7 @@ impl SimulatedWitness {
         self.0.told(Moment::from_millis(now_ms), epoch, Duration::from_millis(interval_ms));
     }
 
-    /// The epoch and how many milliseconds it was watched, when a sweep is allowed.
+    /// The epoch, and for how many milliseconds it was watched, if a sweep is allowed.
     pub fn may_sweep(&mut self, now_ms: u64) -> Option<(u64, u64)> {
         let (epoch, waited) = self.0.may_sweep(Moment::from_millis(now_ms))?;
         Some((epoch, waited.as_millis() as u64))

@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 
 use super::server::{POLL, RedisServer, StartError, ask, free_port};
 
-/// How long the nodes may take to come together.
+/// How long the nodes may take to form a cluster.
 const MEET_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long before they are told again to meet.
+/// How long until nodes that have not met are asked to meet again.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// The first and the last slot of each primary.
 const SLOTS: [(u16, u16); 3] = [(0, 5460), (5461, 10_922), (10_923, 16_383)];
 
-/// How often a port for the bus of a node is chosen: somebody else may take it meanwhile.
+/// How often to choose a bus port for a node: another program may take it first.
 const BUSES_TRIED: usize = 3;
 
-/// A private Redis Cluster of three primaries with a replica each, ended when dropped.
+/// A private Redis Cluster of three primaries with a replica each. Dropping it ends the servers.
 ///
-/// Each node is a [`RedisServer`] of its own. One that does not answer for a second is taken for dead by the others, and its replica
-/// becomes a primary; the other nodes go on meanwhile. It needs Redis 7.0 or later, or Valkey.
+/// Each node is a [`RedisServer`]. If a node does not answer for a second, the others consider it dead and promote its replica; the other
+/// nodes keep running. Needs Redis 7.0 or later, or Valkey.
 ///
 /// # Examples
 ///
@@ -36,19 +36,20 @@ const BUSES_TRIED: usize = 3;
 /// ```
 #[derive(Debug)]
 pub struct RedisCluster {
-    /// First those that are primaries at the start, in the order of their slots, then the replica of each, in the same order.
+    /// First the initial primaries in the order of their slots, then the replica of each, in the same order.
     pub nodes: Vec<RedisServer>,
 }
 
 impl RedisCluster {
-    /// How long a node may give no answer before the others take it for dead.
+    /// How long a node may give no answer before the others consider it dead.
     pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Starts the nodes, and waits until each has its slots, or all that its primary has; blocks the calling thread for some seconds.
+    /// Starts the nodes, and waits until each primary has its slots and each replica has synchronized. Blocks the calling thread for some
+    /// seconds.
     ///
     /// # Errors
     ///
-    /// As [`RedisServer::start`]; [`StartError::Apart`] when the nodes do not come together.
+    /// As [`RedisServer::start`]; [`StartError::Apart`] if the nodes do not form a cluster.
     pub fn start() -> Result<RedisCluster, StartError> {
         let (cluster, bus) = RedisCluster::apart()?;
         cluster.meet(bus)?;
@@ -56,7 +57,7 @@ impl RedisCluster {
         Ok(cluster)
     }
 
-    /// Nodes that know no other one, and the port of the bus of the first.
+    /// Starts nodes that do not know each other. Also returns the bus port of the first.
     fn apart() -> Result<(RedisCluster, u16), StartError> {
         let started = thread::scope(|scope| {
             let starts: Vec<_> = (0..2 * SLOTS.len()).map(|_| scope.spawn(start_node)).collect();
@@ -67,14 +68,14 @@ impl RedisCluster {
         Ok((RedisCluster { nodes: started.into_iter().map(|(server, _)| server).collect() }, bus))
     }
 
-    /// Where clients connect: `redis-cluster://127.0.0.1:<port>?node=…`, with every node.
+    /// The URL for clients: `redis-cluster://127.0.0.1:<port>?node=…`, with every node.
     #[must_use]
     pub fn url(&self) -> String {
         let places: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         format!("redis-cluster://{}?node={}", places[0], places[1..].join("&node="))
     }
 
-    /// Which of the nodes is the primary that has this key, as another one says that runs; `None` while none has.
+    /// The index of the primary that has this key, according to the first node that answers; `None` if no primary has it.
     #[must_use]
     pub fn primary_of(&self, key: &str) -> Option<usize> {
         self.nodes.iter().find_map(|node| {
@@ -97,18 +98,18 @@ impl RedisCluster {
             for node in &self.nodes[1..] {
                 until(node, &meet, |reply| reply.starts_with("+OK"))?;
             }
-            // A line each, and each says how it is linked.
+            // One line per node, with the state of its link.
             let knows_all = |reply: &str| reply.matches(" connected").count() == self.nodes.len();
             let know = |node| until_for(GREETING, node, "CLUSTER NODES", knows_all);
             match self.nodes.iter().try_for_each(|node| know(node).map(drop)) {
-                // A handshake that takes longer than the node timeout is forgotten by both, and not made again.
+                // Both nodes forget a handshake that takes longer than the node timeout, and do not repeat it.
                 Err(StartError::Apart { .. }) if Instant::now() < deadline => {}
                 met => return met,
             }
         }
     }
 
-    /// Gives each primary its slots and its replica.
+    /// Assigns slots and a replica to each primary.
     fn share(&self) -> Result<(), StartError> {
         let (primaries, replicas) = self.nodes.split_at(SLOTS.len());
         for (node, (first, last)) in primaries.iter().zip(SLOTS) {
@@ -130,22 +131,22 @@ impl RedisCluster {
     }
 }
 
-/// The number of a reply that is one.
+/// An integer reply.
 fn number(reply: &str) -> Option<u16> {
     reply.strip_prefix(':')?.lines().next()?.parse().ok()
 }
 
-/// Whether a range of `CLUSTER NODES`, as `0-5460` or `7`, has this slot.
+/// Whether a range of `CLUSTER NODES`, such as `0-5460` or `7`, contains this slot.
 fn holds(range: &str, slot: u16) -> bool {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     matches!((first.parse::<u16>(), last.parse::<u16>()), (Ok(first), Ok(last)) if (first..=last).contains(&slot))
 }
 
-/// A node that knows no other one, and the port of its bus.
+/// Starts a node that knows no other, and returns the port of its bus.
 fn start_node() -> Result<(RedisServer, u16), StartError> {
     let timeout = RedisCluster::NODE_TIMEOUT.as_millis().to_string();
     for _ in 0..BUSES_TRIED {
-        // The usual one, 10,000 above, may not be there.
+        // The usual bus port, 10,000 above, may be taken.
         let bus = free_port().ok_or(StartError::NoPort)?;
         let settings = [
             ("--cluster-enabled", "yes"),
@@ -163,12 +164,12 @@ fn start_node() -> Result<(RedisServer, u16), StartError> {
     Err(StartError::NoPort)
 }
 
-/// Says it to a node until it answers as it is to. Returns the answer.
+/// Repeats a command to a node until the reply satisfies `is_so`. Returns the reply.
 fn until(node: &RedisServer, command: &str, is_so: impl Fn(&str) -> bool) -> Result<String, StartError> {
     until_for(MEET_TIMEOUT, node, command, is_so)
 }
 
-/// The same for no longer than this.
+/// Like [`until`], with a time limit.
 fn until_for(
     timeout: Duration,
     node: &RedisServer,
@@ -177,7 +178,7 @@ fn until_for(
 ) -> Result<String, StartError> {
     let deadline = Instant::now() + timeout;
     loop {
-        // One that does not answer yet is asked again.
+        // A node that does not answer yet is asked again.
         let reply = ask(node.port(), &format!("{command}\r\n")).unwrap_or_default();
         if is_so(&reply) {
             return Ok(reply);
@@ -202,7 +203,7 @@ mod tests {
             let role = if at < 3 { "role:master" } else { "role:slave" };
             assert!(ask(*port, "INFO replication\r\n").unwrap().contains(role));
         }
-        // "export" has the slot 9,909.
+        // The slot of "export" is 9,909.
         assert!(ask(ports[1], "SET {export} 1\r\n").unwrap().starts_with("+OK"));
         assert!(ask(ports[0], "GET {export}\r\n").unwrap().starts_with("-MOVED 9909 "));
         assert_eq!((cluster.primary_of("{export}"), cluster.primary_of("{mail}")), (Some(1), Some(0)));

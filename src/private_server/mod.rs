@@ -1,12 +1,10 @@
 //! A private Redis server, or a cluster of them, for tests, examples and benches (feature `private-server`).
 //!
-//! [`RedisServer`] runs `redis-server` on a free port of the loopback interface, with its own temporary directory and
-//! nothing shared with any other server. It ends with its value, and also when this process dies in a way that runs no
-//! destructor. [`redis_url`] is the short form for programs that use `REDIS_URL` when it is set. [`RedisCluster`] runs six of them as
-//! a Redis Cluster.
+//! [`RedisServer`] runs `redis-server` on a free port of the loopback interface, with a temporary directory of its own. It shares nothing
+//! with other servers. It ends when the value is dropped, and also when this process dies without running destructors. [`redis_url`] is a
+//! shortcut for programs that use `REDIS_URL` if it is set. [`RedisCluster`] runs six servers as a Redis Cluster.
 //!
-//! Needs a Unix-like system and a `redis-server` or `valkey-server` program; see [`RedisServer::start`] for where it is
-//! looked for.
+//! Needs a Unix-like system and `redis-server` or `valkey-server`; [`RedisServer::start`] says where it searches.
 
 mod cluster;
 mod server;

@@ -13,27 +13,27 @@ use std::{env, thread};
 /// The environment variable that names the server program.
 pub const SERVER_VARIABLE: &str = "HEARTLINE_REDIS_SERVER";
 
-/// How long a server may take until it answers.
+/// How long a server may take to answer after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a server may take to end after it was asked to; then it is killed.
+/// How long a server may take to end after it was asked to. Then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long one question to the server may take while it starts.
+/// How long one question to a starting server may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) const POLL: Duration = Duration::from_millis(5);
 
-/// How many ports are tried before giving up.
+/// How many ports are tried.
 const PORTS_TRIED: u32 = 20;
 
-/// Below the ports that systems hand out by themselves, and so is the cluster bus 10,000 above: a server that is down
-/// for a while cannot lose its port to somebody's outgoing connection.
+/// Below the ports that systems assign to outgoing connections, as is the cluster bus 10,000 above. So a stopped server does not lose its
+/// port.
 const PORTS: std::ops::Range<u16> = 12_000..22_000;
 
-/// Turns into the server by `exec`, so the process id is the server's own. A watcher stays behind and reads the pipe
-/// whose other end this process holds. A line means that the server has ended and there is nothing left to do; end of
-/// file without a line means that the owner died, and takes the server and its directory away.
+/// Becomes the server by `exec`, so the process id is the server's. A watcher in the background reads a pipe whose other end this process
+/// holds. A line means that the server has ended, and the watcher exits. End of file without a line means that the owner died: the watcher
+/// kills the server and removes its directory.
 const LAUNCHER: &str = r#"
 dir=$1; shift
 exec 3<&0 </dev/null
@@ -42,7 +42,7 @@ exec 3<&-
 exec env "$@"
 "#;
 
-/// Why a private server could not be started.
+/// Why a private server could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -52,15 +52,15 @@ pub enum StartError {
          HEARTLINE_REDIS_SERVER"
     )]
     NotFound {
-        /// The program that was looked for.
+        /// The program that was searched for.
         wanted: String,
     },
     /// The operating system refused a file, a port or a process.
     #[error("cannot {action} for the private redis server")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// Why it was refused.
+        /// The error of the system.
         source: io::Error,
     },
     /// The server ended before it answered.
@@ -68,7 +68,7 @@ pub enum StartError {
     Ended {
         /// The server program.
         binary: PathBuf,
-        /// The last line it wrote.
+        /// The last line of its log.
         reason: String,
     },
     /// The server did not answer in time.
@@ -76,23 +76,23 @@ pub enum StartError {
     Silent {
         /// The server program.
         binary: PathBuf,
-        /// The port it was told to listen on.
+        /// The port it was started with.
         port: u16,
     },
-    /// The nodes of a cluster did not come together in time.
+    /// The nodes did not form a cluster in time.
     #[error("the nodes of the private cluster did not come together: to {command} one of them said {reply}")]
     Apart {
-        /// What it was told last.
+        /// The last command that was sent.
         command: String,
-        /// What it answered.
+        /// The reply.
         reply: String,
     },
-    /// No free port was found, or the port of a restarted server is taken.
+    /// No free port was found, or another program took the port of a restarted server.
     #[error("no free port for the private redis server")]
     NoPort,
 }
 
-/// Shapes a [`RedisServer`] before it starts.
+/// Configures a [`RedisServer`] before it starts.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct RedisServerBuilder {
@@ -103,17 +103,17 @@ pub struct RedisServerBuilder {
 }
 
 impl RedisServerBuilder {
-    /// Adds one command line argument, after those that the server gets anyway.
+    /// Adds one command line argument, after the default ones.
     ///
-    /// The last setting of a name wins, so everything but the port and the directory can be changed.
+    /// The last value of a setting wins, so all but the port and the directory can be changed.
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
         self.args.push(arg.into());
         self
     }
 
-    /// The server program; takes precedence over `HEARTLINE_REDIS_SERVER`.
+    /// Sets the server program; takes precedence over `HEARTLINE_REDIS_SERVER`.
     ///
-    /// A bare name is looked for on `PATH`. Defaults to what [`RedisServer::start`] describes.
+    /// A bare name is searched for on `PATH`. Defaults to what [`RedisServer::start`] describes.
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
         self
@@ -127,7 +127,7 @@ impl RedisServerBuilder {
 
     /// Writes every command to disk before it is answered, so that the data survives [`RedisServer::kill`].
     ///
-    /// Defaults to a server that keeps nothing over a restart.
+    /// By default, a restarted server is empty.
     pub fn persistent(mut self) -> Self {
         self.persistent = true;
         self
@@ -152,7 +152,7 @@ impl RedisServerBuilder {
     }
 }
 
-/// A running server process and the pipe that keeps it alive.
+/// A running server process, and the pipe that keeps it alive.
 #[derive(Debug)]
 struct Process {
     child: Child,
@@ -160,19 +160,19 @@ struct Process {
 }
 
 impl Process {
-    /// Reaps the server, then sends its watcher home: only in this order can the watcher hit no foreign process.
+    /// Reaps the server, then ends its watcher. In this order the watcher cannot kill a process that reuses the pid.
     fn reap(mut self) {
-        // Waiting fails only for a process that is reaped already, and writing only when the watcher is gone.
+        // Waiting fails only if the process was reaped already, writing only if the watcher has ended.
         let _ = self.child.wait();
         let _ = self.alive.write_all(b"\n");
     }
 }
 
-/// A private Redis server, ended when dropped.
+/// A private Redis server. Dropping it ends the server.
 ///
-/// It listens on 127.0.0.1 only, keeps its log and data in a temporary directory of its own and, unless it is
-/// [`persistent`](RedisServerBuilder::persistent), writes no data to disk. When this process is killed the server is too.
-/// It does not see the signals of the terminal, so an interrupted program can still use it to shut down.
+/// It listens on 127.0.0.1 only, and keeps its log and data in a temporary directory. It writes no data to disk unless it is
+/// [`persistent`](RedisServerBuilder::persistent). If this process is killed, the server ends too. Signals of the terminal do not reach the
+/// server, so an interrupted program can still use it to shut down.
 ///
 /// # Examples
 ///
@@ -195,23 +195,23 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts a server with default settings and waits until it answers; blocks the calling thread.
+    /// Starts a server with default settings and waits until it answers. Blocks the calling thread.
     ///
-    /// The program is `HEARTLINE_REDIS_SERVER` when set, else `redis-server`, else `valkey-server`, on `PATH`.
+    /// The program is `HEARTLINE_REDIS_SERVER` if set, else `redis-server`, else `valkey-server`, searched for on `PATH`.
     ///
     /// # Errors
     ///
-    /// [`StartError::NotFound`] without a server program, and the other [`StartError`]s when it does not come up.
+    /// [`StartError::NotFound`] without a server program; the other [`StartError`]s if it does not start.
     pub fn start() -> Result<Self, StartError> {
         Self::builder().start()
     }
 
-    /// Begins with default settings.
+    /// A builder with default settings.
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
 
-    /// Where clients connect: `redis://127.0.0.1:<port>/`. It stays the same over restarts.
+    /// The URL for clients: `redis://127.0.0.1:<port>/`. It does not change over restarts.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
@@ -235,17 +235,17 @@ impl RedisServer {
         &self.dir
     }
 
-    /// What the server has logged since its first start; empty if the log cannot be read.
+    /// The server's log since its first start; empty if it cannot be read.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Ends the server in good order and waits until it has ended; does nothing when it is stopped already.
+    /// Shuts the server down and waits until it has ended. Does nothing if it is already stopped.
     ///
     /// A server that does not end within ten seconds is killed.
     pub fn stop(&mut self) {
-        // A frozen server acts on the first signal only after the second.
+        // A frozen server handles the first signal only after the second.
         if self.signal("TERM").and_then(|()| self.thaw()).is_ok() {
             let deadline = Instant::now() + STOP_TIMEOUT;
             while self.is_running() && Instant::now() < deadline {
@@ -255,18 +255,18 @@ impl RedisServer {
         self.kill();
     }
 
-    /// Ends the server at once (SIGKILL), as a crash of its machine would; does nothing when it is stopped already.
+    /// Kills the server at once (SIGKILL), like a crash of its machine. Does nothing if it is already stopped.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // The only failure is a process that has ended, which is what we want.
+            // This fails only if the process has already ended.
             let _ = process.child.kill();
             process.reap();
         }
     }
 
-    /// Starts the server again on the same port and directory, after stopping it in good order if it still runs.
+    /// Starts the server again on the same port and directory, after shutting it down if it still runs.
     ///
-    /// A server that is not [`persistent`](RedisServerBuilder::persistent) comes back empty.
+    /// A server that is not [`persistent`](RedisServerBuilder::persistent) is empty afterwards.
     ///
     /// # Errors
     ///
@@ -282,30 +282,30 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Halts the server (SIGSTOP): its connections stay open and nothing is answered until [`thaw`](Self::thaw).
+    /// Freezes the server (SIGSTOP): connections stay open, and nothing is answered until [`thaw`](Self::thaw).
     ///
     /// # Errors
     ///
-    /// When the server is stopped or the signal cannot be sent.
+    /// If the server is stopped or the signal cannot be sent.
     pub fn freeze(&self) -> io::Result<()> {
         self.signal("STOP")
     }
 
-    /// Lets a server go on after [`freeze`](Self::freeze).
+    /// Resumes the server after [`freeze`](Self::freeze).
     ///
     /// # Errors
     ///
-    /// When the server is stopped or the signal cannot be sent.
+    /// If the server is stopped or the signal cannot be sent.
     pub fn thaw(&self) -> io::Result<()> {
         self.signal("CONT")
     }
 
-    /// Whether the server process exists; `false` too after it ended by itself.
+    /// Whether the server process exists; `false` also after it ended by itself.
     pub fn is_running(&mut self) -> bool {
         self.process.as_mut().is_some_and(|process| matches!(process.child.try_wait(), Ok(None)))
     }
 
-    /// Starts the process on the chosen port and waits for its answer; `false` when the port turned out to be taken.
+    /// Starts the process on the chosen port and waits for its answer; `false` if the port is taken.
     fn launch(&mut self) -> Result<bool, StartError> {
         let logged = self.log().len();
         self.process = Some(self.spawn()?);
@@ -315,7 +315,7 @@ impl RedisServer {
                 self.kill();
                 let log = self.log();
                 let log = log.get(logged..).unwrap_or(&log);
-                // Redis says "Address already in use" in the log, whatever the platform.
+                // Redis logs "Address already in use" on every platform.
                 if log.contains("already in use") {
                     return Ok(false);
                 }
@@ -385,23 +385,22 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
-        // Left for the system's own cleaning of temporary files if it cannot be removed.
+        // If it cannot be removed, the system cleans temporary files up.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
-/// The URL in `REDIS_URL` when that is set and not empty, or else that of a private server.
+/// The URL in `REDIS_URL` if that is set and not empty, else the URL of a new private server.
 ///
-/// Keep the server for as long as the URL is used: dropping it ends it. A private server starts on a thread where
-/// blocking is allowed.
+/// Keep the server for as long as the URL is used: dropping it ends the server. The private server starts on a thread that may block.
 ///
 /// # Errors
 ///
-/// As [`RedisServer::start`], when `REDIS_URL` is not set.
+/// As [`RedisServer::start`], if `REDIS_URL` is not set.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: a server that comes up after the future was dropped is ended at once.
+/// Cancel safe: if the server starts after the future was dropped, it is ended at once.
 ///
 /// # Examples
 ///
@@ -440,8 +439,8 @@ fn find_binary(chosen: Option<&Path>) -> Result<PathBuf, StartError> {
     }
 }
 
-/// Finds a program as a shell does, but as an absolute path, since the server runs in another directory. Symbolic links stay: a server may be
-/// one to a program that does by its name what it does, as Debian's is.
+/// Finds a program like a shell does, but as an absolute path, since the server runs in another directory. Symbolic links are kept: a
+/// linked program may act by its name, as Debian's does.
 fn on_path(name: &OsStr) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 {
@@ -451,12 +450,12 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
     path::absolute(found).ok()
 }
 
-/// A number that no other call in this process returns and that differs between processes.
+/// A number that is unique in this process and differs between processes.
 fn unique() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
     let count = NEXT.fetch_add(1, Ordering::Relaxed);
-    // An odd multiplier spreads neighbours far apart and keeps different inputs different.
+    // An odd multiplier keeps different inputs different, and spreads adjacent ones.
     (u64::from(process::id()) << 32 ^ u64::from(nanos) ^ count << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -486,15 +485,15 @@ enum Probe {
     Foreign,
 }
 
-/// Asks whatever listens on the port for its directory: another server may have taken the port a moment before ours.
+/// Asks the server on the port for its directory: another server may have taken the port just before ours.
 fn probe(port: u16, dir: &Path) -> Probe {
-    // A server that still loads its data answers to CONFIG but not to PING.
+    // A server that is loading its data answers CONFIG but not PING.
     let Ok(reply) = ask(port, "PING\r\nCONFIG GET dir\r\n") else {
         return Probe::NotYet;
     };
     if reply.is_empty() || reply.starts_with("-LOADING") {
         Probe::NotYet
-    // One that was told to ask for a password is up, and nobody else uses one here.
+    // A server that requires a password has started. No other server here uses one.
     } else if reply.contains(&*dir.to_string_lossy()) || reply.starts_with("-NOAUTH") {
         Probe::Ours
     } else {
@@ -502,7 +501,7 @@ fn probe(port: u16, dir: &Path) -> Probe {
     }
 }
 
-/// Sends inline commands and returns all replies, that of the closing QUIT too.
+/// Sends inline commands and returns all replies, including that of the final QUIT.
 pub(super) fn ask(port: u16, commands: &str) -> io::Result<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
@@ -588,7 +587,7 @@ mod tests {
     fn arguments_and_environment_reach_the_server() {
         let server = RedisServer::builder().arg("--maxmemory").arg("64mb").start().unwrap();
         assert!(ask(server.port(), "CONFIG GET maxmemory\r\n").unwrap().contains("67108864"));
-        // Redis overwrites its own environment with its title, so another program tells what it was given.
+        // Redis overwrites its environment with its process title, so another program prints it.
         let program = server.dir().join("tell");
         fs::write(&program, "#!/bin/sh\necho \"${0##*/} given $HEARTLINE_TEST\"\n").unwrap();
         fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -650,10 +649,10 @@ mod tests {
         wait_until("its directory is gone", || !Path::new(dir).exists());
     }
 
-    /// Set in the child process of `a_server_dies_with_a_killed_owner`, for which the next test is its main function.
+    /// Set in the child process of `a_server_dies_with_a_killed_owner`, which runs the next test as its main function.
     const OWNER_VARIABLE: &str = "HEARTLINE_TEST_SERVER_OWNER";
 
-    /// The path of this module as the test runner names it.
+    /// The path of this module, as the test runner names it.
     fn own_module() -> &'static str {
         module_path!().split_once("::").map_or("", |(_, module)| module)
     }
@@ -665,7 +664,7 @@ mod tests {
         }
         let server = RedisServer::start().unwrap();
         println!("server at {} {}", server.port(), server.dir().display());
-        // Ends by itself should the other test fail to kill it.
+        // Ends by itself if the other test does not kill it.
         thread::park_timeout(Duration::from_secs(60));
     }
 }

@@ -1,4 +1,4 @@
-//! An App with a server of its own.
+//! An app with a server of its own.
 
 use std::ops::Deref;
 
@@ -6,9 +6,9 @@ use crate::app::{App, AppBuilder};
 use crate::error::Error;
 use crate::private_server::{RedisServer, StartError};
 
-/// An [`App`] on a private [`RedisServer`], for a test. The server ends with it.
+/// An [`App`] on a private [`RedisServer`], for a test. Dropping it ends the server.
 ///
-/// It needs a Unix-like system and `redis-server` or `valkey-server` on the `PATH`, or where `HEARTLINE_REDIS_SERVER` says.
+/// It needs a Unix-like system, and `redis-server` or `valkey-server` on the `PATH` or the program in `HEARTLINE_REDIS_SERVER`.
 ///
 /// ```no_run
 /// use heartline::testing::TestApp;
@@ -32,20 +32,20 @@ pub struct TestApp {
     server: RedisServer,
 }
 
-/// Why a [`TestApp`] could not be made.
+/// Why a [`TestApp`] could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestAppError {
     /// The server could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The App could not be built on it.
+    /// The app could not be built.
     #[error(transparent)]
     Build(#[from] Error),
 }
 
 impl TestApp {
-    /// Starts a server and builds an App with the defaults on it.
+    /// Starts a server and builds an app with default options on it.
     ///
     /// # Errors
     /// [`TestAppError`].
@@ -53,7 +53,7 @@ impl TestApp {
         TestApp::start_with(|builder| builder).await
     }
 
-    /// The same with settings of the caller's own: data, defaults, a prefix.
+    /// Like [`start`](TestApp::start), with settings of your own: data, defaults, a prefix.
     ///
     /// # Errors
     /// [`TestAppError`].
@@ -63,13 +63,13 @@ impl TestApp {
         Ok(TestApp { app, server })
     }
 
-    /// The App, which others may have clones of.
+    /// The app, which can be cloned.
     #[must_use]
     pub fn app(&self) -> &App {
         &self.app
     }
 
-    /// Where its server is, for another App on it.
+    /// The URL of its server, to build another app on it.
     #[must_use]
     pub fn url(&self) -> String {
         self.server.url()

@@ -1,4 +1,4 @@
-//! Contexts for tests of handlers, without a worker and without Redis.
+//! Contexts for tests of handlers, without a worker or Redis.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::stall::action::StallReason;
 use crate::stall::recovery::Recovery;
 use crate::worker_id::WorkerId;
 
-/// Makes a [`Context`] for a test of a handler, and does to it what a worker would. Made by [`Context::for_test`].
+/// Builds a [`Context`] for a test of a handler, and changes it as a worker would. Made by [`Context::for_test`].
 ///
 /// ```
 /// use heartline::{Context, Interrupted, JobError};
@@ -60,7 +60,7 @@ pub struct TestContext {
 }
 
 impl Context {
-    /// A context for a test of a handler, without Redis: of a first attempt that nobody disturbs.
+    /// A context for a test of a handler, without Redis: a first attempt that nothing interrupts.
     #[must_use]
     pub fn for_test() -> TestContext {
         TestContext {
@@ -78,7 +78,7 @@ impl Context {
     }
 }
 
-/// A job that is safe for as long as any test lasts.
+/// A job that is not at risk for as long as any test takes.
 fn held(id: JobId) -> Arc<Held> {
     let (now, interval) = (clock::now(), Duration::from_secs(24 * 3600));
     let (heartbeat, on_risk, cancel_grace) = (Heartbeat::Automatic, OnRisk::Continue, Duration::ZERO);
@@ -88,7 +88,7 @@ fn held(id: JobId) -> Arc<Held> {
 }
 
 impl TestContext {
-    /// The id of the job. Defaults to a new one.
+    /// The id of the job. Defaults to a generated one.
     ///
     /// # Errors
     /// [`Error::Config`] if the id is not valid.
@@ -112,7 +112,7 @@ impl TestContext {
         self
     }
 
-    /// How many runs may fail. Defaults to the attempt.
+    /// How many runs may fail. Defaults to the number of the attempt.
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> TestContext {
         self.max_attempts = attempts;
@@ -133,7 +133,7 @@ impl TestContext {
         self
     }
 
-    /// Lets the job have been recovered before this run, from a worker that is gone; it has stalled once at least, unless it is requeued.
+    /// Makes this run the recovery of the job from another worker. The job has then stalled at least once, unless the reason is `Requeued`.
     #[must_use]
     pub fn recovered(mut self, reason: StallReason) -> TestContext {
         let requeued_count = u32::from(reason == StallReason::Requeued);
@@ -143,32 +143,34 @@ impl TestContext {
         self
     }
 
-    /// A header of the job.
+    /// Adds a header to the job.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> TestContext {
         self.headers.insert(name.into(), value.into());
         self
     }
 
-    /// What [`AppBuilder::data`](crate::AppBuilder::data) is given.
+    /// Adds a value for handlers, as [`AppBuilder::data`](crate::AppBuilder::data) does.
     #[must_use]
     pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> TestContext {
         self.data.insert(value);
         self
     }
 
-    /// Lets the job be a node of a workflow that waited for this one, which completed: [`Context::upstream`] and
-    /// [`upstreams`](Context::upstreams) read what was given so, and [`Context::grow`] is allowed. The id of the job is then that of a node.
+    /// Makes the job a node of a workflow that waited for this node, which completed. The id of the job is then that of a node.
+    ///
+    /// [`Context::upstream`] and [`upstreams`](Context::upstreams) read the value, and [`Context::grow`] is allowed.
     ///
     /// # Errors
-    /// [`Error::Codec`] if the value is no JSON.
+    /// [`Error::Codec`] if the value cannot be encoded as JSON.
     pub fn upstream<T: Serialize + ?Sized>(self, node: impl Into<String>, value: &T) -> Result<TestContext, Error> {
         let what = "the value of the node".to_owned();
         let json = serde_json::to_vec(value).map_err(|source| Error::Codec { what, source })?;
         Ok(self.with_node(node.into(), Ok(json)))
     }
 
-    /// The same of one that failed with this code and message: `skipped` and `not_ended` are those of nodes that did not run, or have not ended.
+    /// Like [`upstream`](TestContext::upstream), for a node that failed with this code and message. The code `skipped` means that it did
+    /// not run, `not_ended` that it has not ended.
     #[must_use]
     pub fn failed_upstream(self, node: impl Into<String>, code: &str, message: &str) -> TestContext {
         let (code, message) = (code.to_owned(), message.to_owned());
@@ -182,14 +184,14 @@ impl TestContext {
         self
     }
 
-    /// The names of the nodes of the graph that the handler gave to [`Context::grow`], if it did.
+    /// The names of the nodes of the graph that the handler passed to [`Context::grow`], if it did.
     #[must_use]
     pub fn grown(&self) -> Option<Vec<String>> {
         let graph: ChildGraph = serde_json::from_slice(&self.held.notes.grown()?).ok()?;
         Some(graph.shape.nodes.into_iter().map(|node| node.name).collect())
     }
 
-    /// What an earlier run has left with [`Context::checkpoint`].
+    /// Sets the checkpoint of an earlier run, as [`Context::checkpoint`] would.
     ///
     /// # Errors
     /// [`NoteError::TooLarge`] or [`NoteError::Codec`] if the value cannot be a checkpoint.
@@ -204,14 +206,14 @@ impl TestContext {
         self.held.notes.last_checkpoint()
     }
 
-    /// What the handler said last with [`Context::progress`].
+    /// The last progress that the handler reported with [`Context::progress`].
     #[must_use]
     pub fn progress(&self) -> Option<JobProgress> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.held.notes.last_progress().map(|json| JobProgress::from_json(&json, now.as_millis() as u64))
     }
 
-    /// The context. All of one test context are of one job: what is done to it, each of them sees.
+    /// The context. All contexts of one test context share one job: each sees every change to it.
     #[must_use]
     pub fn context(&self) -> Context {
         Context(Arc::new(Run {
@@ -232,27 +234,27 @@ impl TestContext {
         }))
     }
 
-    /// Cancels the job: [`Context::cancelled`] completes, and `heartbeat` is `Err(Cancelled)`.
+    /// Cancels the job: [`Context::cancelled`] completes, and `heartbeat` returns `Err(Cancelled)`.
     pub fn cancel(&self) {
         self.held.set(Flags::CANCELLED);
     }
 
-    /// Takes the job away: `heartbeat` is `Err(Lost)`.
+    /// Takes the job from the worker: `heartbeat` returns `Err(Lost)`.
     pub fn lose(&self) {
         self.held.set(Flags::LOST);
     }
 
-    /// Lets the moment come at which the job may soon be taken: [`Context::at_risk`] completes.
+    /// Puts the job at risk of being taken: [`Context::at_risk`] completes.
     pub fn put_at_risk(&self) {
         self.held.set(Flags::AT_RISK);
     }
 
-    /// Lets the worker shut down: [`Context::shutting_down`] completes. The grace goes on until [`TestContext::end_grace`].
+    /// Starts a shutdown of the worker: [`Context::shutting_down`] completes. The grace lasts until [`TestContext::end_grace`].
     pub fn shut_down(&self) {
         self.held.set(Flags::SHUTTING_DOWN);
     }
 
-    /// Ends the grace of the shutdown: [`Context::cancelled`] completes, and `heartbeat` is `Err(Shutdown)`.
+    /// Ends the grace of the shutdown: [`Context::cancelled`] completes, and `heartbeat` returns `Err(Shutdown)`.
     pub fn end_grace(&self) {
         self.held.set(Flags::SHUTTING_DOWN);
         self.held.set(Flags::SHUTDOWN);

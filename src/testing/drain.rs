@@ -1,4 +1,4 @@
-//! Working until nothing waits, for tests.
+//! Runs a worker until no job waits, for tests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::store::{counts, drain};
 use crate::worker::builder::Worker;
 use crate::worker::stop::StopReason;
 
-/// How often it looks whether something is left.
+/// How long it pauses between two checks for remaining jobs.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// What [`Worker::drain`] did.
@@ -23,17 +23,17 @@ const LOOK: Duration = Duration::from_millis(10);
 pub struct Drained {
     /// Runs that returned a value.
     pub completed: u64,
-    /// Runs that failed for good.
+    /// Runs that failed, with no attempt left.
     pub failed: u64,
-    /// Runs that failed and were followed by another.
+    /// Runs that failed and are followed by another.
     pub retried: u64,
-    /// Runs that put their job off, or could not read its payload.
+    /// Runs that snoozed their job, or could not read its payload.
     pub put_off: u64,
-    /// Jobs that were put off again after they had been brought forward once, and are still delayed.
+    /// Jobs that were delayed again after they had been brought forward, and are still delayed.
     pub left: Vec<JobId>,
 }
 
-/// Counts the runs.
+/// Counts runs by outcome.
 struct Counts(Arc<Mutex<Drained>>);
 
 impl Observer for Counts {
@@ -50,14 +50,15 @@ impl Observer for Counts {
 }
 
 impl Worker {
-    /// Works until no job of its tasks waits, runs, or is delayed, and nothing is to be done for a workflow; then stops. For tests (feature `testing`).
+    /// Runs until no job of its tasks waits, runs or is delayed, and no workflow has steps to do; then stops. For tests (feature
+    /// `testing`).
     ///
-    /// Delayed jobs and retries are brought forward, as often as they come; a job that is put off (snoozed, or with a payload
-    /// that cannot be read) once, and again each time that another job has ended, for which it may have waited. So one that is
-    /// put off for ever is no reason to wait for ever: it is then among [`Drained::left`].
+    /// Delayed jobs and retries are brought forward each time. A job that is snoozed, or whose payload cannot be read, is brought forward
+    /// once, and again after each end of another job, which it may have waited for. So a job that is snoozed every time does not block the
+    /// test: it ends up in [`Drained::left`].
     ///
     /// # Errors
-    /// As [`Worker::run_until`], and what keeps it from looking at the tasks.
+    /// As [`Worker::run_until`], and errors of the calls that check the tasks.
     pub async fn drain(self) -> Result<Drained, Error> {
         let drained = Arc::new(Mutex::new(Drained::default()));
         let worker = self.observe(Counts(Arc::clone(&drained)));
@@ -78,14 +79,15 @@ impl Worker {
     }
 }
 
-/// Brings forward what is delayed until nothing is left but what was put off again. Returns that.
+/// Brings delayed jobs forward until the only jobs left were delayed again. Returns these.
 async fn until_nothing_waits(
     store: &Store,
     tasks: &[Arc<Tables>],
     drained: &Mutex<Drained>,
 ) -> Result<Vec<JobId>, Error> {
     let mut seen: HashMap<(usize, String), PutOff> = HashMap::new();
-    // A job may go from one task to another between two questions: only two quiet looks in a row are quiet, in which no run ended.
+    // A job may move from one task to another between two checks. So it takes two checks in a row that find no work, with no run ended in
+    // between.
     let mut was_quiet = None;
     let looked = || {
         let drained = drained.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +101,7 @@ async fn until_nothing_waits(
         for task in tasks {
             tables.extend(task.asked(store).await?.iter().cloned());
         }
-        // In the order in which an end moves a workflow: from the outbox of the task into that of the workflow, and from there to a job.
+        // Check in the order in which an end moves through a workflow: outbox of the task, outbox of the workflow, job.
         for keys in &tables {
             busy |= store.shared(RESPONSE_TIMEOUT, async |conn| drain::is_moving(conn, keys).await).await?;
         }
@@ -118,7 +120,7 @@ async fn until_nothing_waits(
                 continue;
             }
             let ids = store.shared(RESPONSE_TIMEOUT, async |conn| drain::delayed(conn, keys).await).await?;
-            // One that has gone meanwhile runs.
+            // A delayed job that is missing from the list is running by now.
             busy |= (ids.len() as u64) < delayed;
             for (id, deferred) in ids {
                 let put_off = seen.entry((index, id.clone())).or_default();
@@ -141,7 +143,7 @@ async fn until_nothing_waits(
 /// What is known of a job that was delayed.
 #[derive(Default)]
 struct PutOff {
-    /// The column `deferred` when it was brought forward last.
+    /// The column `deferred` when the job was last brought forward.
     deferred: String,
     /// How many runs had ended their job by then.
     ended: Option<u64>,
@@ -149,11 +151,11 @@ struct PutOff {
 
 impl PutOff {
     fn may_come_forward(&mut self, deferred: String, ended: u64) -> bool {
-        // A retry, or a delay: these come to an end by themselves.
+        // A retry or a plain delay ends by itself.
         if deferred == self.deferred {
             return true;
         }
-        // It may have waited for what has ended since.
+        // It may have waited for a job that ended since.
         let may = self.ended.is_none_or(|before| before < ended);
         if may {
             (self.deferred, self.ended) = (deferred, Some(ended));

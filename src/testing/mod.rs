@@ -1,5 +1,5 @@
-//! Support for tests of your own, for demos and benches: contexts without a worker, an App on a private server, and a worker that
-//! works until nothing waits.
+//! Helpers for your own tests, demos and benches: contexts without a worker, an app on a private server, and a worker that runs until no
+//! job waits.
 
 mod app;
 mod context;
