@@ -1,4 +1,4 @@
-//! The clock of every deadline in a worker: it runs on while the machine is suspended, unlike `Instant`.
+//! The clock of every deadline in a worker. Unlike `Instant`, it keeps running while the machine is suspended.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use std::time::Duration;
 pub(crate) struct Moment(u64);
 
 impl Moment {
-    /// Milliseconds since a point that is fixed while the machine is up.
+    /// Milliseconds since a point that is fixed until the machine restarts.
     pub(crate) fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// The moment that [`Moment::as_millis`] gave.
+    /// The moment that [`Moment::as_millis`] returned.
     pub(crate) fn from_millis(millis: u64) -> Moment {
         Moment(millis)
     }
 
-    /// How long ago `earlier` was; zero when it is in the future.
+    /// The time since `earlier`; zero if that is in the future.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -35,7 +35,7 @@ pub(crate) fn now() -> Moment {
     Moment(time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000)
 }
 
-/// Now, on the best clock that this platform offers without unsafe code; it may stand still in suspend.
+/// Now, on the best clock that this platform offers without unsafe code. It may not count suspended time.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn now() -> Moment {
     use std::sync::OnceLock;

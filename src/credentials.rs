@@ -1,9 +1,9 @@
-//! A user name and a password that may change while connections are open.
+//! A user name and password that may change while connections are open.
 
 use std::fmt;
 
-/// Who connects, where that changes while the process runs: a token of a cloud's identity service, or a password that is rotated.
-/// See [`AppBuilder::credentials`](crate::AppBuilder::credentials).
+/// Credentials that change while the process runs: a token of a cloud identity service, or a rotated password. See
+/// [`AppBuilder::credentials`](crate::AppBuilder::credentials).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     pub(crate) username: String,
@@ -11,7 +11,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A user and its password, or the token that stands for one.
+    /// A user and its password, or a token in place of one.
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Credentials {
         Credentials { username: username.into(), password: password.into() }
     }

@@ -1,4 +1,4 @@
-//! Faults of a configuration: gathered, so that one report names them all.
+//! Faults of a configuration, collected so that one error reports all of them.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::limits::LONGEST;
 use crate::shown::Shown;
 
-/// Every fault of one configuration, found in one go.
+/// All faults of one configuration.
 ///
-/// Displayed one fault a line.
+/// Displays one fault per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
@@ -19,13 +19,13 @@ impl ConfigErrors {
         self.0.iter()
     }
 
-    /// How many faults there are; at least one.
+    /// The number of faults; at least one.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The same of what stands in a node of a graph.
+    /// The same faults, located in the nested graph of a node.
     pub(crate) fn within(mut self, node: &str) -> ConfigErrors {
         for fault in &mut self.0 {
             fault.field = format!("{} in the graph {}", fault.field, shown(node));
@@ -33,7 +33,7 @@ impl ConfigErrors {
         self
     }
 
-    /// The same of a node of a graph.
+    /// The same faults, located at a node of a graph.
     pub(crate) fn of_node(mut self, node: &str) -> ConfigErrors {
         for fault in &mut self.0 {
             fault.field = format!("node {}, {}", shown(node), fault.field);
@@ -41,7 +41,7 @@ impl ConfigErrors {
         self
     }
 
-    /// Whether there is no fault, which never happens in an error that was returned.
+    /// Whether there is no fault; always `false` for an error that a call returned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -86,7 +86,7 @@ impl fmt::Display for ConfigErrors {
 
 impl StdError for ConfigErrors {}
 
-/// One setting that breaks a rule.
+/// A setting that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {}: it {rule}; {fix}", Shown(value))]
 #[non_exhaustive]
@@ -113,10 +113,10 @@ impl ConfigError {
     }
 }
 
-/// Longest part of a wrong name that is shown.
+/// How many characters of an invalid value are shown.
 const SHOWN_CHARS: usize = 160;
 
-/// Gathers faults, so that one report names them all.
+/// Collects faults, so that one error reports all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Vec<ConfigError>);
 
@@ -131,17 +131,17 @@ impl Faults {
         self.0.extend(faults);
     }
 
-    /// What was asked for, unless it has faults, which are added.
+    /// The checked value; if it has faults, adds them and returns `None`.
     pub(crate) fn gather<T>(&mut self, checked: Result<T, ConfigErrors>) -> Option<T> {
         checked.map_err(|faults| self.0.extend(faults)).ok()
     }
 
-    /// `Ok` when every rule was kept.
+    /// `Ok` if there is no fault.
     pub(crate) fn finish(self) -> Result<(), ConfigErrors> {
         if self.0.is_empty() { Ok(()) } else { Err(ConfigErrors(self.0)) }
     }
 
-    /// A number must be in this range.
+    /// Checks that a number is in this range.
     pub(crate) fn number(&mut self, field: &str, value: u64, least: u64, most: u64) {
         if value < least || value > most {
             let rule = format!("must be {least} to {most}");
@@ -150,7 +150,7 @@ impl Faults {
         }
     }
 
-    /// A time must not be longer.
+    /// Checks that a time is not longer than `most`.
     pub(crate) fn at_most(&mut self, field: &str, value: Duration, most: Duration) {
         if value > most {
             let most = if most == LONGEST { "10 years".to_owned() } else { format!("{most:?}") };
@@ -161,7 +161,7 @@ impl Faults {
     }
 }
 
-/// A text as it may stand in a fault.
+/// Quotes a text and shortens it, for use in a fault.
 pub(crate) fn shown(text: &str) -> String {
     let mut head: String = text.chars().take(SHOWN_CHARS).collect();
     if head.len() < text.len() {
@@ -170,7 +170,7 @@ pub(crate) fn shown(text: &str) -> String {
     format!("{head:?}")
 }
 
-/// Checks a name: not empty, not longer than `most` bytes, and of bytes that are allowed.
+/// Checks a name: not empty, at most `most` bytes, and only allowed bytes.
 pub(crate) fn text(
     field: &str,
     value: &str,

@@ -2,17 +2,17 @@
 //!
 //! | for | page |
 //! |---|---|
-//! | what holds, how dead workers are found, recovery, hooks, checkpoints | [`guarantees`] |
+//! | guarantees, how dead workers are found, recovery, hooks, checkpoints | [`guarantees`] |
 //! | graphs of jobs that survive the death of any worker | [`workflows`] |
 //! | every option and its default; Redis, shutdown, deploys, alerts, logs | [`production`] |
 //! | Sentinel, Redis Cluster, partitions, capacity | [`engines`] |
 //! | inspecting, retrying, pausing, repairing; probes; troubleshooting | [`operating`] |
-//! | the same at a terminal and in a browser | [`command_line`], [`web_page`] |
+//! | the command line and the web page | [`command_line`], [`web_page`] |
 //! | tests of your handlers and flows | [`testing`] |
-//! | how fast it is, next to Redis and to other queues | [`performance`] |
-//! | words and options of other queues | [`coming_from`] |
+//! | measurements, next to Redis and to other queues | [`performance`] |
+//! | the terms and options of other queues | [`coming_from`] |
 
-/// Pages that link to each other. On docs.rs modules replace the files: the first definition of a link counts.
+/// Pages that link to each other. On docs.rs, links lead to modules instead of files: the first definition of a link counts.
 macro_rules! pages {
     ($($page:ident = $file:literal),* $(,)?) => {
         $(

@@ -1,17 +1,14 @@
-//! A task queue on Redis that does not lose jobs when a worker dies, and does not take them from a worker that is alive and can
-//! reach Redis.
+//! A task queue on Redis that does not lose jobs when a worker dies. It does not take jobs from a worker that is alive and can reach Redis.
 //!
 //! # High-level features
 //!
 //! - Another worker finds the jobs of a dead process and runs them again, or fails those that kill their workers.
-//! - A worker that is alive keeps its jobs: in an outage of Redis that all workers share, when a handler blocks the runtime, and
-//!   in a deploy.
-//! - Every job ends once. A worker that lost a job cannot record a result for it.
-//! - Handlers are plain async functions with typed input and output, with retries, time-outs, delays, priorities and cancel.
+//! - A worker that is alive keeps its jobs: in a Redis outage that all workers share, when a handler blocks the runtime, and in a deploy.
+//! - Each job's outcome is recorded exactly once. A worker that lost a job cannot record a result for it.
+//! - Handlers are plain async functions with typed input and output, retries, timeouts, delays, priorities and cancellation.
 //! - Results, events, graceful shutdown and test helpers are included.
 //!
-//! Execution is at least once: after a stall, the first run may still be going on somewhere. [`Context::fence`] helps to make
-//! side effects safe.
+//! Execution is at least once: after a stall, the first run may still be running. [`Context::fence`] helps to make side effects safe.
 //!
 //! # Compatibility
 //!
@@ -38,15 +35,14 @@
 //!
 //! # Tasks and handlers
 //!
-//! A **task** is a name, options and an async handler. A handler takes a [`Context`] and one input that serde can read, and
-//! returns a value that serde can write, or an error. [`App::task`] declares a task; a [`TaskDef`] is a task as a constant that
-//! producers and workers share. [`TaskOptions`] sets concurrency, retries, time-outs, heartbeats and retention; every wrong
-//! setting is reported at once.
+//! A **task** is a name, options and an async handler. A handler takes a [`Context`] and one input that serde can deserialize. It returns a
+//! value that serde can serialize, or an error. [`App::task`] declares a task. A [`TaskDef`] is a task as a constant that producers and
+//! workers share. [`TaskOptions`] sets concurrency, retries, timeouts, heartbeats and retention; all wrong options are reported together.
 //!
 //! # Dispatching
 //!
-//! A **job** is one dispatched unit of a task. [`TaskRef::dispatch`] writes one, and [`TaskRef::dispatch_many`] many. A dispatch
-//! can set what is different for its job:
+//! A **job** is one dispatched unit of a task. [`TaskRef::dispatch`] writes one job, [`TaskRef::dispatch_many`] writes many. A dispatch can
+//! set options for its own job:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -60,30 +56,30 @@
 //!
 //! # Workers
 //!
-//! [`App::worker`] makes a [`Worker`] for every task that has a handler. It claims jobs, runs them, and reports how they ended.
-//! [`Worker::run_until_signal`] stops at Ctrl-C and SIGTERM: it claims no more, lets jobs end, and requeues what does not end in
-//! time. [`Worker::spawn`] runs it beside other code.
+//! [`App::worker`] makes a [`Worker`] for every task that has a handler. It claims jobs, runs them, and reports their outcomes.
+//! [`Worker::run_until_signal`] runs until Ctrl-C or SIGTERM. Then it claims no more jobs, lets running ones end, and requeues those that
+//! do not end in time. [`Worker::spawn`] runs the worker in the background.
 //!
 //! # Heartbeats and stalls
 //!
-//! A thread of the worker sends the heartbeats; handlers need not. When a worker falls silent for a whole interval, which
-//! [`StallOptions`] sets, another one finds its jobs stalled and decides: run again, failed, or cancelled. In a long
-//! handler call [`Context::heartbeat`] to learn that it should stop. The [guide](guide::guarantees) explains it.
+//! A thread of the worker sends heartbeats, without help from handlers. If a worker is silent for a whole interval, which [`StallOptions`]
+//! sets, its jobs are stalled, and another worker decides: run again, failed, or cancelled. A long handler calls [`Context::heartbeat`] to
+//! learn when it should stop. The [guide](guide::guarantees) explains this.
 //!
 //! # Errors
 //!
-//! Calls return an [`Error`], which says what the caller can do about it. A handler returns a [`JobError`] or anything that becomes
-//! one: `anyhow::Error`, a boxed error, text, or an error type of your own.
+//! Calls return an [`Error`], which says what the caller can do. A handler returns a [`JobError`], or a type that converts to one:
+//! `anyhow::Error`, a boxed error, text, or your own error type.
 //!
 //! # Events and metrics
 //!
-//! [`App::events`] hears of everything that happens to jobs, in any process, and [`App::on_stalled`] of stalls alone. For metrics
-//! use an [`Observer`], which hears of each run of its own worker once.
+//! [`App::events`] receives every event of jobs, from any process; [`App::on_stalled`] receives only stalls. For metrics use an
+//! [`Observer`], which sees each run of its own worker once.
 //!
 //! # Operating
 //!
-//! [`App::inspector`] lists tasks, jobs and workers by their names, explains stalls, and retries, cancels, pauses and repairs,
-//! without handlers or types. [`Worker::monitor`] answers probes. The page on [operating](guide::operating) begins at 3 a.m.
+//! [`App::inspector`] lists tasks, jobs and workers by name, and explains stalls. It retries, cancels, pauses and repairs, without handlers
+//! or types. [`Worker::monitor`] answers probes. See [operating](guide::operating).
 //!
 //! # Sharing data with handlers
 //!
@@ -102,13 +98,13 @@
 //!
 //! # Testing
 //!
-//! With the feature `testing`, `Context::for_test` calls a handler without Redis, `TestApp` starts a private server, and
-//! `Worker::drain` works until nothing waits. See the page on testing in the [`guide`].
+//! With the feature `testing`, `Context::for_test` makes a context without Redis, `TestApp` starts a private server, and `Worker::drain`
+//! runs until no job waits. See the page on testing in the [`guide`].
 //!
 //! # Logs
 //!
-//! Heartline logs with `tracing`, with a span `attempt` around each run, `hook` around that of a hook, and never logs payloads. The page on
-//! [production](guide::production) lists the lines, and the alerts worth having.
+//! Heartline logs with `tracing`, in a span `attempt` for each run and `hook` for each run of a hook. It never logs payloads. The page on
+//! [production](guide::production) lists the log lines and useful alerts.
 //!
 //! # Where to look
 //!
@@ -119,26 +115,25 @@
 //! | dispatching jobs | [`TaskRef`], [`Dispatch`] |
 //! | graphs of jobs | [`Graph`], [`Workflow`], [`WorkflowHandle`] |
 //! | waiting for a result, cancelling | [`JobHandle`] |
-//! | what a handler can ask and tell | [`Context`], [`Interrupted`], [`JobError`] |
+//! | inside a handler | [`Context`], [`Interrupted`], [`JobError`] |
 //! | running a worker | [`Worker`], [`RunningWorker`], [`shutdown_signal`], [`StopReason`] |
 //! | metrics of runs | [`Observer`] |
 //! | events and stalls | [`Event`], [`StalledEvent`], [`Subscription`] |
 //! | states | [`JobState`], [`TaskRef::job`], [`TaskRef::counts`] |
-//! | seeing and steering what runs | [`Inspector`], [`JobFilter`], [`Act`], [`Audit`] |
+//! | inspecting and managing jobs | [`Inspector`], [`JobFilter`], [`Act`], [`Audit`] |
 //! | probes | [`WorkerMonitor`] |
-//! | what can go wrong | [`Error`] |
+//! | errors | [`Error`] |
 //!
-//! The repository has an example for each idea in `examples/`: typed input, retries, long jobs, events, cancel, schedules,
-//! shutdown.
+//! The repository has an example for each topic in `examples/`: typed input, retries, long jobs, events, cancellation, schedules, shutdown.
 //!
 //! # Feature flags
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `anyhow` | yes | a [`JobError`] comes through an `anyhow::Error` with its code; [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find what that was made of |
-//! | `metrics` | no | [`RunMetrics`] and [`WorkerMetrics`]: a worker in a registry of `prometheus-client` |
+//! | `anyhow` | yes | a [`JobError`] keeps its code inside an `anyhow::Error`; [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find the original error |
+//! | `metrics` | no | [`RunMetrics`] and [`WorkerMetrics`]: metrics of a worker in a registry of `prometheus-client` |
 //! | `probes` | no | [`WorkerMonitor::serve`]: `/live`, `/ready` and `/health` over HTTP, on a thread of its own |
-//! | `private-server` | no | the module `private_server`: a Redis server, or a cluster, of your own process, for demos |
+//! | `private-server` | no | the module `private_server`: a Redis server or cluster that ends with your process, for demos |
 //! | `tls` | no | `rediss://`, by rustls with `ring`; `AppBuilder::tls_ca`, `AppBuilder::tls_client` |
 //! | `testing` | no | the module `testing`: `Context::for_test`, `Worker::drain`, `TestApp`, a private Redis server |
 
@@ -248,7 +243,7 @@ pub use worker::signal::shutdown_signal;
 pub use worker::stop::{StopReason, WorkerPart};
 pub use worker_id::WorkerId;
 
-/// The examples of the README, compiled as tests.
+/// The examples of the README, compiled as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,91 +1,88 @@
-//! Bounds, each with its reason. Those that scripts keep too are written into them, by
-//! `store/scripts.rs`: LARGE, BATCH, BRIEF and FEW.
+//! Bounds, each with its reason. `store/scripts.rs` inserts LARGE, BATCH, BRIEF and FEW into the scripts.
 
 use std::time::Duration;
 
-/// Longest time that any setting takes: 10 years of 365 days. Far from every overflow on the way to Redis.
+/// The longest time that any setting accepts: 10 years of 365 days. Far from any overflow on the way to Redis.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// The most bytes of JSON that a handler may return: a slow line should not take minutes for one value.
+/// The most bytes of JSON that a handler may return, so that one value does not occupy a slow connection for minutes.
 pub(crate) const RESULT_LIMIT: usize = 64 * 1024 * 1024;
 
-/// Longest message that is stored with a job that failed, in bytes.
+/// The longest error message that is stored with a failed job, in bytes.
 pub(crate) const MESSAGE_LIMIT: usize = 4096;
 
-/// Values of more bytes travel on a connection of their own, where nothing else waits behind them.
+/// Values of more bytes use a connection of their own, so that no other call waits for them.
 pub(crate) const LARGE: usize = 512 * 1024;
 
-/// The most jobs that one call of `dispatch` or `settle` carries: larger batches are slower a job.
+/// The most jobs in one call of `dispatch` or `settle`: larger batches take longer per job.
 pub(crate) const BATCH: usize = 200;
 
-/// Of how many ends of nodes a workflow is told in one call: of twice as many a call takes over 2 ms.
+/// The most ended nodes that one call reports to a workflow: twice as many would take over 2 ms.
 pub(crate) const ENDS: usize = 100;
 
-/// The most bytes of payloads, or of results, that one call of many jobs carries: more would keep the server from others for
-/// milliseconds.
+/// The most bytes of payloads or results in one call of many jobs: more would block the server for milliseconds.
 pub(crate) const BATCH_BYTES: usize = LARGE;
 
-/// The same as `BATCH_BYTES` where the server closes connections under larger answers: the least that any server lets out.
+/// Used instead of `BATCH_BYTES` if the server closes connections at larger answers. Every server can send this many bytes.
 pub(crate) const NARROW_BYTES: usize = 16 * 1024;
 
-/// The most nodes that a graph has, and how often one of them waits for another.
+/// The most nodes of a graph, and the most edges between them.
 pub(crate) const MOST_NODES: usize = 10_000;
 pub(crate) const MOST_EDGES: u64 = 100_000;
 
-/// The most nodes that one waits for.
+/// The most nodes that one node waits for.
 pub(crate) const MOST_INPUTS: u64 = 10_000;
 
 /// The most nodes of a workflow that one call writes.
 pub(crate) const NODE_BATCH: usize = 500;
 
-/// How deep graphs stand in graphs at the most: a child and what it is of end in one call.
+/// How deep graphs may nest: a nested graph and all graphs around it end in one call.
 pub(crate) const DEPTH: usize = 8;
 
-/// The most bytes of the payload, or of the value, of a node of a workflow: the workflow keeps it until it goes itself.
+/// The most bytes of the payload or value of a workflow node. The workflow keeps both until it is removed.
 pub(crate) const NODE_LIMIT: usize = 1024 * 1024;
 
-/// How many of those that wait for a node one record of its shape names; `lua/lib/flow.lua` counts on it.
+/// How many dependents of a node one record of its shape names; `lua/lib/flow.lua` relies on it.
 pub(crate) const DEPENDENTS: usize = 500;
 
-/// The most bytes of an error that its event has.
+/// The most bytes of an error in its event.
 pub(crate) const BRIEF: usize = 160;
 
-/// The most jobs of which one call asks where they are.
+/// The most jobs whose state one call reads.
 pub(crate) const LOOK_BATCH: usize = 500;
 
 /// The most jobs that one beat names.
 pub(crate) const BEAT_BATCH: usize = 500;
 
-/// The fewest candidates that one sweep may resolve. In a table that was once large, SSCAN visits ten buckets for each
-/// one that it may return, so a small count is what keeps a call short.
+/// The fewest candidates that one sweep may resolve. In a table that was once large, SSCAN may visit ten buckets per returned entry, so a
+/// small count keeps the call short.
 pub(crate) const LEAST_SWEEP: usize = 25;
 
-/// The most candidates that one sweep may resolve, where round trips are long: some milliseconds of the server's time.
+/// The most candidates that one sweep may resolve over slow connections: some milliseconds of the server's time.
 pub(crate) const MOST_SWEEP: usize = 200;
 
-/// Where less than one in so many of the running jobs is still a candidate, the table of the candidates is mostly empty, and to
-/// look for them takes long: it is made small before.
+/// If fewer than one in this many running jobs is still a candidate, the table of candidates is mostly empty and slow to scan. It is shrunk
+/// first.
 pub(crate) const FEW: u64 = 1000;
 
-/// For how many running jobs it takes one call that makes that table smaller.
+/// A sweep makes one call to shrink that table per this many running jobs.
 pub(crate) const SHRINK_STEP: u64 = 4000;
 
-/// Nothing younger than this is trimmed, in milliseconds: a dispatch whose reply was lost is repeated, and must
-/// find the id that it wrote.
+/// No job younger than this is trimmed, in milliseconds: a dispatch that is repeated after a lost reply must find the id that it wrote.
 pub(crate) const MIN_AGE_MS: u64 = 60_000;
 
-/// The most partitions that a task has.
+/// The most partitions of a task.
 pub(crate) const MOST_PARTITIONS: u32 = 64;
 
-/// The largest whole number that scripts keep exactly. A larger one in Redis is read as this one: then no sum of such numbers overflows.
+/// The largest whole number that scripts hold exactly. A larger one in Redis reads as this one, so no sum of such numbers overflows.
 pub(crate) const MOST_STORED: u64 = (1 << 53) - 1;
 
-/// A number that Redis keeps as text, [`MOST_STORED`] at the most; `None` for any other text.
+/// Parses a number that Redis stores as text, at most [`MOST_STORED`]; `None` for any other text.
 pub(crate) fn stored_number(text: &str) -> Option<u64> {
     text.parse().ok().map(|number: u64| number.min(MOST_STORED))
 }
 
-/// A score of a sorted set as a whole number, [`MOST_STORED`] at the most.
+/// A score of a sorted set as a whole number, at most [`MOST_STORED`].
 pub(crate) fn stored_score(score: f64) -> u64 {
     (score as u64).min(MOST_STORED)
 }

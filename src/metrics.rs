@@ -1,4 +1,4 @@
-//! Metrics of one worker, in a registry of `prometheus-client`: of its runs, and of itself.
+//! Metrics of one worker for a registry of `prometheus-client`: its runs and its internals.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,26 +19,26 @@ use crate::spread::{BOUNDS, Spread};
 use crate::stall::action::StallAction;
 use crate::worker::monitor::WorkerMonitor;
 
-/// How many codes of failures have a label of their own: a code that is made of data would let a registry grow without end.
+/// The most codes of failures with a label of their own. Codes that contain data would make the registry grow without bound.
 const CODES: usize = 50;
 
-/// The label of the other codes.
+/// The label of all other codes.
 const OTHER: &str = "other";
 
 type Labels = Vec<(&'static str, String)>;
 
 /// Counts and times the runs of a worker, in a registry that you serve. Hooks are not counted.
 ///
-/// | metric | labels | what it is |
+/// | metric | labels | meaning |
 /// |---|---|---|
-/// | `heartline_runs_total` | task, outcome | runs that ended, by [`RunOutcome`](crate::RunOutcome) |
-/// | `heartline_run_failures_total` | task, code | runs that failed; codes past 50 are `other` |
-/// | `heartline_runs_running` | task | runs that are under way |
+/// | `heartline_runs_total` | task, outcome | ended runs, by [`RunOutcome`](crate::RunOutcome) |
+/// | `heartline_run_failures_total` | task, code | failed runs; codes past 50 are `other` |
+/// | `heartline_runs_running` | task | current runs |
 /// | `heartline_run_duration_seconds` | task | how long runs took |
 /// | `heartline_wait_duration_seconds` | task | how long jobs waited for their first run |
 ///
-/// It tells of its own worker: what waits, and what the fleet does, is told once for all by `heartline metrics`. No label is the id of a
-/// job or a worker.
+/// These are metrics of one worker. For waiting jobs and all workers together, scrape `heartline metrics` once. No label is the id of a job
+/// or a worker.
 ///
 /// ```no_run
 /// # async fn run(app: heartline::App) -> heartline::Result<heartline::StopReason> {
@@ -59,12 +59,12 @@ pub struct RunMetrics {
     running: Family<Labels, Gauge>,
     ran: Family<Labels, Histogram, fn() -> Histogram>,
     waited: Family<Labels, Histogram, fn() -> Histogram>,
-    /// The codes that have labels.
+    /// The codes that have a label of their own.
     codes: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl RunMetrics {
-    /// Metrics that this registry tells.
+    /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> RunMetrics {
         let times: fn() -> Histogram = || Histogram::new(BOUNDS);
         let metrics = RunMetrics {
@@ -86,7 +86,7 @@ impl RunMetrics {
         metrics
     }
 
-    /// The label of a code.
+    /// The label for a code.
     fn label(&self, code: &str) -> String {
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
         if codes.contains(code) {
@@ -129,39 +129,39 @@ impl fmt::Debug for RunMetrics {
     }
 }
 
-/// Tells what a worker counts of itself, in a registry that you serve: its heartbeats, its calls, its sweeps, and what went wrong.
+/// What a worker counts of itself, in a registry that you serve: heartbeats, calls, sweeps and problems.
 ///
-/// | metric | labels | what it is |
+/// | metric | labels | meaning |
 /// |---|---|---|
 /// | `heartline_slots` | task, kind (`held`, `all`) | jobs that it holds, and may hold |
 /// | `heartline_beat_duration_seconds` | task | how long heartbeats took to be answered |
-/// | `heartline_settle_duration_seconds` | task | how long calls took that report outcomes and claim jobs |
-/// | `heartline_settled_total` | task, kind (`reported`, `claimed`) | outcomes that those reported, and jobs that they brought |
-/// | `heartline_settle_repeated_total` | task | how often one was not answered and made again |
+/// | `heartline_settle_duration_seconds` | task | how long settle calls took, which report outcomes and claim jobs |
+/// | `heartline_settled_total` | task, kind (`reported`, `claimed`) | outcomes reported and jobs claimed by settle calls |
+/// | `heartline_settle_repeated_total` | task | settle calls that were repeated without an answer |
 /// | `heartline_sweeps_total` | task | sweeps of this worker that began an epoch |
-/// | `heartline_stalls_total` | task, action, reason | jobs that it found stalled, or took back from a dead worker of its host, by [`StallAction`](crate::StallAction) and [`StallReason`](crate::StallReason) |
-/// | `heartline_not_replicated_total` | task | outcomes that fewer replicas had than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) waits for |
+/// | `heartline_stalls_total` | task, action, reason | jobs that it found stalled, or recovered from a dead worker of its host, by [`StallAction`](crate::StallAction) and [`StallReason`](crate::StallReason) |
+/// | `heartline_not_replicated_total` | task | outcomes that fewer replicas acknowledged than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) waits for |
 /// | `heartline_locks_lost_total` | task | jobs that were taken from it while it ran them |
-/// | `heartline_at_risk_total` | task | jobs that came at risk, since no heartbeat was answered |
-/// | `heartline_watch_broken_total` | task, cause | how often its watch began anew, by [`WatchBreak`](crate::WatchBreak) |
-/// | `heartline_call_duration_seconds` | call | how long each script took to be answered that the process has called, its producers among them |
-/// | `heartline_process_frozen_total` | | how often the process stood still |
+/// | `heartline_at_risk_total` | task | jobs at risk, since no heartbeat was answered |
+/// | `heartline_watch_broken_total` | task, cause | how often its watch restarted, by [`WatchBreak`](crate::WatchBreak) |
+/// | `heartline_call_duration_seconds` | call | how long each script called by the process took, including calls of its producers |
+/// | `heartline_process_frozen_total` | | how often the process did not run |
 /// | `heartline_runtime_blocked_seconds_total` | | for how long handlers blocked the runtime |
 ///
-/// It reads the numbers when the registry is asked. One registry takes one worker: those of several are told apart by a label of a
-/// sub-registry of yours. See [`RunMetrics`] for an example.
+/// The numbers are read when the registry is encoded. A registry takes one worker; for several, use a sub-registry with a label for each.
+/// See [`RunMetrics`] for an example.
 #[derive(Debug)]
 pub struct WorkerMetrics(WorkerMonitor);
 
 impl WorkerMetrics {
-    /// Lets this registry tell what the worker of the monitor counts.
+    /// Registers the metrics of the worker of this monitor.
     pub fn register(registry: &mut Registry, monitor: WorkerMonitor) {
         let registry = registry.sub_registry_with_prefix("heartline");
         registry.register_collector(Box::new(WorkerMetrics(monitor)));
     }
 }
 
-/// Tells one metric of each task.
+/// Encodes one metric of each task.
 fn told<T>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help, unit): (&str, &str, Option<&Unit>),
@@ -242,10 +242,10 @@ impl Collector for WorkerMetrics {
     }
 }
 
-/// The name of a metric, what it is, and where it is read of a task.
+/// The name of a metric, its help text, and how to read it from the figures of a task.
 type Metric<T> = (&'static str, &'static str, fn(&TaskFigures) -> T);
 
-/// A number of a task, with labels beside the task.
+/// A number of a task, and its labels besides the task.
 type Labelled = (Labels, u64);
 
 fn single(count: u64) -> Vec<Labelled> {

@@ -1,8 +1,8 @@
-//! The names of enums, as events, the wire, docs and metrics have them.
+//! The names of enums in events, on the wire, in docs and metrics.
 
 use crate::faults::{ConfigError, ConfigErrors};
 
-/// Gives an enum its names: `as_str`, `Display`, `FromStr`, and `ALL` in the order given. `what` is how a fault calls it.
+/// Gives an enum its names: `as_str`, `Display`, `FromStr`, and `ALL` in the given order. `what` names the enum in faults.
 macro_rules! names {
     ($type:ident, $what:literal, { $($variant:ident = $name:literal),+ $(,)? }) => {
         impl $type {
@@ -29,7 +29,7 @@ macro_rules! names {
             #[doc = concat!("Reads the name that [`", stringify!($type), "::as_str`] gives.")]
             ///
             /// # Errors
-            /// [`ConfigErrors`](crate::ConfigErrors) if the text is no such name.
+            /// [`ConfigErrors`](crate::ConfigErrors) for any other text.
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let found = $type::ALL.into_iter().find(|known| known.as_str() == text);
                 found.ok_or_else(|| crate::names::unknown($what, text, &[$($name),+]))
@@ -40,7 +40,7 @@ macro_rules! names {
 
 pub(crate) use names;
 
-/// The fault of a text that is none of the names.
+/// The fault of a text that is not one of the names.
 pub(crate) fn unknown(what: &str, text: &str, names: &[&str]) -> ConfigErrors {
     let rule = format!("must be a known {what}");
     let fix = format!("use one of {}", names.join(", "));

@@ -1,24 +1,24 @@
-//! How long to wait before something that failed is tried again.
+//! How long to wait before a failed attempt is repeated.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-/// Pauses that double from the first to the longest, each with up to as much again by chance, so that those who failed together
-/// do not come back together.
+/// Pauses that double from the first to the longest. Each gets up to as much again at random, so that callers that failed together do not
+/// return together.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     first: Duration,
     longest: Duration,
-    /// Made when it is needed first: most calls are answered.
+    /// Made on first use: most calls succeed.
     backoff: Option<ExponentialBackoff>,
 }
 
-/// How long it takes until a command that was denied is tried again: somebody has to grant it first.
+/// How long to wait after a denied command: a person has to grant it first.
 pub(crate) const DENIED_PAUSE: Duration = Duration::from_secs(30);
 
 impl Pauses {
-    /// Those of a loop that connects, or calls, again until it is answered, however long that takes: from 20 ms to 1 s.
+    /// For a loop that connects or calls until it gets an answer: 20 ms to 1 s.
     pub(crate) fn until_answered() -> Pauses {
         Pauses::new(Duration::from_millis(20), Duration::from_secs(1))
     }
@@ -32,11 +32,11 @@ impl Pauses {
             let builder = ExponentialBuilder::default().with_min_delay(self.first).with_max_delay(self.longest);
             builder.with_jitter().without_max_times().build()
         });
-        // It never ends.
+        // The backoff has no end.
         backoff.next().unwrap_or(self.longest)
     }
 
-    /// It worked: the next one is the first again.
+    /// After a success, the next pause is the first again.
     pub(crate) fn reset(&mut self) {
         self.backoff = None;
     }

@@ -1,15 +1,15 @@
-//! Text that came from elsewhere (a handler, a caller, Redis), as it may be shown and stored.
+//! Text from outside (a handler, a caller, Redis), made safe to show and store.
 
 use std::fmt::{self, Write};
 
-/// Displays text without what would move a terminal, or break a line of a log: control characters are escaped.
+/// Displays text with control characters escaped, so that it cannot control a terminal or break a log line.
 #[derive(Clone, Copy)]
 pub(crate) struct Shown<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.chars().try_for_each(|c| {
-            // The latter turn the direction of what follows.
+            // The latter change the direction of the text after them.
             if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
                 write!(f, "{}", c.escape_default())
             } else {
@@ -19,7 +19,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The text, or as much of its beginning as has no more bytes than `limit`, between two characters.
+/// The longest beginning of the text of at most `limit` bytes, cut between two characters.
 pub(crate) fn cut(text: &str, limit: usize) -> &str {
     let end = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]

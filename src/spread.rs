@@ -1,4 +1,4 @@
-//! How long things took: counted by any thread, read by whoever wants to know.
+//! Distributions of durations. Any thread may add to them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,24 +7,24 @@ use serde::Serialize;
 
 use crate::times::as_ms;
 
-/// The bounds of what is told of times, in seconds: 1 ms to 1 h.
+/// The bounds of all buckets of durations, in seconds: 1 ms to 1 h.
 pub(crate) const BOUNDS: [f64; 13] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0];
 
-/// How many there were of something, how long they took together, and how many of them took how long.
+/// A distribution of durations: their number, their sum, and a histogram.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Spread {
-    /// How many there were.
+    /// The number of durations.
     pub count: u64,
-    /// How long they took together.
+    /// Their sum.
     #[serde(rename = "sum_ms", serialize_with = "as_ms")]
     pub sum: Duration,
-    /// An upper bound in seconds, and how many took no longer, but longer than the bound before. The last bound is infinite, which JSON has
-    /// as null.
+    /// Upper bounds in seconds, each with the number of durations up to it and above the bound before. The last bound is infinite, null in
+    /// JSON.
     pub buckets: Vec<(f64, u64)>,
 }
 
-/// A [`Spread`] that is added to.
+/// A [`Spread`] to add durations to.
 #[derive(Debug)]
 pub(crate) struct Timing {
     count: AtomicU64,
@@ -52,7 +52,7 @@ impl Timing {
         self.sum_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// What was added so far.
+    /// The durations added so far.
     pub(crate) fn read(&self) -> Spread {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);

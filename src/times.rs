@@ -1,4 +1,4 @@
-//! Times as numbers, for those who read values of ours as JSON.
+//! Times as numbers, for JSON.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +17,7 @@ pub(crate) fn ms_since_1970_where_known<S: Serializer>(
     at.map(|at| to_ms(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())).serialize(serializer)
 }
 
-/// The time of so many ms since 1970.
+/// The time this many ms after 1970.
 pub(crate) fn at_ms(ms: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
@@ -47,7 +47,7 @@ pub(crate) fn as_us_where_known<S: Serializer>(time: &Option<Duration>, serializ
     time.map(to_us).serialize(serializer)
 }
 
-/// A time span for people, in one or two units: `840ms`, `32.1s`, `3m 5s`, `2h 4m`, `3d 1h`.
+/// A duration for people, in one or two units: `840ms`, `32.1s`, `3m 5s`, `2h 4m`, `3d 1h`.
 pub(crate) fn span(time: Duration) -> String {
     let whole = time.as_secs();
     match whole {
@@ -63,7 +63,7 @@ fn to_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Whole milliseconds, rounded up so that a time above 0 stays above 0, and saturating.
+/// Whole milliseconds, rounded up so that a time above 0 stays above 0. Saturates.
 pub(crate) fn to_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -83,7 +83,7 @@ pub(crate) mod ms {
     }
 }
 
-/// The same for a duration that may be unset.
+/// The same for an optional duration.
 pub(crate) mod opt_ms {
     use crate::times::to_ms;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,8 +1,8 @@
-//! Times for what is rarely needed. A test that waits for one can shorten it.
+//! Intervals of rare work. Tests shorten them.
 
 use std::time::Duration;
 
-/// How often a process looks for what another one lost or left. `Default` is what every App has.
+/// How often a process looks for work that another process lost or left. Every app has the `Default`.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
@@ -12,10 +12,10 @@ pub struct Timings {
     pub reconcile: Duration,
     /// After this time any worker takes a workflow step that another process left undone.
     pub workflow_grace: Duration,
-    /// A worker that sends no claim for this time at least, although jobs wait, is not live.
+    /// A worker that sends no claim for at least this time, although jobs wait, is not live.
     pub claim_silence: Duration,
-    /// For this long a worker must see no sign of another one before it forgets it. The clock of the server may have jumped: then every
-    /// worker looks long gone until its next sign.
+    /// For how long a worker must see no sign of life of another before it forgets it. If the server's clock jumped, every worker seems
+    /// long gone until its next sign of life.
     pub unseen: Duration,
 }
 

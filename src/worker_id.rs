@@ -1,4 +1,4 @@
-//! Who a worker is.
+//! The identity of a worker.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 
 use crate::shown::Shown;
 
-/// The identity of one running worker: `<hostname>-<pid>-<8 hex>`. Two workers never share one, also not in one
-/// process or in two containers that both see themselves as pid 1.
+/// The identity of one running worker: `<hostname>-<pid>-<8 hex>`. Two workers never share one, not even in one process, or in two
+/// containers in which both have pid 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerId(Arc<str>);
 
@@ -20,7 +20,7 @@ impl WorkerId {
         WorkerId(format!("{}-{}-{random:08x}", clean(&host), std::process::id()).into())
     }
 
-    /// One that Redis tells of.
+    /// Takes an identity as Redis holds it.
     pub(crate) fn from_wire(text: &str) -> WorkerId {
         WorkerId(text.into())
     }
@@ -34,7 +34,7 @@ impl WorkerId {
 
 impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One that was read from Redis may hold anything.
+        // An identity that was read from Redis may contain anything.
         if self.0.bytes().all(|b| b.is_ascii_graphic()) { f.pad(&self.0) } else { Shown(&self.0).fmt(f) }
     }
 }
@@ -57,7 +57,7 @@ impl PartialEq<str> for WorkerId {
     }
 }
 
-/// A host name as it may stand in a token: no space, colon or anything unprintable, and not endless.
+/// A host name as part of a token: no spaces, colons or unprintable characters, and at most 64 characters.
 fn clean(host: &str) -> String {
     let name: String = host
         .chars()
