@@ -1,5 +1,4 @@
-//! OpenTelemetry for Heartline: one trace from the request that dispatched a job to the handler that ran it, whatever process that was in,
-//! and however often.
+//! OpenTelemetry for Heartline: one trace from the request that dispatched a job to every run of its handler, in any process.
 //!
 //! ```no_run
 //! use heartline::{App, Context, JobError, TaskOptions};
@@ -19,18 +18,19 @@
 //!
 //! | span | kind | when | made by |
 //! |---|---|---|---|
-//! | `send <task>` | producer | a job is dispatched; its context goes with the job, as the headers `traceparent` and `tracestate` | [`TraceDispatch::traced`] |
+//! | `send <task>` | producer | a job is dispatched; its context travels with the job, as the headers `traceparent` and `tracestate` | [`TraceDispatch::traced`] |
 //! | `process <task>` | consumer | a run of the handler; child of `send`, with a link to it | [`traced`] |
-//! | `receive <task>` | client | a call that brought jobs | [`CallSpans`] |
+//! | `receive <task>` | client | a call that claimed jobs | [`CallSpans`] |
 //! | `settle <task>` | client | a call that reported outcomes | [`CallSpans`] |
 //!
-//! A call reports and brings jobs of many traces at once, so `receive` and `settle` are in traces of their own. Each run of a job, after a
-//! failure or a crash, is a span of its own in the same trace. The attributes are those of OpenTelemetry's conventions for messaging
-//! (`messaging.system` is `heartline`), with `heartline.*` beside them. Spans go to the global tracer provider; without one nothing is made.
-//! Never is a payload in them. Jobs of workflows are sent without a trace, so that each `process` of theirs begins one, and hooks
-//! (`on_complete`) have no spans.
+//! One call reports and claims jobs of many traces, so `receive` and `settle` have traces of their own. Each run of a job, after a failure
+//! or a crash, is a span of its own in the same trace. Attributes follow OpenTelemetry's conventions for messaging (`messaging.system` is
+//! `heartline`), with additional ones under `heartline.*`. They never contain a payload.
 //!
-//! It is a crate of its own since OpenTelemetry's 0.x breaks often.
+//! Spans go to the global tracer provider; without one, no span is made. Jobs of workflows are sent without a trace, so each of their
+//! `process` spans begins one. Hooks (`on_complete`) have no spans.
+//!
+//! This crate is separate since OpenTelemetry 0.x often makes breaking changes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -43,26 +43,27 @@ use opentelemetry::trace::{FutureExt, Link, SpanContext, SpanKind, Status, Trace
 use opentelemetry::{Context, KeyValue, global};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
-/// Under which name spans are made.
+/// The instrumentation scope of all spans.
 const SCOPE: &str = "heartline";
 
-/// The longest header that goes with a job: a state of vendors that is longer is left behind.
+/// The longest header value to send, in bytes; a longer `tracestate` is left out.
 const HEADER: usize = 512;
 
-/// How much of an error's message stands in a span.
+/// The most bytes of an error message in a span.
 const MESSAGE: usize = 1024;
 
-/// A dispatch whose trace goes on in the handler.
+/// A dispatch whose trace continues in the handler.
 pub trait TraceDispatch<O> {
-    /// Dispatches the job within a span `send <task>`, whose context goes with it. The span is a child of the current one
-    /// ([`Context::current`]): of the future, where that has one (`with_context`), else of this call. A job whose id was known already
-    /// runs as it was dispatched first, and keeps the trace of then.
+    /// Dispatches the job in a span `send <task>`, whose context travels with the job. The span is a child of the current one
+    /// ([`Context::current`]): that of the future if it has one (`with_context`), else that of this call.
+    ///
+    /// If a job with this id already exists, it keeps the trace of its first dispatch.
     ///
     /// # Errors
     /// As the dispatch.
     ///
     /// # Cancel safety
-    /// As the dispatch: a future that is dropped may have dispatched the job or not. The span ends then.
+    /// As the dispatch: if the future is dropped, the job may have been dispatched or not. The span ends then.
     fn traced(self) -> impl Future<Output = Result<JobHandle<O>, Error>> + Send;
 }
 
@@ -71,7 +72,7 @@ impl<I: Send + 'static, O: Send + 'static> TraceDispatch<O> for Dispatch<I, O> {
         let task = self.task().to_owned();
         let at_call = Context::current();
         async move {
-            // Somebody may have given the future a context of its own.
+            // The future may have been given a context of its own.
             let at_poll = Context::current();
             let parent = if at_poll.has_active_span() { at_poll } else { at_call };
             let span = global::tracer(SCOPE)
@@ -82,9 +83,9 @@ impl<I: Send + 'static, O: Send + 'static> TraceDispatch<O> for Dispatch<I, O> {
             let mut dispatch = self;
             let mut headers: HashMap<String, String> = HashMap::new();
             TraceContextPropagator::new().inject_context(&context, &mut headers);
-            // The headers of a job are bounded, and no trace is worth a job.
+            // The headers of a job are bounded, and a trace must not prevent a dispatch.
             let fits = |value: &str| (1..=HEADER).contains(&value.len());
-            // The second is of no use without the first.
+            // `tracestate` is useless without `traceparent`.
             for name in ["traceparent", "tracestate"] {
                 let Some(value) = headers.remove(name).filter(|value| fits(value)) else { break };
                 if name.len() + value.len() > dispatch.headers_left() {
@@ -109,9 +110,10 @@ impl<I: Send + 'static, O: Send + 'static> TraceDispatch<O> for Dispatch<I, O> {
     }
 }
 
-/// A handler whose runs are spans `process <task>`: children of the `send` that dispatched the job, also in another process. What the
-/// handler makes is within it. It fails as the handler does; a run that is dropped, by a crash of its worker among others, has the status
-/// of an error where the process could still tell it.
+/// Wraps a handler so that each run is a span `process <task>`: a child of the `send` span that dispatched the job, in any process. Spans
+/// of the handler are its children.
+///
+/// Errors of the handler are returned unchanged. The span of a dropped run has the status error, unless the process died.
 pub fn traced<I, O, E, F, Fut>(
     handler: F,
 ) -> impl Fn(JobContext, I) -> std::pin::Pin<Box<dyn Future<Output = Result<O, JobError>> + Send>> + Send + Sync + 'static
@@ -129,7 +131,7 @@ where
     }
 }
 
-/// The headers of a job, by their names: no other is asked for.
+/// The trace headers of a job.
 struct Headers<'a>(&'a JobContext);
 
 impl Extractor for Headers<'_> {
@@ -142,7 +144,7 @@ impl Extractor for Headers<'_> {
     }
 }
 
-/// A run that goes on.
+/// A run in progress, and its span.
 struct Running {
     context: Context,
     is_over: bool,
@@ -174,7 +176,7 @@ impl Running {
         self.is_over = true;
         if let Err(e) = &ended {
             let span = self.context.span();
-            // A job that is put off has not failed.
+            // A snoozed job has not failed.
             if e.snooze_delay().is_none() {
                 span.set_attribute(KeyValue::new("error.type", e.code().to_owned()));
                 span.set_status(Status::error(brief(&e.to_string())));
@@ -194,14 +196,14 @@ impl Drop for Running {
     }
 }
 
-/// An [`Observer`] that makes spans of the calls of a worker: `receive <task>` of one that brought jobs, `settle <task>` of one that
+/// An [`Observer`] that makes spans for the calls of a worker: `receive <task>` for a call that claimed jobs, `settle <task>` for one that
 /// reported outcomes.
 #[derive(Clone, Copy, Default)]
 pub struct CallSpans(());
 
 impl Observer for CallSpans {
     fn called(&self, call: &CallInfo) {
-        // One call does both.
+        // One call may do both.
         for (operation, jobs) in [("settle", call.reported), ("receive", call.claimed)] {
             if jobs > 0 {
                 let mut attributes = attributes(&call.task, operation, operation);
@@ -224,7 +226,7 @@ impl fmt::Debug for CallSpans {
     }
 }
 
-/// What every span says.
+/// The attributes of every span.
 fn attributes(task: &str, operation: &'static str, kind: &'static str) -> Vec<KeyValue> {
     vec![
         KeyValue::new("messaging.system", "heartline"),
@@ -234,7 +236,7 @@ fn attributes(task: &str, operation: &'static str, kind: &'static str) -> Vec<Ke
     ]
 }
 
-/// The beginning of a message.
+/// The beginning of a message, at most [`MESSAGE`] bytes.
 fn brief(message: &str) -> String {
     let end = (0..=MESSAGE.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
     message[..end].to_owned()

@@ -1,4 +1,4 @@
-//! The spans of real workers on a real server, in an exporter in memory.
+//! Spans of real workers on a real server, collected in memory.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// The provider is that of the whole process, so all of it is one test.
+/// One test, since the tracer provider is global to the process.
 #[tokio::test]
 async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
     let exporter = InMemorySpanExporter::default();
@@ -35,7 +35,7 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
     let test = TestApp::start().await.unwrap();
     let app = test.app();
     let handler = |ctx: Context, input: String| async move {
-        // What the handler makes is within its run.
+        // A span of the handler is a child of its run.
         let tracer = global::tracer("test");
         tracer.in_span("work", |_| {});
         match (input.as_str(), ctx.attempt()) {
@@ -135,7 +135,7 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
             |span: &&SpanData| attribute(span, "messaging.batch.message_count").unwrap().parse::<u64>().unwrap();
         counts.iter().map(count).sum::<u64>()
     };
-    // Eight runs of six jobs; some of the calls may not be told yet.
+    // Eight runs of six jobs; some calls may not be observed yet.
     assert!((1..=8).contains(&jobs("receive export")) && (1..=8).contains(&jobs("settle export")));
     let is_secret = |span: &SpanData| span.attributes.iter().any(|said| said.value.to_string().contains("\"twice\""));
     assert!(!spans.iter().any(is_secret), "no payload");
