@@ -259,9 +259,9 @@ impl<T> Node<T> {
         self.at_least(1)
     }
 
-    /// Runs this node when all that it waits for have ended, completed or not: to clean up, to compensate, to notify. It does not change
-    /// that a failed node fails the instance, unless that node is [`optional`](Node::optional). It does not run if the instance was
-    /// cancelled, or after a failure under [`OnFailure::Cancel`](crate::OnFailure::Cancel).
+    /// Runs this node when all that it waits for have ended, completed or not: to clean up, to compensate, to notify. A failed node still
+    /// fails the instance, unless it is [`optional`](Node::optional). It does not run if the instance was cancelled, or after a failure
+    /// under [`OnFailure::Cancel`](crate::OnFailure::Cancel).
     pub fn always(self) -> Node<T> {
         self.with(|node| node.always = true)
     }

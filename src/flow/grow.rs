@@ -10,16 +10,16 @@ use crate::process::context::Context;
 use crate::process::upstream::no_node;
 
 impl Context {
-    /// Replaces the node by a graph. Once the handler has returned a value, the graph starts, and the node ends when and as the graph ends.
-    /// The value of the node is then the output of the graph, which must have the type of the task's value. If the graph has no output, it
-    /// is what the handler returned.
+    /// Replaces the node by a graph. Once the handler has returned a value, the graph starts. The node ends with the graph, in the same
+    /// state. Its value is the output of the graph, which must have the type of the task's value. If the graph has no output, it is what
+    /// the handler returned.
     ///
     /// The graph is written with the end of the job, so both exist or neither. If the handler fails, no graph starts. If this is called
     /// again, the last graph counts. The graph follows the [`OnFailure`] of the instance; `Pause` becomes `Finish`. Names of its nodes are
     /// its own. Its nodes cannot read values of the nodes around it: pass them as inputs.
     ///
     /// # Errors
-    /// - [`Error::Config`] if this job is not a node of a workflow, this is its hook, the graph has faults, or it would be more than eight
+    /// - [`Error::Config`] if this job is not a node of a workflow, if this is its hook, or if the graph has faults or is more than eight
     ///   deep.
     /// - [`Error::Codec`] and [`Error::TooLarge`] for a graph that is not JSON, or takes over 1 MiB with all inputs.
     ///

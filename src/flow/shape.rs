@@ -43,7 +43,7 @@ impl GraphPlan {
     }
 }
 
-/// Checks a graph that is nested `depth` deep, and takes its inputs out.
+/// Checks a graph that is nested `depth` deep, and separates its inputs.
 ///
 /// # Errors
 /// `Config` with every fault of the graph; `Codec` and `TooLarge` for inputs.

@@ -9,7 +9,7 @@ use crate::names::names;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkflowState {
-    /// It has not ended.
+    /// Its nodes open as soon as they can run.
     Running,
     /// No node opens until a person resumes the instance. Graphs that already run as nodes of it continue.
     Paused,

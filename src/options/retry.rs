@@ -86,7 +86,7 @@ impl RetryPolicy {
         }
     }
 
-    /// How many runs may fail before the job fails. 1 to 1,000,000. Defaults to 1.
+    /// After how many failed runs the job fails. 1 to 1,000,000. Defaults to 1: no retry.
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self

@@ -50,8 +50,8 @@ impl StallOptions {
         StallOptions::new().interval(Duration::from_secs(30))
     }
 
-    /// An interval of 5 min, for hosts that may freeze for minutes (load, swapping, live migration), and if running a job twice costs more
-    /// than a late recovery. Handlers that keep the processor busy do not need it: heartbeats do not depend on them.
+    /// An interval of 5 min, for hosts that may freeze for minutes (load, swapping, live migration). Use it if running a job twice costs
+    /// more than a late recovery. Handlers that keep the processor busy do not need it: heartbeats do not depend on them.
     pub const fn cpu_heavy() -> StallOptions {
         StallOptions::new().interval(Duration::from_secs(300))
     }
@@ -66,16 +66,17 @@ impl StallOptions {
         self
     }
 
-    /// How long a job must be silent that was claimed ahead and has not begun, if that is longer than the
-    /// [`interval`](StallOptions::interval). The first sweep after this time decides about it, so up to an interval later.
+    /// How long a job that was claimed ahead and has not begun must be silent before the sweep decides about it. The decision may come up
+    /// to an interval later.
     ///
-    /// The worker that started last decides for the task. At most 24 h. Defaults to the interval.
+    /// The worker that started last decides for the task. At least the
+    /// [`interval`](StallOptions::interval), at most 24 h. Defaults to the interval.
     pub const fn claimed_interval(mut self, interval: Duration) -> Self {
         self.patience.claimed.interval = Some(interval);
         self
     }
 
-    /// How long a job must be silent whose hook is running; otherwise like [`claimed_interval`](StallOptions::claimed_interval).
+    /// How long a job whose hook is running must be silent; otherwise like [`claimed_interval`](StallOptions::claimed_interval).
     pub const fn finalizing_interval(mut self, interval: Duration) -> Self {
         self.patience.finalizing.interval = Some(interval);
         self
@@ -109,7 +110,7 @@ impl StallOptions {
     /// How many stalls a job survives. The next one fails it with the code `worker_crashed`.
     ///
     /// 0 fails a job at its first stall. Stalls are counted over the life of the job, separately from attempts. A dispatch can set its own.
-    /// Defaults to 1; with [`OnCrash::Retry`], only the attempts limit it by default.
+    /// Defaults to 1; with [`OnCrash::Retry`], to no limit besides the attempts.
     pub const fn max_count(mut self, max_count: u32) -> Self {
         self.max_count = Some(max_count);
         self

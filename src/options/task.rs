@@ -80,7 +80,7 @@ impl TaskOptions {
 
     /// How long one run may take. A run past this time is cancelled and counts as failed, with the code `timeout`.
     ///
-    /// More than 0, at most 10 years. A dispatch can set its own. A task can extend a timeout of the app, but not remove it. Code that does
+    /// More than 0, at most 10 years. A dispatch can set its own. A task can change a timeout of the app, but not remove it. Code that does
     /// not yield cannot be stopped. Defaults to none.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -98,8 +98,8 @@ impl TaskOptions {
     ///
     /// It makes short jobs much faster at a small concurrency: if runs take less than a round trip to Redis, the worker also starts as many
     /// jobs ahead as it finishes in one. The price: no other worker gets a claimed job, and a job of a higher priority waits for those
-    /// claimed before it. A crash counts a stall for each job that was started ahead, but not for one that is only claimed.
-    /// See [performance](crate::guide::performance) for which jobs are never started ahead.
+    /// claimed before it. A crash counts a stall for each job that was started ahead, even if its handler did not run; not for one that is
+    /// only claimed. See [performance](crate::guide::performance) for which jobs are never started ahead.
     ///
     /// Leave it out if handlers wait for jobs that the same worker may claim: these are handed back only after every slot has waited for an
     /// interval. At most 100, or 10 times the concurrency if that is more. Defaults to 0: a job is claimed only if it runs at once.
@@ -166,7 +166,7 @@ impl TaskOptions {
         self
     }
 
-    /// How long a job is retried if its payload is not a valid input of the handler. Then it fails with the code `codec`.
+    /// How long a job is postponed if its payload is not a valid input of the handler. Then it fails with the code `codec`.
     ///
     /// A producer may have been deployed before its workers. Until they follow, the job is tried again after 10 s, then after longer pauses
     /// of up to 10 min. This uses no attempt.

@@ -10,12 +10,12 @@ pub(crate) fn beat_period(interval: Duration) -> Duration {
     interval / 3
 }
 
-/// A beat that takes longer is slow. A worker that needs half of each period for the jobs it holds gets no more.
+/// A beat that takes longer than this is slow. A worker that needs half of each period for the jobs it holds claims no more.
 pub(crate) fn slow_beat(interval: Duration) -> Duration {
     beat_period(interval) / 2
 }
 
-/// A worker whose last answered beat is older claims nothing, since it could not keep new jobs.
+/// A worker whose last answered beat is older than this claims nothing, since it could not keep new jobs.
 pub(crate) fn stale_beat(interval: Duration) -> Duration {
     beat_period(interval) * 2
 }
@@ -36,13 +36,13 @@ pub(crate) fn extra_beat_pause(interval: Duration) -> Duration {
     beat_period(interval) / 5
 }
 
-/// In heartbeat mode `Manual`: a handler that was silent for longer requests an extra beat with its next sign of life, since the next
+/// In heartbeat mode `Manual`, a handler that was silent for longer than this requests an extra beat with its next sign of life. The next
 /// regular one may come too late for it.
 pub(crate) fn rings_after(interval: Duration) -> Duration {
     beat_period(interval)
 }
 
-/// A claim that takes longer gets heartbeats before its answer arrives.
+/// After this time without an answer to a claim, heartbeats also cover the jobs that it may have claimed.
 pub(crate) fn old_claim(interval: Duration) -> Duration {
     beat_period(interval) / 2
 }
@@ -87,7 +87,7 @@ pub(crate) fn sweep_look(interval: Duration) -> Duration {
     beat_period(interval) / 4
 }
 
-/// A worker that could claim waiting jobs, and has sent no claim for longer, no longer claims: an idle worker looks for work far more
+/// A worker that could claim waiting jobs, and has sent no claim for longer than this, is stuck: an idle worker looks for work far more
 /// often.
 pub(crate) fn silent_claims(interval: Duration) -> Duration {
     interval * 2

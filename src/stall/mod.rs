@@ -1,11 +1,11 @@
 //! Two-phase stall detection. Read this first.
 //!
 //! 1. **Snapshot.** When `candidates` is empty, one `RENAME` moves `active` to `candidates`, and the epoch grows by one. Every held job is
-//!   now a candidate, at the same cost for ten jobs or a million.
+//!    now a candidate, at the same cost for ten jobs or a million.
 //! 2. **Beat.** Every third of an interval, each worker names the jobs that it holds. A job whose token matches moves from `candidates` to
-//!   `active`. No other job does.
+//!    `active`. No other job does.
 //! 3. **Resolve.** One interval after the snapshot, the jobs left in `candidates` were silent all the time: they are stalled. Each call
-//!   decides about a bounded number, by the table in `lua/sweep.lua`. Then the next snapshot is taken.
+//!    decides about a bounded number, by the table in `lua/sweep.lua`. Then the next snapshot is taken.
 //!
 //! **The witness rule** guards step 3: a job is stalled only if one process watched it stay silent for a whole interval over a healthy
 //! connection. [`witness`] is that rule as a pure state machine. So no decision compares wall clocks, and after an outage every live worker

@@ -54,8 +54,8 @@ impl Worker {
     /// `testing`).
     ///
     /// Delayed jobs and retries are brought forward each time. A job that is snoozed, or whose payload cannot be read, is brought forward
-    /// once, and again after each end of another job, which it may have waited for. So a job that is snoozed every time does not block the
-    /// test: it ends up in [`Drained::left`].
+    /// once. It is brought forward again after each end of another job, which it may have waited for. So a job that is snoozed every time
+    /// does not block the test: it ends up in [`Drained::left`].
     ///
     /// # Errors
     /// As [`Worker::run_until`], and errors of the calls that check the tasks.
