@@ -102,7 +102,6 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// One fault.
     pub(crate) fn new(
         field: impl Into<String>,
         value: impl Into<String>,
@@ -121,12 +120,10 @@ const SHOWN_CHARS: usize = 160;
 pub(crate) struct Faults(Vec<ConfigError>);
 
 impl Faults {
-    /// Adds a fault.
     pub(crate) fn push(&mut self, fault: ConfigError) {
         self.0.push(fault);
     }
 
-    /// Adds faults.
     pub(crate) fn extend(&mut self, faults: ConfigErrors) {
         self.0.extend(faults);
     }

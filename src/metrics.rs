@@ -86,7 +86,7 @@ impl RunMetrics {
         metrics
     }
 
-    /// The label for a code.
+    /// The code itself, or [`OTHER`] once [`CODES`] others have a label.
     fn label(&self, code: &str) -> String {
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
         if codes.contains(code) {

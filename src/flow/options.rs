@@ -64,7 +64,6 @@ pub(crate) struct OwnOptions {
 }
 
 impl OwnOptions {
-    /// Whether no option is set.
     pub(crate) fn is_empty(&self) -> bool {
         *self == OwnOptions::default()
     }

@@ -7,7 +7,6 @@ use super::options::WorkflowOptions;
 use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
 
-/// What all handles of a definition share.
 pub(crate) struct WorkflowShared {
     pub(super) keys: TaskKeys,
     pub(super) store: Arc<Store>,

@@ -157,7 +157,6 @@ pub(crate) fn check_name(name: &str) -> Result<(), ConfigErrors> {
     faults::text("workflow", name, 64, is_allowed, rule, "use a name like \"nightly-report\"")
 }
 
-/// Checks the id of an instance.
 fn instance_id(id: &str) -> Result<String, ConfigErrors> {
     let is_allowed = |b: u8| b.is_ascii_graphic() && !matches!(b, b'{' | b'}' | b'/');
     let rule = "must be 1 to 64 bytes of printable ASCII without space, '{', '}' and '/'";

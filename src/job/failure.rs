@@ -95,9 +95,7 @@ pub mod codes {
 /// The `error` column of a job: `{"code":…,"message":…}`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct StoredError {
-    /// A failure code.
     pub(crate) code: String,
-    /// The bounded message.
     pub(crate) message: String,
 }
 

@@ -36,7 +36,6 @@ impl NodeId {
         self.instance.matches('/').count()
     }
 
-    /// The id of its job.
     pub(crate) fn job_id(&self) -> JobId {
         let NodeId { definition, instance, node, run } = self;
         JobId::from_wire(format!("{MARK}{definition}/{instance}/{node}/{run}"))

@@ -45,7 +45,6 @@ impl Shape {
     }
 }
 
-/// A node of a shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShapeNode {
     pub(crate) name: String,

@@ -72,7 +72,7 @@ impl Resolved {
         self
     }
 
-    /// The settings for one job.
+    /// The options for one job.
     pub(crate) fn with(&self, overrides: &Overrides) -> Resolved {
         let mut own = self.clone();
         if let Some(max_count) = overrides.max_count {

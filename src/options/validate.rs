@@ -19,18 +19,16 @@ const CANCEL_GRACE_MAX: Duration = Duration::from_secs(3600);
 /// The largest payload limit: Redis allows 512 MiB for one value, and the rest of the call needs some.
 const PAYLOAD_LIMIT_MAX: usize = 511 * 1024 * 1024;
 
+/// One check per option. Each adds a fault if the value breaks the rule.
 impl Faults {
-    /// How many jobs of a task one worker runs at a time.
     pub(super) fn concurrency(&mut self, jobs: usize) {
         self.number("concurrency", jobs as u64, 1, 100_000);
     }
 
-    /// How many partitions the jobs of a task are spread over.
     pub(super) fn partitions(&mut self, count: u32) {
         self.number("partitions", u64::from(count), 1, u64::from(MOST_PARTITIONS));
     }
 
-    /// How many jobs of a task one worker claims ahead.
     pub(super) fn prefetch(&mut self, jobs: usize, concurrency: usize) {
         let most = concurrency.saturating_mul(10).max(100);
         if jobs > most {
@@ -40,12 +38,10 @@ impl Faults {
         }
     }
 
-    /// How many runs a job gets.
     pub(super) fn attempts(&mut self, field: &str, attempts: u32) {
         self.number(field, u64::from(attempts), 1, MOST_ATTEMPTS);
     }
 
-    /// The codes of failures that are retried.
     pub(super) fn retried_codes(&mut self, field: &str, retried: &[&str]) {
         if retried.is_empty() {
             let fix = "name one, or leave it out to retry every failure, or give the job one attempt";
@@ -68,12 +64,10 @@ impl Faults {
         }
     }
 
-    /// The largest payload, in bytes.
     pub(super) fn payload_limit(&mut self, bytes: usize) {
         self.number("payload_limit", bytes as u64, 1, PAYLOAD_LIMIT_MAX as u64);
     }
 
-    /// How many replicas a dispatch waits for.
     pub(crate) fn durability(&mut self, durability: Durability) {
         if let Some(Copies { replicas, within }) = durability.copies() {
             self.number("durability.replicas", replicas.into(), 1, 100);
@@ -100,7 +94,6 @@ impl Faults {
         self.at_most("expires_after", time, LONGEST);
     }
 
-    /// How long ended jobs are kept.
     pub(super) fn retention(&mut self, field: &str, age: Duration) {
         const LEAST: Duration = Duration::from_millis(MIN_AGE_MS);
         if age < LEAST {
@@ -111,7 +104,6 @@ impl Faults {
         self.any_time(field, age);
     }
 
-    /// How long a cancelled handler may clean up.
     pub(super) fn cancel_grace(&mut self, value: Duration) {
         self.at_most("cancel_grace", value, CANCEL_GRACE_MAX);
     }
@@ -125,7 +117,6 @@ impl Faults {
         }
     }
 
-    /// The stall interval.
     pub(super) fn interval(&mut self, value: Duration) {
         // Tests use shorter intervals than a network needs.
         const LEAST: Duration = Duration::from_millis(if cfg!(feature = "testing") { 100 } else { 1000 });
@@ -148,7 +139,6 @@ impl Faults {
         }
     }
 
-    /// The interval of one phase.
     pub(super) fn phase_interval(&mut self, field: &str, value: Duration, interval: Duration) {
         if value < interval {
             let rule = format!("must be at least the interval, {interval:?}");
@@ -158,7 +148,6 @@ impl Faults {
         self.at_most(field, value, Duration::from_secs(86_400));
     }
 
-    /// How long a run may take.
     pub(super) fn timeout(&mut self, value: Duration) {
         if value.is_zero() {
             self.push(ConfigError::new(
@@ -171,7 +160,6 @@ impl Faults {
         self.at_most("timeout", value, LONGEST);
     }
 
-    /// The factor of a backoff.
     pub(super) fn factor(&mut self, field: &str, value: f32) {
         if !value.is_finite() || value < 1.0 {
             self.push(ConfigError::new(
@@ -183,7 +171,6 @@ impl Faults {
         }
     }
 
-    /// The longest delay of a backoff.
     pub(super) fn max_delay(&mut self, field: &str, value: Duration, first: Duration) {
         self.at_most(field, value, LONGEST);
         if value < first {
@@ -197,7 +184,6 @@ impl Faults {
     }
 }
 
-/// How many events a subscription may hold.
 pub(crate) fn event_capacity(events: usize) -> Result<(), ConfigErrors> {
     let mut faults = Faults::default();
     faults.number("event_capacity", events as u64, 1, 1_000_000);
@@ -228,7 +214,6 @@ pub(crate) fn prefix(prefix: &str) -> Result<(), ConfigErrors> {
     )
 }
 
-/// For how long a dispatch is repeated.
 pub(crate) fn dispatch_timeout(timeout: Duration) -> Result<(), ConfigErrors> {
     const RULE: &str = "must be 100 ms to 1 h";
     let fix = if timeout < Duration::from_millis(100) {

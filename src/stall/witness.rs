@@ -98,7 +98,6 @@ impl Witness {
         line.is_some() && self.line == line
     }
 
-    /// Sets when the next beat is due.
     pub(crate) fn next_beat_at(&mut self, at: Moment) {
         self.next_beat = at;
     }
