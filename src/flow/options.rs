@@ -40,7 +40,7 @@ pub enum OnFailure {
     /// Nodes that do not depend on the failed one continue. Then the instance fails.
     #[default]
     Finish,
-    /// All other nodes are cancelled. Then the instance fails.
+    /// The remaining nodes are cancelled. Then the instance fails.
     Cancel,
     /// No node opens any more; sent jobs continue. A person then [resumes](crate::WorkflowHandle::resume) the instance,
     /// [retries](crate::WorkflowHandle::retry_failed) what failed, or cancels it.
