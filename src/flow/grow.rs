@@ -19,8 +19,8 @@ impl Context {
     /// its own. Its nodes cannot read values of the nodes around it: pass them as inputs.
     ///
     /// # Errors
-    /// - [`Error::Config`] if this job is not a node of a workflow, if this is its hook, or if the graph has faults or is more than eight
-    ///   deep.
+    /// - [`Error::Config`] if this job is not a node of a workflow, or if this is its hook.
+    /// - [`Error::Config`] if the graph has faults, or is more than eight deep.
     /// - [`Error::Codec`] and [`Error::TooLarge`] for a graph that is not JSON, or takes over 1 MiB with all inputs.
     ///
     /// ```
