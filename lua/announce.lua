@@ -1,7 +1,7 @@
--- Writes what a worker says of itself, also on a server at maxmemory. `bootedAt` is the clock of the server less the
--- boot clock of the worker's host. The smallest one is kept, since a late call only adds to it.
+-- Writes the presence of a worker, also on a server at maxmemory. `bootedAt` is the server's clock minus the boot clock
+-- of the worker's host. The smallest value is kept, since a late call only adds to it.
 -- KEYS[1]  worker  (hash)  presence of the worker
--- ARGV[1]  fields  (pairs: name, value)
+-- ARGV[1]  fields  (pairs: name, value; `bootClock` is in ms)
 -- Returns  {'announced'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -15,7 +15,7 @@ for at = 1, #ARGV, 2 do
     fields[#fields + 1] = string.format('%d', math.min(smallest or booted_at, booted_at))
   end
 end
--- A shrinking command first: behind it a server at maxmemory takes the other.
+-- A shrinking command first: only then a server at maxmemory accepts the other.
 redis.call('HDEL', worker, '')
 redis.call('HSET', worker, unpack(fields))
 return { 'announced' }

@@ -1,5 +1,5 @@
--- Cancels jobs: at once where they wait or are delayed, by a flag for their worker where they are held. A waiting job
--- leaves its entry in its list behind.
+-- Cancels jobs: waiting and delayed ones at once, held ones by a flag for their worker. A waiting job leaves a ghost in
+-- its list.
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -10,9 +10,9 @@
 -- KEYS[8]  wait          (list)    ids
 -- KEYS[9]  wait:low      (list)    ids
 -- KEYS[10] cancelling    (hash)    id -> reason
--- KEYS[11] meta          (hash)    options, event total, pause, how many ghosts
+-- KEYS[11] meta          (hash)    options, event total, pause, number of ghosts
 -- KEYS[12] events        (stream)  one entry
--- KEYS[13] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[13] ghosts        (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[14] attempt       (hash)    column
 -- KEYS[15] stalledCount  (hash)    column
 -- KEYS[16] result        (hash)    column
@@ -28,16 +28,16 @@
 -- KEYS[26] checkpoint    (hash)    column
 -- KEYS[27] progress      (hash)    column
 -- KEYS[28] outcome       (hash)    column
--- KEYS[29] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[29] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[30] wake          (zset)    marker for idle workers
--- KEYS[31] claimed       (hash)    id -> fence of a job that is held and has not begun
--- KEYS[32] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
+-- KEYS[31] claimed       (hash)    id -> fence of a held job that has not begun
+-- KEYS[32] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
 -- ARGV[1]  reason        (text)
--- ARGV[2]  channel       (of the hint for the keepers that hold the jobs)
--- ARGV[3]  by            (who asks; '' for nobody)
+-- ARGV[2]  channel       (pub/sub channel for hints to the keepers that hold the jobs)
+-- ARGV[3]  by            (who asks; '' if not given)
 -- ARGV[4]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
--- Returns  {'told', one word a job}: ended, requested, or why not: its state (finalizing: its
---          outcome is stored), unknown, changed
+-- Returns  {'told', one word per job}: ended, requested (its worker gets the flag), or why not: its state (finalizing:
+--          its outcome is stored), unknown, changed (it no longer has the stamp)
 -- Emits    cancelled, finalizing
 -- Refuses  WRONGTYPE before the first write
 local reason, channel, by = ARGV[1], ARGV[2], ARGV[3]
@@ -64,8 +64,8 @@ for at, id in ipairs(ids) do
   elseif state == 'waiting' or state == 'delayed' then
     local place = state == 'waiting' and waited or put_off
     place[#place + 1] = id
-    -- Whether a task that no worker has declared has a hook is for its first settle to decide. A node of a workflow
-    -- ends at once: its instance waits for that.
+    -- Until a worker has declared the task it is unknown whether it has a hook: its first settle decides. A node of a
+    -- workflow ends at once, since its instance waits for it.
     local group = (hook == '1' or not declared and string.byte(id) ~= 126) and stored or ended
     local count = #group.ids
     group.ids[count + 1], group.values[2 * count + 1], group.values[2 * count + 2] = id, id, failure
@@ -82,7 +82,7 @@ if total > 0 then
   must_be_allowed_all('ZADD', { outbox, unpack(elsewhere) })
   must_be_allowed_all('HSET', { errors, result, outcome })
 end
--- A shrinking command first: behind it a server at maxmemory takes the others.
+-- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('HDEL', cancelling, '')
 for _, id in ipairs(held) do
   redis.call('HSETNX', cancelling, id, reason)

@@ -1,5 +1,5 @@
--- Counts the jobs of a task in each place, in one step. Changes nothing; not a transaction, which a server at
--- maxmemory refuses whatever is in it.
+-- Counts the jobs of a task by place, in one step. Changes nothing. Not a transaction: a server at maxmemory refuses
+-- any.
 -- KEYS[1]  wait:high (list)  ids
 -- KEYS[2]  wait      (list)  ids
 -- KEYS[3]  wait:low  (list)  ids
@@ -8,12 +8,12 @@
 -- KEYS[6]  completed (zset)  ids by finish time, ms
 -- KEYS[7]  failed    (zset)  ids by finish time, ms
 -- KEYS[8]  cancelled (zset)  ids by finish time, ms
--- KEYS[9]  meta      (hash)  how many ghosts, pause
--- KEYS[10] claimed   (hash)  id -> fence of a job that is held and has not begun
+-- KEYS[9]  meta      (hash)  number of ghosts, pause
+-- KEYS[10] claimed   (hash)  id -> fence of a held job that has not begun
 -- KEYS[11] outcome   (hash)  column
--- KEYS[12] finalizing (zset)  ids whose hook is to run, by when, ms
--- Returns  {'counted', waiting, delayed, claimed, running, finalizing, completed, failed, cancelled, 1 where the task
---          is paused else 0}
+-- KEYS[12] finalizing (zset)  ids whose hook has to run, by due time, ms
+-- Returns  {'counted', waiting, delayed, claimed, running, finalizing, completed, failed, cancelled, 1 if the task is
+--          paused else 0}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists, ended = { wait_high, wait, wait_low }, { completed, failed, cancelled }

@@ -1,15 +1,15 @@
--- Writes a task's options, as the scripts need them: when a worker starts, and again when the server has lost them.
--- KEYS[1]  meta     (hash)  wire version, partitions, stamp and options, when they were first, and lost last
--- KEYS[2]  aside    (hash)  id -> fence, phase, and since when it was silent, ms, of a job that is let be
+-- Writes a task's options as the scripts need them: when a worker starts, and again if the server has lost them.
+-- KEYS[1]  meta     (hash)  wire version, partitions, stamp, options; when first declared, when last lost
+-- KEYS[2]  aside    (hash)  id -> fence, phase and silent since (ms) of a parked job
 -- ARGV[1]  wire     (version of the caller)
--- ARGV[2]  stamp    (server time of the worker's start, ms; '' at its start, which is then given one)
+-- ARGV[2]  stamp    (server time of the worker's start, ms; '' at the start itself, which returns one)
 -- ARGV[3]  worker   (id of the caller)
--- ARGV[4]  options  (pairs: name, value; without `partitions` there is one)
--- Returns  {'declared', stamp, what changed: name, old value, new value}
--- Returns  {'kept', stamp in force}: a later start has declared them; nothing is written
+-- ARGV[4]  options  (pairs: name, value; without `partitions` the task has one)
+-- Returns  {'declared', stamp, list of changes: name, old value, new value}
+-- Returns  {'kept', stamp in force}: a later start has declared the options; nothing is written
 -- Emits    nothing
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
---          OTHERPARTITIONS: the task has another number of partitions than the caller takes it to have
+--          OTHERPARTITIONS: the task has another number of partitions than the caller assumes
 --          WRONGTYPE
 local wire, stamp, worker = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
@@ -20,24 +20,24 @@ if tonumber(written[1] or 0) > tonumber(wire) then
 end
 local declared = tonumber(written[2]) or 0
 if stamp and declared >= stamp then return { 'kept', declared } end
--- The newest start wins, also on a server whose clock went back.
+-- The newest start wins, even if the server's clock went back.
 local _, now_ms = now_us()
 stamp = stamp or math.max(now_ms, declared + 1)
 local parts = '1'
 for at = 4, #ARGV, 2 do
   if ARGV[at] == 'partitions' then parts = ARGV[at + 1] end
 end
--- Behind a loss of data the workers know best.
+-- After a loss of data the number of the running workers applies.
 if written[1] and (written[3] or '1') ~= parts and (written[2] or ARGV[2] == '') then
   return redis.error_reply('OTHERPARTITIONS the task has ' .. (written[3] or 1) .. ' partitions')
 end
--- A worker has declared it before, and nothing is left of that.
+-- A worker has declared the task before, and the server has lost that.
 local is_lost, now = ARGV[2] ~= '' and not written[2], string.format('%d', now_ms)
 local changed, fields = {}, { 'wire', wire, 'declaredAt', string.format('%d', stamp), 'declaredBy', worker }
 for at = 4, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[at])
   if old ~= ARGV[at + 1] then
-    -- Heartbeats remove marks only while there is a patience.
+    -- Heartbeats remove marks only while `patience` is set.
     if ARGV[at] == 'patience' and ((old or '') == '' or ARGV[at + 1] == '') and (old or '') ~= ARGV[at + 1] then
       redis.call('DEL', aside)
     end

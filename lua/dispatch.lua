@@ -1,5 +1,5 @@
--- Writes new jobs: their place in wait or delayed first, then what differs from the defaults, then the payload. A
--- call that is refused in the middle leaves an id without a payload, which a claim removes; not a job without a
+-- Writes new jobs: first their place in a list or `delayed`, then what differs from the defaults, then the payload. A
+-- call that is refused in the middle leaves an id without a payload, which a claim removes, but never a job without a
 -- place.
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
@@ -9,24 +9,24 @@
 -- KEYS[6]  meta          (hash)    wire version, default priority, event mode, totals, largest payload, pause
 -- KEYS[7]  events        (stream)  one entry
 -- KEYS[8]  wake          (zset)    marker for idle workers
--- KEYS[9]  options       (hash)    id -> overrides, JSON. Without triples this and the rest may be left out
+-- KEYS[9]  options       (hash)    id -> overrides, JSON. Without triples this key and the rest may be omitted
 -- KEYS[10] maxCount      (hash)    id -> max_count
 -- KEYS[11] priority      (hash)    id -> high or low
 -- KEYS[12] dispatchedAt  (hash)    id -> time, ms
--- KEYS[13] expiresAt     (hash)    id -> when it expires, ms
--- KEYS[14] expires       (zset)    ids by when they expire, ms
+-- KEYS[13] expiresAt     (hash)    id -> expiry time, ms
+-- KEYS[14] expires       (zset)    ids by expiry time, ms
 -- KEYS[15] wait:high     (list)    ids
 -- KEYS[16] wait:low      (list)    ids
 -- KEYS[17] delayed       (zset)    ids by due time, ms
 -- ARGV[1]  wire          (version of the caller)
--- ARGV[2]  partitions    (how many the caller takes the task to have)
+-- ARGV[2]  partitions    (number that the caller assumes)
 -- ARGV[3]  count         (number of jobs, at most 500)
--- ARGV[4]  pairs         (id and payload of each; then triples column, index of the job, value, where column is
---                         options, maxCount, priority, dispatchedAt, delay or expires (ms from now))
--- Returns  'dispatched' and, behind spaces, the index of each job that existed: it is left as it is, whatever its
---          state
+-- ARGV[4]  pairs         (id and payload of each job; then triples: column, index of the job from 1, value. Columns:
+--                         options, maxCount, priority, dispatchedAt, delay (ms), expires (ms from now))
+-- Returns  'dispatched' and, after spaces, the index of each job that existed, in any state: it is left as it is
 -- Returns  'more': the task has a default priority, so the call needs all keys; nothing is written
--- Returns  'partitions' and, behind a space, how many the task has, if that is another number; nothing is written
+-- Returns  'partitions' and, after a space, how many the task has, if the caller assumes another number; nothing is
+--          written
 -- Emits    dispatched
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
 local count = tonumber(ARGV[3])
@@ -37,7 +37,7 @@ local wire, default, event_mode, known_largest, paused, told, begun, parts, node
 if wire ~= ARGV[1] and tonumber(wire or 0) > tonumber(ARGV[1]) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. wire)
 end
--- A table on which nothing was written has as many as its first writer says.
+-- A task without data takes the number of its first writer.
 if (parts or (wire and '1' or ARGV[2])) ~= ARGV[2] then return 'partitions ' .. (parts or 1) end
 local ids, has_nodes = {}, false
 for index = 1, count do
@@ -46,7 +46,7 @@ for index = 1, count do
 end
 local stored = redis.call('HMGET', payload, unpack(ids))
 local terminal = terminal_of(filled('ZCARD', completed, failed, cancelled), ids)
--- Plain jobs have a payload and a place in `wait`, and no more. For others types are asked for: a key of another type
+-- A plain job needs a payload and an entry in `wait`, nothing else. For others check the types: a key of another type
 -- must refuse the call before the first write.
 local plain, first_due = last == #ARGV and (default or 'normal') == 'normal', nil
 if not plain then
@@ -88,7 +88,7 @@ if not wire then
   news[#news + 1], news[#news + 2] = 'wire', ARGV[1]
   if ARGV[2] ~= '1' then news[#news + 1], news[#news + 2] = 'partitions', ARGV[2] end
 end
--- A bound for what a claim may read at once, in powers of two, so that it is seldom written.
+-- An upper bound for the payloads that a claim reads, in powers of two, so that it rarely changes.
 if largest > (tonumber(known_largest) or 0) then
   news[#news + 1], news[#news + 2] = 'largest', 2 ^ math.max(10, math.ceil(math.log(largest) / math.log(2)))
 end
@@ -96,6 +96,6 @@ redis.call('HSET', meta, unpack(news))
 if event_mode ~= 'off' then
   append_entry(events, meta, 'events', total, #fresh, '', { 'dispatched', table.concat(fresh, ' ') })
 end
--- A delayed job wakes a worker only when it is now the next one due: the worker then looks again in time.
+-- A delayed job wakes a worker only if it is the next one due: the worker then looks again in time.
 if not paused and (waits or not first_due or soonest < first_due) then ring_wake(wake) end
 return table.concat(reply, ' ')

@@ -1,20 +1,21 @@
--- Ended jobs of workflows, which these are to be told of.
--- KEYS[1]  outbox     (zset)  ended jobs that a workflow is to be told of, by when, ms
+-- Lists ended nodes whose workflow may not have recorded the end, oldest first. Removes entries of jobs that have not
+-- ended.
+-- KEYS[1]  outbox     (zset)  ended nodes to report to their workflow, by end time, ms
 -- KEYS[2]  completed  (zset)  ids by finish time, ms
 -- KEYS[3]  failed     (zset)  ids by finish time, ms
 -- KEYS[4]  cancelled  (zset)  ids by finish time, ms
 -- KEYS[5]  result     (hash)  column
 -- KEYS[6]  error      (hash)  column
--- ARGV[1]  grace      (ms: what is younger is still being told)
--- ARGV[2]  limit      (jobs a call, at most 200)
--- Returns  {'ended', 1 when others are to follow, else 0, three words for each: id, c | f | x, value or failure}:
---          beyond the first no more than 512 KiB
+-- ARGV[1]  grace      (ms: younger entries are still being reported)
+-- ARGV[2]  limit      (jobs per call, at most 200)
+-- Returns  {'ended', 1 if others remain else 0, three words per job: id, c | f | x (completed, failed, cancelled),
+--          value or failure}: after the first job at most 512 KiB
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local _, now_ms = now_us()
 local due = redis.call('ZRANGEBYSCORE', outbox, '-inf', string.format('%d', now_ms - grace), 'LIMIT', 0, limit)
--- Of a server whose clock went back.
+-- Also entries over a minute ahead: the server's clock went back.
 local ahead = redis.call('ZRANGEBYSCORE', outbox, string.format('(%d', now_ms + 60000), '+inf', 'LIMIT', 0, limit)
 for _, id in ipairs(ahead) do due[#due + 1] = id end
 local reply, bytes, gone = { 'ended', #due >= limit and 1 or 0 }, 0, {}

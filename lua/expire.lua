@@ -1,7 +1,7 @@
--- Lets jobs fail that nobody began in time: those that wait or are delayed past when they expire. A waiting job leaves
--- its entry in its list behind.
--- KEYS[1]  expires       (zset)    ids by when they expire, ms
--- KEYS[2]  expiresAt     (hash)    id -> the same
+-- Fails jobs that expired before a worker began them, while they wait or are delayed. A waiting job leaves a ghost in
+-- its list.
+-- KEYS[1]  expires       (zset)    ids by expiry time, ms
+-- KEYS[2]  expiresAt     (hash)    id -> expiry time, ms
 -- KEYS[3]  payload       (hash)    column
 -- KEYS[4]  locks         (hash)    id -> token
 -- KEYS[5]  delayed       (zset)    ids by due time, ms
@@ -11,9 +11,9 @@
 -- KEYS[9]  wait:high     (list)    ids
 -- KEYS[10] wait          (list)    ids
 -- KEYS[11] wait:low      (list)    ids
--- KEYS[12] meta          (hash)    options, totals, how many ghosts
+-- KEYS[12] meta          (hash)    options, totals, number of ghosts
 -- KEYS[13] events        (stream)  one entry
--- KEYS[14] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[14] ghosts        (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[15] attempt       (hash)    column
 -- KEYS[16] stalledCount  (hash)    column
 -- KEYS[17] result        (hash)    column
@@ -28,12 +28,12 @@
 -- KEYS[26] checkpoint    (hash)    column
 -- KEYS[27] progress      (hash)    column
 -- KEYS[28] outcome       (hash)    column
--- KEYS[29] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[29] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[30] wake          (zset)    marker for idle workers
--- KEYS[31] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
+-- KEYS[31] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
 -- ARGV[1]  worker        (id of the caller)
--- ARGV[2]  limit         (jobs a call, at most 200)
--- Returns  {'expired', number of jobs that failed, 1 when others are to follow, else 0}
+-- ARGV[2]  limit         (jobs per call, at most 200)
+-- Returns  {'expired', number of jobs that failed, 1 if others remain else 0}
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
 -- Emits    failed, finalizing
 -- Refuses  NOPERM, WRONGTYPE before the first write
@@ -55,14 +55,14 @@ expect_types(lists, {}, columns, { finalizing, outbox })
 expect_types({}, {}, { ghosts }, {})
 local ids = {}
 for at = 1, #due, 2 do ids[#ids + 1] = due[at] end
--- An id may be that of another job by now, or of one that began.
+-- By now the id may belong to another job, or to one that has begun.
 local known, states = redis.call('HMGET', expires_at, unpack(ids)), states_of(payload, locks, places, ids)
 local elsewhere = { delayed, completed, failed, cancelled, finalizing }
 local ended, waited, put_off, values, words, ahead = {}, {}, {}, {}, {}, {}
 for at, id in ipairs(ids) do
   local is_due = known[at] and (tonumber(known[at]) or 0) <= now_ms
   if is_due and states[at] == 'running' then
-    -- It is claimed and has not begun: whoever holds it lets it expire, unless it is requeued.
+    -- It is claimed and has not begun: its worker fails it, unless it is requeued. Look again in 5 s.
     ahead[#ahead + 1], ahead[#ahead + 2] = string.format('%d', now_ms + 5000), id
   elseif is_due and (states[at] == 'waiting' or states[at] == 'delayed') then
     local group = states[at] == 'waiting' and waited or put_off

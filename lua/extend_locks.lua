@@ -1,17 +1,18 @@
--- Extends the locks of a worker's jobs: takes them out of the candidates, and tells what became of the others.
+-- Extends the locks of a worker's jobs: moves them from the candidates to `active`, and reports lost and cancelled
+-- ones.
 -- KEYS[1]  locks       (hash)  id -> token
 -- KEYS[2]  candidates  (set)   ids silent since the snapshot
 -- KEYS[3]  active      (set)   ids heard from since the snapshot
 -- KEYS[4]  cancelling  (hash)  id -> reason
 -- KEYS[5]  meta        (hash)  epoch, interval, ask, when the options were declared
--- KEYS[6]  aside       (hash)  id -> fence, phase, and since when it was silent, ms, of a job that is let be
+-- KEYS[6]  aside       (hash)  id -> fence, phase and silent since (ms) of a parked job
 -- ARGV[1]  worker      (id)
 -- ARGV[2]  ask         (the worker's interval, ms)
 -- ARGV[3]  extend      (number of jobs to extend)
--- ARGV[4]  watch       (number of jobs whose handler was silent: they stay where they are)
+-- ARGV[4]  watch       (number of jobs with a silent handler: they are not extended)
 -- ARGV[5]  jobs        (ids of both, then their fences; at most 500 jobs)
--- Returns  {'beaten', epoch, interval ms, fences lost, fences whose cancel was asked for, when the options were
---          declared (ms; 0: the server has lost them), candidates before this call, active before it}
+-- Returns  {'beaten', epoch, interval in force (ms), fences lost, fences with a pending cancel, when the options were
+--          declared (ms; 0: the server has lost them), candidates before this call, active before this call}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local worker, ask, extend_count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -21,7 +22,7 @@ local ids, fences = { unpack(ARGV, 5, fences_at - 1) }, { unpack(ARGV, fences_at
 local epoch, interval, asked, declared, patience =
   unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'declaredAt', 'patience'))
 local has_marks = patience_of(patience) and redis.call('HLEN', aside) > 0
--- For their types too: a set of another one refuses the call here.
+-- Also checks the types: a set of another type refuses the call here.
 local left, running = redis.call('SCARD', candidates), redis.call('SCARD', active)
 local held, lost = held_by(locks, worker, ids, fences)
 local reasons, wanted = cancel_reasons(cancelling, ids), {}
@@ -31,14 +32,14 @@ for _, at in ipairs(held) do
   group[#group + 1] = ids[at]
   if reasons[at] then wanted[#wanted + 1] = fences[at] end
 end
--- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
+-- A shrinking command first, even if it removes nothing: only then a server at maxmemory accepts the others.
 redis.call('SREM', candidates, '', unpack(extend))
 if #extend > 0 then
   redis.call('SADD', active, unpack(extend))
   if has_marks then redis.call('HDEL', aside, unpack(extend)) end
 end
 if #watch > 0 then
-  -- A lock whose id is in neither set would be silent for ever: put it back where the sweep looks.
+  -- A lock whose id is in neither set would stay silent without being swept: put it back.
   local in_active, in_candidates = redis.call('SMISMEMBER', active, unpack(watch)),
     redis.call('SMISMEMBER', candidates, unpack(watch))
   for at, id in ipairs(watch) do

@@ -1,27 +1,28 @@
--- Tells workflows how nodes of theirs ended, and opens what waited for that.
+-- Records how nodes of workflows ended, and opens the nodes that waited for them.
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running    (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused     (zset)  instances by when they were paused, ms
--- KEYS[4]  completed  (zset)  instances by when they ended, ms
--- KEYS[5]  failed     (zset)  instances by when they ended, ms
--- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[2]  running    (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused     (zset)  instances by pause time, ms
+-- KEYS[4]  completed  (zset)  instances by end time, ms
+-- KEYS[5]  failed     (zset)  instances by end time, ms
+-- KEYS[6]  cancelled  (zset)  instances by end time, ms
 -- KEYS[7]  nodes      (hash)  instance/node -> its state
 -- KEYS[8]  input      (hash)  instance/node -> payload
 -- KEYS[9]  value      (hash)  instance/node -> value, or failure
--- KEYS[10] shapes     (hash)  records of graphs
--- KEYS[11] stopping   (hash)  instance -> how it is to end, and why
--- KEYS[12] outbox     (zset)  what is to be done, by from when on, ms
+-- KEYS[10] shapes     (hash)  graphs, by digest
+-- KEYS[11] stopping   (hash)  instance -> how it will end, and why
+-- KEYS[12] outbox     (zset)  pending steps, by due time, ms
 -- KEYS[13] cursor     (hash)  instance/node/run -> next dependent of an ended node
--- KEYS[14] output     (hash)  instance -> what it answers
--- KEYS[15] error      (hash)  instance -> why it ended so
+-- KEYS[14] output     (hash)  instance -> its output
+-- KEYS[15] error      (hash)  instance -> why it ended
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
--- KEYS[17] meta       (hash)  events so far, whether the workflow could be told of jobs
--- KEYS[18] events     (stream)  what happened to instances and nodes
--- ARGV[1]  ends       (words instance, node, run, c | f | x of a job, F | X of a graph that is not there, value or
---                     failure, of a job that returned a graph byte 1, bytes of the value, space, value, graph; at most
---                     200)
--- Returns  {'advanced', how many entries of the outbox are to be carried out at once, those, eight words for each
---          node to be sent: see lib/flow.lua}
+-- KEYS[17] meta       (hash)  event total; untold: when jobs could not be reported
+-- KEYS[18] events     (stream)  events of instances and nodes
+-- ARGV[1]  ends       (five words each, at most 200: instance, node, run, how it ended, value or failure. c | f | x:
+--                      its job completed, failed, was cancelled; F | X: its graph failed, was cancelled, without an
+--                      instance of its own. If the job returned a graph, the value is byte 1, bytes of the value,
+--                      space, value, graph)
+-- Returns  {'advanced', number of outbox entries to carry out at once, those entries, eight words per node to send: see
+--          lib/flow.lua}
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
@@ -30,7 +31,7 @@ local keys = { head = head, running = running, paused = paused, completed = comp
 expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, a_budget(), now_us()
--- It can be told again. A shrinking command first: behind it a server at maxmemory takes the others.
+-- The workflow accepts reports again. A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('HDEL', meta, 'untold')
 local flows, names, ends = {}, {}, {}
 for at = 1, #ARGV, 5 do flows[#flows + 1], names[#names + 1] = ARGV[at], node_of(ARGV[at], ARGV[at + 1]) end
@@ -46,7 +47,7 @@ for place, name in ipairs(names) do
   local one = known[flow]
   local state = goes_on(one, run) and (read(keys, 'nodes', name) or '')
   local kind, size = state and string.sub(state, 1, 1), how == 'c' and string.match(said, '^\1(%d+) ')
-  -- Nothing opens in one that stops.
+  -- Nothing opens in an instance that stops.
   if kind == 'o' and size and one.stopping then how, said, size = 'x', CANCELLED, nil end
   if state and is_damaged(keys, one, index, state) then
     end_node(keys, one, index, 'f', CORRUPT, budget, now_ms, opened)

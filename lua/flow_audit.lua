@@ -1,25 +1,26 @@
--- Takes instances of a workflow that were not moved for long, to be compared with the jobs of their nodes.
--- KEYS[1]  running   (zset)  instances by when they were moved last, ms
--- KEYS[2]  paused    (zset)  instances by when they were paused, ms
+-- Lists instances of a workflow without a step for long, to be compared with the jobs of their nodes. Ends unreadable
+-- ones.
+-- KEYS[1]  running   (zset)  instances by time of the last step, ms
+-- KEYS[2]  paused    (zset)  instances by pause time, ms
 -- KEYS[3]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[4]  failed    (zset)  instances by when they ended, ms
--- KEYS[5]  shapes    (hash)  records of graphs
--- KEYS[6]  stopping  (hash)  instance -> how it is to end, and why
--- KEYS[7]  error     (hash)  instance -> why it ended so
--- KEYS[8]  meta      (hash)  events so far
--- KEYS[9]  events    (stream)  what happened to instances and nodes
--- ARGV[1]  age       (ms: what was moved since is let be)
--- ARGV[2]  limit     (instances a call, at most 200)
--- Returns  {'taken', 1 when others are to follow, else 0, instances that have open nodes, or that run and have none}
+-- KEYS[4]  failed    (zset)  instances by end time, ms
+-- KEYS[5]  shapes    (hash)  graphs, by digest
+-- KEYS[6]  stopping  (hash)  instance -> how it will end, and why
+-- KEYS[7]  error     (hash)  instance -> why it ended
+-- KEYS[8]  meta      (hash)  event total
+-- KEYS[9]  events    (stream)  events of instances and nodes
+-- ARGV[1]  age       (ms: instances with a younger step are left out)
+-- ARGV[2]  limit     (instances per call, at most 200)
+-- Returns  {'taken', 1 if others remain else 0, instances with open nodes, and running ones without}
 -- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local limit, _, now_ms = tonumber(ARGV[2]), now_us()
 local keys = { head = head, running = running, paused = paused, failed = failed, stopping = stopping, error = errors }
 expect_types({}, {}, { head, shapes, stopping, errors, meta }, { running, paused, failed })
 local taken, more, is_known, is_running = {}, 0, {}, {}
--- A shrinking command first: behind it a server at maxmemory takes the others.
+-- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('ZREM', running, '')
--- However many run, those that are paused have their turn.
+-- However many run, the paused ones get a share.
 local room = limit - math.min(math.floor(limit / 10), redis.call('ZCARD', paused))
 for _, place in ipairs({ running, paused }) do
   local found = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - ARGV[1]), 'LIMIT', 0,
@@ -29,7 +30,7 @@ for _, place in ipairs({ running, paused }) do
     marks[#marks + 1], marks[#marks + 2], taken[#taken + 1] = string.format('%d', now_ms), flow, flow
     is_running[flow] = place == running
   end
-  -- They come last again.
+  -- They move to the end of the order.
   if #marks > 0 then redis.call('ZADD', place, 'XX', unpack(marks)) end
   if #taken >= limit or place == running and #found >= room then more = 1 end
 end
@@ -41,7 +42,7 @@ for place, text in ipairs(redis.call('HMGET', head, unpack(taken))) do
   if not digest or not is_known[digest] then
     give_up(keys, taken[place], { run or string.match(text or '', '^%d+') or '1', turn or '0', digest or '-' }, now_ms)
   elseif out ~= '0' or is_running[taken[place]] then
-    -- One that runs and has no open nodes may have damaged ones.
+    -- A running instance without open nodes may have damaged ones.
     reply[#reply + 1] = taken[place]
   end
 end

@@ -1,26 +1,26 @@
--- Has an instance cancelled.
+-- Cancels an instance of a workflow.
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running    (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused     (zset)  instances by when they were paused, ms
--- KEYS[4]  completed  (zset)  instances by when they ended, ms
--- KEYS[5]  failed     (zset)  instances by when they ended, ms
--- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[2]  running    (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused     (zset)  instances by pause time, ms
+-- KEYS[4]  completed  (zset)  instances by end time, ms
+-- KEYS[5]  failed     (zset)  instances by end time, ms
+-- KEYS[6]  cancelled  (zset)  instances by end time, ms
 -- KEYS[7]  nodes      (hash)  instance/node -> its state
 -- KEYS[8]  value      (hash)  instance/node -> value, or failure
--- KEYS[9]  shapes     (hash)  records of graphs
--- KEYS[10] stopping   (hash)  instance -> how it is to end, and why
--- KEYS[11] outbox     (zset)  what is to be done, by from when on, ms
--- KEYS[12] output     (hash)  instance -> what it answers
--- KEYS[13] error      (hash)  instance -> why it ended so
+-- KEYS[9]  shapes     (hash)  graphs, by digest
+-- KEYS[10] stopping   (hash)  instance -> how it will end, and why
+-- KEYS[11] outbox     (zset)  pending steps, by due time, ms
+-- KEYS[12] output     (hash)  instance -> its output
+-- KEYS[13] error      (hash)  instance -> why it ended
 -- KEYS[14] input      (hash)  instance/node -> payload
 -- KEYS[15] cursor     (hash)  instance/node/run -> next dependent of an ended node
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
--- KEYS[17] meta       (hash)  events so far
--- KEYS[18] events     (stream)  what happened to instances and nodes
+-- KEYS[17] meta       (hash)  event total
+-- KEYS[18] events     (stream)  events of instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  reason     (text)
--- Returns  {'stopping', run}: what is open of it is to be cancelled
--- Returns  {'ended', place, and what advance returns} where it stands already, or now; {'unknown'}
+-- Returns  {'stopping', run}: the caller cancels the jobs of its open nodes
+-- Returns  {'ended', place, then as flow_advance}: it had ended, or ends now; {'unknown'}: no such instance
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, reason = ARGV[1], ARGV[2]
@@ -33,7 +33,7 @@ local known = {}
 local one = instance_of(known, keys, flow)
 if not one then return { 'unknown' } end
 if not (one.runs or one.is_paused) then
-  -- A new run that was begun in part is not begun.
+  -- Gives up a retry that was written in part.
   if one.stopping == 'again ' then
     redis.call('HDEL', stopping, flow)
     redis.call('ZREM', outbox, 'r ' .. flow .. '/' .. one.run)

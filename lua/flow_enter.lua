@@ -1,25 +1,25 @@
 -- Asks whether the handlers of nodes may begin.
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running    (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused     (zset)  instances by when they were paused, ms
--- KEYS[4]  completed  (zset)  instances by when they ended, ms
--- KEYS[5]  failed     (zset)  instances by when they ended, ms
--- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[2]  running    (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused     (zset)  instances by pause time, ms
+-- KEYS[4]  completed  (zset)  instances by end time, ms
+-- KEYS[5]  failed     (zset)  instances by end time, ms
+-- KEYS[6]  cancelled  (zset)  instances by end time, ms
 -- KEYS[7]  nodes      (hash)  instance/node -> its state
 -- KEYS[8]  value      (hash)  instance/node -> value, or failure
--- KEYS[9]  shapes     (hash)  records of graphs
--- KEYS[10] stopping   (hash)  instance -> how it is to end, and why
--- KEYS[11] outbox     (zset)  what is to be done, by from when on, ms
--- KEYS[12] output     (hash)  instance -> what it answers
--- KEYS[13] error      (hash)  instance -> why it ended so
+-- KEYS[9]  shapes     (hash)  graphs, by digest
+-- KEYS[10] stopping   (hash)  instance -> how it will end, and why
+-- KEYS[11] outbox     (zset)  pending steps, by due time, ms
+-- KEYS[12] output     (hash)  instance -> its output
+-- KEYS[13] error      (hash)  instance -> why it ended
 -- KEYS[14] input      (hash)  instance/node -> payload
 -- KEYS[15] cursor     (hash)  instance/node/run -> next dependent of an ended node
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
--- KEYS[17] meta       (hash)  events so far
--- KEYS[18] events     (stream)  what happened to instances and nodes
+-- KEYS[17] meta       (hash)  event total
+-- KEYS[18] events     (stream)  events of instances and nodes
 -- ARGV[1]  nodes      (triples instance, node, run; at most 200)
--- Returns  {'entered', go or stale for each, and what advance returns}: one of an instance that stops is cancelled, and
---          one that is not open in this run has no business any more
+-- Returns  {'entered', go or stale per node, then as flow_advance}. The handler of a stale node must not run: the
+--          instance stops, and the node is cancelled, or the node is not open in this run
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,

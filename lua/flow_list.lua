@@ -1,13 +1,13 @@
 -- Reads a page of the instances of a workflow that are in one place. Changes nothing.
--- KEYS[1]  place     (zset)  instances by when they were moved, paused or ended, ms
+-- KEYS[1]  place     (zset)  instances by time of the last step, pause or end, ms
 -- KEYS[2]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[3]  stopping  (hash)  instance -> how it is to end, and why
+-- KEYS[3]  stopping  (hash)  instance -> how it will end, and why
 -- ARGV[1]  newest    (1: newest first, else oldest first)
--- ARGV[2]  cursor    (of the page before; '' to begin)
+-- ARGV[2]  cursor    (of the page before; '' for the first page)
 -- ARGV[3]  look      (how many to look at)
--- Returns  {'page', next cursor ('': the end), rows: instance, since when it is there, ms, run, live nodes, open nodes,
---          1 if it stops, else 0, when it began or begins, ms (0: not known), first node that broke it, or '-'};
---          those that run as nodes of others are left out
+-- Returns  {'page', next cursor ('': the end), eight words per instance: id, in this place since (ms), run, live nodes,
+--          open nodes, 1 if it is stopping else 0, when its jobs may begin (ms; 0: not known), first node that broke it
+--          or '-'}; children are left out
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local ids, scores, behind = ordered_page(place, ARGV[1] == '1', ARGV[2], tonumber(ARGV[3]), '-inf', '+inf')

@@ -1,27 +1,27 @@
--- What is to be done for the instances of a workflow, and was not done by whoever was to do it.
+-- Lists steps of a workflow that were not carried out in time, and stops instances past their deadlines.
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running    (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused     (zset)  instances by when they were paused, ms
+-- KEYS[2]  running    (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  nodes      (hash)  instance/node -> its state
 -- KEYS[5]  input      (hash)  instance/node -> payload
 -- KEYS[6]  value      (hash)  instance/node -> value, or failure
--- KEYS[7]  shapes     (hash)  records of graphs
--- KEYS[8]  stopping   (hash)  instance -> how it is to end, and why
--- KEYS[9]  outbox     (zset)  what is to be done, by from when on, ms
+-- KEYS[7]  shapes     (hash)  graphs, by digest
+-- KEYS[8]  stopping   (hash)  instance -> how it will end, and why
+-- KEYS[9]  outbox     (zset)  pending steps, by due time, ms
 -- KEYS[10] grow       (hash)  instance/node -> graph that its job returned
--- KEYS[11] deadlines  (zset)  instances by when they are stopped, ms
--- KEYS[12] completed  (zset)  instances by when they ended, ms
--- KEYS[13] failed     (zset)  instances by when they ended, ms
--- KEYS[14] cancelled  (zset)  instances by when they ended, ms
--- KEYS[15] output     (hash)  instance -> what it answers
--- KEYS[16] error      (hash)  instance -> why it ended so
+-- KEYS[11] deadlines  (zset)  instances by deadline, ms
+-- KEYS[12] completed  (zset)  instances by end time, ms
+-- KEYS[13] failed     (zset)  instances by end time, ms
+-- KEYS[14] cancelled  (zset)  instances by end time, ms
+-- KEYS[15] output     (hash)  instance -> its output
+-- KEYS[16] error      (hash)  instance -> why it ended
 -- KEYS[17] cursor     (hash)  instance/run -> next node to open
--- KEYS[18] meta       (hash)  events so far
--- KEYS[19] events     (stream)  what happened to instances and nodes
--- ARGV[1]  grace      (ms: what is younger is still being done)
--- ARGV[2]  limit      (entries a call, at most 200)
--- Returns  {'looked', 1 when others are to follow, else 0, how many entries there are that are no sends, those, then
---          eight words for each node to be sent: see lib/flow.lua}
+-- KEYS[18] meta       (hash)  event total
+-- KEYS[19] events     (stream)  events of instances and nodes
+-- ARGV[1]  grace      (ms: younger steps are still being carried out)
+-- ARGV[2]  limit      (entries per call, at most 200)
+-- Returns  {'looked', 1 if others remain else 0, number of entries that are not sends, those entries, eight words per
+--          node to send: see lib/flow.lua}
 -- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -30,7 +30,7 @@ local keys = { head = head, running = running, paused = paused, nodes = nodes, i
   cancelled = cancelled, output = output, error = errors, cursor = cursor }
 local known, _, now_ms = {}, now_us()
 local due = redis.call('ZRANGEBYSCORE', outbox, '-inf', string.format('%d', now_ms - grace), 'LIMIT', 0, limit)
--- Of a server whose clock went back.
+-- Also entries over a minute ahead: the server's clock went back.
 local ahead = redis.call('ZRANGEBYSCORE', outbox, string.format('(%d', now_ms + 60000), '+inf', 'LIMIT', 0, limit)
 for _, entry in ipairs(ahead) do due[#due + 1] = entry end
 local gone, others, sends, unreadable = {}, {}, {}, {}
@@ -38,12 +38,12 @@ local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', string.format('%d', 
 if #late > 0 then
   expect_types({}, {}, { head, nodes, input, value, shapes, stopping, grow, output, errors, cursor, meta },
     { running, paused, completed, failed, cancelled })
-  -- A shrinking command first: behind it a server at maxmemory takes the others.
+  -- A shrinking command first: only then a server at maxmemory accepts the others.
   redis.call('ZREM', deadlines, '')
 end
 for _, flow in ipairs(late) do
   local one = instance_of(known, keys, flow)
-  -- A new run that was begun in part takes the deadline with its last part, and stands in the outbox until then.
+  -- A retry that was written in part removes the deadline with its last part. Until then it is in the outbox.
   local is_begun = one and one.stopping == 'again '
   if one and (one.runs or one.is_paused) and not one.stopping then
     stop(keys, one, 'failed {"code":"timeout","message":"its deadline passed"}', now_ms)

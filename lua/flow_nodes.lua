@@ -1,12 +1,12 @@
--- A page of the nodes of an instance of a workflow.
+-- Reads a page of the nodes of an instance of a workflow. Changes nothing.
 -- KEYS[1]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  shapes    (hash)  records of graphs
+-- KEYS[2]  shapes    (hash)  graphs, by digest
 -- KEYS[3]  nodes     (hash)  instance/node -> its state
 -- ARGV[1]  instance  (id)
 -- ARGV[2]  from      (number of the first node)
--- ARGV[3]  limit     (nodes a call, at most 500)
--- Returns  {'nodes', run, how many there are in all, the state of each of the page}
--- Returns  {'unknown'}
+-- ARGV[3]  limit     (nodes per call, at most 500)
+-- Returns  {'nodes', run, number of nodes in all, the state of each node of the page ('': missing)}
+-- Returns  {'unknown'}: no such instance, or it cannot be read
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local flow, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -1,25 +1,25 @@
--- Opens nodes of an instance that are ready: behind a pause, or in a new run.
+-- Opens ready nodes of an instance, after a pause or in a new run.
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running    (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused     (zset)  instances by when they were paused, ms
--- KEYS[4]  completed  (zset)  instances by when they ended, ms
--- KEYS[5]  failed     (zset)  instances by when they ended, ms
--- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[2]  running    (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused     (zset)  instances by pause time, ms
+-- KEYS[4]  completed  (zset)  instances by end time, ms
+-- KEYS[5]  failed     (zset)  instances by end time, ms
+-- KEYS[6]  cancelled  (zset)  instances by end time, ms
 -- KEYS[7]  nodes      (hash)  instance/node -> its state
 -- KEYS[8]  input      (hash)  instance/node -> payload
 -- KEYS[9]  value      (hash)  instance/node -> value, or failure
--- KEYS[10] shapes     (hash)  records of graphs
--- KEYS[11] stopping   (hash)  instance -> how it is to end, and why
--- KEYS[12] outbox     (zset)  what is to be done, by from when on, ms
+-- KEYS[10] shapes     (hash)  graphs, by digest
+-- KEYS[11] stopping   (hash)  instance -> how it will end, and why
+-- KEYS[12] outbox     (zset)  pending steps, by due time, ms
 -- KEYS[13] cursor     (hash)  instance/node/run -> next dependent of an ended node; instance/run -> next node to open
--- KEYS[14] output     (hash)  instance -> what it answers
--- KEYS[15] error      (hash)  instance -> why it ended so
+-- KEYS[14] output     (hash)  instance -> its output
+-- KEYS[15] error      (hash)  instance -> why it ended
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
--- KEYS[17] meta       (hash)  events so far
--- KEYS[18] events     (stream)  what happened to instances and nodes
+-- KEYS[17] meta       (hash)  event total
+-- KEYS[18] events     (stream)  events of instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  run        (number)
--- Returns  {'opened', 1 when there are more nodes to look at, else 0, and what advance returns}
+-- Returns  {'opened', 1 if nodes remain to look at else 0, then as flow_advance}
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, run = ARGV[1], ARGV[2]
@@ -30,7 +30,7 @@ expect_types({}, {}, { nodes, input, value, stopping, cursor, output, errors, gr
   { running, paused, completed, failed, cancelled, outbox })
 local known, _, now_ms = {}, now_us()
 local one, mark = instance_of(known, keys, flow), flow .. '/' .. run
--- A call that comes late finds that it was done: there is no entry.
+-- A delayed call finds no entry: the work is done.
 local is_due = goes_on(one, run) and one.runs and not one.stopping and redis.call('ZSCORE', outbox, 'o ' .. mark)
 if not is_due then
   redis.call('ZREM', outbox, 'o ' .. mark)
@@ -39,7 +39,7 @@ if not is_due then
 end
 local count = count_of_nodes(redis.call('HGET', shapes, one.digest .. '@')) or 0
 local from = tonumber(string.match(redis.call('HGET', cursor, mark) or '', '^%d+$')) or 0
--- One that no call has written says nothing of how far they have come.
+-- A cursor that no call has written is ignored.
 if from >= count or from % OPENS > 0 then from = 0 end
 local names, records, opened = {}, {}, { later = {} }
 for index = from, math.min(count, from + OPENS) - 1 do
@@ -47,7 +47,7 @@ for index = from, math.min(count, from + OPENS) - 1 do
 end
 foresee(keys, names, records, 0, #names)
 redis.call('HDEL', cursor, '')
--- Nobody else would ever come to what cannot be read.
+-- No other call would ever reach what cannot be read.
 if #names == 0 then stop(keys, one, UNREADABLE, now_ms) end
 for place, name in ipairs(names) do
   if one.stopping then break end

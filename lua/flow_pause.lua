@@ -1,28 +1,28 @@
--- Pauses an instance of a workflow, or lets it go on.
+-- Pauses or resumes an instance of a workflow.
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running    (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused     (zset)  instances by when they were paused, ms
--- KEYS[4]  completed  (zset)  instances by when they ended, ms
--- KEYS[5]  failed     (zset)  instances by when they ended, ms
--- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[2]  running    (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused     (zset)  instances by pause time, ms
+-- KEYS[4]  completed  (zset)  instances by end time, ms
+-- KEYS[5]  failed     (zset)  instances by end time, ms
+-- KEYS[6]  cancelled  (zset)  instances by end time, ms
 -- KEYS[7]  nodes      (hash)  instance/node -> its state
 -- KEYS[8]  value      (hash)  instance/node -> value, or failure
--- KEYS[9]  shapes     (hash)  records of graphs
--- KEYS[10] stopping   (hash)  instance -> how it is to end, and why
--- KEYS[11] outbox     (zset)  what is to be done, by from when on, ms
+-- KEYS[9]  shapes     (hash)  graphs, by digest
+-- KEYS[10] stopping   (hash)  instance -> how it will end, and why
+-- KEYS[11] outbox     (zset)  pending steps, by due time, ms
 -- KEYS[12] cursor     (hash)  instance/node/run -> next dependent of an ended node; instance/run -> next node to open
--- KEYS[13] output     (hash)  instance -> what it answers
--- KEYS[14] error      (hash)  instance -> why it ended so; of a paused one since when, ms, who paused it, and why
--- KEYS[15] meta       (hash)  events so far
--- KEYS[16] events     (stream)  what happened to instances and nodes
+-- KEYS[13] output     (hash)  instance -> its output
+-- KEYS[14] error      (hash)  instance -> why it ended; if paused: since when (ms), by whom, why
+-- KEYS[15] meta       (hash)  event total
+-- KEYS[16] events     (stream)  events of instances and nodes
 -- ARGV[1]  instance   (id)
--- ARGV[2]  turn       (how often it had changed its place when the caller looked)
+-- ARGV[2]  turn       (how often it had changed its place when the caller looked: see `head` in lib/flow.lua)
 -- ARGV[3]  action     (pause or resume)
--- ARGV[4]  by         (the name of whoever asked for it; none: nobody said)
--- ARGV[5]  why        (JSON of who pauses it, and why; none: nobody said)
--- Returns  {'paused'}: nothing of it opens any more; {'resumed', run}: what is ready is to be opened
--- Returns  {'ended'}: nothing of it was left
--- Returns  {'changed'}: it stands elsewhere by now, or stops; {'unknown'}
+-- ARGV[4]  by         (who asks; may be omitted)
+-- ARGV[5]  why        (JSON of who pauses it, and why; may be omitted)
+-- Returns  {'paused'}: no node opens any more; {'resumed', run}: the caller opens ready nodes by flow_open
+-- Returns  {'ended'}: nothing was left to run
+-- Returns  {'changed'}: it has changed its place since, or stops; {'unknown'}: no such instance, or a child
 -- Emits    paused, resumed, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, turn, action = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -32,12 +32,12 @@ local keys = { head = head, running = running, paused = paused, completed = comp
 expect_types({}, {}, { nodes, value, stopping, output, errors, cursor, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local one, _, now_ms = instance_of({}, keys, flow), now_us()
--- A child goes on: what it is of is paused.
+-- A child cannot be paused: the instance to which it belongs can.
 if not one or one.parent then return { 'unknown' } end
 local may = action == 'pause' and one.runs or action == 'resume' and one.is_paused
 if one.turn ~= turn or one.stopping or not may then return { 'changed' } end
 local entry, now = 'o ' .. flow .. '/' .. one.run, string.format('%d', now_ms)
--- A shrinking command first: behind it a server at maxmemory takes the others.
+-- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('HDEL', cursor, flow .. '/' .. one.run)
 one.turn, one.runs, one.is_paused = one.turn + 1, action == 'resume', action == 'pause'
 if action == 'pause' then

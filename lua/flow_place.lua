@@ -1,14 +1,14 @@
--- Puts instances that stand in no place among those that are paused, for a person to decide; the server lost where they
--- stood. Those that were to stop go on to do so, and those that run as nodes of others go with these.
+-- Pauses instances that are in no place, since the server lost it, for a person to decide. Those that were stopping run
+-- again, and stop; children run again with their parents.
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running    (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused     (zset)  instances by when they were paused, ms
--- KEYS[4]  completed  (zset)  instances by when they ended, ms
--- KEYS[5]  failed     (zset)  instances by when they ended, ms
--- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
--- KEYS[7]  stopping   (hash)  instance -> how it is to end, and why
+-- KEYS[2]  running    (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused     (zset)  instances by pause time, ms
+-- KEYS[4]  completed  (zset)  instances by end time, ms
+-- KEYS[5]  failed     (zset)  instances by end time, ms
+-- KEYS[6]  cancelled  (zset)  instances by end time, ms
+-- KEYS[7]  stopping   (hash)  instance -> how it will end, and why
 -- KEYS[8]  children   (zset)  instances that run as nodes of others, all with the score 0
--- ARGV[1]  instances  (at most 200)
+-- ARGV[1]  instances  (ids, at most 200)
 -- Returns  {'placed', how many}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -19,13 +19,13 @@ local is_placed, now, count = {}, string.format('%d', now_ms), 0
 for _, place in ipairs({ running, paused, completed, failed, cancelled }) do
   for at, score in ipairs(redis.call('ZMSCORE', place, unpack(ARGV))) do is_placed[at] = is_placed[at] or score end
 end
--- A shrinking command first: behind it a server at maxmemory takes the others.
+-- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('ZREM', paused, '')
 for at, flow in ipairs(ARGV) do
   local is_child, line = string.find(flow, '/', 1, true), lines[at]
   local is_to_end = stops[at] and (string.find(stops[at], '^cancelled ') or string.find(stops[at], '^failed '))
   if line and is_child then redis.call('ZADD', children, 0, flow) end
-  -- A child that has ended stands in no place.
+  -- A child that has ended is in no place.
   if line and not is_placed[at] and not (is_child and string.match(line, ' [cfx]$')) then
     if is_child or is_to_end then redis.call('ZADD', running, now, flow) else redis.call('ZADD', paused, now, flow) end
     count = count + 1

@@ -1,30 +1,30 @@
--- Sends open nodes once more whose jobs are not there: a server lost them.
+-- Sends open nodes again whose jobs the server has lost.
 -- KEYS[1]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running   (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused    (zset)  instances by when they were paused, ms
+-- KEYS[2]  running   (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused    (zset)  instances by pause time, ms
 -- KEYS[4]  nodes     (hash)  instance/node -> its state
 -- KEYS[5]  input     (hash)  instance/node -> payload
 -- KEYS[6]  value     (hash)  instance/node -> value, or failure
--- KEYS[7]  shapes    (hash)  records of graphs
--- KEYS[8]  stopping  (hash)  instance -> how it is to end, and why
--- KEYS[9]  outbox    (zset)  what is to be done, by from when on, ms
+-- KEYS[7]  shapes    (hash)  graphs, by digest
+-- KEYS[8]  stopping  (hash)  instance -> how it will end, and why
+-- KEYS[9]  outbox    (zset)  pending steps, by due time, ms
 -- KEYS[10] grow      (hash)  instance/node -> graph that its job returned
 -- ARGV[1]  nodes     (triples instance, node, run; at most 200)
--- Returns  {'resent', how many are not sent again, those as instance/node/run: of an instance that stops, or they were
---          sent three times; eight words for each node to be sent: see lib/flow.lua}
+-- Returns  {'resent', number of nodes not sent again, those as instance/node/run (the instance stops, or they were sent
+--          three times), eight words per node to send: see lib/flow.lua}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
   shapes = shapes, stopping = stopping, outbox = outbox, grow = grow }
 expect_types({}, {}, { nodes, input, value, shapes, stopping, grow }, { running, paused, outbox })
 local known, sends, lost, _, now_ms = {}, {}, {}, now_us()
--- A shrinking command first: behind it a server at maxmemory takes the others.
+-- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('ZREM', outbox, '')
 for at = 1, #ARGV, 3 do
   local one, name, run = instance_of(known, keys, ARGV[at]), node_of(ARGV[at], ARGV[at + 1]), ARGV[at + 2]
   local state = goes_on(one, run) and redis.call('HGET', nodes, name) or ''
   local kind, times = string.match(state, '^([og])(%d*)$')
-  -- One that is still to be sent is no news.
+  -- One that still has to be sent is not lost.
   if times and not redis.call('ZSCORE', outbox, 's ' .. name .. '/' .. run) then
     times = (tonumber(times) or 0) + 1
     local send = not one.stopping and times <= 2 and sendable(keys, one, ARGV[at + 1], state)

@@ -1,36 +1,36 @@
--- Writes an instance of a workflow, and opens the nodes that wait for nothing.
+-- Writes an instance of a workflow, and opens the nodes without inputs.
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running    (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused     (zset)  instances by when they were paused, ms
--- KEYS[4]  completed  (zset)  instances by when they ended, ms
--- KEYS[5]  failed     (zset)  instances by when they ended, ms
--- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[2]  running    (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused     (zset)  instances by pause time, ms
+-- KEYS[4]  completed  (zset)  instances by end time, ms
+-- KEYS[5]  failed     (zset)  instances by end time, ms
+-- KEYS[6]  cancelled  (zset)  instances by end time, ms
 -- KEYS[7]  nodes      (hash)  instance/node -> its state
 -- KEYS[8]  input      (hash)  instance/node -> payload
 -- KEYS[9]  value      (hash)  instance/node -> value, or failure
--- KEYS[10] shapes     (hash)  records of graphs
--- KEYS[11] stopping   (hash)  instance -> how it is to end, and why
--- KEYS[12] outbox     (zset)  what is to be done, by from when on, ms
--- KEYS[13] tasks      (zset)  tasks of its nodes by when they were used last, ms
+-- KEYS[10] shapes     (hash)  graphs, by digest
+-- KEYS[11] stopping   (hash)  instance -> how it will end, and why
+-- KEYS[12] outbox     (zset)  pending steps, by due time, ms
+-- KEYS[13] tasks      (zset)  tasks of its nodes, by time of last use, ms
 -- KEYS[14] children   (zset)  instances that run as nodes of others, all with the score 0
--- KEYS[15] deadlines  (zset)  instances by when they are stopped, ms
--- KEYS[16] staging    (hash)  instance -> how much of it is written
--- KEYS[17] meta       (hash)  events so far
--- KEYS[18] events     (stream)  what happened to instances and nodes
+-- KEYS[15] deadlines  (zset)  instances by deadline, ms
+-- KEYS[16] staging    (hash)  instance -> nonce, parts written, when (ms), shape, nodes
+-- KEYS[17] meta       (hash)  event total
+-- KEYS[18] events     (stream)  events of instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  digest     (of the shape)
--- ARGV[3]  nodes      (how many there are)
--- ARGV[4]  staged     (nonce and parts of one of which all is written, else '-')
--- ARGV[5]  records    (how many pairs field, record of the shape come; 0 where it is to be there)
--- ARGV[6]  delay      (ms: its jobs do not run before; 0 for none)
--- ARGV[7]  deadline   (ms from now on; 0 for none)
--- ARGV[8]  tasks      (names with spaces between)
--- ARGV[9]  rest       (states of the nodes; pairs of the shape; pairs number of a node, payload; none of one in parts)
--- Returns  {'started', eight words for each node to be sent: see lib/flow.lua}: of one in parts they are to be opened
--- Returns  {'existed'}: there is an instance of the id; nothing is written
--- Returns  {'stale'}: of a child, that its node waits for it no more; nothing is written
--- Returns  {'shape'}, {'parts'}: the shape, or a part, is not there, and is to come along; {'left'}: somebody else has
---          begun to write it; nothing is written
+-- ARGV[3]  nodes      (number of nodes)
+-- ARGV[4]  staged     (nonce and number of parts if it was written in parts, else '-')
+-- ARGV[5]  records    (number of pairs: field, record of the shape; 0 if it should exist already)
+-- ARGV[6]  delay      (ms before which none of its jobs runs; 0 for none)
+-- ARGV[7]  deadline   (ms from now; 0 for none)
+-- ARGV[8]  tasks      (names, separated by spaces)
+-- ARGV[9]  rest       (states of the nodes; pairs of the shape; pairs: node, payload; nothing after parts)
+-- Returns  {'started', eight words per node to send: see lib/flow.lua}; after parts none: flow_open opens them
+-- Returns  {'existed'}: there is an instance with this id; nothing is written
+-- Returns  {'stale'}: the node of this child no longer waits for it; nothing is written
+-- Returns  {'shape'}, {'parts'}: the shape, or a part, is missing and must be sent; {'left'}: another start has written
+--          parts; nothing is written
 -- Emits    started
 -- Refuses  WRONGTYPE before the first write
 local flow, digest, count, staged, records = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
@@ -60,7 +60,7 @@ end
 if is_whole then redis.call('HSET', nodes, unpack(states)) end
 local rest = 9 + (is_whole and count or 0)
 if not is_known then redis.call('HSET', shapes, unpack(ARGV, rest, rest + 2 * records - 1)) end
--- For people: one that is no number any more stops nobody.
+-- By pcall: a count that is not a number any more must not stop the start.
 if is_whole then redis.pcall('HINCRBY', shapes, digest .. '#', 1) end
 for at = rest + 2 * records, #ARGV, 2 do
   inputs[#inputs + 1], inputs[#inputs + 2] = node_of(flow, ARGV[at]), ARGV[at + 1]
@@ -73,7 +73,7 @@ for at = 1, #states, 2 do
 end
 fetch(keys, 'shapes', roots)
 for at = 1, #states / 2 do
-  -- One that cannot be sent is open, too: it is cancelled with the others.
+  -- One that cannot be sent counts as open too: it is cancelled with the others.
   local is_first = is_open(states[2 * at])
   if is_first and not open_node(keys, one, at - 1, now_ms, opened) then one.out = one.out + 1 end
 end

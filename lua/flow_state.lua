@@ -1,20 +1,20 @@
--- Where an instance of a workflow stands, and what it answers.
+-- Reads the place, the counts and the output of an instance. Changes nothing.
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running    (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused     (zset)  instances by when they were paused, ms
--- KEYS[4]  completed  (zset)  instances by when they ended, ms
--- KEYS[5]  failed     (zset)  instances by when they ended, ms
--- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[2]  running    (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused     (zset)  instances by pause time, ms
+-- KEYS[4]  completed  (zset)  instances by end time, ms
+-- KEYS[5]  failed     (zset)  instances by end time, ms
+-- KEYS[6]  cancelled  (zset)  instances by end time, ms
 -- KEYS[7]  value      (hash)  instance/node -> value, or failure
--- KEYS[8]  shapes     (hash)  records of graphs
--- KEYS[9]  stopping   (hash)  instance -> how it is to end, and why
--- KEYS[10] output     (hash)  instance -> what it answers
--- KEYS[11] error      (hash)  instance -> why it ended so
+-- KEYS[8]  shapes     (hash)  graphs, by digest
+-- KEYS[9]  stopping   (hash)  instance -> how it will end, and why
+-- KEYS[10] output     (hash)  instance -> its output
+-- KEYS[11] error      (hash)  instance -> why it ended
 -- ARGV[1]  instance   (id)
--- Returns  {'state', place, run, live nodes, open nodes, shape, first node that broke it or '-', its value or '', what
---          it answers, or, of one that did not complete, why, or '', how often it changed its place, 1 if it stops,
---          else 0}
--- Returns  {'unknown'}
+-- Returns  {'state', place, run, live nodes, open nodes, shape, first node that broke it or '-', its failure or '', the
+--          output of a completed instance or why another one ended, or '', turn (how often it changed its place), 1 if
+--          it is stopping else 0}
+-- Returns  {'unknown'}: no such instance
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local flow = ARGV[1]

@@ -1,22 +1,21 @@
--- Removes instances of a workflow that ended long ago, with all that is kept of them and of those that ran as nodes of
--- theirs, and shapes that none has any more.
--- KEYS[1]  place      (zset)  instances by when they ended, ms
+-- Removes instances of a workflow that ended long ago, with all their data and children, and shapes without users.
+-- KEYS[1]  place      (zset)  instances by end time, ms
 -- KEYS[2]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[3]  nodes      (hash)  instance/node -> its state
 -- KEYS[4]  input      (hash)  instance/node -> payload
 -- KEYS[5]  value      (hash)  instance/node -> value, or failure
--- KEYS[6]  output     (hash)  instance -> what it answers
--- KEYS[7]  error      (hash)  instance -> why it ended so
--- KEYS[8]  stopping   (hash)  instance -> how it is to end, and why
--- KEYS[9]  shapes     (hash)  records of graphs
+-- KEYS[6]  output     (hash)  instance -> its output
+-- KEYS[7]  error      (hash)  instance -> why it ended
+-- KEYS[8]  stopping   (hash)  instance -> how it will end, and why
+-- KEYS[9]  shapes     (hash)  graphs, by digest
 -- KEYS[10] grow       (hash)  instance/node -> graph that its job returned
--- KEYS[11] cursor     (hash)  't ' and an instance -> how much of it is left to be removed
+-- KEYS[11] cursor     (hash)  't ' and instance -> what is left to remove
 -- KEYS[12] children   (zset)  instances that run as nodes of others, all with the score 0
--- KEYS[13] deadlines  (zset)  instances by when they are stopped, ms
--- ARGV[1]  age        (ms: nothing younger is removed)
--- ARGV[2]  count      (how many are kept at the most, '-': any number)
--- ARGV[3]  least      (ms: nothing younger is removed for being too many)
--- Returns  {'trimmed', how many, 1 when others are to follow, else 0}
+-- KEYS[13] deadlines  (zset)  instances by deadline, ms
+-- ARGV[1]  age        (ms: instances that ended longer ago are removed)
+-- ARGV[2]  count      (how many to keep at most, '-': no limit)
+-- ARGV[3]  least      (ms: younger instances stay even above that number)
+-- Returns  {'trimmed', how many, 1 if others remain else 0}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local age, most, least = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -28,17 +27,17 @@ local excess = most and redis.call('ZCARD', place) - most or 0
 local oldest = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - least), 'WITHSCORES', 'LIMIT', 0,
   100)
 local gone, budget, more = 0, 500, 0
--- A shrinking command first: behind it a server at maxmemory takes the others.
+-- A shrinking command first: only then a server at maxmemory accepts the others.
 if #oldest > 0 then redis.call('HDEL', cursor, '') end
 
--- Removes one; false when some of it is left.
+-- Removes one instance; returns false if some of it is left.
 local function remove(flow)
   local digest = string.match(redis.call('HGET', head, flow) or '', '^%d+ %d+ %d+ %d+ (%S+) %S+')
   local count = digest and count_of_nodes(redis.call('HGET', shapes, digest .. '@')) or 0
   local is_gone
   budget, is_gone = remove_instance(keys, flow, digest, count, budget)
   if not is_gone then
-    -- Nobody lets it run once more.
+    -- It cannot be retried any more.
     redis.call('HSET', stopping, flow, 'removed ')
     return false
   end

@@ -1,29 +1,29 @@
--- Removes what is written of instances in parts whose starts were given up.
+-- Removes what was written of instances whose start in parts was given up.
 -- KEYS[1]  staging   (hash)  instance -> nonce, parts written, when (ms), shape, nodes
 -- KEYS[2]  nodes     (hash)  instance/node -> its state
 -- KEYS[3]  input     (hash)  instance/node -> payload
 -- KEYS[4]  value     (hash)  instance/node -> value, or failure
 -- KEYS[5]  grow      (hash)  instance/node -> graph that its job returned
--- KEYS[6]  shapes    (hash)  records of graphs
--- KEYS[7]  cursor    (hash)  't ' and an instance -> how much of it is left to be removed
--- ARGV[1]  age       (ms: of younger ones parts may come)
--- ARGV[2]  instance  (id; '' or nothing: any)
--- Returns  {'unstaged', how many, 1 when others are to follow, else 0}
+-- KEYS[6]  shapes    (hash)  graphs, by digest
+-- KEYS[7]  cursor    (hash)  't ' and instance -> what is left to remove
+-- ARGV[1]  age       (ms: younger starts may send more parts)
+-- ARGV[2]  instance  (id; '' or omitted: any)
+-- Returns  {'unstaged', how many, 1 if others remain else 0}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local keys = { nodes = nodes, input = input, value = value, grow = grow, shapes = shapes, cursor = cursor }
--- From anywhere on: those that are young are not to hide the others. Of a few all come.
+-- From a random place on, so that young starts do not hide the others. A small hash is read whole.
 local found = redis.call('HSCAN', staging, string.format('%d', now_us() % 65536), 'COUNT', 20)[2]
 if ARGV[2] and ARGV[2] ~= '' then found = { ARGV[2], redis.call('HGET', staging, ARGV[2]) or nil } end
 expect_types({}, {}, { nodes, input, value, grow, shapes, cursor }, {})
 local budget, gone, left, _, now_ms = 500, 0, 0, now_us()
--- A shrinking command first: behind it a server at maxmemory takes the others.
+-- A shrinking command first: only then a server at maxmemory accepts the others.
 if #found > 1 then redis.call('HDEL', cursor, '') end
 for at = 1, #found - 1, 2 do
   local flow, start, written, digest, count = found[at], string.match(found[at + 1], '^(%S+ %d+) (%d+) (%S+) (%d+)$')
   local is_old = not start or math.abs(now_ms - written) > tonumber(ARGV[1])
   if is_old and budget > 0 and gone < 20 then
-    -- No part of it comes any more.
+    -- No further part of it is accepted.
     if start then redis.call('HSET', staging, flow, '- 0 0 ' .. digest .. ' ' .. count) end
     local is_gone
     budget, is_gone = remove_instance(keys, flow, digest, tonumber(count) or 0, budget)

@@ -1,27 +1,27 @@
--- Goes on from an ended node to those of its dependents that were over the budget of an earlier call.
+-- Continues from an ended node with the dependents that exceeded the budget of an earlier call.
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- KEYS[2]  running    (zset)  instances by when they were moved last, ms
--- KEYS[3]  paused     (zset)  instances by when they were paused, ms
--- KEYS[4]  completed  (zset)  instances by when they ended, ms
--- KEYS[5]  failed     (zset)  instances by when they ended, ms
--- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[2]  running    (zset)  instances by time of the last step, ms
+-- KEYS[3]  paused     (zset)  instances by pause time, ms
+-- KEYS[4]  completed  (zset)  instances by end time, ms
+-- KEYS[5]  failed     (zset)  instances by end time, ms
+-- KEYS[6]  cancelled  (zset)  instances by end time, ms
 -- KEYS[7]  nodes      (hash)  instance/node -> its state
 -- KEYS[8]  input      (hash)  instance/node -> payload
 -- KEYS[9]  value      (hash)  instance/node -> value, or failure
--- KEYS[10] shapes     (hash)  records of graphs
--- KEYS[11] stopping   (hash)  instance -> how it is to end, and why
--- KEYS[12] outbox     (zset)  what is to be done, by from when on, ms
+-- KEYS[10] shapes     (hash)  graphs, by digest
+-- KEYS[11] stopping   (hash)  instance -> how it will end, and why
+-- KEYS[12] outbox     (zset)  pending steps, by due time, ms
 -- KEYS[13] cursor     (hash)  instance/node/run -> next dependent of an ended node
--- KEYS[14] output     (hash)  instance -> what it answers
--- KEYS[15] error      (hash)  instance -> why it ended so
+-- KEYS[14] output     (hash)  instance -> its output
+-- KEYS[15] error      (hash)  instance -> why it ended
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
--- KEYS[17] meta       (hash)  events so far
--- KEYS[18] events     (stream)  what happened to instances and nodes
+-- KEYS[17] meta       (hash)  event total
+-- KEYS[18] events     (stream)  events of instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  node       (number)
 -- ARGV[3]  run        (number)
--- Returns  {'visited', how many entries of the outbox are to be carried out at once, those, eight words for each
---          node to be sent: see lib/flow.lua}
+-- Returns  {'visited', number of outbox entries to carry out at once, those entries, eight words per node to send: see
+--          lib/flow.lua}
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, index, run = ARGV[1], ARGV[2], ARGV[3]
@@ -44,7 +44,7 @@ redis.call('HDEL', cursor, '')
 if from then
   visit(keys, one, { { index, how == 'c', tonumber(from), true } }, budget, now_ms, opened)
 else
-  -- How far it had come nobody knows.
+  -- Its progress is unknown.
   put(keys, 'outbox', 'v ' .. mark, false)
   write(keys, 'cursor', mark, false)
   stop(keys, one, UNREADABLE, now_ms)

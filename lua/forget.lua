@@ -1,4 +1,4 @@
--- Removes what is left of a task that has no job in any state: options, counters, events, records of calls.
+-- Removes what is left of a task without jobs: options, counters, events, records of calls.
 -- KEYS[1]  wait:high     (list)    ids
 -- KEYS[2]  wait          (list)    ids
 -- KEYS[3]  wait:low      (list)    ids
@@ -23,20 +23,20 @@
 -- KEYS[22] waitingSince  (hash)    column
 -- KEYS[23] recovery      (hash)    column
 -- KEYS[24] expiresAt     (hash)    column
--- KEYS[25] expires       (zset)    ids by when they expire, ms
--- KEYS[26] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[25] expires       (zset)    ids by expiry time, ms
+-- KEYS[26] ghosts        (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[27] calls         (hash)    records of settle calls
 -- KEYS[28] meta          (hash)    options and counters
 -- KEYS[29] events        (stream)  entries
 -- KEYS[30] stalls        (stream)  entries
 -- KEYS[31] wake          (zset)    marker for idle workers
--- KEYS[32] claimed       (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[32] claimed       (hash)    id -> fence of a held job that has not begun
 -- KEYS[33] checkpoint    (hash)    column
 -- KEYS[34] progress      (hash)    column
 -- KEYS[35] outcome       (hash)    column
--- KEYS[36] finalizing    (zset)    ids whose hook is to run, by when, ms
--- KEYS[37] aside         (hash)    id -> fence, phase, and since when it was silent, ms, of a job that is let be
--- Returns  {'forgotten', number of keys}; or {'jobs', how many there are}: nothing is removed
+-- KEYS[36] finalizing    (zset)    ids whose hook has to run, by due time, ms
+-- KEYS[37] aside         (hash)    id -> fence, phase and silent since (ms) of a parked job
+-- Returns  {'forgotten', number of keys}; or {'jobs', number of jobs}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 -- Without a payload there is no job, whatever its list still has.

@@ -1,16 +1,16 @@
--- Looks for a job in the entries of a stream, a bounded number of them. Changes nothing.
+-- Searches a bounded number of entries of a stream for a job. Changes nothing.
 -- KEYS[1]  stream   (stream)  events or stalls
--- ARGV[1]  id       (of the job, or the name of a field: entries that have it)
--- ARGV[2]  after    (id of an entry: those behind it are looked at)
--- ARGV[3]  until    (id of the last one, or +)
--- ARGV[4]  look     (how many entries, at most 500; no more are begun once 64 KiB were looked at)
--- Returns  {'read', id of the last entry that was looked at ('': there are no more), the entries that name the job}
+-- ARGV[1]  id       (of the job; or the name of a field, to find entries with that field)
+-- ARGV[2]  after    (id of an entry: the search begins after it)
+-- ARGV[3]  until    (id of the last entry to search, or +)
+-- ARGV[4]  look     (entries to search, at most 500; the search ends early after 64 KiB)
+-- Returns  {'read', id of the last entry that was searched ('': there are no more), the entries that name the job}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local wanted, look = ARGV[1], tonumber(ARGV[4])
 local found, last, looked, bytes, is_end = {}, ARGV[2], 0, 0, false
 local is_context = { total = true, worker = true, watched = true, by = true, reason = true, paused = true, ran = true }
--- Whether the words, which may be of hundreds of jobs, have the wanted one. They are not copied.
+-- Whether the words, which may be those of hundreds of jobs, contain the wanted one. They are not copied.
 local function has_word(words)
   local first, behind = string.find(words, wanted, 1, true)
   while first do
@@ -20,7 +20,7 @@ local function has_word(words)
   end
   return false
 end
--- A few at a time: one entry may take 200 bytes or some hundred KiB.
+-- A few at a time: one entry may have 200 bytes or some hundred KiB.
 while looked < look and bytes < LARGE / 8 and not is_end do
   local few = math.min(4, look - looked)
   local entries = redis.call('XRANGE', stream, '(' .. last, ARGV[3], 'COUNT', few)

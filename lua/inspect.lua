@@ -1,4 +1,4 @@
--- Reads one job: where it is, its small columns, and how large its values are. Changes nothing.
+-- Reads one job: its place, its small columns, and the sizes of its values. Changes nothing.
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -19,16 +19,16 @@
 -- KEYS[18] expiresAt     (hash)    column
 -- KEYS[19] cancelling    (hash)    id -> reason
 -- KEYS[20] candidates    (set)     running ids silent since the snapshot
--- KEYS[21] claimed       (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[21] claimed       (hash)    id -> fence of a held job that has not begun
 -- KEYS[22] checkpoint    (hash)    column
 -- KEYS[23] progress      (hash)    column
 -- KEYS[24] outcome       (hash)    column
--- KEYS[25] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[25] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- ARGV[1]  id            (of the job)
--- Returns  {'found', state, stamp, attempt, stalledCount, error, deferred, options, maxCount, priority, dispatchedAt,
---          waitingSince, recovery, expiresAt, reason of a cancel, progress, outcome, 1 for a candidate else 0, bytes
---          of the payload, of the result and of the checkpoint}; a column that is not set is ''; the stamp is the
---          score, or the token of a held job; or {'unknown'}
+-- Returns  {'found', state, stamp (the score, or the token of a held job), attempt, stalledCount, error, deferred,
+--          options, maxCount, priority, dispatchedAt, waitingSince, recovery, expiresAt, reason of a pending cancel,
+--          progress, outcome, 1 for a candidate else 0, bytes of the payload, of the result and of the checkpoint}; a
+--          column that is not set is ''; or {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local places, id = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,

@@ -1,10 +1,10 @@
--- Reads a page of the jobs that are in one state, with their small columns. Changes nothing.
+-- Reads a page of the jobs in one state, with their small columns. Changes nothing.
 -- KEYS[1]  place        (zset)    delayed, completed, failed or cancelled
 -- KEYS[2]  wait:high    (list)    ids
 -- KEYS[3]  wait         (list)    ids
 -- KEYS[4]  wait:low     (list)    ids
 -- KEYS[5]  locks        (hash)    id -> token
--- KEYS[6]  ghosts       (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[6]  ghosts       (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[7]  attempt      (hash)    column
 -- KEYS[8]  stalledCount (hash)    column
 -- KEYS[9]  error        (hash)    column
@@ -18,20 +18,20 @@
 -- KEYS[17] completed    (zset)    ids by finish time, ms
 -- KEYS[18] failed       (zset)    ids by finish time, ms
 -- KEYS[19] cancelled    (zset)    ids by finish time, ms
--- KEYS[20] claimed      (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[20] claimed      (hash)    id -> fence of a held job that has not begun
 -- KEYS[21] outcome      (hash)    column
--- KEYS[22] finalizing   (zset)    ids whose hook is to run, by when, ms
--- ARGV[1]  state        (waiting, claimed, running, finalizing, or another: that of the place)
--- ARGV[2]  newest       (1: newest first, or from the back of the lists; else oldest first, or as claimed)
--- ARGV[3]  cursor       (of the page before; '' to begin)
--- ARGV[4]  look         (how many jobs to look at, about)
+-- KEYS[22] finalizing   (zset)    ids whose hook has to run, by due time, ms
+-- ARGV[1]  state        (waiting, claimed, running, finalizing, or that of the place)
+-- ARGV[2]  newest       (1: newest first, or the lists from the back; else oldest first, or in claim order)
+-- ARGV[3]  cursor       (of the page before; '' for the first page)
+-- ARGV[4]  look         (about how many jobs to look at)
 -- ARGV[5]  least        (score, ms, or -inf)
 -- ARGV[6]  most         (score, ms, or +inf)
 -- ARGV[7]  code         (of the error; '' for any)
--- ARGV[8]  text         (that stands in the message of the error, as JSON has it; '' for any)
--- Returns  {'page', next cursor ('': the end), how many were looked at, rows: id, stamp, cursor behind it, code of the
---          error, 1,024 bytes of it from its message on, attempt, stalledCount, maxCount, priority, dispatchedAt,
---          waitingSince, 1 for a candidate else 0}; what is not set is ''
+-- ARGV[8]  text         (part of the error's message, escaped as in JSON; '' for any)
+-- Returns  {'page', next cursor ('': the end), number looked at, rows: id, stamp, cursor after this job, code of the
+--          error, 1,024 bytes of the error's JSON from its message on, attempt, stalledCount, maxCount, priority,
+--          dispatchedAt, waitingSince, 1 for a candidate else 0}; what is not set is ''
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local state, newest, cursor, look, code, text = ARGV[1], ARGV[2] == '1', ARGV[3], tonumber(ARGV[4]), ARGV[7], ARGV[8]
@@ -51,7 +51,7 @@ else
   ids, stamps, behind = ordered_page(place, newest, cursor, look, ARGV[5], ARGV[6])
   cursors = {}
 end
--- Whether the message of the error has the text: it ends with the first quote that no backslash escapes.
+-- Whether the message of the error contains the text. It ends at the first quote without a backslash.
 local function has_text(failure, wanted)
   local _, begins = string.find(failure, '"message":"', 1, true)
   local found = begins and string.find(failure, wanted, begins + 1, true)
@@ -64,7 +64,7 @@ local function has_text(failure, wanted)
   until not is_escape
   return not ends or found < ends
 end
--- What scripts have written has a backslash before each slash.
+-- JSON that scripts wrote has a backslash before each slash.
 local escaped = string.gsub(text, '/', '\\/')
 local reply = { 'page', behind, #ids, {} }
 if #ids == 0 then return reply end
@@ -74,7 +74,7 @@ if state == 'waiting' then
     { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, finalizing = finalizing })
 end
 if is_held then
-  -- By the fence in the lock; the tokens are the stamps. Whose hook is to run need not be held.
+  -- The fence in the lock decides; the tokens are the stamps. A finalizing job need not be held.
   local marks = redis.call('HLEN', claimed) > 0 and redis.call('HMGET', claimed, unpack(ids)) or {}
   local stored = redis.call('HLEN', outcome) > 0 and redis.call('HMGET', outcome, unpack(ids)) or {}
   local due = state == 'finalizing' and redis.call('ZMSCORE', finalizing, unpack(ids)) or {}

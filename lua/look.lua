@@ -1,4 +1,4 @@
--- Looks where jobs are and what is wrong with each. Changes nothing.
+-- Checks the places and columns of jobs, and reports what is wrong with each. Changes nothing.
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
 -- KEYS[3]  delayed      (zset)    ids by due time, ms
@@ -8,7 +8,7 @@
 -- KEYS[7]  active       (set)     running ids heard from since the snapshot
 -- KEYS[8]  candidates   (set)     running ids silent since the snapshot
 -- KEYS[9]  cancelling   (hash)    id -> reason
--- KEYS[10] ghosts       (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[10] ghosts       (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[11] attempt      (hash)    column
 -- KEYS[12] stalledCount (hash)    column
 -- KEYS[13] result       (hash)    column
@@ -21,15 +21,15 @@
 -- KEYS[20] waitingSince (hash)    column
 -- KEYS[21] recovery     (hash)    column
 -- KEYS[22] expiresAt    (hash)    column
--- KEYS[23] claimed      (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[23] claimed      (hash)    id -> fence of a held job that has not begun
 -- KEYS[24] checkpoint   (hash)    column
 -- KEYS[25] progress     (hash)    column
 -- KEYS[26] outcome      (hash)    column
--- KEYS[27] finalizing   (zset)    ids whose hook is to run, by when, ms
+-- KEYS[27] finalizing   (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[28] meta         (hash)    options
--- ARGV[1]  began        (ms: since when the lists were read)
+-- ARGV[1]  began        (ms: when the caller began to read the lists)
 -- ARGV[2]  jobs         (pairs id, number of its entries in the lists; at most 500)
--- Returns  {'looked', the faults of each, words with spaces between}
+-- Returns  {'looked', the faults of each job, separated by spaces: see docs/wire-format.md}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local columns = { attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at, deferred,

@@ -1,4 +1,4 @@
--- Mends what is wrong with jobs: those of the faults that are asked for and still there.
+-- Repairs jobs: the faults that the caller names and that still exist.
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
 -- KEYS[3]  delayed      (zset)    ids by due time, ms
@@ -11,7 +11,7 @@
 -- KEYS[10] active       (set)     running ids heard from since the snapshot
 -- KEYS[11] candidates   (set)     running ids silent since the snapshot
 -- KEYS[12] cancelling   (hash)    id -> reason
--- KEYS[13] ghosts       (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[13] ghosts       (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[14] meta         (hash)    options, event total
 -- KEYS[15] events       (stream)  one entry
 -- KEYS[16] wake         (zset)    marker for idle workers
@@ -27,16 +27,16 @@
 -- KEYS[26] waitingSince (hash)    column
 -- KEYS[27] recovery     (hash)    column
 -- KEYS[28] expiresAt    (hash)    column
--- KEYS[29] claimed      (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[29] claimed      (hash)    id -> fence of a held job that has not begun
 -- KEYS[30] checkpoint   (hash)    column
 -- KEYS[31] progress     (hash)    column
 -- KEYS[32] outcome      (hash)    column
--- KEYS[33] finalizing   (zset)    ids whose hook is to run, by when, ms
--- KEYS[34] outbox       (zset)    ended jobs that a workflow is to be told of, by when, ms
+-- KEYS[33] finalizing   (zset)    ids whose hook has to run, by due time, ms
+-- KEYS[34] outbox       (zset)    ended nodes to report to their workflow, by end time, ms
 -- ARGV[1]  by           (who asks)
--- ARGV[2]  began        (ms: since when the lists were read)
--- ARGV[3]  jobs         (triples id, number of its entries in the lists, faults with spaces between; at most 200)
--- Returns  {'mended', the faults of each that were, words with spaces between}
+-- ARGV[2]  began        (ms: when the caller began to read the lists)
+-- ARGV[3]  jobs         (triples id, number of its entries in the lists, faults separated by spaces; at most 200)
+-- Returns  {'mended', the repaired faults of each job, separated by spaces}
 -- Emits    removed, requeued
 -- Refuses  WRONGTYPE before the first write
 local by, began, lists = ARGV[1], tonumber(ARGV[2]), { wait_high, wait, wait_low }
@@ -57,10 +57,10 @@ local faults, places = faults_of(ids, listed, began, { payload = payload, locks 
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
 must_be_allowed_to_mend(lists, { active, candidates }, { ghosts, meta, locks, cancelling, claimed, unpack(columns) },
   { delayed, completed, failed, cancelled, finalizing, outbox })
--- A shrinking command first: behind it a server at maxmemory takes the others.
+-- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('HDEL', cancelling, '')
 local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns }
--- When it was nobody knows: it is to look like nothing that has just happened.
+-- The time of the end is unknown: it must not look like a recent one.
 local how = { keep = {}, now_ms = now_ms - 600000, is_again = true }
 local held, watched = { locks, cancelling, claimed }, { active, candidates }
 local mends = {

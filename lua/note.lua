@@ -1,12 +1,12 @@
--- Writes what handlers note of the jobs that they run: how far they have come, and from where the next run can go on.
+-- Stores notes of running handlers: their progress, and a checkpoint from which the next run can continue.
 -- KEYS[1]  checkpoint  (hash)    column
 -- KEYS[2]  progress    (hash)    column
 -- KEYS[3]  locks       (hash)    id -> token
 -- KEYS[4]  meta        (hash)    event mode, event total
 -- KEYS[5]  events      (stream)  one entry
 -- ARGV[1]  worker      (id)
--- ARGV[2]  notes       (six words each: id, fence, number of the note of this run, checkpoint or '', progress as it is
---                      stored or '', progress as a word of the event; at most 200)
+-- ARGV[2]  notes       (six words each, at most 200: id, fence, number of the note in this run, checkpoint or '',
+--                       progress as stored or '', progress as a word of the event)
 -- Returns  {'noted', fences lost}
 -- Emits    progress
 -- Refuses  WRONGTYPE before the first write
@@ -17,7 +17,7 @@ local event_mode = redis.call('HGET', meta, 'eventMode')
 local held, lost = held_by(locks, worker, ids, fences)
 if #held == 0 then return { 'noted', lost } end
 local now, fields = string.format('%d', now_us() / 1000), {}
--- What is newer by the fence, or by the number of the note under the same one, may be there already.
+-- A later note, by the fence or by the number under the same fence, may be stored already.
 local function newer(column, which)
   local known, values, words = redis.call('HMGET', column, unpack(ids)), {}, {}
   for _, place in ipairs(held) do

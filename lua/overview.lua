@@ -1,4 +1,4 @@
--- Reads what there is to know of a task as a whole. Changes nothing.
+-- Reads a summary of a task. Changes nothing.
 -- KEYS[1]  wait:high    (list)    ids
 -- KEYS[2]  wait         (list)    ids
 -- KEYS[3]  wait:low     (list)    ids
@@ -10,19 +10,18 @@
 -- KEYS[9]  active       (set)     running ids heard from since the snapshot
 -- KEYS[10] candidates   (set)     running ids silent since the snapshot
 -- KEYS[11] meta         (hash)    options and counters
--- KEYS[12] ghosts       (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[12] ghosts       (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[13] waitingSince (hash)    column
 -- KEYS[14] dispatchedAt (hash)    column
 -- KEYS[15] payload      (hash)    column
--- KEYS[16] claimed      (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[16] claimed      (hash)    id -> fence of a held job that has not begun
 -- KEYS[17] outcome      (hash)    column
--- KEYS[18] finalizing   (zset)    ids whose hook is to run, by when, ms
--- KEYS[19] aside        (hash)    id -> fence, phase, and since when it was silent, ms, of a job that is let be
+-- KEYS[18] finalizing   (zset)    ids whose hook has to run, by due time, ms
+-- KEYS[19] aside        (hash)    id -> fence, phase and silent since (ms) of a parked job
 -- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, finalizing, completed, failed, cancelled),
---          id and time since when it waits (ms; '': the id tells it) of the first job of each list ('': none), first
---          due time (ms) or '', candidates, active, fields of meta, how many jobs are set aside, how many failed,
---          and how many completed, in the last 5 minutes, how many delayed jobs are due, how many jobs there are in
---          any place or none}
+--          heads (per list the id of its first job, '': none, and since when it waits, ms, '': its id shows it), first
+--          due time (ms) or '', candidates, active, fields of meta, parked jobs, jobs that failed and jobs that
+--          completed in the last 5 minutes, delayed jobs that are due, jobs in all}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists = { wait_high, wait, wait_low }
@@ -33,7 +32,7 @@ local places = { completed = completed, failed = failed, cancelled = cancelled, 
   finalizing = finalizing }
 for _, list in ipairs(lists) do
   local first, from = nil, 0
-  -- Behind so many ghosts nobody looks.
+  -- The search ends after this number of ghosts.
   while not first and from < 3 * BATCH do
     local ids = redis.call('LRANGE', list, from, from + (has_ghosts and BATCH - 1 or 0))
     local spare = has_ghosts and spare_of(ids, ghosts, payload, locks, places) or {}

@@ -1,10 +1,10 @@
--- Pauses a task: no job of it is claimed any more. What runs goes on, and is heard. An entry among the events tells by
--- whom and why.
+-- Pauses a task: its jobs are no longer claimed. Running jobs continue, and their outcomes are accepted. An entry among
+-- the events says by whom and why.
 -- KEYS[1]  meta    (hash)    pause: when, by whom, why; event total
 -- KEYS[2]  events  (stream)  one entry
 -- ARGV[1]  by      (who asks)
 -- ARGV[2]  reason  (text)
--- Returns  {'paused'}; or {'already', when, by whom, why}: nothing is written
+-- Returns  {'paused'}; or {'already', when (ms), by whom, why}: nothing is written
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local by, reason = ARGV[1], ARGV[2]
@@ -12,7 +12,7 @@ local by, reason = ARGV[1], ARGV[2]
 local paused, paused_by, paused_for, event_mode =
   unpack(redis.call('HMGET', meta, 'paused', 'pausedBy', 'pauseReason', 'eventMode'))
 if paused then return { 'already', paused, paused_by or '', paused_for or '' } end
--- A shrinking command first: behind it a server at maxmemory takes the others.
+-- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('HDEL', meta, '')
 redis.call('HSET', meta, 'paused', string.format('%d', now_us() / 1000), 'pausedBy', by, 'pauseReason', reason)
 if event_mode ~= 'off' then emit_event(events, meta, 'events', 0, '', { 'by', by, 'paused', reason }) end

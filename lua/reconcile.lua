@@ -1,6 +1,6 @@
--- Resolves jobs that dead workers hold, at once and by their tokens, by the table in sweep.lua. No interval is watched:
--- who calls knows that the workers are dead, and has closed their lines. A phase that is to wait for a person does so
--- here, too, unless it is a person who says that they are dead; one that is to wait longer does not.
+-- Resolves the jobs of dead workers at once, by their tokens and the table in sweep.lua. No interval is watched: the
+-- caller knows that the workers are dead, and has closed their call sequences. A phase that waits for a person waits
+-- here too, unless a person says that they are dead; a phase that only waits longer does not.
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options
@@ -29,24 +29,24 @@
 -- KEYS[26] recovery      (hash)    column
 -- KEYS[27] expiresAt     (hash)    column
 -- KEYS[28] delayed       (zset)    ids by due time, ms
--- KEYS[29] claimed       (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[29] claimed       (hash)    id -> fence of a held job that has not begun
 -- KEYS[30] checkpoint    (hash)    column
 -- KEYS[31] progress      (hash)    column
 -- KEYS[32] outcome       (hash)    column
--- KEYS[33] finalizing    (zset)    ids whose hook is to run, by when, ms
--- KEYS[34] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
+-- KEYS[33] finalizing    (zset)    ids whose hook has to run, by due time, ms
+-- KEYS[34] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
 -- ARGV[1]  worker        (id of the caller)
 -- ARGV[2]  reason        (worker_restarted or manual; replaced: the worker did not stop when another one took its
 --                         name, and no stall is counted)
--- ARGV[3]  by            (who says so; '' for nobody)
+-- ARGV[3]  by            (who says so; '' if no person)
 -- ARGV[4]  cursor        (of `locks`, from the call before; 0 to begin)
 -- ARGV[5]  count         (buckets of `locks` to look at, at most 500)
 -- ARGV[6]  dead          (ids of the dead workers)
--- Returns  {'reconciled', cursor for the next call (0: the end), 1 if there are more behind the same cursor, else 0,
---          resolved: id, count, action, worker, fence of each}
+-- Returns  {'reconciled', cursor for the next call (0: the end), 1 if more jobs follow under the same cursor else 0,
+--          resolved (id, count, action, worker, fence of each)}
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
--- Emits    stalled, into events and into stalls; behind it, into events, failed, retrying, cancelled, removed,
---          finalizing, hook_failed, completed
+-- Emits    stalled, into events and stalls; into events: failed, retrying, cancelled, removed, finalizing, hook_failed,
+--          completed
 -- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, reason, by, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
@@ -65,7 +65,7 @@ for at = 1, #scanned[2], 2 do
     seen[id], ids[#ids + 1], fences[#fences + 1] = true, id, fence
   end
 end
--- Those that wait for a person are left out first: they stay where they are, and are not to stand in front of others.
+-- Leave out the jobs that wait for a person first: they stay where they are, and must not take the place of others.
 if by == '' then ids = without_waiting(ids, fences, patience_of(patience), claimed, outcome, cancelling) end
 local more = #ids > BATCH
 ids = { unpack(ids, 1, math.min(BATCH, #ids)) }

@@ -1,5 +1,4 @@
--- Removes jobs that nobody holds, wherever they stand, with every column. A waiting job leaves its entry in its list
--- behind.
+-- Removes jobs that no worker holds, from any place, with every column. A waiting job leaves a ghost in its list.
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -9,9 +8,9 @@
 -- KEYS[7]  wait:high     (list)    ids
 -- KEYS[8]  wait          (list)    ids
 -- KEYS[9]  wait:low      (list)    ids
--- KEYS[10] meta          (hash)    options, event total, pause, how many ghosts
+-- KEYS[10] meta          (hash)    options, event total, pause, number of ghosts
 -- KEYS[11] events        (stream)  one entry
--- KEYS[12] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[12] ghosts        (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[13] attempt       (hash)    column
 -- KEYS[14] stalledCount  (hash)    column
 -- KEYS[15] result        (hash)    column
@@ -27,13 +26,12 @@
 -- KEYS[25] checkpoint    (hash)    column
 -- KEYS[26] progress      (hash)    column
 -- KEYS[27] outcome       (hash)    column
--- KEYS[28] finalizing    (zset)    ids whose hook is to run, by when, ms
--- ARGV[1]  by            (who asks; '' for no person: then nobody has seen what failed)
--- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua. Without any, what such jobs left at the
---                         heads of the lists goes)
--- Returns  {'told', one word a job}: removed; left: it is to be named again, since
---          no more than 512 KiB of payloads and results go in one call; or why not: running, finalizing
---          (its hook runs), unknown, changed
+-- KEYS[28] finalizing    (zset)    ids whose hook has to run, by due time, ms
+-- ARGV[1]  by            (who asks; '' if no person: then the count of failing jobs stays)
+-- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua. Without any, removes ghosts from the heads
+--                         of the lists)
+-- Returns  {'told', one word per job}: removed; left: name it again, since a call removes at most 512 KiB of payloads
+--          and results; or why not: running, finalizing (its hook runs), unknown, changed
 -- Emits    removed
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
@@ -63,8 +61,8 @@ for at, id in ipairs(ids) do
   if state == 'waiting' or places[state] then states[at], gone[#gone + 1] = 'removed', id end
 end
 if #gone == 0 and #ids > 0 then return { 'told', unpack(states) } end
--- A person who removes the last job that had failed has seen them: none counts as failing any more but those that are
--- left, which may be tried again.
+-- A person who removes the last failed jobs has seen them. Then no more jobs count as failing than are left, which may
+-- be tried again.
 local failing
 if by ~= '' and from.failed and #from.failed >= redis.call('ZCARD', failed) then
   local left = redis.call('ZCARD', delayed) + redis.call('HLEN', locks)

@@ -1,9 +1,9 @@
--- Ends the pause of a task, and wakes an idle worker. An entry among the events tells by whom.
+-- Ends the pause of a task, and wakes an idle worker. An entry among the events says by whom.
 -- KEYS[1]  meta    (hash)    pause; event total
 -- KEYS[2]  events  (stream)  one entry
 -- KEYS[3]  wake    (zset)    marker for idle workers
 -- ARGV[1]  by      (who asks)
--- Returns  {'resumed', for how long it was paused, ms}; or {'already'}: it is not paused
+-- Returns  {'resumed', how long it was paused (ms)}; or {'already'}: it is not paused
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local by = ARGV[1]

@@ -1,5 +1,5 @@
--- Puts failed and cancelled jobs back into their lists, as if they had never run: attempts, stalls and what was left of
--- a cancel begin anew. An entry that a job left in a list behind stays a ghost beside the new one.
+-- Puts failed and cancelled jobs back into their lists, as if they had never run: attempts, stalls and cancels are
+-- reset. An old entry of the job in a list stays a ghost next to the new one.
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -10,7 +10,7 @@
 -- KEYS[8]  wait          (list)    ids
 -- KEYS[9]  wait:low      (list)    ids
 -- KEYS[10] cancelling    (hash)    id -> reason
--- KEYS[11] meta          (hash)    options, event total, pause, how many ghosts
+-- KEYS[11] meta          (hash)    options, event total, pause, number of ghosts
 -- KEYS[12] events        (stream)  one entry
 -- KEYS[13] wake          (zset)    marker for idle workers
 -- KEYS[14] attempt       (hash)    column
@@ -27,10 +27,10 @@
 -- KEYS[25] expiresAt     (hash)    column
 -- KEYS[26] progress      (hash)    column
 -- KEYS[27] outcome       (hash)    column
--- KEYS[28] finalizing    (zset)    ids whose hook is to run, by when, ms
--- ARGV[1]  by            (who asks; '' for nobody)
+-- KEYS[28] finalizing    (zset)    ids whose hook has to run, by due time, ms
+-- ARGV[1]  by            (who asks; '' if not given)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
--- Returns  {'told', one word a job}: retried, or why not: its state, unknown, changed
+-- Returns  {'told', one word per job}: retried, or why not: its state, unknown, changed
 -- Emits    retried
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }

@@ -1,44 +1,45 @@
--- Finds out whether our user of the server may run every command that scripts run which move jobs: one that is refused
--- in the middle, with jobs in its hands, would leave them where nobody finds them. Nothing is written.
--- KEYS[1]  wait:high     (list)  asked about
--- KEYS[2]  wait          (list)  asked about
--- KEYS[3]  wait:low      (list)  asked about
--- KEYS[4]  active        (set)  asked about
--- KEYS[5]  candidates    (set)  asked about
--- KEYS[6]  delayed       (zset)  asked about
--- KEYS[7]  completed     (zset)  asked about
--- KEYS[8]  failed        (zset)  asked about
--- KEYS[9]  cancelled     (zset)  asked about
--- KEYS[10] wake          (zset)  asked about
--- KEYS[11] locks         (hash)  asked about
--- KEYS[12] cancelling    (hash)  asked about
--- KEYS[13] payload       (hash)  asked about
--- KEYS[14] attempt       (hash)  asked about
--- KEYS[15] stalledCount  (hash)  asked about
--- KEYS[16] result        (hash)  asked about
--- KEYS[17] error         (hash)  asked about
--- KEYS[18] options       (hash)  asked about
--- KEYS[19] maxCount      (hash)  asked about
--- KEYS[20] priority      (hash)  asked about
--- KEYS[21] dispatchedAt  (hash)  asked about
--- KEYS[22] deferred      (hash)  asked about
--- KEYS[23] waitingSince  (hash)  asked about
--- KEYS[24] recovery      (hash)  asked about
--- KEYS[25] expiresAt     (hash)  asked about
--- KEYS[26] expires       (zset)  asked about
--- KEYS[27] ghosts        (hash)  asked about
--- KEYS[28] calls         (hash)  asked about
--- KEYS[29] meta          (hash)  asked about
--- KEYS[30] events        (stream)  asked about
--- KEYS[31] stalls        (stream)  asked about
--- KEYS[32] claimed       (hash)  asked about
--- KEYS[33] checkpoint    (hash)  asked about
--- KEYS[34] progress      (hash)  asked about
--- KEYS[35] outcome       (hash)  asked about
--- KEYS[36] finalizing    (zset)  asked about
--- KEYS[37] aside         (hash)  asked about
--- KEYS[38] outbox        (zset)  asked about
--- Returns  {'rights', command and key of each that is missing}: none where the server cannot tell, before Redis 7.0
+-- Checks whether our user may run every command of the scripts that move jobs. A script that is refused in the middle
+-- would leave jobs in no place. Nothing is written.
+-- KEYS[1]  wait:high     (list)  checked
+-- KEYS[2]  wait          (list)  checked
+-- KEYS[3]  wait:low      (list)  checked
+-- KEYS[4]  active        (set)  checked
+-- KEYS[5]  candidates    (set)  checked
+-- KEYS[6]  delayed       (zset)  checked
+-- KEYS[7]  completed     (zset)  checked
+-- KEYS[8]  failed        (zset)  checked
+-- KEYS[9]  cancelled     (zset)  checked
+-- KEYS[10] wake          (zset)  checked
+-- KEYS[11] locks         (hash)  checked
+-- KEYS[12] cancelling    (hash)  checked
+-- KEYS[13] payload       (hash)  checked
+-- KEYS[14] attempt       (hash)  checked
+-- KEYS[15] stalledCount  (hash)  checked
+-- KEYS[16] result        (hash)  checked
+-- KEYS[17] error         (hash)  checked
+-- KEYS[18] options       (hash)  checked
+-- KEYS[19] maxCount      (hash)  checked
+-- KEYS[20] priority      (hash)  checked
+-- KEYS[21] dispatchedAt  (hash)  checked
+-- KEYS[22] deferred      (hash)  checked
+-- KEYS[23] waitingSince  (hash)  checked
+-- KEYS[24] recovery      (hash)  checked
+-- KEYS[25] expiresAt     (hash)  checked
+-- KEYS[26] expires       (zset)  checked
+-- KEYS[27] ghosts        (hash)  checked
+-- KEYS[28] calls         (hash)  checked
+-- KEYS[29] meta          (hash)  checked
+-- KEYS[30] events        (stream)  checked
+-- KEYS[31] stalls        (stream)  checked
+-- KEYS[32] claimed       (hash)  checked
+-- KEYS[33] checkpoint    (hash)  checked
+-- KEYS[34] progress      (hash)  checked
+-- KEYS[35] outcome       (hash)  checked
+-- KEYS[36] finalizing    (zset)  checked
+-- KEYS[37] aside         (hash)  checked
+-- KEYS[38] outbox        (zset)  checked
+-- Returns  {'rights', command and key of each permission that is missing}: none if the server cannot tell, before Redis
+--          7.0
 -- Emits    nothing
 -- Refuses  nothing
 if not redis.acl_check_cmd then return { 'rights' } end

@@ -1,4 +1,4 @@
--- Puts delayed jobs to the front of their lists, whenever they are due.
+-- Moves delayed jobs to the front of their lists, before they are due.
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -8,17 +8,17 @@
 -- KEYS[7]  wait:high     (list)    ids
 -- KEYS[8]  wait          (list)    ids
 -- KEYS[9]  wait:low      (list)    ids
--- KEYS[10] meta          (hash)    options, event total, pause, how many ghosts
+-- KEYS[10] meta          (hash)    options, event total, pause, number of ghosts
 -- KEYS[11] events        (stream)  one entry
 -- KEYS[12] wake          (zset)    marker for idle workers
 -- KEYS[13] priority      (hash)    column
 -- KEYS[14] waitingSince  (hash)    column
 -- KEYS[15] outcome       (hash)    column
--- KEYS[16] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[16] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[17] dispatchedAt  (hash)    column
--- ARGV[1]  by            (who asks; '' for nobody)
+-- ARGV[1]  by            (who asks; '' if not given)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
--- Returns  {'told', one word a job}: promoted, or why not: its state, unknown, changed
+-- Returns  {'told', one word per job}: promoted, or why not: its state, unknown, changed
 -- Emits    promoted
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }

@@ -1,10 +1,10 @@
--- Names some of the fields or members of a key, whatever their values. Changes nothing.
--- KEYS[1]  place    (hash)    or a set or sorted set: what is to be named
+-- Lists some of the fields or members of a key, without values. Changes nothing.
+-- KEYS[1]  place    (hash)    or a set or sorted set: the key to list
 -- ARGV[1]  cursor   (of the call before; 0 to begin)
 -- ARGV[2]  count    (how many buckets to look at)
 -- Returns  {'scanned', cursor (0: the end), names}
 -- Emits    nothing
--- Refuses  nothing: of a key of another type nothing is named
+-- Refuses  nothing: for a key of another type no names are returned
 local kind, cursor, count = redis.call('TYPE', place).ok, ARGV[1], ARGV[2]
 local commands = { hash = 'HSCAN', set = 'SSCAN', zset = 'ZSCAN' }
 if not commands[kind] then return { 'scanned', '0', {} } end

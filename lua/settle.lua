@@ -1,6 +1,6 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
--- KEYS[1]  calls         (hash)    worker and line -> last call number and its answer
--- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, how many ghosts
+-- KEYS[1]  calls         (hash)    worker and call sequence -> last call number and its reply
+-- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, number of ghosts
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
 -- KEYS[4]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[5]  locks         (hash)    id -> token
@@ -27,39 +27,41 @@
 -- KEYS[26] waitingSince  (hash)    column
 -- KEYS[27] recovery      (hash)    column
 -- KEYS[28] expiresAt     (hash)    column
--- KEYS[29] expires       (zset)    ids by when they expire, ms
--- KEYS[30] ghosts        (hash)    id -> entries in lists that are none of a waiting job
--- KEYS[31] claimed       (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[29] expires       (zset)    ids by expiry time, ms
+-- KEYS[30] ghosts        (hash)    id -> number of list entries whose job no longer waits there
+-- KEYS[31] claimed       (hash)    id -> fence of a held job that has not begun
 -- KEYS[32] checkpoint    (hash)    column
 -- KEYS[33] progress      (hash)    column
 -- KEYS[34] outcome       (hash)    column
--- KEYS[35] finalizing    (zset)    ids whose hook is to run, by when, ms
--- KEYS[36] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
--- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have other
---                         calls under way, numbered by themselves: '7/2' is call 7 of its line 2)
+-- KEYS[35] finalizing    (zset)    ids whose hook has to run, by due time, ms
+-- KEYS[36] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
+-- ARGV[1]  call          (number of this call; a repeated one gets the recorded reply. A worker may have several call
+--                         sequences at once, each with its own numbers: '7/2' is call 7 of its sequence 2)
 -- ARGV[2]  worker        (id)
 -- ARGV[3]  ask           (the worker's interval, ms)
--- ARGV[4]  want          (jobs to claim, at most 200; and, where some of them are to wait in the worker, how many
---                         begin, and how many of those at once. One that allows no stall begins at once or waits. The
---                         word hooks after them: this worker has the hook of the task and runs some at once. The word
---                         most and a number: the answer may have this many bytes of payloads instead of 512 KiB)
--- ARGV[5]  completed     (number of completed jobs, at most 500; behind it how long each of them ran, us)
--- ARGV[6]  results       (how many of them have a value; and how many claimed jobs begin, where any does; and how many
---                         of those in a free slot, where others begin before they have one)
--- ARGV[7]  rest          (ids, then fences of the completed; pairs position, value; ids, then fences of those that
---                         begin; then 6 words for each other outcome: id, fence, kind failed | retry | requeue |
---                         unstart (it has not begun after all) | snooze | undecodable | hooked (the hook has run) |
---                         hook_retry | drop (its workflow wants it no more), attempt (of snooze and undecodable:
---                         the new value of deferred), detail, error JSON. The detail: code, brief and how long it
---                         ran in us of a failed one; delay in ms and the same of both retries; code and brief of a
---                         hook that failed for good; delay of the others)
--- Returns  {'settled', fences lost, fences taken back, first fence, ids, payloads, extras, ms to the next due job, how
---          many of the ids begin: the first ones; 1 when hooks are left that are due, and 2 more when none may begin
---          before it has a slot; each id that had no payload, and was removed}. While the task is paused nothing begins
---          but hooks: then it is -1 less their number. The payload of a hook is value or error; fences and ids are
---          words with spaces between. Taken back is what was cancelled, expired before it began, or was to begin before
---          it has a slot and may not. In place of a larger payload there is its size, a number. Without a delayed job
---          the ms are ''. In a repeated answer a job that was lost since then is named '{}', which no id is
+-- ARGV[4]  want          (jobs to claim, at most 200. If some may wait in the worker, two more numbers: how many begin,
+--                         and how many of those have a slot; a job that allows no stall begins with a slot or waits.
+--                         Then the word hooks, if the worker has the hook of the task and runs hooks now. Then the word
+--                         most and a number: the limit for payloads in the reply, bytes, instead of 512 KiB)
+-- ARGV[5]  completed     (number of completed jobs, at most 500; then the run time of each, us)
+-- ARGV[6]  results       (how many of them have a value; then how many claimed jobs begin, if any; then how many of
+--                         those have a free slot, if others begin without one)
+-- ARGV[7]  rest          (ids, then fences of the completed jobs; pairs position, value; ids, then fences of the jobs
+--                         that begin; then 6 words per other outcome: id, fence, kind, attempt, detail, error JSON.
+--                         Kinds: failed | retry | requeue | unstart (it has not begun after all) | snooze | undecodable
+--                         | hooked (the hook has run) | hook_retry | drop (its workflow no longer wants it). Attempt:
+--                         failed runs (failed, retry) or hooks (hook_retry), the new value of deferred (snooze,
+--                         undecodable), else 0. Detail: failed: code, brief, run time (us); retry: delay (ms), then the
+--                         same; hook_retry: delay, code, brief; hooked: code and brief if it failed for good; snooze,
+--                         undecodable: delay; else '')
+-- Returns  {'settled', fences lost, fences taken back, first fence, ids, payloads, extras (see extras_of in
+--          lib/claim.lua), ms to the next due job ('' without one), how many of the ids begin (the first ones), flags,
+--          then each id that had no payload and was removed}. Fences and ids are words separated by spaces. Taken back
+--          are jobs that were cancelled, expired before they began, or must not begin without a slot. The payload of a
+--          hook is its value or error. A payload that is too large is replaced by its size, a number. While the task is
+--          paused only hooks begin, and how many begin is -1 minus their number. Flags are 1 if due hooks are left,
+--          plus 2 if no job may begin without a slot; omitted if 0 and last. In a repeated reply a job that was
+--          lost since is named '{}', which is never an id
 -- Returns  {'stale'}: a later call was answered already; nothing is written
 -- Returns  {'closed'}: the worker has stopped; nothing is written
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
@@ -87,7 +89,7 @@ local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep
     'eventMode', 'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'hook',
     'nodes', 'out', 'failedSinceCompleted', 'brokenOffSinceCompleted'))
 if not declared then return { 'undeclared' } end
--- A paused task hears outcomes and gives no jobs, nor does it wake anybody, and none begins. Its hooks run.
+-- A paused task accepts outcomes and runs hooks. It gives out no jobs, none begins, and it wakes no worker for them.
 if paused then want = 0 end
 local now, now_ms = now_us()
 local how = { keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }, now_ms = now_ms,
@@ -96,7 +98,7 @@ local columns, terminal_places, is_plain = look_around(places)
 local sources, cancels, has_candidates, known, due, next_due = rare_work(places, is_plain, want, now_ms)
 local since, has_outcomes = #due > 0 and waiting_since or one_of(columns, waiting_since), one_of(columns, outcome)
 if how.hook and not has_outcomes then columns[#columns + 1] = outcome end
--- For its type: what begins, or expires at its claim, leaves it.
+-- Checks the type: a job that begins, or expires at its claim, leaves this key.
 if one_of(columns, expires_at) then redis.call('ZCARD', expires) end
 local extras = filled_extras(extra_columns, columns)
 table.insert(columns, 1, payload)
@@ -106,14 +108,14 @@ local none_early = begin_none_early(out, room, meta)
 if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, waiting_since }, {}) end
 local leave = #out.unstart + #out.requeue + #out.cancelled + #out.drop
 if #out.begins + leave > 0 or room then redis.call('HLEN', claimed) end
--- For its type: what expires before it begins waits for its hook, too.
+-- Checks the types: a job that expires before it begins waits for its hook too.
 if how.hook or how.nodes then expect_types({}, {}, {}, { finalizing, outbox }) end
--- From here on writes, but for the heads of the lists: what is due may be among them, and ghosts are not to be.
+-- Writes from here on. The heads of the lists are read later: due jobs may be among them, and ghosts must not be.
 local hooks, tallied = NO_HOOKS, tally(out)
 if has_outcomes or how.hook and #out.all > 0 then
   hooks = finalize(out, places, how, slots, extra_columns, cancelling, fields)
   want = less(want, room, hooks)
-  -- Some may have ended where nothing was before: entries that they left behind are no jobs.
+  -- Jobs may have ended in sets that were empty before: the list entries that they left are not jobs.
   if hooks.ended then terminal_places = filled('ZCARD', completed, failed, cancelled) end
 end
 local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
@@ -122,7 +124,7 @@ local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extra
 local held = lead_with(hooks, found)
 tallied.broken_off = #begun_among(out.requeue, claimed)
 
--- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
+-- A shrinking command first, even if it removes nothing: only then a server at maxmemory accepts the others.
 redis.call('SREM', active, '', unpack(out.all))
 pop_jobs(found, places, how, fields, since, expires_at, expires)
 if known then count_ghosts(ghosts, meta, found.known_ghosts, -1) end
@@ -143,7 +145,8 @@ local to_tell = #fields > 0 and event_mode ~= 'off'
 if to_tell then news[#news + 1], news[#news + 2] = 'events', total end
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 local begin, first = paused and -1 - held.begin or held.begin, string.format('%d', fence)
--- Every call is recorded, also one that changed nothing: a copy of it that comes late must not claim for nobody.
+-- Every call is recorded, even without a change: a delayed duplicate must not claim jobs for a worker that never sees
+-- them.
 redis.call('HSET', calls, line, table.concat({ call, lost, taken, first, begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
 local waits = not paused and (found.left or #out.requeue > 0)

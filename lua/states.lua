@@ -1,4 +1,4 @@
--- Tells where jobs are, and how large the values of completed ones are. Reads no value, changes nothing.
+-- Reads the states of jobs, and the sizes of the values of completed ones. Reads no value, changes nothing.
 -- KEYS[1]  payload    (hash)  column
 -- KEYS[2]  locks      (hash)  id -> token
 -- KEYS[3]  delayed    (zset)  ids by due time, ms
@@ -7,12 +7,12 @@
 -- KEYS[6]  cancelled  (zset)  ids by finish time, ms
 -- KEYS[7]  result     (hash)  column
 -- KEYS[8]  meta       (hash)  event mode
--- KEYS[9]  claimed    (hash)  id -> fence of a job that is held and has not begun
+-- KEYS[9]  claimed    (hash)  id -> fence of a held job that has not begun
 -- KEYS[10] outcome    (hash)  column
--- KEYS[11] finalizing (zset)  ids whose hook is to run, by when, ms
+-- KEYS[11] finalizing (zset)  ids whose hook has to run, by due time, ms
 -- ARGV[1]  ids        (of the jobs, at most 500)
--- Returns  {'looked', event mode ('' when no worker has told it), states, bytes of the results}: one of each a job;
---          the state is 'unknown' of an id that is no job, the size is 0 where no value is kept
+-- Returns  {'looked', event mode ('' until a worker has declared it), states, bytes of the results}: one of each per
+--          job; the state of an id without a job is 'unknown', the size of a missing value is 0
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,

@@ -1,12 +1,12 @@
 -- Resolves a bounded number of stalled candidates and, when none is left, takes the next snapshot.
 -- First match wins:
 --   payload gone                    lock and columns removed, no ghost         dropped
---   its phase waits longer          set aside, unless a cancel was asked for
+--   its phase waits longer          parked, unless a cancel is pending
 --   payload there, no lock          failed, code corrupt, unless terminal      failed
 --   outcome stored                  hook stall counted, the hook runs again    requeued
 --     hook stalls past max_count      terminal as stored                         completed, failed, cancelled
---   stalledCount is no number       failed, code corrupt                       failed
---   cancel was asked for            stall counted, to cancelled                cancelled
+--   stalledCount is not a number    failed, code corrupt                       failed
+--   a cancel is pending             stall counted, to cancelled                cancelled
 --   claimed, and has not begun      front of its own list                      requeued
 --   task is OnCrash::Fail           stall counted, failed, worker_crashed      failed
 --   task is OnCrash::Retry:         stall and attempt counted, and
@@ -43,30 +43,30 @@
 -- KEYS[26] recovery      (hash)    column
 -- KEYS[27] expiresAt     (hash)    column
 -- KEYS[28] delayed       (zset)    ids by due time, ms
--- KEYS[29] claimed       (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[29] claimed       (hash)    id -> fence of a held job that has not begun
 -- KEYS[30] checkpoint    (hash)    column
 -- KEYS[31] progress      (hash)    column
 -- KEYS[32] outcome       (hash)    column
--- KEYS[33] finalizing    (zset)    ids whose hook is to run, by when, ms
--- KEYS[34] aside         (hash)    id -> fence, phase, and since when it was silent, ms, of a job that is let be
--- KEYS[35] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
+-- KEYS[33] finalizing    (zset)    ids whose hook has to run, by due time, ms
+-- KEYS[34] aside         (hash)    id -> fence, phase and silent since (ms) of a parked job
+-- KEYS[35] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
 -- ARGV[1]  worker        (id of the witness)
--- ARGV[2]  ask           (the worker's interval, ms; 0 of a person, who asks for none)
--- ARGV[3]  epoch         (the one that the witness watched; '' by a person: the ids are of jobs that were set aside)
+-- ARGV[2]  ask           (the worker's interval, ms; 0 for a person, who asks for none)
+-- ARGV[3]  epoch         (the one that the witness watched; '' for a person, whose ids are those of parked jobs)
 -- ARGV[4]  waited        (ms since it saw that epoch begin)
--- ARGV[5]  cursor        (from the call before; 0 to begin. Calls that are under way together share one)
--- ARGV[6]  limit         (jobs a call, at most 500)
--- ARGV[7]  verdict       (auto: by the table; recover or fail: a person decides about those that would be counted;
---                         requeue: about those alone that were claimed ahead and have not begun)
--- ARGV[8]  by            (who that is; '' for nobody)
--- ARGV[9]  ids           (candidates to resolve, at most 500; without any all are, by the cursor)
--- Returns  {'swept', epoch, interval ms, cursor, snapshot taken 0 | 1, candidates left, resolved: id, count, action,
---          worker, fence of each; where some were set aside, how many}
--- Returns  {'moved', epoch, interval ms}: the epoch is another one
--- Returns  {'early', epoch, interval ms}: waited is less than the interval in force
+-- ARGV[5]  cursor        (from the call before; 0 to begin. Concurrent calls share one)
+-- ARGV[6]  limit         (jobs per call, at most 500)
+-- ARGV[7]  verdict       (auto: by the table; recover or fail: a person decides about jobs that would count a stall;
+--                         requeue: only jobs that were claimed ahead and have not begun)
+-- ARGV[8]  by            (that person; '' if none)
+-- ARGV[9]  ids           (candidates to resolve, at most 500; without any, all of them, by the cursor)
+-- Returns  {'swept', epoch, interval (ms), cursor, snapshot taken 0 | 1, candidates left, resolved (id, count, action,
+--          worker, fence of each), number of parked jobs (omitted if 0)}
+-- Returns  {'moved', epoch, interval (ms)}: the epoch is another one
+-- Returns  {'early', epoch, interval (ms)}: waited is less than the interval in force
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
--- Emits    stalled, into events and into stalls; behind it, into events, failed, retrying, cancelled, removed,
---          finalizing, hook_failed, completed
+-- Emits    stalled, into events and stalls; into events: failed, retrying, cancelled, removed, finalizing, hook_failed,
+--          completed
 -- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local cursor, limit, verdict, by = ARGV[5], tonumber(ARGV[6]), ARGV[7] or 'auto', ARGV[8] or ''
@@ -117,15 +117,15 @@ must_be_allowed('RENAME', { active, candidates }, candidates)
 must_be_allowed_all('SADD SCARD EXISTS', { active, candidates })
 must_be_allowed_all('HSET HDEL', { aside, meta })
 must_be_allowed_all('HMGET', { locks })
--- Its first command is a shrinking one.
+-- resolve begins with a shrinking command.
 resolve(found.decided, found, places, how)
 set_aside(found, aside, candidates, active)
 if by_mark and #found.decided > 0 then redis.call('HDEL', aside, unpack(found.decided)) end
--- The interval of an epoch is the largest ask of the one before it; every witness has asked in this one.
+-- The interval of an epoch is the largest ask of the one before; every witness has asked in this one.
 local left = redis.call('SCARD', candidates)
--- Where none is left the scan is over, wherever in a table that was once large it stands.
+-- Without candidates the scan is over, wherever its cursor is in a table that was once large.
 local snapshot = left == 0 and not by_mark
--- What the stalls are explained by.
+-- What the decision is based on, for the event.
 local watched = { epoch, waited, interval, asker or '-', snapshot_at or '0' }
 if by_mark then watched = { current, '-', interval, asker or '-', string.format('%d', silent_since) } end
 if snapshot then

@@ -1,4 +1,4 @@
--- Removes the oldest jobs of a terminal set, past the age or the count that the task declares, with every column.
+-- Removes the oldest jobs of a terminal set, with every column, past the age or the count that the task declares.
 -- KEYS[1]  place         (zset)    ids by finish time, ms
 -- KEYS[2]  meta          (hash)    options and event total
 -- KEYS[3]  events        (stream)  one entry
@@ -18,12 +18,12 @@
 -- KEYS[17] checkpoint    (hash)    column
 -- KEYS[18] progress      (hash)    column
 -- KEYS[19] outcome       (hash)    column
--- KEYS[20] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
+-- KEYS[20] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
 -- ARGV[1]  worker        (id)
--- ARGV[2]  place         (Completed, Failed or Cancelled, as the names of the options end)
--- ARGV[3]  min age       (ms: nothing younger is removed, unless the task keeps nothing)
--- ARGV[4]  limit         (jobs a call, at most 500; beyond the first no more than 512 KiB of payloads and results)
--- Returns  {'trimmed', number of jobs, 1 when others are to follow, else 0}
+-- ARGV[2]  place         (Completed, Failed or Cancelled: how the names of the options end)
+-- ARGV[3]  min age       (ms: younger jobs stay, unless the task keeps none)
+-- ARGV[4]  limit         (jobs per call, at most 500; after the first at most 512 KiB of payloads and results)
+-- Returns  {'trimmed', number of jobs, 1 if others remain else 0}
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is removed
 -- Emits    removed
 -- Refuses  NOPERM, WRONGTYPE before the first write
@@ -36,14 +36,14 @@ local columns = { payload, attempt, stalled_count, result, errors, options, max_
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 expect_types({}, {}, columns, { place })
 max_age, most = tonumber(max_age), tonumber(most)
--- A task that keeps nothing may have kept some before.
+-- A task that now keeps nothing may have kept some before.
 if keep == '0' then max_age, min_age = 0, 0 end
 local now_ms = now_us() / 1000
 local excess = most and redis.call('ZCARD', place) - most or 0
 local oldest = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - min_age),
   'WITHSCORES', 'LIMIT', 0, limit)
 local ids, bytes, more = {}, 0, 0
--- What a workflow was not told of yet stays.
+-- An end that its workflow has not recorded yet stays.
 local told = redis.call('ZCARD', outbox) > 0
 for at = 1, #oldest, 2 do
   local id = oldest[at]

@@ -1,5 +1,5 @@
--- What there is of a task beside its jobs that wait and run: most of it holds nothing most of the time, and then needs
--- no question of its own. Returns the columns and the terminal sets that hold anything, and whether that is all.
+-- Returns the optional columns and the terminal sets that hold anything, and whether nothing else does. Most are empty
+-- most of the time, and an empty key needs no query of its own.
 local function look_around(keys)
   local rare = redis.call('EXISTS', keys.candidates, keys.cancelling, keys.lists[1], keys.lists[3], keys.delayed,
     keys.completed, keys.failed, keys.cancelled, keys.attempt, keys.stalled_count, keys.options, keys.dispatched_at,

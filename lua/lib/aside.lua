@@ -1,11 +1,11 @@
--- Since when a job was silent when it was set aside, ms; nil where it was not, or is held by another token since or has
--- gone on to another phase: then it was heard from.
+-- When a parked job (key `aside`) went silent, ms. Returns nil if it was not parked, or if it has another fence or
+-- phase by now: then it was heard from.
 local function aside_since(mark, fence, phase)
   local of, since = string.match(mark or '', '^(%d+ %a+) (%d+)$')
   return of == tostring(fence) .. ' ' .. phase and tonumber(since) or nil
 end
 
--- Those of the ids that have a mark and were not heard from since, each once, and since when all of them were silent.
+-- Returns the parked ids that were not heard from since, each once, and from when on all of them were silent, ms.
 local function set_aside_of(ids, aside, locks, claimed, outcome)
   local found, taken, since = {}, {}, 0
   if #ids == 0 then return found, since end
@@ -20,7 +20,7 @@ local function set_aside_of(ids, aside, locks, claimed, outcome)
   return found, since
 end
 
--- The held jobs without those that wait for a person by their phases; one whose cancel was asked for does not.
+-- Leaves out held jobs whose phase waits for a person. A job with a pending cancel stays, unless it is finalizing.
 local function without_waiting(ids, fences, patience, claimed, outcome, cancelling)
   if not patience then return ids end
   local found = {}
@@ -36,18 +36,19 @@ local function without_waiting(ids, fences, patience, claimed, outcome, cancelli
   return found
 end
 
--- Sets silent jobs aside: they stand among those that the next snapshot takes, with a mark that a heartbeat removes.
+-- Parks silent jobs: moves them to `active`, from where the next snapshot takes them, with a mark that a heartbeat
+-- removes.
 local function set_aside(found, aside, candidates, active)
   if #found.aside == 0 then return end
   if #found.marks > 0 then redis.call('HSET', aside, unpack(found.marks)) end
   redis.call('SADD', active, unpack(found.aside))
-  -- Last: a job that is in neither set would never be found.
+  -- Last: a job in neither set would never be found.
   redis.call('SREM', candidates, unpack(found.aside))
 end
 
--- Removes marks of jobs that are held no more, or by another token: some of them, from any place on.
+-- Removes stale marks, of jobs that are not held or are held under another fence: some of them, from a random place on.
 local function drop_marks(aside, locks)
-  -- Who may not ask leaves them: what was decided is told all the same.
+  -- By pcall: without the permission the marks stay, but the decision is still reported.
   local some, ids, stale = redis.pcall('HSCAN', aside, math.random(0, 1048575), 'COUNT', 100)[2] or {}, {}, {}
   for at = 1, #some, 2 do ids[#ids + 1] = some[at] end
   if #ids == 0 then return end

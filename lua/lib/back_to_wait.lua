@@ -1,5 +1,5 @@
--- Puts the jobs into their own lists (high, normal, low) in the order given, and writes since when they wait there.
--- command is 'RPUSH' for the back; 'LPUSH' for the front, where the first of the ids is to be the next one claimed.
+-- Puts the jobs into the lists of their priorities, in the order given, and records since when they wait. `command` is
+-- 'RPUSH' for the back, or 'LPUSH' for the front: then the first id is claimed next.
 local function back_to_wait(command, lists, priority, ids, waiting_since, now_ms)
   local by_priority = { high = {}, normal = {}, low = {} }
   local own = redis.call('EXISTS', priority) == 1 and redis.call('HMGET', priority, unpack(ids)) or {}

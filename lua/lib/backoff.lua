@@ -1,5 +1,5 @@
--- How long a job waits after so many failed runs, ms, by a retry policy as docs/wire-format.md has it, and by the rules
--- of options/retry.rs. What cannot be read counts as the default.
+-- The delay in ms after this number of failed runs, by a retry policy in the format of docs/wire-format.md and the
+-- rules of options/retry.rs. An unreadable policy counts as the default.
 local function backoff_ms(policy, failed)
   local LONGEST = 315360000000
   local function delay_of(own)

@@ -1,9 +1,11 @@
--- A job that is claimed ahead waits in its worker: it is held, and `claimed` has its fence until it begins. A field
+-- A job that is claimed ahead waits in its worker. It is held, and `claimed` has its fence until it begins. A field
 -- with another fence than the lock means nothing.
 
--- How many jobs are wanted; and where some of them are to wait in the worker, how many begin and how many of those
--- `at_once`: the others of them begin before they have a slot. Then whether hooks are wanted too, and how many bytes of
--- payloads the answer may have.
+-- Parses the `want` argument of settle. Returns four values:
+-- the number of jobs;
+-- if some of them wait in the worker, how many begin (`begin`) and how many of those have a slot (`at_once`);
+-- whether hooks are wanted;
+-- the limit for payloads in the reply, bytes.
 local function wanted(words)
   local asked, most = string.match(words, '^(.-) most (%d+)$')
   words, most = asked or words, tonumber(most) or LARGE
@@ -15,9 +17,9 @@ local function wanted(words)
   return tonumber(jobs), { begin = tonumber(begin), at_once = tonumber(at_once) }, numbers ~= nil, most
 end
 
--- Lets no job begin before it has a slot where the options of the newest start allow no stall: a crash counts one for
--- each of them, also for one that never ran. What is claimed now waits then, and what was claimed before is requeued
--- and taken back from its worker. Returns 2 where that is so, else 0.
+-- No job may begin without a slot if max_count is 0, OnCrash is not recover, or heartbeats are manual. A crash counts
+-- a stall for every job that began, even if its handler never ran. Jobs claimed now then wait; jobs claimed before are
+-- requeued and taken back from their worker. Returns 2 in that case, else 0.
 local function begin_none_early(out, room, meta)
   if out.early == 0 and not (room and room.begin > room.at_once) then return 0 end
   local max, mode, heartbeat = unpack(redis.call('HMGET', meta, 'maxCount', 'onCrash', 'heartbeat'))
@@ -35,10 +37,10 @@ local function begin_none_early(out, room, meta)
   return 2
 end
 
--- Sorts what begins by this call, without writing. Of the jobs that were claimed before, those that have expired fail,
--- and are taken back from their worker; while the task is paused none begins. Of those that are claimed now the first
--- ones begin, as many as there is `room` for: `found.begin`. One that survives no stall, has stalled, or may expire
--- does not begin behind others. Returns the ids and extras of all that begin. `columns` are those that hold anything.
+-- Decides which jobs begin in this call, without writing. Jobs claimed before begin, unless the task is paused; expired
+-- ones fail and are taken back. Jobs claimed now begin in order, up to `room`: `found.begin`. A job that allows no
+-- stall, has stalled, or may expire begins only with a slot. Returns the ids and extras of all that begin. `columns`
+-- are the columns that hold anything.
 local function begun_jobs(out, found, room, columns, max_count, expires_at, extra_columns, paused, now_ms)
   local ids, begins = found.ids, {}
   found.begin = room and math.min(room.begin, #ids) or #ids
@@ -80,7 +82,7 @@ local function begun_jobs(out, found, room, columns, max_count, expires_at, extr
   return begun
 end
 
--- The worker holds the jobs, each under a fence of its own from the first one up; those that do not begin are marked.
+-- Locks the jobs for the worker, under ascending fences from the first one, and marks those that do not begin.
 local function hold_jobs(found, worker, fence, active, locks, claimed, fields)
   local ids, ahead = found.ids, {}
   -- One long value first, as in lock_jobs.

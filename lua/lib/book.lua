@@ -1,5 +1,5 @@
--- What a call knows of the hashes and sorted sets of its `keys`, and what it is to write there: each field is read
--- once, and written once, together with others. A field that is not there, or is to go, is false, and so is a member.
+-- Buffers reads and writes of the hashes and sorted sets in `keys`: each field is read once, and written once, together
+-- with others. A field or member that is missing, or will be removed, is false.
 local function page_of(keys, book, name)
   local page = keys[book] and keys[book][name]
   if page then return page end
@@ -8,7 +8,7 @@ local function page_of(keys, book, name)
   return keys[book][name]
 end
 
--- Reads those of the fields that are not known yet.
+-- Reads the fields that are not known yet.
 local function fetch(keys, name, fields)
   local known, missing = page_of(keys, 'known', name), {}
   for _, field in ipairs(fields) do
@@ -35,7 +35,7 @@ local function write(keys, name, field, value)
   page_of(keys, 'known', name)[field] = value
 end
 
--- Puts a member of a sorted set at this time; false takes it out.
+-- Sets the score of a member of a sorted set; false removes it.
 local function put(keys, name, member, time)
   local fresh, scores = page_of(keys, 'moved', name), page_of(keys, 'scores', name)
   if scores[member] == nil then fresh[#fresh + 1] = member end
@@ -43,12 +43,12 @@ local function put(keys, name, member, time)
   scores[member] = time and keys.stamp
 end
 
--- The command with these words behind the key, as often as it takes.
+-- Calls the command with these words in pages: a call takes a limited number of arguments.
 local function in_pages(command, key, words)
   for from = 1, #words, 2000 do redis.call(command, key, unpack(words, from, math.min(#words, from + 1999))) end
 end
 
--- Writes these names under a key, each with its value: in a sorted set that stands before it. Those without one go.
+-- Writes the names with their values to a hash or sorted set, and removes names without a value.
 local function write_page(key, names, values, is_sorted)
   local kept, gone = {}, {}
   for _, name in ipairs(names) do
@@ -63,7 +63,7 @@ local function write_page(key, names, values, is_sorted)
   in_pages(is_sorted and 'ZREM' or 'HDEL', key, gone)
 end
 
--- Writes what is to be written.
+-- Writes everything that is buffered.
 local function write_all(keys)
   for name, fields in pairs(keys.fresh or {}) do write_page(keys[name], fields, keys.known[name]) end
   for name, members in pairs(keys.moved or {}) do write_page(keys[name], members, keys.scores[name], true) end

@@ -1,21 +1,20 @@
--- The delayed jobs that are due, a bounded number of them and none when none is wanted, and when the first one is
--- due.
+-- Returns the due delayed jobs, at most BATCH and none if none is wanted, and when the first delayed job is due.
 local function due_jobs(delayed, want, now_ms)
   local next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
   if want == 0 or not next_due or next_due > now_ms then return {}, next_due end
   return redis.call('ZRANGEBYSCORE', delayed, '-inf', string.format('%d', now_ms), 'LIMIT', 0, BATCH), next_due
 end
 
--- What else there may be to look at: the lists to claim from, `cancelling` where anything is in it, whether there are
--- candidates, `ghosts` where there are any, the delayed jobs that are due, and when the next one is.
+-- Returns what a claim must look at: the lists, `cancelling`, whether there are candidates, `ghosts` if there are any,
+-- the due delayed jobs, and the next due time. In a plain task all but `wait` are empty.
 local function rare_work(places, is_plain, want, now_ms)
   if is_plain then return { places.lists[2] }, nil, false, nil, {}, nil end
   return places.lists, places.cancelling, redis.call('SCARD', places.candidates) > 0,
     redis.call('HLEN', places.ghosts) > 0 and places.ghosts or nil, due_jobs(places.delayed, want, now_ms)
 end
 
--- Puts the jobs that are due into their lists, and takes known ghosts off the heads of the lists. Returns the places in
--- which a job may be whose id a list has.
+-- Moves due jobs into their lists and removes known ghosts from the heads of the lists. Returns the places where a job
+-- may be although a list has its id.
 local function clear_heads(places, due, known, terminal_places, meta, now_ms)
   if #due > 0 then
     redis.call('ZREM', places.delayed, unpack(due))
@@ -27,9 +26,9 @@ local function clear_heads(places, due, known, terminal_places, meta, now_ms)
   return elsewhere
 end
 
--- What the columns hold that a run needs beside the payload, for the jobs that have any: {position, attempt,
--- stalledCount, options, dispatchedAt, deferred, recovery, 1 if it may expire, the outcome if one is stored}; and until
--- when each must begin. In place of a column that is empty `columns` has false.
+-- Returns what a run needs besides the payload, for the jobs that have any: {position, attempt, stalledCount, options,
+-- dispatchedAt, deferred, recovery, '1' if it may expire, the outcome if one is stored}; and the expiry time of each
+-- job. `columns` has false in place of an empty column.
 local function extras_of(columns, ids)
   local extras, values = {}, {}
   for which, column in ipairs(columns) do
@@ -46,7 +45,7 @@ local function extras_of(columns, ids)
   return extras, until_ms
 end
 
--- The columns of the extras, false in place of one that is not among the filled ones; false when none is.
+-- Returns the columns of the extras, with false in place of an empty one; false if all are empty.
 local function filled_extras(extra_columns, columns)
   if #columns == 0 then return false end
   local is_filled, found, any = {}, {}, false
@@ -58,9 +57,9 @@ local function filled_extras(extra_columns, columns)
   return any and found
 end
 
--- The payloads of the first of these jobs: one at least, and no more than `most` bytes together. If one is larger, its
--- size is in its place: its worker reads it apart. `largest` is what no payload of the task exceeds; only where that
--- many could be too much are the sizes asked for. Returns them and how many they are.
+-- Reads payloads from the front: at least one, and at most `most` bytes together. A single larger one is replaced by
+-- its size; its worker reads it separately. `largest` bounds every payload of the task, so sizes are queried only if
+-- the sum could exceed `most`. Returns the payloads and their number.
 local function payloads_of(payload, ids, largest, most)
   if largest and largest * #ids <= most then return redis.call('HMGET', payload, unpack(ids)), #ids end
   local payloads, here, positions, bytes, count = {}, {}, {}, 0, 0
@@ -81,17 +80,17 @@ local function payloads_of(payload, ids, largest, most)
   return payloads, count
 end
 
--- Reads the heads of the lists, first list first, and sorts what is there without writing: jobs that may run, jobs
--- whose counters are no numbers, those that `expired`, ids without a payload, and ids to skip (locked, elsewhere, or
--- twice in the batch). Of those that do not run `known_ghosts` has the ones that `ghosts` counts (false where it counts
--- none); `timed` are those that expired, `until_ms` has until when others must begin, by their positions. Every id that
--- was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
+-- Reads the heads of the lists, first list first, and sorts the entries without writing:
+-- `ids`: jobs that may run; `until_ms` has their expiry times, by position;
+-- `corrupt`: jobs with a broken counter; `expired` and `timed`: expired jobs; `ghosts`: ids without a payload;
+-- `known_ghosts`: entries that the key `ghosts` counts. Other ids are skipped: locked, elsewhere, or twice in a batch.
+-- `popped` counts the entries to remove, by list; `left` is true if entries remain.
 local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, ghosts, now_ms, most)
   local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, expired = {}, timed = {}, until_ms = {},
     ghosts = {}, known_ghosts = {}, popped = {}, left = false }
   local heads = {}
   for _, list in ipairs(lists) do
-    -- One more than there is room for.
+    -- One more, to know whether entries remain.
     local room = want - #heads
     local ids = redis.call('LRANGE', list, 0, room)
     found.left = #ids > room
@@ -101,7 +100,7 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
     if found.left then break end
   end
   if #heads == 0 then
-    -- For its type.
+    -- Checks the type of the key.
     redis.call('HLEN', payload)
     return found
   end
@@ -127,7 +126,7 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
   local ids, at = found.ids, 0
   for head, id in ipairs(heads) do
     local extra = extra_at[head]
-    -- One with a stored outcome has run: its entry is a ghost.
+    -- A job with a stored outcome has run: its entry is a ghost.
     local has_run = extra and extra[9]
     if seen[id] or locked[head] or elsewhere[head] or has_run or known[head] and not payloads[head] then
       if known[head] then found.known_ghosts[#found.known_ghosts + 1] = id end
@@ -153,11 +152,10 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
   return found
 end
 
--- Pops what next_jobs looked at. A job with a broken counter, or whose time to begin is over, is failed, an id without
--- payload loses what is left of it. A job that begins expires no more. `since` is the column that tells since when jobs
--- wait, where it holds anything.
+-- Removes the entries that next_jobs read. Jobs with a broken counter and expired jobs fail; an id without a payload
+-- loses its columns; a job that begins no longer expires. `since` is the column `waitingSince`, if it holds anything.
 local function pop_jobs(found, places, how, fields, since, expires_at, expires)
-  -- Not LPOP, which would hand out the ids once more.
+  -- Not LPOP, which would return the ids again.
   for list, popped in pairs(found.popped) do redis.call('LTRIM', list, popped, -1) end
   for _, ids in ipairs(since and { found.ids, found.corrupt, found.expired, found.ghosts } or {}) do
     if #ids > 0 then redis.call('HDEL', since, unpack(ids)) end
@@ -182,21 +180,21 @@ local function pop_jobs(found, places, how, fields, since, expires_at, expires)
   fail(found.expired, 'expired', NOT_IN_TIME)
 end
 
--- The first fence of a call: past the last one, and by the clock, us, where that is further. Whatever the clock says,
--- fences stay whole numbers below 2^53, which doubles hold exactly: a clock past the year 2223 counts as that year, and
--- a last fence without room for the fences of this call as none.
+-- The first fence of a call: after the last one, or the clock (us) if that is larger. Fences stay integers below 2^53,
+-- which doubles hold exactly. So a clock after the year 2223 counts as 8e15, and a last fence without room for this
+-- call as 0.
 local function next_fence(last, now)
   last = tonumber(last) or 0
   if not (last >= 0 and last < 2 ^ 53 - 1000) then last = 0 end
   return math.max(math.floor(last) + 1, math.min(now, 8e15))
 end
 
--- Locks the jobs, each under a fence of its own from the first one up.
+-- Locks the jobs, under ascending fences from the first one.
 local function lock_jobs(locks, worker, fence, ids)
   local tokens = {}
   if #ids > 16 then
-    -- A hash of short fields is searched from its front up to some hundred of them. One long value, which HSET sees
-    -- before it writes the first, makes it a hash table.
+    -- Redis searches a small hash of short values linearly. One value of over 64 bytes makes HSET convert it to a hash
+    -- table before it writes the first field.
     tokens = { ids[1], string.rep('-', 65) }
   end
   local at = #tokens
@@ -207,9 +205,9 @@ local function lock_jobs(locks, worker, fence, ids)
   redis.call('HSET', locks, unpack(tokens))
 end
 
--- The words of the `started` event, and of `restarted` (id, failed runs, stalls) for jobs that ran or were put off
--- before. In front of them `since` (id, dispatch time, delay) for those that started and whose id alone does not tell
--- since when they could be claimed. `joined` has the ids of all of them, where they are joined already.
+-- Adds the event `started`, and `restarted` (id, failed runs, stalls) for jobs that ran or were delayed before. The
+-- words `since` (id, dispatch time, delay) precede them, for started jobs whose id does not show when they could first
+-- be claimed. `joined` has all ids as one word list, if the caller has it.
 local function add_started(fields, begun, joined)
   if #begun.ids == 0 then return end
   if #begun.extras == 0 then

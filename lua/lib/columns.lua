@@ -1,5 +1,5 @@
--- Removes the columns of the jobs. The first is the payload, which each job has; the others hold only what differs from
--- a default, so one EXISTS mostly answers for all of them.
+-- Removes the columns of the jobs. Every job has the first one, its payload. The others hold only values that differ
+-- from a default, so one EXISTS usually answers for all of them.
 local function remove_columns(columns, ids)
   redis.call('HDEL', columns[1], unpack(ids))
   if #columns > 1 and redis.call('EXISTS', unpack(columns, 2)) > 0 then

@@ -1,10 +1,10 @@
--- How many jobs wait, are delayed, claimed, running, finalizing, completed, failed and cancelled.
+-- Returns the numbers of jobs that are waiting, delayed, claimed, running, finalizing, completed, failed and cancelled.
 local function count_jobs(lists, delayed, claimed, locks, hooks, terminal_places, meta)
   local waiting = -(tonumber(redis.call('HGET', meta, 'ghosts')) or 0)
   for _, list in ipairs(lists) do waiting = waiting + redis.call('LLEN', list) end
   local held = redis.call('HLEN', locks)
   local ahead = math.min(held, redis.call('HLEN', claimed))
-  -- Of those whose hook is to run somebody holds all that are not in their place.
+  -- A finalizing job that is not in `finalizing` is held by a worker, which runs its hook.
   local finalizing = redis.call('HLEN', hooks.outcome)
   local hooked = math.max(0, finalizing - redis.call('ZCARD', hooks.finalizing))
   local counts = { math.max(0, waiting), redis.call('ZCARD', delayed), ahead, math.max(0, held - ahead - hooked),

@@ -1,5 +1,4 @@
--- The words of the `removed` event for jobs without a payload: there is nothing to run. They are counted, for people to
--- hear of.
+-- Adds the event `removed` for jobs without a payload, which cannot run, and counts them in `meta`, for people.
 local function add_dropped(fields, meta, ids, now_ms)
   if #ids == 0 then return end
   redis.pcall('HINCRBY', meta, 'payloadsLost', #ids)

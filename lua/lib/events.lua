@@ -1,4 +1,4 @@
--- Appends `name`, and the words joined by spaces (no id holds a space), to an entry's fields.
+-- Adds `name` and the words, joined by spaces, to the fields of an entry. No id contains a space.
 local function add_words(fields, name, words)
   if #words > 0 then
     fields[#fields + 1] = name
@@ -6,10 +6,10 @@ local function add_words(fields, name, words)
   end
 end
 
--- Appends one entry, by pcall: an event that cannot be written must not undo the transition that it tells of. `kind` is
--- events or stalls, and `total` counts all of the stream so far, so that a slow reader knows how many it missed. The
--- stream is bounded by entries, and by events, of which one entry can hold hundreds: at each 100,000th what is older
--- than the last one goes.
+-- Appends one entry, by pcall: an event that cannot be written must not undo its transition. `kind` is events or
+-- stalls. `total` counts all events of the stream, so a slow reader knows how many it missed. An entry may hold
+-- hundreds of events, so the stream is bounded by entries and by events: at each 100,000th event, entries older than
+-- the previous mark are trimmed.
 local function append_entry(stream, meta, kind, total, count, worker, fields)
   local kept = kind == 'stalls' and 2000 or 10000
   local id = redis.pcall('XADD', stream, 'MAXLEN', '~', kept, '*', 'total', total, 'worker', worker, unpack(fields))

@@ -1,7 +1,7 @@
--- Why a job ended that was not begun in time.
+-- Why an expired job ended.
 local NOT_IN_TIME = 'no worker began the job before it expired'
 
--- The beginning of an error as one word of an event: percent-encoded.
+-- The start of an error message as one percent-encoded word of an event.
 local function brief_of(message)
   return (string.gsub(string.sub(message, 1, BRIEF), '[^!-$&-~]', function(byte)
     return string.format('%%%02X', string.byte(byte))

@@ -1,4 +1,4 @@
--- Whether one of the columns has something of the job.
+-- Whether one of the columns holds something of the job.
 local function has_columns(columns, id)
   for _, column in ipairs(columns) do
     if redis.call('HEXISTS', column, id) == 1 then return true end
@@ -6,9 +6,10 @@ local function has_columns(columns, id)
   return false
 end
 
--- How a job had ended that is in no place, where what is stored of it tells: a result is written with the end alone, as
--- these codes are; a failure is the end where no run was to follow. It stays when a later run completes, so that of one
--- with attempts left nothing is known. One that waits for its next run has `waitingSince`, or is watched while it runs.
+-- How a job without a place had ended, as far as its columns show. A result is written only at the end, and so are
+-- these error codes. Another failure means the end only if no attempt was left: it stays when a later run completes, so
+-- nothing is known of a job with attempts left. A job before its next run has `waitingSince`, or is in `active` or
+-- `candidates`.
 local function end_of(keys, id, place, limit)
   if redis.call('HEXISTS', keys.result, id) == 1 then return 'completed' end
   local failure = object_of(redis.call('HGET', keys.errors, id) or nil)
@@ -20,9 +21,10 @@ local function end_of(keys, id, place, limit)
   return most and (count_of(place.attempt) or 0) >= most and 'failed' or nil
 end
 
--- Where the ids are, all but the lists, and what is wrong with each. `listed` has how many entries each has in the
--- lists, which were read from `began` on, ms: a job that came into its list since then was not seen there. Returns for
--- each id its faults, words by `docs/wire-format.md`, and where it is; `spare` is how many of its entries are ghosts.
+-- Finds the places of the ids, except in lists, and what is wrong with each. `listed` has the number of list entries of
+-- each id. The lists were read from `began` on (ms), so a job that entered its list later may be missing there. Returns
+-- the faults of each id (words of `docs/wire-format.md`) and its places; `spare` is the number of its list entries that
+-- are ghosts.
 local function faults_of(ids, listed, began, keys)
   local where = {}
   for _, name in ipairs({ 'delayed', 'completed', 'failed', 'cancelled', 'finalizing' }) do
@@ -37,7 +39,7 @@ local function faults_of(ids, listed, began, keys)
     where[name] = {}
     for at = 1, #ids do where[name][at] = found[at] == 1 end
   end
-  -- Most columns hold nothing most of the time.
+  -- Most columns are empty most of the time.
   local columns = {}
   for _, column in ipairs(keys.columns) do
     if redis.call('HLEN', column) > 0 then columns[#columns + 1] = column end
@@ -60,10 +62,10 @@ local function faults_of(ids, listed, began, keys)
     end
     local is_left = ended > 0 or place.delayed or place.finalizing or place.locks or is_watched or place.cancelling
       or place.claimed or listed[at] ~= (tonumber(place.ghosts) or 0) or has_columns(columns, id)
-    -- One that has ended needs none, and one that runs has it.
+    -- An ended job needs no payload, and the worker of a running job has it.
     add(not (place.payload or ended > 0 or place.locks and is_watched) and is_left, 'no_payload')
     add(place.payload and count > 1, 'two_places')
-    -- One that left nothing but ghosts in the lists may have ended, too, and lost its place.
+    -- A job that left only ghosts in the lists may have ended and lost its place.
     local has_ghosts = listed[at] > 0 and (tonumber(place.ghosts) or 0) >= listed[at]
     local may_have_ended = is_lost or waits and has_ghosts and not (place.waiting_since or is_watched)
     place.ended = may_have_ended and end_of(keys, id, place, limit)
@@ -76,7 +78,7 @@ local function faults_of(ids, listed, began, keys)
     add(place.payload and place.claimed and place.claimed ~= fence, 'stray_claim')
     add(place.payload and is_stray, 'stray_hook')
     add(not (count_of(place.attempt) and count_of(place.stalled_count)), 'bad_counter')
-    -- What moved since then may have been in the lists then, and is not to be counted by that.
+    -- A job that moved since `began` may have been in the lists then, so its entries prove nothing.
     local moved = math.max((tonumber(fence) or 0) / 1000, tonumber(place.waiting_since) or 0,
       tonumber(place.completed) or 0, tonumber(place.failed) or 0, tonumber(place.cancelled) or 0,
       tonumber(place.finalizing) or 0) >= began

@@ -1,10 +1,10 @@
--- Whether none of the keys is there: one question for many, and a key that is not there has no wrong type.
+-- Whether none of the keys exists: one query for many keys, and a missing key has no wrong type.
 local function none_of(...)
   return redis.call('EXISTS', ...) == 0
 end
 
--- Those of the keys that are there, by `length` (HLEN, ZCARD), which refuses a key of another type before the first
--- write. When as many are found as there are, the others need no question: the likely ones go first.
+-- Returns the keys that exist, by `length` (HLEN, ZCARD), which refuses a key of another type before the first write.
+-- Give likely keys first: when as many are found as exist, the others need no query.
 local function filled(length, ...)
   local found, count = {}, redis.call('EXISTS', ...)
   for _, key in ipairs({ ... }) do
@@ -14,7 +14,7 @@ local function filled(length, ...)
   return found
 end
 
--- The key, if it is one of these.
+-- Returns the key if it is in the list.
 local function one_of(found, key)
   for _, other in ipairs(found) do
     if other == key then return key end

@@ -1,22 +1,23 @@
--- A job of a task with a hook ends in two steps: its outcome is stored, and once the hook has run it is terminal. In
--- between it is finalizing: `outcome` has the kind, how often the hook failed and how often it stalled, and how long
--- the handler ran; where nobody holds it, `finalizing` has from when on the hook may run.
+-- A job of a task with a hook ends in two steps: its outcome is stored, and when the hook has run it becomes terminal.
+-- In between it is finalizing. `outcome` has the kind, how often the hook failed and stalled, and the run time of the
+-- handler. While no worker holds the job, `finalizing` has the time from which the hook may run.
 
--- The parts of a stored outcome; one of no kind that there is, which somebody has written by hand, is a failure.
+-- Parses a stored outcome. An unknown kind, written by hand, counts as a failure.
 local function outcome_of(text)
   local kind, failed, stalls, ran = string.match(text, '^(%l+) (%d+) (%d+) (%S+)$')
   if kind ~= 'completed' and kind ~= 'cancelled' then kind = 'failed' end
   return kind, tonumber(failed) or 0, tonumber(stalls) or 0, ran or '-'
 end
 
--- Writes how often the hooks failed and stalled, {id, text ..}, and from when on they may run, {ms, id ..}.
+-- Writes how often hooks failed and stalled, {id, text ..}, and from when on they may run, {ms, id ..}.
 local function await_hooks(places, outcomes, due)
   if #outcomes > 0 then redis.call('HSET', places.outcome, unpack(outcomes)) end
   local finalizing = places.finalizing
   if #due > 0 then redis.call('ZADD', finalizing, unpack(due)) end
 end
 
--- Counts hooks that failed for good, for people: all of them, and those since none had failed for 15 minutes.
+-- Counts hooks that failed for good, for people: in total, and in the current series, which ends after 15 minutes
+-- without a failure.
 local function count_failed_hooks(meta, count, now_ms)
   if count == 0 then return end
   local now, last = string.format('%d', now_ms), tonumber(redis.call('HGET', meta, 'hookFailedAt') or nil)
@@ -28,7 +29,7 @@ local function count_failed_hooks(meta, count, now_ms)
   redis.call('HSET', meta, 'hookFailedAt', now)
 end
 
--- The jobs whose hook has run, or runs no more, are terminal, with their stored outcome.
+-- Makes jobs terminal, with their stored outcomes: their hook has run, or will not run again.
 local function end_finalized(places, how, ids, fields)
   if #ids == 0 then return end
   local texts = redis.call('HMGET', places.outcome, unpack(ids))

@@ -1,8 +1,8 @@
--- Puts the jobs into a terminal set, with what is to be kept of each ({id, value, id, value ..} of the column that its
--- kind has), or removes them at once when the task keeps none. Nothing else adds to a terminal set. Where the task has
--- a hook, how they ended is stored instead, and the hook runs next: of a job that is `broken` there is none. `ran` has
--- how long the handler of each ran, where that is known. What ended before, and lost its place, is not counted again.
--- What a workflow waits for goes into `outbox` in the same write, and stays until the workflow was told.
+-- Puts the jobs into a terminal set, or removes them if the task keeps none. Nothing else adds to a terminal set.
+-- `values` are written to `result` or `error`: {id, value, id, value ..}. If the task has a hook, the outcome is stored
+-- instead and the hook runs next, except for `broken` jobs. `ran` has the run times of the handlers, if known. With
+-- `how.is_again` the jobs ended before and lost their place, so they are not counted again. An ended node of a workflow
+-- also enters `outbox`, in the same write, and stays there until its workflow has recorded the end.
 local function finish(places, how, kind, ids, values, broken, ran)
   local waits = how.hook and not broken
   local is_counted = kind == 'failed' and not (waits or how.is_again) and #ids > 0

@@ -1,4 +1,4 @@
--- Adds words to those that a field has already.
+-- Adds words to a field, or adds the field.
 local function join_words(fields, name, words)
   for at = 1, #fields, 2 do
     if fields[at] == name and #words > 0 then
@@ -9,7 +9,7 @@ local function join_words(fields, name, words)
   add_words(fields, name, words)
 end
 
--- Adds the words of the event that tells of it: those of its kind, or, where the hook is to run first, id and kind.
+-- Adds the event of the end: its kind, or `finalizing` (id and kind) if the hook runs first.
 local function add_finished(fields, how, kind, ids, words)
   if not how.hook then return add_words(fields, kind, words) end
   local stored = {}

@@ -1,16 +1,17 @@
--- An instance of a workflow has a line in `head`: its run, how often it changed its place, how many of its nodes have
--- not ended, how many are open, its shape, the first node that broke it, or '-', before when none of its jobs may run
--- (ms; 0: not known) and, of a child that ended, how: c, f or x. The child that a node runs as
--- has the id <instance>/<node>.<run>, and stands in no place once it has ended.
+-- `head` has a line per instance:
+-- run; turn (how often it changed its place); live nodes (not ended); open nodes; shape (digest of the graph);
+-- the first node that broke it, or '-'; the time before which none of its jobs may run (ms; 0: not known);
+-- for a child that has ended also how: c, f or x (completed, failed, cancelled).
+-- The child that runs as a node has the id <instance>/<node>.<run>. A child that has ended is in no place.
 
 local LINE = '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+) ?(%d*) ?([cfx]?)$'
 
--- The node as `nodes`, `input` and `value` name it.
+-- The field of a node in `nodes`, `input` and `value`.
 local function node_of(flow, index)
   return flow .. '/' .. index
 end
 
--- Reads those of the instances into `known` that are not there yet: false where there is none that can be read.
+-- Reads the instances that are not in `known` yet; false for one that is missing or unreadable.
 local function meet(known, keys, flows)
   local fresh = {}
   for _, flow in ipairs(flows) do
@@ -37,28 +38,28 @@ local function meet(known, keys, flows)
   end
 end
 
--- How many nodes the graphs of this shape have, by its record; nil where that cannot be read. No start writes more than
--- 10,000 (`MOST_NODES`): a larger number is damage, and a loop over it would block the server.
+-- The number of nodes of a graph, by its record; nil if that cannot be read. A start writes at most 10,000
+-- (`MOST_NODES`): a larger number is damage, and a loop over it would block the server.
 local function count_of_nodes(record)
   local count = tonumber(string.match(record or '', '^%d+'))
   return count and count <= 10000 and count or nil
 end
 
--- The instance, read once a call into `known`; false where there is none that can be read.
+-- The instance, read once per call; false if it is missing or unreadable.
 local function instance_of(known, keys, flow)
   meet(known, keys, { flow })
   return known[flow]
 end
 
--- Whether handlers of this run may begin, and ends of them count.
+-- Whether handlers of this run may begin, and ends of its nodes count.
 local function goes_on(one, run)
   return one and (one.runs or one.is_paused) and one.run == tonumber(run)
 end
 
--- How a node has ended whose child ended so.
+-- How a node ended, by how its child ended.
 local LETTERS = { completed = 'c', failed = 'f', cancelled = 'x' }
 
--- How the instance ended; nil where it did not.
+-- How the instance ended; nil if it has not.
 local function ended_in(keys, one)
   for _, place in ipairs({ 'completed', 'failed', 'cancelled' }) do
     if one.parent and one.over == LETTERS[place] then return place end
@@ -67,20 +68,20 @@ local function ended_in(keys, one)
   return nil
 end
 
--- Notes what is told of nodes and instances when all is written: each time the words of one event.
+-- Buffers the words of one event about a node or instance, to be reported after all writes.
 local function tell(keys, kind, words)
   keys.told = keys.told or {}
   keys.told[kind] = keys.told[kind] or {}
   table.insert(keys.told[kind], words)
 end
 
--- Notes what is to be done, from this time on.
+-- Adds an entry to the outbox, due at this time.
 local function note(keys, now_ms, entry)
   put(keys, 'outbox', entry, now_ms)
 end
 
--- The record of a node: its flags ('o': optional, 'g': a graph), of which node its input is the value ('-': it has one
--- of its own), its task, what its dispatch sets, and its first dependents.
+-- The record of a node: its flags ('o': optional, 'g': a graph), the node whose value is its input ('-': none), its
+-- task, its dispatch options, and its first dependents.
 local function record_of(keys, one, index)
   local text, records = read(keys, 'shapes', one.digest .. '/' .. index) or '', page_of(keys, 'parsed', 'shapes')
   if records[text] then return records[text] end
@@ -93,8 +94,8 @@ local function record_of(keys, one, index)
   return record
 end
 
--- Whether the node waits for its inputs, how many of them must still complete, and how many have not ended; of one
--- whose state cannot be read all that is false.
+-- Parses the state of a node. If it waits: `kind`, how many inputs must still complete (`need`), how many have not
+-- ended (`left`). `is_known` is unset if the state cannot be read.
 local function waits_of(keys, name)
   local state, states = read(keys, 'nodes', name) or '', page_of(keys, 'parsed', 'nodes')
   local waits = states[state]
@@ -107,7 +108,7 @@ local function waits_of(keys, name)
   return waits
 end
 
--- 500 of the dependents of a node, from one that is a multiple of that.
+-- Up to 500 dependents of a node, from number `from`, a multiple of 500.
 local function dependents_of(keys, one, index, record, from)
   if from == 0 and record.first then return record.first end
   local text, found = record.dependents, {}
@@ -117,20 +118,20 @@ local function dependents_of(keys, one, index, record, from)
   return found
 end
 
--- Whether the node is open: its job is sent, or its graph runs.
+-- Whether the node is open: its job was sent, or its graph runs.
 local function is_open(state)
   return state and string.match(state, '^[og]') ~= nil
 end
 
--- What is to be sent of an open node: its task ('@': a graph, which runs as a child), what its dispatch sets, and where
--- the payload, or the graph, is; nil where that cannot be read.
+-- What to send for an open node: its task ('@': a graph, which runs as a child), its dispatch options, and where its
+-- payload or graph is. Returns nil if that cannot be read.
 local function sendable(keys, one, index, state)
   local record = record_of(keys, one, index)
   if not record or record.task == '' then return nil end
   local task, own, column, source = record.task, record.own, 'input', index
   if record.source ~= '-' then column, source = 'value', record.source end
   if string.sub(state, 1, 1) == 'g' then
-    -- A graph that its job returned goes by the policy of the instance.
+    -- A graph that a job returned uses the policy of the instance.
     if task ~= '@' then own, column, source = one.policy or '', 'grow', index end
     task = '@'
   end
@@ -141,7 +142,8 @@ local function sendable(keys, one, index, state)
   return { one = one, index = index, task = task, own = own, column = column, field = field, bytes = bytes }
 end
 
--- Nothing of the instance opens any more: it ends like this, `failed` or `cancelled` and why, once none is open.
+-- Stops the instance: no node opens any more. When none is open it ends as `how` says: `failed` or `cancelled`, and
+-- why.
 local function stop(keys, one, how, now_ms)
   one.stopping = how
   keys.stopped = keys.stopped or {}
@@ -151,39 +153,39 @@ local function stop(keys, one, how, now_ms)
   if one.is_paused then
     put(keys, 'paused', one.flow, false)
     put(keys, 'running', one.flow, now_ms)
-    -- Who had paused it, and why.
+    -- This held who paused it, and why.
     write(keys, 'error', one.flow, false)
     one.turn, one.runs, one.is_paused = one.turn + 1, true, false
   end
 end
 
--- What a node says that ran as a child: one that was cancelled, and one that was to answer with the value of a node
--- that did not run.
+-- The failure of a node whose child was cancelled, and of one whose child should return the value of a node that did
+-- not run.
 local CANCELLED = '{"code":"cancelled","message":"its workflow was stopped"}'
 local SKIPPED = '{"code":"skipped","message":"the node whose value it answers did not run"}'
 
--- How an instance ends of which something cannot be read that it needs.
+-- How an instance ends if something that it needs cannot be read.
 local UNREADABLE = 'failed {"code":"corrupt","message":"the graph, or the state of a node, cannot be read"}'
 
--- What a node says whose own state cannot be read.
+-- The failure of a node whose own state cannot be read.
 local CORRUPT = '{"code":"corrupt","message":"its state cannot be read"}'
 
--- Whether the state of a node of the graph is none that there is: nothing would ever come of it.
+-- Whether a node of the graph has an invalid state, which would never change.
 local function is_damaged(keys, one, index, state)
   local is_one = string.match(state, '^[og]%d*$') or string.match(state, '^[cfsx]$')
     or string.match(state, '^[pP] %d+ %d+$')
   return not is_one and record_of(keys, one, index) ~= nil
 end
 
--- How many nodes a call opens or skips, which is what costs most in it.
+-- How many nodes a call opens or skips: these cost most.
 local OPENS = 100
 
--- How much a call does: edges that it follows, and nodes that it opens or skips.
+-- The budget of a call: edges to follow, and nodes to open or skip.
 local function a_budget()
   return { edges = 1000, opens = OPENS }
 end
 
--- Opens a node whose inputs are there. Returns its state: nil where it cannot be sent, and its instance stops.
+-- Opens a node whose inputs are ready. Returns its new state; nil if it cannot be sent, which stops the instance.
 local function open_node(keys, one, index, now_ms, opened)
   local send = sendable(keys, one, index, 'o')
   if not send then
@@ -196,8 +198,8 @@ local function open_node(keys, one, index, now_ms, opened)
   return send.task == '@' and 'g' or 'o'
 end
 
--- Reads ahead the states of these nodes, which have records of these names, and the records of those that may open
--- behind so many ends, as many as are to.
+-- Reads ahead the states of these nodes, and the records of those that may open after this number of ends: at most
+-- `most`.
 local function foresee(keys, named, records, ends, most)
   fetch(keys, 'nodes', named)
   local opening = {}
@@ -209,7 +211,7 @@ local function foresee(keys, named, records, ends, most)
   fetch(keys, 'shapes', opening)
 end
 
--- Reads ahead most of what follows from the ends of these nodes ({ instance, number }).
+-- Reads ahead most of what the ends of these nodes ({ instance, number }) need.
 local function foresee_all(keys, ends, budget)
   local records, named, dependents = {}, {}, {}
   for place, ended in ipairs(ends) do records[place] = ended[1].digest .. '/' .. ended[2] end
@@ -224,9 +226,9 @@ local function foresee_all(keys, ends, budget)
   foresee(keys, named, dependents, #ends, budget.opens)
 end
 
--- Goes on from ended nodes to their dependents: { node, whether it completed, from which dependent on }. What is over
--- the budget stays noted, with how far it has come. Where dependents cannot be read the instance stops: nobody else
--- would ever come to them.
+-- Updates the dependents of ended nodes: { node, whether it completed, first dependent to visit }. What exceeds the
+-- budget stays in the outbox, with its progress. If dependents cannot be read the instance stops, since no other call
+-- would reach them.
 local function visit(keys, one, ended, budget, now_ms, opened)
   local at = 1
   while at <= #ended do
@@ -251,7 +253,7 @@ local function visit(keys, one, ended, budget, now_ms, opened)
           if need == 0 and one.runs and not one.stopping then
             now, budget.opens = open_node(keys, one, dependent, now_ms, opened) or now, budget.opens - 1
           elseif left < need then
-            -- What follows from it is read for it alone: it costs what an opened one does.
+            -- Its dependents are read for it alone: it costs as much as an opened node.
             now, one.live, budget.opens = 's', one.live - 1, budget.opens - 1
             ended[#ended + 1] = { dependent, false, 0 }
             tell(keys, 'node', 's ' .. name .. '/' .. one.run)
@@ -277,7 +279,7 @@ local function visit(keys, one, ended, budget, now_ms, opened)
   end
 end
 
--- Writes the line of the instance.
+-- Writes the line of the instance in `head`.
 local function write_head(keys, one)
   local more = one.over ~= '' and string.format(' %d %s', one.due, one.over) or one.due > 0
     and string.format(' %d', one.due) or ''
@@ -285,13 +287,13 @@ local function write_head(keys, one)
     math.max(0, one.out), one.digest, one.bad) .. more)
 end
 
--- The instance stands where those are that have ended so.
+-- Puts an ended instance into the set for its outcome.
 local function place_ended(keys, flow, word, now_ms)
   put(keys, (word == 'completed' or word == 'cancelled') and word or 'failed', flow, now_ms)
 end
 
--- Ends an instance whose line ({ run, turn, shape }, as far as it can be read) or graph cannot be read: nothing of it
--- could ever go on. A child goes, and is started anew.
+-- Ends an instance whose line ({ run, turn, shape }, as far as it can be read) or graph cannot be read: it could never
+-- continue. A child is removed, and started again.
 local function give_up(keys, flow, line, now_ms)
   keys.corrupt = (keys.corrupt or 0) + 1
   put(keys, 'running', flow, false)
@@ -304,7 +306,8 @@ local function give_up(keys, flow, line, now_ms)
   tell(keys, 'ended', 'failed ' .. flow .. '/' .. line[1])
 end
 
--- Ends the instance if nothing of it can go on, and writes its head. Of a child that ended: how, and what it said.
+-- Ends the instance if nothing of it can continue, and writes its head. Returns, for a child that ended, how, and its
+-- value or failure.
 local function end_or_keep(keys, one, now_ms)
   local how, said
   if one.runs and (one.live <= 0 or one.stopping and one.out <= 0) then
@@ -315,7 +318,7 @@ local function end_or_keep(keys, one, now_ms)
     if not word then
       word = one.bad == '-' and 'completed' or 'failed'
       if word == 'completed' and output and read(keys, 'nodes', node_of(one.flow, output)) ~= 'c' then
-        -- What it was to answer is missing.
+        -- The node whose value it should return did not complete.
         word, one.bad = 'failed', output
       end
     end
@@ -324,7 +327,7 @@ local function end_or_keep(keys, one, now_ms)
     local value = word == 'completed' and output and read(keys, 'value', node_of(one.flow, output))
     if one.parent then
       how = LETTERS[word] or 'f'
-      -- One that answers nothing lets the node keep what its job returned; what answers no value answers null.
+      -- Without an output node the parent's node keeps the value of its job. An output node without a value gives null.
       said, one.over = how == 'x' and CANCELLED or value or how == 'c' and output and 'null' or '', how
       if how == 'f' then
         said = why and why ~= '' and why or read(keys, 'value', node_of(one.flow, one.bad)) or SKIPPED
@@ -344,7 +347,7 @@ local function end_or_keep(keys, one, now_ms)
   return how, said
 end
 
--- A node ended: what becomes of its instance where it did not complete.
+-- Applies the policy of the instance after a node that did not complete.
 local function break_by(keys, one, index, record, now_ms)
   if one.stopping or record and string.find(record.flags, 'o', 1, true) then return end
   if one.bad == '-' then one.bad = tostring(index) end
@@ -358,7 +361,7 @@ local function break_by(keys, one, index, record, now_ms)
   end
 end
 
--- An open node ended like this, and said this: what waits for it goes on.
+-- Ends an open node with this outcome and value, and updates its dependents.
 local function end_node(keys, one, index, how, said, budget, now_ms, opened)
   local name = node_of(one.flow, index)
   write(keys, 'nodes', name, how)
@@ -368,12 +371,12 @@ local function end_node(keys, one, index, how, said, budget, now_ms, opened)
   tell(keys, 'node', how .. ' ' .. mark)
   one.live, one.out = one.live - 1, one.out - 1
   if how ~= 'c' then break_by(keys, one, index, record_of(keys, one, index), now_ms) end
-  -- Nothing opens in one that stops.
+  -- Nothing opens in an instance that stops.
   if not one.stopping then visit(keys, one, { { index, how == 'c', 0 } }, budget, now_ms, opened) end
 end
 
--- Counts what has not ended, and what is open, of an instance with damaged nodes: what these were is not known. It
--- costs as much as there are nodes, which nothing else does.
+-- Recounts live and open nodes of an instance with damaged nodes, whose earlier states are unknown. The cost grows with
+-- the number of nodes, as nothing else here does.
 local function recount(keys, one)
   local count = count_of_nodes(read(keys, 'shapes', one.digest .. '@')) or 0
   one.live, one.out = 0, 0
@@ -389,7 +392,7 @@ local function recount(keys, one)
   end
 end
 
--- The job of a node returned a value and a graph: the node ends when that has ended, which runs as a child.
+-- The job of a node returned a value and a graph: the graph runs as a child, and the node ends when the child ends.
 local function grow_node(keys, one, index, said, head, size, now_ms, opened)
   local name = node_of(one.flow, index)
   write(keys, 'grow', name, string.sub(said, head + size + 1))
@@ -399,7 +402,7 @@ local function grow_node(keys, one, index, said, head, size, now_ms, opened)
   opened[#opened + 1] = sendable(keys, one, index, 'g')
 end
 
--- Whether there is no such child, nor ever was: one that cannot be read goes no further.
+-- Whether the child is missing, ended or unreadable. If so, it also leaves `running`.
 local function is_gone(known, keys, child)
   local one = instance_of(known, keys, child)
   if one and (one.runs or one.is_paused) then return false end
@@ -407,8 +410,8 @@ local function is_gone(known, keys, child)
   return true
 end
 
--- Ends what is over of these instances, and with a child the node that ran as it: in the same call, so that nobody has
--- to hear of it.
+-- Ends those of the instances that are over. A child that ends also ends the node of its parent, in the same call, so
+-- no message between them can be lost.
 local function end_or_keep_all(known, keys, touched, budget, now_ms, opened)
   local at = 1
   while at <= #touched do
@@ -425,8 +428,10 @@ local function end_or_keep_all(known, keys, touched, budget, now_ms, opened)
   end
 end
 
--- The words of the reply for opened nodes: instance, node, run, task, what its dispatch sets, in how many ms it may
--- run, 'here' and the payload, or in which column it is and under which field, of those that are over 512 KiB in all.
+-- Adds eight words per opened node to the reply: instance, node, run, task ('@': its payload is a graph, which the
+-- caller starts as a child), dispatch options (JSON or ''; for a graph that a job returned, the policy of the
+-- instance), ms until it may run, then 'here' and the payload. Beyond 512 KiB of payloads in all, the last two are the
+-- column and the field of the payload instead.
 local function add_opened(reply, keys, opened, now_ms)
   local bytes, here = 0, {}
   for _, send in ipairs(opened) do
@@ -449,8 +454,8 @@ local function add_opened(reply, keys, opened, now_ms)
   end
 end
 
--- The same behind the entries of the outbox that are to be carried out at once: nodes from which there is more to
--- visit, and instances that stop and have open nodes.
+-- Like add_opened, but first the number of outbox entries to carry out at once, and those entries: nodes with more
+-- dependents to visit, and stopping instances with open nodes.
 local function add_news(reply, keys, opened, now_ms)
   local count = #reply + 1
   reply[count] = 0

@@ -1,10 +1,10 @@
--- Removes an instance, or what is written of one that never started, with all that is kept of it, and its shape where
--- none else has that: up to `budget` of its `count` nodes, the last ones first. Returns what is left of the budget, and
--- whether nothing is left of the instance. How far it has come stands in `cursor`.
+-- Removes an instance, or one that was written in part, with all its data, and its shape if no other instance uses it.
+-- A call removes up to `budget` of its `count` nodes, the last ones first; `cursor` has the progress. Returns what is
+-- left of the budget, and whether nothing is left of the instance.
 local function remove_instance(keys, flow, digest, count, budget)
   local mark = 't ' .. flow
   local phase, left = string.match(redis.call('HGET', keys.cursor, mark) or '', '^([ns]) (%d+)$')
-  -- No graph has more nodes: another number is none that a start has written.
+  -- No graph has more nodes: no start has written a larger number.
   count = count <= 10000 and count or 0
   left = math.min(tonumber(left) or count, count > 0 and count or 10000)
   if phase == 's' and not digest then left = 0 end
@@ -19,7 +19,7 @@ local function remove_instance(keys, flow, digest, count, budget)
       redis.call('HSET', keys.cursor, mark, 'n ' .. left)
       return 0, false
     end
-    -- Where nobody knows how many have the shape, it stays.
+    -- If the number of users is unknown, the shape stays.
     local users = digest and tonumber(string.match(redis.call('HGET', keys.shapes, digest .. '#') or '', '^%d+$'))
     if users and users > 1 then
       redis.call('HSET', keys.shapes, digest .. '#', string.format('%d', users - 1))
@@ -29,7 +29,7 @@ local function remove_instance(keys, flow, digest, count, budget)
       left = count
     end
   end
-  -- The shape, unless somebody starts one with it meanwhile.
+  -- The shape, unless a start uses it meanwhile.
   if left > 0 and redis.call('HGET', keys.shapes, digest .. '#') == '0' then
     local from, names = math.max(0, left - 500), {}
     for index = from, left - 1 do names[#names + 1] = digest .. '/' .. index end

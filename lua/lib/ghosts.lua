@@ -1,7 +1,7 @@
--- Ghosts are entries of a list whose job waits there no more: a job that ends while it waits leaves its entry behind,
--- since to look for it would take as long as the list is. `ghosts` counts them by id, and `meta` in all.
+-- Ghosts are list entries whose job no longer waits there. A job that ends while it waits leaves its entry, since a
+-- search would take time in proportion to the list. `ghosts` counts them by id, and `meta` in total.
 
--- Counts the entries of these jobs, by `step` each: 1 for jobs that leave their lists, -1 for entries that are gone.
+-- Adds `step` to the ghosts of these jobs: 1 for jobs that leave their lists, -1 for entries that are removed.
 local function count_ghosts(ghosts, meta, ids, step)
   if #ids == 0 then return end
   local known, counts, total = redis.call('HMGET', ghosts, unpack(ids)), {}, 0
@@ -21,13 +21,13 @@ local function count_ghosts(ghosts, meta, ids, step)
   if #left > 0 then redis.call('HSET', ghosts, unpack(left)) end
   if #gone > 0 then redis.call('HDEL', ghosts, unpack(gone)) end
   total = total + (tonumber(redis.call('HGET', meta, 'ghosts')) or 0)
-  -- A number that went wrong is right again when none is left.
+  -- A wrong total is corrected when no ghost is left.
   if redis.call('EXISTS', ghosts) == 0 then total = 0 end
   redis.call('HSET', meta, 'ghosts', string.format('%d', math.max(0, total)))
 end
 
--- Takes the ghosts off the heads of the lists, up to 200 of each. `places` are those with scores in which a job may
--- be instead; `outcome` has those whose hook is to run.
+-- Removes ghosts from the heads of the lists, up to 200 per list. `places` are the sorted sets in which a job may be
+-- instead; `outcome` has the finalizing jobs.
 local function strip_ghosts(lists, ghosts, meta, payload, locks, places, outcome)
   for _, list in ipairs(lists) do
     local head = redis.call('LINDEX', list, 0)

@@ -1,5 +1,5 @@
--- Compares what a worker shows with `locks`: the positions of the jobs that it holds under the fence that it
--- shows, and the fences of those that it lost. Nothing of a lost job may be written.
+-- Compares the fences that a worker shows with `locks`. Returns the positions of the jobs that it holds, and the fences
+-- of those that it lost. Nothing may be written for a lost job.
 local function held_by(locks, worker, ids, fences)
   local held, lost = {}, {}
   if #ids == 0 then return held, lost end
@@ -16,7 +16,7 @@ local function held_by(locks, worker, ids, fences)
   return held, lost
 end
 
--- The reasons of the jobs whose cancel was asked for, by position.
+-- The reasons of pending cancels, by position.
 local function cancel_reasons(cancelling, ids)
   if #ids == 0 or redis.call('HLEN', cancelling) == 0 then return {} end
   return redis.call('HMGET', cancelling, unpack(ids))

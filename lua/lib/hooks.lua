@@ -1,16 +1,16 @@
--- What settle has where no hook is to do.
+-- The result of `finalize` in a call without hooks.
 local NO_HOOKS = { ids = {}, told = 0, left = false, wakes = false, next_due = math.huge }
 
--- How settle runs hooks: what is reported of jobs that end, or whose hook ran, and which hooks its worker is to run.
+-- Hooks in settle: the outcomes of jobs and of hooks, and the hooks that the worker runs next.
 
--- Stores how jobs ended, takes in how hooks ran, and takes hooks to run for the caller, up to so many. What it did is
--- done: `out` keeps the rest. Returns the hooks, how many events were told, and whether hooks are left that are due.
+-- Stores outcomes, records how hooks ran, and takes up to `wanted` due hooks for the caller. What it handles leaves
+-- `out`. Returns the hooks, with the number of reported events, and whether due hooks are left.
 local function finalize(out, places, how, wanted, extra_columns, cancelling, fields)
-  -- Its parts are made here: most calls need none of them.
+  -- Inner functions, since most calls need none of them.
 
-  -- What waits for its hook: the ids whose hook is to run, as many as are wanted; those that end without, where nobody
-  -- has a hook any more, by no more than 512 KiB of what goes with them; and those that have no business there, since
-  -- they are held, or have no outcome or no payload. Nothing is written.
+  -- Reads what waits for its hook, without writing. Returns ids to run, up to `wanted`; orphans, which end without a
+  -- hook since the task no longer has one; and strays, which are held, or have no outcome or payload. Orphans are
+  -- bounded by 512 KiB of payloads and results.
   local function due_hooks()
     local ids, orphans, strays, bytes, due = {}, {}, {}, 0, {}
     if how.has_hook and wanted > 0 then
@@ -36,8 +36,8 @@ local function finalize(out, places, how, wanted, extra_columns, cancelling, fie
     return ids, orphans, strays
   end
 
-  -- The hooks to run: what they are told (the value, or the error) in place of a payload, and the extras. No more than
-  -- `how.most` bytes together; of what is larger there is the size.
+  -- Reads the hooks to run: the value or the error in place of a payload, and the extras, at most `how.most` bytes
+  -- together. A single larger one is replaced by its size.
   local function hooks_of(ids)
     local hooks, bytes = { ids = {}, payloads = {}, extras = {}, next_due = math.huge }, 0
     local texts = #ids > 0 and redis.call('HMGET', places.outcome, unpack(ids)) or {}
@@ -50,15 +50,15 @@ local function finalize(out, places, how, wanted, extra_columns, cancelling, fie
     end
     hooks.bytes = bytes
     if #hooks.ids > 0 then hooks.extras = extras_of(extra_columns, hooks.ids) end
-    -- With the size of the payload, which may go with the job.
+    -- Adds the size of the payload, which may be sent with the job.
     for _, extra in ipairs(hooks.extras) do
       extra[9] = extra[9] .. ' ' .. redis.call('HSTRLEN', places.payload, hooks.ids[extra[1]])
     end
     return hooks
   end
 
-  -- Splits the jobs that are put back: of those with a stored outcome nothing but the hook runs again, whatever was
-  -- asked for meanwhile. Returns them.
+  -- Splits the requeued and cancelled jobs: those with a stored outcome run only their hook again, whatever was
+  -- requested meanwhile. Returns them.
   local function put_back()
     local ids, kinds, back, kept = {}, {}, {}, { requeue = {}, cancelled = {}, reasons = {} }
     for at, outcome in ipairs(out.requeue) do ids[#ids + 1], kinds[#kinds + 1] = outcome.id, { 'requeue', at } end
@@ -83,11 +83,11 @@ local function finalize(out, places, how, wanted, extra_columns, cancelling, fie
   local now, outcomes, due, ended, told = string.format('%d', how.now_ms), {}, {}, {}, #orphans
   local fresh, retried, failed = {}, {}, {}
 
-  -- A shrinking command first: behind it a server at maxmemory takes the others.
+  -- A shrinking command first: only then a server at maxmemory accepts the others.
   redis.call('SREM', places.active, '', unpack(out.all))
   if #orphans > 0 then redis.call('ZREM', places.finalizing, unpack(orphans)) end
   if #strays > 0 then redis.call('ZREM', places.finalizing, unpack(strays)) end
-  -- Whoever asks for a cancel behind the outcome comes too late, also where he does not know it.
+  -- A cancel requested after the outcome is too late, even if its caller does not know the outcome.
   if #out.all > 0 then redis.call('HDEL', cancelling, unpack(out.all)) end
   for _, group in ipairs({ out.completed, out.failed, out.cancelled }) do
     for _, one in ipairs(how.hook and group or {}) do fresh[#fresh + 1] = one.id or one end
@@ -129,14 +129,14 @@ local function finalize(out, places, how, wanted, extra_columns, cancelling, fie
   return hooks
 end
 
--- How many others are wanted beside the hooks: none where those are large. Hooks take of the slots, too.
+-- How many jobs are wanted besides the hooks: none if the hooks are large. Hooks take slots of `room` too.
 local function less(want, room, hooks)
   local count = #hooks.ids
   if room then room.begin, room.at_once = math.max(0, room.begin - count), math.max(0, room.at_once - count) end
   return count > 0 and hooks.bytes > LARGE / 2 and 0 or math.max(0, want - count)
 end
 
--- The hooks in front of what else was claimed.
+-- Puts the hooks before the other claimed jobs.
 local function lead_with(hooks, found)
   local count = #hooks.ids
   if count == 0 then return found end

@@ -1,6 +1,6 @@
--- Puts a worker's own interval before the task: a larger ask raises the interval in force at once, and the
--- next epoch takes the largest ask of this one. Who asked is written beside it. Returns the interval in force. The
--- caller has written before, so that a server at maxmemory lets these fields grow.
+-- Applies the interval that a worker asks for. A larger ask raises the interval in force at once; the next epoch takes
+-- the largest ask of this one. Also records who asked. Returns the interval in force. The caller must have written
+-- before, so that a server at maxmemory accepts these fields.
 local function ask_interval(meta, interval, asked, ask, worker)
   interval, asked = tonumber(interval) or 0, tonumber(asked) or 0
   if ask > interval then

@@ -1,5 +1,5 @@
--- Refuses the call before anything is written where our user may not run this command on each of the keys, as far as
--- the server can tell (Redis 7.0 and later): one that is refused in its middle leaves jobs where nobody finds them.
+-- Refuses the call before the first write if our user may not run this command on each of the keys, as far as the
+-- server can tell (Redis 7.0 and later). A script that is refused in the middle would leave jobs in no place.
 local function must_be_allowed(command, keys, ...)
   if not redis.acl_check_cmd then return end
   for _, key in ipairs(keys) do
@@ -9,10 +9,10 @@ local function must_be_allowed(command, keys, ...)
   end
 end
 
--- The same of several commands, words with spaces between.
+-- The same for several commands, separated by spaces.
 local function must_be_allowed_all(commands, keys)
   for command in string.gmatch(commands, '%u+') do
-    -- Whatever more EXISTS is given would be keys, too.
+    -- EXISTS takes keys only.
     if command == 'EXISTS' then
       must_be_allowed(command, keys)
     else
@@ -21,8 +21,8 @@ local function must_be_allowed_all(commands, keys)
   end
 end
 
--- The same of what runs when waiting jobs leave their lists, and a task that keeps none of them removes their columns.
--- `elsewhere` are the places with scores.
+-- Checks the commands that run when waiting jobs leave their lists and their columns are removed. `elsewhere` are the
+-- sorted sets.
 local function must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, elsewhere)
   must_be_allowed_all('LINDEX LRANGE LTRIM', lists)
   must_be_allowed_all('HDEL EXISTS HEXISTS', columns)
@@ -32,7 +32,7 @@ local function must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, els
   must_be_allowed_all('ZMSCORE', elsewhere)
 end
 
--- The same of what runs when jobs are put where they belong.
+-- Checks the commands that run when jobs are repaired.
 local function must_be_allowed_to_mend(lists, sets, hashes, scored)
   must_be_allowed_all('LPUSH', lists)
   must_be_allowed_all('SADD SREM', sets)
@@ -40,7 +40,7 @@ local function must_be_allowed_to_mend(lists, sets, hashes, scored)
   must_be_allowed_all('ZADD ZREM', scored)
 end
 
--- The same of what runs when held jobs are taken from their workers.
+-- Checks the commands that run when held jobs are taken from their workers.
 local function must_be_allowed_to_move(places)
   must_be_allowed_all('SREM', { places.active, places.candidates })
   must_be_allowed_all('HDEL', { places.locks, places.cancelling, places.claimed })

@@ -1,8 +1,9 @@
--- The jobs that an act names (ARGV from `at`: pairs id, stamp) and where they stand. A stamp that is not '' must be
--- the one that the job still has, '-' of one that waits, or '=' and its state, and behind that '@' and when it was
--- dispatched, if another one may have its id by now: the state of others is 'changed'. Of an id that was made for the
--- job that time is not kept, and no other one gets it.
--- Returns the ids and the states; the states are what the caller is told, but for those that it acts upon.
+-- Reads the jobs that an action names (ARGV from `at`: pairs id, stamp) and their states. A stamp is '' (any), the
+-- stamp that the job must still have, '-' for a waiting job, or '=' and its state. After a state, '@' and the dispatch
+-- time exclude another job with the same id. A generated id has no such time, since it is never used again. A job with
+-- another stamp gets the state 'changed'.
+--
+-- Returns the ids and the states. The caller returns these states for the jobs that it does not act upon.
 local function named_jobs(at, payload, locks, places, dispatched_at)
   local ids, expected, dispatched, has_any = {}, {}, {}, false
   for index = at, #ARGV, 2 do

@@ -1,4 +1,4 @@
--- Those of the jobs that are nodes of workflows, by their ids; `has_nodes` is false where the task has none.
+-- Returns the jobs that are nodes of workflows, by their ids. `has_nodes` is false if the task has none.
 local function nodes_among(ids, has_nodes)
   local nodes = {}
   if has_nodes == false then return nodes end
@@ -8,7 +8,7 @@ local function nodes_among(ids, has_nodes)
   return nodes
 end
 
--- Removes the other jobs, and returns the nodes with what is to be kept of them ({id, value ..}).
+-- Removes the other jobs. Returns the nodes, and the values to keep of them ({id, value ..}).
 local function leave_nodes(places, ids, values)
   local others, nodes, kept = {}, {}, {}
   for _, id in ipairs(ids) do

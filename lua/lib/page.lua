@@ -1,5 +1,5 @@
--- Whether the id stands behind the other one in the order of a sorted set, which is that of their bytes. Lua compares
--- by the locale of the server.
+-- Whether the id sorts after the other one in a sorted set, which compares bytes. Lua compares by the locale of the
+-- server.
 local function stands_behind(id, other)
   for at = 1, math.min(#id, #other) do
     local mine, its = string.byte(id, at), string.byte(other, at)
@@ -8,8 +8,8 @@ local function stands_behind(id, other)
   return #id > #other
 end
 
--- How many members stand before (score, id), and it itself where it is there and `with` is set. It need not be there
--- any more.
+-- How many members sort before (score, id), plus the member itself if it exists and `with` is set. It may have been
+-- removed.
 local function rank_of(place, score, id, with)
   local low, high = redis.call('ZCOUNT', place, '-inf', '(' .. score), redis.call('ZCOUNT', place, '-inf', score)
   while low < high do
@@ -24,8 +24,8 @@ local function rank_of(place, score, id, with)
   return low
 end
 
--- Up to `look` ids of an ordered place behind the cursor, 'score id', with scores from `least` to `most`. Returns the
--- ids, their scores and the next cursor, '' at the end.
+-- Reads up to `look` ids of a sorted set after the cursor ('score id'), with scores from `least` to `most`. Returns the
+-- ids, their scores and the next cursor ('' at the end).
 local function ordered_page(place, newest, cursor, look, least, most)
   local low = redis.call('ZCOUNT', place, '-inf', '(' .. least)
   local high = low + redis.call('ZCOUNT', place, least, most)
@@ -44,8 +44,8 @@ local function ordered_page(place, newest, cursor, look, least, most)
   return ids, scores, is_end and '' or scores[#ids] .. ' ' .. ids[#ids]
 end
 
--- Up to `look` ids of the lists behind the cursor, 'list entries', in the order in which they are claimed, the cursor
--- behind each, and the next one. Ghosts are looked at too.
+-- Reads up to `look` ids of the lists after the cursor ('list entries'), in claim order, including ghosts. Returns the
+-- ids, the cursor after each, and the next cursor.
 local function waiting_page(lists, cursor, look)
   local list, seen = string.match(cursor, '^(%d) (%d+)$')
   list, seen = tonumber(list) or 1, tonumber(seen) or 0
@@ -59,11 +59,10 @@ local function waiting_page(lists, cursor, look)
   return ids, cursors, ''
 end
 
--- The same from the back of the lists on, the last list first, where no entry that stays is missed: entries that come
--- behind move the others away from the end, none that is taken off or put in at the front does. So the cursor, 'list
--- entries id', has the id that was read last, which stands where it stood then, or further from the end; where it
--- stands no more, all that stood in front of it was taken off too. Some may be read twice. A page may be empty although
--- others are to follow.
+-- The same from the back, last list first, without missing an entry that stays. New entries at the back move the others
+-- away from the end; changes at the front do not. So the cursor ('list entries id') also has the id that was read last,
+-- which is where it was or further from the end. If it is gone, all entries before it are gone too. Some entries may be
+-- read twice. A page may be empty although others follow.
 local function waiting_page_from_back(lists, cursor, look)
   local list, seen, last = string.match(cursor, '^(%d) (%d+) ?(.*)$')
   list, seen, last = tonumber(list) or #lists, tonumber(seen) or 0, last ~= '' and last or nil
@@ -90,7 +89,7 @@ local function waiting_page_from_back(lists, cursor, look)
   return ids, cursors, ''
 end
 
--- Some of the held ids behind the cursor, about `look`, their values in this hash, and the next cursor.
+-- Reads about `look` held ids after the cursor. Returns the ids, their values in this hash, and the next cursor.
 local function held_page(held, cursor, look)
   local scanned = redis.call('HSCAN', held, cursor == '' and '0' or cursor, 'COUNT', look)
   local ids, values = {}, {}

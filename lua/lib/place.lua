@@ -1,4 +1,4 @@
--- Whether one of the triples (ARGV from `at`) is of this column.
+-- Whether one of the triples (ARGV from `at`) has this column.
 local function has_triple(at, column)
   for triple = at, #ARGV, 3 do
     if ARGV[triple] == column then return true end
@@ -7,8 +7,8 @@ local function has_triple(at, column)
 end
 
 -- Puts the jobs into their lists or `delayed`, and writes what differs from the defaults (ARGV from `at`: triples
--- column, index of job, value); is_fresh has the index of each job that is to be written. Returns whether one of them
--- waits, and when the first of the delayed ones is due.
+-- column, index of the job, value). `is_fresh` has the index of each job to write. Returns whether one of them waits,
+-- and when the first delayed one is due.
 local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
   local delay, own, values, expires_after = {}, {}, {}, {}
   for triple = at, #ARGV, 3 do

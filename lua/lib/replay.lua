@@ -1,6 +1,6 @@
--- The answer to a call that was executed before, or nil for a new one. The record of a line of calls is its last call
--- and the answer, in rows: number, fences lost, fences taken back, first fence, how many begin, ids; or the word
--- closed. The payloads have no more bytes than `most`: in place of one that does not fit there is the size.
+-- The reply to a call that was executed before; nil for a new call. The record of a call sequence is the word closed,
+-- or its last call and the reply, in rows: number, fences lost, fences taken back, first fence, how many begin, ids.
+-- The payloads have at most `most` bytes together; one that does not fit is replaced by its size.
 local function replay(calls, line, call, worker, locks, places, extra_columns, most)
   local record = redis.call('HGET', calls, line)
   if not record then return nil end
@@ -24,7 +24,7 @@ local function replay(calls, line, call, worker, locks, places, extra_columns, m
     local id, from = claimed[at], places.payload
     if stored[at] then from = outcome_of(stored[at]) == 'completed' and places.result or places.errors end
     local bytes = redis.call('HSTRLEN', from, id)
-    -- The call before may have allowed more.
+    -- The earlier call may have allowed more bytes.
     local is_apart = all + bytes > most
     if not is_apart then all = all + bytes end
     answer[at], payloads[at] = id, is_apart and bytes or redis.call('HGET', from, id) or ''

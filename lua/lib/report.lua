@@ -1,5 +1,5 @@
--- The words of the `refused` event: id, fence and outcome of each job that the worker does not hold (any more). What
--- does not end a run is no outcome.
+-- The words of the event `refused`: id, fence and outcome of each job that the worker does not hold (any more). A
+-- report that does not end a run is not an outcome.
 local function refused_words(ids, fences, others, begins_at, held)
   local is_held, words = {}, {}
   for _, place in ipairs(held) do is_held[place] = true end
@@ -12,11 +12,10 @@ local function refused_words(ids, fences, others, begins_at, held)
   return words
 end
 
--- Reads what a worker reports and sorts it, without writing. ARGV from `at`: ids and fences of the completed jobs,
--- pairs (position, value) for those that have one, ids and fences of the claimed jobs that begin, then six words for
--- each other outcome. `counts` has how many have a value, how many begin, and how many of those have a slot: `early`
--- counts the others, the last ones of `begins`. `ran` has a word for each completed job. A cancel that was asked for
--- takes precedence over all else; without `cancelling` none was. `all` are held no more.
+-- Reads what a worker reports and sorts it, without writing: the arguments `completed`, `results` and `rest` of settle.
+-- `at` is the position of `rest` in ARGV, and `counts` is `results`. `ran` has a word per completed job. `early` counts
+-- the last ones of `begins`, which have no slot. A pending cancel takes precedence over every outcome but that of a
+-- hook; without `cancelling` none is pending. The jobs in `all` are no longer held.
 local function read_outcomes(at, completed_count, counts, ran, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
     begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {},
@@ -41,7 +40,7 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
   end
   local held, lost = held_by(locks, worker, ids, fences)
   if #held == completed_count and #ids == completed_count and not cancelling then
-    -- Nothing but jobs that completed, most of the time: one list for both, to which nobody adds.
+    -- Usually all jobs have completed: one list for both fields, to which nothing is added.
     out.all, out.completed = ids, ids
     for value = values_at, begins_at - 1, 2 do
       out.results[#out.results + 1], out.results[#out.results + 2] = ids[tonumber(ARGV[value])], ARGV[value + 1]
@@ -76,7 +75,7 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
     end
   end
   if #out.completed < completed_count then
-    -- Those that were lost or cancelled are left out.
+    -- Leaves out lost and cancelled jobs.
     local times, own = {}, {}
     for word in string.gmatch(ran, '%S+') do times[#times + 1] = word end
     for _, place in ipairs(held) do
@@ -87,7 +86,7 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
   return out
 end
 
--- The ids of a group of outcomes, the fields of its attempt and error columns, and the words of its event.
+-- Returns the ids of a group of outcomes, the fields of its attempt and error columns, and the words of its event.
 local function ids_of(group)
   local ids, attempts, values, words = {}, {}, {}, {}
   for index, outcome in ipairs(group) do
@@ -99,8 +98,8 @@ local function ids_of(group)
   return ids, attempts, values, words
 end
 
--- Puts the jobs off by their delays, with the value of a column for each, and adds the words of the event: id, value,
--- delay, and what else stands behind the delay.
+-- Delays the jobs, writes a column value for each, and adds the words of the event: id, value, delay, and what follows
+-- the delay.
 local function put_off(group, name, column, delayed, waiting_since, now_ms, fields)
   local entries, words = {}, {}
   local ids, values = ids_of(group)
@@ -115,7 +114,7 @@ local function put_off(group, name, column, delayed, waiting_since, now_ms, fiel
   add_words(fields, name, words)
 end
 
--- Those of the jobs that are put back that had begun.
+-- Returns those of the requeued jobs that had begun.
 local function begun_among(group, claimed)
   if #group == 0 then return {} end
   local ids, begun = ids_of(group), {}
@@ -125,8 +124,8 @@ local function begun_among(group, claimed)
   return begun
 end
 
--- The jobs of these outcomes are held no more; `candidates` is given where it holds anything. One that completed, or
--- failed, or is put off, has begun: it is not in `claimed`.
+-- Releases the jobs of these outcomes. `candidates` is given if it holds anything. A job that completed, failed or was
+-- delayed has begun, so it is not in `claimed`.
 local function let_go(out, locks, cancelling, claimed, candidates)
   if candidates then redis.call('SREM', candidates, unpack(out.all)) end
   redis.call('HDEL', locks, unpack(out.all))
@@ -134,7 +133,7 @@ local function let_go(out, locks, cancelling, claimed, candidates)
   if #out.cancelled > 0 then redis.call('HDEL', cancelling, unpack(out.cancelled)) end
 end
 
--- Writes how jobs ended, and the words of the events.
+-- Writes how jobs ended, and the words of their events.
 local function record_ends(out, places, how, fields)
   if #out.completed > 0 then
     local ran
@@ -143,7 +142,7 @@ local function record_ends(out, places, how, fields)
       for word in string.gmatch(out.ran, '%S+') do ran[#ran + 1] = word end
     end
     finish(places, how, 'completed', out.completed, out.results, false, ran)
-    -- Nobody goes on from it any more.
+    -- A completed job does not resume from its checkpoint.
     if one_of(places.columns, places.checkpoint) then
       redis.call('HDEL', places.checkpoint, unpack(out.completed))
     end

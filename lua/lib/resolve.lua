@@ -1,6 +1,5 @@
--- Some of the candidates: at most `limit`, each once, from the cursor on. A small set is answered whole by SSCAN,
--- whatever its COUNT; what is past the limit then waits for the next round from 0. Where some are named it is those
--- of them.
+-- Returns up to `limit` candidates from the cursor on, each once; or those of the named ids that are candidates. SSCAN
+-- returns a small set whole, whatever its COUNT: ids past the limit then wait for the next round from 0.
 local function next_candidates(candidates, cursor, limit, named)
   if #named > 0 then
     local found, ids, taken = redis.call('SMISMEMBER', candidates, unpack(named)), {}, {}
@@ -20,14 +19,14 @@ local function next_candidates(candidates, cursor, limit, named)
   return { ids = ids, cursor = scanned[1] }
 end
 
--- Decides about each job by the table in sweep.lua, without writing. `places` has the keys by their names, and all
--- columns as `columns`. `crash` is what the task does with a job whose worker died: `mode`, `max` (stalls that a job
--- survives), `max_set` (that was set for this task) and `policy`. `how` tells who decides and why: `verdict`, `by` (a
--- person), and `said`, what the error says of the worker. The verdict `requeue` leaves out what has begun, `spare` puts
--- back what has begun and counts no stall. `patience`
--- is how long jobs wait by their phases, which were silent since `since` at least. In what is found `words` are those
--- of the event, four a job: id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with
--- the fence ('0'). `decided` are the ids of all but those that wait longer: these are `aside`.
+-- Decides about each job by the table in sweep.lua, without writing. `places` has the keys by name, and all columns as
+-- `columns`. `crash` is what the task does after a crash: `mode`, `max` (stalls that a job survives), `max_set` (`max`
+-- was set for this task) and `policy`. `how` says who decides and why: `verdict`, `by` (a person), and `said` (what the
+-- error says about the worker). The verdict `requeue` leaves out jobs that have begun; `spare` requeues them without
+-- counting a stall. `how.patience` is how long jobs stay parked, by phase; all were silent at least since `how.since`.
+--
+-- In the result, `words` are those of the event, four per job: id, count, action, holder ('-': none). `resolved` also
+-- has the fence ('0': none). `aside` are the parked ids, and `decided` those that are neither parked nor left out.
 local function decide(ids, places, terminal_places, crash, how)
   local verdict, by = how.verdict, how.by
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
@@ -46,7 +45,7 @@ local function decide(ids, places, terminal_places, crash, how)
   local attempts, own_options = retries and read(places.attempt), retries and read(places.options)
   local terminal = terminal_of(terminal_places, ids)
   local marks = how.patience and places.aside and read(places.aside) or {}
-  -- Whether the job is let be for now.
+  -- Whether the job stays parked for now.
   local function waits(index, id, fence, phase)
     local patience = how.patience and how.patience[phase] or 0
     local since = math.min(aside_since(marks[index], fence, phase) or how.since, how.since)
@@ -68,7 +67,7 @@ local function decide(ids, places, terminal_places, crash, how)
     found.failed_words[#found.failed_words + 1] = id .. ' ' .. code .. ' ' .. brief_of(message) .. ' -'
     return 'failed'
   end
-  -- No hook runs for it.
+  -- Fails a job with damaged data. No hook runs for it.
   local function corrupt(id, message)
     add(found.broken, found.faults, id, error_json('corrupt', message))
     found.broken_words[#found.broken_words + 1] = id .. ' corrupt ' .. brief_of(message) .. ' -'
@@ -77,7 +76,7 @@ local function decide(ids, places, terminal_places, crash, how)
   local function crashed(id, silence, ...)
     return fail(id, 'worker_crashed', string.format('%s: ' .. select(1, ...), silence, select(2, ...)))
   end
-  -- A crash is a failed run.
+  -- A crash counts as a failed run.
   local function retry(index, id, silence, count, max)
     local failed, own = count_of(attempts[index]), object_of(own_options[index])
     if not failed then return corrupt(id, 'attempt is no number') end
@@ -94,7 +93,7 @@ local function decide(ids, places, terminal_places, crash, how)
       brief_of(silence))
     return 'retrying'
   end
-  -- The handler has ended, the hook has not: it alone runs again.
+  -- The handler has ended and the hook has not: only the hook runs again.
   local function finalize(index, id, max)
     local kind, failed, stalls, ran = outcome_of(stored[index])
     stalls = stalls + (tokens[index] and verdict ~= 'spare' and 1 or 0)
@@ -170,7 +169,7 @@ local function decide(ids, places, terminal_places, crash, how)
   return found
 end
 
--- Writes how the jobs were recovered: why, from which worker, when; of those that are requeued how often in a row.
+-- Records how the jobs were recovered: why, from which worker, when; for requeued ones also how often in a row.
 local function note_recovery(recovery, ids, found, how)
   local values = {}
   for index, id in ipairs(ids) do
@@ -181,8 +180,8 @@ local function note_recovery(recovery, ids, found, how)
   if #values > 0 then redis.call('HSET', recovery, unpack(values)) end
 end
 
--- Writes what was decided about the jobs: they are held no more. A shrinking command first, even when it names nobody:
--- behind it a server at maxmemory takes the others.
+-- Writes what was decided about the jobs, and releases them. A shrinking command first, even if it removes nothing:
+-- only then a server at maxmemory accepts the others.
 local function resolve(ids, found, places, how)
   if #ids > 0 then must_be_allowed_to_move(places) end
   redis.call('SREM', places.candidates, '', unpack(ids))
@@ -208,7 +207,7 @@ local function resolve(ids, found, places, how)
   for _, id in ipairs(found.hooks) do again[#again + 1], again[#again + 2] = string.format('%d', how.now_ms), id end
   await_hooks(places, found.outcomes, again)
   end_finalized(places, how, found.finals, found.final_fields)
-  -- The oldest in front; those that had begun are older than those that had not.
+  -- Oldest in front; jobs that had begun are older than those that had not.
   local function by_fence(one, other) return found.fences[one] < found.fences[other] end
   table.sort(found.requeued, by_fence)
   table.sort(found.recovered, by_fence)
@@ -235,7 +234,7 @@ local function resolve(ids, found, places, how)
   if waits or finalizes then ring_wake(places.wake) end
 end
 
--- Reports the stalls, in both streams; `watched` is by what they were found, where a sweep found them.
+-- Reports the stalls, in both streams. `watched` says what a sweep based its decision on.
 local function tell_stalls(found, places, how, watched)
   if #found.words == 0 then return end
   local fields = {}
@@ -245,7 +244,7 @@ local function tell_stalls(found, places, how, watched)
   add_words(fields, 'stalled', found.words)
   local count = #found.words / 4
   emit_event(places.stalls, places.meta, 'stalls', count, how.worker, fields)
-  -- What became of those that ended, or are put off, is told again as it is of all others that do so.
+  -- Jobs that ended or were delayed are also reported as such, like all others.
   add_finished(fields, how, 'failed', found.failed, found.failed_words)
   join_words(fields, 'failed', found.broken_words)
   add_words(fields, 'retrying', found.retried_words)

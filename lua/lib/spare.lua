@@ -1,5 +1,5 @@
--- Which of these entries of a list are ghosts: those of ids that `ghosts` counts and whose job waits nowhere, and, of a
--- job that does wait, all behind its first one.
+-- Which of these list entries are ghosts: those of ids in `ghosts` whose job does not wait, and all but the first entry
+-- of a job that waits.
 local function spare_of(ids, ghosts, payload, locks, places)
   local spare, marked, waits = {}, {}, {}
   local known = #ids > 0 and redis.call('HLEN', ghosts) > 0 and redis.call('HMGET', ghosts, unpack(ids)) or {}

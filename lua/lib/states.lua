@@ -1,6 +1,6 @@
--- The state of each job, by the one place that holds its id, and the stamp of its being there: the score, or the
--- token of one that is held; '' of one that waits. `places` has the places by the names of their states; with `claimed`
--- among them, held jobs that have not begun are told apart, with `outcome` those whose hook runs.
+-- The state of each job, by the one place that holds its id, and its stamp: the score; the token if it is held; '' if
+-- it waits. `places` has the places by state. Add `claimed` to it to distinguish held jobs that have not begun, and
+-- `outcome` to distinguish those whose hook runs.
 local function states_of(payload, locks, places, ids)
   local states, stamps = {}, {}
   local has_hooks = not places.outcome or redis.call('HLEN', places.outcome) > 0

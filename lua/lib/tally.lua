@@ -1,18 +1,18 @@
--- How many runs of these outcomes completed, were snoozed and failed, and how many jobs began to fail by that.
+-- Counts the runs of these outcomes that completed, were snoozed and failed, and the jobs that began to fail.
 local function tally(out)
   local failed, began = 0, 0
   for _, group in ipairs({ out.failed, out.retry, out.undecodable }) do
     failed = failed + #group
     for _, outcome in ipairs(group) do
-      -- Of an input that cannot be read the attempt is how often it was delayed.
+      -- For an input that cannot be decoded, `attempt` is how often it was delayed.
       if outcome.attempt == '1' or string.find(outcome.attempt, ':1$') then began = began + 1 end
     end
   end
   return { completed = #out.completed, snoozed = #out.snooze, failed = failed, began = began }
 end
 
--- The fields of `meta` that change as jobs end: how many did, and what fails or breaks off since a run completed, or
--- put its job off, which says that the handler works. `before` has the three counts as they were.
+-- The fields of `meta` that change as jobs end: how many ended, and what failed or broke off since a run completed. A
+-- snooze counts like a completion: it shows that the handler works. `before` has the three counts before this call.
 local function news_of_ends(ran, before, out, found, how)
   local news, missed, works = {}, #found.corrupt + #found.expired, ran.completed + ran.snoozed > 0
   local ends = #out.completed + #out.failed + #out.cancelled + out.ended + missed - (how.hook and #found.expired or 0)

@@ -1,4 +1,4 @@
--- Which of the jobs are in one of the places (terminal sets that hold something): a table with true at their index.
+-- Which of the jobs are in one of the places (terminal sets that are not empty): a table with true at their index.
 local function terminal_of(places, ids)
   local found = {}
   for _, place in ipairs(places) do

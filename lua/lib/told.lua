@@ -1,4 +1,4 @@
--- Tells what happened to nodes and instances, in one entry, behind the last write; and counts what could not be read.
+-- Reports the buffered events in one entry, after the last write, and counts what could not be read.
 local function tell_all(keys, meta, events)
   local fields, count = {}, 0
   if keys.by and keys.by ~= '' then add_words(fields, 'by', { keys.by }) end
