@@ -1,7 +1,9 @@
-//! Beats: every third of an interval all that a worker holds of a task is named to Redis, by whatever road gets there.
+//! Heartbeats: every third of an interval, tell Redis every job that a worker holds of a task, over any connection that
+//! works.
 //!
-//! All calls of a beat are under way together, and each answer keeps its jobs; what is left goes over the other roads too.
-//! Between two beats, jobs whose handlers ring are named by themselves, in a few calls.
+//! All calls of a heartbeat are in flight together, and each answer extends its jobs. Unanswered calls are repeated
+//! over other connections. Between two heartbeats, jobs that ring (a cancel hint, or a manual heartbeat) are sent in
+//! extra calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use crate::stall::cadence;
 use crate::stall::witness::WatchBreak;
 use crate::store::asked;
 
-/// Beats for a task: every period, at once when asked to, and again soon after a failure.
+/// Sends heartbeats for a task: every period, at once on request, and soon after a failure.
 pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
     let period = watch.task.beat_period();
     let retries = backon::ExponentialBuilder::default()
@@ -38,7 +40,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             pauses = retries.build();
             due = due.after(period).max(now);
         } else {
-            // What did not come back over a connection of our own is no watch; one is tried again soon.
+            // An answer over the shared connection is not a watch, so retry our own soon.
             let cause = if beaten.is_ok() { WatchBreak::OtherConnection } else { WatchBreak::NoAnswer };
             watch.witness().broken(now, cause);
             let pause = pauses.next().unwrap_or(period);
@@ -61,8 +63,8 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
     }
 }
 
-/// Waits until the next beat is due or asked for. Meanwhile the jobs that ring are beaten for, five times a period at the
-/// most, and not while calls fail.
+/// Waits until the next heartbeat is due or requested. Meanwhile sends heartbeats for jobs that ring, at most five
+/// times a period, and none while calls fail.
 async fn wait(keeper: &Keeper, watch: &TaskWatch, due: Moment, is_well: bool) {
     let task = &watch.task;
     let mut next_extra = clock::now();
@@ -79,7 +81,7 @@ async fn wait(keeper: &Keeper, watch: &TaskWatch, due: Moment, is_well: bool) {
         next_extra = clock::now().after(cadence::extra_beat_pause(task.options.interval));
         let round = Round::new(keeper, watch, Roll::of_rung(task));
         let over_own = keeper.call(watch, async |conn| round.over(conn).await);
-        // The beat that is due is not kept waiting; it names these jobs too.
+        // Do not delay the heartbeat that is due: it includes these jobs.
         let answer = tokio::time::timeout(due.since(clock::now()), over_own).await;
         round.end();
         if matches!(answer, Ok(Err(_))) {
@@ -88,7 +90,7 @@ async fn wait(keeper: &Keeper, watch: &TaskWatch, due: Moment, is_well: bool) {
     }
 }
 
-/// Beats once for every held job of the task.
+/// Sends one heartbeat for all held jobs of the task.
 async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, Error> {
     let task = &watch.task;
     let started = clock::now();
@@ -106,9 +108,9 @@ async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, E
         watch.seen.notify_one();
     }
     let (took, was_fresh, was_slow) = (now.since(started), task.beats_are_fresh(), task.beats_are_slow());
-    // A worker that holds nothing may claim, however long the round trip.
+    // A worker that holds nothing may claim, however long the round trip is.
     task.beat_answered(started, if is_empty { Duration::ZERO } else { took });
-    // One that was sent into an outage says nothing of the load.
+    // During an outage, a slow answer says nothing about the load.
     if task.beats_are_slow() && !was_slow && !keeper.worker.incidents.is_away() {
         let (task, period) = (Arc::clone(&task.name), task.beat_period());
         keeper.log.line(move || {

@@ -1,4 +1,4 @@
-//! Counts what waits, for the health of the worker: a claim loop that stands still while jobs wait is a fault.
+//! Counts waiting jobs, for the health of the worker: a claim loop that does nothing while jobs wait is a fault.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     }
 }
 
-/// Counts the jobs of a task that wait. Returns how many.
+/// Counts the waiting jobs of a task. Returns how many.
 async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<u64, Error> {
     let (task, counted) = (&watch.task, &watch.task.counted);
     let found = keeper.housekeeping_call(async |conn| counts::counts(conn, &task.keys).await).await?;

@@ -1,4 +1,5 @@
-//! Lets jobs fail that nobody began in time, also where nobody claims: while the task is paused, or every slot is taken.
+//! Fails jobs that expired before a worker began them, even if no worker claims: the task is paused, or all slots are
+//! taken.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use crate::limits::BATCH;
 use crate::store::expire;
 use crate::store::trim::Trimmed;
 
-/// The most calls of one pass over a task: what is behind that waits for the next pass.
+/// The most calls of one pass over a task. The rest waits for the next pass.
 const CALLS: usize = 100;
 
-/// Looks again and again.
+/// Expires jobs every few seconds, until the keeper's runtime ends.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     loop {
         let own = &keeper;
@@ -39,7 +40,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     }
 }
 
-/// Ends what has expired. Returns how many jobs.
+/// Fails expired jobs of a task. Returns how many.
 async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
     let (task, worker, mut total) = (&watch.task, keeper.worker.id.as_str(), 0);
     for _ in 0..CALLS {

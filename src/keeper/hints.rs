@@ -1,4 +1,4 @@
-//! Hears of cancels at once. What it misses comes with the next beat.
+//! Listens for cancel hints. The next heartbeat reports a cancel whose hint was missed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::pauses::{DENIED_PAUSE, Pauses};
 use crate::process::incidents::NO_TASK;
 use crate::store::hints;
 
-/// How often the other end is asked whether it is there: nothing else goes over this connection for hours.
+/// How often the server is pinged: nothing else may use this connection for hours.
 const PING: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(keeper: Arc<Keeper>) {
@@ -32,11 +32,11 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     }
 }
 
-/// Listens until the connection fails; `answered` is told each time that the other end has shown itself.
+/// Listens until the connection fails. Calls `answered` each time the server has answered.
 async fn listen(keeper: &Keeper, mut answered: impl FnMut()) -> Result<std::convert::Infallible, Error> {
     let tasks: Vec<_> = keeper.watches.iter().map(|watch| &*watch.task.keys).collect();
     let (mut conn, mut hints) = keeper.worker.store.cancel_hints(&tasks).await?;
-    // A hint may have gone by while nobody listened.
+    // A hint may have been missed while no connection listened.
     keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
     let pings = async {
         loop {

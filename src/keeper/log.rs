@@ -1,5 +1,4 @@
-//! What the keeper has to say, said on a thread of its own: a subscriber is the user's code, and may block for ever or
-//! panic.
+//! Logs for the keeper, on a thread of its own: a subscriber is the user's code, and may block forever or panic.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -9,12 +8,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tracing::Dispatch;
 use tracing::subscriber::NoSubscriber;
 
-/// How many lines may wait; more are counted and dropped.
+/// How many lines may wait. More are counted and dropped.
 const ROOM: usize = 4096;
 
 type LogLine = Box<dyn FnOnce() + Send>;
 
-/// Takes log lines and never waits.
+/// Accepts log lines and never waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     lines: SyncSender<LogLine>,
@@ -22,15 +21,15 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Starts the thread, which logs to the subscriber of the caller. It ends by itself when the last clone is gone and
-    /// all is said; nobody waits for it.
+    /// Starts the thread, which logs to the subscriber of the caller. It ends when the last clone is dropped and all
+    /// lines are logged; no other thread waits for it.
     pub(super) fn start() -> std::io::Result<Log> {
         let (lines, waiting) = sync_channel(ROOM);
         let dropped = Arc::new(AtomicU64::new(0));
         let (subscriber, lost) = (tracing::dispatcher::get_default(Dispatch::clone), Arc::clone(&dropped));
         let run = move || {
             if subscriber.is::<NoSubscriber>() {
-                // One that is installed later is for the whole process.
+                // A subscriber that is installed later is global.
                 say(&waiting, &lost);
             } else {
                 tracing::dispatcher::with_default(&subscriber, || say(&waiting, &lost));
@@ -40,7 +39,7 @@ impl Log {
         Ok(Log { lines, dropped })
     }
 
-    /// Hands a line on. It is evaluated on the other thread.
+    /// Queues a line, which is evaluated on the log thread.
     pub(crate) fn line(&self, line: impl FnOnce() + Send + 'static) {
         if self.lines.try_send(Box::new(line)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -50,7 +49,7 @@ impl Log {
 
 fn say(waiting: &Receiver<LogLine>, dropped: &AtomicU64) {
     for line in waiting {
-        // A subscriber that panics costs its line and no other.
+        // If the subscriber panics, only its line is lost.
         let _ = std::panic::catch_unwind(AssertUnwindSafe(line));
         let lines = dropped.swap(0, Ordering::Relaxed);
         if lines > 0 {
@@ -74,7 +73,7 @@ mod tests {
         assert!(log.dropped.load(Ordering::Relaxed) >= ROOM as u64 - 1);
         go.send(()).unwrap();
         let (said, heard) = channel();
-        // The thread goes on; what waited before is said first.
+        // The thread continues, and logs the lines that waited first.
         while log.lines.try_send(Box::new(|| panic!("a subscriber that panics"))).is_err() {
             std::thread::yield_now();
         }

@@ -1,7 +1,7 @@
-//! The keeper: one OS thread with its own runtime and connection, which beats for every held job and sweeps.
+//! The keeper: one OS thread with its own runtime and connection, which sends heartbeats for held jobs and sweeps.
 //!
-//! It is not on the user's runtime, so handlers that block every thread there cannot stop it. Nothing of the user's runs
-//! on it: what it has to log is said on another thread.
+//! It does not use the user's runtime, so handlers that block every thread there cannot stop it. It runs no user code:
+//! its log lines are written by another thread.
 
 pub(crate) mod beat;
 pub(crate) mod count;
@@ -46,10 +46,10 @@ use crate::store::connection::OwnConnection;
 use crate::store::declare;
 use crate::store::patience::RESPONSE_TIMEOUT;
 
-/// How often retention and presence are looked after.
+/// How often retention and presence run.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
-/// How long a task waits for the connection that another one is making.
+/// How long a task waits for a connection that another task is making.
 const SHARED_ATTEMPT: Duration = Duration::from_millis(50);
 
 /// What all loops of the keeper share.
@@ -60,9 +60,9 @@ pub(crate) struct Keeper {
     pub(crate) log: Log,
     lines: Mutex<OwnLines>,
     connecting: AsyncMutex<()>,
-    /// A connection came up.
+    /// A connection was made.
     connected: Notify,
-    /// The process stood still and runs again, or another worker waits for a sign of life.
+    /// The process was frozen and runs again, or another worker waits for a sign of life.
     resumed: Notify,
     /// Another worker has written into the presence of this one.
     named: Notify,
@@ -73,12 +73,12 @@ pub(crate) struct Keeper {
 struct OwnLines {
     newest: HashMap<Place, OwnLine>,
     number: u64,
-    /// To which primary the last one leads, and the number of the first one that did.
+    /// The primary epoch of the newest connection, and the number of the first connection of that epoch.
     generation: u64,
     first: u64,
 }
 
-/// What a connection of the keeper is for: the tasks of one primary, which share its fate, or, in a cluster, what is of no task.
+/// What a connection of the keeper is for: the tasks of one primary, or, in a cluster, calls that belong to no task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     Reign(u64),
@@ -107,8 +107,9 @@ impl Keeper {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does it for each task, one after the other for those of one primary; in a cluster no further there when that gives no answer: one that is
-    /// away holds up no tasks of another. The work says whether it was answered.
+    /// Runs the work for each task: in sequence for tasks of one primary, concurrently for different primaries. The work
+    /// returns whether it was answered. In a cluster, an unanswered call ends the sequence of its primary, so that a node
+    /// that is down delays no tasks of others.
     pub(crate) async fn for_each_task<F: Future<Output = bool>>(&self, work: impl Fn(Arc<TaskWatch>) -> F) {
         let mut chains: HashMap<Place, Vec<F>> = HashMap::new();
         for watch in self.watches.iter() {
@@ -125,7 +126,7 @@ impl Keeper {
         join_all(chains).await;
     }
 
-    /// The number of the connection that was made last.
+    /// The number of the newest connection.
     fn newest_number(&self) -> u64 {
         self.lines().number
     }
@@ -134,8 +135,8 @@ impl Keeper {
         Place::Reign(self.worker.store.reign_over(&watch.task.keys))
     }
 
-    /// Makes a call for the task on the keeper's own connection, which it brings up first if need be. The answer must come
-    /// within a beat period of the task.
+    /// Makes a call for the task on the keeper's own connection, and connects first if necessary. Times out after one
+    /// heartbeat period of the task.
     pub(crate) async fn call<T>(
         &self,
         watch: &TaskWatch,
@@ -153,7 +154,7 @@ impl Keeper {
         answer.map_err(|e| e.at(place))
     }
 
-    /// Makes a call on the connection of this number as long as it leads to the primary.
+    /// Makes a call on the connection of this number, for as long as it leads to the primary.
     pub(crate) fn steady<'a, T: 'a>(
         &'a self,
         number: u64,
@@ -161,26 +162,26 @@ impl Keeper {
     ) -> impl Future<Output = Result<T, Error>> + 'a {
         let generation = {
             let lines = self.lines();
-            // Any other one ends it at once.
+            // With another generation the call ends at once.
             if number >= lines.first { lines.generation } else { lines.generation.wrapping_sub(1) }
         };
         self.worker.store.steady_since(generation, call)
     }
 
-    /// Which primaries the tasks are at.
+    /// The primary epoch of each task.
     pub(crate) fn reigns(&self) -> Vec<u64> {
         self.watches.iter().map(|watch| self.worker.store.reign_over(&watch.task.keys)).collect()
     }
 
-    /// Another server is the primary of tasks than it was, by these: their lines lead to the one before. Nothing that was watched there
-    /// counts.
+    /// Drops the connections of tasks whose primary has changed, by these epochs. What was watched at the earlier
+    /// primary does not count.
     pub(crate) fn primary_changed(&self, before: &[u64], now: &[u64]) {
         let changed = || self.watches.iter().zip(before.iter().zip(now)).filter(|(_, (before, now))| before != now);
         let gone: HashSet<Place> = changed().map(|(_, (before, _))| Place::Reign(*before)).collect();
         self.lines().newest.retain(|place, _| !gone.contains(place));
         for (watch, _) in changed() {
             watch.lost_line(|_| true, WatchBreak::PrimaryChanged);
-            // Also where a call has failed for it before.
+            // Also if an earlier call has already failed for it.
             watch.witness().broken(clock::now(), WatchBreak::PrimaryChanged);
             watch.task.beat_now.notify_one();
             watch.task.poke.notify_one();
@@ -189,7 +190,7 @@ impl Keeper {
         self.log.line(move || tracing::warn!(%worker_id, tasks, "another server is the primary"));
     }
 
-    /// Makes a call that no task waits for, in a time of its own. One that is late says nothing about any watch.
+    /// Makes a call for no task, with a time-out of its own. A late answer affects no watch.
     pub(crate) async fn housekeeping_call<T>(
         &self,
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
@@ -211,7 +212,7 @@ impl Keeper {
         let answer = asked::within(RESPONSE_TIMEOUT, Error::timed_out, async { Ok(calls.await) }).await;
         answer
             .unwrap_or_else(|late| {
-                // The next such call makes another one. The tasks that go over it judge for themselves.
+                // The next such call makes a new connection. Tasks that use this one decide for themselves.
                 let mut lines = self.lines();
                 if lines.newest.get(&place).is_some_and(|(_, number)| *number <= newest) {
                     lines.newest.remove(&place);
@@ -222,7 +223,7 @@ impl Keeper {
             .map_err(|e| e.at(store.place()))
     }
 
-    /// The connection over which calls for the task go, and its number.
+    /// The connection for calls of the task, and its number.
     async fn line(&self, watch: &TaskWatch) -> Result<(OwnConnection, u64), Error> {
         let own = watch.line().clone();
         if let Some(line) = own {
@@ -244,8 +245,8 @@ impl Keeper {
         lines.newest.get(&place).filter(|(_, number)| is_there && *number > above).cloned()
     }
 
-    /// Makes a connection with a number above this one, for this task and for those that need another one later. Those that
-    /// need one together share it, but for one that takes long: then each looks after itself.
+    /// Makes a connection with a number above this one, for this task and for later ones. Tasks that need one at the
+    /// same time share it; if it takes long, each makes its own.
     async fn connect(&self, place: Place, above: u64) -> Result<OwnLine, Error> {
         let _turn = tokio::time::timeout(SHARED_ATTEMPT, self.connecting.lock()).await;
         if let Some(line) = self.usable(place, above) {
@@ -253,7 +254,7 @@ impl Keeper {
         }
         let generation = self.worker.store.generation();
         let conn = self.worker.store.dedicated(Role::Keeper, None).await?;
-        // Others may have made one meanwhile: of those the first is for all.
+        // Another task may have made one meanwhile: the first is for all.
         if let Some(line) = self.usable(place, above) {
             return Ok(line);
         }
@@ -269,8 +270,8 @@ impl Keeper {
         Ok(line)
     }
 
-    /// A call for the task failed on the connection. Being late is a matter of this task alone, since it goes by its own
-    /// period; a connection that the server or the system closed is over for all.
+    /// Handles a failed call of the task. A late answer concerns only this task, since each has its own period. A
+    /// connection closed by the server or the system is lost for all tasks.
     fn failed(&self, watch: &TaskWatch, number: u64, e: &Error) {
         if e.is_timeout() {
             watch.give_up(number);
@@ -284,7 +285,7 @@ impl Keeper {
         self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number, WatchBreak::ConnectionLost));
     }
 
-    /// A part of the keeper got no answer, or was refused.
+    /// Records that a part of the keeper got no answer, or was refused.
     fn failed_at(&self, part: &'static str, of: (usize, &str), e: &Error) {
         self.log_changes(self.worker.incidents.failed(part, of, e, e.is_outage()));
         let (worker_id, error) = (self.worker.id.clone(), e.chain().to_string());
@@ -302,9 +303,9 @@ impl Keeper {
         }
     }
 
-    /// Redis says that somebody else decides about the job.
+    /// Redis reports that this worker no longer holds the job.
     pub(crate) fn lost(&self, task: &TaskRuntime, held: &Arc<Held>) {
-        // A finished job is settled by now, or about to be told by the settle itself.
+        // A finished job is settled by now, or the settle call reports the loss.
         if !held.flags().intersects(Flags::FINISHED) && !held.flags().intersects(Flags::LOST) {
             task.tally().lock_lost();
             let (task, job_id, fence) = (Arc::clone(&task.name), held.id.clone(), held.fence);
@@ -328,7 +329,7 @@ impl Keeper {
             let task = Arc::clone(&task.name);
             self.log.line(move || tell_declared(&task));
         }
-        // The list of tasks may be on a node that is away: it is for people.
+        // The list of tasks is only for people, and its node may be unreachable.
         let register = async |conn: &mut _| self.worker.store.register(conn, &task.name).await;
         match self.housekeeping_call(register).await {
             Err(e) if e.is_outage() => Ok(()),

@@ -1,5 +1,6 @@
-//! Writes what handlers note of their jobs, also while they block every thread of the user's runtime: progress each second,
-//! checkpoints each beat period. On a connection of its own, since a checkpoint may be large: no beat waits behind one.
+//! Writes notes of handlers, even while these block every thread of the user's runtime: progress every second,
+//! checkpoints every heartbeat period. Uses its own connection, since a checkpoint may be large and must not delay a
+//! heartbeat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::store::patience::{doubled, response_time};
 /// How often the progress of a job is written.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// Writes whatever is noted, until the keeper's runtime ends.
+/// Writes notes until the keeper's runtime ends.
 pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
     let task = &watch.task;
     let period = task.beat_period();
@@ -34,7 +35,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
         if with_checkpoints {
             next_checkpoints = now.after(period);
         }
-        // One that has ended is told by its run.
+        // The run of a finished job reports its own notes.
         let held = task.held.all().into_iter().filter(|held| !held.flags().intersects(Flags::FINISHED));
         let notes: Vec<RunNote> = held.filter_map(|held| held.pending_note(with_checkpoints)).collect();
         match write(&keeper, &watch, &mut conn, patience, notes).await {
@@ -45,10 +46,10 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             Err(e) => {
                 conn = None;
                 if e.is_late() {
-                    // Large values over a slow line take as long as they take.
+                    // Large values over a slow link need time.
                     patience = doubled(patience.max(response_time(BATCH_BYTES)));
                 }
-                // What was not written is still there.
+                // Notes that were not written remain.
                 task.bells.noted.notify_one();
                 keeper.failed_at("notes", task.of(), &e);
                 if !e.is_outage() {
@@ -56,7 +57,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                 }
             }
         }
-        // What is noted meanwhile goes together: the latest of each job.
+        // Later notes are written together: the latest of each job.
         tokio::time::sleep(PROGRESS.min(period)).await;
     }
 }

@@ -1,29 +1,29 @@
-//! How far the sweep of an epoch has come, and what to send next.
+//! The progress of the sweep of an epoch, and what to send next.
 
 use std::time::Duration;
 
 use crate::limits::{FEW, LEAST_SWEEP, MOST_SWEEP, SHRINK_STEP};
 
-/// The most calls that resolve and are under way together. Each removes what it decides, so that the next one finds others.
+/// The most resolving calls in flight. Each removes what it decides, so the next call finds other candidates.
 const TOGETHER: u64 = 5;
 
-/// The most calls that shrink and are under way together.
+/// The most shrinking calls in flight.
 const MOST_SHRINKS: u64 = 500;
 
-/// How far the sweep of an epoch has come. It outlives beats, which may come in between.
+/// The progress of the sweep of an epoch. Heartbeats in between do not reset it.
 #[derive(Debug, Default)]
 pub(crate) struct Pass {
     epoch: u64,
     cursor: String,
-    /// The table of the candidates was made small in this epoch.
+    /// The table of the candidates was shrunk in this epoch.
     shrunk: bool,
-    /// Candidates, and running jobs that were heard from, as they were told last.
+    /// Candidates, and running jobs with a heartbeat since the snapshot, as last reported.
     candidates: u64,
     active: u64,
     round_trip: Duration,
 }
 
-/// One round of calls that go out together.
+/// One round of calls that are sent together.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) shrinks: u64,
@@ -33,12 +33,12 @@ pub(super) struct Plan {
 }
 
 impl Pass {
-    /// A beat told how many candidates and active jobs there are.
+    /// A heartbeat reported the number of candidates and of active jobs.
     pub(crate) fn heard(&mut self, candidates: u64, active: u64, round_trip: Duration) {
         (self.candidates, self.active, self.round_trip) = (candidates, active, round_trip);
     }
 
-    /// How long the last beat took.
+    /// How long the last heartbeat took.
     pub(crate) fn round_trip(&self) -> Duration {
         self.round_trip
     }
@@ -48,10 +48,10 @@ impl Pass {
         if self.epoch != epoch || self.cursor.is_empty() {
             (self.epoch, self.cursor, self.shrunk) = (epoch, "0".to_owned(), false);
         }
-        // A few that are left of very many: see `shrink`.
+        // Few of very many are left: see `shrink`.
         let few = !self.shrunk && self.candidates > 0 && self.candidates * FEW < self.active;
         self.shrunk |= few;
-        // Where a round trip takes long a call may too, so that not many of them are needed.
+        // On a slow link, longer calls are worth fewer round trips.
         let limit = (self.round_trip.as_millis() as usize * 12).clamp(LEAST_SWEEP, MOST_SWEEP);
         Plan {
             shrinks: if few { self.active.div_ceil(SHRINK_STEP).min(MOST_SHRINKS) } else { 0 },
@@ -91,7 +91,7 @@ mod tests {
         let mut pass = heard(999, 1_000_000, NOW);
         assert_eq!(pass.plan(3).shrinks, 250);
         pass.swept("17".to_owned(), 900);
-        // A beat comes in between.
+        // A heartbeat comes in between.
         pass.heard(900, 1_000_000, NOW);
         let next = pass.plan(3);
         assert_eq!((next.shrinks, next.cursor.as_str()), (0, "17"));

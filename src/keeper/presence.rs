@@ -1,4 +1,4 @@
-//! Tells who works, puts workers aside that are gone, and forgets them later.
+//! Announces this worker, moves workers without a sign to the list of gone ones, and forgets them later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::process::task::TaskRuntime;
 use crate::shown::cut;
 use crate::times::ms_of;
 
-/// How far apart announcements are at least: a server may let connections come up, and no call come through.
+/// The least time between announcements: a server may accept connections but answer no call.
 const APART: Duration = Duration::from_secs(1);
 
-/// How much is told of what the server said when it denied a call.
+/// How many bytes of the server's refusal are stored.
 const DENIED_BYTES: usize = 300;
 
-/// Tells that the worker is there, whatever else is to be done.
+/// Announces the worker, whatever else happens.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut unseen = HashMap::new();
     let mut listed = clock::now();
@@ -35,7 +35,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             Ok(_) => keeper.answered("presence", NO_TASK),
             Err(e) => keeper.failed_at("presence", NO_TASK, &e),
         }
-        // Behind an outage, or where it stood still, people are to see at once who is there.
+        // After an outage or a freeze, people must see at once which workers are there.
         let pause = async {
             tokio::time::sleep(APART).await;
             let _ = tokio::time::timeout(HOUSEKEEPING - APART, keeper.connected.notified()).await;
@@ -47,7 +47,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     }
 }
 
-/// Puts our tasks into their list, should it have been lost.
+/// Writes our tasks into their list again, in case the server lost it.
 async fn relist(keeper: &Keeper) {
     let tasks: Vec<&str> =
         keeper.watches.iter().map(|watch| &watch.task).filter(|task| task.is_first()).map(|task| &*task.name).collect();
@@ -57,8 +57,8 @@ async fn relist(keeper: &Keeper) {
     }
 }
 
-/// Announces this worker, puts those aside that were not seen for an hour, and forgets those that were not for longer; `unseen`
-/// tells since when they look so from here. Returns how many were put aside.
+/// Announces this worker, moves workers that were not seen for an hour to the list of gone ones, and forgets older
+/// ones. `unseen` has since when this worker observes that. Returns how many were moved.
 async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Result<usize, Error> {
     let fields = facts(keeper, clock::now());
     let (store, id) = (&keeper.worker.store, keeper.worker.id.as_str());
@@ -74,11 +74,11 @@ async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Resu
     Ok(forgotten.len())
 }
 
-/// By so much the last look at the clock may be behind, where nothing stood still.
+/// How late the last tick may be although nothing was frozen.
 const TICKS: Duration = Duration::from_secs(1);
 
-/// What this worker says of itself: who it is, and of each task what it holds, how its heartbeats go, and how its watch does.
-/// Times are told as how long ago they were: the clock of the server tells when that is.
+/// The presence of this worker: who it is, and for each task what it holds, how its heartbeats go, and the state of its
+/// watch. Times are given as ages: with the server's clock they become timestamps.
 fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
     let firsts = || keeper.watches.iter().map(|watch| &watch.task).filter(|task| task.is_first());
     let parts_of = |name: &Arc<str>| {
@@ -86,7 +86,7 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
         keeper.watches.iter().filter(move |watch| watch.task.name == name)
     };
     let lost = |name: &Arc<str>| LostRuns::of(parts_of(name).map(|watch| &watch.task), now);
-    // A job that was lost is held elsewhere, or waits.
+    // A lost job is held by another worker, or waits.
     let held = |name: &Arc<str>| {
         let all: usize = parts_of(name).map(|watch| watch.task.held.len()).sum();
         all.saturating_sub(lost(name).map_or(0, |lost| lost.count))
@@ -105,7 +105,7 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
         let name = &task.name;
         fields.push((format!("slots:{name}"), task.options.concurrency.to_string()));
         fields.push((format!("declared:{name}"), task.stamp.to_string()));
-        // The oldest heartbeat, and the slowest, of all partitions.
+        // The oldest and the slowest heartbeat of all partitions.
         let beaten = |task: &TaskRuntime| (task.last_beat().as_millis() > 0).then(|| now.since(task.last_beat()));
         let beats: Option<Vec<Duration>> = parts_of(name).map(|watch| beaten(&watch.task)).collect();
         let beat = beats.and_then(|beats| beats.into_iter().max());
@@ -129,7 +129,7 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
     }
     for watch in keeper.watches.iter() {
         let (task, witness) = (&watch.task, watch.witness());
-        // `:` is in no name of a task.
+        // A task name contains no `:`.
         let name = match task.keys.part() {
             0 => task.name.to_string(),
             part => format!("{}:{part}", task.name),
@@ -142,13 +142,13 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
     fields
 }
 
-/// For how long handlers have kept the runtime from a sign of life. Where our own thread has not looked at the clock for as long, all of the
-/// process stood still: no handler is to blame for that.
+/// How long handlers have blocked the runtime. If the keeper thread did not tick for as long, the whole process was
+/// frozen, and no handler caused it.
 fn silence(now: Moment, sign: Moment, last_tick: Moment) -> Duration {
     now.since(sign).min(last_tick.since(sign) + TICKS)
 }
 
-/// Those of the workers that look long gone that have looked so for long enough.
+/// The workers that have looked gone for at least this time.
 fn watched(unseen: &mut HashMap<String, Moment>, gone: Vec<String>, now: Moment, time: Duration) -> Vec<String> {
     let since = |worker: &str| unseen.get(worker).copied().unwrap_or(now);
     *unseen = gone.into_iter().map(|worker| (worker.clone(), since(&worker))).collect();
@@ -164,11 +164,11 @@ mod tests {
     fn a_process_that_stood_still_blames_no_handler() {
         let start = clock::now();
         let at = |seconds| start.after(Duration::from_secs(seconds));
-        // The keeper looks at the clock all the while: it is the runtime.
+        // The keeper ticks all the time: the runtime is blocked.
         assert_eq!(silence(at(30), at(4), at(30)), Duration::from_secs(26));
-        // It looked last when the runtime gave its last sign.
+        // The last tick was at the runtime's last sign: the process was frozen.
         assert!(silence(at(30), at(4), at(4)) <= TICKS);
-        // It has noted that all went on just now.
+        // The keeper has recorded that the process runs again.
         assert_eq!(silence(at(31), at(30), at(31)), Duration::from_secs(1));
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let start = clock::now();
         let at = |seconds| start.after(Duration::from_secs(seconds));
         let mut seen = |gone, now| watched(&mut workers, gone, now, Duration::from_secs(60));
-        // The clock of the server jumped: until they announce themselves again all look gone.
+        // The server's clock jumped: all workers look gone until they announce themselves.
         assert!(seen(gone(&["live", "dead"]), at(0)).is_empty());
         assert!(seen(gone(&["dead"]), at(5)).is_empty());
         assert!(seen(gone(&["live", "dead"]), at(59)).is_empty());

@@ -1,4 +1,4 @@
-//! Takes back the jobs of workers of this host whose processes are gone, without waiting for an interval.
+//! Recovers the jobs of workers on this host whose processes are gone, without waiting for an interval.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::shown::Shown;
 use crate::stall::action::StallReason;
 use crate::store::reconcile::{TakeBack, Word};
 
-/// The most workers of a boot that are looked at, those seen last.
+/// The most workers of a boot to check: those seen last.
 const MOST: usize = 1000;
 
-/// How many of them are read about at a time.
+/// How many presences are read at a time.
 const TOGETHER: usize = 20;
 
-/// Looks at once, and then again and again: a worker beside this one may die at any time.
+/// Checks at once, and then repeatedly: another worker on this host may die at any time.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut known = Known::default();
     let mut pauses = Pauses::until_answered();
@@ -46,14 +46,14 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
 /// What is known of the other workers of this boot.
 #[derive(Default)]
 struct Known {
-    /// Nothing is to be done about them: they stopped, are elsewhere, or their jobs were taken back.
+    /// Workers without work left for us: they stopped, are on another host, or their jobs were recovered.
     done: HashSet<String>,
-    /// What those of this host say of themselves. Only where the process of one is not there it is asked about again.
+    /// The presence of each worker on this host. It is read again only if its process is gone.
     living: HashMap<String, HashMap<String, String>>,
 }
 
 impl Known {
-    /// Takes in what a worker says of itself. One that is only listed yet says nothing.
+    /// Records the presence of a worker. A worker that is only listed has none yet.
     fn take(&mut self, host: &Host, worker: &str, said: HashMap<String, String>) {
         if said.contains_key("stoppedAt") || (said.contains_key("pid") && !host.is_here(&said)) {
             self.living.remove(worker);
@@ -72,7 +72,7 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
         keeper
             .log
             .line(move || tracing::error!(%worker_id, "redis was told that this worker is dead or replaced; it stops"));
-        // Which of its jobs are lost it hears with the next heartbeat.
+        // The next heartbeat reports which of its jobs are lost.
         keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
         keeper.worker.set_replaced();
     }
@@ -106,14 +106,14 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
         }
         known.take(&host, &worker, said);
     }
-    // Of a task that they never worked they hold nothing, and nothing is to be written there.
+    // For a task that they never worked they hold nothing, and nothing may be written.
     let tasks = keeper.watches.iter().map(|watch| {
         let worked = |tasks: &[String]| tasks.iter().any(|name| **name == *watch.task.name);
         let its = dead.iter().filter(|(.., tasks)| worked(tasks));
         let its: Vec<String> = its.map(|(worker, ..)| worker.clone()).collect();
         async move { if its.is_empty() { Ok(()) } else { take_back(keeper, watch, &its).await } }
     });
-    // What one task got done counts, whatever becomes of the others.
+    // Jobs recovered in one task count, even if another task fails.
     join_all(tasks).await.into_iter().collect::<Result<Vec<()>, Error>>()?;
     for (worker, proof, _) in dead {
         tell(keeper, &worker, proof).await;
@@ -123,7 +123,7 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the workers say of themselves.
+/// Reads the presences of the workers.
 async fn presences(keeper: &Keeper, workers: &[String]) -> Result<Vec<(String, HashMap<String, String>)>, Error> {
     let (store, mut found) = (&keeper.worker.store, Vec::with_capacity(workers.len()));
     for some in workers.chunks(TOGETHER) {
@@ -139,7 +139,7 @@ async fn presences(keeper: &Keeper, workers: &[String]) -> Result<Vec<(String, H
     Ok(found)
 }
 
-/// Resolves the jobs of a task that the dead hold.
+/// Resolves the jobs of a task that dead workers hold.
 async fn take_back(keeper: &Keeper, watch: &TaskWatch, dead: &[String]) -> Result<(), Error> {
     let (task, own, begun) = (&watch.task, keeper.worker.id.as_str(), clock::now());
     let mut taking = TakeBack::default();
@@ -171,7 +171,7 @@ async fn take_back(keeper: &Keeper, watch: &TaskWatch, dead: &[String]) -> Resul
     Ok(())
 }
 
-/// Says so in the presence of the dead. It is for people: a failure is none of the jobs.
+/// Records the death in the presence, for people. A failure does not affect the jobs.
 async fn tell(keeper: &Keeper, worker: &str, proof: DeathProof) {
     let (store, own) = (&keeper.worker.store, keeper.worker.id.as_str());
     let note = async |conn: &mut _| store.note_death(conn, worker, own, proof.as_str()).await;

@@ -9,17 +9,17 @@ use crate::error::Error;
 use crate::store::keys::Key;
 use crate::store::trim::{self, Trimmed};
 
-/// The most jobs that one call removes: of jobs with long ids, 500 kept the server busy for some milliseconds.
+/// The most jobs that one call removes: with long ids, 500 blocked the server for some milliseconds.
 const TRIM_BATCH: usize = 200;
 
-/// The most jobs that one pass removes from a set: what is behind that waits for the next pass, since the server has other
-/// things to do.
+/// The most jobs that one pass removes from a set. The rest waits for the next pass, to leave the server time for other
+/// work.
 const PASS: usize = 50 * TRIM_BATCH;
 
-/// The most calls of one pass over a set. Of large jobs a call removes few.
+/// The most calls of one pass over a set. A call removes few large jobs.
 const CALLS: usize = 400;
 
-/// Removes terminal jobs that are past what the tasks keep.
+/// Removes terminal jobs beyond the retention of their tasks.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     loop {
         let own = &keeper;
@@ -43,7 +43,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     }
 }
 
-/// Removes what is past its age or count. Returns how many jobs.
+/// Removes jobs beyond their age or count. Returns how many.
 async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
     let (task, worker, mut total) = (&watch.task, keeper.worker.id.as_str(), 0);
     for place in [Key::Completed, Key::Failed, Key::Cancelled] {

@@ -1,9 +1,9 @@
-//! The roads by which a beat gets to Redis.
+//! The connections over which a heartbeat reaches Redis.
 //!
-//! | road | taken when | counts for the witness |
+//! | connection | used when | counts for the witness |
 //! |---|---|---|
 //! | own | always first | yes |
-//! | new | a tenth of the interval has passed without all answers, or our own connection failed | begins its watch anew |
+//! | new | a tenth of the interval has passed without all answers, or our own connection failed | restarts its watch |
 //! | shared | at the same time, if the connection of dispatch and settle is up | no |
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::stall::cadence;
 use crate::store::asked;
 
-/// Which road a beat went by.
+/// Over which connection a heartbeat was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
     Own,
@@ -23,15 +23,15 @@ pub(super) enum Via {
     Shared,
 }
 
-/// Sends the calls of a beat over our own connection, and after a tenth of the interval over the others too. Returns which
-/// road brought the last answer.
+/// Sends the calls of a heartbeat over our own connection, and after a tenth of the interval over the others too.
+/// Returns which connection brought the last answer.
 pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> Result<Via, Error> {
     let (period, interval) = (watch.task.beat_period(), watch.task.options.interval);
-    // A line that is just long is no dead one.
+    // A slow link is not a dead one.
     let patience = cadence::first_road(interval, watch.pass().round_trip());
     let store = &keeper.worker.store;
     let number = AtomicU64::new(0);
-    // Another task's may be as dead as ours.
+    // The connections of other tasks may be as dead as ours.
     let newest = keeper.newest_number();
     let own = async {
         let (conn, its_number) = keeper.line(watch).await?;
@@ -43,7 +43,7 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
     let mut failure = None;
     match tokio::time::timeout(patience, &mut own).await {
         Ok(Ok(())) => return Ok(Via::Own),
-        // A server that is not ready, or refuses, may not be the one to which a new connection leads.
+        // If a server is not ready, or refuses, a new connection may lead to another one.
         Ok(Err(e)) if e.ends_connection() || e.is_connection() => failure = Some(e),
         Ok(Err(e)) => return Err(e),
         Err(_) => {}
@@ -52,7 +52,7 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
         let place = keeper.place_of(watch);
         let (mut conn, mut its_number) = keeper.connect(place, number.load(Ordering::SeqCst).max(newest)).await?;
         if its_number == number.load(Ordering::SeqCst) {
-            // Our own line has come up meanwhile. It may be silent.
+            // Our own connection has come up meanwhile, but may be silent.
             (conn, its_number) = keeper.connect(place, its_number).await?;
         }
         let answer = keeper.steady(its_number, round.over(&conn)).await;

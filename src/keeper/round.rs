@@ -1,4 +1,4 @@
-//! What a beat names, and the calls that name it: all are under way together, and each answer keeps its jobs.
+//! What a heartbeat names, and its calls: all are in flight together, and each answer extends its jobs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,18 +19,18 @@ use crate::store::connection::OwnConnection;
 use crate::store::extend_locks::{self, Beaten, HeldJob};
 use crate::store::settle;
 
-/// What a beat is to name.
+/// What a heartbeat names.
 pub(super) struct Roll {
     pub(super) extend: Vec<Arc<Held>>,
-    /// Manual: jobs whose handlers were silent.
+    /// Heartbeat mode Manual: jobs whose handlers were silent.
     pub(super) asked: Vec<Arc<Held>>,
-    /// Claims whose answer was not taken in yet. What Redis gave out for them is ours too.
+    /// Claims whose answers were not processed yet. The jobs that Redis gave out for them are held too.
     pub(super) unanswered: Vec<(usize, u64)>,
 }
 
 impl Roll {
     pub(super) fn of_all(task: &TaskRuntime) -> Roll {
-        // Asked first: the jobs of a claim that is answered by now are in the table.
+        // Read claims first: the jobs of a claim that is answered by now are in the table.
         let unanswered = task.claims.older_than(cadence::old_claim(task.options.interval));
         let all = task.held.all();
         for held in &all {
@@ -40,7 +40,7 @@ impl Roll {
         Roll { extend, asked, unanswered }
     }
 
-    /// As many of the jobs that ring as one call names; the others come with the next beat.
+    /// Jobs that ring, as many as one call names. The next heartbeat includes the others.
     pub(super) fn of_rung(task: &TaskRuntime) -> Roll {
         let rung = task.held.all().into_iter().filter(|held| held.take_ring()).take(BEAT_BATCH);
         let (extend, asked) = rung.partition(|held| held.take_beat());
@@ -48,20 +48,20 @@ impl Roll {
     }
 }
 
-/// One call of a beat.
+/// One call of a heartbeat.
 pub(super) enum Part {
     Jobs {
         extend: Vec<Arc<Held>>,
         asked: Vec<Arc<Held>>,
     },
-    /// All that a claim was given, which its record says.
+    /// All jobs that a claim was given, by its record.
     Claim {
         line: usize,
         number: u64,
     },
 }
 
-/// What the answers told.
+/// What the answers report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heard {
     pub(super) epoch: u64,
@@ -71,7 +71,7 @@ pub(super) struct Heard {
     pub(super) active: u64,
 }
 
-/// The calls of one beat, over whatever roads they are sent.
+/// The calls of one heartbeat, over any connections.
 pub(super) struct Round<'a> {
     keeper: &'a Keeper,
     watch: &'a TaskWatch,
@@ -87,7 +87,7 @@ impl<'a> Round<'a> {
         let asked = roll.asked.chunks(BEAT_BATCH);
         parts.extend(asked.map(|chunk| Part::Jobs { extend: Vec::new(), asked: chunk.to_vec() }));
         if parts.is_empty() {
-            // One call at least tells the epoch.
+            // At least one call, to learn the epoch.
             parts.push(Part::Jobs { extend: Vec::new(), asked: Vec::new() });
         }
         parts.extend(roll.unanswered.into_iter().map(|(line, number)| Part::Claim { line, number }));
@@ -99,7 +99,7 @@ impl<'a> Round<'a> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the calls that are unanswered, all together; returns when each has its answer, from here or elsewhere.
+    /// Sends all unanswered calls together. Returns when each call has an answer, over this connection or another.
     pub(super) async fn over(&self, conn: &OwnConnection) -> Result<(), Error> {
         let sent = clock::now();
         let open = self.parts.iter().filter(|(_, answered)| !answered.load(Ordering::SeqCst));
@@ -134,7 +134,7 @@ impl<'a> Round<'a> {
                 let claimed = match settle::claimed_by(&mut conn, &task.keys, worker.id.as_str(), call).await {
                     Ok(claimed) => claimed,
                     Err(e) if e.ends_connection() => return Err(e),
-                    // Settle tells of it. The held jobs must be beaten for all the same.
+                    // Settle reports this error. The held jobs still need their heartbeats.
                     Err(_) => return Ok(()),
                 };
                 if claimed.is_empty() {
@@ -168,12 +168,12 @@ impl<'a> Round<'a> {
         for held in answer.cancelled.iter().filter_map(|fence| task.held.get(*fence)) {
             held.post(Flags::CANCELLED);
             if held.flags().intersects(Flags::NOT_BEGUN) {
-                // It may wait behind a long run.
+                // It may be waiting for a long run to end.
                 task.poke.notify_one();
             }
         }
         let mut heard = self.heard();
-        // The answers may come in any order; the epoch only grows, and the candidates become fewer.
+        // Answers may come in any order. The epoch only grows, and candidates only become fewer.
         let candidates =
             if answer.epoch == heard.epoch { heard.candidates.min(answer.candidates) } else { answer.candidates };
         if answer.epoch >= heard.epoch {
@@ -182,7 +182,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// The handlers' signs of life that did not get through are still to be told.
+    /// Keeps the handlers' signs of life that were not delivered for the next heartbeat.
     pub(super) fn end(&self) {
         for (part, answered) in &self.parts {
             if let (Part::Jobs { extend, .. }, false) = (part, answered.load(Ordering::SeqCst)) {

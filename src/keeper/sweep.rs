@@ -1,4 +1,4 @@
-//! The sweep loop of one task: witness → resolve → the next snapshot.
+//! The sweep loop of one task: witness, resolve, next snapshot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::store::rights::check_rights;
 use crate::store::shrink;
 use crate::store::sweep::{self, StalledJob, SweepReply};
 
-/// Sweeps whenever the witness rule allows it, until the keeper's runtime ends.
+/// Sweeps whenever the witness allows it, until the keeper's runtime ends.
 pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
     loop {
         let at = watch.witness().sweep_at();
@@ -30,7 +30,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             Some(at) => {
                 let pause = at.since(clock::now());
                 if !pause.is_zero() {
-                    // The note may move while we sleep; it only ever moves to later, or to another interval.
+                    // The time may change during the sleep, but only to a later one, or by another interval.
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = watch.seen.notified() => {}
@@ -38,7 +38,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                     continue;
                 }
                 if watch.witness().may_sweep(clock::now()).is_none() {
-                    // The watch was broken, or an own beat is due: its answer rings.
+                    // The watch was broken, or our own heartbeat is due: its answer notifies.
                     tokio::select! {
                         () = watch.seen.notified() => {}
                         () = tokio::time::sleep(cadence::sweep_look(watch.task.options.interval)) => {}
@@ -48,7 +48,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                 if let Err(e) = run_once(&keeper, &watch).await {
                     watch.witness().broken(clock::now(), WatchBreak::SweepRefused);
                     watch.task.rights.heard(&e);
-                    // The next one may be an interval away: heartbeats tell sooner what has passed.
+                    // The next sweep may be an interval away; heartbeats show sooner that a short fault is over.
                     if !e.is_retryable() {
                         keeper.failed_at("sweep", watch.task.of(), &e);
                     }
@@ -60,7 +60,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
     }
 }
 
-/// Resolves every candidate of the epoch in bounded calls, and takes the next snapshot. Returns how many it resolved.
+/// Resolves all candidates of the epoch in bounded calls, then takes the next snapshot. Returns how many it resolved.
 async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
     let (task, mut total, mut set_aside) = (&watch.task, 0, 0);
     let silence = match task.options.heartbeat {
@@ -68,7 +68,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
         Heartbeat::Manual => StallReason::HandlerSilent,
     };
     loop {
-        // Asked anew before each round: the watch may have been broken since the last one.
+        // Check again before each round: the watch may have been broken since.
         let allowed = watch.witness().may_sweep(clock::now());
         let Some((epoch, waited)) = allowed else { return Ok(total) };
         let plan = watch.pass().plan(epoch);
@@ -78,7 +78,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
             let reign = keeper.worker.store.reign_over(&task.keys);
             task.rights.make_sure(reign, async || check_rights(&mut line, &task.keys).await).await?;
             answers = send(keeper, watch, &line, &plan, epoch, waited).await;
-            // What some of the calls decided is told all the same.
+            // Report what some calls decided even if others failed.
             let failed = answers.iter().find_map(|answer| answer.as_ref().err());
             failed.map_or(Ok(()), |e| {
                 task.rights.heard(e);
@@ -125,7 +125,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
     }
 }
 
-/// Sends one round of calls together, and gives their answers in the order in which the server made them.
+/// Sends one round of calls together. Returns their answers in the order in which the server executed them.
 async fn send(
     keeper: &Keeper,
     watch: &TaskWatch,
@@ -146,19 +146,19 @@ async fn send(
             sweep::sweep(&mut conn, &task.keys, worker, ask, Some(epoch), waited, &plan.cursor, plan.limit, None).await
         }
     });
-    // A table that was not made smaller costs time, and changes nothing else.
+    // A failed shrink costs time and changes nothing else.
     let (_, answers) = join(join_all(shrinks), join_all(sweeps)).await;
     answers
 }
 
-/// The workflows of jobs that ended so hear of it now.
+/// Notifies the workflows of ended jobs.
 pub(super) fn move_workflows(keeper: &Keeper, watch: &TaskWatch, resolved: &[StalledJob]) {
     if resolved.iter().any(StalledJob::ends_a_node) {
         keeper.worker.desk.leave(Notice::LookAt(Arc::clone(&watch.task.keys)));
     }
 }
 
-/// Logs what was decided about a job. One of our own, whose handler was silent while we beat, hears of it at once.
+/// Logs what was decided about a job. If this worker held it (its handler was silent), marks it as lost at once.
 fn tell(keeper: &Keeper, watch: &TaskWatch, job: StalledJob) {
     if job.worker == keeper.worker.id.as_str()
         && let Some(held) = watch.task.held.get(job.fence)

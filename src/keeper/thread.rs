@@ -1,4 +1,4 @@
-//! The thread of the keeper, and the loops that run on it.
+//! The keeper's thread and its loops.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::clock;
 use crate::process::shared::{KeeperEnd, WorkerShared};
 use crate::process::task::TaskRuntime;
 
-/// Starts the thread. It ends when it is told to, and drops `alive` however it ends.
+/// Starts the thread. It ends when `end` tells it to, and drops `alive` however it ends.
 pub(crate) fn start(
     worker: Arc<WorkerShared>,
     tasks: &[Arc<TaskRuntime>],
@@ -49,9 +49,9 @@ pub(crate) fn start(
             }
             let wound_up = tokio::select! {
                 () = end.stop.cancelled() => None,
-                // The loops go on beating meanwhile.
+                // The loops keep sending heartbeats meanwhile.
                 told = wind_up::run(&keeper, &end) => Some(told),
-                // None of the loops ends by itself: one that does has panicked.
+                // No loop ends by itself, so one that ends has panicked.
                 ended = loops.join_next() => {
                     keeper.log.line(move || tracing::error!(?ended, "the keeper ended; the worker stops"));
                     None
@@ -62,7 +62,7 @@ pub(crate) fn start(
                 wind_up::end(&keeper, told).await;
             }
         });
-        // A look-up of a name may be under way for long, on a thread of its own.
+        // A name lookup may still run, on a thread of its own.
         runtime.shutdown_background();
     })
 }

@@ -1,5 +1,5 @@
-//! Looks at the deadlines, and watches for three things that no heartbeat shows: a process that stood still, a runtime that does
-//! not run, and handlers that wait for each other.
+//! Checks deadlines, and three faults that no heartbeat shows: a frozen process, a blocked runtime, and handlers that
+//! wait for each other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,13 +31,13 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             keeper.log.line(move || {
                 tracing::warn!(stood_still_ms, "the process stood still: stopped, on a paused VM, or without CPU time");
             });
-            // The time of a suspended machine is none for timers: a beat may be due for long.
+            // Timers may not count the time of a suspended machine: a heartbeat may be long overdue.
             keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
-            // Somebody may be about to say that it is dead.
+            // Another worker may be about to report this one as dead.
             keeper.resumed.notify_one();
         }
         keeper.worker.store.keep_watch();
-        // Slots may move between primaries that stay what they are: tasks are looked at once in each tick.
+        // Slots may move between primaries that stay in place, so check every tick.
         let now_at = keeper.reigns();
         if now_at != reigns {
             keeper.primary_changed(&reigns, &now_at);
@@ -79,8 +79,8 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     }
 }
 
-/// Tells the held jobs what time it is. Returns, by task, how many handlers have waited for an interval for the results of other
-/// jobs.
+/// Updates the held jobs with the time. Returns, by task, how many handlers have waited for results of other jobs for
+/// an interval.
 fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usize> {
     let of_task = keeper.watches.iter().map(|watch| {
         let (interval, mut waiting) = (watch.task.options.interval, 0);
@@ -99,7 +99,7 @@ fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usi
     of_task.collect()
 }
 
-/// Logs that a run outlives its cancel grace after its job was lost or cancelled.
+/// Logs a run that exceeds its cancel grace after its job was lost or cancelled.
 fn tell_overstay(keeper: &Keeper, task: &TaskRuntime, held: &Held, time: Duration) {
     let (task, job_id, taken_ms) = (Arc::clone(&task.name), held.id.clone(), time.as_millis() as u64);
     keeper.log.line(move || {
@@ -108,8 +108,8 @@ fn tell_overstay(keeper: &Keeper, task: &TaskRuntime, held: &Held, time: Duratio
     });
 }
 
-/// The slots of which none is left for the jobs that handlers wait for: all of a task, or of the worker, are held by handlers
-/// that wait.
+/// Names the slots if none is left for the jobs that handlers wait for: waiting handlers hold all slots of a task, or
+/// of the worker.
 fn full_slots(keeper: &Keeper, waiting: &[usize]) -> Option<String> {
     let tasks = || keeper.watches.iter().map(|watch| &watch.task).zip(waiting);
     let of_all_partitions =
@@ -122,15 +122,15 @@ fn full_slots(keeper: &Keeper, waiting: &[usize]) -> Option<String> {
     Some(format!("max_jobs {most} of the worker"))
 }
 
-/// Whether this thread stood still. It runs nothing of the user's, so that no handler is to blame.
+/// Detects that this thread was frozen. It runs no user code, so no handler caused it.
 struct Standstill {
     alarm: Duration,
-    /// Since when it runs on.
+    /// Since when it runs again.
     resumed: Moment,
 }
 
 impl Standstill {
-    /// How long it stood still, if that is worth a word.
+    /// How long it was frozen, if that is worth reporting.
     fn observe(&mut self, last_tick: Moment, now: Moment) -> Option<Duration> {
         let stood_still = now.since(last_tick);
         if stood_still <= self.alarm {
@@ -141,15 +141,15 @@ impl Standstill {
     }
 }
 
-/// Whether the user's runtime runs: its canary sings as long as it does.
+/// Detects whether the user's runtime runs, by its liveness probe (`canary`).
 struct Blocked {
     alarm: Duration,
-    /// How long it was blocked when that was told last.
+    /// How long it was blocked at the last report.
     told: Duration,
     longest: Duration,
 }
 
-/// What is to be told of the user's runtime.
+/// What to report about the user's runtime.
 #[derive(Debug, PartialEq, Eq)]
 enum Runtime {
     Blocked(Duration),
@@ -157,7 +157,7 @@ enum Runtime {
 }
 
 impl Blocked {
-    /// Tells when it is noticed, again each time that it has grown by half, and when it is over.
+    /// Reports a block when it is noticed, each time it has grown by half, and when it ends.
     fn observe(&mut self, silent: Duration) -> Option<Runtime> {
         if silent > self.alarm {
             self.longest = self.longest.max(silent);
@@ -179,7 +179,7 @@ struct Deadlock {
 }
 
 impl Deadlock {
-    /// The slots, once each time that they have become full.
+    /// Returns the slots once each time they become full.
     fn observe(&mut self, full: Option<String>) -> Option<String> {
         let was_told = std::mem::replace(&mut self.is_told, full.is_some());
         full.filter(|_| !was_told)

@@ -18,13 +18,13 @@ use crate::store::keys::Key;
 pub(crate) struct TaskWatch {
     pub(crate) task: Arc<TaskRuntime>,
     witness: Mutex<Witness>,
-    /// Rings when the witness saw something new.
+    /// Notified when the witness has new information.
     pub(crate) seen: Notify,
     pass: Mutex<Pass>,
-    /// The connection over which the calls of this task go, and its number. It stays with it for as long as it answers this
-    /// task: another one may lead to another server, and then the watch begins anew.
+    /// The connection for the calls of this task, and its number. It is kept for as long as it answers this task:
+    /// another one may lead to another server, which restarts the watch.
     line: Mutex<Option<(OwnConnection, u64)>>,
-    /// Connections up to this number gave this task no answer in time. Other tasks, which have other times, may use them.
+    /// Connections up to this number did not answer this task in time. Other tasks, with other periods, may use them.
     given_up: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ impl TaskWatch {
         self.witness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far the sweep of the task has come.
+    /// The progress of the sweep of the task.
     pub(crate) fn pass(&self) -> MutexGuard<'_, Pass> {
         self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,16 +61,16 @@ impl TaskWatch {
         self.witness().broken(clock::now(), WatchBreak::NoAnswer);
     }
 
-    /// A beat was answered over this connection.
+    /// A heartbeat was answered over this connection.
     pub(super) fn beaten_over(&self, conn: &OwnConnection) {
         let line = conn.line_to(self.task.keys.get(Key::Meta));
         self.witness().beaten_over(clock::now(), line);
     }
 
-    /// The line over which the last beat was answered, for what another server must not be asked.
+    /// The connection to the server that answered the last heartbeat, for calls that must reach the same server.
     ///
     /// # Errors
-    /// As of another primary, where calls go over another line by now.
+    /// As after a change of the primary, if calls go over another connection by now.
     pub(super) async fn watched_line(&self, conn: &OwnConnection) -> Result<OwnConnection, Error> {
         let key = self.task.keys.get(Key::Meta);
         let line = conn.at(key).await.map_err(|e| classify("sweep", e))?;
@@ -81,7 +81,7 @@ impl TaskWatch {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves the connection if its number is one of these; the watch begins anew over another.
+    /// Drops the connection if its number matches; the watch restarts over another one.
     pub(super) fn lost_line(&self, which: impl Fn(u64) -> bool, cause: WatchBreak) {
         if self.line().take_if(|(_, number)| which(*number)).is_some() {
             self.witness().broken(clock::now(), cause);
