@@ -51,7 +51,7 @@ impl Pass {
         // Few of very many are left: see `shrink`.
         let few = !self.shrunk && self.candidates > 0 && self.candidates * FEW < self.active;
         self.shrunk |= few;
-        // On a slow link, longer calls are worth fewer round trips.
+        // On a slow link, send fewer and larger calls.
         let limit = (self.round_trip.as_millis() as usize * 12).clamp(LEAST_SWEEP, MOST_SWEEP);
         Plan {
             shrinks: if few { self.active.div_ceil(SHRINK_STEP).min(MOST_SHRINKS) } else { 0 },

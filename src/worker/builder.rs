@@ -1,4 +1,4 @@
-//! A worker, and what can be set for it before it runs.
+//! A worker, and its settings before it runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Worker {
         let mut faults = Faults::default();
         for name in names {
             match self.tasks.iter().find(|task| &*task.name == name) {
-                // Two drivers of one task would share the numbers of their calls.
+                // Two drivers of one task would share call numbers.
                 Some(task) if kept.iter().all(|kept| kept.name != task.name) => kept.push(task.clone()),
                 Some(_) => {}
                 None => faults.push(ConfigError::new(
@@ -69,9 +69,9 @@ impl Worker {
         Ok(self)
     }
 
-    /// The most jobs that this worker runs at once, over all its tasks, which get free slots in turn; what it has claimed ahead
-    /// ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)) is beside that. Defaults to no bound but each task's own concurrency.
-    /// 0 counts as 1.
+    /// The most jobs that this worker runs at once, over all its tasks, which get free slots in turn. Jobs claimed
+    /// ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)) are not included. Defaults to no bound but each
+    /// task's own concurrency. 0 counts as 1.
     pub fn max_jobs(mut self, jobs: usize) -> Worker {
         self.cap = Some(jobs.clamp(1, Semaphore::MAX_PERMITS));
         self
@@ -83,25 +83,27 @@ impl Worker {
         self
     }
 
-    /// How long, and how many, workers that are gone stay listed by [`Inspector::workers`](crate::Inspector::workers): a stall is explained by what its
-    /// worker had said. Every worker of the App's prefix forgets by its own setting. Defaults to 7 days, and 1,000 of them.
+    /// How long, and how many, gone workers stay listed by [`Inspector::workers`](crate::Inspector::workers): a stall
+    /// is explained by the presence of its worker. Every worker of the App's prefix applies its own setting. Defaults
+    /// to 7 days and 1,000 workers.
     ///
-    /// The age is at least 60 s, and counts from the worker's last sign. Workers are kept for an hour whatever the age, and for some 6 minutes
-    /// whatever the count. A fault is reported when the worker starts.
+    /// The age is at least 60 s, counted from the worker's last sign. Every worker is kept for an hour whatever the
+    /// age, and for about 6 minutes whatever the count. An invalid setting is reported when the worker starts.
     pub fn keep_dead(mut self, limit: RetentionLimit) -> Worker {
         self.keep_dead = limit;
         self
     }
 
-    /// Calls the observer for every run of this worker, and for its calls to Redis that report outcomes or bring jobs. Each observer hears of
-    /// all, in the order in which they were given. Defaults to none.
+    /// Calls the observer for every run of this worker, and for every call to Redis that reports outcomes or brings
+    /// jobs. Observers are called in the order in which they were added. Defaults to none.
     pub fn observe(mut self, observer: impl Observer) -> Worker {
         self.observers.push(Arc::new(observer));
         self
     }
 
-    /// The longest time that a shutdown takes, from the signal until the worker has stopped. What is unfinished then is left to
-    /// the sweep. Give the process this time before it is killed (`terminationGracePeriodSeconds`, `TimeoutStopSec`).
+    /// The longest time that a shutdown takes, from the signal until the worker has stopped. The sweep recovers what is
+    /// unfinished then. Give the process this time before it is killed (`terminationGracePeriodSeconds`,
+    /// `TimeoutStopSec`).
     #[must_use]
     pub fn longest_shutdown(&self) -> Duration {
         let longest = self.tasks.iter().map(|task| {
@@ -111,13 +113,13 @@ impl Worker {
         longest.max().unwrap_or_default().saturating_add(FAREWELL)
     }
 
-    /// Tells how the worker is, for a probe: before it runs, while it does, and after it has stopped.
+    /// A monitor for probes. It works before the worker runs, while it runs, and after it has stopped.
     #[must_use]
     pub fn monitor(&self) -> WorkerMonitor {
         self.monitor.clone()
     }
 
-    /// The identity under which this worker will hold jobs.
+    /// The id under which this worker will hold jobs.
     #[must_use]
     pub fn id(&self) -> &WorkerId {
         &self.id

@@ -1,8 +1,8 @@
-//! The courier of a worker: tells workflows how nodes ended, sends what opened, asks for runs whether they may begin, and looks after
-//! workflows that somebody left half moved.
+//! The courier of a worker: reports ended nodes to workflows, sends opened nodes, asks whether runs may begin, and
+//! picks up workflows that another worker left unfinished.
 //!
-//! All that it does stands in an outbox first, and is done again by anybody who looks. So nothing here waits for what does not
-//! answer: it is left to a look.
+//! All its work is in an outbox first, and any worker that visits the workflow can repeat it. So a call without an
+//! answer is not waited for: a later visit does its work.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,51 +22,52 @@ use crate::store::flow_enter;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
 
-/// How often each workflow is looked after, by whichever worker.
+/// How often a workflow is visited, by any worker.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// A little less: by a millisecond too much a workflow would be looked after each other time alone.
+/// A little less: a millisecond too much would halve the number of visits.
 const LOOKED: Duration = Duration::from_millis(4500);
 
-/// How many workflows of which a node was ever here are written into their list again: its server may have lost that list alone.
+/// How many workflows with a node on this worker are written to the list of workflows again: the server may have lost
+/// only that list.
 const MOST_SEEN: usize = 1000;
 
-/// How many workflows are looked after at the same time, and for how long at the most: the next look goes on.
+/// How many workflows are visited at a time, and for how long at most. The next visit continues.
 const LOOKS: usize = 4;
 const LONGEST_LOOK: Duration = Duration::from_secs(60);
 
-/// What is behind more calls than this is left to a look.
+/// Above this number of follow-up calls, the rest is left to a visit.
 const FOLLOWED: usize = 256;
 
-/// Nodes that wait to be told take no more memory than this, a workflow: what comes then is left to a look.
+/// The memory limit per workflow for ended nodes that wait to be reported. Later ones are left to a visit.
 const WAITING_BYTES: usize = 16 * 1024 * 1024;
 
-/// How often the pause grows between questions that are asked in vain.
+/// How often the pause between unanswered questions grows.
 const PAUSES: u32 = 10;
 
-/// How long the last calls of a worker that stops may take.
+/// How long the last calls of a stopping worker may take.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
-/// What is under way of one workflow, and what waits behind it.
+/// The calls in flight for one workflow, and what waits for them.
 #[derive(Default)]
 struct Errands {
     ended: VecDeque<Ended>,
-    /// Of these.
+    /// The size of `ended`.
     bytes: usize,
     tells: bool,
     asks: Vec<Ask>,
     asking: bool,
 }
 
-/// What a call of the courier was about.
+/// The result of a call of the courier.
 enum Done {
-    /// The nodes of which the workflow was told, and what follows from it.
+    /// The nodes that were reported to the workflow, and what follows from them.
     Told(String, Option<(Vec<Ended>, Advanced)>),
     Followed,
     Asked(String, Vec<Ask>, Advanced),
     Looked(String),
     LookedAt(Arc<TaskKeys>),
-    /// The workflows to look after, and whether there may be more.
+    /// The workflows to visit, and whether there may be more.
     Turn(Vec<String>, bool),
 }
 
@@ -75,20 +76,20 @@ struct Courier {
     mover: Arc<Mover>,
     errands: HashMap<String, Errands>,
     calls: JoinSet<Done>,
-    /// Workflows that are to be looked after.
+    /// Workflows to visit.
     turns: Vec<String>,
     /// There may be more of them.
     more_turns: bool,
-    /// Those that are being looked after.
+    /// Workflows that are being visited.
     looking: HashSet<String>,
     following: usize,
-    /// Workflows of which a node was ever here, and when they were put into their list last.
+    /// Workflows with a node on this worker, and when they were last written to their list.
     seen: (HashSet<String>, Instant),
-    /// Tables whose ended jobs are being looked for, and whether that is to be done once more.
+    /// Tables that are searched for ended jobs, and whether to search once more afterwards.
     tables: HashMap<(String, u32), bool>,
 }
 
-/// Runs until the worker's drivers have ended, which `over` tells.
+/// Runs until `over` is cancelled, after the worker's drivers have ended.
 pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio_util::sync::CancellationToken) {
     let mover = Arc::new(Mover::new(Arc::clone(&worker.store)));
     let mut courier = Courier {
@@ -116,7 +117,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
         }
         courier.go_on();
     }
-    // What the drivers left last.
+    // Notices that the drivers left last.
     while let Ok(notice) = inbox.notices.try_recv() {
         courier.take_in(std::iter::once(notice));
     }
@@ -160,7 +161,7 @@ impl Courier {
         self.errands.entry(ask.node.definition.clone()).or_default().asks.push(ask);
     }
 
-    /// Looks for ended jobs of a table now; once more where that is being done already.
+    /// Searches a table for ended jobs now, or once more after the search under way.
     fn look_at(&mut self, table: Arc<TaskKeys>) {
         if let Some(again) = self.tables.get_mut(&named(&table)) {
             *again = true;
@@ -176,14 +177,14 @@ impl Courier {
         });
     }
 
-    /// Takes workflows to look after, where nothing is left of those that were taken before.
+    /// Takes workflows to visit, if all earlier ones were visited.
     fn take_turn(&mut self) {
         if !self.turns.is_empty() {
             return;
         }
         self.more_turns = false;
         let worker = Arc::clone(&self.worker);
-        // Who works no nodes needs no right to them.
+        // A worker without workflow nodes needs no permission for them.
         let is_used = !self.seen.0.is_empty();
         let mut listed = Vec::new();
         if self.seen.1.elapsed() >= self.worker.store.timings.relist {
@@ -215,7 +216,7 @@ impl Courier {
     fn done(&mut self, done: Result<Done, JoinError>) {
         let done = match done {
             Ok(done) => done,
-            // Whoever waits for the courier is to know.
+            // A panic must reach the task that waits for the courier.
             Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
             Err(_) => return,
         };
@@ -253,7 +254,7 @@ impl Courier {
         }
     }
 
-    /// Does what follows beside what the workflow is told next: the node of a task may be away.
+    /// Follows up concurrently with the next reports to the workflow: the server of a task may be unreachable.
     fn follow(&mut self, name: String, ended: Vec<Ended>, advanced: Advanced) {
         if self.following >= FOLLOWED {
             return;
@@ -270,7 +271,7 @@ impl Courier {
         });
     }
 
-    /// Starts the calls for which there is something to say, one of each kind for each workflow.
+    /// Starts the calls that are due, one of each kind per workflow.
     fn go_on(&mut self) {
         for (name, own) in &mut self.errands {
             if !own.asks.is_empty() && !own.asking {
@@ -312,7 +313,7 @@ impl Courier {
         while self.looking.len() < LOOKS
             && let Some(name) = self.turns.pop()
         {
-            // One that takes long leaves room for the others.
+            // A slow workflow leaves room for the others.
             if !self.looking.insert(name.clone()) {
                 continue;
             }
@@ -337,7 +338,7 @@ impl Courier {
     }
 }
 
-/// Notes how a call for a workflow ended. An outage is not noted: another worker may take over the workflow.
+/// Records how a call for a workflow ended. Outages are not recorded: another worker may take over the workflow.
 fn heard<T>(worker: &WorkerShared, part: &'static str, name: &str, answer: &Result<T, Error>) {
     match answer {
         Ok(_) => worker.answered(part, (0, name)),
@@ -349,7 +350,7 @@ fn heard<T>(worker: &WorkerShared, part: &'static str, name: &str, answer: &Resu
     }
 }
 
-/// How much memory a node takes that waits to be told: its value, and its names.
+/// The memory of an ended node that waits to be reported: its value and its names.
 fn size_of_ended(ended: &Ended) -> usize {
     ended.node.said.len() + 256
 }
@@ -359,7 +360,8 @@ fn named(table: &TaskKeys) -> (String, u32) {
     (table.task().to_owned(), table.part())
 }
 
-/// Asks for the runs whether they may begin. Returns those that were not answered, after a pause, and what follows from those that may not.
+/// Asks whether the runs may begin. Returns the unanswered ones, after a pause, and what follows from the runs that may
+/// not.
 async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, Advanced) {
     let asks: Vec<Ask> = asks.into_iter().filter(|ask| !ask.answer.is_closed()).collect();
     if asks.is_empty() {
@@ -373,7 +375,7 @@ async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, 
         Ok((answers, follows)) => {
             worker.answered("enter", (0, name));
             for (ask, answer) in asks.into_iter().zip(answers) {
-                // Whoever asked may have been dropped.
+                // The run that asked may have been dropped.
                 let _ = ask.answer.send(answer);
             }
             (Vec::new(), follows)

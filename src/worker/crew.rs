@@ -1,4 +1,4 @@
-//! The crew of a worker: its keeper thread, and its loops on the user's runtime. Started, told to stop, waited for.
+//! Supervises a worker: starts, stops and waits for its keeper thread and its loops on the user's runtime.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,24 +24,24 @@ use crate::process::task::TaskRuntime;
 use crate::shown::Shown;
 use crate::store::keys::TaskKeys;
 
-/// What works for a worker. Dropped before it has stopped, it stops everything that it started, and leaves the rest to the
-/// keeper. The fields are dropped in their order.
+/// Everything that runs for a worker. If it is dropped before it has stopped, it stops all that it started and leaves
+/// the rest to the keeper. The fields are dropped in their order.
 pub(super) struct Crew {
     loops: Loops,
     thread: std::thread::JoinHandle<()>,
     keeper_ended: oneshot::Receiver<()>,
     leaves_behind: LeavesBehind,
-    /// Tells the courier that no driver has anything to say any more.
+    /// Tells the courier that no driver has anything left to report.
     drivers_over: DropGuard,
     stops_all: DropGuard,
     worker: Arc<WorkerShared>,
     tasks: Arc<[Arc<TaskRuntime>]>,
-    /// The part that ended before it was told to, when one did.
+    /// The part that ended without being stopped, if one did.
     ended: Option<PartEnd>,
     toll: Toll,
 }
 
-/// What did not go as it should.
+/// What went wrong.
 #[derive(Default)]
 struct Toll {
     broken: Option<WorkerPart>,
@@ -98,14 +98,14 @@ impl Crew {
         self.tasks.iter().map(|task| task.held.len()).sum()
     }
 
-    /// Works until `shutdown` completes or another worker takes its name, or a part ends before, which is `false`; then tells all loops
-    /// to stop.
+    /// Works until `shutdown` completes or another worker takes its name; returns `false` if a part ends earlier. Then
+    /// stops all loops.
     pub(super) async fn works_until(&mut self, shutdown: impl Future<Output = ()>) -> bool {
-        // Its future is the user's: it may spend the whole budget of this task each time that it is polled.
+        // `shutdown` is user code: each poll may use up the whole budget of this task.
         self.ended = tokio::select! {
             () = shutdown => None,
             () = tokio::task::unconstrained(self.worker.stopping.cancelled()) => None,
-            // Nothing ends before it is told to.
+            // No part ends before it is stopped.
             ended = tokio::task::unconstrained(self.loops.next()) => ended.map(|ended| PartEnd { broken: true, ..ended }),
             _ = tokio::task::unconstrained(&mut self.keeper_ended) => Some(PartEnd::keeper()),
         };
@@ -113,7 +113,7 @@ impl Crew {
         self.ended.is_none()
     }
 
-    /// Waits until the drivers have stopped. When `hurry` completes, the shutdown grace is over.
+    /// Waits until the drivers have stopped. When `hurry` completes, the shutdown grace ends.
     pub(super) async fn wind_down(&mut self, hurry: impl Future<Output = ()>) {
         tokio::pin!(hurry);
         let mut ended = self.ended.take();
@@ -137,8 +137,8 @@ impl Crew {
         }
     }
 
-    /// Counts a part that ended, and lets go of the jobs for which nobody reports any more: beats would keep them from
-    /// everybody else.
+    /// Counts an ended part. Releases jobs that no part reports any more: further heartbeats would withhold them from
+    /// other workers.
     fn count(&mut self, PartEnd { part, task, broken, left }: PartEnd) {
         let leaves = broken || left.is_some();
         if broken && !self.worker.is_replaced() {
@@ -154,19 +154,19 @@ impl Crew {
         }
     }
 
-    /// Waits until the keeper and the last loops have ended, tells Redis, and says why the worker stopped.
+    /// Waits until the keeper and the last loops have ended, records the stop in Redis, and returns why the worker
+    /// stopped.
     pub(super) async fn stop(self) -> StopReason {
         let Crew { mut loops, thread, leaves_behind, drivers_over, stops_all, worker, tasks, toll, .. } = self;
         let Toll { broken, left, .. } = toll;
-        // The keeper ends before the presence says that the worker has, or it might say otherwise once more; the wake block
-        // puts back what it has.
+        // The keeper ends before the presence says so, or it might overwrite that. The wake loop returns its markers.
         leaves_behind.end.stop.cancel();
         drop((leaves_behind, drivers_over, stops_all));
         let clean_up = async {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-            // One that was cancelled with the runtime is over too.
+            // A loop that was cancelled with the runtime is over too.
             while loops.next().await.is_some() {}
-            // What is left may still be reported or claimed by calls that are on their way: their records stay.
+            // Calls in flight may still report or claim what is left, so their records must stay.
             if left.is_none() || worker.is_replaced() {
                 say_goodbye(&worker, &tasks).await;
             }
@@ -203,19 +203,19 @@ struct LeavesBehind {
 impl Drop for LeavesBehind {
     fn drop(&mut self) {
         if !self.end.stop.is_cancelled() {
-            // Nobody sings any more, and no handler is to blame for it.
+            // The probe stops, and no handler caused that.
             self.canary.store(u64::MAX, Ordering::Relaxed);
             self.end.left.cancel();
         }
     }
 }
 
-/// Tells Redis that the worker has stopped, again until it is answered.
+/// Records in Redis that the worker has stopped; repeats until answered.
 async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
     let named: Vec<(&str, &TaskKeys, usize)> =
         tasks.iter().map(|task| (&*task.name, &*task.keys, task.held.len())).collect();
     let (id, boot_id) = (worker.id.as_str(), identity::boot_id());
-    // Whoever replaced it may not have taken all its jobs yet, and is to go on.
+    // The worker that replaced it may still be recovering its jobs, and must continue.
     let phase = if worker.is_replaced() { "replaced" } else { "stopped" };
     let close = async |conn: &mut _| worker.store.close(conn, id, &named, boot_id.as_deref(), phase).await;
     while let Err(e) = worker.store.shared(FAREWELL / 2, close).await {
@@ -224,11 +224,11 @@ async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
     }
 }
 
-/// The tasks that a worker runs on the user's runtime.
+/// The loops that a worker runs on the user's runtime.
 #[derive(Default)]
 struct Loops {
     running: JoinSet<Option<Vec<JobId>>>,
-    /// What each is, and which task it drives.
+    /// The part that each is, and the task that it drives.
     parts: HashMap<tokio::task::Id, (WorkerPart, Option<usize>)>,
     drivers: usize,
 }
@@ -238,9 +238,9 @@ struct PartEnd {
     part: WorkerPart,
     /// The task that it drove.
     task: Option<usize>,
-    /// Whether it panicked, or ended before it was told to.
+    /// Whether it panicked, or ended before it was stopped.
     broken: bool,
-    /// Jobs that Redis could not be told about.
+    /// Jobs whose outcomes could not be reported to Redis.
     left: Option<Vec<JobId>>,
 }
 
@@ -277,8 +277,8 @@ impl Loops {
     }
 }
 
-/// The canary: as long as it sings, the user's runtime runs. It also wakes the handlers for whom the keeper has news, since
-/// their wakers may be the user's code.
+/// The liveness probe of the user's runtime. It also wakes handlers for which the keeper has news, since their wakers
+/// may be user code.
 async fn sing(canary: Arc<AtomicU64>, news: Arc<News>, stop: CancellationToken) {
     while !stop.is_cancelled() {
         canary.store(clock::now().as_millis(), Ordering::Relaxed);

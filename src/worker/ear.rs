@@ -1,5 +1,6 @@
-//! How idle tasks learn of new work in a cluster: one connection to each node that has any of them, over which is heard that a marker was set.
-//! Who hears of one, or goes idle, takes it, and works if it got it.
+//! How idle tasks learn of new work in a cluster: one subscription per node that has tasks of the worker, which
+//! receives marker events. A worker that receives one, or goes idle, tries to take the marker, and claims if it
+//! succeeded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +18,14 @@ use crate::store::ear::{self, ClusterNode};
 use crate::store::keys::Key;
 use crate::store::patience::RESPONSE_TIMEOUT;
 
-/// How often it is looked which node has which task.
+/// How often the node of each task is checked.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What all ears of a worker share.
+/// What all subscriptions of a worker share.
 struct Ears {
     worker: Arc<WorkerShared>,
     tasks: Arc<[Arc<TaskRuntime>]>,
-    /// The tasks of which a marker may be there.
+    /// Tasks whose marker may exist.
     heard: UnboundedSender<usize>,
 }
 
@@ -35,11 +36,11 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
     let (wake, stopping) = (&ears.worker.wake, &ears.worker.stopping);
     let (mut at_nodes, mut nodes) = (FuturesUnordered::new(), Vec::new());
     let (mut takes, mut returns) = (FuturesUnordered::new(), FuturesUnordered::new());
-    // The tasks whose marker is asked for; `true`: once more.
+    // Tasks whose marker is being taken; `true`: try once more afterwards.
     let mut taking = BTreeMap::new();
     let mut look = tokio::time::interval(LOOK);
     loop {
-        // Nothing is begun twice for a task: what comes meanwhile is looked at behind it.
+        // At most one attempt per task is in flight. Later events are handled after it.
         let mut wanted = wake.take_came();
         for task in wake.take_returned(false) {
             returns.push(ears.put_back(task));
@@ -74,7 +75,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
             });
         }
     }
-    // What was taken, and what no driver took, is for other workers.
+    // Markers that were taken but not used by a driver are returned for other workers.
     while let Some((task, is_taken)) = takes.next().await {
         if is_taken {
             returns.push(ears.put_back(task));
@@ -96,13 +97,14 @@ impl Ears {
         nodes
     }
 
-    /// The tasks that a node has.
+    /// The tasks on a node.
     fn tasks_of(&self, node: &ClusterNode) -> Vec<usize> {
         let is_there = |task: &&Arc<TaskRuntime>| self.worker.store.node_of(&task.keys).as_ref() == Some(node);
         self.tasks.iter().filter(is_there).map(|task| task.index).collect()
     }
 
-    /// Whether the marker of the task was there, and is taken. Where that is not known it may be: a driver looks for itself.
+    /// Tries to take the marker of the task. If the result is unknown, returns true: the driver then looks for work
+    /// itself.
     async fn take(&self, task: usize) -> (usize, bool) {
         let keys = &self.tasks[task].keys;
         let taken = self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| ear::take(conn, keys).await).await;
@@ -126,7 +128,7 @@ impl Ears {
         let keys = &self.tasks[task].keys;
         let put = self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| ear::put_back(conn, keys).await).await;
         if let Err(e) = put {
-            // Others look for themselves each 5 s.
+            // Other workers look by themselves every 5 s.
             tracing::debug!(error = %e.chain(), "a wake marker could not be put back");
         }
     }
@@ -149,7 +151,7 @@ impl Ears {
                     Ok(ear) => ear,
                     Err(e) => return e,
                 };
-                // One may have been told of while nobody listened.
+                // A marker may have been set while no connection listened.
                 tasks.iter().for_each(|task| self.hear(*task));
                 let named = |name: &str| tasks.iter().find(|task| self.tasks[**task].keys.get(Key::Wake) == name);
                 ear.listen(|name| named(name).into_iter().for_each(|task| self.hear(*task)), worked).await
@@ -174,7 +176,7 @@ impl Ears {
     }
 
     fn hear(&self, task: usize) {
-        // Who is told lives as long as we do.
+        // The receiver lives as long as this does.
         let _ = self.heard.send(task);
     }
 }

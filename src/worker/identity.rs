@@ -1,8 +1,8 @@
-//! Under which name a worker works.
+//! The name under which a worker works.
 
 use crate::faults::{ConfigErrors, text};
 
-/// Whether a worker has a name that no other may have. Given with [`Worker::identity`](crate::Worker::identity).
+/// Whether a worker has an exclusive name. Set with [`Worker::identity`](crate::Worker::identity).
 ///
 /// ```no_run
 /// # use heartline::{App, StopReason, WorkerIdentity};
@@ -16,19 +16,20 @@ use crate::faults::{ConfigErrors, text};
 pub struct WorkerIdentity(Option<String>);
 
 impl WorkerIdentity {
-    /// An identity of its own for each start: any number of workers may work beside each other. The default.
+    /// A new identity for each start: any number of workers may run at a time. The default.
     #[must_use]
     pub fn unique() -> WorkerIdentity {
         WorkerIdentity(None)
     }
 
-    /// A name that one worker has at a time. A worker that starts under it asks the one that had it before to stop, as at a signal, and begins
-    /// when that one has stopped, with [`StopReason::Replaced`](crate::StopReason::Replaced). If the old one gives no sign of life within
-    /// 2 s, the new one takes its jobs at once, wherever it ran, and a stall is counted for each.
+    /// A name that one worker has at a time. A worker that starts under it asks the earlier one to stop, as a signal
+    /// would, and begins when that one has stopped with [`StopReason::Replaced`](crate::StopReason::Replaced). If the
+    /// earlier one gives no sign of life within 2 s, the new one takes its jobs at once, wherever it ran, and counts a
+    /// stall for each.
     ///
-    /// Give it only where something else, such as a StatefulSet or a systemd unit, sees to it that there is one such process: two that
-    /// share a name take each other's jobs. A name holds for all apps with one `prefix`, whatever their tasks. 1 to 128 characters of
-    /// `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
+    /// Use it only if something else, such as a StatefulSet or a systemd unit, ensures that there is one such process:
+    /// two that share a name take each other's jobs. A name is valid for all apps with one `prefix`, whatever their
+    /// tasks. 1 to 128 characters of `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
     #[must_use]
     pub fn exclusive(name: impl Into<String>) -> WorkerIdentity {
         WorkerIdentity(Some(name.into()))

@@ -1,4 +1,4 @@
-//! A worker: one driver a task on the user's runtime, and a keeper on a thread of its own.
+//! A worker: one driver per task on the user's runtime, and a keeper on a thread of its own.
 
 pub(crate) mod builder;
 pub(crate) mod courier;

@@ -1,4 +1,4 @@
-//! The health of a worker, as a probe asks for it: three clocks, and what stands still.
+//! The health of a worker, for probes: three clocks, and which loops are stuck.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -18,9 +18,9 @@ use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
 use crate::times::as_ms_where_known;
 
-/// Tells how a worker is: whether it is to be restarted, and whether it works. Made by
-/// [`Worker::monitor`](crate::Worker::monitor). Cheap to clone; a clone may be asked from any thread, before the worker runs and
-/// after it has stopped.
+/// Reports the health of a worker: whether to restart it, and whether it works. Made by
+/// [`Worker::monitor`](crate::Worker::monitor). Cheap to clone. A clone can be used from any thread, before the worker
+/// runs and after it has stopped.
 ///
 /// ```no_run
 /// # use heartline::{App, StopReason};
@@ -41,35 +41,38 @@ enum Watched {
     #[default]
     Starting,
     Runs(Weak<WorkerShared>, Vec<Weak<TaskRuntime>>),
-    /// With the part that ended before it was told to, if one did.
+    /// With the part that ended before it was stopped, if one did.
     Stopped(Option<WorkerPart>),
     /// It could not start, for this reason.
     Failed(String),
 }
 
-/// How a worker is. See [`WorkerMonitor::health`].
+/// The health of a worker. See [`WorkerMonitor::health`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerHealth {
-    /// False only for what a restart of the process mends: the worker could not start, a part of it ended or does nothing, handlers have blocked the
-    /// runtime for two intervals, or jobs wait while runs that lost their jobs have held every slot of a task for two intervals. While Redis is away it stays true.
+    /// False only if a restart of the process would help. It stays true while Redis is unreachable. The causes:
+    ///
+    /// - the worker could not start, or a part of it ended or does nothing;
+    /// - handlers have blocked the runtime for two intervals;
+    /// - jobs wait while runs that lost their jobs have held every slot of a task for two intervals.
     pub live: bool,
-    /// Whether the worker claims and reports: it runs, its last answered heartbeat is younger than two thirds of an interval, and was
-    /// answered within a sixth of one.
+    /// Whether the worker claims and reports: it runs, and its last answered heartbeat is younger than two thirds of an
+    /// interval and was answered within a sixth of one.
     pub ready: bool,
-    /// Where it is in its life.
+    /// The phase of its life.
     pub phase: WorkerPhase,
-    /// Why it is not live or not ready, a sentence each; empty if it is both.
+    /// Why it is not live or not ready, one sentence per reason. Empty if it is both.
     pub reasons: Vec<String>,
     /// How many jobs it holds.
     pub held: usize,
-    /// How long ago the heartbeat was sent that was answered last, of the task for which that is longest ago; `None` before the
-    /// first.
+    /// How long ago the last answered heartbeat was sent, for the task where that is longest ago. `None` before the
+    /// first one.
     #[serde(rename = "last_beat_ago_ms", serialize_with = "as_ms_where_known")]
     pub last_beat: Option<Duration>,
 }
 
-/// Where a worker is in its life.
+/// The phase of a worker's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -78,7 +81,7 @@ pub enum WorkerPhase {
     Starting,
     /// It claims jobs and runs them.
     Working,
-    /// It claims no more, and lets its jobs end.
+    /// It claims no more jobs, and lets its jobs end.
     Stopping,
     /// It has stopped.
     Stopped,
@@ -92,14 +95,14 @@ names!(WorkerPhase, "phase", {
 });
 
 impl WorkerMonitor {
-    /// How the worker is now. It asks nobody and costs little, so a probe may call it as often as it likes.
+    /// The current health. Makes no call to Redis and is cheap, so a probe may call it at any rate.
     ///
-    /// A run that lost its job keeps its slot for as long as its handler blocks its thread: nothing can drop it but a restart.
+    /// A run that lost its job keeps its slot while its handler blocks its thread: only a restart can free it.
     ///
-    /// Three clocks are compared with the stall intervals of the tasks: the thread that sends heartbeats, the runtime on which
-    /// handlers run, and the loop that claims. A claim loop stands still if it has sent no claim for two intervals, and 30 s at
-    /// least, although heartbeats are answered within half of their period, the task is not paused, slots are free, and the last
-    /// count showed waiting jobs.
+    /// Compares three clocks with the stall intervals of the tasks: the thread that sends heartbeats, the runtime of
+    /// the handlers, and the claim loop. A claim loop is stuck if it sent no claim for two intervals, and at least
+    /// 30 s, although nothing explains that: heartbeats are answered within half of their period, the task is not
+    /// paused, slots are free, and the last count found waiting jobs.
     #[must_use]
     pub fn health(&self) -> WorkerHealth {
         let watched = self.watched();
@@ -137,8 +140,8 @@ impl WorkerMonitor {
         health
     }
 
-    /// What the worker has counted of itself since it started. It asks nobody and costs little. With the feature `metrics`, `WorkerMetrics`
-    /// tells it to Prometheus.
+    /// What the worker has counted since it started. Makes no call to Redis and is cheap. With the feature `metrics`,
+    /// `WorkerMetrics` exports it to Prometheus.
     #[must_use]
     pub fn figures(&self) -> WorkerFigures {
         match &*self.watched() {
@@ -186,7 +189,7 @@ impl fmt::Debug for WorkerMonitor {
     }
 }
 
-/// Compares the clocks of a worker that runs.
+/// Compares the clocks of a running worker.
 fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) {
     let shortest = tasks.iter().map(|task| task.options.interval).min().unwrap_or(Duration::MAX / 2);
     let is_stopping = worker.stopping.is_cancelled();
@@ -244,14 +247,14 @@ fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRunti
     }
 }
 
-/// What tells whether a claim loop works.
+/// The facts that show whether a claim loop works.
 struct Claims {
     /// How long no claim was sent.
     silent: Duration,
     interval: Duration,
-    /// A shorter silence is none.
+    /// A shorter silence does not count.
     least: Duration,
-    /// Whether heartbeats are answered, and in time.
+    /// Whether heartbeats are answered in time.
     beats: bool,
     is_paused: bool,
     slots_free: bool,
@@ -294,7 +297,7 @@ mod tests {
         assert!(!Claims { is_paused: true, ..silent(61) }.stand_still());
         assert!(!Claims { slots_free: false, ..silent(61) }.stand_still());
         assert!(!Claims { waiting: 0, ..silent(61) }.stand_still());
-        // However short the interval is.
+        // For any interval.
         let second = Duration::from_secs(1);
         assert!(!Claims { interval: second, ..silent(30) }.stand_still());
         assert!(Claims { interval: second, ..silent(31) }.stand_still());

@@ -1,4 +1,4 @@
-//! Where a handler panicked: what a panic carries does not say it, only the hook is told.
+//! Where a handler panicked: the panic payload does not have the place, only the panic hook gets it.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -6,23 +6,23 @@ use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::Once;
 
 thread_local! {
-    /// The text and the place of the last panic of this thread.
+    /// Text and place of the last panic of this thread.
     static LAST: RefCell<Option<(String, String)>> = const { RefCell::new(None) };
 }
 
-/// Puts a hook in front of the one that is there, once in a process. A hook that the program sets later, and that does not call
-/// this one, takes the places away and nothing else.
+/// Installs a panic hook before the existing one, once per process. If the program later sets a hook that does not call
+/// this one, only the places are lost.
 pub(super) fn watch() {
     static WATCHED: Once = Once::new();
     if std::thread::panicking() {
-        // The hook cannot be changed now; the next worker does it.
+        // The hook cannot be changed now. The next worker does it.
         return;
     }
     WATCHED.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
             if let (Some(text), Some(place)) = (text_of(info.payload()), info.location()) {
-                // Not where the thread ends: a panic in here would be the end of the process.
+                // `try_with`, since the thread may be ending: a panic here would abort the process.
                 let _ = LAST.try_with(|last| last.replace(Some((text.to_owned(), place.to_string()))));
             }
             before(info);
@@ -30,28 +30,28 @@ pub(super) fn watch() {
     });
 }
 
-/// What a panic says.
+/// The text of a panic.
 fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
     payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str))
 }
 
-/// Where the panic with this text happened, if that was the last one of this thread.
+/// The place of the panic with this text, if it was the last one of this thread.
 fn place_of(text: &str) -> Option<String> {
     let (last, place) = LAST.try_with(RefCell::take).ok()??;
     (last == text).then_some(place)
 }
 
-/// Runs code of the user's that may panic.
+/// Runs user code that may panic.
 pub(super) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(AssertUnwindSafe(code)).map_err(message_of)
 }
 
-/// What is stored of a panic: what it says, and where it was.
+/// What is stored of a panic: its text and its place.
 pub(super) fn message_of(panic: Box<dyn Any + Send>) -> String {
     let text = text_of(&*panic).unwrap_or("the handler panicked");
     let place = place_of(text).map(|place| format!(", at {place}")).unwrap_or_default();
     let text = text.chars().take(1000).chain(place.chars()).collect();
-    // What a panic carries may panic again when it is dropped; then it is leaked.
+    // The panic payload may panic again when it is dropped. Then it is leaked.
     if let Err(again) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
     }

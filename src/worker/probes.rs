@@ -1,4 +1,5 @@
-//! Answers probes over HTTP, on a thread of its own: it answers while handlers block the runtime, which is what a probe is to find out.
+//! Answers probes over HTTP, on a thread of its own: it answers even while handlers block the runtime, which a probe
+//! has to detect.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,10 +19,10 @@ use tokio::task::AbortHandle;
 
 use super::monitor::{WorkerHealth, WorkerMonitor};
 
-/// How many connections are open at a time; one more takes the place of the oldest.
+/// How many connections are open at a time. A further one replaces the oldest.
 const CONNECTIONS: usize = 64;
 
-/// How long a connection may last: it is for one question.
+/// How long a connection may last: it is for one request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Answers probes until it is dropped. Made by [`WorkerMonitor::serve`].
@@ -29,12 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[must_use = "it ends when it is dropped"]
 pub struct ProbeServer {
     address: SocketAddr,
-    /// Dropped, it ends the thread.
+    /// Ends the thread when dropped.
     _stop: oneshot::Sender<()>,
 }
 
 impl ProbeServer {
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -42,13 +43,14 @@ impl ProbeServer {
 }
 
 impl WorkerMonitor {
-    /// Answers probes over HTTP at this address, on a thread of its own, until what it returns is dropped. Port 0 is any free one.
+    /// Answers probes over HTTP at this address, on a thread of its own, until the returned value is dropped. Port 0
+    /// selects a free port.
     ///
     /// | path | status |
     /// |---|---|
-    /// | `/live` | 200, or 503 if a restart of the process would mend it |
-    /// | `/ready` | 200, or 503 if it claims or reports nothing now |
-    /// | `/health` | that of `/live`, with all that [`health`](WorkerMonitor::health) says as JSON: names of tasks are in it, and no id or address |
+    /// | `/live` | 200, or 503 if a restart of the process would help |
+    /// | `/ready` | 200, or 503 if the worker does not claim or report now |
+    /// | `/health` | as `/live`, with all of [`health`](WorkerMonitor::health) as JSON: it contains names of tasks, but no id or address |
     ///
     /// ```no_run
     /// # async fn run(app: heartline::App) -> Result<(), Box<dyn std::error::Error>> {
@@ -60,7 +62,7 @@ impl WorkerMonitor {
     /// ```
     ///
     /// # Errors
-    /// Of the system, if the address cannot be listened on or a thread cannot be started.
+    /// The system's error, if the address cannot be bound or a thread cannot be started.
     pub fn serve(&self, listen: SocketAddr) -> io::Result<ProbeServer> {
         let listener = TcpListener::bind(listen)?;
         listener.set_nonblocking(true)?;
@@ -85,7 +87,7 @@ async fn accept(listener: &TcpListener, monitor: &WorkerMonitor) {
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Of too many open files, most likely: somebody closes one.
+            // Probably too many open files: wait until some are closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -103,7 +105,7 @@ async fn accept(listener: &TcpListener, monitor: &WorkerMonitor) {
             });
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).keep_alive(false);
-            // What became of a connection is nobody's concern.
+            // A failed connection needs no handling.
             let _ = tokio::time::timeout(PATIENCE, http.serve_connection(TokioIo::new(stream), answer)).await;
         });
         open.push_back(connection.abort_handle());
@@ -130,7 +132,7 @@ fn answer(monitor: &WorkerMonitor, request: &Request<Incoming>) -> Response<Stri
     response
 }
 
-/// As JSON, without what an error of the start may say of the server.
+/// The health as JSON, without details of the server that an error at the start may contain.
 fn told(mut health: WorkerHealth) -> String {
     const START: &str = "the worker could not start";
     for reason in health.reasons.iter_mut().filter(|reason| reason.starts_with(START)) {

@@ -11,7 +11,7 @@ use super::stop::StopReason;
 use crate::error::Error;
 use crate::worker_id::WorkerId;
 
-/// A worker that runs in a task of its own. Made by [`Worker::spawn`].
+/// A worker that runs in a tokio task of its own. Made by [`Worker::spawn`].
 ///
 /// ```no_run
 /// # use heartline::App;
@@ -24,18 +24,18 @@ use crate::worker_id::WorkerId;
 /// # }
 /// ```
 ///
-/// Dropped, it lets the worker go on: it stops with [`RunningWorker::stop`], or with its runtime.
+/// Dropping it does not stop the worker: that takes [`RunningWorker::stop`], or the end of the runtime.
 #[derive(Debug)]
 pub struct RunningWorker {
     id: WorkerId,
     monitor: WorkerMonitor,
     stop: Arc<Notify>,
-    /// None when it has been told how it ended.
+    /// None after its end was returned.
     worker: Option<JoinHandle<Result<StopReason, Error>>>,
 }
 
 impl Worker {
-    /// Starts the worker in a task of its own.
+    /// Starts the worker in a tokio task of its own.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -54,7 +54,7 @@ impl RunningWorker {
         let named = id.clone();
         let worker = tokio::spawn(async move {
             let ended = worker.run_until(told).await;
-            // Whoever spawned it may not wait for its end before their own.
+            // The caller may not await the end of the worker, so log it.
             if let Err(e) = &ended {
                 tracing::error!(worker_id = %named, error = %e.chain(), "the worker has ended, and works no more");
             }
@@ -63,35 +63,35 @@ impl RunningWorker {
         RunningWorker { id, monitor, stop, worker: Some(worker) }
     }
 
-    /// The identity under which the worker holds jobs.
+    /// The id under which the worker holds jobs.
     #[must_use]
     pub fn id(&self) -> &WorkerId {
         &self.id
     }
 
-    /// Tells how the worker is, for a probe.
+    /// A monitor for probes.
     #[must_use]
     pub fn monitor(&self) -> WorkerMonitor {
         self.monitor.clone()
     }
 
-    /// Tells the worker to stop, and waits until it has: see [`Worker::run_until`].
+    /// Asks the worker to stop, and waits until it has: see [`Worker::run_until`].
     ///
     /// # Errors
     /// As [`Worker::run_until`], and [`Error::Closed`] if its runtime is gone.
     ///
     /// # Panics
-    /// Where the worker did, which is a bug.
+    /// If the worker panicked, which is a bug.
     ///
     /// # Cancel safety
-    /// Dropped, it lets the worker stop all the same.
+    /// If dropped, the worker still stops.
     pub async fn stop(mut self) -> Result<StopReason, Error> {
         self.stop.notify_one();
         self.ended().await
     }
 
-    /// Waits until the worker has stopped by itself: it could not start, or a part of it ended. Told once: the next call is
-    /// `Closed`.
+    /// Waits until the worker has stopped by itself: it could not start, or a part of it ended. Returns the reason
+    /// once; the next call returns `Closed`.
     ///
     /// # Errors
     /// As [`RunningWorker::stop`].

@@ -1,8 +1,8 @@
 //! The signals that stop a process.
 
-/// Completes when the process receives Ctrl-C or, on Unix, SIGTERM, which service managers and Kubernetes send; on Linux also at SIGHUP, when its
-/// terminal is closed, unless that is ignored, as under `nohup`.
-/// It listens from the call on, polled or not; from then on none of them ends the process by itself any more.
+/// Completes when the process receives Ctrl-C or, on Unix, SIGTERM, which service managers and Kubernetes send. On
+/// Linux it also completes at SIGHUP, when the terminal is closed, unless SIGHUP is ignored, as under `nohup`. It
+/// listens from the call on, even if it is not polled; from then on none of these signals ends the process by itself.
 ///
 /// # Panics
 /// Outside of a tokio runtime with its I/O driver.
@@ -14,7 +14,7 @@ pub fn shutdown_signal() -> impl Future<Output = ()> + Send + use<> {
     async move { signals.next().await }
 }
 
-/// The signals that come from now on; none where the system gives none.
+/// Signals from now on; none if the system cannot deliver them.
 pub(super) struct Signals(Option<Streams>);
 
 #[cfg(unix)]
@@ -38,7 +38,7 @@ impl Signals {
         Signals(tokio::signal::windows::ctrl_c().ok())
     }
 
-    /// Waits for the next one. Cancel safe.
+    /// Waits for the next signal. Cancel safe.
     pub(super) async fn next(&mut self) {
         match &mut self.0 {
             #[cfg(unix)]
@@ -64,8 +64,8 @@ impl Signals {
     }
 }
 
-/// Whether SIGHUP, the first signal, would end the process: whoever has it ignored wants the process to outlive its terminal, and to listen
-/// would take that back. Where it cannot be told, it is left as it is.
+/// Whether SIGHUP, signal 1, would end the process. If it is ignored, the process should outlive its terminal, and
+/// listening would undo that. If unknown, it is left as it is.
 #[cfg(unix)]
 fn hears_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

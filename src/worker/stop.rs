@@ -10,7 +10,7 @@ use crate::job::id::JobId;
 
 /// Why a worker stopped.
 ///
-/// If `main` returns it, it makes the exit code: 0 for `Shutdown`, 1 for the others, which are also printed to stderr.
+/// Returned from `main`, it sets the exit code: 0 for `Shutdown`, 1 for the others, which are also printed to stderr.
 ///
 /// ```no_run
 /// # use heartline::{App, StopReason};
@@ -25,26 +25,26 @@ use crate::job::id::JobId;
 #[must_use = "a worker that left jobs behind, or broke, returns Ok too"]
 #[non_exhaustive]
 pub enum StopReason {
-    /// It was asked to, and every job that it held was recorded or requeued.
+    /// It was asked to stop, and every job that it held was recorded or requeued.
     Shutdown,
-    /// It was asked to, and Redis could not be told about these jobs in time. The sweep of another worker finds them
-    /// and counts a stall for each.
+    /// It was asked to stop, and these jobs could not be reported to Redis in time. The sweep of another worker finds
+    /// them and counts a stall for each.
     Unclean {
-        /// The jobs that were left. None are named when all that is open is a claim that Redis did not answer.
+        /// The jobs that were left. Empty if only a claim was left that Redis did not answer.
         left: Vec<JobId>,
     },
-    /// Another worker took its exclusive name ([`WorkerIdentity::exclusive`](crate::WorkerIdentity::exclusive)) and asked it to stop, or a
-    /// person said that it is dead. Other workers have its jobs.
+    /// Another worker took its exclusive name ([`WorkerIdentity::exclusive`](crate::WorkerIdentity::exclusive)) and
+    /// asked it to stop, or a person reported it dead. Other workers have its jobs.
     Replaced {
-        /// The jobs that it still held. None if it stopped within its grace.
+        /// The jobs that it still held. Empty if it stopped within its grace.
         left: Vec<JobId>,
     },
-    /// A part of it ended by itself, which is a bug, here or in code that the part called: a subscriber of `tracing` that
-    /// panics, say. It told Redis what it could, and beats for no job any more.
+    /// A part of it ended by itself. This is a bug here, or in code that the part called, such as a `tracing`
+    /// subscriber that panics. It reported what it could, and sends no more heartbeats.
     Broken {
-        /// What ended.
+        /// The part that ended.
         part: WorkerPart,
-        /// The jobs that were let go: the sweep of another worker finds them and counts a stall for each.
+        /// The jobs that it released: the sweep of another worker finds them and counts a stall for each.
         left: Vec<JobId>,
     },
 }
@@ -76,26 +76,26 @@ impl Termination for StopReason {
         if self == StopReason::Shutdown {
             return ExitCode::SUCCESS;
         }
-        // There is nobody else to tell when this cannot be written.
+        // If this cannot be written, there is nowhere else to report it.
         let _ = writeln!(std::io::stderr(), "the worker stopped: {self}");
         ExitCode::FAILURE
     }
 }
 
-/// A part of a worker without which it cannot work.
+/// A part that a worker cannot work without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkerPart {
-    /// The thread that beats for its jobs.
+    /// The thread that sends heartbeats for its jobs.
     Keeper,
-    /// The loop that claims jobs of a task and reports how they ended.
+    /// The loop that claims jobs of a task and reports their outcomes.
     Driver,
-    /// What waits for new work.
+    /// The loop that waits for new work.
     Wake,
-    /// What shows that the runtime runs.
+    /// The probe that shows that the runtime runs.
     Canary,
-    /// What moves workflows on.
+    /// The loop that advances workflows.
     Courier,
 }
 

@@ -13,37 +13,37 @@ use crate::store::announce::SILENT_AFTER;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::reconcile::{TakeBack, Word};
 
-/// A worker that lives shows it within this time after it was asked to: its keeper answers a hint at once.
+/// A live worker gives a sign within this time after it was asked to stop: its keeper answers a hint at once.
 const SIGN: Duration = Duration::from_secs(2);
 
-/// It reads that it is to stop within this time, also where the hint did not reach it.
+/// A live worker reads the request within this time, even if the hint did not reach it.
 const READS: Duration = Duration::from_secs(10);
 
-/// How often its presence is read: until it has shown that it lives, and then until it has stopped.
+/// How often its presence is read: before and after it has given a sign of life.
 const LOOK: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
 
-/// What a worker says of itself.
+/// The presence of a worker.
 type Presence = HashMap<String, String>;
 
 /// How the worker that had the name ended.
 enum Outgoing {
     /// It has stopped, and holds nothing.
     Stopped,
-    /// It shows no sign of life: a stall is counted for its jobs.
+    /// It gives no sign of life: a stall is counted for its jobs.
     Silent,
-    /// It was asked to stop, lives, and still holds jobs after its grace.
+    /// It was asked to stop, is alive, and still holds jobs after its grace.
     Overdue,
 }
 
 impl Worker {
-    /// What presence says of a worker with a name: the name, and how long a stop takes.
+    /// Fields in the presence of a worker with a name: the name, and how long a stop takes.
     pub(super) fn named_facts(&self, name: &str) -> [(String, String); 2] {
         let longest = self.longest_shutdown().as_millis().to_string();
         [("name".to_owned(), name.to_owned()), ("longestShutdown".to_owned(), longest)]
     }
 
-    /// Takes the name, and the jobs of the worker that had it before: of our tasks, and of those that it said it works. One that lives is
-    /// asked to stop, and waited for.
+    /// Takes the name, and the jobs of the worker that had it before, in our tasks and in those that its presence
+    /// names. A live worker is asked to stop, and waited for.
     pub(super) async fn take_name(&self, name: &str) -> Result<(), Error> {
         let own = self.id.as_str();
         let take = async |conn: &mut _| self.store.take_name(conn, name, own).await;
@@ -60,7 +60,7 @@ impl Worker {
                 match self.take_jobs(task, worker, word).await {
                     Ok(taken) => jobs += taken,
                     Err(e) if e.is_retryable() => return Err(e),
-                    // It may be another task than ours. It must not keep us from working.
+                    // It may be another task than ours, and must not keep this worker from starting.
                     Err(e) => {
                         tracing::warn!(task, worker = %Shown(worker), error = %e.chain(),
                             "the jobs of the worker that had the name are left to the sweep");
@@ -84,14 +84,14 @@ impl Worker {
         self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.presence(conn, worker).await).await
     }
 
-    /// The tasks that the worker says it works; ours where nothing is known of it any more.
+    /// The tasks in the worker's presence; ours if it has no presence any more.
     fn tasks_of<'a>(&'a self, said: &'a Presence) -> Vec<&'a str> {
         let of_ours = || self.tasks.iter().map(|task| &*task.name).collect();
         let names: Vec<&str> = said.get("tasks").map_or_else(of_ours, |names| names.split_whitespace().collect());
         names.into_iter().filter(|name| validate::task_name(name).is_ok()).collect()
     }
 
-    /// Asks the worker that had the name to stop, as at a signal, and waits for that as long as it lives and its grace lasts.
+    /// Asks the worker that had the name to stop, as a signal would. Waits while it is alive, until its grace is over.
     async fn outgoing(&self, name: &str, worker: &str, said: &Presence) -> Result<Outgoing, Error> {
         if has_stopped(said) {
             return Ok(Outgoing::Stopped);
@@ -110,7 +110,7 @@ impl Worker {
         let ask = async |conn: &mut _| self.store.ask_to_stop(conn, worker, self.id.as_str(), keys).await;
         match self.store.shared(RESPONSE_TIMEOUT, ask).await {
             Err(e) if e.is_retryable() => return Err(e),
-            // It may still read it.
+            // It may still read the request.
             Err(e) => {
                 tracing::debug!(worker = %Shown(worker), error = %e.chain(), "a worker could not be asked to stop")
             }
@@ -147,7 +147,7 @@ impl Worker {
             while !taking.is_done() {
                 let step = async |conn: &mut _| taking.step(conn, keys, self.id.as_str(), word, &dead).await;
                 if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
-                    // A task of another time: its options, which decide about its jobs, are not there.
+                    // An old task whose options, which decide about its jobs, no longer exist.
                     break;
                 }
             }
@@ -157,12 +157,12 @@ impl Worker {
     }
 }
 
-/// Whether the worker has stopped and left nothing to the worker that takes its name.
+/// Whether the worker has stopped and left nothing to recover.
 fn has_stopped(said: &Presence) -> bool {
     said.contains_key("stoppedAt") && said.get("phase").is_none_or(|phase| phase != "replaced")
 }
 
-/// When it wrote its presence last, ms by the clock of the server.
+/// When its presence was last written, ms by the server's clock.
 fn seen_ms(said: &Presence) -> u64 {
     said.get("lastSeenAt").and_then(|at| at.parse().ok()).unwrap_or(0)
 }

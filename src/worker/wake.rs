@@ -1,4 +1,4 @@
-//! How idle tasks learn of new work on one server: one blocking connection for all of them, and no polling.
+//! How idle tasks learn of new work on a single server: one blocking connection for all of them, and no polling.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::store::engine::Store;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::wake::{self, Taken};
 
-/// How long one block lasts when nothing comes.
+/// How long one blocking call lasts if nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
 
 /// Blocks for the idle tasks until the worker stops.
@@ -40,7 +40,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
     }
 }
 
-/// Waits until the next connection is due, and wakes everybody: a marker may have gone with the one before.
+/// Waits until the next connection is due, and wakes all idle tasks: a marker may have been lost with the earlier one.
 async fn again(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], pause: Duration) {
     tokio::select! {
         () = tokio::time::sleep(pause) => {}
@@ -51,13 +51,13 @@ async fn again(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], pause: Duratio
     }
 }
 
-/// Serves until the worker stops; `worked` is told each time that a block was answered.
+/// Serves until the worker stops. Calls `worked` after each answered blocking call.
 async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: impl FnMut()) -> Result<(), Error> {
     let own = &worker.wake;
     own.disarm();
     let mut conn = worker.store.dedicated(Role::Wake, None).await?;
     let client = answered(wake::client_id(&mut conn)).await?;
-    // It is not blocked yet: this only shows whether it may be unblocked later.
+    // It is not blocked yet: this only checks the permission to unblock it later.
     answered(wake::unblock(&mut conn, client)).await?;
     let changed = || async {
         tokio::select! {
@@ -108,8 +108,8 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: im
     }
 }
 
-/// Ends our own block from outside, again and again until the block is over: over another connection the first call may
-/// come before the block. The answer of the block is waited for, so that a marker in it is not lost.
+/// Ends our own blocking call, over another connection, and repeats until it is over: the first call may arrive before
+/// the block. The block's answer is awaited, so that a marker in it is not lost.
 async fn unblock(store: &Store, client: u64) -> Result<Infallible, Error> {
     loop {
         store.shared(RESPONSE_TIMEOUT, async |conn| wake::unblock(conn, client).await).await?;
@@ -117,7 +117,7 @@ async fn unblock(store: &Store, client: u64) -> Result<Infallible, Error> {
     }
 }
 
-/// A server that is frozen, or gone without a word, must not hold a call for ever.
+/// A server that is frozen or gone must not hold a call forever.
 async fn answered<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::time::timeout(BLOCK * 3, call).await.map_err(|_| Error::timed_out())?
 }

@@ -24,19 +24,19 @@ pub(super) enum HandlerEnd {
     Dropped,
 }
 
-/// Polls the handler, or the hook, until it ends, its time is over, or it was interrupted and its grace is over.
+/// Polls the handler, or the hook, until it ends, times out, or was interrupted and its grace is over.
 pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<Held>, options: &Resolved) -> HandlerEnd {
-    // The call itself is inside the guard too: a handler may panic before it returns its future.
+    // The guard includes the call: a handler may panic before it returns its future.
     let running = as_handler_of(held.clone(), async { begin().await });
     let mut running = Box::pin(AssertUnwindSafe(running).catch_unwind());
-    // After a shutdown's grace the driver drops all handlers together.
+    // After the shutdown grace the driver drops all handlers together.
     let taken = async {
         held.wait_for(Flags::TAKEN).await;
         tokio::time::sleep(options.cancel_grace).await;
     };
     let at_deadline = async {
         held.wait_for(Flags::GIVE_UP).await;
-        // Nobody else can hold the job before the deadline; past it this run must be over.
+        // Another worker can hold the job only after the deadline: this run must be over by then.
         tokio::time::sleep(held.deadline().since(clock::now()).min(options.cancel_grace)).await;
     };
     let time_out = async {
@@ -48,7 +48,7 @@ pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<Held>, o
             None => std::future::pending().await,
         }
     };
-    // A handler that yields only when the budget of its task is spent leaves none for what comes behind it.
+    // `unconstrained`: a handler that uses up the budget of its task leaves none for these timers.
     let ended = tokio::select! {
         biased;
         ended = &mut running => match ended {
@@ -59,7 +59,7 @@ pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<Held>, o
         () = unconstrained(at_deadline) => HandlerEnd::Dropped,
         timeout = unconstrained(time_out) => HandlerEnd::TimedOut(timeout),
     };
-    // What the handler holds may panic when it is dropped; that must not take the outcome with it.
+    // What the handler holds may panic when it is dropped. The outcome must survive that.
     if let Err(panic) = panics::guarded(|| drop(running)) {
         tracing::warn!(job_id = %held.id, panic = %Shown(&panic), "the handler panicked while it was dropped");
     }

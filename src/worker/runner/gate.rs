@@ -5,12 +5,12 @@ use crate::process::held::{Flags, Held};
 use crate::process::shared::WorkerShared;
 use crate::store::report::Disposition;
 
-/// Asks the workflow of a node, however long that takes, while the job is held and beaten for. What is to be reported of a run that is
-/// not to begin; `None` when it begins. Other jobs are not asked about.
+/// Asks the workflow of a node whether its run may begin, however long that takes; the job is held meanwhile. Returns
+/// what to report if it may not, and `None` if it may, or if the job belongs to no workflow.
 pub(super) async fn closed(worker: &WorkerShared, held: &Held) -> Option<Disposition> {
     let node = NodeId::of(&held.id)?;
     tokio::select! {
-        // Nobody answers any more where the worker's courier has gone.
+        // If the worker's courier is gone, no answer comes.
         answer = worker.desk.ask(node) => match answer {
             Ok(true) => None,
             Ok(false) => Some(Disposition::Drop),

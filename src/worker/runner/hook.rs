@@ -1,4 +1,4 @@
-//! One run of the hook of a job whose outcome is stored.
+//! One run of the hook of a job with a stored outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::shown::Shown;
 use crate::store::report::Disposition;
 use crate::worker::panics::guarded;
 
-/// Runs it once. `told` is the value, or the error, as it is stored; `runs` are the failed runs and the stalls of the handler.
+/// Runs the hook once. `told` is the stored value or error; `runs` are the failed runs and the stalls of the handler.
 pub(super) async fn run(
     task: &TaskRuntime,
     held: &Arc<Held>,
@@ -35,19 +35,19 @@ pub(super) async fn run(
     let outcome = outcome_of(&held.id, stored.state, told, runs);
     let ended = match &task.hook {
         Some(hook) => drive::drive(|| hook(context, outcome), held, options).instrument(span.clone()).await,
-        // Whoever claims a hook has one.
+        // A worker that claims hooks has one.
         None => HandlerEnd::Dropped,
     };
     held.set(Flags::FINISHED);
     let failed = stored.failed_hooks;
     let ended = guarded(|| disposition(ended, held, failed, options, task));
     let ended = ended.unwrap_or_else(|panic| self::failed(codes::PANIC.to_owned(), panic, failed, None, options));
-    // What takes log lines is the user's code too.
+    // A log subscriber is user code too.
     let _ = guarded(|| span.in_scope(|| tell(&task.name, &held.id, &ended)));
     ended
 }
 
-/// What the hook is told.
+/// The outcome that the hook gets.
 fn outcome_of(id: &JobId, state: JobState, told: Vec<u8>, (failed, stalled): (u32, u32)) -> Outcome<Vec<u8>> {
     if state == JobState::Completed {
         return Outcome::Completed(value_of(&told).to_vec());
@@ -59,7 +59,7 @@ fn outcome_of(id: &JobId, state: JobState, told: Vec<u8>, (failed, stalled): (u3
     }
 }
 
-/// What is reported of the run.
+/// What to report about the run.
 fn disposition(ended: HandlerEnd, held: &Held, before: u32, options: &Resolved, task: &TaskRuntime) -> Disposition {
     let flags = held.flags();
     let not_its_fault =
@@ -74,11 +74,11 @@ fn disposition(ended: HandlerEnd, held: &Held, before: u32, options: &Resolved, 
             if e.is_fatal() {
                 return Disposition::Hooked(Some(error));
             }
-            // A hook that put itself off for ever would keep its job from ending.
+            // A hook that snoozed without end would keep its job from ending.
             failed(error.code, error.message, before, e.snooze_delay().or(e.retry_after_delay()), options)
         }
         HandlerEnd::Returned(Err(RunError::Undecodable(message) | RunError::Codec(message))) => {
-            // Another version of the hook may take it.
+            // Another version of the hook may accept it.
             failed(codes::CODEC.to_owned(), message, before, None, options)
         }
         HandlerEnd::Panicked(message) => failed(codes::PANIC.to_owned(), message, before, None, options),
@@ -88,7 +88,7 @@ fn disposition(ended: HandlerEnd, held: &Held, before: u32, options: &Resolved, 
     }
 }
 
-/// A run of the hook that failed, behind `before` others, and may be followed by another.
+/// A failed run of the hook, after `before` failed ones. It may be retried.
 pub(super) fn failed(
     code: String,
     message: String,
@@ -104,7 +104,7 @@ pub(super) fn failed(
     }
 }
 
-/// Logs a run that failed.
+/// Logs a failed run.
 pub(super) fn tell(task: &str, job_id: &JobId, disposition: &Disposition) {
     match disposition {
         Disposition::HookRetry { failed, delay, error } => {

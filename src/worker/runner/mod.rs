@@ -1,13 +1,13 @@
-//! One run of a job, as a pipe:
+//! One run of a job, as a pipeline:
 //!
 //! | step | from → to |
 //! |---|---|
 //! | [`payload`] | what was claimed → the bytes of the input |
-//! | [`gate`] | a node of a workflow → whether that still wants it |
+//! | [`gate`] | a node of a workflow → whether the workflow still wants it |
 //! | `begin` | the claim → what handler, observer and log see of the run |
 //! | [`drive`] | the handler's future → how it ended: returned, panicked, timed out, dropped |
 //! | [`hook`] | the same for a job whose outcome is stored: its hook runs, not its handler |
-//! | [`outcome`] | how it ended, and what interrupted it → the `Disposition`, which the observer and the log are told |
+//! | [`outcome`] | how it ended, and what interrupted it → the `Disposition`, for observers and the log |
 //! | `run` | the outcome → the `Report` that settle carries |
 
 mod drive;
@@ -43,9 +43,9 @@ use crate::store::keys::Key;
 use crate::store::report::{Disposition, Report};
 use crate::store::settle::Claimed;
 
-/// Runs the job once. Returns what is to be reported.
+/// Runs the job once. Returns what to report.
 ///
-/// Whatever panics on the way, the handler or a subscriber of `tracing` around it: the job gets its outcome.
+/// The job gets an outcome even if the handler panics, or a subscriber of `tracing` around it.
 pub(super) async fn run(
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
@@ -60,7 +60,7 @@ pub(super) async fn run(
     let (id, fence, began, options) = (held.id.clone(), held.fence, Instant::now(), Arc::clone(&own.options));
     let running = AssertUnwindSafe(run_once(task, worker, note_store, Arc::clone(&held), job, own));
     let (outcome, ran) = running.catch_unwind().await.unwrap_or_else(|panic| {
-        // What is woken may be the user's code too.
+        // Waking may run user code too.
         let _ = guarded(|| held.set(Flags::FINISHED));
         let message = panics::message_of(panic);
         let outcome = match hooked {
@@ -102,7 +102,7 @@ async fn run_once(
         held.set(Flags::FINISHED);
         return (closed, Duration::ZERO);
     }
-    // Much may have happened since it was claimed, where the runtime or the process stood still.
+    // The runtime or the process may have been frozen since the claim.
     if held.flags().intersects(Flags::NOT_TO_BEGIN) || clock::now() >= held.deadline() {
         held.set(Flags::FINISHED);
         return (Disposition::Requeue, Duration::ZERO);
@@ -118,7 +118,7 @@ async fn run_once(
         .map(|since| SystemTime::now().duration_since(since).unwrap_or_default());
     let dispatched_at = dispatched_at.unwrap_or(UNIX_EPOCH);
     let runs = (job.failed_attempts, job.stalled_count);
-    // A hook counts its own.
+    // A hook has its own counts.
     let (failed, stalled) = job.outcome.map_or(runs, |stored| (stored.failed_hooks, stored.stalled_hooks));
     let context = Context(Arc::new(Run {
         held: Arc::clone(&held),
@@ -158,18 +158,18 @@ async fn run_once(
     let ended = drive::drive(|| (task.handler)(context, payload), &held, &options).instrument(span.clone()).await;
     let ran = observed.ran();
     held.set(Flags::FINISHED);
-    // An error is the user's code too: whatever it does when it is read, the job gets its outcome.
+    // An error is user code too: the job gets an outcome even if reading the error panics.
     let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.deferred), &options, &task.errors))
         .unwrap_or_else(|panic| outcome::failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
     observed.end(&outcome, ran);
     if !matches!(outcome, Disposition::Completed(_) | Disposition::Requeue) {
-        // What takes log lines is the user's code too.
+        // A log subscriber is user code too.
         let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));
     }
     (outcome, ran)
 }
 
-/// What is reported of a run, or of a hook that failed `hooked` times before, that has nothing to begin with.
+/// What to report if the payload is missing, for a run or for a hook that failed `hooked` times before.
 fn without_payload(
     missing: Missing,
     task: &str,
@@ -183,7 +183,7 @@ fn without_payload(
         Some(failed) => hook::failed(code, message, failed, None, options),
         None => outcome::failed(code, message, attempt, None, options),
     };
-    // What takes log lines is the user's code too.
+    // A log subscriber is user code too.
     let _ = guarded(|| match hooked {
         Some(_) => hook::tell(task, &held.id, &failed),
         None => outcome::tell(task, &held.id, &failed, options),

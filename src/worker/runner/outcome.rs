@@ -1,4 +1,4 @@
-//! What becomes of a job after its run.
+//! The outcome of a run.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::process::held::{Flags, Held};
 use crate::shown::Shown;
 use crate::store::report::Disposition;
 
-/// What is reported: the held entry decides, not the error that an interrupted handler returned.
+/// What to report. The flags of the held job decide, not the error that an interrupted handler returned.
 pub(super) fn outcome(
     ended: HandlerEnd,
     held: &Held,
@@ -66,7 +66,7 @@ pub(super) fn outcome(
     failed(code, message, attempt, retry_after, options)
 }
 
-/// A run that failed and may be followed by another.
+/// A failed run, which may be retried.
 pub(super) fn failed(
     code: String,
     message: String,
@@ -83,7 +83,7 @@ pub(super) fn failed(
     }
 }
 
-/// Logs a run that failed.
+/// Logs a failed run.
 pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Disposition, options: &Resolved) {
     let max_attempts = options.retry.max_attempts();
     match outcome {

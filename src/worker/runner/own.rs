@@ -1,4 +1,4 @@
-//! What was dispatched with one job.
+//! The options and headers of one dispatch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use crate::options::resolved::Resolved;
 use crate::shown::Shown;
 use crate::store::settle::Claimed;
 
-/// What was dispatched with one job.
+/// The options and headers of one dispatch.
 pub(in crate::worker) struct Own {
-    /// Those of the task with the job's overrides.
+    /// The options of the task with the job's overrides.
     pub(in crate::worker) options: Arc<Resolved>,
     pub(super) headers: Headers,
     pub(super) delay: Duration,

@@ -15,7 +15,7 @@ use crate::store::values;
 
 /// Why there is no payload.
 pub(super) enum Missing {
-    /// The run is not to begin any more.
+    /// The run must not begin any more.
     NotToBegin,
     /// The server does not send it, for this reason.
     Unreadable(String),
@@ -31,7 +31,7 @@ pub(super) async fn of(
 ) -> Result<Vec<u8>, Missing> {
     let payload = match payload {
         Payload::Here(payload) => payload,
-        // On the heap: seldom needed, it would make every run as large as a connection that comes up.
+        // Boxed: it is rarely needed, and would make every run as large as a connection attempt.
         Payload::Apart(bytes) => Box::pin(fetch(task, worker, held, bytes, column)).await?,
     };
     if held.flags().intersects(Flags::NOT_BEGUN) {
@@ -40,7 +40,7 @@ pub(super) async fn of(
     Ok(payload)
 }
 
-/// Reads a payload that is too large to come with others, on a connection of its own, while the job is held and beaten for.
+/// Reads a payload that is too large for a claim, on a separate connection, while the job stays held.
 async fn fetch(
     task: &TaskRuntime,
     worker: &WorkerShared,
@@ -51,7 +51,7 @@ async fn fetch(
     let reading = async {
         let (mut patience, mut closings, mut is_logged) = (response_time(bytes), Closings::default(), false);
         loop {
-            // Nothing closes them.
+            // The semaphore is never closed.
             let turns = worker.large_reads(&task.keys);
             let turn = turns.acquire().await;
             let mut connected = false;
@@ -62,7 +62,7 @@ async fn fetch(
                 tokio::time::timeout(patience, read).await.unwrap_or_else(|_| Err(Error::late()))
             };
             let e = match worker.store.steady(read).await {
-                // Without one the job is gone.
+                // Without a payload the job is gone.
                 Ok(payload) => return payload.ok_or(Missing::NotToBegin),
                 Err(e) => e,
             };
