@@ -100,21 +100,6 @@ pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
     Ok(ghosts.and_then(|Text(ghosts)| stored_number(&ghosts)).unwrap_or(0))
 }
 
-/// What Redis keeps under a key, as `TYPE` names that.
-fn kind_of(key: Key) -> &'static str {
-    match key {
-        Key::WaitHigh | Key::Wait | Key::WaitLow => "list",
-        Key::Active | Key::Candidates => "set",
-        Key::Delayed | Key::Completed | Key::Failed | Key::Cancelled | Key::Finalizing | Key::Expires | Key::Outbox => {
-            "zset"
-        }
-        Key::Wake | Key::Workers => "zset",
-        Key::Running | Key::Paused | Key::Children | Key::Deadlines | Key::FlowTasks => "zset",
-        Key::Events | Key::Stalls => "stream",
-        _ => "hash",
-    }
-}
-
 /// A key, what is stored there, and what should be.
 type Foreign = (String, String, &'static str);
 
@@ -144,7 +129,7 @@ async fn foreign_in_table(
         pipe.cmd("TYPE").arg(keys.get(key));
     }
     let kinds: Vec<String> = pipe.query_async(conn).await.map_err(|e| classify("type", e))?;
-    let found = which.zip(kinds).map(|(key, kind)| (keys.get(key).to_owned(), kind, kind_of(key)));
+    let found = which.zip(kinds).map(|(key, kind)| (keys.get(key).to_owned(), kind, key.kind()));
     Ok(found.filter(is_foreign).collect())
 }
 
