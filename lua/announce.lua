@@ -1,5 +1,6 @@
 -- Writes the presence of a worker, also on a server at maxmemory. `bootedAt` is the server's clock minus the boot clock
 -- of the worker's host. The smallest value is kept, since a late call only adds to it.
+-- Uses     now
 -- KEYS[1]  worker  (hash)  presence of the worker
 -- ARGV[1]  fields  (pairs: name, value; `bootClock` is in ms)
 -- Returns  {'announced'}

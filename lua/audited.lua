@@ -1,4 +1,5 @@
 -- Records when an audit of the task finished, and what it found. Writes nothing if the task has no data.
+-- Uses     now
 -- KEYS[1]  meta   (hash)  time and result of the last audit
 -- ARGV[1]  found  (kinds of fault, each with its number; '': none)
 -- Returns  {'noted'}; or {'unknown'}: nothing is written

@@ -1,5 +1,6 @@
 -- Counts the jobs of a task by place, in one step. Changes nothing. Not a transaction: a server at maxmemory refuses
 -- any.
+-- Uses     counts
 -- KEYS[1]  wait:high (list)  ids
 -- KEYS[2]  wait      (list)  ids
 -- KEYS[3]  wait:low  (list)  ids

@@ -1,4 +1,5 @@
 -- Writes a task's options as the scripts need them: when a worker starts, and again if the server has lost them.
+-- Uses     now
 -- KEYS[1]  meta     (hash)  wire version, partitions, stamp, options; when first declared, when last lost
 -- KEYS[2]  aside    (hash)  id -> fence, phase and silent since (ms) of a parked job
 -- ARGV[1]  wire     (version of the caller)

@@ -1,6 +1,7 @@
 -- Writes new jobs: first their place in a list or `delayed`, then what differs from the defaults, then the payload. A
 -- call that is refused in the middle leaves an id without a payload, which a claim removes, but never a job without a
 -- place.
+-- Uses     now events wake types filled terminal place
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
 -- KEYS[3]  failed        (zset)    duplicate check

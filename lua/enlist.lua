@@ -1,4 +1,5 @@
 -- Records that a name was seen now, also on a server at maxmemory.
+-- Uses     now
 -- KEYS[1]  seen  (zset)  names of workers or of tasks, by time last seen, ms
 -- ARGV[1]  name  (of a worker or a task)
 -- Returns  {'enlisted'}

@@ -1,5 +1,6 @@
 -- Fails jobs that expired before a worker began them, while they wait or are delayed. A waiting job leaves a ghost in
 -- its list.
+-- Uses     now may failing events wake types terminal columns nodes finish finished failure ghosts states
 -- KEYS[1]  expires       (zset)    ids by expiry time, ms
 -- KEYS[2]  expiresAt     (hash)    id -> expiry time, ms
 -- KEYS[3]  payload       (hash)    column

@@ -1,5 +1,6 @@
 -- Extends the locks of a worker's jobs: moves them from the candidates to `active`, and reports lost and cancelled
 -- ones.
+-- Uses     held interval patience
 -- KEYS[1]  locks       (hash)  id -> token
 -- KEYS[2]  candidates  (set)   ids silent since the snapshot
 -- KEYS[3]  active      (set)   ids heard from since the snapshot

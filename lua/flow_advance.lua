@@ -1,4 +1,5 @@
 -- Records how nodes of workflows ended, and opens the nodes that waited for them.
+-- Uses     now events types book flow told
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms

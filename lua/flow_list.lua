@@ -1,4 +1,5 @@
 -- Reads a page of the instances of a workflow that are in one place. Changes nothing.
+-- Uses     page
 -- KEYS[1]  place     (zset)  instances by time of the last step, pause or end, ms
 -- KEYS[2]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[3]  stopping  (hash)  instance -> how it will end, and why

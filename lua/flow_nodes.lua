@@ -1,4 +1,5 @@
 -- Reads a page of the nodes of an instance of a workflow. Changes nothing.
+-- Uses     book flow
 -- KEYS[1]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  shapes    (hash)  graphs, by digest
 -- KEYS[3]  nodes     (hash)  instance/node -> its state

@@ -1,5 +1,6 @@
 -- Pauses instances that are in no place, since the server lost it, for a person to decide. Those that were stopping run
 -- again, and stop; children run again with their parents.
+-- Uses     now types
 -- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms

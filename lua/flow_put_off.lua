@@ -1,4 +1,5 @@
 -- Postpones outbox entries that could not be carried out by some 5 s, so that they do not block others.
+-- Uses     now types
 -- KEYS[1]  outbox   (zset)  pending steps, by due time, ms
 -- KEYS[2]  meta     (hash)  putOff, untold: first and last failure to carry out entries, or to report jobs, ms
 -- ARGV[1]  entries  (of the outbox, at most 200; none: ended jobs could not be reported to the workflow)

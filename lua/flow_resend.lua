@@ -1,4 +1,5 @@
 -- Sends open nodes again whose jobs the server has lost.
+-- Uses     now types book flow
 -- KEYS[1]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running   (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused    (zset)  instances by pause time, ms

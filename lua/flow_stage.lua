@@ -1,4 +1,5 @@
 -- Writes a part of an instance that is too large for one call; flow_start then starts it.
+-- Uses     now types book flow
 -- KEYS[1]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  nodes     (hash)  instance/node -> its state
 -- KEYS[3]  input     (hash)  instance/node -> payload

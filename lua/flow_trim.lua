@@ -1,4 +1,5 @@
 -- Removes instances of a workflow that ended long ago, with all their data and children, and shapes without users.
+-- Uses     now types book flow flow_remove
 -- KEYS[1]  place      (zset)  instances by end time, ms
 -- KEYS[2]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[3]  nodes      (hash)  instance/node -> its state

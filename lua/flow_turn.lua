@@ -1,4 +1,5 @@
 -- Takes workflows that no worker has visited for some time, and marks them as visited.
+-- Uses     now
 -- KEYS[1]  flows  (zset)  workflows by time of the last visit, ms
 -- ARGV[1]  pause  (ms since the last visit)
 -- ARGV[2]  limit  (workflows per call)

@@ -1,4 +1,5 @@
 -- Removes what was written of instances whose start in parts was given up.
+-- Uses     now types book flow flow_remove
 -- KEYS[1]  staging   (hash)  instance -> nonce, parts written, when (ms), shape, nodes
 -- KEYS[2]  nodes     (hash)  instance/node -> its state
 -- KEYS[3]  input     (hash)  instance/node -> payload

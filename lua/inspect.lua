@@ -1,4 +1,5 @@
 -- Reads one job: its place, its small columns, and the sizes of its values. Changes nothing.
+-- Uses     states
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms

@@ -1,4 +1,5 @@
 -- Reads a page of the jobs in one state, with their small columns. Changes nothing.
+-- Uses     states spare page
 -- KEYS[1]  place        (zset)    delayed, completed, failed or cancelled
 -- KEYS[2]  wait:high    (list)    ids
 -- KEYS[3]  wait         (list)    ids

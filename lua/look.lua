@@ -1,4 +1,5 @@
 -- Checks the places and columns of jobs, and reports what is wrong with each. Changes nothing.
+-- Uses     count object faults
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
 -- KEYS[3]  delayed      (zset)    ids by due time, ms

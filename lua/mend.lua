@@ -1,4 +1,6 @@
 -- Repairs jobs: the faults that the caller names and that still exist.
+-- Uses     now events dropped wake types may terminal columns nodes finish unlock since back_to_wait ghosts count
+-- Uses     object faults
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
 -- KEYS[3]  delayed      (zset)    ids by due time, ms

@@ -1,4 +1,5 @@
 -- Reads a summary of a task. Changes nothing.
+-- Uses     now counts states spare
 -- KEYS[1]  wait:high    (list)    ids
 -- KEYS[2]  wait         (list)    ids
 -- KEYS[3]  wait:low     (list)    ids

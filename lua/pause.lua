@@ -1,5 +1,6 @@
 -- Pauses a task: its jobs are no longer claimed. Running jobs continue, and their outcomes are accepted. An entry among
 -- the events says by whom and why.
+-- Uses     now events
 -- KEYS[1]  meta    (hash)    pause: when, by whom, why; event total
 -- KEYS[2]  events  (stream)  one entry
 -- ARGV[1]  by      (who asks)

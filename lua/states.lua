@@ -1,4 +1,5 @@
 -- Reads the states of jobs, and the sizes of the values of completed ones. Reads no value, changes nothing.
+-- Uses     states
 -- KEYS[1]  payload    (hash)  column
 -- KEYS[2]  locks      (hash)  id -> token
 -- KEYS[3]  delayed    (zset)  ids by due time, ms

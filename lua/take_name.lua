@@ -1,4 +1,5 @@
 -- Takes an exclusive name for a worker. If two take it at once, the later one wins.
+-- Uses     now
 -- KEYS[1]  name    (zset)  worker ids by when they took the name, ms, raised to keep the order
 -- ARGV[1]  worker  (id of the caller)
 -- Returns  {'taken', ids that had it before}: the caller resolves their jobs, then removes these ids

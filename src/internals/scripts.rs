@@ -22,7 +22,7 @@ pub fn scripts() -> Vec<ScriptSource> {
         .map(|script| ScriptSource {
             name: script.name,
             source: script.source(),
-            keys: script.keys.iter().map(|key| key.suffix()).collect(),
+            keys: script.keys().iter().map(|key| key.suffix()).collect(),
         })
         .collect()
 }

@@ -3,7 +3,8 @@
 use super::connection::Connection;
 use super::flow_start::{ToSend, to_send};
 use super::keys::TaskKeys;
-use super::scripts::{self, Reply, Text};
+use super::reply::{Reply, Text};
+use super::scripts;
 use crate::error::Error;
 use crate::job::node_id::NodeId;
 

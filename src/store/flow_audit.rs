@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::keys::TaskKeys;
-use super::scripts::{self, Text};
+use super::reply::Text;
+use super::scripts;
 use crate::error::Error;
 use crate::limits::BATCH;
 use crate::times::to_ms;

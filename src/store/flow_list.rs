@@ -4,7 +4,8 @@ use super::connection::Connection;
 use super::engine::Store;
 use super::fault::classify;
 use super::keys::{self, Key, TaskKeys};
-use super::scripts::{self, Text};
+use super::reply::Text;
+use super::scripts;
 use crate::error::Error;
 use crate::limits::{stored_number, stored_score};
 
@@ -59,8 +60,8 @@ pub(crate) async fn list(
 /// Whether scripts of a workflow can be called: where some of its keys are on their way to another node, each alone is found, and none can.
 pub(crate) async fn can_be_called(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
     // It reads the first of these keys; the others are named for the server.
-    let others = scripts::FLOW_ADVANCE.keys.iter().filter(|key| !scripts::FLOW_LIST.keys.contains(key));
-    let mut call = scripts::FLOW_LIST.with_keys(keys, scripts::FLOW_LIST.keys.iter().chain(others).copied());
+    let others = scripts::FLOW_ADVANCE.keys().iter().filter(|key| !scripts::FLOW_LIST.keys().contains(key));
+    let mut call = scripts::FLOW_LIST.with_keys(keys, scripts::FLOW_LIST.keys().iter().chain(others).copied());
     call.arg(1).arg("").arg(1);
     call.call(conn).await.map(drop)
 }

@@ -3,7 +3,8 @@
 use super::connection::Connection;
 use super::flow_start::{ToSend, to_send};
 use super::keys::TaskKeys;
-use super::scripts::{self, Text};
+use super::reply::Text;
+use super::scripts;
 use crate::error::Error;
 use crate::job::node_id::NodeId;
 

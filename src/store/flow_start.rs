@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
-use super::scripts::{self, Reply, Text};
+use super::reply::{Reply, Text};
+use super::scripts;
 use crate::error::Error;
 use crate::job::node_id::NodeId;
 use crate::limits::stored_number;

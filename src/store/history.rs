@@ -4,7 +4,8 @@ use redis::Value;
 
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
-use super::scripts::{self, Text};
+use super::reply::Text;
+use super::scripts;
 use super::streams::{Entry, entry};
 use crate::error::Error;
 

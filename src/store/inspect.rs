@@ -2,7 +2,8 @@
 
 use super::connection::Connection;
 use super::keys::TaskKeys;
-use super::scripts::{self, Text};
+use super::reply::{Reply, Text};
+use super::scripts;
 use crate::error::Error;
 use crate::job::deferred::Deferred;
 use crate::job::state::JobState;
@@ -85,6 +86,6 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
     }))
 }
 
-fn text(reply: &mut scripts::Reply) -> Result<String, Error> {
+fn text(reply: &mut Reply) -> Result<String, Error> {
     reply.next().map(|Text(text)| text)
 }

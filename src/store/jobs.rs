@@ -3,7 +3,8 @@
 use super::connection::Connection;
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
-use super::scripts::{self, Text};
+use super::reply::Text;
+use super::scripts;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::state::JobState;

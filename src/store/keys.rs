@@ -22,6 +22,11 @@ macro_rules! keys {
             pub(crate) const fn kind(self) -> &'static str {
                 match self { $(Key::$key => stringify!($kind),)* $(Key::$other => stringify!($other_kind)),* }
             }
+
+            /// The key that ends with this word.
+            pub(crate) fn named(suffix: &str) -> Option<Key> {
+                match suffix { $($suffix => Some(Key::$key),)* $($other_suffix => Some(Key::$other),)* _ => None }
+            }
         }
     };
 }
@@ -83,24 +88,6 @@ keys! {
     Deadlines zset "deadlines",
     Staging hash "staging";
     Workers zset "workers", Worker hash "worker"
-}
-
-impl Key {
-    /// The name of the key in the scripts.
-    pub(crate) fn lua_name(self) -> &'static str {
-        match self {
-            Key::WaitHigh => "wait_high",
-            Key::WaitLow => "wait_low",
-            Key::StalledCount => "stalled_count",
-            Key::MaxCount => "max_count",
-            Key::DispatchedAt => "dispatched_at",
-            Key::WaitingSince => "waiting_since",
-            Key::ExpiresAt => "expires_at",
-            // Lua has a function of the name.
-            Key::Error => "errors",
-            other => other.suffix(),
-        }
-    }
 }
 
 /// The keys of one table, built once: of a task, or of a partition of one.

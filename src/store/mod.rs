@@ -64,6 +64,7 @@ pub(crate) mod registry;
 pub(crate) mod remove;
 pub(crate) mod repeated;
 pub(crate) mod replicated;
+pub(crate) mod reply;
 pub(crate) mod report;
 pub(crate) mod resume;
 pub(crate) mod retry;

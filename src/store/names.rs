@@ -4,7 +4,8 @@ use super::connection::Connection;
 use super::engine::Store;
 use super::fault::classify;
 use super::keys::{self, TaskKeys};
-use super::scripts::{self, Text};
+use super::reply::Text;
+use super::scripts;
 use crate::error::Error;
 
 impl Store {

@@ -2,7 +2,8 @@
 
 use super::connection::Connection;
 use super::keys::TaskKeys;
-use super::scripts::{self, Text};
+use super::reply::Text;
+use super::scripts;
 use crate::error::Error;
 use crate::limits::stored_number;
 

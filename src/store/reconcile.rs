@@ -3,7 +3,8 @@
 use super::close;
 use super::connection::Connection;
 use super::keys::TaskKeys;
-use super::scripts::{self, Text};
+use super::reply::Text;
+use super::scripts;
 use super::sweep::{StalledJob, stalled_jobs};
 use crate::error::Error;
 

@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::engine::Store;
 use super::fault::classify;
 use super::keys::{self, Key, TaskKeys};
-use super::scripts::Text;
+use super::reply::Text;
 use super::settle::LINES;
 use crate::error::Error;
 

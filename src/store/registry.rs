@@ -8,7 +8,8 @@ use super::connection::{Connection, OwnConnection};
 use super::engine::Store;
 use super::fault::classify;
 use super::keys;
-use super::scripts::{self, Text};
+use super::reply::Text;
+use super::scripts;
 use crate::error::Error;
 use crate::limits::stored_score;
 

@@ -7,7 +7,8 @@ use super::connection::Connection;
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use super::report::{Disposition, Report, words_of};
-use super::scripts::{self, Text};
+use super::reply::{Reply, Text};
+use super::scripts;
 use crate::error::Error;
 use crate::job::deferred::Deferred;
 use crate::job::outcome::StoredOutcome;
@@ -309,7 +310,7 @@ pub(crate) async fn claimed_by(
 }
 
 /// The next word of the reply: fences with spaces between.
-fn fences(reply: &mut scripts::Reply) -> Result<Vec<u64>, Error> {
+fn fences(reply: &mut Reply) -> Result<Vec<u64>, Error> {
     let words: String = reply.next()?;
     words.split_ascii_whitespace().map(|word| word.parse().map_err(|_| reply.unexpected(word))).collect()
 }

@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
-use super::scripts::Reply;
+use super::reply::Reply;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::state::JobState;

@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
-use super::scripts::Text;
+use super::reply::Text;
 use crate::error::Error;
 use crate::job::grown::value_of;
 use crate::limits::stored_number;

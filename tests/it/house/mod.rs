@@ -110,15 +110,16 @@ fn known_keys() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_header_names_the_keys_of_the_table_in_their_order() {
+fn every_header_names_keys_of_the_store_with_their_types() {
     let known = known_keys();
     for script in scripts() {
         let (header, body) = header(script.name);
         let keys = entries(&header, "KEYS");
         let numbers = keys.iter().map(|key| key.0).collect::<Vec<_>>();
-        assert_eq!(numbers, (1..=script.keys.len()).collect::<Vec<_>>(), "{}", script.name);
+        let count = script.keys.len();
+        assert_eq!(numbers, (1..=count).collect::<Vec<_>>(), "{}: its calls pass {count} keys", script.name);
         for ((number, name, kind, usage), key) in keys.iter().zip(&script.keys) {
-            // These work on each of several keys; the table has the first of them.
+            // Each of these is called on one of several keys.
             let own = match script.name {
                 "trim" | "jobs" | "scan" | "flow_trim" | "flow_list" => Some("place"),
                 "history" => Some("stream"),
@@ -134,6 +135,38 @@ fn every_header_names_the_keys_of_the_table_in_their_order() {
         }
         assert!(!body.join("\n").contains("KEYS"), "{} does not call its keys by their names", script.name);
     }
+}
+
+#[test]
+fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
+    let in_lua = BTreeMap::from([
+        ("wait:high", "wait_high"),
+        ("wait:low", "wait_low"),
+        ("stalledCount", "stalled_count"),
+        ("maxCount", "max_count"),
+        ("dispatchedAt", "dispatched_at"),
+        ("waitingSince", "waiting_since"),
+        ("expiresAt", "expires_at"),
+        ("error", "errors"),
+    ]);
+    let mut used = BTreeSet::new();
+    for script in scripts() {
+        let (header, _) = header(script.name);
+        let lines = header.iter().filter_map(|line| line.strip_prefix("-- Uses     "));
+        let uses: Vec<&str> = lines.flat_map(|line| line.split(' ')).collect();
+        let fragments: String = uses.iter().map(|name| read(&format!("lua/lib/{name}.lua"))).collect();
+        let keys = entries(&header, "KEYS");
+        let names: Vec<&str> =
+            keys.iter().map(|(_, name, ..)| *in_lua.get(name.as_str()).unwrap_or(&name.as_str())).collect();
+        let file = read(&format!("lua/{}.lua", script.name));
+        let expected = format!("{fragments}local {} = unpack(KEYS)\n{file}", names.join(", "));
+        let (_, source) = script.source.split_once('\n').unwrap();
+        assert!(source == expected, "{} is not joined from what its header names", script.name);
+        used.extend(uses.iter().map(|name| format!("lua/lib/{name}.lua")));
+    }
+    // In a cluster it replaces `wake`.
+    used.insert("lua/lib/wake_heard.lua".to_owned());
+    assert_eq!(used, files("lua/lib", "lua").into_iter().collect());
 }
 
 #[test]
