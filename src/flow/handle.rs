@@ -22,12 +22,11 @@ use crate::pauses::Pauses;
 use crate::process::upstream::{Upstream, came_of, number_of};
 use crate::process::waits::NotedWait;
 use crate::shown::cut;
-use crate::store::flow_control::{self, Controlled};
-use crate::store::flow_nodes;
-use crate::store::flow_pause::{self, TurnAsked, Turned};
-use crate::store::flow_state::{self, FlowPlace, FlowState};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
+use crate::store::workflow::control::{self, Controlled, TurnAsked, Turned};
+use crate::store::workflow::instances::{self, FlowPlace, FlowState};
+use crate::store::workflow::nodes;
 
 /// The shortest and the longest pause between two checks whether an instance has ended.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -126,7 +125,7 @@ impl<T> WorkflowHandle<T> {
         let number = number_of(&shape, &name)?;
         let (instance, asked) = (&*self.id, &[number]);
         let state_of = async || {
-            let look = |mut conn| async move { flow_nodes::states(&mut conn, keys, instance, asked).await };
+            let look = |mut conn| async move { nodes::states(&mut conn, keys, instance, asked).await };
             let found = store.ask(RESPONSE_TIMEOUT, look).await?.pop().flatten();
             found.ok_or_else(|| self.not_found())
         };
@@ -144,7 +143,7 @@ impl<T> WorkflowHandle<T> {
                 NodeState::Pending | NodeState::Open => return Ok(None),
                 _ => {}
             }
-            let read = async |conn: &mut _| flow_nodes::values(conn, keys, instance, asked).await;
+            let read = async |conn: &mut _| nodes::values(conn, keys, instance, asked).await;
             let kept = store.read(response_time(NODE_LIMIT), read).await?.pop().flatten();
             // A new run replaces the value. It belongs to this state only if the state did not change meanwhile.
             let now = state_of().await?;
@@ -221,7 +220,7 @@ impl<T> WorkflowHandle<T> {
         let WorkflowShared { keys, store, mover, .. } = &*self.shared;
         let patience = Patience::new(store.dispatch_timeout, Instant::now(), reason.len());
         let cancel = || {
-            let cancel = |mut conn| async move { flow_control::cancel(&mut conn, keys, &self.id, reason).await };
+            let cancel = |mut conn| async move { control::cancel(&mut conn, keys, &self.id, reason).await };
             store.ask(response_time(reason.len()), cancel)
         };
         match repeated(patience, cancel).await? {
@@ -270,7 +269,7 @@ impl<T> WorkflowHandle<T> {
             if seen.place != from {
                 return Ok(seen.place.into());
             }
-            let turn = |mut conn| async move { flow_pause::turn(&mut conn, keys, &self.id, seen.turn, asked).await };
+            let turn = |mut conn| async move { control::turn(&mut conn, keys, &self.id, seen.turn, asked).await };
             match store.ask(RESPONSE_TIMEOUT, turn).await? {
                 Turned::Unknown => return Err(self.not_found()),
                 Turned::Resumed(run) => {
@@ -321,7 +320,7 @@ impl<T> WorkflowHandle<T> {
 
     async fn state(&self) -> Result<FlowState, Error> {
         let keys = &self.shared.keys;
-        let look = |mut conn| async move { flow_state::state(&mut conn, keys, &self.id).await };
+        let look = |mut conn| async move { instances::state(&mut conn, keys, &self.id).await };
         self.shared.store.ask(response_time(BATCH_BYTES), look).await?.ok_or_else(|| self.not_found())
     }
 

@@ -12,7 +12,7 @@ use crate::faults::{self, ConfigError, Faults};
 use crate::job::shape::{ChildGraph, Shape, ShapeNode};
 use crate::limits::{DEPENDENTS, DEPTH, MOST_EDGES, MOST_INPUTS, MOST_NODES, NODE_LIMIT};
 use crate::options::validate;
-use crate::store::flow_start::{GRAPH, ShapeRecords};
+use crate::store::workflow::start::{GRAPH, ShapeRecords};
 
 /// A graph without faults.
 pub(crate) struct GraphPlan {

@@ -7,11 +7,10 @@ use crate::job::id::JobId;
 use crate::limits::{BATCH_BYTES, NODE_BATCH};
 use crate::pauses::Pauses;
 use crate::store::engine::Store;
-use crate::store::flow_stage::{self, Staged, StagedPart};
-use crate::store::flow_start::{self, Comes, NewInstance, Started};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
+use crate::store::workflow::start::{self, Comes, NewInstance, Staged, StagedPart, Started};
 
 /// The most nodes, records or inputs in a part: more take the server over 2 ms.
 const PART: usize = 250;
@@ -55,7 +54,7 @@ impl Starter<'_> {
     async fn begin(&self, comes: Comes<'_>, patience: Option<Patience>) -> Result<Started, Error> {
         let bytes = if matches!(comes, Comes::Parts { .. }) { 0 } else { self.instance.bytes() };
         let call = || {
-            let start = async move |conn: &mut _| flow_start::start(conn, self.keys, self.instance, comes).await;
+            let start = async move |conn: &mut _| start::start(conn, self.keys, self.instance, comes).await;
             self.store.shared(response_time(bytes), start)
         };
         asked(patience, call).await
@@ -74,7 +73,7 @@ impl Starter<'_> {
         while let Some(some) = next.take() {
             let call = || {
                 let stage =
-                    async |conn: &mut _| flow_stage::stage(conn, self.keys, self.instance, (&nonce, part), &some).await;
+                    async |conn: &mut _| start::stage(conn, self.keys, self.instance, (&nonce, part), &some).await;
                 self.store.shared(response_time(BATCH_BYTES), stage)
             };
             match asked(patience, call).await? {
@@ -110,7 +109,7 @@ impl Starter<'_> {
     /// Removes what another process wrote of an instance of the same id before it gave up or died.
     async fn clear_away(&self, patience: Option<Patience>) -> Result<(), Error> {
         let call = || {
-            let clear = async |conn: &mut _| flow_stage::unstage(conn, self.keys, Some(self.instance.id)).await;
+            let clear = async |conn: &mut _| start::unstage(conn, self.keys, Some(self.instance.id)).await;
             self.store.shared(RESPONSE_TIMEOUT, clear)
         };
         while asked(patience, call).await? {}

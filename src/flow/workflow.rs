@@ -26,10 +26,10 @@ use crate::job::id::JobId;
 use crate::limits::LONGEST;
 use crate::options::retention::{LimitMs, RetentionLimit};
 use crate::store::engine::Store;
-use crate::store::flow_start::{NewInstance, Started};
-use crate::store::flow_trim;
 use crate::store::patience::response_time;
 use crate::store::repeated::{Patience, repeated};
+use crate::store::workflow::start::{NewInstance, Started};
+use crate::store::workflow::upkeep;
 
 /// How long ended instances are kept by default.
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
@@ -234,7 +234,7 @@ impl<T> Start<T> {
         let limit = LimitMs::from(shared.options.retention.unwrap_or(RetentionLimit::age(MONTH)));
         let list = || {
             let list = async move |conn: &mut _| {
-                flow_trim::keep(conn, keys, limit).await?;
+                upkeep::keep(conn, keys, limit).await?;
                 store.list_workflows(conn, &[keys.task()]).await
             };
             store.shared(response_time(0), list)

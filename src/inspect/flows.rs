@@ -27,14 +27,13 @@ use crate::job::node_id::NodeId;
 use crate::job::shape::{Shape, ShapeNode};
 use crate::job::state::JobState;
 use crate::limits::{BATCH_BYTES, LOOK_BATCH, stored_number};
-use crate::store::flow_list::{self, FlowSizes};
-use crate::store::flow_look;
-use crate::store::flow_nodes;
-use crate::store::flow_state::{self, FlowPlace, FlowState};
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::overview;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::values::{self, AsideMark};
+use crate::store::workflow::instances::{self, FlowPlace, FlowSizes, FlowState};
+use crate::store::workflow::nodes;
+use crate::store::workflow::outbox;
 use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
 
 /// How many workflows are asked about at a time.
@@ -283,9 +282,9 @@ impl Inspector {
     async fn workflow_report(&self, name: &str, looked_ms: u64, now_ms: u64) -> WorkflowReport {
         let keys = &self.store.workflow(name);
         let sizes = async {
-            let sizes = self.look(|mut conn| async move { flow_list::sizes(&mut conn, keys).await }).await?;
+            let sizes = self.look(|mut conn| async move { instances::sizes(&mut conn, keys).await }).await?;
             if self.store.is_cluster() {
-                self.look(|mut conn| async move { flow_list::can_be_called(&mut conn, keys).await }).await?;
+                self.look(|mut conn| async move { instances::can_be_called(&mut conn, keys).await }).await?;
             }
             Ok::<_, Error>(sizes)
         };
@@ -355,12 +354,12 @@ impl Inspector {
         for _ in 0..LOOKS {
             let Some(behind) = next.as_deref().filter(|_| lines.len() < limit) else { break };
             let (from, left) = ((newest, behind), limit - lines.len());
-            let list = |mut conn| async move { flow_list::list(&mut conn, keys, place, from, left).await };
+            let list = |mut conn| async move { instances::list(&mut conn, keys, place, from, left).await };
             let (some, behind) = self.ask(list).await?;
             lines.extend(some);
             next = behind;
         }
-        let row = |line: flow_list::InstanceLine| InstanceRow {
+        let row = |line: instances::InstanceLine| InstanceRow {
             id: line.id,
             state,
             since: at_ms(line.since_ms),
@@ -385,10 +384,10 @@ impl Inspector {
     pub async fn instance(&self, workflow: &str, id: &str, from: u32) -> Result<Option<InstanceReport>, Error> {
         let keys = &self.workflow_keys(workflow)?;
         let now = self.now_ms().await?;
-        let look = |mut conn| async move { flow_state::state(&mut conn, keys, id).await };
+        let look = |mut conn| async move { instances::state(&mut conn, keys, id).await };
         let Some(state) = self.store.ask(response_time(BATCH_BYTES), look).await? else { return Ok(None) };
         let digest = &state.digest;
-        let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
+        let read = |mut conn| async move { nodes::shape(&mut conn, keys, digest).await };
         let json = self.store.ask(response_time(BATCH_BYTES), read).await?;
         let what = format!("the graph of the instance {id} of the workflow {workflow}");
         let shape: Shape = match json {
@@ -399,7 +398,7 @@ impl Inspector {
         let mut states: Vec<String> = Vec::with_capacity(shape.nodes.len());
         while states.len() < shape.nodes.len() {
             let at = states.len() as u32;
-            let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, id, at).await };
+            let page = |mut conn| async move { nodes::nodes(&mut conn, keys, id, at).await };
             match self.ask(page).await?.filter(|page| !page.states.is_empty()) {
                 Some(page) => states.extend(page.states),
                 None => break,
@@ -419,7 +418,7 @@ impl Inspector {
         }
         let (code, message) = view.said();
         let place = key_of(state.place.into());
-        let times = |mut conn| async move { flow_nodes::times(&mut conn, keys, id, place).await };
+        let times = |mut conn| async move { nodes::times(&mut conn, keys, id, place).await };
         let (begins_ms, since_ms) = self.ask(times).await?;
         let ended_ms = since_ms.filter(|_| WorkflowState::from(state.place).is_ended());
         Ok(Some(InstanceReport {
@@ -466,9 +465,9 @@ impl Inspector {
             }
         }
         let (keys, asked) = (view.keys, &entries);
-        let untold = self.ask(|mut conn| async move { flow_list::untold(&mut conn, keys).await }).await?;
+        let untold = self.ask(|mut conn| async move { instances::untold(&mut conn, keys).await }).await?;
         let refused_since = lately_since(untold, UNTOLD, now_ms).map(at_ms);
-        let since = self.ask(|mut conn| async move { flow_list::in_outbox(&mut conn, keys, asked).await }).await?;
+        let since = self.ask(|mut conn| async move { outbox::in_outbox(&mut conn, keys, asked).await }).await?;
         for (at, since) in open.iter().zip(since) {
             nodes[*at].to_send_since = since.map(at_ms);
         }
@@ -526,7 +525,7 @@ impl Inspector {
     async fn untold(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
         self.of_each(task, ids, |keys, own| async move {
             let (keys, own) = (&keys, &own);
-            self.ask(|mut conn| async move { flow_look::among(&mut conn, keys, own).await }).await
+            self.ask(|mut conn| async move { outbox::among(&mut conn, keys, own).await }).await
         })
         .await
     }
@@ -599,7 +598,7 @@ impl Inspector {
     /// It may be looked after or not when the future is dropped; it is safe to repeat.
     pub async fn recover_workflow(&self, workflow: &str) -> Result<Option<RecoveredWorkflow>, Error> {
         let keys = &self.workflow_keys(workflow)?;
-        let is_there = |mut conn| async move { flow_list::is_there(&mut conn, keys).await };
+        let is_there = |mut conn| async move { instances::is_there(&mut conn, keys).await };
         if !self.ask(is_there).await? {
             return Ok(None);
         }

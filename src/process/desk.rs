@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::job::node_id::NodeId;
-use crate::store::flow_advance::EndedNode;
 use crate::store::keys::TaskKeys;
+use crate::store::workflow::advance::EndedNode;
 
 /// How much may wait: more is found by a look.
 const WAITING: usize = 10_000;

@@ -17,10 +17,10 @@ use crate::job::node_id::NodeId;
 use crate::job::shape::Shape;
 use crate::limits::{LOOK_BATCH, NODE_LIMIT};
 use crate::store::engine::Store;
-use crate::store::flow_nodes;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
+use crate::store::workflow::nodes;
 
 /// A failover may take so long: by default the nodes of a cluster wait 15 s before they begin one.
 const FAILOVER: Duration = Duration::from_secs(60);
@@ -187,7 +187,7 @@ impl Context {
         let keys = store.workflow(&node.definition);
         let gone = || Error::WorkflowNotFound { workflow: node.definition.clone(), id: node.instance.clone() };
         let of = (&keys, &*node.instance);
-        let look = |mut conn| async move { flow_nodes::digest(&mut conn, of.0, of.1).await };
+        let look = |mut conn| async move { nodes::digest(&mut conn, of.0, of.1).await };
         let digest = repeated(patience(store, 0), || store.ask(RESPONSE_TIMEOUT, look)).await?.ok_or_else(gone)?;
         let name = format!("{}/{digest}", node.definition);
         let shape = match notes.shapes.get(&name) {
@@ -225,7 +225,7 @@ fn patience(store: &Store, bytes: usize) -> Patience {
 }
 
 async fn read_shape(store: &Store, keys: &TaskKeys, digest: &str) -> Result<Option<Shape>, Error> {
-    let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
+    let read = |mut conn| async move { nodes::shape(&mut conn, keys, digest).await };
     let json = repeated(patience(store, NODE_LIMIT), || store.ask(response_time(NODE_LIMIT), read)).await?;
     let read = json.map(|json| serde_json::from_slice(&json)).transpose();
     read.map_err(|source| Error::Codec { what: "the graph of the workflow".to_owned(), source })
@@ -237,10 +237,10 @@ impl NodeReader<'_> {
         let (keys, instance) = (&self.keys, &*self.node.instance);
         let mut found = Vec::with_capacity(nodes.len());
         for some in nodes.chunks(LOOK_BATCH) {
-            let look = |mut conn| async move { flow_nodes::states(&mut conn, keys, instance, some).await };
+            let look = |mut conn| async move { nodes::states(&mut conn, keys, instance, some).await };
             let states = repeated(patience(self.store, 0), || self.store.ask(RESPONSE_TIMEOUT, look)).await?;
             for (some, states) in some.chunks(VALUES).zip(states.chunks(VALUES)) {
-                let read = async |conn: &mut _| flow_nodes::values(conn, keys, instance, some).await;
+                let read = async |conn: &mut _| nodes::values(conn, keys, instance, some).await;
                 let bytes = VALUES * NODE_LIMIT;
                 let values =
                     repeated(patience(self.store, bytes), || self.store.read(response_time(bytes), read)).await?;

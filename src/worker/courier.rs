@@ -17,10 +17,9 @@ use crate::limits::{BATCH, BATCH_BYTES, ENDS};
 use crate::pauses::Pauses;
 use crate::process::desk::{Ask, Inbox, Notice};
 use crate::process::shared::WorkerShared;
-use crate::store::flow_advance::Advanced;
-use crate::store::flow_enter;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::workflow::advance::{self, Advanced};
 
 /// How often a workflow is visited, by any worker.
 const LOOK: Duration = Duration::from_secs(5);
@@ -370,7 +369,7 @@ async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, 
     }
     let keys = worker.store.workflow(name);
     let nodes: Vec<NodeId> = asks.iter().map(|ask| ask.node.clone()).collect();
-    let call = async |conn: &mut _| flow_enter::enter(conn, &keys, &nodes).await;
+    let call = async |conn: &mut _| advance::enter(conn, &keys, &nodes).await;
     match worker.store.shared(RESPONSE_TIMEOUT, call).await {
         Ok((answers, follows)) => {
             worker.answered("enter", (0, name));

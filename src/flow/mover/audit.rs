@@ -12,14 +12,11 @@ use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::job::state::JobState;
 use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
-use crate::store::flow_advance::{EndedNode, NodeEnd};
-use crate::store::flow_audit;
-use crate::store::flow_list;
-use crate::store::flow_look;
-use crate::store::flow_place;
-use crate::store::flow_resend;
-use crate::store::flow_start::GRAPH;
-use crate::store::flow_state::{self, FlowPlace};
+use crate::store::workflow::advance::{EndedNode, NodeEnd};
+use crate::store::workflow::instances::{self, FlowPlace};
+use crate::store::workflow::outbox;
+use crate::store::workflow::start::GRAPH;
+use crate::store::workflow::upkeep;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::scan::scan;
@@ -29,7 +26,7 @@ use crate::store::values;
 impl Mover {
     /// Pauses instances without a state, if there are any: the server lost their state, and whether they had ended.
     pub(super) async fn place_lost(&self, keys: &TaskKeys) -> Result<(), Error> {
-        let sizes = async |conn: &mut _| flow_list::sizes(conn, keys).await;
+        let sizes = async |conn: &mut _| instances::sizes(conn, keys).await;
         if self.store.shared(RESPONSE_TIMEOUT, sizes).await?.unplaced == 0 {
             return Ok(());
         }
@@ -38,7 +35,7 @@ impl Mover {
             let page = async |conn: &mut _| scan(conn, keys, Key::Head, cursor, BATCH as u64).await;
             let (next, instances) = self.store.shared(response_time(BATCH_BYTES), page).await?;
             for some in instances.chunks(BATCH) {
-                let place = async |conn: &mut _| flow_place::place(conn, keys, some).await;
+                let place = async |conn: &mut _| upkeep::place(conn, keys, some).await;
                 self.count(PLACED, self.store.shared(RESPONSE_TIMEOUT, place).await? as usize);
             }
             cursor = next;
@@ -51,7 +48,7 @@ impl Mover {
     /// Compares instances that did not advance for this long with the jobs of their nodes. Lost jobs are sent again, and lost reports are
     /// made up for. Returns whether there may be more.
     pub(super) async fn audit(&self, keys: &TaskKeys, unmoved: Duration) -> Result<bool, Error> {
-        let take = async |conn: &mut _| flow_audit::audit(conn, keys, unmoved).await;
+        let take = async |conn: &mut _| upkeep::audit(conn, keys, unmoved).await;
         let (instances, more) = self.store.shared(RESPONSE_TIMEOUT, take).await?;
         for instance in instances {
             if let Err(e) = self.audit_instance(keys, &instance).await {
@@ -108,11 +105,11 @@ impl Mover {
         let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
         // Read these before the states. A node still to be sent is skipped: an existing job may be of an earlier instance.
         let entries: Vec<String> = nodes.iter().map(send_entry).collect();
-        let to_send = async |conn: &mut _| flow_list::in_outbox(conn, keys, &entries).await;
+        let to_send = async |conn: &mut _| outbox::in_outbox(conn, keys, &entries).await;
         let to_send = self.store.shared(RESPONSE_TIMEOUT, to_send).await?;
         let look = async |conn: &mut _| states::states(conn, table, &ids).await;
         let looked = self.store.shared(RESPONSE_TIMEOUT, look).await?.jobs;
-        let told = async |conn: &mut _| flow_look::among(conn, table, &ids).await;
+        let told = async |conn: &mut _| outbox::among(conn, table, &ids).await;
         let to_be_told = self.store.shared(RESPONSE_TIMEOUT, told).await?;
         let has_ended = looked.iter().flatten().any(|(state, _)| state.is_terminal());
         let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
@@ -147,7 +144,7 @@ impl Mover {
         let mut missing = Vec::new();
         for node in nodes {
             let child = node.child();
-            let look = async |conn: &mut _| flow_state::state(conn, keys, &child).await;
+            let look = async |conn: &mut _| instances::state(conn, keys, &child).await;
             let state = self.store.shared(response_time(BATCH_BYTES), look).await?;
             let is_there = state.is_some_and(|state| matches!(state.place, FlowPlace::Running | FlowPlace::Paused));
             if !is_there {
@@ -166,7 +163,7 @@ impl Mover {
         if missing.is_empty() {
             return Ok(Vec::new());
         }
-        let again = async |conn: &mut _| flow_resend::resend(conn, keys, missing).await;
+        let again = async |conn: &mut _| outbox::resend(conn, keys, missing).await;
         let (sends, lost) = self.store.shared(response_time(BATCH_BYTES), again).await?;
         tracing::info!(
             workflow = keys.task(),

@@ -11,11 +11,11 @@ use crate::job::node_id::NodeId;
 use crate::job::shape::Shape;
 use crate::limits::{BATCH, BATCH_BYTES};
 use crate::store::cancel;
-use crate::store::flow_advance::{EndedNode, NodeEnd};
-use crate::store::flow_control::{self, Controlled};
-use crate::store::flow_nodes;
-use crate::store::flow_start::GRAPH;
-use crate::store::flow_state;
+use crate::store::workflow::advance::{EndedNode, NodeEnd};
+use crate::store::workflow::control::{self, Controlled};
+use crate::store::workflow::instances;
+use crate::store::workflow::nodes;
+use crate::store::workflow::start::GRAPH;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::told::{Named, Told};
@@ -52,13 +52,13 @@ impl Mover {
     /// The open nodes of an instance by task, with graphs under [`GRAPH`]; and the nodes whose state is invalid.
     pub(super) async fn open_nodes(&self, keys: &TaskKeys, instance: &str) -> Result<(ByTask, ByTask), Error> {
         let (mut open, mut damaged, mut from) = (ByTask::new(), ByTask::new(), 0);
-        let state = async |conn: &mut _| flow_state::state(conn, keys, instance).await;
+        let state = async |conn: &mut _| instances::state(conn, keys, instance).await;
         let Some(state) = self.store.shared(RESPONSE_TIMEOUT, state).await? else { return Ok((open, damaged)) };
-        let read = async |conn: &mut _| flow_nodes::shape(conn, keys, &state.digest).await;
+        let read = async |conn: &mut _| nodes::shape(conn, keys, &state.digest).await;
         let shape = self.store.shared(response_time(BATCH_BYTES), read).await?;
         let shape: Option<Shape> = shape.and_then(|json| serde_json::from_slice(&json).ok());
         loop {
-            let page = async |conn: &mut _| flow_nodes::nodes(conn, keys, instance, from).await;
+            let page = async |conn: &mut _| nodes::nodes(conn, keys, instance, from).await;
             let Some(page) = self.store.shared(RESPONSE_TIMEOUT, page).await? else { return Ok((open, damaged)) };
             for (node, state) in (from..).zip(&page.states) {
                 let (definition, instance) = (keys.task().to_owned(), instance.to_owned());
@@ -76,7 +76,7 @@ impl Mover {
                 };
                 nodes.entry(task.to_owned()).or_default().push(id);
             }
-            from += flow_nodes::NODE_PAGE;
+            from += nodes::NODE_PAGE;
             if from >= page.count {
                 return Ok((open, damaged));
             }
@@ -127,7 +127,7 @@ impl Mover {
     /// Cancels the instance of a nested graph. One that never existed is reported as cancelled at once.
     async fn cancel_child(&self, keys: &TaskKeys, node: NodeId) -> Result<(), Error> {
         let child = node.child();
-        let cancel = async |conn: &mut _| flow_control::cancel(conn, keys, &child, REASON).await;
+        let cancel = async |conn: &mut _| control::cancel(conn, keys, &child, REASON).await;
         match self.store.shared(RESPONSE_TIMEOUT, cancel).await? {
             Controlled::Stopping(run) => self.cancel_open(keys, &child, run).await,
             Controlled::Ended(_, follows) => self.go_on(keys, follows).await,

@@ -10,14 +10,12 @@ use super::{Ended, Mover};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::limits::BATCH_BYTES;
-use crate::store::ended::{ended, put_off};
-use crate::store::flow_advance::Advanced;
-use crate::store::flow_look;
-use crate::store::flow_put_off;
-use crate::store::flow_stage;
-use crate::store::flow_trim;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::workflow::advance::Advanced;
+use crate::store::workflow::outbox::{self, ended, put_jobs_off};
+use crate::store::workflow::start;
+use crate::store::workflow::upkeep;
 
 /// An instance that did not advance for this long is compared with its jobs.
 const UNMOVED: Duration = Duration::from_secs(60);
@@ -43,14 +41,14 @@ impl Mover {
     pub(crate) async fn look(&self, name: &str, grace: Duration) -> Result<(), Error> {
         let keys = self.store.workflow(name);
         for _ in 0..ROUNDS {
-            let look = async |conn: &mut _| flow_look::look(conn, &keys, grace).await;
+            let look = async |conn: &mut _| outbox::look(conn, &keys, grace).await;
             let found = self.store.shared(response_time(BATCH_BYTES), look).await?;
             self.send(&keys, found.sends).await;
             for entry in found.entries {
                 if let Err(e) = self.carry_out(&keys, &entry).await {
                     tracing::debug!(workflow = name, entry, error = %e.chain(), "a step of a workflow is tried again");
                     let entry = [entry];
-                    let off = async |conn: &mut _| flow_put_off::put_off(conn, &keys, &entry).await;
+                    let off = async |conn: &mut _| outbox::put_off(conn, &keys, &entry).await;
                     self.store.shared(RESPONSE_TIMEOUT, off).await?;
                 }
             }
@@ -58,7 +56,7 @@ impl Mover {
                 break;
             }
         }
-        let tasks = async |conn: &mut _| flow_look::tasks(conn, &keys).await;
+        let tasks = async |conn: &mut _| upkeep::tasks(conn, &keys).await;
         let tasks = self.store.shared(RESPONSE_TIMEOUT, tasks).await?;
         // Each task on its own: the node of one may be unreachable.
         let looks = tasks.iter().map(|task| async move {
@@ -68,7 +66,7 @@ impl Mover {
         });
         join_all(looks).await;
         self.audit(&keys, UNMOVED).await?;
-        let unstage = async |conn: &mut _| flow_stage::unstage(conn, &keys, None).await;
+        let unstage = async |conn: &mut _| start::unstage(conn, &keys, None).await;
         for _ in 0..ROUNDS {
             if !self.store.shared(RESPONSE_TIMEOUT, unstage).await? {
                 break;
@@ -94,7 +92,7 @@ impl Mover {
             _ => {}
         }
         let entry = [entry.to_owned()];
-        let take = async |conn: &mut _| flow_look::done(conn, keys, &entry).await;
+        let take = async |conn: &mut _| outbox::done(conn, keys, &entry).await;
         self.store.shared(RESPONSE_TIMEOUT, take).await
     }
 
@@ -125,15 +123,15 @@ impl Mover {
                 if let Err(e) = self.unless_away(keys.get(Key::Outbox), self.advance(&keys, &ended)).await {
                     tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended jobs again");
                     // Note it for tools. If this fails too, tools see that the workflow is unreachable.
-                    let note = async |conn: &mut _| flow_put_off::put_off(conn, &keys, &[]).await;
+                    let note = async |conn: &mut _| outbox::put_off(conn, &keys, &[]).await;
                     let _ = self.unless_away(keys.get(Key::Outbox), self.store.shared(RESPONSE_TIMEOUT, note)).await;
                     let ids: Vec<String> = ended.iter().map(|ended| ended.node.id.job_id().to_string()).collect();
-                    let off = async |conn: &mut _| put_off(conn, table, &ids).await;
+                    let off = async |conn: &mut _| put_jobs_off(conn, table, &ids).await;
                     self.store.shared(RESPONSE_TIMEOUT, off).await?;
                 }
             }
             let strange: Vec<&str> = strange.iter().map(JobId::as_str).collect();
-            let take = async |conn: &mut _| flow_look::done(conn, table, &strange).await;
+            let take = async |conn: &mut _| outbox::done(conn, table, &strange).await;
             self.store.shared(RESPONSE_TIMEOUT, take).await?;
             if !more || is_empty {
                 return Ok(());
@@ -144,11 +142,11 @@ impl Mover {
 
     /// Removes instances that ended long ago.
     async fn trim(&self, keys: &TaskKeys) -> Result<(), Error> {
-        let kept = async |conn: &mut _| flow_trim::kept(conn, keys).await;
+        let kept = async |conn: &mut _| upkeep::kept(conn, keys).await;
         let Some(limit) = self.store.shared(RESPONSE_TIMEOUT, kept).await? else { return Ok(()) };
         for place in [Key::Completed, Key::Failed, Key::Cancelled] {
             for _ in 0..TRIMS {
-                let trim = async |conn: &mut _| flow_trim::trim(conn, keys, place, limit).await;
+                let trim = async |conn: &mut _| upkeep::trim(conn, keys, place, limit).await;
                 let (_, more) = self.store.shared(RESPONSE_TIMEOUT, trim).await?;
                 if !more {
                     break;

@@ -28,14 +28,12 @@ use crate::error::Error;
 use crate::job::shape::Shape;
 use crate::limits::{BATCH_BYTES, ENDS};
 use crate::store::engine::Store;
-use crate::store::flow_advance::{self, Advanced, EndedNode};
-use crate::store::flow_look;
-use crate::store::flow_nodes;
-use crate::store::flow_open;
-use crate::store::flow_state::{self, FlowState};
-use crate::store::flow_visit;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::workflow::advance::{self, Advanced, EndedNode};
+use crate::store::workflow::instances::{self, FlowState};
+use crate::store::workflow::nodes;
+use crate::store::workflow::outbox;
 use crate::task::dispatcher::Dispatcher;
 
 /// From this many tasks on, idle dispatchers are dropped.
@@ -147,7 +145,7 @@ impl Mover {
     pub(crate) async fn tell(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
         let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
         let bytes = nodes.iter().map(|node| node.said.len()).sum();
-        let tell = async |conn: &mut _| flow_advance::advance(conn, keys, &nodes).await;
+        let tell = async |conn: &mut _| advance::advance(conn, keys, &nodes).await;
         let advanced = self.store.shared(response_time(bytes), tell).await?;
         self.count(TOLD, nodes.len());
         Ok(advanced)
@@ -180,7 +178,7 @@ impl Mover {
             }
         }
         let takes = tables.into_iter().map(|(table, ids)| async move {
-            let take = async |conn: &mut _| flow_look::done(conn, table, &ids).await;
+            let take = async |conn: &mut _| outbox::done(conn, table, &ids).await;
             if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, take).await {
                 tracing::debug!(task = table.task(), error = %e.chain(), "a workflow is told of ended jobs again");
             }
@@ -200,7 +198,7 @@ impl Mover {
                 }
                 continue;
             };
-            let visit = async |conn: &mut _| flow_visit::visit(conn, keys, mark).await;
+            let visit = async |conn: &mut _| advance::visit(conn, keys, mark).await;
             let Advanced { entries: more, sends } = self.store.shared(RESPONSE_TIMEOUT, visit).await?;
             entries.extend(more);
             self.send(keys, sends).await;
@@ -211,7 +209,7 @@ impl Mover {
     /// Opens the ready nodes of an instance, and sends them.
     pub(crate) async fn open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
         loop {
-            let open = async |conn: &mut _| flow_open::open(conn, keys, instance, run).await;
+            let open = async |conn: &mut _| advance::open(conn, keys, instance, run).await;
             let (follows, more) = self.store.shared(response_time(BATCH_BYTES), open).await?;
             self.go_on(keys, follows).await?;
             if !more {
@@ -221,7 +219,7 @@ impl Mover {
     }
 
     async fn state(&self, keys: &TaskKeys, instance: &str) -> Result<Option<FlowState>, Error> {
-        let look = |mut conn| async move { flow_state::state(&mut conn, keys, instance).await };
+        let look = |mut conn| async move { instances::state(&mut conn, keys, instance).await };
         self.store.ask(response_time(BATCH_BYTES), look).await
     }
 
@@ -235,7 +233,7 @@ impl Mover {
         let (mut run, mut states) = (0, Vec::with_capacity(count));
         while states.len() < count {
             let from = states.len() as u32;
-            let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, instance, from).await };
+            let page = |mut conn| async move { nodes::nodes(&mut conn, keys, instance, from).await };
             let Some(page) = self.store.ask(RESPONSE_TIMEOUT, page).await? else { return Ok(None) };
             if page.states.is_empty() {
                 break;
@@ -253,7 +251,7 @@ impl Mover {
         instance: &str,
         digest: &str,
     ) -> Result<Option<Shape>, Error> {
-        let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
+        let read = |mut conn| async move { nodes::shape(&mut conn, keys, digest).await };
         let Some(found) = self.store.ask(response_time(BATCH_BYTES), read).await? else { return Ok(None) };
         serde_json::from_slice(&found).map(Some).map_err(|source| unreadable(keys.task(), instance, source))
     }

@@ -3,10 +3,10 @@
 use super::{Mover, unreadable};
 use crate::error::Error;
 use crate::limits::NODE_BATCH;
-use crate::store::flow_retry::{self, Again};
-use crate::store::flow_state::FlowPlace;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::workflow::control::{self, Again};
+use crate::store::workflow::instances::FlowPlace;
 
 /// How often a new run is written again if nodes completed meanwhile.
 const MOVES: usize = 100;
@@ -69,7 +69,7 @@ impl Mover {
             let some = &states[done..states.len().min(done + NODE_BATCH)];
             done += some.len();
             let last = (done == states.len()).then_some(done);
-            let retry = |mut conn| async move { flow_retry::retry(&mut conn, keys, instance, turn, some, last).await };
+            let retry = |mut conn| async move { control::retry(&mut conn, keys, instance, turn, some, last).await };
             match self.store.ask(RESPONSE_TIMEOUT, retry).await? {
                 Again::Part if last.is_none() => {}
                 answer => return Ok(answer),

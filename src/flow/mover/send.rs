@@ -17,13 +17,12 @@ use crate::job::shape::ChildGraph;
 use crate::limits::{BATCH, BATCH_BYTES};
 use crate::options::modes::Durability;
 use crate::store::dispatch::NewJob;
-use crate::store::flow_advance::{EndedNode, NodeEnd};
-use crate::store::flow_look;
-use crate::store::flow_put_off;
-use crate::store::flow_start::{GRAPH, NewInstance, NodePayload, Started, ToSend};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::values;
+use crate::store::workflow::advance::{EndedNode, NodeEnd};
+use crate::store::workflow::outbox;
+use crate::store::workflow::start::{GRAPH, NewInstance, NodePayload, Started, ToSend};
 use crate::times::ms_of;
 
 /// How many graphs start at a time.
@@ -66,12 +65,12 @@ impl Mover {
                 Ok(()) => {
                     self.count(SENT, some.len());
                     self.was_sent(keys, &task);
-                    let take = async |conn: &mut _| flow_look::done(conn, keys, &entries).await;
+                    let take = async |conn: &mut _| outbox::done(conn, keys, &entries).await;
                     self.store.shared(RESPONSE_TIMEOUT, take).await
                 }
                 Err(e) => {
                     self.could_not_send(keys, &task, some.len(), &e);
-                    let off = async |conn: &mut _| flow_put_off::put_off(conn, keys, &entries).await;
+                    let off = async |conn: &mut _| outbox::put_off(conn, keys, &entries).await;
                     self.store.shared(RESPONSE_TIMEOUT, off).await
                 }
             };
@@ -128,7 +127,7 @@ impl Mover {
         let settled = match self.begin_child(keys, node).await {
             Ok(()) => {
                 self.was_sent(keys, GRAPH);
-                let take = async |conn: &mut _| flow_look::done(conn, keys, &entry).await;
+                let take = async |conn: &mut _| outbox::done(conn, keys, &entry).await;
                 self.store.shared(RESPONSE_TIMEOUT, take).await
             }
             Err(e) => {
@@ -136,7 +135,7 @@ impl Mover {
                     tracing::warn!(workflow = keys.task(), id = node.id.child(), error = %e.chain(),
                         "a graph in a workflow could not be started; it is tried again");
                 }
-                let off = async |conn: &mut _| flow_put_off::put_off(conn, keys, &entry).await;
+                let off = async |conn: &mut _| outbox::put_off(conn, keys, &entry).await;
                 self.store.shared(RESPONSE_TIMEOUT, off).await
             }
         };

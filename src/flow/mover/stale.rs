@@ -11,10 +11,9 @@ use crate::job::node_id::NodeId;
 use crate::job::state::JobState;
 use crate::limits::BATCH_BYTES;
 use crate::options::modes::Durability;
-use crate::store::ended::ended_at;
-use crate::store::flow_look;
-use crate::store::flow_nodes;
-use crate::store::flow_start::ToSend;
+use crate::store::workflow::nodes;
+use crate::store::workflow::outbox::{self, ended_at};
+use crate::store::workflow::start::ToSend;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::remove;
@@ -74,7 +73,7 @@ impl Mover {
         let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
         let ended = async |conn: &mut _| ended_at(conn, table, &ids).await;
         let ended = self.store.shared(RESPONSE_TIMEOUT, ended).await?;
-        let told = async |conn: &mut _| flow_look::among(conn, table, &ids).await;
+        let told = async |conn: &mut _| outbox::among(conn, table, &ids).await;
         let untold = self.store.shared(RESPONSE_TIMEOUT, told).await?;
         let looked = nodes.iter().zip(untold).zip(ended);
         let stale = looked.map(|((node, is_untold), ended)| {
@@ -110,7 +109,7 @@ impl Mover {
     async fn begins<'a>(&self, keys: &TaskKeys, nodes: &'a [NodeId]) -> Result<HashMap<&'a str, u64>, Error> {
         let instances: BTreeSet<&str> = nodes.iter().map(|node| &*node.instance).collect();
         let instances: Vec<&str> = instances.into_iter().collect();
-        let begins = async |conn: &mut _| flow_nodes::begins(conn, keys, &instances).await;
+        let begins = async |conn: &mut _| nodes::begins(conn, keys, &instances).await;
         let begins = self.store.shared(RESPONSE_TIMEOUT, begins).await?;
         Ok(instances.into_iter().zip(begins).filter_map(|(instance, at)| Some((instance, at?))).collect())
     }

@@ -11,9 +11,9 @@ use crate::job::node_id::NodeId;
 use crate::options::stall::{Heartbeat, OnCrash};
 use crate::process::desk::Notice;
 use crate::process::held::{Flags, Held};
-use crate::store::flow_advance::{EndedNode, NodeEnd};
 use crate::store::report::{Disposition, Report};
 use crate::store::settle::{Claimed, Payload, Settled, Want};
+use crate::store::workflow::advance::{EndedNode, NodeEnd};
 use crate::worker::runner::{self, Own};
 
 /// How long the worker that took the marker has for its claim, until the one with the spare looks.

@@ -1,16 +1,79 @@
-//! `lua/flow_list.lua`: pages of the instances of a workflow; and how many there are of each kind, by plain commands.
+//! Reads instances of a workflow: where one is (`lua/flow_state.lua`), pages of them (`lua/flow_list.lua`), and how many there
+//! are.
 
-use super::connection::Connection;
-use super::engine::Store;
-use super::fault::classify;
-use super::keys::{self, Key, TaskKeys};
-use super::reply::Text;
-use super::scripts;
 use crate::error::Error;
 use crate::limits::{stored_number, stored_score};
+use crate::store::connection::Connection;
+use crate::store::fault::classify;
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::reply::Text;
+use crate::store::scripts;
 
-/// The most workflows of one answer.
-const MOST: isize = 1000;
+/// The place of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowPlace {
+    Running,
+    Paused,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl FlowPlace {
+    /// An unknown place, written by hand, is a failure.
+    pub(super) fn from_wire(word: &str) -> FlowPlace {
+        match word {
+            "running" => FlowPlace::Running,
+            "paused" => FlowPlace::Paused,
+            "completed" => FlowPlace::Completed,
+            "cancelled" => FlowPlace::Cancelled,
+            _ => FlowPlace::Failed,
+        }
+    }
+}
+
+/// An instance.
+#[derive(Debug)]
+pub(crate) struct FlowState {
+    pub(crate) place: FlowPlace,
+    /// It is in no place; `place` is then `Failed`.
+    pub(crate) is_nowhere: bool,
+    pub(crate) run: u64,
+    /// Nodes that have not ended.
+    pub(crate) live: u64,
+    /// Nodes that are open.
+    pub(crate) open: u64,
+    pub(crate) digest: String,
+    /// The first node that broke it, and its failure as JSON.
+    pub(crate) broken_by: Option<(u32, String)>,
+    /// Its answer as JSON, or why it did not complete, or who paused it; empty for nothing.
+    pub(crate) answer: Vec<u8>,
+    /// How often it changed its place.
+    pub(crate) turn: u64,
+    /// No node of it opens any more.
+    pub(crate) is_stopping: bool,
+}
+
+/// Reads an instance; `None` if there is none.
+pub(crate) async fn state(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: &str,
+) -> Result<Option<FlowState>, Error> {
+    let mut call = scripts::FLOW_STATE.on(keys);
+    call.arg(instance);
+    let mut reply = call.call(conn).await?;
+    if reply.next::<String>()? != "state" {
+        return Ok(None);
+    }
+    let place: String = reply.next()?;
+    let (is_nowhere, place) = (place == "unknown", FlowPlace::from_wire(&place));
+    let (run, live, open) = (reply.next()?, reply.next()?, reply.next()?);
+    let (Text(digest), Text(bad), Text(said)) = (reply.next()?, reply.next()?, reply.next()?);
+    let broken_by = bad.parse().ok().map(|node| (node, said));
+    let (answer, turn, is_stopping) = (reply.next()?, reply.next()?, reply.next::<u8>()? > 0);
+    Ok(Some(FlowState { place, is_nowhere, run, live, open, digest, broken_by, answer, turn, is_stopping }))
+}
 
 /// An instance of a page.
 #[derive(Debug)]
@@ -23,7 +86,7 @@ pub(crate) struct InstanceLine {
     pub(crate) live: u64,
     pub(crate) open: u64,
     pub(crate) is_stopping: bool,
-    /// A node of it has failed, for which it fails, or is paused.
+    /// A node of it has failed, so that it fails or is paused.
     pub(crate) is_broken: bool,
     /// When it began, or begins, ms.
     pub(crate) begins_ms: Option<u64>,
@@ -57,41 +120,42 @@ pub(crate) async fn list(
     Ok((words.chunks_exact(8).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
 }
 
-/// Whether scripts of a workflow can be called: where some of its keys are on their way to another node, each alone is found, and none can.
+/// Checks that scripts of a workflow can be called. While a slot moves to another node, each key is found alone, and a script
+/// that has several of them fails.
 pub(crate) async fn can_be_called(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
-    // It reads the first of these keys; the others are named for the server.
+    // The script reads the first of these keys; the server looks for all.
     let others = scripts::FLOW_ADVANCE.keys().iter().filter(|key| !scripts::FLOW_LIST.keys().contains(key));
     let mut call = scripts::FLOW_LIST.with_keys(keys, scripts::FLOW_LIST.keys().iter().chain(others).copied());
     call.arg(1).arg("").arg(1);
     call.call(conn).await.map(drop)
 }
 
-/// How much there is of a workflow.
+/// Counts of a workflow.
 #[derive(Debug, Default)]
 pub(crate) struct FlowSizes {
-    /// With those that run as nodes of others.
+    /// Includes those that run as nodes of others.
     pub(crate) running: u64,
     pub(crate) paused: u64,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
-    /// Those in no place: children that have ended, and what the server lost; and how many are lost at the least.
+    /// Instances in no place: children that have ended, and lost ones; and how many are lost at the least.
     pub(crate) unplaced: u64,
     pub(crate) nowhere: u64,
-    /// What is to be done.
+    /// Entries of its outbox.
     pub(crate) outbox: u64,
-    /// Since when the oldest of it is, ms.
+    /// Since when the oldest of them is due, ms.
     pub(crate) oldest_ms: Option<u64>,
-    /// Since when some of it was put off again and again, and when last, ms.
+    /// Since when entries are delayed again and again, and when last, ms.
     pub(crate) put_off: Option<(u64, u64)>,
-    /// The same of jobs of which the workflow could not be told.
+    /// The same for ended jobs that the workflow could not record.
     pub(crate) untold: Option<(u64, u64)>,
-    /// How often something of it could not be read, and when last, ms.
+    /// How often some of its data could not be read, and when last, ms.
     pub(crate) corrupt: (u64, Option<u64>),
     pub(crate) tasks: Vec<String>,
 }
 
-/// Counts what there is of a workflow.
+/// Counts the instances and the outbox of a workflow.
 pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<FlowSizes, Error> {
     let mut pipe = redis::pipe();
     pipe.hlen(keys.get(Key::Head));
@@ -104,7 +168,7 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     type Found = (u64, u64, u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 4], Vec<Text>);
     let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
     let (lines, running, paused, completed, failed, cancelled, outbox, children, oldest, times, tasks) = found;
-    // Children that have ended stand in no place.
+    // Children that have ended are in no place.
     let unplaced = lines.saturating_sub(running + paused + completed + failed + cancelled);
     let nowhere = unplaced.saturating_sub(children);
     let oldest_ms = oldest.first().map(|(_, score)| stored_score(*score));
@@ -130,14 +194,14 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     })
 }
 
-/// Whether there is anything of a workflow.
+/// Whether a workflow has any instance.
 pub(crate) async fn is_there(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
     let mut cmd = redis::cmd("HLEN");
     let lines: u64 = cmd.arg(keys.get(Key::Head)).query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
     Ok(lines > 0)
 }
 
-/// Since when the workflow could not be told of jobs, and when that was tried last, ms.
+/// Since when ended jobs could not be recorded, and when that was tried last, ms.
 pub(crate) async fn untold(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<(u64, u64)>, Error> {
     let mut cmd = redis::cmd("HGET");
     cmd.arg(keys.get(Key::Meta)).arg("untold");
@@ -148,35 +212,4 @@ pub(crate) async fn untold(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
 fn times_of(Text(text): Text) -> Option<(u64, u64)> {
     let (since, last) = text.split_once(' ')?;
     Some((stored_number(since)?, stored_number(last)?))
-}
-
-/// Since when what is to be done with these nodes is to be done, ms; `None` of those with which nothing is.
-pub(crate) async fn in_outbox(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    entries: &[String],
-) -> Result<Vec<Option<u64>>, Error> {
-    if entries.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut cmd = redis::cmd("ZMSCORE");
-    cmd.arg(keys.get(Key::Outbox));
-    for entry in entries {
-        cmd.arg(entry);
-    }
-    let found: Vec<Option<f64>> = cmd.query_async(conn).await.map_err(|e| classify("outbox", e))?;
-    Ok(found.into_iter().map(|score| score.map(stored_score)).collect())
-}
-
-impl Store {
-    /// The workflows that are looked after, at most 1,000, and when somebody did last, ms.
-    pub(crate) async fn workflows(&self, conn: &mut impl Connection) -> Result<Vec<(String, u64)>, Error> {
-        let mut cmd = redis::cmd("ZRANGE");
-        cmd.arg(keys::flows(&self.prefix)).arg(0).arg(MOST - 1).arg("WITHSCORES");
-        let found: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("flows", e))?;
-        let mut found: Vec<(String, u64)> =
-            found.into_iter().map(|(Text(name), ms)| (name, stored_score(ms))).collect();
-        found.sort();
-        Ok(found)
-    }
 }

@@ -1,18 +1,18 @@
-//! `lua/flow_nodes.lua`: pages of the nodes of an instance.
+//! Reads the nodes of an instance: pages of them (`lua/flow_nodes.lua`), their states and values, and its graph.
 
-use super::connection::Connection;
-use super::fault::classify;
-use super::keys::{Key, TaskKeys};
-use super::reply::Text;
-use super::scripts;
 use crate::error::Error;
 use crate::limits::{stored_number, stored_score};
+use crate::store::connection::Connection;
+use crate::store::fault::classify;
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::reply::Text;
+use crate::store::scripts;
 
 /// A page of nodes.
 #[derive(Debug)]
 pub(crate) struct NodePage {
     pub(crate) run: u64,
-    /// How many there are in all.
+    /// How many nodes the instance has.
     pub(crate) count: u32,
     /// Their states, see `docs/wire-format.md`.
     pub(crate) states: Vec<String>,
@@ -21,7 +21,7 @@ pub(crate) struct NodePage {
 /// The most nodes of a page.
 pub(crate) const NODE_PAGE: u32 = 500;
 
-/// The nodes from this one on; `None` when there is no such instance.
+/// The nodes from this number on; `None` if there is no such instance.
 pub(crate) async fn nodes(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -39,14 +39,14 @@ pub(crate) async fn nodes(
     Ok(Some(NodePage { run, count, states }))
 }
 
-/// The JSON of a shape, see `docs/wire-format.md`; `None` when it is gone.
+/// The JSON of a shape, see `docs/wire-format.md`; `None` if it is missing.
 pub(crate) async fn shape(conn: &mut impl Connection, keys: &TaskKeys, digest: &str) -> Result<Option<Vec<u8>>, Error> {
     let mut cmd = redis::cmd("HGET");
     cmd.arg(keys.get(Key::Shapes)).arg(digest);
     cmd.query_async(conn).await.map_err(|e| classify("shapes", e))
 }
 
-/// The digest of the shape of an instance; `None` when there is no such instance.
+/// The digest of an instance's shape; `None` if there is no such instance.
 pub(crate) async fn digest(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -58,7 +58,7 @@ pub(crate) async fn digest(
     Ok(head.and_then(|Text(head)| head.split(' ').nth(4).map(str::to_owned)))
 }
 
-/// Before when none of the jobs of these instances may run, ms: when they began, and their delay. `None` where that is not known.
+/// From when on the jobs of each instance may run, ms: its start and its delay. `None` if that is not known.
 pub(crate) async fn begins(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -72,7 +72,7 @@ pub(crate) async fn begins(
     Ok(heads.into_iter().map(due).collect())
 }
 
-/// When an instance began, or begins, and since when it stands in this place, ms. `None` of what is not known.
+/// When an instance began, or begins, and since when it is in this place, ms. `None` for what is not known.
 pub(crate) async fn times(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -86,7 +86,7 @@ pub(crate) async fn times(
     Ok((begins, since.map(stored_score)))
 }
 
-/// Values, or failures, of ended nodes of an instance, in their order; `None` of those that have none.
+/// The values or failures of these nodes, in order; `None` for those that have none.
 pub(crate) async fn values(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -96,7 +96,7 @@ pub(crate) async fn values(
     of_nodes(conn, keys.get(Key::Value), instance, nodes).await
 }
 
-/// The states of nodes of an instance, in their order.
+/// The states of these nodes, in order.
 pub(crate) async fn states(
     conn: &mut impl Connection,
     keys: &TaskKeys,

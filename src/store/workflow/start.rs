@@ -1,26 +1,36 @@
-//! `lua/flow_start.lua`: writes an instance of a workflow.
+//! Writes instances of workflows: in one call (`lua/flow_start.lua`), or in parts (`lua/flow_stage.lua`,
+//! `lua/flow_unstage.lua`).
 
 use std::time::Duration;
 
-use super::connection::Connection;
-use super::keys::{Key, TaskKeys};
-use super::reply::{Reply, Text};
-use super::scripts;
 use crate::error::Error;
 use crate::job::node_id::NodeId;
 use crate::limits::stored_number;
+use crate::store::connection::Connection;
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::reply::{Reply, Text};
+use crate::store::scripts;
 use crate::times::to_ms;
 
-/// An instance that is to start.
+/// After this long without a new part, another caller may discard a start that was written in parts.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the parts of an unfinished start are kept.
+const GIVEN_UP: Duration = Duration::from_secs(3600);
+
+/// What the scripts call the task of a node that is a graph.
+pub(crate) const GRAPH: &str = "@";
+
+/// An instance to start.
 #[derive(Debug)]
 pub(crate) struct NewInstance<'a> {
     pub(crate) id: &'a str,
     pub(crate) shape: &'a ShapeRecords,
-    /// By the numbers of the nodes that have an input of their own.
+    /// The inputs of the nodes that have one of their own, by node number.
     pub(crate) inputs: &'a [(u32, Vec<u8>)],
-    /// Its jobs do not run before; zero for none.
+    /// How long its jobs wait before they may run; zero for none.
     pub(crate) delay: Duration,
-    /// It is stopped after so long.
+    /// After how long it is stopped.
     pub(crate) deadline: Option<Duration>,
 }
 
@@ -32,11 +42,11 @@ impl NewInstance<'_> {
     }
 }
 
-/// A graph as the scripts and people read it, the same for all instances that were started with such a graph.
+/// A graph as scripts and people read it. Instances with the same graph share it.
 #[derive(Debug, Default)]
 pub(crate) struct ShapeRecords {
     pub(crate) digest: String,
-    /// How each node begins: those that wait for nothing are open.
+    /// The first state of each node. Nodes that wait for nothing are open.
     pub(crate) states: Vec<String>,
     /// The tasks of its nodes, each once.
     pub(crate) tasks: Vec<String>,
@@ -44,27 +54,24 @@ pub(crate) struct ShapeRecords {
     pub(crate) records: Vec<(String, Vec<u8>)>,
 }
 
-/// What became of a start.
+/// The answer to a start.
 #[derive(Debug)]
 pub(crate) enum Started {
     /// These nodes are to be sent.
     Now(Vec<ToSend>),
-    /// It was written in parts: what is ready of it is to be opened.
+    /// It was written in parts; its ready nodes are to be opened.
     InParts,
-    /// There is an instance of this id.
+    /// The id is taken.
     Existed,
-    /// Nothing waits for this child any more.
+    /// No node waits for this child any more.
     Stale,
-    /// The records of the shape are to come along.
+    /// The call must bring the records of the shape.
     ShapeUnknown,
-    /// Some of its parts are not there.
+    /// Some of its parts are missing.
     PartsUnknown,
-    /// Somebody else has begun to write it in parts.
+    /// Another caller has begun to write it in parts.
     Left,
 }
-
-/// What the scripts call the task of a node that is a graph.
-pub(crate) const GRAPH: &str = "@";
 
 /// A node that is open and is to be sent.
 #[derive(Clone, Debug)]
@@ -72,9 +79,9 @@ pub(crate) struct ToSend {
     pub(crate) id: NodeId,
     /// Or [`GRAPH`].
     pub(crate) task: String,
-    /// In how many ms its job may run, from when it was opened on.
+    /// How long after it opened its job may run, ms.
     pub(crate) wait_ms: u64,
-    /// JSON of what its dispatch sets; empty for nothing. Of a graph that its job returned the policy of its instance.
+    /// JSON of what its dispatch sets; empty for nothing. For a graph that its job returned: the policy of its instance.
     pub(crate) own: String,
     pub(crate) payload: NodePayload,
 }
@@ -83,18 +90,18 @@ pub(crate) struct ToSend {
 #[derive(Clone, Debug)]
 pub(crate) enum NodePayload {
     Here(Vec<u8>),
-    /// In a column of the workflow, under this field: it is too large to come with others.
+    /// Too large to come with others: in this column of the workflow, under this field.
     Apart(Key, String),
 }
 
-/// What comes with the start of an instance.
+/// What the call that starts an instance brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comes<'a> {
-    /// All of it but the records of its shape.
+    /// Everything except the records of its shape.
     Instance,
-    /// All of it.
+    /// Everything.
     InstanceAndShape,
-    /// Nothing, since these parts are written; with the last record of the shape where that is new.
+    /// Nothing, since these parts are written; if the shape is new, its last record.
     Parts { nonce: &'a str, parts: u32, is_new: bool },
 }
 
@@ -112,7 +119,7 @@ pub(crate) async fn start(
     };
     let records = match comes {
         Comes::InstanceAndShape => &*shape.records,
-        // The last one says that the others are there.
+        // The last record marks the shape as complete.
         Comes::Parts { is_new: true, .. } => &shape.records[shape.records.len().saturating_sub(1)..],
         _ => &[],
     };
@@ -165,4 +172,77 @@ pub(super) fn to_send(reply: &mut Reply, keys: &TaskKeys) -> Result<Vec<ToSend>,
         }
     }
     Ok(found)
+}
+
+/// A part of an instance: numbers of nodes whose states it has, numbers of records, numbers of inputs.
+#[derive(Debug, Default)]
+pub(crate) struct StagedPart {
+    pub(crate) states: Vec<u32>,
+    pub(crate) records: Vec<usize>,
+    pub(crate) inputs: Vec<usize>,
+}
+
+/// The answer to a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Staged {
+    Written {
+        shape_is_known: bool,
+    },
+    /// The id is taken.
+    Existed,
+    /// Another caller is starting an instance with this id.
+    Other,
+    /// Another caller has given one up. What it wrote is to be removed.
+    Left,
+    /// Some of the parts before it are missing.
+    PartsUnknown,
+}
+
+/// Writes a part of an instance that is too large for one call. It is safe to repeat.
+pub(crate) async fn stage(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: &NewInstance<'_>,
+    (nonce, number): (&str, u32),
+    part: &StagedPart,
+) -> Result<Staged, Error> {
+    let NewInstance { id, shape, inputs, .. } = instance;
+    let mut call = scripts::FLOW_STAGE.on(keys);
+    call.arg(*id).arg(nonce).arg(number).arg(&shape.digest).arg(shape.states.len());
+    call.arg(part.states.len()).arg(part.records.len()).arg(to_ms(PATIENCE));
+    for index in &part.states {
+        let state = &*shape.states[*index as usize];
+        // Nodes open when all parts are written.
+        call.arg(index).arg(if matches!(state, "o" | "g") { "p 0 0" } else { state });
+    }
+    for (field, record) in part.records.iter().map(|index| &shape.records[*index]) {
+        call.arg(field).arg(record.as_slice());
+    }
+    for (node, payload) in part.inputs.iter().map(|index| &inputs[*index]) {
+        call.arg(node).arg(payload.as_slice());
+    }
+    let mut reply = call.call(conn).await?;
+    match reply.next::<String>()?.as_str() {
+        "staged" => Ok(Staged::Written { shape_is_known: reply.next::<u8>()? > 0 }),
+        "existed" => Ok(Staged::Existed),
+        "other" => Ok(Staged::Other),
+        "left" => Ok(Staged::Left),
+        "parts" => Ok(Staged::PartsUnknown),
+        other => Err(reply.unexpected(other)),
+    }
+}
+
+/// Removes parts of unfinished starts: those of `instance` if they got no new part for some seconds, else some that are an
+/// hour old. Returns whether more may follow at once.
+pub(crate) async fn unstage(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: Option<&str>,
+) -> Result<bool, Error> {
+    let mut call = scripts::FLOW_UNSTAGE.on(keys);
+    call.arg(to_ms(if instance.is_some() { PATIENCE } else { GIVEN_UP })).arg(instance.unwrap_or_default());
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let (_, more): (u64, u8) = (reply.next()?, reply.next()?);
+    Ok(more > 0)
 }
