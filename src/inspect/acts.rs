@@ -19,8 +19,10 @@ use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::{BATCH, MESSAGE_LIMIT};
 use crate::shown::cut;
-use crate::store::told::{self, Named, Stood, Told};
-use crate::store::{cancel, forget, overview, pause, remove, resume, retry, run_now, states};
+use crate::store::actions::{self, Named, Stood, Told};
+use crate::store::values;
+use crate::store::overview;
+use crate::store::states;
 use crate::times::{at_ms, ms_of};
 use crate::worker_id::WorkerId;
 
@@ -269,7 +271,7 @@ impl Act {
                 let its = &some;
                 let call = |mut conn| async move {
                     let found = states::states(&mut conn, keys, its).await?.jobs;
-                    Ok((found, told::dispatched_at(&mut conn, keys, its).await?))
+                    Ok((found, values::dispatched_at(&mut conn, keys, its).await?))
                 };
                 let (found, dispatched) = self.inspector.ask(call).await?;
                 for ((id, job), dispatched_at_ms) in some.iter().zip(found).zip(dispatched) {
@@ -442,7 +444,7 @@ impl Act {
             let mut left = 0;
             for keys in self.inspector.tables(&self.task).await?.iter() {
                 let call = |mut conn| async move {
-                    remove::remove(&mut conn, keys, &[], "").await?;
+                    actions::remove(&mut conn, keys, &[], "").await?;
                     overview::ghosts(&mut conn, keys).await
                 };
                 left += self.inspector.ask(call).await?;
@@ -468,10 +470,10 @@ impl Act {
             let own = &own;
             let call = |mut conn| async move {
                 match &self.kind {
-                    Kind::Retry => retry::retry(&mut conn, keys, own, by).await,
-                    Kind::RunNow => run_now::run_now(&mut conn, keys, own, by).await,
-                    Kind::Cancel { reason } => cancel::cancel(&mut conn, keys, own, reason, by).await,
-                    Kind::Remove => remove::remove(&mut conn, keys, own, by).await,
+                    Kind::Retry => actions::retry(&mut conn, keys, own, by).await,
+                    Kind::RunNow => actions::run_now(&mut conn, keys, own, by).await,
+                    Kind::Cancel { reason } => actions::cancel(&mut conn, keys, own, reason, by).await,
+                    Kind::Remove => actions::remove(&mut conn, keys, own, by).await,
                 }
             };
             // A job that is named by its id alone may be another one, or stand elsewhere, when the call is repeated.
@@ -595,7 +597,7 @@ impl Inspector {
     pub async fn pause(&self, task: &str, reason: &str) -> Result<Option<TaskPause>, Error> {
         let (tables, reason) = (self.tables_now(task).await?, cut(reason, MESSAGE_LIMIT));
         let pause = |keys| async move {
-            self.ask(|mut conn| async move { pause::pause(&mut conn, keys, &self.by, reason).await }).await
+            self.ask(|mut conn| async move { actions::pause(&mut conn, keys, &self.by, reason).await }).await
         };
         // Beside each other: one whose node is away keeps none of the others running.
         let mut answers = try_all(tables.iter().map(|keys| pause(&**keys))).await?;
@@ -614,7 +616,7 @@ impl Inspector {
     pub async fn resume(&self, task: &str) -> Result<Option<Duration>, Error> {
         let tables = self.tables_now(task).await?;
         let resume = |keys| async move {
-            self.ask(|mut conn| async move { resume::resume(&mut conn, keys, &self.by).await }).await
+            self.ask(|mut conn| async move { actions::resume(&mut conn, keys, &self.by).await }).await
         };
         Ok(try_all(tables.iter().map(|keys| resume(&**keys))).await?.into_iter().flatten().max())
     }
@@ -647,7 +649,7 @@ impl Inspector {
         }
         // The first one last: by it the others are found.
         for keys in tables.iter().rev() {
-            if let Some(jobs) = self.ask(|mut conn| async move { forget::forget(&mut conn, keys).await }).await? {
+            if let Some(jobs) = self.ask(|mut conn| async move { actions::forget(&mut conn, keys).await }).await? {
                 return Ok(ForgetOutcome::HasJobs(jobs));
             }
         }

@@ -6,25 +6,26 @@ use super::keys::{Key, TaskKeys};
 use super::reply::Text;
 use crate::error::Error;
 use crate::job::grown::value_of;
+use crate::job::id::JobId;
 use crate::limits::stored_number;
 
-/// The payload of a job; `None` when the job is gone.
+/// The payload of a job; `None` if the job is gone.
 pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
     value(conn, keys, Key::Payload, id).await
 }
 
-/// The value of a completed job; `None` when none is kept.
+/// The value of a completed job; `None` if none is kept.
 pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
     Ok(value(conn, keys, Key::Result, id).await?.and_then(without_graph))
 }
 
-/// The value in a result, of which a node's job may have returned a graph beside it.
+/// The value in a result. The job of a node may have returned a graph with it.
 fn without_graph(result: Vec<u8>) -> Option<Vec<u8>> {
     let value = value_of(&result);
     if value.len() == result.len() { Some(result) } else { Some(value.to_vec()).filter(|value| !value.is_empty()) }
 }
 
-/// What a column has of a job. Read by a plain command: through a script the server would copy it several times.
+/// A job's value in a column.
 pub(crate) async fn value(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -34,21 +35,21 @@ pub(crate) async fn value(
     redis::cmd("HGET").arg(keys.get(column)).arg(id).query_async(conn).await.map_err(|e| classify("value", e))
 }
 
-/// The values of completed jobs, in their order.
+/// The values of completed jobs, in order.
 pub(crate) async fn results(
     conn: &mut impl Connection,
     keys: &TaskKeys,
-    ids: &[crate::job::id::JobId],
+    ids: &[JobId],
 ) -> Result<Vec<Option<Vec<u8>>>, Error> {
     let results: Vec<Option<Vec<u8>>> = columns(conn, keys.get(Key::Result), ids).await?;
     Ok(results.into_iter().map(|result| result.and_then(without_graph)).collect())
 }
 
-/// Of jobs that did not complete, in their order: the failed runs, the stalls and the error.
+/// The failed runs, the stalls and the error of jobs that did not complete, in order.
 pub(crate) async fn failures(
     conn: &mut impl Connection,
     keys: &TaskKeys,
-    ids: &[crate::job::id::JobId],
+    ids: &[JobId],
 ) -> Result<Vec<(u32, u32, String)>, Error> {
     let number = |text: Option<Text>| text.and_then(|Text(text)| text.parse().ok()).unwrap_or(0);
     let attempts: Vec<Option<Text>> = columns(conn, keys.get(Key::Attempt), ids).await?;
@@ -61,7 +62,7 @@ pub(crate) async fn failures(
 pub(super) async fn columns<T: redis::FromRedisValue>(
     conn: &mut impl Connection,
     column: &str,
-    ids: &[crate::job::id::JobId],
+    ids: &[JobId],
 ) -> Result<Vec<T>, Error> {
     let mut cmd = redis::cmd("HMGET");
     cmd.arg(column);
@@ -71,28 +72,27 @@ pub(super) async fn columns<T: redis::FromRedisValue>(
     cmd.query_async(conn).await.map_err(|e| classify("value", e))
 }
 
-/// The fences under which jobs were claimed ahead, in their order; `None` of the others. One counts under the fence of the lock.
+/// The fences under which jobs were claimed ahead, in order; `None` for others. One is valid while the lock has the same fence.
 pub(crate) async fn claimed(
     conn: &mut impl Connection,
     keys: &TaskKeys,
-    ids: &[crate::job::id::JobId],
+    ids: &[JobId],
 ) -> Result<Vec<Option<u64>>, Error> {
     let fences: Vec<Option<Text>> = columns(conn, keys.get(Key::Claimed), ids).await?;
     Ok(fences.into_iter().map(|fence| fence.and_then(|Text(fence)| fence.parse().ok())).collect())
 }
 
-/// What is written of jobs that a sweep set aside, in their order; `None` of the others. It counts for as long as the job is held as it
-/// tells.
+/// The marks of parked jobs, in order; `None` for others. A mark is valid while the job is held under its fence and phase.
 pub(crate) async fn marks(
     conn: &mut impl Connection,
     keys: &TaskKeys,
-    ids: &[crate::job::id::JobId],
+    ids: &[JobId],
 ) -> Result<Vec<Option<AsideMark>>, Error> {
     let marks: Vec<Option<Text>> = columns(conn, keys.get(Key::Aside), ids).await?;
     Ok(marks.into_iter().map(|mark| mark.and_then(|Text(mark)| AsideMark::parse(&mark))).collect())
 }
 
-/// The mark of a job that was set aside.
+/// The mark of a job that a sweep has parked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AsideMark {
     /// The fence under which it was held.
@@ -111,22 +111,41 @@ impl AsideMark {
     }
 }
 
-/// Which of the jobs have an outcome that is stored, in their order.
-pub(crate) async fn finalizing(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    ids: &[crate::job::id::JobId],
-) -> Result<Vec<bool>, Error> {
+/// Which of the jobs have a stored outcome, in order.
+pub(crate) async fn finalizing(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<bool>, Error> {
     let outcomes: Vec<Option<Text>> = columns(conn, keys.get(Key::Outcome), ids).await?;
     Ok(outcomes.iter().map(Option::is_some).collect())
 }
 
-/// The tokens of held jobs, in their order; `None` of one that nobody holds.
+/// The tokens of held jobs, in order; `None` for others.
 pub(crate) async fn tokens(
     conn: &mut impl Connection,
     keys: &TaskKeys,
-    ids: &[crate::job::id::JobId],
+    ids: &[JobId],
 ) -> Result<Vec<Option<String>>, Error> {
     let tokens: Vec<Option<Text>> = columns(conn, keys.get(Key::Locks), ids).await?;
     Ok(tokens.into_iter().map(|token| token.map(|Text(token)| token)).collect())
+}
+
+/// When the jobs were dispatched, ms by the dispatchers' clocks; `None` if that is not known.
+pub(crate) async fn dispatched_at(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<u64>>, Error> {
+    times(conn, keys.get(Key::DispatchedAt), ids).await
+}
+
+/// Since when the jobs wait that were put back or delayed, ms; `None` for others.
+pub(crate) async fn waiting_since(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<u64>>, Error> {
+    times(conn, keys.get(Key::WaitingSince), ids).await
+}
+
+async fn times(conn: &mut impl Connection, column: &str, ids: &[JobId]) -> Result<Vec<Option<u64>>, Error> {
+    let found: Vec<Option<String>> = columns(conn, column, ids).await?;
+    Ok(found.into_iter().map(|ms| stored_number(&ms?)).collect())
 }

@@ -20,7 +20,7 @@ use crate::job::state::JobState;
 use crate::options::modes::EventMode;
 use crate::process::waits::NotedWait;
 use crate::shown::cut;
-use crate::store::cancel;
+use crate::store::actions::{self, Named, Told};
 use crate::store::inspect::{self, StoredJob};
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::narrow::Closings;
@@ -28,7 +28,6 @@ use crate::store::note;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::store::repeated::{Patience, repeated};
 use crate::store::settle::Payload;
-use crate::store::told::{Named, Told};
 use crate::store::{states, values};
 
 /// How long the event that ended a job may be behind the job's removal.
@@ -268,7 +267,7 @@ impl<O> JobHandle<O> {
             let reply = repeated(patience, || {
                 let call = move |mut conn| async move {
                     let named = [Named::anywhere(self.id.clone())];
-                    cancel::cancel(&mut conn, keys, &named, reason, "").await
+                    actions::cancel(&mut conn, keys, &named, reason, "").await
                 };
                 self.task.store.ask(response_time(reason.len()), call)
             });

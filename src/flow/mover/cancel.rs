@@ -10,15 +10,14 @@ use crate::job::failure::{StoredError, codes};
 use crate::job::node_id::NodeId;
 use crate::job::shape::Shape;
 use crate::limits::{BATCH, BATCH_BYTES};
-use crate::store::cancel;
+use crate::store::actions::{self, Named, Told};
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::workflow::advance::{EndedNode, NodeEnd};
 use crate::store::workflow::control::{self, Controlled};
 use crate::store::workflow::instances;
 use crate::store::workflow::nodes;
 use crate::store::workflow::start::GRAPH;
-use crate::store::keys::{Key, TaskKeys};
-use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
-use crate::store::told::{Named, Told};
 
 /// Nodes by the tasks of their jobs.
 type ByTask = BTreeMap<String, Vec<NodeId>>;
@@ -105,7 +104,7 @@ impl Mover {
     /// Cancels jobs of one table.
     async fn cancel_at(&self, keys: &TaskKeys, table: &Arc<TaskKeys>, nodes: &[NodeId]) -> Result<(), Error> {
         let named: Vec<Named> = nodes.iter().map(|node| Named::anywhere(node.job_id())).collect();
-        let call = async |conn: &mut _| cancel::cancel(conn, table, &named, REASON, "").await;
+        let call = async |conn: &mut _| actions::cancel(conn, table, &named, REASON, "").await;
         let told = self.store.shared(RESPONSE_TIMEOUT, call).await?;
         // If the node was never sent, the job here is of an earlier instance.
         let has_ended = told.iter().any(|told| matches!(told, Told::Stands(state) if state.is_terminal()));

@@ -11,14 +11,14 @@ use crate::job::node_id::NodeId;
 use crate::job::state::JobState;
 use crate::limits::BATCH_BYTES;
 use crate::options::modes::Durability;
+use crate::store::actions::{self, Named, Stood, Told};
+use crate::store::keys::TaskKeys;
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::tables::Tables;
+use crate::store::values::{dispatched_at, waiting_since};
 use crate::store::workflow::nodes;
 use crate::store::workflow::outbox::{self, ended_at};
 use crate::store::workflow::start::ToSend;
-use crate::store::keys::TaskKeys;
-use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
-use crate::store::remove;
-use crate::store::tables::Tables;
-use crate::store::told::{Named, Stood, Told, dispatched_at, waiting_since};
 
 /// A job that ended, or was dispatched, this long before its instance began belongs to an earlier one. No instance is removed earlier after
 /// its end, and clocks differ.
@@ -44,7 +44,7 @@ impl Mover {
                 })
                 .unzip();
             while !left.is_empty() {
-                let call = async |conn: &mut _| remove::remove(conn, &table, &left, "").await;
+                let call = async |conn: &mut _| actions::remove(conn, &table, &left, "").await;
                 let told = self.store.shared(response_time(BATCH_BYTES), call).await?;
                 let again = left.into_iter().zip(told).filter(|(_, told)| *told == Told::Left);
                 left = again.map(|(job, _)| job).collect();

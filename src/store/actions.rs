@@ -1,0 +1,179 @@
+//! What people do to jobs (`lua/cancel.lua`, `retry.lua`, `remove.lua`, `run_now.lua`) and to a task (`lua/pause.lua`,
+//! `resume.lua`, `forget.lua`).
+
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::keys::TaskKeys;
+use super::reply::{Reply, Text};
+use super::scripts::{self, Invocation};
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::job::state::JobState;
+use crate::limits::stored_number;
+
+/// A job that an action names. With a stamp, the job must still be where it was when it had that stamp.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) id: JobId,
+    /// Its score or its token, or `=` and its state; empty for any.
+    pub(crate) stamp: String,
+}
+
+/// The state of a job, and when it was dispatched: a later job may have the same id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stood {
+    /// `None` if there was no job.
+    pub(crate) state: Option<JobState>,
+    pub(crate) dispatched_at_ms: Option<u64>,
+}
+
+impl Named {
+    /// The job, if it is still in this state.
+    pub(crate) fn as_stood(id: JobId, Stood { state, dispatched_at_ms }: Stood) -> Named {
+        let dispatched = dispatched_at_ms.map_or_else(String::new, |ms| format!("@{ms}"));
+        Named { id, stamp: format!("={}{dispatched}", state.map_or("unknown", JobState::as_str)) }
+    }
+
+    /// The job in any state.
+    pub(crate) fn anywhere(id: JobId) -> Named {
+        Named { id, stamp: String::new() }
+    }
+}
+
+/// What an action did to one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Done,
+    /// The worker that holds the job was asked to do it.
+    Requested,
+    /// Nothing: the action does not apply to this state.
+    Stands(JobState),
+    /// Nothing: the job is not where its stamp says any more.
+    Changed,
+    /// There is no such job.
+    Unknown,
+    /// Nothing: it was too much for one call. The caller names the job again.
+    Left,
+}
+
+/// Cancels waiting and delayed jobs, and asks the workers that hold the others to cancel them; at most `BATCH` jobs.
+pub(crate) async fn cancel(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    jobs: &[Named],
+    reason: &str,
+    by: &str,
+) -> Result<Vec<Told>, Error> {
+    // An empty reason would mean that no cancel was asked for.
+    let reason = if reason.trim().is_empty() { "no reason was given" } else { reason };
+    let mut call = scripts::CANCEL.on(keys);
+    call.arg(reason).arg(keys.cancel_channel()).arg(by);
+    // `cancelled` is the answer for a job that was cancelled before.
+    apply(conn, call, jobs, "ended").await
+}
+
+/// Puts failed and cancelled jobs back into their lists; at most `BATCH` jobs.
+pub(crate) async fn retry(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    jobs: &[Named],
+    by: &str,
+) -> Result<Vec<Told>, Error> {
+    let mut call = scripts::RETRY.on(keys);
+    call.arg(by);
+    apply(conn, call, jobs, "retried").await
+}
+
+/// Removes jobs that no worker holds; at most `BATCH` jobs.
+pub(crate) async fn remove(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    jobs: &[Named],
+    by: &str,
+) -> Result<Vec<Told>, Error> {
+    let mut call = scripts::REMOVE.on(keys);
+    call.arg(by);
+    apply(conn, call, jobs, "removed").await
+}
+
+/// Moves delayed jobs to the front of their lists; at most `BATCH` jobs.
+pub(crate) async fn run_now(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    jobs: &[Named],
+    by: &str,
+) -> Result<Vec<Told>, Error> {
+    let mut call = scripts::RUN_NOW.on(keys);
+    call.arg(by);
+    apply(conn, call, jobs, "promoted").await
+}
+
+/// Adds the jobs to the call, and makes it. `done` is the script's word for a job to which the action was done.
+async fn apply(
+    conn: &mut impl Connection,
+    mut call: Invocation,
+    jobs: &[Named],
+    done: &str,
+) -> Result<Vec<Told>, Error> {
+    for job in jobs {
+        call.arg(job.id.as_str()).arg(&job.stamp);
+    }
+    told(&mut call.call(conn).await?, done)
+}
+
+fn told(reply: &mut Reply, done: &str) -> Result<Vec<Told>, Error> {
+    let _: String = reply.next()?;
+    let words: Vec<String> = reply.rest()?;
+    let read = |word: &String| match word.as_str() {
+        word if word == done => Ok(Told::Done),
+        "requested" => Ok(Told::Requested),
+        "changed" => Ok(Told::Changed),
+        "unknown" => Ok(Told::Unknown),
+        "left" => Ok(Told::Left),
+        state => Ok(Told::Stands(state.parse()?)),
+    };
+    words.iter().map(read).collect()
+}
+
+/// The pause of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Paused {
+    /// Since when, ms.
+    pub(crate) at_ms: u64,
+    pub(crate) by: String,
+    pub(crate) reason: String,
+}
+
+/// Pauses the task. Returns its pause if it was paused before.
+pub(crate) async fn pause(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    by: &str,
+    reason: &str,
+) -> Result<Option<Paused>, Error> {
+    let mut reply = scripts::PAUSE.on(keys).arg(by).arg(reason).call(conn).await?;
+    if reply.next::<String>()? == "paused" {
+        return Ok(None);
+    }
+    let (Text(at), Text(by), Text(reason)) = (reply.next()?, reply.next()?, reply.next()?);
+    Ok(Some(Paused { at_ms: stored_number(&at).unwrap_or(0), by, reason }))
+}
+
+/// Ends the pause. Returns how long it lasted; `None` if the task was not paused.
+pub(crate) async fn resume(conn: &mut impl Connection, keys: &TaskKeys, by: &str) -> Result<Option<Duration>, Error> {
+    let mut reply = scripts::RESUME.on(keys).arg(by).call(conn).await?;
+    if reply.next::<String>()? == "already" {
+        return Ok(None);
+    }
+    Ok(Some(Duration::from_millis(reply.next()?)))
+}
+
+/// Removes every key of the task. If the task has jobs, removes nothing and returns how many.
+pub(crate) async fn forget(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<u64>, Error> {
+    let mut reply = scripts::FORGET.on(keys).call(conn).await?;
+    if reply.next::<String>()? == "forgotten" {
+        return Ok(None);
+    }
+    Ok(Some(reply.next()?))
+}
