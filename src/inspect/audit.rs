@@ -18,8 +18,8 @@ use super::Inspector;
 use crate::error::Error;
 use crate::limits::BATCH;
 use crate::names::names;
+use crate::store::audit;
 use crate::store::keys::{Key, TaskKeys};
-use crate::store::{audited, look, mend, records, scan};
 
 /// How many entries of a list one call reads.
 const PAGE: u64 = 1000;
@@ -353,7 +353,7 @@ impl Inspector {
         let (keys, found) = (self.first(&report.task)?, found.join(" "));
         let call = |mut conn| {
             let (keys, found) = (keys.clone(), found.clone());
-            async move { audited::audited(&mut conn, &keys, &found).await }
+            async move { audit::audited(&mut conn, &keys, &found).await }
         };
         self.ask(call).await
     }
@@ -416,13 +416,13 @@ impl Inspector {
             let done = if preview {
                 let jobs: Vec<_> = some.iter().map(|id| ((*id).to_owned(), count(id))).collect();
                 let jobs = &jobs;
-                let call = |mut conn| async move { look::look(&mut conn, keys, began_ms, jobs).await };
+                let call = |mut conn| async move { audit::look(&mut conn, keys, began_ms, jobs).await };
                 self.ask(call).await?
             } else {
                 let words = |id: &str| by_id[id].iter().map(|fault| fault.as_str()).collect::<Vec<_>>().join(" ");
                 let jobs: Vec<_> = some.iter().map(|id| ((*id).to_owned(), count(id), words(id))).collect();
                 let jobs = &jobs;
-                let call = |mut conn| async move { mend::mend(&mut conn, keys, &self.by, began_ms, jobs).await };
+                let call = |mut conn| async move { audit::mend(&mut conn, keys, &self.by, began_ms, jobs).await };
                 self.ask(call).await?
             };
             for (id, done) in some.iter().zip(done) {
@@ -456,7 +456,7 @@ impl Inspector {
         let (list, mut place, mut asked) = (LISTS[place.list], place, PAGE);
         loop {
             let seen = place.seen;
-            let call = |mut conn| async move { scan::page_of_list(&mut conn, keys, list, seen, asked).await };
+            let call = |mut conn| async move { audit::page_of_list(&mut conn, keys, list, seen, asked).await };
             let (fresh, next) = place.after(self.ask(call).await?, asked);
             match next {
                 // So many came behind that they fill a page. To keep up with them it takes larger ones.
@@ -474,8 +474,8 @@ impl Inspector {
         }
         let call = |mut conn| async move {
             match fault {
-                Fault::StaleRecord => records::drop_record(&mut conn, keys, what, preview).await,
-                _ => records::drop_bad_counter(&mut conn, keys, what, preview).await,
+                Fault::StaleRecord => audit::drop_record(&mut conn, keys, what, preview).await,
+                _ => audit::drop_bad_counter(&mut conn, keys, what, preview).await,
             }
         };
         self.ask(call).await
@@ -483,7 +483,7 @@ impl Inspector {
 
     /// Whether the worker of a record is not listed: a live one lists itself every 5 s.
     async fn is_gone(&self, record: &str) -> Result<bool, Error> {
-        let worker = records::worker_of(record);
+        let worker = audit::worker_of(record);
         match self.look(|mut conn| async move { self.store.is_listed(&mut conn, worker).await }).await {
             // In a cluster the list may be away while the task is not: nobody is missed in it then.
             Err(e) if e.is_outage() && !self.hides_all(&e) => Ok(false),
@@ -580,7 +580,7 @@ impl Audit {
         let Some(count) = count else {
             let call = |mut conn| {
                 let keys = keys.clone();
-                async move { scan::scan_count(&mut conn, &keys, key).await }
+                async move { audit::scan_count(&mut conn, &keys, key).await }
             };
             let count = self.inspector.ask(call).await?;
             self.stage = Stage::Places { place, cursor, count: Some(count) };
@@ -588,7 +588,7 @@ impl Audit {
         };
         let call = |mut conn| {
             let keys = keys.clone();
-            async move { scan::scan(&mut conn, &keys, key, cursor, count).await }
+            async move { audit::scan(&mut conn, &keys, key, cursor, count).await }
         };
         let (next, ids) = self.inspector.ask(call).await?;
         self.progress.read += ids.len() as u64;
@@ -644,7 +644,7 @@ impl Audit {
         let (keys, began_ms) = (self.keys()?, self.began_ms);
         let call = |mut conn| {
             let keys = keys.clone();
-            async move { look::look(&mut conn, &keys, began_ms, jobs).await }
+            async move { audit::look(&mut conn, &keys, began_ms, jobs).await }
         };
         let words = self.inspector.ask(call).await?;
         Ok(words.iter().map(|words| words.split(' ').filter_map(|word| word.parse().ok()).collect()).collect())
@@ -707,7 +707,7 @@ impl Audit {
             let keys = self.keys()?;
             let call = |mut conn| {
                 let keys = keys.clone();
-                async move { scan::scan(&mut conn, &keys, Key::Calls, cursor, 100).await }
+                async move { audit::scan(&mut conn, &keys, Key::Calls, cursor, 100).await }
             };
             let (next, records) = self.inspector.ask(call).await?;
             for record in records {
@@ -734,8 +734,8 @@ impl Audit {
     async fn look_at_meta(&mut self) -> Result<(), Error> {
         let keys = self.keys()?;
         let seen = self.inspector.overview_of(&keys).await?;
-        let is_bad = |field: &str| seen.meta.get(field).is_some_and(|value| !records::is_counter(value));
-        let bad: Vec<&str> = records::COUNTERS.into_iter().filter(|field| is_bad(field)).collect();
+        let is_bad = |field: &str| seen.meta.get(field).is_some_and(|value| !audit::is_counter(value));
+        let bad: Vec<&str> = audit::COUNTERS.into_iter().filter(|field| is_bad(field)).collect();
         for field in bad {
             self.found(Finding { fault: Fault::BadMeta, what: field.to_owned() });
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Inspector;
 use super::page::holder;
 use crate::error::Error;
-use crate::store::scan;
+use crate::store::audit;
 use crate::times::{at_ms, ms_since_1970};
 use crate::worker_id::WorkerId;
 
@@ -62,7 +62,7 @@ impl Inspector {
         for (part, keys) in tables.iter().enumerate() {
             let (mut cursor, most) = (0, LOOKED * (part + 1) / tables.len());
             loop {
-                let call = |mut conn| async move { scan::locks(&mut conn, keys, cursor, A_CALL).await };
+                let call = |mut conn| async move { audit::locks(&mut conn, keys, cursor, A_CALL).await };
                 let (next, some) = self.look(call).await?;
                 tokens.extend(some);
                 cursor = next;

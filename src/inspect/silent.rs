@@ -27,7 +27,8 @@ use crate::store::keys::{Key, TaskKeys};
 use crate::store::overview::{self, Overview};
 use crate::store::rights::check_rights;
 use crate::store::sweep::{self, Decision, StalledJob, SweepReply, Verdict};
-use crate::store::{scan, values};
+use crate::store::audit;
+use crate::store::values;
 use crate::times::{at_ms, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
@@ -75,7 +76,7 @@ async fn looked_at(
     place: Key,
     at: u64,
 ) -> Result<(u64, Vec<HeldLook>), Error> {
-    let (next, ids) = scan::scan(conn, keys, place, at, BATCH as u64).await?;
+    let (next, ids) = audit::scan(conn, keys, place, at, BATCH as u64).await?;
     let ids: Vec<JobId> = ids.into_iter().filter(|id| !id.is_empty()).map(JobId::from_wire).collect();
     Ok((next, look_at(conn, keys, ids).await?))
 }
@@ -425,7 +426,7 @@ impl Inspector {
         }
         let mut at = ids.is_empty().then_some(0);
         while let Some(cursor) = at {
-            let call = |mut conn| async move { scan::scan(&mut conn, keys, Key::Aside, cursor, BATCH as u64).await };
+            let call = |mut conn| async move { audit::scan(&mut conn, keys, Key::Aside, cursor, BATCH as u64).await };
             let (next, ids) = self.ask(call).await?;
             found.extend(ids.into_iter().filter(|id| !id.is_empty()));
             at = Some(next).filter(|next| *next != 0);

@@ -296,6 +296,14 @@ impl Store {
         Ok(seen)
     }
 
+    /// Whether a worker is listed among those that were seen in the last hour.
+    pub(crate) async fn is_listed(&self, conn: &mut impl Connection, worker: &str) -> Result<bool, Error> {
+        let mut cmd = redis::cmd("ZSCORE");
+        cmd.arg(keys::workers(&self.prefix)).arg(worker);
+        let seen: Option<f64> = cmd.query_async(conn).await.map_err(|e| classify("presence", e))?;
+        Ok(seen.is_some())
+    }
+
     /// What a worker said of itself last; empty when nothing is kept of it.
     pub(crate) async fn presence(
         &self,

@@ -19,7 +19,7 @@ use crate::store::workflow::start::GRAPH;
 use crate::store::workflow::upkeep;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
-use crate::store::scan::scan;
+use crate::store::audit::scan;
 use crate::store::states;
 use crate::store::values;
 
