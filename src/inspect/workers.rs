@@ -12,7 +12,7 @@ use crate::limits::{MOST_PARTITIONS, stored_number};
 use crate::names::names;
 use crate::process::death::DeathProof;
 use crate::stall::witness::WatchBreak;
-use crate::store::announce::SILENT_AFTER;
+use crate::store::workers::SILENT_AFTER;
 use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 

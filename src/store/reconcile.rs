@@ -1,6 +1,6 @@
 //! `lua/reconcile.lua`: resolves the jobs of dead workers at once.
 
-use super::close;
+use super::presence;
 use super::connection::Connection;
 use super::keys::TaskKeys;
 use super::reply::Text;
@@ -51,7 +51,7 @@ impl TakeBack {
         dead: &[String],
     ) -> Result<bool, Error> {
         if !self.is_closed {
-            close::close_all(conn, keys, dead).await?;
+            presence::close_calls(conn, keys, dead).await?;
             self.is_closed = true;
         }
         let mut call = scripts::RECONCILE.on(keys);

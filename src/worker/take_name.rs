@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::options::validate;
 use crate::process::death::DeathProof;
 use crate::shown::Shown;
-use crate::store::announce::SILENT_AFTER;
+use crate::store::workers::SILENT_AFTER;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::reconcile::{TakeBack, Word};
 

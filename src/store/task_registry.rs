@@ -1,4 +1,4 @@
-//! The registry of tasks: which there are, for people and tools. No decision about a job reads it.
+//! The registry of tasks (`lua/enlist.lua`), for people and tools. No decision about a job depends on it.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,23 @@ use super::scripts;
 use crate::error::Error;
 use crate::limits::stored_score;
 
-/// How often a process puts a task into the registry that it dispatches to.
+/// How often a process registers a task to which it dispatches.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// How long it is let be in a cluster when that failed.
+/// How long it waits after a failure in a cluster.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// How long it may keep a dispatch.
+/// How long this may delay a dispatch.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Store {
-    /// Puts a task among those that there are.
+    /// Adds a task to the registry.
     pub(crate) async fn register(&self, conn: &mut impl Connection, task: &str) -> Result<(), Error> {
         let mut enlist = scripts::ENLIST.on_key(&keys::tasks(&self.prefix));
         enlist.arg(task).call(conn).await.map(drop)
     }
 
-    /// Puts tasks among those that there are, where they are not: the node of the list may have lost it, and nothing else.
+    /// Adds tasks that are missing: the node of the registry may have lost it and nothing else.
     pub(crate) async fn relist(&self, conn: &mut impl Connection, tasks: &[&str], now_ms: u64) -> Result<(), Error> {
         if tasks.is_empty() {
             return Ok(());
@@ -42,8 +42,8 @@ impl Store {
         cmd.query_async(conn).await.map_err(|e| classify("tasks", e))
     }
 
-    /// The same, once a minute for each task, since somebody may have had it forgotten, or its node lost the list. It must not fail whoever dispatches, nor
-    /// keep him for long: what fails is tried with the next dispatch, unless it would fail again.
+    /// Registers a task once a minute: it may have been forgotten, or the registry lost. This must not fail or delay a
+    /// dispatch. After an outage the next dispatch tries again.
     pub(crate) async fn register_once(&self, task: &str) {
         if self.registered().get(task).is_some_and(|at| at.elapsed() < AGAIN) {
             return;
@@ -51,7 +51,7 @@ impl Store {
         match self.shared(PATIENCE, async |conn| self.register(conn, task).await).await {
             Err(e) if e.is_outage() => {
                 tracing::debug!(%task, error = %e.chain(), "the task could not be put into the list of tasks yet");
-                // In a cluster the list is on a node of its own: while that is away not every dispatch waits for it.
+                // In a cluster the registry is on its own node. While that is away, not every dispatch should wait for it.
                 if let Some(soon) = Instant::now().checked_sub(AGAIN - PAUSE).filter(|_| self.is_cluster()) {
                     self.registered().insert(task.to_owned(), soon);
                 }
@@ -63,7 +63,7 @@ impl Store {
         self.registered().insert(task.to_owned(), Instant::now());
     }
 
-    /// Every task, with when it was declared or first dispatched to last by a process, ms.
+    /// Every task, with when a process last registered it, ms.
     pub(crate) async fn tasks(&self, conn: &mut impl Connection) -> Result<Vec<(String, u64)>, Error> {
         let mut cmd = redis::cmd("ZRANGE");
         cmd.arg(keys::tasks(&self.prefix)).arg(0).arg(-1).arg("WITHSCORES");
@@ -71,7 +71,7 @@ impl Store {
         Ok(found.into_iter().map(|(Text(task), ms)| (task, stored_score(ms))).collect())
     }
 
-    /// Where the lists of tasks and of workers are, of those that cannot be asked, and whether the node says that the cluster is down.
+    /// The nodes of the lists of tasks and of workers, if they cannot be reached, and whether they report the cluster as down.
     pub(crate) async fn lists_away(&self, conn: &OwnConnection) -> [Option<(String, bool)>; 2] {
         let looks = [keys::tasks(&self.prefix), keys::workers(&self.prefix)].map(|list| async move {
             let mut first = redis::cmd("ZRANGE");
@@ -84,7 +84,7 @@ impl Store {
         join(tasks, workers).await.into()
     }
 
-    /// Takes a task out of the list.
+    /// Removes a task from the registry.
     pub(crate) async fn unregister(&self, conn: &mut impl Connection, task: &str) -> Result<(), Error> {
         self.registered().remove(task);
         let mut cmd = redis::cmd("ZREM");
