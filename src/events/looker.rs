@@ -20,13 +20,13 @@ use crate::job::state::JobState;
 use crate::limits::{BATCH_BYTES, LARGE, LOOK_BATCH, NARROW_BYTES};
 use crate::store::connection::OwnConnection;
 use crate::store::engine::Store;
-use crate::store::inspect::StoredJob;
+use crate::store::jobs::{self, StoredJob};
 use crate::store::joint::{SUPERVISION, Sign};
 use crate::store::keys::TaskKeys;
 use crate::store::narrow::{Closings, Narrow};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::settle::Payload;
-use crate::store::{states, values};
+use crate::store::values;
 
 /// The first pause between two looks at a job; each next one is half as long again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -304,7 +304,7 @@ impl Waiters {
         };
         let asked = ids(&mut some.iter().copied());
         let (its_keys, ids_asked) = (&keys, &asked);
-        let look = |mut conn| async move { states::states(&mut conn, its_keys, ids_asked).await };
+        let look = |mut conn| async move { jobs::states(&mut conn, its_keys, ids_asked).await };
         let looked = self.store.ask(RESPONSE_TIMEOUT, look).await?;
         // What is read in a second step: values, of so many bytes each, and failures.
         let (mut values, mut failures) = (Vec::new(), Vec::new());

@@ -20,9 +20,9 @@ use crate::job::state::JobState;
 use crate::limits::{BATCH, MESSAGE_LIMIT};
 use crate::shown::cut;
 use crate::store::actions::{self, Named, Stood, Told};
-use crate::store::values;
+use crate::store::jobs;
 use crate::store::overview;
-use crate::store::states;
+use crate::store::values;
 use crate::times::{at_ms, ms_of};
 use crate::worker_id::WorkerId;
 
@@ -270,7 +270,7 @@ impl Act {
                 let some: Vec<JobId> = some.iter().map(|at| parsed[*at].clone()).collect();
                 let its = &some;
                 let call = |mut conn| async move {
-                    let found = states::states(&mut conn, keys, its).await?.jobs;
+                    let found = jobs::states(&mut conn, keys, its).await?.jobs;
                     Ok((found, values::dispatched_at(&mut conn, keys, its).await?))
                 };
                 let (found, dispatched) = self.inspector.ask(call).await?;

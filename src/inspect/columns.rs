@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Inspector;
 use crate::error::Error;
-use crate::store::columns;
+use crate::store::overview;
 
 /// A key of a task, and what it takes. See [`Inspector::columns`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,8 +34,9 @@ impl Inspector {
     /// Cancel safe.
     pub async fn columns(&self, task: &str) -> Result<Vec<ColumnReport>, Error> {
         let tables = self.tables(task).await?;
-        let looks =
-            tables.iter().map(|keys| self.ask(move |mut conn| async move { columns::columns(&mut conn, keys).await }));
+        let looks = tables
+            .iter()
+            .map(|keys| self.ask(move |mut conn| async move { overview::key_sizes(&mut conn, keys).await }));
         let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
         for (key, bytes) in try_join_all(looks).await?.into_iter().flatten() {
             *sums.entry(key.suffix()).or_default() += bytes;

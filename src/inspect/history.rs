@@ -17,7 +17,7 @@ use crate::events::event::{Event, LateOutcome};
 use crate::job::id::JobId;
 use crate::limits::stored_number;
 use crate::store::history;
-use crate::store::inspect;
+use crate::store::jobs;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::streams::{self, Entry};
 use crate::times::{as_ms_where_known, at_ms, ms_of, ms_since_1970};
@@ -166,7 +166,7 @@ impl Inspector {
         let keys = self.table_of(task, &id).await?;
         let call = |mut conn| {
             let (keys, id) = (keys.clone(), id.clone());
-            async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
+            async move { jobs::inspect(&mut conn, &keys, id.as_str()).await }
         };
         let dispatched = self.look(call).await?.and_then(|job| job.dispatched_at_ms.map(at_ms));
         let dispatched = dispatched.or_else(|| id.created_at()).and_then(|at| at.checked_sub(SKEW)).map_or(0, ms_of);

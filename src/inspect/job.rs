@@ -19,7 +19,7 @@ use crate::limits::LARGE;
 use crate::options::modes::Priority;
 use crate::options::overrides::Overrides;
 use crate::stall::recovery::Recovery;
-use crate::store::inspect::{self, Inspected};
+use crate::store::jobs::{self, Inspected};
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::note::{self, Stored};
 use crate::store::patience::response_time;
@@ -142,7 +142,7 @@ impl Inspector {
         let keys = self.table_of(task, &id).await?;
         let call = |mut conn| {
             let (keys, id) = (keys.clone(), id.clone());
-            async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
+            async move { jobs::inspect(&mut conn, &keys, id.as_str()).await }
         };
         let Some(found) = self.look(call).await? else { return Ok(None) };
         let mut report = report(task, id, found);

@@ -11,8 +11,8 @@ use crate::faults::{ConfigError, ConfigErrors, Faults};
 use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::options::validate;
+use crate::store::jobs;
 use crate::store::keys::TaskKeys;
-use crate::store::states;
 use crate::store::tables::part_of;
 
 /// What stands between the cursors of partitions: none of them has two spaces.
@@ -180,7 +180,7 @@ impl Inspector {
     pub(super) async fn states_of(&self, task: &str, ids: &[JobId]) -> Result<Vec<Option<(JobState, usize)>>, Error> {
         self.of_each(task, ids, |keys, own| async move {
             let (keys, own) = (&keys, &own);
-            Ok(self.look(|mut conn| async move { states::states(&mut conn, keys, own).await }).await?.jobs)
+            Ok(self.look(|mut conn| async move { jobs::states(&mut conn, keys, own).await }).await?.jobs)
         })
         .await
     }

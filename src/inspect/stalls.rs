@@ -20,7 +20,7 @@ use crate::events::event::Event;
 use crate::job::id::JobId;
 use crate::limits::stored_number;
 use crate::stall::action::{StallReason, StalledEvent};
-use crate::store::inspect;
+use crate::store::jobs;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::streams::{self, Entry};
 use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known, span};
@@ -225,7 +225,7 @@ impl Inspector {
         let keys = self.table_of(task, &id).await?;
         let call = |mut conn| {
             let (keys, id) = (keys.clone(), id.clone());
-            async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
+            async move { jobs::inspect(&mut conn, &keys, id.as_str()).await }
         };
         let own = self.look(call).await?.and_then(|job| job.max_count);
         let of_task = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());

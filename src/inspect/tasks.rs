@@ -15,7 +15,6 @@ use crate::job::id::JobId;
 use crate::limits::stored_number;
 use crate::shown::Shown;
 use crate::stall::cadence;
-use crate::store::counts;
 use crate::store::keys::TaskKeys;
 use crate::store::overview::{self, Overview};
 use crate::task::task_ref::TaskCounts;
@@ -427,7 +426,7 @@ impl Inspector {
 
     /// How many jobs of a task are in each state, counted in one step for each partition.
     pub(super) async fn task_counts(&self, task: &str) -> Result<TaskCounts, Error> {
-        Ok(TaskCounts::of(counts::of_all(&self.store, &self.tables(task).await?).await?))
+        Ok(TaskCounts::of(overview::count_all(&self.store, &self.tables(task).await?).await?))
     }
 
     /// What the live workers of each task are together.

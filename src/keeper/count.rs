@@ -7,7 +7,7 @@ use super::HOUSEKEEPING;
 use super::Keeper;
 use super::watch::TaskWatch;
 use crate::error::Error;
-use crate::store::counts;
+use crate::store::overview;
 
 /// Counts every few seconds, until the keeper's runtime ends.
 pub(super) async fn run(keeper: Arc<Keeper>) {
@@ -34,7 +34,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
 /// Counts the waiting jobs of a task. Returns how many.
 async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<u64, Error> {
     let (task, counted) = (&watch.task, &watch.task.counted);
-    let found = keeper.housekeeping_call(async |conn| counts::counts(conn, &task.keys).await).await?;
+    let found = keeper.housekeeping_call(async |conn| overview::counts(conn, &task.keys).await).await?;
     let [waiting, ..] = found.jobs;
     counted.waiting.store(waiting, Ordering::Relaxed);
     counted.is_paused.store(found.is_paused, Ordering::Relaxed);

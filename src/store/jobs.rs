@@ -1,28 +1,111 @@
-//! `lua/jobs.lua`: a page of the jobs in one state.
+//! Reads jobs: one of them (`lua/inspect.lua`), a page of those in one state (`lua/jobs.lua`), and where many are
+//! (`lua/states.lua`).
 
 use super::connection::Connection;
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
-use super::reply::Text;
+use super::reply::{Reply, Text};
 use super::scripts;
 use crate::error::Error;
+use crate::job::deferred::Deferred;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::stored_number;
 
-/// What to look for.
+/// The state of a job, and what decides about its next run.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredJob {
+    pub(crate) state: JobState,
+    pub(crate) failed_attempts: u32,
+    pub(crate) stalled_count: u32,
+    pub(crate) error: String,
+    pub(crate) deferred: Deferred,
+}
+
+/// One job, as it is stored.
+#[derive(Clone, Debug)]
+pub(crate) struct Inspected {
+    pub(crate) job: StoredJob,
+    /// Its score, or its token while it is held; empty while it waits.
+    pub(crate) stamp: String,
+    /// JSON of the overrides of its dispatch; empty for none.
+    pub(crate) overrides: String,
+    pub(crate) max_count: Option<u32>,
+    /// Empty for the normal priority.
+    pub(crate) priority: String,
+    pub(crate) dispatched_at_ms: Option<u64>,
+    pub(crate) waiting_since_ms: Option<u64>,
+    /// How it was recovered last; empty if it never was.
+    pub(crate) recovery: String,
+    /// Until when it must have begun.
+    pub(crate) expires_at_ms: Option<u64>,
+    /// Why it is to be cancelled while it is held; empty if it is not.
+    pub(crate) cancelling: String,
+    /// Its progress, as it is stored; empty for none.
+    pub(crate) progress: String,
+    /// Its stored outcome while its hook is to run; empty for none.
+    pub(crate) outcome: String,
+    /// Whether it was silent since the snapshot.
+    pub(crate) is_candidate: bool,
+    pub(crate) payload_bytes: usize,
+    pub(crate) result_bytes: usize,
+    /// With the few bytes that are stored with it.
+    pub(crate) checkpoint_bytes: usize,
+}
+
+/// Reads a job without its values; `None` if there is none.
+pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Inspected>, Error> {
+    let mut call = scripts::INSPECT.on(keys);
+    let mut reply = call.arg(id).call(conn).await?;
+    if reply.next::<String>()? != "found" {
+        return Ok(None);
+    }
+    let state = reply.next::<String>()?.parse()?;
+    let stamp = text(&mut reply)?;
+    let job = StoredJob {
+        state,
+        failed_attempts: text(&mut reply)?.parse().unwrap_or(0),
+        stalled_count: text(&mut reply)?.parse().unwrap_or(0),
+        error: text(&mut reply)?,
+        deferred: Deferred::from_wire(&text(&mut reply)?),
+    };
+    Ok(Some(Inspected {
+        job,
+        stamp,
+        overrides: text(&mut reply)?,
+        max_count: text(&mut reply)?.parse().ok(),
+        priority: text(&mut reply)?,
+        dispatched_at_ms: stored_number(&text(&mut reply)?),
+        waiting_since_ms: stored_number(&text(&mut reply)?),
+        recovery: text(&mut reply)?,
+        expires_at_ms: stored_number(&text(&mut reply)?),
+        cancelling: text(&mut reply)?,
+        progress: text(&mut reply)?,
+        outcome: text(&mut reply)?,
+        is_candidate: reply.next::<u8>()? == 1,
+        payload_bytes: reply.next()?,
+        result_bytes: reply.next()?,
+        checkpoint_bytes: reply.next()?,
+    }))
+}
+
+fn text(reply: &mut Reply) -> Result<String, Error> {
+    reply.next().map(|Text(text)| text)
+}
+
+/// Which jobs a page has.
 #[derive(Clone, Debug)]
 pub(crate) struct PageLook<'a> {
     pub(crate) state: JobState,
     pub(crate) newest_first: bool,
-    /// Behind which job; empty to begin.
+    /// The job after which it begins; empty for the first page.
     pub(crate) cursor: &'a str,
-    /// How many jobs to look at.
+    /// How many jobs to read.
     pub(crate) count: usize,
-    /// The least and the greatest score, ms, of a state that is ordered by one.
+    /// The smallest and the greatest score, ms, for a state that is ordered by one.
     pub(crate) scores: (Option<u64>, Option<u64>),
     pub(crate) code: &'a str,
-    /// Text in the JSON of the error, as JSON has it.
+    /// Text in the message of the error, escaped as in JSON.
     pub(crate) text: &'a str,
 }
 
@@ -30,13 +113,13 @@ pub(crate) struct PageLook<'a> {
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) id: JobId,
-    /// Its score, or the token of a held one; empty of one that waits.
+    /// Its score, or its token while it is held; empty while it waits.
     pub(crate) stamp: String,
-    /// The cursor behind it.
+    /// The cursor after it.
     pub(crate) cursor: String,
     /// The code of its error; empty for none.
     pub(crate) code: String,
-    /// The beginning of the message of its error, as JSON has it, and what stands behind it.
+    /// The beginning of its error from the message on, escaped as in JSON.
     pub(crate) message: String,
     pub(crate) failed_attempts: u32,
     pub(crate) stalled_count: u32,
@@ -47,7 +130,7 @@ pub(crate) struct Row {
     pub(crate) is_candidate: bool,
 }
 
-/// A page: the next cursor, empty at the end, how many jobs were looked at, and those that fit.
+/// A page: the next cursor (empty at the end), how many jobs were read, and those that match.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) next: String,
@@ -101,7 +184,7 @@ pub(crate) async fn count_between(
     cmd.query_async(conn).await.map_err(|e| classify("jobs", e))
 }
 
-/// The place of an ordered state; of another one it says nothing.
+/// The sorted set of an ordered state. The others ignore it.
 fn place_of(state: JobState) -> Key {
     match state {
         JobState::Completed => Key::Completed,
@@ -110,4 +193,35 @@ fn place_of(state: JobState) -> Key {
         JobState::Finalizing => Key::Finalizing,
         JobState::Waiting | JobState::Claimed | JobState::Running | JobState::Delayed => Key::Delayed,
     }
+}
+
+/// The states of jobs.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    /// Whether the workers of the task write its events; `None` if no worker has declared it.
+    pub(crate) events: Option<bool>,
+    /// The state of each job, and the size of its result in bytes; `None` if there is no such job.
+    pub(crate) jobs: Vec<Option<(JobState, usize)>>,
+}
+
+/// Reads the states of at most `LOOK_BATCH` jobs. Reads no value.
+pub(crate) async fn states(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[crate::job::id::JobId],
+) -> Result<Looked, Error> {
+    let mut call = scripts::STATES.on(keys);
+    for id in ids {
+        call.arg(id.as_str());
+    }
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let mode: String = reply.next()?;
+    let (states, bytes): (Vec<String>, Vec<usize>) = (reply.next()?, reply.next()?);
+    let jobs = states.iter().zip(bytes).map(|(state, bytes)| match state.as_str() {
+        "unknown" => Ok(None),
+        state => Ok(Some((state.parse()?, bytes))),
+    });
+    let jobs = jobs.collect::<Result<_, Error>>()?;
+    Ok(Looked { events: (!mode.is_empty()).then(|| mode != "off"), jobs })
 }

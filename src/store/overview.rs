@@ -1,33 +1,65 @@
-//! `lua/overview.lua`: what there is to know of a task as a whole.
+//! A task as a whole: its counts (`lua/counts.lua`), its state (`lua/overview.lua`), the size of its keys, and foreign keys.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 
 use super::connection::{Connection, OwnConnection};
+use super::engine::Store;
 use super::fault::classify;
 use super::keys::{self, Key, TaskKeys};
+use super::patience::RESPONSE_TIMEOUT;
 use super::reply::Text;
 use super::scripts;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::limits::{stored_number, stored_score};
 
-/// A task as it was when it was asked for.
+/// The jobs of a task, counted in one step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CountedJobs {
+    /// How many wait, are delayed, claimed, running, finalizing, completed, failed and cancelled.
+    pub(crate) jobs: [u64; 8],
+    pub(crate) is_paused: bool,
+}
+
+/// Counts the jobs of a task.
+pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<CountedJobs, Error> {
+    let mut reply = scripts::COUNTS.on(keys).call(conn).await?;
+    let _: String = reply.next()?;
+    let mut jobs = [0; 8];
+    for count in &mut jobs {
+        *count = reply.next()?;
+    }
+    Ok(CountedJobs { jobs, is_paused: reply.next::<u8>()? == 1 })
+}
+
+/// Counts the jobs of all tables of a task, each table in one step.
+pub(crate) async fn count_all(store: &Store, tables: &[Arc<TaskKeys>]) -> Result<[u64; 8], Error> {
+    let looks = tables.iter().map(|keys| {
+        store
+            .ask(RESPONSE_TIMEOUT, move |mut conn| async move { counts(&mut conn, keys).await.map(|found| found.jobs) })
+    });
+    let add = |sum: [u64; 8], jobs: [u64; 8]| std::array::from_fn(|at| sum[at] + jobs[at]);
+    Ok(try_join_all(looks).await?.into_iter().fold([0; 8], add))
+}
+
+/// A task at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Overview {
     /// The server's time, ms.
     pub(crate) now_ms: u64,
     /// How many jobs wait, are delayed, claimed, running, finalizing, completed, failed and cancelled.
     pub(crate) counts: [u64; 8],
-    /// The first job of each list, and since when it waits, ms; `None`: the id tells.
+    /// The first job of each list, and since when it waits, ms; `None` if its id has the time.
     pub(crate) heads: Vec<(JobId, Option<u64>)>,
     /// When the first delayed job is due, ms.
     pub(crate) first_due_ms: Option<u64>,
     pub(crate) candidates: u64,
     pub(crate) active: u64,
     pub(crate) meta: HashMap<String, String>,
-    /// Held jobs that sweeps set aside.
+    /// Held jobs that sweeps have parked.
     pub(crate) set_aside: u64,
     /// Kept jobs that failed in the last 5 minutes.
     pub(crate) failed_lately: u64,
@@ -35,7 +67,7 @@ pub(crate) struct Overview {
     pub(crate) completed_lately: u64,
     /// Delayed jobs whose time has come.
     pub(crate) due: u64,
-    /// How many jobs have a payload, which each has, wherever it is.
+    /// How many jobs have a payload: all that exist.
     pub(crate) payloads: u64,
 }
 
@@ -84,7 +116,7 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
     })
 }
 
-/// The epoch of a task and the interval in force, ms, as a watch needs them.
+/// The epoch of a task, and the interval in force, ms.
 pub(crate) async fn epoch(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(u64, Option<u64>), Error> {
     let mut cmd = redis::cmd("HMGET");
     cmd.arg(keys.get(Key::Meta)).arg("epoch").arg("interval");
@@ -93,7 +125,7 @@ pub(crate) async fn epoch(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     Ok((epoch.unwrap_or(0), interval))
 }
 
-/// How many entries of the lists are none of a waiting job.
+/// How many entries of the lists belong to no waiting job.
 pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<u64, Error> {
     let mut cmd = redis::cmd("HGET");
     cmd.arg(keys.get(Key::Meta)).arg("ghosts");
@@ -101,21 +133,21 @@ pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
     Ok(ghosts.and_then(|Text(ghosts)| stored_number(&ghosts)).unwrap_or(0))
 }
 
-/// A key, what is stored there, and what should be.
+/// A key, the type that is stored there, and the type that should be.
 type Foreign = (String, String, &'static str);
 
-/// The keys of a task under which something of another kind is stored.
+/// The keys of a task that hold another type than they should.
 pub(crate) async fn foreign(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
     foreign_in_table(conn, keys, Key::ALL.into_iter()).await
 }
 
-/// The same of a workflow.
+/// The same for a workflow.
 pub(crate) async fn foreign_of_workflow(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
     let own = Key::ALL.into_iter().skip_while(|key| *key != Key::Head);
     foreign_in_table(conn, keys, own.chain(ALSO_OF_WORKFLOWS)).await
 }
 
-/// What a workflow has in common with a task.
+/// The keys that a workflow has in common with a task.
 const ALSO_OF_WORKFLOWS: [Key; 7] =
     [Key::Completed, Key::Failed, Key::Cancelled, Key::Error, Key::Outbox, Key::Meta, Key::Events];
 
@@ -138,7 +170,7 @@ fn is_foreign((_, kind, expected): &Foreign) -> bool {
     kind != "none" && kind != expected
 }
 
-/// The same of the lists of tasks, workers and workflows.
+/// The same for the lists of tasks, workers and workflows.
 pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<Vec<Foreign>, Error> {
     let lists = [keys::tasks(prefix), keys::workers(prefix), keys::gone(prefix), keys::flows(prefix)];
     let looks = lists.into_iter().map(|key| {
@@ -150,4 +182,14 @@ pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<
         }
     });
     Ok(try_join_all(looks).await?.into_iter().filter(is_foreign).collect())
+}
+
+/// The keys of the task that exist, each with its bytes. `MEMORY USAGE` samples the entries of a key.
+pub(crate) async fn key_sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<(Key, u64)>, Error> {
+    let mut ask = redis::pipe();
+    for key in Key::ALL {
+        ask.cmd("MEMORY").arg("USAGE").arg(keys.get(key));
+    }
+    let bytes: Vec<Option<u64>> = ask.query_async(conn).await.map_err(|e| classify("memory usage", e))?;
+    Ok(Key::ALL.into_iter().zip(bytes).filter_map(|(key, bytes)| Some((key, bytes?))).collect())
 }

@@ -21,14 +21,14 @@ use crate::options::modes::EventMode;
 use crate::process::waits::NotedWait;
 use crate::shown::cut;
 use crate::store::actions::{self, Named, Told};
-use crate::store::inspect::{self, StoredJob};
+use crate::store::jobs::{self, StoredJob};
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::narrow::Closings;
 use crate::store::note;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::store::repeated::{Patience, repeated};
 use crate::store::settle::Payload;
-use crate::store::{states, values};
+use crate::store::values;
 
 /// How long the event that ended a job may be behind the job's removal.
 const EVENT_DELAY: Duration = Duration::from_secs(1);
@@ -103,7 +103,7 @@ impl<O> JobHandle<O> {
     pub async fn state(&self) -> Result<JobState, Error> {
         let look = |keys: Arc<TaskKeys>| async move {
             let keys = &keys;
-            let look = |mut conn| async move { states::states(&mut conn, keys, std::slice::from_ref(&self.id)).await };
+            let look = |mut conn| async move { jobs::states(&mut conn, keys, std::slice::from_ref(&self.id)).await };
             let looked = self.task.store.ask(RESPONSE_TIMEOUT, look).await?;
             Ok(looked.jobs.into_iter().flatten().next().map(|(state, _)| state))
         };
@@ -287,7 +287,7 @@ impl<O> JobHandle<O> {
     pub(crate) async fn stored(&self) -> Result<Option<StoredJob>, Error> {
         let look = |keys: Arc<TaskKeys>| async move {
             let keys = &keys;
-            let look = |mut conn| async move { inspect::inspect(&mut conn, keys, self.id.as_str()).await };
+            let look = |mut conn| async move { jobs::inspect(&mut conn, keys, self.id.as_str()).await };
             self.task.store.ask(RESPONSE_TIMEOUT, look).await
         };
         Ok(self.task.find(&self.id, look).await?.map(|inspected| inspected.job))

@@ -22,8 +22,8 @@ use crate::job::outcome::Outcome;
 use crate::job::state::JobState;
 use crate::process::context::Context;
 use crate::stall::action::StalledEvent;
-use crate::store::counts;
 use crate::store::dispatch::NewJob;
+use crate::store::overview;
 
 /// A task by its name, with the types of its input `I` and its result `O`: dispatches jobs and finds them again.
 ///
@@ -146,7 +146,7 @@ impl<I, O> TaskRef<I, O> {
     /// Cancel safe.
     pub async fn counts(&self) -> Result<TaskCounts, Error> {
         let store = &self.shared.store;
-        Ok(TaskCounts::of(counts::of_all(store, &self.shared.tables.asked(store).await?).await?))
+        Ok(TaskCounts::of(overview::count_all(store, &self.shared.tables.asked(store).await?).await?))
     }
 
     /// One job as it is now.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::process::observer::{Observer, RunEnd, RunInfo, RunOutcome};
+use crate::store::drain;
 use crate::store::engine::Store;
+use crate::store::overview;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::tables::Tables;
-use crate::store::{counts, drain};
 use crate::worker::builder::Worker;
 use crate::worker::stop::StopReason;
 
@@ -110,7 +111,7 @@ async fn until_nothing_waits(
             busy |= store.shared(RESPONSE_TIMEOUT, async |conn| drain::is_moving(conn, &keys).await).await?;
         }
         for (index, keys) in tables.iter().enumerate() {
-            let counted = store.shared(RESPONSE_TIMEOUT, async |conn| counts::counts(conn, keys).await).await?;
+            let counted = store.shared(RESPONSE_TIMEOUT, async |conn| overview::counts(conn, keys).await).await?;
             let [waiting, delayed, claimed, running, finalizing, ..] = counted.jobs;
             busy |= waiting + claimed + running + finalizing > 0;
             if finalizing > 0 {

@@ -12,16 +12,16 @@ use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::job::state::JobState;
 use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
+use crate::store::audit::scan;
+use crate::store::jobs;
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::values;
 use crate::store::workflow::advance::{EndedNode, NodeEnd};
 use crate::store::workflow::instances::{self, FlowPlace};
 use crate::store::workflow::outbox;
 use crate::store::workflow::start::GRAPH;
 use crate::store::workflow::upkeep;
-use crate::store::keys::{Key, TaskKeys};
-use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
-use crate::store::audit::scan;
-use crate::store::states;
-use crate::store::values;
 
 impl Mover {
     /// Pauses instances without a state, if there are any: the server lost their state, and whether they had ended.
@@ -107,7 +107,7 @@ impl Mover {
         let entries: Vec<String> = nodes.iter().map(send_entry).collect();
         let to_send = async |conn: &mut _| outbox::in_outbox(conn, keys, &entries).await;
         let to_send = self.store.shared(RESPONSE_TIMEOUT, to_send).await?;
-        let look = async |conn: &mut _| states::states(conn, table, &ids).await;
+        let look = async |conn: &mut _| jobs::states(conn, table, &ids).await;
         let looked = self.store.shared(RESPONSE_TIMEOUT, look).await?.jobs;
         let told = async |conn: &mut _| outbox::among(conn, table, &ids).await;
         let to_be_told = self.store.shared(RESPONSE_TIMEOUT, told).await?;
