@@ -8,8 +8,7 @@ use super::Keeper;
 use super::watch::TaskWatch;
 use crate::error::Error;
 use crate::limits::BATCH;
-use crate::store::expire;
-use crate::store::trim::Trimmed;
+use crate::store::retention::{self, Trimmed};
 
 /// The most calls of one pass over a task. The rest waits for the next pass.
 const CALLS: usize = 100;
@@ -44,7 +43,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
 async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
     let (task, worker, mut total) = (&watch.task, keeper.worker.id.as_str(), 0);
     for _ in 0..CALLS {
-        let call = async |conn: &mut _| expire::expire(conn, &task.keys, worker, BATCH).await;
+        let call = async |conn: &mut _| retention::expire(conn, &task.keys, worker, BATCH).await;
         match keeper.housekeeping_call(call).await? {
             Trimmed::Jobs { count, more } => {
                 total += count;

@@ -15,7 +15,7 @@ use crate::process::death::{DeathProof, Host};
 use crate::process::incidents::NO_TASK;
 use crate::shown::Shown;
 use crate::stall::action::StallReason;
-use crate::store::reconcile::{TakeBack, Word};
+use crate::store::sweep::{TakeBack, Word};
 
 /// The most workers of a boot to check: those seen last.
 const MOST: usize = 1000;

@@ -7,7 +7,7 @@ use super::Keeper;
 use super::watch::TaskWatch;
 use crate::error::Error;
 use crate::store::keys::Key;
-use crate::store::trim::{self, Trimmed};
+use crate::store::retention::{self, Trimmed};
 
 /// The most jobs that one call removes: with long ids, 500 blocked the server for some milliseconds.
 const TRIM_BATCH: usize = 200;
@@ -50,7 +50,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
         let mut removed = 0;
         for _ in 0..CALLS {
             let limit = TRIM_BATCH.min(PASS - removed);
-            let call = async |conn: &mut _| trim::trim(conn, &task.keys, place, worker, limit).await;
+            let call = async |conn: &mut _| retention::trim(conn, &task.keys, place, worker, limit).await;
             match keeper.housekeeping_call(call).await? {
                 Trimmed::Jobs { count, more } => {
                     removed += count;

@@ -18,7 +18,6 @@ use crate::stall::cadence;
 use crate::stall::witness::WatchBreak;
 use crate::store::connection::OwnConnection;
 use crate::store::rights::check_rights;
-use crate::store::shrink;
 use crate::store::sweep::{self, StalledJob, SweepReply};
 
 /// Sweeps whenever the witness allows it, until the keeper's runtime ends.
@@ -137,7 +136,7 @@ async fn send(
     let (task, worker) = (&watch.task, keeper.worker.id.as_str());
     let shrinks = (0..plan.shrinks).map(|_| {
         let mut conn = conn.clone();
-        async move { shrink::shrink(&mut conn, &task.keys).await }
+        async move { sweep::shrink(&mut conn, &task.keys).await }
     });
     let sweeps = (0..plan.sweeps).map(|_| {
         let mut conn = conn.clone();

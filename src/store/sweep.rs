@@ -1,9 +1,10 @@
-//! `lua/sweep.lua`: resolves candidates and takes the snapshot.
+//! Takes back the jobs of silent workers (`lua/sweep.lua`, `lua/shrink.lua`) and of dead ones (`lua/reconcile.lua`).
 
 use std::time::Duration;
 
 use super::connection::Connection;
 use super::keys::TaskKeys;
+use super::presence::close_calls;
 use super::reply::Text;
 use super::scripts;
 use crate::error::Error;
@@ -17,12 +18,12 @@ pub(crate) struct StalledJob {
     pub(crate) count: u64,
     pub(crate) action: String,
     pub(crate) worker: String,
-    /// The fence under which the worker held it; 0 when nobody did.
+    /// The fence under which the worker held it; 0 if no worker did.
     pub(crate) fence: u64,
 }
 
 impl StalledJob {
-    /// Whether a workflow has a node less to wait for: its job ended with that. One that has a hook ends later.
+    /// Whether this ended a node of a workflow. A job with a hook ends later.
     pub(crate) fn ends_a_node(&self) -> bool {
         self.id.starts_with('~') && self.action.parse().is_ok_and(StallAction::is_terminal)
     }
@@ -31,7 +32,7 @@ impl StalledJob {
 /// The answer to a sweep.
 #[derive(Debug)]
 pub(crate) enum SweepReply {
-    /// Candidates were decided; when `snapshot` is set none is left, and a new epoch began.
+    /// Candidates were resolved. With `snapshot` none is left, and a new epoch began.
     Swept {
         epoch: u64,
         interval: Duration,
@@ -39,14 +40,14 @@ pub(crate) enum SweepReply {
         snapshot: bool,
         left: u64,
         resolved: Vec<StalledJob>,
-        /// How many were set aside: their phase waits for longer.
+        /// How many were parked: their phase has more time.
         aside: u64,
     },
     /// Another epoch is in force.
     Moved { epoch: u64, interval: Duration },
-    /// The interval in force is longer than what was waited.
+    /// The caller has waited for less than the interval in force.
     Early { epoch: u64, interval: Duration },
-    /// The server has lost the options of the task, and decided nothing.
+    /// The server has lost the options of the task. Nothing was decided.
     Undeclared,
 }
 
@@ -55,7 +56,7 @@ pub(crate) enum SweepReply {
 pub(crate) struct Decision {
     pub(crate) verdict: Verdict,
     pub(crate) by: String,
-    /// None for all.
+    /// Empty for all.
     pub(crate) ids: Vec<String>,
 }
 
@@ -68,7 +69,7 @@ pub(crate) enum Verdict {
     Recover,
     /// It fails.
     Fail,
-    /// It stays as it is; only what was claimed ahead and has not begun goes back to its list.
+    /// It stays as it is, unless it was claimed ahead and has not begun: then it goes back to its list.
     Requeue,
 }
 
@@ -83,8 +84,8 @@ impl Verdict {
     }
 }
 
-/// Resolves up to `limit` candidates of the epoch that the caller watched for `waited`; without an epoch those of the named jobs that
-/// were set aside.
+/// Resolves up to `limit` candidates of the epoch that the caller has watched for `waited`. Without an epoch, resolves parked
+/// jobs among those that the decision names.
 #[allow(clippy::too_many_arguments)]
 pub(crate) async fn sweep(
     conn: &mut impl Connection,
@@ -98,7 +99,7 @@ pub(crate) async fn sweep(
     decision: Option<&Decision>,
 ) -> Result<SweepReply, Error> {
     let mut call = scripts::SWEEP.on(keys);
-    // Rounded down: to claim a wait that was not watched is the one thing that must not happen.
+    // Rounded down: a watch must never be reported as longer than it was.
     let epoch = epoch.map(|epoch| epoch.to_string()).unwrap_or_default();
     call.arg(worker).arg(to_ms(ask)).arg(epoch).arg(waited.as_millis() as u64).arg(cursor).arg(limit);
     match decision {
@@ -127,7 +128,7 @@ pub(crate) async fn sweep(
     }
 }
 
-/// The jobs of an answer, five words each.
+/// The jobs of a reply, five words each.
 pub(super) fn stalled_jobs(words: &[Text]) -> Vec<StalledJob> {
     let job = |c: &[Text]| StalledJob {
         id: c[0].0.clone(),
@@ -137,4 +138,76 @@ pub(super) fn stalled_jobs(words: &[Text]) -> Vec<StalledJob> {
         fence: c[4].0.parse().unwrap_or(0),
     };
     words.chunks_exact(5).map(job).collect()
+}
+
+/// Makes the server shrink the hash table of the candidates, so that finding the last few takes no milliseconds. Useful when
+/// less than a thousandth of the running jobs is left, once for each `SHRINK_STEP`.
+pub(crate) async fn shrink(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+    scripts::SHRINK.on(keys).call(conn).await.map(drop)
+}
+
+/// How many buckets of the locks one call visits.
+const LOOK: usize = 500;
+
+/// Why the jobs are taken back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Word<'a> {
+    /// Their processes are gone, or another worker has their exclusive name.
+    Proof,
+    /// Another worker took their exclusive name, and they did not stop when asked. No stall is counted.
+    Replaced,
+    /// This person says that the workers are dead.
+    Of(&'a str),
+}
+
+/// Takes back the jobs of a task that dead workers hold, call by call. Their lines of calls are closed first: a delayed
+/// duplicate must not claim jobs for a worker that will never see them.
+#[derive(Debug, Default)]
+pub(crate) struct TakeBack {
+    is_closed: bool,
+    /// The cursor of the locks.
+    at: Option<String>,
+    is_done: bool,
+    /// What was decided so far.
+    pub(crate) taken: Vec<StalledJob>,
+}
+
+impl TakeBack {
+    /// Whether no call is left to make.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Makes the next call. Returns whether the server has the options of the task: without them it decides nothing. A call
+    /// that failed is repeated by the next step.
+    pub(crate) async fn step(
+        &mut self,
+        conn: &mut impl Connection,
+        keys: &TaskKeys,
+        worker: &str,
+        word: Word<'_>,
+        dead: &[String],
+    ) -> Result<bool, Error> {
+        if !self.is_closed {
+            close_calls(conn, keys, dead).await?;
+            self.is_closed = true;
+        }
+        let mut call = scripts::RECONCILE.on(keys);
+        call.arg(worker);
+        match word {
+            Word::Proof => call.arg("worker_restarted").arg(""),
+            Word::Replaced => call.arg("replaced").arg(""),
+            Word::Of(by) => call.arg("manual").arg(by),
+        };
+        let mut reply = call.arg(self.at.as_deref().unwrap_or("0")).arg(LOOK).arg(dead).call(conn).await?;
+        if reply.next::<String>()? == "undeclared" {
+            return Ok(false);
+        }
+        let cursor: String = reply.next()?;
+        let has_more = reply.next::<u8>()? == 1;
+        self.taken.extend(stalled_jobs(&reply.next::<Vec<Text>>()?));
+        self.is_done = !has_more && cursor == "0";
+        self.at = Some(cursor);
+        Ok(true)
+    }
 }

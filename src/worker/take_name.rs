@@ -9,9 +9,9 @@ use crate::error::Error;
 use crate::options::validate;
 use crate::process::death::DeathProof;
 use crate::shown::Shown;
-use crate::store::workers::SILENT_AFTER;
 use crate::store::patience::RESPONSE_TIMEOUT;
-use crate::store::reconcile::{TakeBack, Word};
+use crate::store::sweep::{TakeBack, Word};
+use crate::store::workers::SILENT_AFTER;
 
 /// A live worker gives a sign within this time after it was asked to stop: its keeper answers a hint at once.
 const SIGN: Duration = Duration::from_secs(2);

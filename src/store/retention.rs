@@ -1,4 +1,5 @@
-//! `lua/trim.lua`: removes old terminal jobs.
+//! Ends and removes jobs by time: those that no worker began in time (`lua/expire.lua`), and old terminal ones
+//! (`lua/trim.lua`).
 
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
@@ -6,16 +7,16 @@ use super::scripts;
 use crate::error::Error;
 use crate::limits::MIN_AGE_MS;
 
-/// What a call of trim did.
+/// What a call did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trimmed {
-    /// So many jobs are gone; `more` tells whether others may follow at once.
+    /// How many jobs ended or were removed, and whether more may follow at once.
     Jobs { count: usize, more: bool },
-    /// The server has lost the options of the task.
+    /// The server has lost the options of the task. Nothing was done.
     Undeclared,
 }
 
-/// Removes terminal jobs past the limits that are declared, at most `limit` of them.
+/// Removes terminal jobs past the limits that the task declares, at most `limit` of them.
 pub(crate) async fn trim(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -32,6 +33,21 @@ pub(crate) async fn trim(
     let mut reply = call.arg(worker).arg(name).arg(MIN_AGE_MS).arg(limit).call(conn).await?;
     match reply.next::<String>()?.as_str() {
         "trimmed" => Ok(Trimmed::Jobs { count: reply.next()?, more: reply.next::<u8>()? == 1 }),
+        "undeclared" => Ok(Trimmed::Undeclared),
+        other => Err(reply.unexpected(other)),
+    }
+}
+
+/// Fails jobs that no worker began in time, at most `limit` of them.
+pub(crate) async fn expire(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    worker: &str,
+    limit: usize,
+) -> Result<Trimmed, Error> {
+    let mut reply = scripts::EXPIRE.on(keys).arg(worker).arg(limit).call(conn).await?;
+    match reply.next::<String>()?.as_str() {
+        "expired" => Ok(Trimmed::Jobs { count: reply.next()?, more: reply.next::<u8>()? == 1 }),
         "undeclared" => Ok(Trimmed::Undeclared),
         other => Err(reply.unexpected(other)),
     }
