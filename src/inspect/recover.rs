@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::process::death::DeathProof;
 use crate::shown::Shown;
 use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::server::check_rights;
 use crate::store::sweep::{StalledJob, TakeBack, Word};
-use crate::store::rights::check_rights;
 use crate::worker_id::WorkerId;
 
 /// What became of the jobs of a worker that was said to be dead.

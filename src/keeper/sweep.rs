@@ -17,7 +17,7 @@ use crate::stall::action::StallReason;
 use crate::stall::cadence;
 use crate::stall::witness::WatchBreak;
 use crate::store::connection::OwnConnection;
-use crate::store::rights::check_rights;
+use crate::store::server::check_rights;
 use crate::store::sweep::{self, StalledJob, SweepReply};
 
 /// Sweeps whenever the witness allows it, until the keeper's runtime ends.

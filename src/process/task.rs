@@ -26,7 +26,7 @@ use crate::store::declare;
 use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
-use crate::store::rights::check_rights;
+use crate::store::server::check_rights;
 use crate::store::slot::Slot;
 
 /// A task with a handler.

@@ -1,21 +1,22 @@
-//! `lua/dispatch.lua`: writes new jobs.
+//! Writes new jobs (`lua/dispatch.lua`), and waits until replicas have what was written.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::connection::Connection;
+use super::connection::{Connection, OwnConnection};
 use super::declare::WIRE_VERSION;
-use super::keys::TaskKeys;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
 use super::scripts;
 use crate::error::Error;
-use crate::options::modes::Priority;
+use crate::options::modes::{Copies, Priority};
 use crate::options::overrides::Overrides;
 use crate::times::to_ms;
 
 /// How many of the keys of `dispatch` plain jobs need.
 const PLAIN_KEYS: usize = 8;
 
-/// A job to be written.
+/// A new job.
 #[derive(Clone, Debug)]
 pub(crate) struct NewJob {
     pub(crate) id: crate::job::id::JobId,
@@ -24,7 +25,7 @@ pub(crate) struct NewJob {
     pub(crate) overrides: Overrides,
     /// How long after its dispatch the job fails unless it has begun.
     pub(crate) expires_after: Option<Duration>,
-    /// For an id that does not tell the time itself, ms since 1970.
+    /// When it was dispatched, ms since 1970, if its id does not have the time.
     pub(crate) dispatched_at_ms: Option<u64>,
 }
 
@@ -35,24 +36,23 @@ impl AsRef<NewJob> for NewJob {
 }
 
 impl NewJob {
-    /// Whether it has an id and a payload and no more.
+    /// Whether it has nothing but an id and a payload.
     fn is_plain(&self) -> bool {
         let NewJob { id: _, payload: _, priority, overrides, expires_after, dispatched_at_ms } = self;
         priority.is_none() && overrides.is_empty() && expires_after.is_none() && dispatched_at_ms.is_none()
     }
 }
 
-/// What became of a call.
+/// The answer to a dispatch.
 #[derive(Debug)]
 pub(crate) enum Dispatched {
-    /// It is done: job by job, whether it existed before.
+    /// The jobs are written: for each, whether it existed before.
     Existed(Vec<bool>),
-    /// Nothing is written: the task has another number of partitions than the caller takes it to have, this one.
+    /// Nothing is written: the task has this number of partitions, and not the caller's.
     Partitions(u32),
 }
 
-/// Writes the jobs, all of which are of the partition of these keys. `all_keys` is set when the task has a default priority,
-/// for which its jobs need more keys than a plain one.
+/// Writes jobs of one partition. `all_keys` is set if the task has a default priority: then also plain jobs need all keys.
 pub(crate) async fn dispatch(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -82,7 +82,7 @@ pub(crate) async fn dispatch(
     Ok(Dispatched::Existed(existed))
 }
 
-/// The keys of what every job has come first, and are enough for plain jobs.
+/// The keys that every job needs come first, and are enough for plain jobs.
 fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> Result<scripts::Invocation, Error> {
     let mut call = if plain { scripts::DISPATCH.on_first(keys, PLAIN_KEYS) } else { scripts::DISPATCH.on(keys) };
     call.arg(WIRE_VERSION).arg(keys.parts()).arg(jobs.len());
@@ -115,4 +115,21 @@ fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> R
         }
     }
     Ok(call)
+}
+
+/// A connection to the primary of the task, for both a write and the wait for its replicas.
+pub(crate) async fn at_primary(conn: &OwnConnection, keys: &TaskKeys) -> Result<OwnConnection, Error> {
+    conn.at(keys.get(Key::Meta)).await.map_err(|e| classify("wait", e))
+}
+
+/// Waits until enough replicas have what was written to the task so far, or until the time is over. Returns how many have it.
+///
+/// `WAIT` counts the writes of its own connection. If that wrote nothing, as when all jobs existed, `WAIT` returns at once. So
+/// this writes something first.
+pub(crate) async fn copied(conn: &mut OwnConnection, keys: &TaskKeys, copies: Copies) -> Result<u32, Error> {
+    let mut wait = redis::pipe();
+    wait.cmd("HINCRBY").arg(keys.get(Key::Meta)).arg("replicated").arg(1).ignore();
+    wait.cmd("WAIT").arg(copies.replicas).arg(to_ms(copies.within).max(1));
+    let (acked,): (u32,) = wait.query_async(conn).await.map_err(|e| classify("wait", e))?;
+    Ok(acked)
 }

@@ -1,4 +1,4 @@
-//! What must be true of the server before anything is written to it.
+//! The server: what is checked before anything is written to it (also `lua/rights.lua`), and what it says of itself.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,16 +8,18 @@ use redis::{InfoDict, RedisResult};
 
 use super::connection::{Connection, OwnConnection};
 use super::fault::classify;
+use super::keys::TaskKeys;
+use super::scripts;
 use super::streams::server_time_ms;
 use crate::error::Error;
 
 /// The oldest server that has every command the scripts use (SMISMEMBER, ZMSCORE, XTRIM with MINID).
 const OLDEST: (u32, u32) = (6, 2);
 
-/// The oldest one whose cluster does what is needed (scripts that publish, `CLUSTER SLOTS` with host names).
+/// The oldest server whose cluster has what is needed (scripts that publish, `CLUSTER SLOTS` with host names).
 const OLDEST_CLUSTER: (u32, u32) = (7, 0);
 
-/// Whether a server whose eviction policy could throw jobs away is refused.
+/// Whether a server is refused whose eviction policy could delete jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionCheck {
     Refuse,
@@ -27,7 +29,7 @@ pub(crate) enum EvictionCheck {
 /// Checks the server's version and its eviction policy.
 ///
 /// # Errors
-/// `Unsupported` with what is wrong; `Connect` when the server cannot be asked.
+/// `Unsupported` with what is wrong; `Connect` if the server does not answer.
 pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck, is_cluster: bool) -> Result<(), Error> {
     let ask = |section: &'static str| {
         let mut cmd = redis::cmd("INFO");
@@ -35,7 +37,7 @@ pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck, i
         cmd
     };
     let server: InfoDict = ask("server").query_async(conn).await.map_err(|e| classify("info", e))?;
-    // Valkey has another word for it.
+    // Valkey has its own name for the field.
     let mode = server.get::<String>("redis_mode").or_else(|| server.get::<String>("server_mode")).unwrap_or_default();
     if mode == "sentinel" {
         let what =
@@ -81,31 +83,31 @@ pub(crate) struct ServerLook {
     pub(crate) info: InfoDict,
     /// Its clock, ms since 1970.
     pub(crate) now_ms: u64,
-    /// How long each of some short calls took.
+    /// How long each of a few short calls took.
     pub(crate) round_trips: Vec<Duration>,
-    /// What it says to a write, if it refuses that.
+    /// Its error for a write, if it refuses writes.
     pub(crate) refusal: Option<String>,
-    /// How many replicas it wants to take writes, if it wants any.
+    /// How many replicas it needs to accept writes, if any.
     pub(crate) wanted_replicas: Option<u64>,
 }
 
-/// What a write is answered that this user may not make, or that meets something foreign, or a slot on its way: others may be taken.
+/// Errors of one write that say nothing about others: no permission, a foreign key, a slot that moves.
 const NOT_OF_THE_SERVER: [&str; 5] = ["NOPERM", "WRONGTYPE", "MOVED", "ASK", "TRYAGAIN"];
 
 /// How many short calls are timed.
 const TIMED: usize = 9;
 
-/// How long the short calls are timed, where each takes long.
+/// For how long they are timed, if each takes long.
 const TIMED_FOR: Duration = Duration::from_secs(1);
 
-/// How long each answer of a node of a cluster may take: one that is away keeps no other from being told of.
+/// How long each answer of a cluster node may take, so that a node that is away does not hide the others.
 const NODE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks each server about itself: the one that there is, or every primary of a cluster, by its place. `keys` are sorted sets of ours, of which
-/// each server is to have one.
+/// Asks each server about itself: the only one, or every primary of a cluster with its address. `keys` are sorted sets of the
+/// crate; each server should have one of them.
 ///
 /// # Errors
-/// What the one says that there is; of a cluster, where none answers, what the last one says.
+/// That of the only server; in a cluster that of the last node, if no node answers.
 pub(crate) async fn look_at_all(
     conn: &OwnConnection,
     keys: &[String],
@@ -133,7 +135,7 @@ pub(crate) async fn look_at_all(
     Ok(looked)
 }
 
-/// Waits for an answer for so long.
+/// Bounds the wait for an answer.
 async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>) -> Result<T, Error> {
     match patience {
         Some(patience) => tokio::time::timeout(patience, answer).await.map_err(|_| Error::timed_out()),
@@ -141,7 +143,7 @@ async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>)
     }
 }
 
-/// Asks the server about itself, and whether it takes a write: one to a key of ours that it has, which changes nothing.
+/// Asks the server about itself, and whether it accepts writes: by one to a key that it has, which changes nothing.
 async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Duration>) -> Result<ServerLook, Error> {
     let info: RedisResult<InfoDict> = in_time(patience, redis::cmd("INFO").query_async(conn)).await?;
     let info = info.map_err(|e| classify("info", e))?;
@@ -159,7 +161,7 @@ async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Durati
         written.err().filter(|e| !e.is_io_error() && !NOT_OF_THE_SERVER.contains(&e.code().unwrap_or_default()));
     let mut refusal = refused.map(|e| e.to_string());
     if refusal.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
-        // One that has no key of ours has nothing to refuse. Whether it may be asked or not, it is asked.
+        // The server may have none of the keys, so that no write was tried. A denied `CLUSTER INFO` is ignored.
         let mut ask = redis::cmd("CLUSTER");
         let state = in_time(patience, ask.arg("INFO").query_async::<String>(conn)).await?.unwrap_or_default();
         refusal = state.contains("cluster_state:fail").then(|| "CLUSTERDOWN The cluster is down".to_owned());
@@ -168,11 +170,57 @@ async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Durati
     Ok(ServerLook { info, now_ms, round_trips, refusal, wanted_replicas })
 }
 
-/// How many replicas must follow for a write to be taken. `INFO` counts them where any must; how many is a setting, which not everybody may ask
-/// for.
+/// How many replicas the server needs to accept a write. `INFO` counts them if it needs any; the number is a setting that the
+/// user may not be allowed to read.
 async fn wanted_replicas(conn: &mut OwnConnection, info: &InfoDict) -> Option<u64> {
     info.get::<String>("min_slaves_good_slaves")?;
     let mut ask = redis::cmd("CONFIG");
     let told = ask.arg("GET").arg("min-replicas-to-write").query_async::<HashMap<String, u64>>(conn).await;
     Some(told.ok().and_then(|told| told.into_values().next()).unwrap_or(1))
+}
+
+/// How many keys are named for a command.
+const NAMED: usize = 3;
+
+/// Checks that the user of the connection may run every command of the scripts that move jobs, as far as the server can tell.
+///
+/// # Errors
+/// `Unsupported` with what is missing.
+pub(crate) async fn check_rights(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+    let mut reply = scripts::RIGHTS.on(keys).call(conn).await?;
+    let _: String = reply.next()?;
+    let missing: Vec<String> = reply.rest()?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let what = format!("the user of the server may not run {}; grant it, or jobs would be lost", named(&missing));
+    Err(Error::Unsupported { what })
+}
+
+/// The missing commands, each with some of the keys on which it is missing.
+fn named(missing: &[String]) -> String {
+    let mut rights: Vec<(&str, Vec<&str>)> = Vec::new();
+    for right in missing.chunks_exact(2) {
+        match rights.iter_mut().find(|(command, _)| *command == right[0]) {
+            Some((_, keys)) => keys.push(&right[1]),
+            None => rights.push((&right[0], vec![&right[1]])),
+        }
+    }
+    let told = rights.into_iter().map(|(command, keys)| {
+        let more = keys.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{command} on {}{more}", keys[..keys.len().min(NAMED)].join(", "))
+    });
+    told.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_of_a_whole_task_is_told_in_a_few_words() {
+        let missing = ["LPUSH", "a", "HSET", "b", "HSET", "c", "HSET", "d", "HSET", "e"].map(str::to_owned);
+        assert_eq!(named(&missing), "LPUSH on a; HSET on b, c, d and 1 more");
+    }
 }

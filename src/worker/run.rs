@@ -24,7 +24,7 @@ use crate::shown::Shown;
 use crate::store::declare::{self, Declared};
 use crate::store::partitions::other_number;
 use crate::store::patience::RESPONSE_TIMEOUT;
-use crate::store::rights;
+use crate::store::server;
 
 /// A shorter interval hardly outlasts a failover.
 const OVER_FAILOVERS: Duration = Duration::from_secs(3);
@@ -194,7 +194,7 @@ impl Worker {
 
     /// Makes sure that this worker and our user of the server can work the task.
     async fn check_task(&self, task: &Definition) -> Result<(), Error> {
-        let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| rights::check_rights(conn, &task.keys).await);
+        let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| server::check_rights(conn, &task.keys).await);
         tokio::try_join!(self.check_partitions(task), rights).map(drop)
     }
 
