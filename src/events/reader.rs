@@ -21,7 +21,8 @@ use crate::shown::Shown;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::keys::{Key, TaskKeys};
-use crate::store::streams::{self, Entry, StreamsApart};
+use crate::store::stream_reader::{self, StreamsApart};
+use crate::store::streams::{self, Entry};
 
 /// How long one XREAD blocks when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -138,10 +139,10 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let found = if is_first {
                     // Whatever comes meanwhile: each connection brings something.
                     let block = if conn.is_routed() { streams::NODE_PATIENCE } else { Duration::ZERO };
-                    streams::read(&mut conn, &mut apart, &after, block, entries).await
+                    stream_reader::read(&mut conn, &mut apart, &after, block, entries).await
                 } else {
                     tokio::select! {
-                        found = store.steady_since(generation, streams::read(&mut conn, &mut apart, &after, BLOCK, entries)) => found,
+                        found = store.steady_since(generation, stream_reader::read(&mut conn, &mut apart, &after, BLOCK, entries)) => found,
                         // The block cannot be taken back: the connection is given up with it. What it has heard is forgotten
                         // when the other one wins, and asked for below.
                         () = new_task(&source, added.clone(), &self.positions) => break,

@@ -16,7 +16,6 @@ use crate::events::decode::decode;
 use crate::events::event::{Event, LateOutcome};
 use crate::job::id::JobId;
 use crate::limits::stored_number;
-use crate::store::history;
 use crate::store::jobs;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::streams::{self, Entry};
@@ -283,7 +282,7 @@ impl Inspector {
         while let Some(at) = after {
             let call = |mut conn| {
                 let (keys, at, until) = (keys.clone(), at.clone(), &until);
-                async move { history::history(&mut conn, &keys, stream, word, (&at, until), LOOK).await }
+                async move { streams::history(&mut conn, &keys, stream, word, (&at, until), LOOK).await }
             };
             let (entries, last) = self.ask_for_entries(keys, call).await?;
             found.extend(entries);
