@@ -1,7 +1,7 @@
-//! The only holder of connections, keys and scripts. Each script has one file here, typed in and out.
+//! The only holder of connections, keys and scripts. Each file that calls scripts has one subject; its first line names them.
 //!
-//! Dispatch and settle share one multiplexed connection, whoever asks about jobs another, and the reading of values a third;
-//! the keeper, the wake block, the cancel hints, each event reader and each large value have their own.
+//! Dispatch and settle share one multiplexed connection, reads of jobs another, and reads of values a third. The keeper, the
+//! wake block, the cancel hints, each event reader and each large value have their own.
 
 pub(crate) mod actions;
 pub(crate) mod address;
