@@ -499,7 +499,7 @@ impl Act {
         match told {
             Told::Done => self.report.done += 1,
             Told::Requested => self.report.requested += 1,
-            Told::Stands(state) => self.refuse(id.to_owned(), Refusal::State(state)),
+            Told::InState(state) => self.refuse(id.to_owned(), Refusal::State(state)),
             Told::Changed => self.refuse(id.to_owned(), Refusal::Changed),
             Told::Unknown => self.refuse(id.to_owned(), Refusal::Unknown),
             // Those are named again until they are told otherwise.

@@ -48,7 +48,7 @@ pub(crate) enum Told {
     /// The worker that holds the job was asked to do it.
     Requested,
     /// Nothing: the action does not apply to this state.
-    Stands(JobState),
+    InState(JobState),
     /// Nothing: the job is not where its stamp says any more.
     Changed,
     /// There is no such job.
@@ -131,7 +131,7 @@ fn told(reply: &mut Reply, done: &str) -> Result<Vec<Told>, Error> {
         "changed" => Ok(Told::Changed),
         "unknown" => Ok(Told::Unknown),
         "left" => Ok(Told::Left),
-        state => Ok(Told::Stands(state.parse()?)),
+        state => Ok(Told::InState(state.parse()?)),
     };
     words.iter().map(read).collect()
 }

@@ -272,13 +272,13 @@ impl<O> JobHandle<O> {
                 self.task.store.ask(response_time(reason.len()), call)
             });
             let told = reply.await.map_err(|e| e.at(self.task.store.place()))?.into_iter().next();
-            Ok(told.filter(|told| matches!(told, Told::Done | Told::Requested | Told::Stands(_))))
+            Ok(told.filter(|told| matches!(told, Told::Done | Told::Requested | Told::InState(_))))
         };
         match self.task.find(&self.id, cancel).await? {
             Some(Told::Done) => Ok(CancelOutcome::Cancelled),
             Some(Told::Requested) => Ok(CancelOutcome::Requested),
-            Some(Told::Stands(JobState::Finalizing)) => Ok(CancelOutcome::TooLate),
-            Some(Told::Stands(state)) => Ok(CancelOutcome::AlreadyTerminal(state)),
+            Some(Told::InState(JobState::Finalizing)) => Ok(CancelOutcome::TooLate),
+            Some(Told::InState(state)) => Ok(CancelOutcome::AlreadyTerminal(state)),
             _ => Err(self.not_found()),
         }
     }

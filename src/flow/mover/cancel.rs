@@ -107,7 +107,7 @@ impl Mover {
         let call = async |conn: &mut _| actions::cancel(conn, table, &named, REASON, "").await;
         let told = self.store.shared(RESPONSE_TIMEOUT, call).await?;
         // If the node was never sent, the job here is of an earlier instance.
-        let has_ended = told.iter().any(|told| matches!(told, Told::Stands(state) if state.is_terminal()));
+        let has_ended = told.iter().any(|told| matches!(told, Told::InState(state) if state.is_terminal()));
         let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
         let said = cancelled().into_bytes();
         let ended: Vec<Ended> = nodes
