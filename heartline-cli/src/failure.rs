@@ -3,9 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use heartline_board::text::{chain, shown};
-
-use crate::output::Output;
+use heartline_board::text::chain;
 
 /// Why a command ended without success.
 #[derive(Debug)]
@@ -25,16 +23,6 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn wrong(what: impl Into<String>) -> Failure {
         Failure::Wrong(what.into())
-    }
-
-    /// One line, or one a fault.
-    pub(crate) fn tell(&self, out: Output) {
-        match self {
-            Failure::Wrong(what) | Failure::Failed(what) | Failure::Away(what) => {
-                out.say(format!("error: {}", shown(what)))
-            }
-            Failure::Told | Failure::Unread => {}
-        }
     }
 
     pub(crate) fn code(&self) -> ExitCode {

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
             if let (Failure::Failed(what) | Failure::Away(what), true) = (&failure, tells_health) {
                 let _ = out.json(&serde_json::json!({ "healthy": false, "error": what }));
             }
-            failure.tell(out);
+            out.error(&failure);
             failure.code()
         }
     }

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 
-use heartline_board::text::{placed, quoted};
+use heartline_board::text::{placed, quoted, shown};
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -77,6 +77,13 @@ impl Output {
     /// A line beside the result, whoever reads that.
     pub(crate) fn say(self, line: impl AsRef<str>) {
         say!("{}", placed(line.as_ref(), self.place));
+    }
+
+    /// The error line of a failure, unless the command has reported it itself.
+    pub(crate) fn error(self, failure: &Failure) {
+        if let Failure::Wrong(what) | Failure::Failed(what) | Failure::Away(what) = failure {
+            self.say(format!("error: {}", shown(what)));
+        }
     }
 
     /// Rows under the names of their columns. A terminal gets lines as wide as it is, anything else lines as wide as they are.

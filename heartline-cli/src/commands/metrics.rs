@@ -97,7 +97,7 @@ impl Exporter {
                 Seen::Fleet(fleet)
             }
             Err(failure) => {
-                failure.tell(self.out);
+                self.out.error(&failure);
                 // What was seen before that is no answer to those who ask now.
                 self.good.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if is_away(&failure) { Seen::Away } else { Seen::Unreadable }
@@ -141,7 +141,7 @@ async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
     match text(fleet, age) {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(failure) => {
-            failure.tell(out);
+            out.error(&failure);
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

@@ -50,7 +50,7 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
                 // One that is damaged, or on a node that is away, does not hide the others.
                 Err(e) => {
                     is_whole = false;
-                    Failure::Failed(format!("{name}: {}", chain(&e))).tell(session.out);
+                    session.out.error(&Failure::Failed(format!("{name}: {}", chain(&e))));
                 }
             }
         }
