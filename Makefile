@@ -6,7 +6,7 @@ MSRV := 1.88
 ARGS ?=
 # The part of the benches to run, as in `make bench ONLY=sweep`; all of them when empty.
 ONLY ?=
-# What an earlier `make bench` printed, as in `make plots FROM=bench.txt`; measured anew when empty.
+# What an earlier `make bench` printed, as in `make plots FROM=bench.txt`.
 FROM ?=
 # The parts of the browser tests to run, by words of their names, as in `make check-board PART=keys`; all of them when empty.
 PART ?=
@@ -51,19 +51,14 @@ bench: ## Run the benches, on REDIS_URL or a private server (ONLY=... runs a par
 	cargo bench --all-features --bench heartline -- $(ONLY)
 
 .PHONY: plots
-plots: ## Draw docs/plots (FROM=... takes what an earlier run printed)
-	@scripts/ensure redis-url
-	cargo bench --all-features --bench heartline -- --plots docs/plots $(if $(FROM),--from "$(FROM)")
+plots: ## Draw docs/plots from what `make bench` printed (FROM=bench.txt)
+	@scripts/ensure python3
+	scripts/plots $(FROM)
 
 .PHONY: book
 book: ## Build the guide as pages, with mdBook
 	@command -v mdbook >/dev/null || { echo "missing: mdbook; get it with 'cargo install --locked mdbook'" >&2; exit 1; }
 	mdbook build docs
-
-.PHONY: bench-viewers
-bench-viewers: ## Measure what ten open pages and an exporter cost Redis beside a load
-	@scripts/ensure redis-server
-	cargo bench -p heartline-cli --bench viewers
 
 .PHONY: check-all
 check-all: export HEARTLINE_THOROUGH = 1

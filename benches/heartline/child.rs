@@ -5,14 +5,13 @@ use std::process::Stdio;
 use std::sync::Once;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use heartline::{App, Context, EventMode, JobError, StallOptions, StopReason, TaskOptions};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
 use crate::Bench;
-use crate::cuts::{Part, cut};
 use crate::dispatch::options;
 
 /// How long a child may take for a step.
@@ -26,8 +25,6 @@ pub enum Handler {
     NoOp,
     /// Hold them until the child is killed.
     Hold,
-    /// It works nothing, and audits the task.
-    Audit,
 }
 
 /// A worker process: `--work` takes this as JSON.
@@ -38,8 +35,6 @@ pub struct Spec {
     pub handler: Handler,
     pub interval: Option<Duration>,
     pub events_off: bool,
-    /// What its settle script leaves out.
-    pub without: Vec<Part>,
     /// Where to connect; set by [`Child::start`].
     pub url: String,
     pub prefix: String,
@@ -98,26 +93,10 @@ impl Child {
         Ok(())
     }
 
-    /// Waits until it says the word and a number.
-    pub async fn hear_number(&mut self, word: &str) -> Result<f64> {
-        let line = self.line(word).await?;
-        let number = line.strip_prefix(word).and_then(|rest| rest.trim().parse().ok());
-        number.with_context(|| format!("the worker process said {line:?}, not {word:?} and a number"))
-    }
-
     async fn line(&mut self, word: &str) -> Result<String> {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
         let line = line.with_context(|| format!("the worker process did not say {word:?}"))??;
         line.with_context(|| format!("the worker process ended before it said {word:?}"))
-    }
-
-    /// Bytes by the name that `/proc/<pid>/status` has for them, such as `VmRSS`.
-    pub fn memory(&self, field: &str) -> Result<f64> {
-        let id = self.process.id().context("the worker process has ended")?;
-        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
-        Ok(kib.with_context(|| format!("the status has no {field}"))? * 1024.0)
     }
 
     pub fn start_kill(&mut self) -> Result<()> {
@@ -143,7 +122,6 @@ impl Child {
 /// The child's side.
 pub async fn work(spec: &str) -> Result<()> {
     let spec: Spec = serde_json::from_str(spec)?;
-    leave_out(&spec.without)?;
     let app = App::builder().redis(&spec.url).prefix(&spec.prefix).build().await?;
     match spec.handler {
         Handler::NoOp => {
@@ -156,23 +134,10 @@ pub async fn work(spec: &str) -> Result<()> {
                 std::future::pending::<Result<(), JobError>>().await
             })?;
         }
-        Handler::Audit => {}
     }
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     println!("ready");
     if lines.next_line().await?.as_deref() != Some("go") {
-        return Ok(());
-    }
-    if spec.handler == Handler::Audit {
-        let (mut audit, mut steps) = (app.inspector().audit(&spec.task), 0);
-        while audit.step().await?.is_some() {
-            steps += 1;
-        }
-        let findings: Vec<_> = audit.report().findings().take(10).collect();
-        ensure!(findings.is_empty(), "the audit found {findings:?}");
-        println!("audited {steps}");
-        // What it had of memory is read until its input ends.
-        while let Ok(Some(_)) = lines.next_line().await {}
         return Ok(());
     }
     let worker = app.worker();
@@ -187,14 +152,4 @@ pub async fn work(spec: &str) -> Result<()> {
     let reason = worker.run_until(ended).await?;
     ensure!(matches!(reason, StopReason::Shutdown), "the worker ended with {reason:?}");
     Ok(())
-}
-
-/// Replaces the settle script of this process by one without the parts.
-fn leave_out(parts: &[Part]) -> Result<()> {
-    if parts.is_empty() {
-        return Ok(());
-    }
-    let settle = heartline::_internals::scripts().into_iter().find(|script| script.name == "settle");
-    let text = cut(settle.ok_or_else(|| anyhow!("there is no script settle"))?.source, parts)?;
-    heartline::_internals::replace_script("settle", text).map_err(|_| anyhow!("settle was in use already"))
 }

@@ -5,37 +5,25 @@
 //! and they are removed. Values are medians of 5 runs, of fewer where they take long and hardly differ
 //! (`--runs` sets how many). Each row is printed as a JSON object when it
 //! is measured, and all of them as a table at the end.
-//! `make bench ONLY=sweep` runs the rows whose names hold `sweep`, `make plots` those that the plots in `docs/plots` show.
+//! `make bench ONLY=sweep` runs the rows whose names contain `sweep`; `make plots` draws `docs/plots` from what a run printed.
 
-mod blocking;
 mod child;
-mod cuts;
 mod detection;
 mod dispatch;
 mod engines;
-mod footprint;
-mod inspector;
 mod latency;
-mod load;
-mod memory;
-mod partitions;
-mod peers;
-mod plots;
 mod process;
 mod report;
-mod restart;
 mod running;
-mod safety;
 mod server;
 mod settle;
 mod stall;
 mod work;
 mod workflows;
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::Parser;
 
 use crate::report::Row;
@@ -52,12 +40,6 @@ struct Args {
     /// A tenth of the jobs and fewer runs: two minutes, and less exact
     #[arg(long)]
     quick: bool,
-    /// Draw the plots into this directory, after measuring what they need
-    #[arg(long, value_name = "DIR")]
-    plots: Option<PathBuf>,
-    /// Draw the plots from what an earlier run printed
-    #[arg(long, value_name = "FILE", requires = "plots")]
-    from: Option<PathBuf>,
     /// Print the names of the rows and end
     #[arg(long)]
     list: bool,
@@ -110,23 +92,15 @@ impl Bench {
 }
 
 /// The names of all rows: by group, and within it by what is measured together.
-fn groups() -> [Vec<Vec<&'static str>>; 15] {
+fn groups() -> [Vec<Vec<&'static str>>; 7] {
     let alone = |rows: &[&'static str]| rows.iter().map(|row| vec![*row]).collect();
     [
         alone(dispatch::ROWS),
         alone(&process::rows()),
         vec![latency::ROWS.to_vec()],
-        vec![load::ROWS.to_vec()],
-        memory::parts(),
-        vec![footprint::ROWS.to_vec()],
         vec![stall::rows()],
         vec![detection::ROWS.to_vec()],
-        vec![safety::rows()],
-        vec![blocking::rows()],
-        inspector::parts(),
-        vec![restart::ROWS.to_vec()],
         vec![engines::rows()],
-        alone(&partitions::rows()),
         alone(&workflows::rows()),
     ]
 }
@@ -165,17 +139,9 @@ async fn measure_part(bench: &mut Bench, group: usize) -> Result<Vec<Row>> {
         0 => dispatch::run(bench).await,
         1 => process::run(bench).await,
         2 => latency::run(bench).await,
-        3 => load::run(bench).await,
-        4 => memory::run(bench).await,
-        5 => footprint::run(bench).await,
-        6 => stall::run(bench),
-        7 => detection::run(bench).await,
-        8 => safety::run(bench).await,
-        9 => blocking::run(bench).await,
-        10 => inspector::run(bench).await,
-        11 => restart::run(bench).await,
-        12 => engines::run(bench).await,
-        13 => partitions::run(bench).await,
+        3 => stall::run(bench),
+        4 => detection::run(bench).await,
+        5 => engines::run(bench).await,
         _ => workflows::run(bench).await,
     }
 }
@@ -184,11 +150,7 @@ async fn run(args: Args) -> Result<()> {
     if let Some(spec) = &args.work {
         return child::work(spec).await;
     }
-    if let (Some(dir), Some(file)) = (&args.plots, &args.from) {
-        let printed = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-        return plots::draw(dir, &plots::figures_of(&printed));
-    }
-    let mut names = if args.plots.is_some() { plots::needed() } else { groups().concat().concat() };
+    let mut names = groups().concat().concat();
     if let Some(only) = &args.only {
         let all = names.join("\n");
         names.retain(|name| name.contains(only.as_str()));
@@ -222,11 +184,7 @@ async fn run(args: Args) -> Result<()> {
         println!("quick: a tenth of the jobs that the names of the rows and the budgets mean, few runs");
     }
     report::print_table(&rows)?;
-    outcome.and(cleaned)?;
-    match &args.plots {
-        Some(dir) => plots::draw(dir, &plots::figures(&rows)),
-        None => Ok(()),
-    }
+    outcome.and(cleaned)
 }
 
 fn main() -> Result<()> {

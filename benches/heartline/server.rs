@@ -150,12 +150,6 @@ impl Server {
         self.info_number("memory", "used_memory")
     }
 
-    /// Bytes of one key, all its elements counted.
-    pub fn memory_of(&mut self, key: &str) -> Result<f64> {
-        let bytes: Option<f64> = self.ask(&["MEMORY", "USAGE", key, "SAMPLES", "0"])?;
-        Ok(bytes.unwrap_or(0.0))
-    }
-
     /// Removes what the bench wrote, and nothing else.
     pub fn clean(&mut self) -> Result<()> {
         let pattern = format!("{}:*", self.prefix);
@@ -224,10 +218,6 @@ pub struct Script {
 }
 
 impl Script {
-    pub fn sha(&self) -> &str {
-        &self.sha
-    }
-
     pub fn call(&self) -> Cmd {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(&self.sha).arg(self.keys.len()).arg(&self.keys);

@@ -36,14 +36,6 @@ impl Settle {
         call
     }
 
-    pub fn claim(&mut self, server: &mut Server, want: usize) -> Result<Claimed> {
-        let answer: Value = self.call(want, 0, 0).query(server.conn())?;
-        let answer = items(answer)?;
-        let ids: String = item(&answer, 4)?;
-        Ok(Claimed { fence: item(&answer, 3)?, ids: ids.split_whitespace().map(str::to_owned).collect() })
-    }
-
-    /// Completes jobs, each with the result when there is one.
     pub fn complete(&mut self, server: &mut Server, done: &Claimed, result: Option<&str>) -> Result<()> {
         let n = done.ids.len();
         let mut call = self.call(0, n, if result.is_some() { n } else { 0 });

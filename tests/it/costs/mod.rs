@@ -4,13 +4,8 @@
 //! The numbers are exact wherever that is possible. One that grows is a regression; one that shrinks is written down here
 //! together with the change that made it so.
 
-// The cuts of the bench that says what safety costs.
-#[path = "../../../benches/heartline/cuts.rs"]
-mod cuts;
-
 mod bytes;
 mod commands;
 mod history;
 mod meter;
-mod safety;
 mod workers;
