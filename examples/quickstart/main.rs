@@ -70,7 +70,7 @@ async fn show(url: &str, prefix: &str) -> Result<()> {
     let here = std::env::current_exe()?;
     let program = here.parent().and_then(Path::parent).context("where this program is")?.join("heartline");
     let mut board = tokio::process::Command::new(&program);
-    board.args(["board", "--name", "demo"]).env("HEARTLINE_REDIS", url).env("HEARTLINE_PREFIX", prefix);
+    board.args(["board", "--name", "demo"]).env("HEARTLINE_URL", url).env("HEARTLINE_PREFIX", prefix);
     let what = || format!("{} could not be started: `cargo build -p heartline-cli` builds it", program.display());
     board.kill_on_drop(true).spawn().with_context(what)?.wait().await?;
     Ok(())

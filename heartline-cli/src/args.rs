@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::FalseyValueParser;
 use clap::{Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use heartline::{JobFilter, JobState, Priority, WorkflowState};
@@ -13,7 +14,7 @@ use heartline_board::Colour;
 
 /// See, explain and steer Heartline's tasks, jobs and workers.
 ///
-/// The server is that of --redis, else of --context, else of HEARTLINE_REDIS, else of REDIS_URL, else the default context, else redis://127.0.0.1:6379.
+/// The server is that of --redis, else of HEARTLINE_URL, else of REDIS_URL, else redis://127.0.0.1:6379.
 #[derive(Debug, Parser)]
 #[command(
     name = "heartline",
@@ -35,50 +36,41 @@ pub(crate) struct Global {
     /// The Redis server, as redis://host:port/db or rediss://
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) redis: Option<String>,
-    /// A server that has a name in ~/.config/heartline/config.toml, else that of HEARTLINE_CONTEXT (see `heartline contexts --help`)
-    #[arg(long, global = true, value_name = "NAME", conflicts_with = "redis")]
-    pub(crate) context: Option<String>,
-    /// The CA that signed the server's certificate, a PEM file, in place of Mozilla's roots [default: that of the context, else HEARTLINE_TLS_CA]
+    /// The CA that signed the server's certificate, a PEM file, in place of Mozilla's roots [default: HEARTLINE_TLS_CA]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// The certificate to show to a server that asks for one, a PEM file [default: that of the context, else HEARTLINE_TLS_CERT]
+    /// The certificate to show to a server that asks for one, a PEM file [default: HEARTLINE_TLS_CERT]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key, a PEM file [default: that of the context, else HEARTLINE_TLS_KEY]
+    /// Its key, a PEM file [default: HEARTLINE_TLS_KEY]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// What every key begins with [default: that of the context, else heartline]
+    /// What every key begins with [default: heartline]
     #[arg(long, global = true, env = "HEARTLINE_PREFIX")]
     pub(crate) prefix: Option<String>,
     /// Print JSON, with times in ms since 1970
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Do not ask before something is done that cannot be undone
+    /// Confirm everything beforehand
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
-    /// The name of the context, in place of typing it, before something is done in production that cannot be undone
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) confirm: Option<String>,
+    /// This is production: also confirm acts on single jobs
+    #[arg(long, global = true, env = "HEARTLINE_PRODUCTION", value_parser = FalseyValueParser::new())]
+    pub(crate) production: bool,
     /// Who acts: it stands in the event of each act [default: $USER, else heartline-cli]
     #[arg(long, global = true, value_name = "NAME")]
     by: Option<String>,
 }
 
 impl Global {
-    /// The server, where it was told: the option, or the first variable that is set. With the name of that.
-    pub(crate) fn told_url(&self) -> Option<(String, &'static str)> {
+    /// The server of the option, else of the first variable that is set, with the name of its source.
+    pub(crate) fn server(&self) -> Option<(String, &'static str)> {
         let of = |name| std::env::var(name).ok().filter(|url| !url.is_empty()).map(|url| (url, name));
         let option = self.redis.clone().map(|url| (url, "--redis"));
-        option.or_else(|| of("HEARTLINE_REDIS")).or_else(|| of("REDIS_URL"))
+        option.or_else(|| of("HEARTLINE_URL")).or_else(|| of("REDIS_URL"))
     }
 
-    /// The context that was named: by the option, or by a variable where no option says which server.
-    pub(crate) fn context(&self) -> Option<String> {
-        let of = |name| std::env::var(name).ok().filter(|name| !name.is_empty());
-        self.context.clone().or_else(|| of("HEARTLINE_CONTEXT").filter(|_| self.redis.is_none()))
-    }
-
-    /// Whether the option, which others can read, has a password.
+    /// Whether the option, which other users of the machine can read, has a password.
     pub(crate) fn tells_password(&self) -> bool {
         let user = self.redis.as_deref().and_then(|url| url.split_once("://")?.1.rsplit_once('@'));
         user.is_some_and(|(user, _)| user.contains(':'))
@@ -219,25 +211,7 @@ pub(crate) enum Command {
     #[cfg(unix)]
     #[command(name = "_demo-worker", hide = true)]
     DemoWorker,
-    /// The servers that have names, in ~/.config/heartline/config.toml or the file of HEARTLINE_CONFIG, which only you may read
-    #[command(
-        after_help = "The file:\n  default = \"staging\"\n\n  [context.staging]\n  url = \"rediss://staging.internal:6379\"\n  prefix = \"billing\"\n  \
-                            tls_ca = \"staging.pem\"   # beside this file; tls_cert and tls_key where the server asks for a certificate\n\n  \
-                            [context.live]\n  url_command = [\"pass\", \"show\", \"redis/live\"]   # or url_env = \"LIVE_REDIS\"\n  production = true\n\n\
-                            Example:\n  heartline --context live tasks"
-    )]
-    Contexts,
-    /// Measure this server: what it does at most, and what Heartline does on it
-    ///
-    /// It takes a few seconds, and half a minute over a slow line, and at most 64 MiB, under a prefix of its own whose keys it removes at the end, at Ctrl-C too.
-    /// It is refused in a context of production.
-    #[command(after_help = "Example:\n  heartline bench\n  heartline bench --payload 1024")]
-    Bench {
-        /// How many bytes an input has, 1 to 65536
-        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
-        payload: u32,
-    },
-    /// Tasks and workers on the whole terminal, each second anew, until q
+    /// Tasks and workers on the whole terminal, updated each second, until q
     #[command(after_help = "Example:\n  heartline top")]
     Top,
     /// Write completions for a shell to standard output

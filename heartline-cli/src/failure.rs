@@ -49,9 +49,9 @@ impl From<heartline::Error> for Failure {
             what.push_str(match what.contains("-sentinel://") {
                 true => {
                     "; passwords stand in the address: redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME has that of the servers, \
-                     &sentinelPassword=… (with &sentinelUsername=…) behind it that of the sentinels; best in HEARTLINE_REDIS or a context"
+                     &sentinelPassword=… (with &sentinelUsername=…) behind it that of the sentinels; best in HEARTLINE_URL"
                 }
-                false => "; a password stands in the address: redis://:PASSWORD@host, best in HEARTLINE_REDIS or a context",
+                false => "; a password stands in the address: redis://:PASSWORD@host, best in HEARTLINE_URL",
             });
         }
         if what.to_ascii_uppercase().contains("TRYAGAIN") {

@@ -1,7 +1,7 @@
 //! `heartline`: the command line of Heartline.
 //!
-//! A command goes one way: [`args`] reads it, [`session`] connects, one of [`commands`] asks the library's `Inspector` and hands what it
-//! found to [`output`]. Nothing here reads Redis by itself, but `bench`, which measures it.
+//! [`args`] reads a command, [`session`] connects, one of [`commands`] asks the library's `Inspector` and passes the answer to [`output`].
+//! Nothing here reads Redis by itself.
 
 /// A line on standard error. Where nobody reads that any more it is lost, and nothing else happens.
 macro_rules! say {
@@ -14,7 +14,6 @@ macro_rules! say {
 mod args;
 mod ask;
 mod commands;
-mod contexts;
 #[cfg(unix)]
 mod demo;
 mod failure;
@@ -23,6 +22,7 @@ mod openmetrics;
 mod output;
 mod serve;
 mod session;
+mod target;
 
 use std::process::ExitCode;
 

@@ -32,8 +32,7 @@ impl Output {
         // What the environment says it says to the next command, too.
         let is_told = global.prefix.is_some() && std::env::var("HEARTLINE_PREFIX").ok() == global.prefix;
         let prefix = global.prefix.as_deref().filter(|_| !is_told).map(quoted);
-        let context = global.context.as_deref().map(quoted);
-        let options = [("--redis", redis), ("--context", context), ("--prefix", prefix)];
+        let options = [("--redis", redis), ("--prefix", prefix)];
         let given = options.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
         // Once in a process.
         Output { is_json: global.json, place: given.collect::<Vec<_>>().join(" ").leak() }

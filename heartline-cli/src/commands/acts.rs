@@ -44,7 +44,7 @@ impl Chosen {
 
     /// The same for acts on named jobs that nobody is asked about but in production.
     pub(super) async fn bound_in_production(&self, session: &Session, act: &mut Act) -> Result<String, Failure> {
-        if session.consent.may_be_production() { self.bound(session, act).await } else { Ok(String::new()) }
+        if session.consent.is_production { self.bound(session, act).await } else { Ok(String::new()) }
     }
 
     /// Binds an act to the states of the jobs that were named by their ids, where a person is asked about it. Returns what the question says of those.
@@ -117,7 +117,7 @@ pub(super) fn confirm_filter(
                 &format!("{verb} {least} {} of {}{more}", many(count, &format!("{state} job")), jobs.task),
             )
         }
-        None if session.consent.may_be_production() => {
+        None if session.consent.is_production => {
             confirm(&session.consent, &format!("{verb} {} of {}{more}", many(count, "job"), jobs.task))
         }
         None => Ok(()),

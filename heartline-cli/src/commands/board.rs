@@ -15,14 +15,12 @@ pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), 
         _ => BoardOptions::behind_own_auth(),
     };
     let by = session.by.clone();
-    let name = if asked.name.is_empty() { session.context.clone().unwrap_or_default() } else { asked.name };
-    options = options.name(name).by(move |_| by.clone());
+    options = options.name(asked.name).by(move |_| by.clone());
     let colour = asked.colour.and_then(|name| Colour::ALL.into_iter().find(|colour| colour.as_str() == name));
     if let Some(colour) = colour {
         options = options.colour(colour);
     }
-    // Perhaps is enough: what has to be typed then is `production`.
-    if session.consent.may_be_production() {
+    if session.consent.is_production {
         options = options.production();
     }
     if asked.read_only {

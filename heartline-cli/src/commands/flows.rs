@@ -50,7 +50,7 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
             act(session, of, &[Paused, Running], Some(Running), async |handle| handle.resume().await).await
         }
         FlowsCommand::Retry { of } => {
-            if session.consent.may_be_production() {
+            if session.consent.is_production {
                 confirm(
                     &session.consent,
                     &format!("run what did not complete of {} of {} once more", shown(&of.id), shown(&of.workflow)),

@@ -2,7 +2,6 @@
 
 mod acts;
 mod audit;
-mod bench;
 mod board;
 mod doctor;
 mod events;
@@ -10,8 +9,6 @@ mod flows;
 mod health;
 mod jobs;
 mod metrics;
-#[cfg(unix)]
-mod orphans;
 mod pages;
 mod recover;
 mod stalls;
@@ -26,7 +23,6 @@ use std::time::SystemTime;
 use heartline::{Error, JobValues, TaskCounts};
 
 use crate::args::{Args, Command};
-use crate::contexts::{Contexts, Place};
 #[cfg(unix)]
 use crate::demo;
 use crate::failure::Failure;
@@ -34,7 +30,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::Session;
 #[cfg(unix)]
-use crate::session::connect;
+use crate::target::Target;
 use heartline_board::crashes::{doomed, suspicions_of, together};
 use heartline_board::listed::{self, of_lists};
 use heartline_board::text::{relative, shown};
@@ -45,16 +41,14 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Completions { shell } => return pages::completions(shell),
         Command::Man { directory } => return pages::man(&directory),
-        Command::Contexts => return contexts(Output::of(&args.global)),
-        Command::Bench { payload } => return bench::bench(&args.global, payload as usize).await,
         #[cfg(unix)]
         Command::Work(work) => return work::work(&args.global, work).await,
         #[cfg(unix)]
         Command::Demo(asked) => return demo::run(asked, Output::of(&args.global)).await,
         #[cfg(unix)]
         Command::DemoWorker => {
-            let place = Place::of(&args.global)?;
-            return demo::tasks::work(&connect(&place, &args.global, false).await?).await;
+            let app = Target::of(&args.global)?.connect(&args.global, false).await?;
+            return demo::tasks::work(&app).await;
         }
         _ => {}
     }
@@ -118,29 +112,10 @@ async fn within(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Events { task, job: Some(job), .. } => events::of_job(session, &task, &job).await,
         Command::Events { task, job: None, follow } => events::of_task(session, &task, follow).await,
         Command::Top => top::top(session).await,
-        Command::Completions { .. } | Command::Man { .. } | Command::Contexts | Command::Bench { .. } => Ok(()),
+        Command::Completions { .. } | Command::Man { .. } => Ok(()),
         #[cfg(unix)]
         Command::Exec { .. } | Command::Work(_) | Command::Demo(_) | Command::DemoWorker => Ok(()),
     }
-}
-
-/// The servers that have names, without their addresses.
-fn contexts(out: Output) -> Result<(), Failure> {
-    let listed = Contexts::read()?.list();
-    if out.is_json {
-        return out.json(&listed);
-    }
-    if listed.is_empty() {
-        let path = crate::contexts::path().map_or_else(String::new, |path| path.display().to_string());
-        out.hint(format!("There is no context: {path} names them, see `heartline contexts --help`."));
-        return Ok(());
-    }
-    let yes = |is_so: bool, what: &str| if is_so { what.to_owned() } else { String::new() };
-    let rows = listed.into_iter().map(|context| {
-        let kind = [yes(context.is_default, "default"), yes(context.is_production, "production")];
-        vec![shown(&context.name), shown(&context.prefix), shown(&context.url_from), kind.join(" ").trim().to_owned()]
-    });
-    out.table(&["CONTEXT", "PREFIX", "ADDRESS FROM", ""], rows.collect())
 }
 
 /// A time in a table, `-` where it is not known.

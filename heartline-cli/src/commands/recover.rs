@@ -29,11 +29,11 @@ pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<()
     match command {
         RecoverCommand::Silent { task } => silent(session, &task).await,
         RecoverCommand::Claimed(jobs) => {
-            let selected = selected(session, &jobs, "put back claimed", session.consent.may_be_production()).await?;
+            let selected = selected(session, &jobs, "put back claimed", session.consent.is_production).await?;
             acts::tell(session, &inspector.requeue_claimed(&jobs.task, selected).await?, "put back", false)
         }
         RecoverCommand::Running(jobs) => {
-            let selected = selected(session, &jobs, "run again", session.consent.may_be_production()).await?;
+            let selected = selected(session, &jobs, "run again", session.consent.is_production).await?;
             acts::tell(session, &inspector.recover_running(&jobs.task, selected).await?, "run again", false)
         }
         RecoverCommand::Fail(jobs) => {

@@ -26,11 +26,9 @@ use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
 
 use super::near;
-use super::orphans::{Children, Listed};
 use crate::args::{Global, Work};
-use crate::contexts::Place;
 use crate::failure::Failure;
-use crate::session::connect;
+use crate::target::Target;
 use heartline_board::text::shown;
 use heartline_board::told::NOT_STARTED_AT_ALL;
 
@@ -69,7 +67,7 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let log = tracing_subscriber::fmt().log_internal_errors(false).with_env_filter(filter).with_writer(io::stderr);
     let _ = log.with_ansi(io::stderr().is_terminal()).try_init();
     check_program(&work.exec[0])?;
-    let app = connect(&Place::of(global)?, global, true).await?;
+    let app = Target::of(global)?.connect(global, true).await?;
     let stall = StallOptions::new().interval(work.interval).max_count(work.max_count);
     let mut options = TaskOptions::new()
         .concurrency(work.concurrency)
@@ -83,11 +81,8 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let sign = Uuid::new_v4().to_string();
     let hold = work.timeout.map_or(NOT_STARTED, |timeout| NOT_STARTED.min(timeout / 2));
     let (argv, snooze, shim, failures) = (work.exec, work.snooze, own_program()?, Mutex::default());
-    let (slots, children) = (Arc::new(Semaphore::new(work.concurrency)), Children::default());
-    let concurrency = work.concurrency;
-    // Until this process ends.
-    tokio::spawn(children.clone().wait_for_orphans());
-    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures, concurrency, slots, children });
+    let (concurrency, slots) = (work.concurrency, Arc::new(Semaphore::new(work.concurrency)));
+    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures, concurrency, slots });
     let own = Arc::clone(&program);
     app.task(&work.task, options, move |ctx: Context, input: Box<RawValue>| {
         let program = Arc::clone(&program);
@@ -151,7 +146,6 @@ struct Program {
     concurrency: usize,
     /// One for each that may run; a program keeps its own until it has ended, also where its run is over.
     slots: Arc<Semaphore>,
-    children: Children,
 }
 
 /// Programs that could not be started, one after the other.
@@ -187,8 +181,8 @@ impl Program {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             return Err(self.not_started(&ctx, "all slots are taken by programs that this user may not stop").await);
         };
-        let mut running = match self.children.spawn(&mut command) {
-            Ok((child, listed)) => Running::of(&ctx, child, listed, slot),
+        let mut running = match command.spawn() {
+            Ok(child) => Running::of(&ctx, child, slot),
             Err(e) => return Err(self.not_started(&ctx, &e.to_string()).await),
         };
         let began = Instant::now();
@@ -308,7 +302,7 @@ struct Running {
     /// For people: the job.
     job: String,
     /// Until it was let go: who may not stop it waits for its end elsewhere.
-    child: Option<(Child, Listed, OwnedSemaphorePermit)>,
+    child: Option<(Child, OwnedSemaphorePermit)>,
     /// The process group that it leads, for as long as nobody else can have its id: until it was waited for.
     group: Option<Pid>,
     output: Said,
@@ -355,10 +349,10 @@ impl Told {
 }
 
 impl Running {
-    fn of(ctx: &Context, child: Child, listed: Listed, slot: OwnedSemaphorePermit) -> Running {
+    fn of(ctx: &Context, child: Child, slot: OwnedSemaphorePermit) -> Running {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         let job = format!("{} of {}", ctx.id(), ctx.task());
-        let child = Some((child, listed, slot));
+        let child = Some((child, slot));
         Running { job, child, group: pid, output: Said::default(), errors: Said::default(), read: None }
     }
 
@@ -421,10 +415,10 @@ impl Running {
         say!(
             "warning: the program of {job}, process {pid}, may not be stopped by this user: it runs on, and keeps its slot"
         );
-        if let Some((mut child, listed, slot)) = self.child.take() {
+        if let Some((mut child, slot)) = self.child.take() {
             tokio::spawn(async move {
                 let _ = child.wait().await;
-                drop((listed, slot));
+                drop(slot);
             });
         }
     }

@@ -83,7 +83,7 @@ impl Drop for Crew {
 fn spawn(url: &str) -> Result<Child, Failure> {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("_demo-worker").env("HEARTLINE_REDIS", url).env_remove("HEARTLINE_PREFIX");
+    command.arg("_demo-worker").env("HEARTLINE_URL", url).env_remove("HEARTLINE_PREFIX");
     // A group of its own: Ctrl-C is told to this process alone.
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     Ok(command.spawn()?)

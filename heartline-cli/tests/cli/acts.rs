@@ -52,10 +52,10 @@ async fn acts_tell_what_they_did_and_why_not() {
         ran.status == 2 && ran.err.contains("waiting jobs cannot be retried, only those that are failed or cancelled"),
         "{ran:?}"
     );
-    // By a filter it asks first, and here nobody can be asked.
+    // With a filter the command asks first, and there is no terminal here.
     let retry = ["jobs", "retry", "-t", "export", "--state", "failed", "--code", "disk"];
     let ran = bench.run(&retry).await;
-    assert!(ran.status == 2 && ran.err.contains("run again about 2 failed jobs of export; say --yes"), "{ran:?}");
+    assert!(ran.status == 2 && ran.err.contains("run again about 2 failed jobs of export; pass --yes"), "{ran:?}");
     assert_eq!(bench.export.counts().await.unwrap().failed, 2);
     let ran = bench.run(&[&retry[..], &["--yes", "--json", "--by", "eve"]].concat()).await;
     assert_eq!((&ran.json()["done"], &ran.json()["is_complete"]), (&2.into(), &true.into()), "{ran:?}");
@@ -71,7 +71,7 @@ async fn a_task_is_purged_and_forgotten_only_when_that_was_meant() {
     let bench = Bench::new().await;
     bench.export.dispatch_many((0..450).map(|_| "x".to_owned())).await.unwrap();
     let ran = bench.run(&["task", "purge", "export", "--state", "waiting"]).await;
-    assert!(ran.status == 2 && ran.err.contains("remove 450 waiting jobs of export for good; say --yes"), "{ran:?}");
+    assert!(ran.status == 2 && ran.err.contains("remove 450 waiting jobs of export for good; pass --yes"), "{ran:?}");
     let ran = bench.run(&["task", "forget", "export", "--yes"]).await;
     assert_eq!((ran.status, &*ran.err), (1, "error: export has 450 jobs: purge them first, state by state\n"));
     assert_eq!(
@@ -114,13 +114,13 @@ async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person
     assert!(!told.contains("The next job may be resolved"), "{told}");
     let ran = bench.run(&["recover", "running", "-t", "export", "--all"]).await;
     assert!(
-        ran.status == 2 && ran.err.contains("run again the 2 jobs of export that are set aside; say --yes"),
+        ran.status == 2 && ran.err.contains("run again the 2 jobs of export that are set aside; pass --yes"),
         "{ran:?}"
     );
     bench.open();
     assert!(bench.run(&["recover", "running", "-t", "export", "a"]).await.ok().starts_with("1 run again"));
     let ran = bench.run(&["recover", "fail", "-t", "export", "b"]).await;
-    assert!(ran.status == 2 && ran.err.contains("say --yes"), "{ran:?}");
+    assert!(ran.status == 2 && ran.err.contains("pass --yes"), "{ran:?}");
     assert!(bench.run(&["recover", "fail", "-t", "export", "b", "--yes"]).await.ok().starts_with("1 failed"));
     assert_eq!(bench.run(&["jobs", "wait", "-t", "export", "a"]).await.ok(), "completed\n");
     let told = bench.run(&["stalls", "explain", "-t", "export", "a"]).await.ok();

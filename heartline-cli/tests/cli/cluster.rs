@@ -20,7 +20,7 @@ struct Cluster(RedisCluster);
 impl Cluster {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = command();
-        command.env("HEARTLINE_REDIS", self.0.url()).args(args);
+        command.env("HEARTLINE_URL", self.0.url()).args(args);
         command
     }
 

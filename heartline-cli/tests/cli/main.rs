@@ -3,8 +3,6 @@
 
 mod acts;
 mod cluster;
-#[cfg(target_os = "linux")]
-mod contexts;
 #[cfg(unix)]
 mod demo;
 #[cfg(target_os = "linux")]
@@ -14,10 +12,13 @@ mod metrics;
 mod monitoring;
 #[cfg(target_os = "linux")]
 mod night;
+mod production;
 mod reads;
 mod rights;
 mod run;
 mod tls;
+#[cfg(target_os = "linux")]
+mod top;
 #[path = "../../../tests/it/support/turn.rs"]
 mod turn;
 mod usage;

@@ -777,7 +777,7 @@ async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() 
     let () = pipe.query_async(&mut conn).await.unwrap();
     let ran = bench.run(&["jobs", "retry", "-t", "export", "bad"]).await;
     assert!(
-        ran.status == 2 && ran.err.contains("run 1 job again that was held when workers died; say --yes"),
+        ran.status == 2 && ran.err.contains("run 1 job again that was held when workers died; pass --yes"),
         "{ran:?}"
     );
     assert_eq!(bench.export.counts().await.unwrap().failed, 1);

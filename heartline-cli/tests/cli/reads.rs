@@ -268,7 +268,7 @@ async fn an_audit_finds_damage_and_a_repair_mends_it() {
     assert!(ran.starts_with("1 fault would be mended\n  1 x nowhere: ") && ran.ends_with("\n    lost\n"), "{ran}");
     let ran = bench.run(&["repair", "-t", "export"]).await;
     assert!(
-        ran.status == 2 && ran.err.contains("1 job RUNS AGAIN by that") && ran.err.contains("say --yes"),
+        ran.status == 2 && ran.err.contains("1 job RUNS AGAIN by that") && ran.err.contains("pass --yes"),
         "{ran:?}"
     );
     assert!(bench.run(&["repair", "-t", "export", "--yes"]).await.ok().contains("1 mended"));

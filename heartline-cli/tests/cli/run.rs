@@ -53,12 +53,16 @@ impl Ran {
 /// The command, with nothing of our own environment that it looks at.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_heartline"));
-    for name in ["HEARTLINE_TOKEN", "HEARTLINE_REDIS", "REDIS_URL", "HEARTLINE_PREFIX", "HEARTLINE_CONTEXT"] {
+    for name in ["HEARTLINE_TOKEN", "HEARTLINE_URL", "REDIS_URL", "HEARTLINE_PREFIX", "HEARTLINE_PRODUCTION"] {
         command.env_remove(name);
     }
-    command.env("HEARTLINE_CONFIG", "/nowhere/config.toml");
     command.env("USER", "ada").stdin(Stdio::null());
     command
+}
+
+/// Runs a command to its end.
+pub async fn ran(mut command: Command) -> Ran {
+    tokio::task::spawn_blocking(move || Ran::of(command.output().unwrap())).await.unwrap()
 }
 
 /// A command that needs no server.
@@ -152,15 +156,8 @@ impl Bench {
     /// A command that talks to the server.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = command();
-        command.env("HEARTLINE_REDIS", self.url()).env("HEARTLINE_PREFIX", "cli").args(args);
+        command.env("HEARTLINE_URL", self.url()).env("HEARTLINE_PREFIX", "cli").args(args);
         command
-    }
-
-    /// How many keys the server has.
-    pub async fn keys(&self) -> u64 {
-        let client = redis::Client::open(self.url()).unwrap();
-        let mut conn = client.get_multiplexed_async_connection_with_config(&patient()).await.unwrap();
-        redis::cmd("DBSIZE").query_async(&mut conn).await.unwrap()
     }
 
     /// The server process.
@@ -172,8 +169,7 @@ impl Bench {
     pub fn on_terminal(&self, args: &str) -> Terminal {
         let mut command = Command::new("script");
         command.args(["-qfec", &format!("{} {args}", env!("CARGO_BIN_EXE_heartline")), "/dev/null"]);
-        command.env("HEARTLINE_REDIS", self.url()).env("HEARTLINE_PREFIX", "cli");
-        command.env("HEARTLINE_CONFIG", "/nowhere/config.toml").env_remove("HEARTLINE_CONTEXT");
+        command.env("HEARTLINE_URL", self.url()).env("HEARTLINE_PREFIX", "cli").env_remove("HEARTLINE_PRODUCTION");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (shown, mut from) = (Arc::new(Mutex::new(Vec::new())), child.stdout.take().unwrap());
         let told = Arc::clone(&shown);

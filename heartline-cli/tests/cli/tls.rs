@@ -4,10 +4,9 @@
 mod certificates;
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use self::certificates::{Ca, terminator_of};
-use crate::run::{Bench, Ran};
+use crate::run::{Bench, ran};
 
 /// A directory that is removed with it.
 struct Files(PathBuf);
@@ -37,12 +36,8 @@ impl Drop for Files {
     }
 }
 
-async fn ran(mut command: Command) -> Ran {
-    tokio::task::spawn_blocking(move || Ran::of(command.output().unwrap())).await.unwrap()
-}
-
 #[tokio::test]
-async fn a_ca_and_a_certificate_are_told_by_options_variables_and_contexts() {
+async fn options_and_variables_name_a_ca_and_a_certificate() {
     let (bench, ca, clients, files) = (Bench::new().await, Ca::new(), Ca::new(), Files::new());
     let server = bench.url().trim_start_matches("redis://").trim_end_matches('/').parse().unwrap();
     let port = terminator_of(server, &ca.sign("localhost", |_| {}), Some(&clients), false).await;
@@ -52,7 +47,7 @@ async fn a_ca_and_a_certificate_are_told_by_options_variables_and_contexts() {
         (files.write("ca.pem", &ca.pem()), files.write("ada.pem", &own.cert), files.write("ada.key", &own.key));
     let command = |args: &[&str]| {
         let mut command = bench.command(args);
-        command.env("HEARTLINE_REDIS", &url);
+        command.env("HEARTLINE_URL", &url);
         command
     };
     let refused = ran(command(&["tasks"])).await;
@@ -68,21 +63,8 @@ async fn a_ca_and_a_certificate_are_told_by_options_variables_and_contexts() {
     let mut by_variables = command(&["tasks"]);
     by_variables.env("HEARTLINE_TLS_CA", &ca).env("HEARTLINE_TLS_CERT", &cert).env("HEARTLINE_TLS_KEY", &key);
     assert!(ran(by_variables).await.ok().contains("export"));
-    // A bench has a connection of its own beside that of the library.
-    let mut measures = command(&["bench", "--payload", "64"]);
-    measures.env("HEARTLINE_TLS_CA", &ca).env("HEARTLINE_TLS_CERT", &cert).env("HEARTLINE_TLS_KEY", &key);
-    ran(measures).await.ok();
-
-    let text = format!(
-        "[context.shop]\nurl = \"{url}\"\nprefix = \"cli\"\ntls_ca = \"ca.pem\"\ntls_cert = \"ada.pem\"\ntls_key = \"ada.key\"\n"
-    );
-    let config = files.write("config.toml", &text);
-    let mut by_context = command(&["--context", "shop", "tasks"]);
-    by_context.env_remove("HEARTLINE_REDIS").env_remove("HEARTLINE_PREFIX").env("HEARTLINE_CONFIG", &config);
-    assert!(ran(by_context).await.ok().contains("export"));
-    let config = files.write("config.toml", &text.replace("tls_key = \"ada.key\"\n", ""));
-    let mut half = command(&["--context", "shop", "tasks"]);
-    half.env_remove("HEARTLINE_REDIS").env("HEARTLINE_CONFIG", &config);
+    let mut half = command(&["tasks"]);
+    half.env("HEARTLINE_TLS_CA", &ca).env("HEARTLINE_TLS_CERT", &cert);
     let half = ran(half).await;
     assert!(half.status == 2 && half.err.contains("a certificate needs its key"), "{half:?}");
 }

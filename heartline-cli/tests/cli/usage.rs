@@ -48,7 +48,7 @@ fn a_server_that_is_not_there_is_one_line_and_the_exit_status_1() {
 #[test]
 fn a_password_among_the_arguments_is_warned_of_and_never_told() {
     let ran = alone(&["--redis", "redis://:hunter2@127.0.0.1:1", "tasks"]);
-    assert!(ran.err.starts_with("warning: others on this machine can read the password"), "{}", ran.err);
+    assert!(ran.err.starts_with("warning: other users of this machine can read the password"), "{}", ran.err);
     assert!(!ran.err.contains("hunter2"), "{}", ran.err);
 }
 
