@@ -22,10 +22,9 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board shows it on a web page, --cluster kills a primary too, --workflow runs graphs)
+demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board serves the web page meanwhile, --cluster kills a primary too, --workflow runs graphs)
 	@scripts/ensure redis-url
-	$(if $(filter --board,$(ARGS)),cargo build -p heartline-cli)
-	cargo run -p heartline-examples --example quickstart -- $(ARGS)
+	cargo run -p heartline-cli -- demo $(if $(REDIS_URL),--redis "$(REDIS_URL)") $(ARGS)
 
 .PHONY: test
 test: ## Run all tests and doctests, on private servers
@@ -137,7 +136,7 @@ check-workflows: ## Run the tests of workflows by each engine, with the largest 
 	HEARTLINE_TEST_ENGINE=sentinel scripts/it workflows::
 	HEARTLINE_KILLS=120 scripts/it largest workflows::kills:: -- --include-ignored
 	scripts/it cluster::workflows
-	@set -e; for run in 1 2 3 4; do cargo run -p heartline-examples --example quickstart -- --workflow; done
+	@set -e; for run in 1 2 3 4; do cargo run -p heartline-cli -- demo --workflow; done
 
 .PHONY: check-engines
 check-engines: ## Run the tests of Sentinel, Cluster and replicas on each of REDIS_SERVERS five times, and the simulation on a cluster

@@ -200,17 +200,21 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         argv: Vec<OsString>,
     },
-    /// Show it at work: a private Redis, workers that are killed and frozen, and the web page
+    /// Kill workers while they work, and account for every job
     ///
-    /// It starts redis-server or valkey-server of the PATH (or of HEARTLINE_REDIS_SERVER), and a few processes that work jobs. Every few
-    /// seconds one of them is killed or frozen. The web page shows what becomes of their jobs. At the end it counts them.
+    /// It starts redis-server or valkey-server of the PATH (or of HEARTLINE_REDIS_SERVER), unless --redis names a server, and three workers
+    /// that count the words of files. The last line is the account as JSON. Exit status 1 if a job was lost.
     #[cfg(unix)]
-    #[command(after_help = "Example:\n  heartline demo\n  heartline demo --for 1m --json")]
+    #[command(after_help = "Example:\n  heartline demo\n  heartline demo --board\n  heartline demo --cluster --json")]
     Demo(Demo),
     /// A worker process of the demo
     #[cfg(unix)]
     #[command(name = "_demo-worker", hide = true)]
-    DemoWorker,
+    DemoWorker {
+        /// Work the tasks of the workflows
+        #[arg(long)]
+        workflow: bool,
+    },
     /// Tasks and workers on the whole terminal, updated each second, until q
     #[command(after_help = "Example:\n  heartline top")]
     Top,
@@ -279,19 +283,28 @@ pub(crate) struct Work {
     pub(crate) exec: Vec<OsString>,
 }
 
-/// What the demo shows, and for how long.
+/// What the demo runs.
 #[cfg(unix)]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
-    /// The address of the web page [default: 127.0.0.1:9188, or any free port where that is taken]
-    #[arg(long, value_name = "ADDRESS")]
+    /// The directory with the files [default: the crate sources of this machine]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+    /// The most files to take
+    #[arg(long, default_value_t = 2500)]
+    pub(crate) files: usize,
+    /// Also serve the web page, and repeat the work until Ctrl-C
+    #[arg(long)]
+    pub(crate) board: bool,
+    /// The address of the web page [default: 127.0.0.1:9188, or any free port if that is taken]
+    #[arg(long, value_name = "ADDRESS", requires = "board")]
     pub(crate) listen: Option<SocketAddr>,
-    /// How many worker processes there are, 2 to 16
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=16))]
-    pub(crate) workers: u8,
-    /// End after this time and when all jobs have ended, as 1m [default: at Ctrl-C]
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub(crate) length: Option<Duration>,
+    /// Run on a private cluster of three primaries with a replica each, and kill a primary too (Redis 7.0 or Valkey)
+    #[arg(long)]
+    pub(crate) cluster: bool,
+    /// Run workflows: 200 graphs of 30 jobs, and one whose jobs each take their process down
+    #[arg(long, conflicts_with_all = ["cluster", "board"])]
+    pub(crate) workflow: bool,
 }
 
 /// How the web page is served.

@@ -43,6 +43,11 @@ impl Target {
         Ok(Target { url, prefix, tls, source })
     }
 
+    /// A server without a password and without TLS.
+    pub(crate) fn at(url: String, prefix: &str) -> Target {
+        Target { url, prefix: prefix.to_owned(), tls: Tls::default(), source: "that of the demo".to_owned() }
+    }
+
     /// A builder of an App on this server.
     pub(crate) fn app(&self) -> AppBuilder {
         // People inspect a server all the more when its eviction policy can delete jobs.

@@ -26,11 +26,7 @@ use crate::args::{Args, Command};
 #[cfg(unix)]
 use crate::demo;
 use crate::failure::Failure;
-#[cfg(unix)]
-use crate::output::Output;
 use crate::session::Session;
-#[cfg(unix)]
-use crate::target::Target;
 use heartline_board::crashes::{doomed, suspicions_of, together};
 use heartline_board::listed::{self, of_lists};
 use heartline_board::text::{relative, shown};
@@ -44,12 +40,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         #[cfg(unix)]
         Command::Work(work) => return work::work(&args.global, work).await,
         #[cfg(unix)]
-        Command::Demo(asked) => return demo::run(asked, Output::of(&args.global)).await,
+        Command::Demo(asked) => return demo::run(asked, &args.global).await,
         #[cfg(unix)]
-        Command::DemoWorker => {
-            let app = Target::of(&args.global)?.connect(&args.global, false).await?;
-            return demo::tasks::work(&app).await;
-        }
+        Command::DemoWorker { workflow } => return demo::work(&args.global, workflow).await,
         _ => {}
     }
     let lasts = matches!(args.command, Command::Metrics { .. } | Command::Board(_));
@@ -114,7 +107,7 @@ async fn within(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Top => top::top(session).await,
         Command::Completions { .. } | Command::Man { .. } => Ok(()),
         #[cfg(unix)]
-        Command::Exec { .. } | Command::Work(_) | Command::Demo(_) | Command::DemoWorker => Ok(()),
+        Command::Exec { .. } | Command::Work(_) | Command::Demo(_) | Command::DemoWorker { .. } => Ok(()),
     }
 }
 

@@ -1,90 +1,148 @@
 //! The worker processes of the demo: started, killed, frozen, and started again.
 
+use std::collections::HashMap;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::Failure;
+use crate::target::Target;
 
 /// How long workers may take to shut down.
 const STOP: Duration = Duration::from_secs(15);
 
-/// Some worker processes. They end when this process does: each reads a pipe that only it holds open.
+/// How often dead workers are looked for.
+const TEND: Duration = Duration::from_millis(100);
+
+/// The workers. They end when this process does: each reads a pipe that only this process holds open.
 pub(super) struct Crew {
     url: String,
+    prefix: String,
+    is_workflow: bool,
+    state: Mutex<State>,
+}
+
+struct State {
     workers: Vec<Child>,
+    deaths: usize,
+    /// By process id: the place in the crew, and when the process died.
+    died: HashMap<u32, (usize, Instant)>,
+}
+
+impl State {
+    fn died(&mut self, index: usize) {
+        let pid = self.workers[index].id();
+        self.died.entry(pid).or_insert((index, Instant::now()));
+    }
 }
 
 impl Crew {
-    pub(super) fn start(size: usize, url: &str) -> Result<Crew, Failure> {
-        let workers = (0..size).map(|_| spawn(url)).collect::<Result<_, _>>()?;
-        Ok(Crew { url: url.to_owned(), workers })
+    pub(super) fn start(size: usize, target: &Target, is_workflow: bool) -> Result<Crew, Failure> {
+        let state = Mutex::new(State { workers: Vec::new(), deaths: 0, died: HashMap::new() });
+        let crew = Crew { url: target.url.clone(), prefix: target.prefix.clone(), is_workflow, state };
+        for _ in 0..size {
+            let worker = crew.spawn()?;
+            crew.state().workers.push(worker);
+        }
+        Ok(crew)
     }
 
-    /// Starts a new process for each that died; how many had died.
-    pub(super) fn tend(&mut self) -> Result<u64, Failure> {
-        let mut died = 0;
-        for worker in &mut self.workers {
-            if worker.try_wait()?.is_some() {
-                *worker = spawn(&self.url)?;
-                died += 1;
+    fn spawn(&self) -> Result<Child, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("_demo-worker").args(self.is_workflow.then_some("--workflow"));
+        command.env("HEARTLINE_URL", &self.url).env("HEARTLINE_PREFIX", &self.prefix);
+        // In a group of its own it gets no Ctrl-C from the terminal.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(command.spawn()?)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a new process for each that died, until aborted.
+    pub(super) async fn tend(self: Arc<Self>) -> Result<(), Failure> {
+        loop {
+            {
+                let mut state = self.state();
+                for index in 0..state.workers.len() {
+                    if state.workers[index].try_wait()?.is_some() {
+                        state.died(index);
+                        state.workers[index] = self.spawn()?;
+                        state.deaths += 1;
+                    }
+                }
             }
+            tokio::time::sleep(TEND).await;
         }
-        Ok(died)
     }
 
-    /// Sends SIGKILL to one of them; its process id.
-    pub(super) fn kill(&mut self, number: usize) -> u32 {
-        let at = number % self.workers.len();
+    /// Sends SIGKILL to one of the processes; returns its id.
+    pub(super) fn kill(&self, number: usize) -> u32 {
+        let mut state = self.state();
+        let index = number % state.workers.len();
+        state.died(index);
         // It may have ended by itself.
-        let _ = self.workers[at].kill();
-        self.workers[at].id()
+        let _ = state.workers[index].kill();
+        state.workers[index].id()
     }
 
-    /// Halts one of them, or lets it go on; its process id.
-    pub(super) fn signal(&self, number: usize, signal: Signal) -> u32 {
-        let worker = self.workers[number % self.workers.len()].id();
-        if let Some(pid) = i32::try_from(worker).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, signal);
-        }
-        worker
-    }
-
-    /// Lets those go on that were frozen.
-    pub(super) fn thaw(&self) {
-        for at in 0..self.workers.len() {
-            self.signal(at, Signal::CONT);
+    /// Sends SIGKILL to the process of a worker.
+    pub(super) fn kill_worker(&self, worker: &str) {
+        let index = self.state().workers.iter().position(|child| Some(child.id()) == pid_of(worker));
+        if let Some(index) = index {
+            self.kill(index);
         }
     }
 
-    /// Lets all of them shut down in order; one that takes too long is killed when this is dropped.
-    pub(super) fn stop(&mut self) {
-        self.thaw();
-        for worker in &mut self.workers {
-            drop(worker.stdin.take());
-        }
+    /// How long ago the process of a worker died, and its place in the crew.
+    pub(super) fn death_of(&self, worker: &str) -> Option<(usize, Duration)> {
+        let (index, at) = *self.state().died.get(&pid_of(worker)?)?;
+        Some((index, at.elapsed()))
+    }
+
+    /// Stops a process for some time (SIGSTOP, SIGCONT). On waking it has lost its jobs.
+    pub(super) async fn freeze(&self, index: usize, time: Duration) {
+        let pid = self.state().workers[index].id();
+        signal(pid, Signal::STOP);
+        tokio::time::sleep(time).await;
+        signal(pid, Signal::CONT);
+    }
+
+    /// Shuts all processes down. One that takes too long is killed when the crew is dropped.
+    pub(super) fn stop(&self) {
+        let mut state = self.state();
+        state.workers.iter_mut().for_each(|worker| drop(worker.stdin.take()));
         let until = Instant::now() + STOP;
-        while Instant::now() < until && self.workers.iter_mut().any(|worker| matches!(worker.try_wait(), Ok(None))) {
+        while Instant::now() < until && state.workers.iter_mut().any(|worker| matches!(worker.try_wait(), Ok(None))) {
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// How many processes died.
+    pub(super) fn deaths(&self) -> usize {
+        self.state().deaths
     }
 }
 
 impl Drop for Crew {
+    /// Kills frozen processes, too.
     fn drop(&mut self) {
-        for worker in &mut self.workers {
-            let _ = worker.kill();
-            let _ = worker.wait();
-        }
+        let mut state = self.state();
+        state.workers.iter_mut().for_each(|worker| drop(worker.kill().and_then(|()| worker.wait())));
     }
 }
 
-fn spawn(url: &str) -> Result<Child, Failure> {
-    use std::os::unix::process::CommandExt;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg("_demo-worker").env("HEARTLINE_URL", url).env_remove("HEARTLINE_PREFIX");
-    // A group of its own: Ctrl-C is told to this process alone.
-    command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    Ok(command.spawn()?)
+/// A worker is named `<host>-<pid>-<random>`.
+fn pid_of(worker: &str) -> Option<u32> {
+    worker.rsplit('-').nth(1)?.parse().ok()
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
 }

@@ -58,11 +58,9 @@ async fn the_option_names_the_server_before_the_variables() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).await.unwrap();
     let (own, nowhere) = (bench.url(), "redis://127.0.0.1:1");
-    for (option, heartline_url, redis_url) in [
-        (Some(&*own), Some(nowhere), Some(nowhere)),
-        (None, Some(&*own), Some(nowhere)),
-        (None, None, Some(&*own)),
-    ] {
+    for (option, heartline_url, redis_url) in
+        [(Some(&*own), Some(nowhere), Some(nowhere)), (None, Some(&*own), Some(nowhere)), (None, None, Some(&*own))]
+    {
         let mut command = bench.command(&["tasks"]);
         command.env_remove("HEARTLINE_URL").args(option.into_iter().flat_map(|url| ["--redis", url]));
         command.envs(heartline_url.map(|url| ("HEARTLINE_URL", url))).envs(redis_url.map(|url| ("REDIS_URL", url)));
