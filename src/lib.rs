@@ -229,6 +229,7 @@ pub use spread::Spread;
 pub use stall::action::{StallAction, StallReason, StalledEvent};
 pub use stall::recovery::Recovery;
 pub use stall::witness::WatchBreak;
+pub use task::cancel::Cancel;
 pub use task::definition::{TaskDef, TaskHandler};
 pub use task::dispatch::Dispatch;
 pub use task::handle::{CancelOutcome, JobHandle};

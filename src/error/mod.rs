@@ -90,10 +90,10 @@ pub enum Error {
         limit: usize,
     },
 
-    /// Fewer replicas than [`Durability::Replicated`](crate::Durability::Replicated) wants had the job when the time was over. It is written.
+    /// Fewer replicas than [`Durability::Replicated`](crate::Durability::Replicated) wants had the write when the time was over. It is in place.
     ///
-    /// It is safe to repeat the call with the same id, which waits for them once more.
-    #[error("{acked} of {replicas} replicas have the job; it is written")]
+    /// It is safe to repeat the call with the same id, which waits for them again.
+    #[error("{acked} of {replicas} replicas have the write; it is in place")]
     NotReplicated {
         /// How many replicas have it.
         acked: u32,

@@ -18,15 +18,18 @@ use crate::job::id::JobId;
 use crate::job::instance::{NodeState, WorkflowState};
 use crate::job::node_id::NodeId;
 use crate::limits::{BATCH_BYTES, MESSAGE_LIMIT, NODE_LIMIT};
+use crate::options::modes::Durability;
 use crate::pauses::Pauses;
 use crate::process::upstream::{Upstream, came_of, number_of};
 use crate::process::waits::NotedWait;
 use crate::shown::cut;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
+use crate::store::replicated::ask_copied;
 use crate::store::workflow::control::{self, Controlled, TurnAsked, Turned};
 use crate::store::workflow::instances::{self, FlowPlace, FlowState};
 use crate::store::workflow::nodes;
+use crate::task::cancel::Cancel;
 
 /// The shortest and the longest pause between two checks whether an instance has ended.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -210,20 +213,28 @@ impl<T> WorkflowHandle<T> {
     /// instance ends when its last handler has. A second cancel changes nothing. The reason is cut to 4 KiB.
     ///
     /// # Errors
-    /// [`Error::WorkflowNotFound`] if it was never started; what every call may return, see [`Error`].
+    /// - [`Error::WorkflowNotFound`] if it was never started.
+    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability) wants. It is recorded nevertheless.
+    /// - What every call may return, see [`Error`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the cancel may be recorded or not. It is safe to repeat. Workers carry out a recorded cancel.
-    pub async fn cancel(&self, reason: impl Into<String>) -> Result<WorkflowState, Error> {
+    pub fn cancel(&self, reason: impl Into<String>) -> Cancel<'_, WorkflowState> {
         let reason = reason.into();
-        let reason = cut(&reason, MESSAGE_LIMIT);
+        let cancel = move |durability| async move { self.cancel_now(cut(&reason, MESSAGE_LIMIT), durability).await };
+        Cancel::new(self.shared.options.durability, cancel)
+    }
+
+    async fn cancel_now(&self, reason: &str, durability: Durability) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, store, mover, .. } = &*self.shared;
-        let patience = Patience::new(store.dispatch_timeout, Instant::now(), reason.len());
+        let patience = Patience::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
+        let found = |controlled: &Controlled| !matches!(controlled, Controlled::Unknown);
         let cancel = || {
             let cancel = |mut conn| async move { control::cancel(&mut conn, keys, &self.id, reason).await };
-            store.ask(response_time(reason.len()), cancel)
+            ask_copied(store, keys, durability, response_time(reason.len()), found, cancel)
         };
-        match repeated(patience, cancel).await? {
+        let (controlled, copied) = repeated(patience, cancel).await?;
+        let state = match controlled {
             Controlled::Unknown => Err(self.not_found()),
             Controlled::Ended(place, _) => Ok(place.into()),
             Controlled::Stopping(run) => {
@@ -233,7 +244,8 @@ impl<T> WorkflowHandle<T> {
                 }
                 Ok(self.state().await?.place.into())
             }
-        }
+        }?;
+        copied.map(|()| state)
     }
 
     /// Pauses the instance: no node opens until it is resumed. Sent jobs continue, and their ends are recorded. A graph that already runs

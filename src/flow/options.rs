@@ -1,7 +1,7 @@
 //! Options of a workflow.
 
 use crate::names::names;
-use crate::options::modes::Priority;
+use crate::options::modes::{Durability, Priority};
 use crate::options::overrides::Overrides;
 use crate::options::retention::RetentionLimit;
 
@@ -11,12 +11,13 @@ use crate::options::retention::RetentionLimit;
 pub struct WorkflowOptions {
     pub(super) on_failure: OnFailure,
     pub(super) retention: Option<RetentionLimit>,
+    pub(super) durability: Durability,
 }
 
 impl WorkflowOptions {
     /// The defaults.
     pub const fn new() -> WorkflowOptions {
-        WorkflowOptions { on_failure: OnFailure::Finish, retention: None }
+        WorkflowOptions { on_failure: OnFailure::Finish, retention: None, durability: Durability::Memory }
     }
 
     /// What happens to an instance when a node fails that is not [`optional`](crate::Node::optional). Defaults to [`OnFailure::Finish`].
@@ -29,6 +30,13 @@ impl WorkflowOptions {
     /// instance is removed in its first 60 s. The app that started an instance last decides for the definition. Defaults to 30 days.
     pub const fn retention(mut self, retention: RetentionLimit) -> WorkflowOptions {
         self.retention = Some(retention);
+        self
+    }
+
+    /// When an instance counts as started, and its cancel as asked for. A start and a cancel can set their own. Defaults to
+    /// [`Durability::Memory`].
+    pub const fn durability(mut self, durability: Durability) -> WorkflowOptions {
+        self.durability = durability;
         self
     }
 }

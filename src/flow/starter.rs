@@ -5,11 +5,13 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::limits::{BATCH_BYTES, NODE_BATCH};
+use crate::options::modes::Durability;
 use crate::pauses::Pauses;
 use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
+use crate::store::replicated::{Copied, ask_copied};
 use crate::store::workflow::start::{self, Comes, NewInstance, Staged, StagedPart, Started};
 
 /// The most nodes, records or inputs in a part: more take the server over 2 ms.
@@ -27,19 +29,20 @@ pub(super) struct Starter<'a> {
     pub(super) store: &'a Store,
     pub(super) keys: &'a TaskKeys,
     pub(super) instance: &'a NewInstance<'a>,
+    pub(super) durability: Durability,
 }
 
 impl Starter<'_> {
     /// Writes the instance. With `patience`, calls are repeated for as long as it lasts; without, none is.
-    pub(super) async fn start(&self, patience: Option<Patience>) -> Result<Started, Error> {
+    pub(super) async fn start(&self, patience: Option<Patience>) -> Result<Copied<Started>, Error> {
         let NewInstance { shape, .. } = self.instance;
         if shape.states.len() <= NODE_BATCH && self.instance.bytes() <= BATCH_BYTES {
             match self.begin(Comes::Instance, patience).await? {
-                Started::ShapeUnknown => match self.begin(Comes::InstanceAndShape, patience).await? {
-                    Started::Left => {}
+                (Started::ShapeUnknown, _) => match self.begin(Comes::InstanceAndShape, patience).await? {
+                    (Started::Left, _) => {}
                     started => return Ok(started),
                 },
-                Started::Left => {}
+                (Started::Left, _) => {}
                 started => return Ok(started),
             }
         }
@@ -51,17 +54,23 @@ impl Starter<'_> {
         Err(Error::timed_out())
     }
 
-    async fn begin(&self, comes: Comes<'_>, patience: Option<Patience>) -> Result<Started, Error> {
+    /// The write that starts it. All parts of a large one are in place before, so that a replica that has this one has those, too.
+    async fn begin(&self, comes: Comes<'_>, patience: Option<Patience>) -> Result<Copied<Started>, Error> {
         let bytes = if matches!(comes, Comes::Parts { .. }) { 0 } else { self.instance.bytes() };
-        let call = || {
-            let start = async move |conn: &mut _| start::start(conn, self.keys, self.instance, comes).await;
-            self.store.shared(response_time(bytes), start)
+        let is_there = |started: &Started| matches!(started, Started::Now(_) | Started::InParts | Started::Existed);
+        let call = || async move {
+            if self.durability.copies().is_none() {
+                let start = async move |conn: &mut _| start::start(conn, self.keys, self.instance, comes).await;
+                return Ok((self.store.shared(response_time(bytes), start).await?, Ok(())));
+            }
+            let start = |mut conn| async move { start::start(&mut conn, self.keys, self.instance, comes).await };
+            ask_copied(self.store, self.keys, self.durability, response_time(bytes), is_there, start).await
         };
         asked(patience, call).await
     }
 
     /// `None` if some of its parts were removed.
-    async fn start_in_parts(&self, patience: Option<Patience>) -> Result<Option<Started>, Error> {
+    async fn start_in_parts(&self, patience: Option<Patience>) -> Result<Option<Copied<Started>>, Error> {
         let nonce = JobId::generate().to_string();
         let (mut part, mut is_known, mut pauses) = (0, true, Pauses::new(FIRST_LOOK, LAST_LOOK));
         let first = StagedPart {
@@ -89,7 +98,8 @@ impl Starter<'_> {
                     self.clear_away(patience).await?;
                     next = Some(some);
                 }
-                Staged::Existed => return Ok(Some(Started::Existed)),
+                // The start below answers the same, and waits for replicas.
+                Staged::Existed => break,
                 Staged::PartsUnknown => return Ok(None),
                 Staged::Other if patience.is_none_or(|patience| patience.is_over()) => {
                     return Err(Error::timed_out());
@@ -101,7 +111,7 @@ impl Starter<'_> {
             }
         }
         match self.begin(Comes::Parts { nonce: &nonce, parts: part, is_new: !is_known }, patience).await? {
-            Started::PartsUnknown | Started::ShapeUnknown => Ok(None),
+            (Started::PartsUnknown | Started::ShapeUnknown, _) => Ok(None),
             started => Ok(Some(started)),
         }
     }

@@ -24,6 +24,7 @@ use crate::events::workflow_event::WorkflowEvent;
 use crate::faults::{self, ConfigError, ConfigErrors, Faults};
 use crate::job::id::JobId;
 use crate::limits::LONGEST;
+use crate::options::modes::Durability;
 use crate::options::retention::{LimitMs, RetentionLimit};
 use crate::store::engine::Store;
 use crate::store::patience::response_time;
@@ -79,6 +80,7 @@ impl<T> Workflow<T> {
         if let Some(limit) = options.retention {
             limit.check("retention", &mut faults);
         }
+        faults.durability(options.durability);
         faults.finish()?;
         let followed = events.follow_workflow(&store.workflow_tables(name));
         let keys = store.workflow(name);
@@ -94,7 +96,8 @@ impl<T> Workflow<T> {
 
     /// Starts an instance with this graph once the value is awaited.
     pub fn start(&self, graph: Graph<T>) -> Start<T> {
-        Start { shared: Arc::clone(&self.shared), graph, id: None, delay: Duration::ZERO, deadline: None }
+        let (shared, durability) = (Arc::clone(&self.shared), self.shared.options.durability);
+        Start { shared, graph, id: None, delay: Duration::ZERO, deadline: None, durability }
     }
 
     /// Subscribes to every event of its instances, caused by any process: start, end of a node, pause, resume, end. For what their jobs do,
@@ -169,6 +172,7 @@ fn instance_id(id: &str) -> Result<String, ConfigErrors> {
 /// # Errors
 /// - [`Error::Config`] if the graph has faults or the id is not valid; it lists all of them.
 /// - [`Error::Codec`] and [`Error::TooLarge`] for an input that is not JSON, or is over 1 MiB. Nothing is written.
+/// - [`Error::NotReplicated`] if fewer replicas have the instance than [`Durability::Replicated`] wants. It is started nevertheless.
 /// - What every call may return, see [`Error`]. A start is repeated for as long as a dispatch. After [`Error::Connect`] it may have been
 ///   written.
 ///
@@ -181,6 +185,7 @@ pub struct Start<T> {
     id: Option<String>,
     delay: Duration,
     deadline: Option<Duration>,
+    durability: Durability,
 }
 
 impl<T> Start<T> {
@@ -204,8 +209,15 @@ impl<T> Start<T> {
         self
     }
 
+    /// When the instance counts as started. Its jobs follow from it: workers dispatch again what a failover lost of them. Defaults to that
+    /// of the workflow ([`WorkflowOptions::durability`]).
+    pub fn durability(mut self, durability: Durability) -> Start<T> {
+        self.durability = durability;
+        self
+    }
+
     async fn start(self) -> Result<WorkflowHandle<T>, Error> {
-        let Start { shared, graph, id, delay, deadline } = self;
+        let Start { shared, graph, id, delay, deadline, durability } = self;
         let mut faults = Faults::default();
         let id = id.map_or_else(|| Ok(JobId::generate().to_string()), |id| instance_id(&id));
         let id = faults.gather(id);
@@ -213,6 +225,7 @@ impl<T> Start<T> {
             Err(Error::Config(found)) => faults.gather(Err(found)),
             planned => Some(planned?),
         };
+        faults.durability(durability);
         faults.at_most("delay", delay, LONGEST);
         if let Some(deadline) = deadline {
             faults.at_most("deadline", deadline, LONGEST);
@@ -240,7 +253,9 @@ impl<T> Start<T> {
             store.shared(response_time(0), list)
         };
         repeated(patience, list).await?;
-        let existed = match (Starter { store, keys, instance: &instance }).start(Some(patience)).await? {
+        let starter = Starter { store, keys, instance: &instance, durability };
+        let (started, copied) = starter.start(Some(patience.and(durability.time()))).await?;
+        let existed = match started {
             Started::Now(sends) => {
                 mover.send(keys, sends).await;
                 false
@@ -253,7 +268,7 @@ impl<T> Start<T> {
             }
             _ => true,
         };
-        Ok(WorkflowHandle::new(shared, id, Some(existed)))
+        copied.map(|()| WorkflowHandle::new(shared, id, Some(existed)))
     }
 }
 

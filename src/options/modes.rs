@@ -28,10 +28,10 @@ impl EventMode {
     }
 }
 
-/// When a job counts as dispatched.
+/// When a write counts: the dispatch of a job, the start of a workflow, a cancel.
 ///
-/// If a primary fails, writes that it acknowledged but had not yet replicated are lost. Under Sentinel and in a cluster, a dispatch can
-/// wait for replicas.
+/// If a primary fails, writes that it acknowledged but had not yet replicated are lost. Under Sentinel and in a cluster, a call can wait for
+/// replicas. Outcomes wait if [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -39,8 +39,8 @@ pub enum Durability {
     /// As soon as the server has the job in memory.
     #[default]
     Memory,
-    /// As soon as this many replicas have it in memory too. If fewer acknowledge in time, the dispatch fails with
-    /// [`Error::NotReplicated`](crate::Error::NotReplicated). The job is written nevertheless, and a dispatch with the same id waits again.
+    /// As soon as this many replicas have it in memory too. If fewer acknowledge in time, the call fails with
+    /// [`Error::NotReplicated`](crate::Error::NotReplicated). It is written nevertheless, and the same call with the same id waits again.
     ///
     /// One replica is enough if the primary dies, since the most advanced replica is promoted. It takes all replicas if the old primary
     /// still accepts writes while another is promoted (a manual failover, a partition): writes that the promoted one did not acknowledge
@@ -54,6 +54,11 @@ pub enum Durability {
 }
 
 impl Durability {
+    /// How much longer a call may take for it.
+    pub(crate) fn time(self) -> Duration {
+        self.copies().map_or(Duration::ZERO, |copies| copies.within)
+    }
+
     /// The copies to wait for; `None` for [`Durability::Memory`].
     pub(crate) const fn copies(self) -> Option<Copies> {
         match self {

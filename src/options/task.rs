@@ -177,7 +177,8 @@ impl TaskOptions {
         self
     }
 
-    /// When a job counts as dispatched. A dispatch can set its own. Defaults to [`Durability::Memory`].
+    /// When a job counts as dispatched, and a cancel as asked for. A dispatch and a cancel can set their own. Defaults to
+    /// [`Durability::Memory`].
     pub const fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self

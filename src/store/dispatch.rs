@@ -1,15 +1,14 @@
-//! Writes new jobs (`lua/dispatch.lua`), and waits until replicas have what was written.
+//! Writes new jobs (`lua/dispatch.lua`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::connection::{Connection, OwnConnection};
+use super::connection::Connection;
 use super::declare::WIRE_VERSION;
-use super::fault::classify;
-use super::keys::{Key, TaskKeys};
+use super::keys::TaskKeys;
 use super::scripts;
 use crate::error::Error;
-use crate::options::modes::{Copies, Priority};
+use crate::options::modes::Priority;
 use crate::options::overrides::Overrides;
 use crate::times::to_ms;
 
@@ -115,21 +114,4 @@ fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> R
         }
     }
     Ok(call)
-}
-
-/// A connection to the primary of the task, for both a write and the wait for its replicas.
-pub(crate) async fn at_primary(conn: &OwnConnection, keys: &TaskKeys) -> Result<OwnConnection, Error> {
-    conn.at(keys.get(Key::Meta)).await.map_err(|e| classify("wait", e))
-}
-
-/// Waits until enough replicas have what was written to the task so far, or until the time is over. Returns how many have it.
-///
-/// `WAIT` counts the writes of its own connection. If that wrote nothing, as when all jobs existed, `WAIT` returns at once. So
-/// this writes something first.
-pub(crate) async fn copied(conn: &mut OwnConnection, keys: &TaskKeys, copies: Copies) -> Result<u32, Error> {
-    let mut wait = redis::pipe();
-    wait.cmd("HINCRBY").arg(keys.get(Key::Meta)).arg("replicated").arg(1).ignore();
-    wait.cmd("WAIT").arg(copies.replicas).arg(to_ms(copies.within).max(1));
-    let (acked,): (u32,) = wait.query_async(conn).await.map_err(|e| classify("wait", e))?;
-    Ok(acked)
 }

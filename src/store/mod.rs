@@ -28,6 +28,7 @@ pub(crate) mod partitions;
 pub(crate) mod patience;
 pub(crate) mod presence;
 pub(crate) mod repeated;
+pub(crate) mod replicated;
 pub(crate) mod reply;
 pub(crate) mod report;
 pub(crate) mod retention;

@@ -24,6 +24,7 @@ use crate::store::joint::{SILENCE, Sign, own_task};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{doubled, response_time};
 use crate::store::repeated::{Patience, repeated};
+use crate::store::replicated;
 use crate::store::slot::Slot;
 use crate::store::tables::{Tables, part_of};
 
@@ -392,7 +393,7 @@ impl Lane {
             }
             Some((copies, line)) => {
                 let call = async |conn: &mut OwnConnection| {
-                    let mut conn = dispatch::at_primary(conn, &self.keys).await?;
+                    let mut conn = replicated::at_primary(conn, &self.keys).await?;
                     self.write_copied(&mut conn, jobs, *copies).await
                 };
                 // Others may be waited for in front of it.
@@ -411,10 +412,8 @@ impl Lane {
         copies: Copies,
     ) -> Result<Vec<bool>, Error> {
         let existed = self.existed(dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await?)?;
-        match dispatch::copied(conn, &self.keys, copies).await? {
-            acked if acked >= copies.replicas => Ok(existed),
-            acked => Err(Error::NotReplicated { acked, replicas: copies.replicas }),
-        }
+        replicated::enough(conn, &self.keys, copies).await??;
+        Ok(existed)
     }
 
     /// Writes a job on a connection of its own, where nothing waits behind it; in a turn, which other large jobs may have to wait
@@ -430,7 +429,7 @@ impl Lane {
                 lane.store.ready().await?;
                 let write = async {
                     let conn = lane.store.dedicated(Role::Pool, None).await?;
-                    let mut conn = dispatch::at_primary(&conn, &lane.keys).await?;
+                    let mut conn = replicated::at_primary(&conn, &lane.keys).await?;
                     let write = async {
                         let one = std::slice::from_ref(&job);
                         match &lane.copies {

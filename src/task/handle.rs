@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use super::cancel::Cancel;
 use super::shared::TaskShared;
 use crate::error::Error;
 use crate::events::event::Event;
@@ -17,7 +18,7 @@ use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
 use crate::job::progress::JobProgress;
 use crate::job::state::JobState;
-use crate::options::modes::EventMode;
+use crate::options::modes::{Durability, EventMode};
 use crate::process::waits::NotedWait;
 use crate::shown::cut;
 use crate::store::actions::{self, Named, Told};
@@ -27,6 +28,7 @@ use crate::store::narrow::Closings;
 use crate::store::note;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::store::repeated::{Patience, repeated};
+use crate::store::replicated::ask_copied;
 use crate::store::settle::Payload;
 use crate::store::values;
 
@@ -255,13 +257,20 @@ impl<O> JobHandle<O> {
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
     /// - [`Error::Connect`] if Redis cannot be reached for the `dispatch_timeout` of the App.
     /// - [`Error::Refused`] if Redis does not write.
+    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability) wants. It is recorded nevertheless.
     ///
     /// # Cancel safety
     /// The job may be cancelled or not when the future is dropped; it is safe to repeat.
-    pub async fn cancel(&self, reason: impl Into<String>) -> Result<CancelOutcome, Error> {
+    pub fn cancel(&self, reason: impl Into<String>) -> Cancel<'_, CancelOutcome> {
         let reason = reason.into();
-        let reason = cut(&reason, REASON_LIMIT);
-        let patience = Patience::new(self.task.store.dispatch_timeout, Instant::now(), reason.len());
+        let cancel = move |durability| async move { self.cancel_now(cut(&reason, REASON_LIMIT), durability).await };
+        Cancel::new(self.task.options.durability, cancel)
+    }
+
+    async fn cancel_now(&self, reason: &str, durability: Durability) -> Result<CancelOutcome, Error> {
+        let store = &*self.task.store;
+        let patience = Patience::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
+        let found = |told: &Vec<Told>| told.iter().any(|told| *told != Told::Unknown);
         let cancel = |keys: Arc<TaskKeys>| async move {
             let keys = &keys;
             let reply = repeated(patience, || {
@@ -269,9 +278,11 @@ impl<O> JobHandle<O> {
                     let named = [Named::anywhere(self.id.clone())];
                     actions::cancel(&mut conn, keys, &named, reason, "").await
                 };
-                self.task.store.ask(response_time(reason.len()), call)
+                ask_copied(store, keys, durability, response_time(reason.len()), found, call)
             });
-            let told = reply.await.map_err(|e| e.at(self.task.store.place()))?.into_iter().next();
+            let (told, copied) = reply.await.map_err(|e| e.at(store.place()))?;
+            copied?;
+            let told = told.into_iter().next();
             Ok(told.filter(|told| matches!(told, Told::Done | Told::Requested | Told::InState(_))))
         };
         match self.task.find(&self.id, cancel).await? {

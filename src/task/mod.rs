@@ -1,5 +1,6 @@
 //! The side of those who dispatch jobs: a task by name, its jobs, and the handles to them.
 
+pub(crate) mod cancel;
 pub(crate) mod definition;
 pub(crate) mod dispatch;
 pub(crate) mod dispatcher;

@@ -170,7 +170,8 @@ impl Mover {
             delay: Duration::from_millis(node.wait_ms),
             deadline: None,
         };
-        match (Starter { store: &self.store, keys, instance: &instance }).start(None).await? {
+        let starter = Starter { store: &self.store, keys, instance: &instance, durability: Durability::Memory };
+        match starter.start(None).await?.0 {
             Started::Now(sends) => {
                 Box::pin(self.send(keys, sends)).await;
                 Ok(())

@@ -16,9 +16,9 @@ use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
-use crate::store::dispatch;
 use crate::store::narrow::Closings;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
+use crate::store::replicated;
 use crate::store::report::{Disposition, Report};
 use crate::store::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
 use crate::store::streams::server_time_ms;
@@ -193,9 +193,9 @@ impl Call {
             };
         };
         let copied = async |conn: &mut OwnConnection| {
-            let mut conn = dispatch::at_primary(conn, &task.keys).await?;
+            let mut conn = replicated::at_primary(conn, &task.keys).await?;
             let answer = call(&mut conn).await?;
-            let acked = dispatch::copied(&mut conn, &task.keys, copies).await?;
+            let acked = replicated::copied(&mut conn, &task.keys, copies).await?;
             task.copied(acked, copies.replicas, reports.len());
             Ok(answer)
         };
@@ -283,7 +283,7 @@ async fn apart<T>(
     let made = async {
         let conn = worker.store.dedicated(Role::Pool, None).await?;
         let asked = async {
-            let mut conn = dispatch::at_primary(&conn, &task.keys).await?;
+            let mut conn = replicated::at_primary(&conn, &task.keys).await?;
             server_time_ms(&mut conn).await?;
             Ok::<_, Error>(conn)
         };

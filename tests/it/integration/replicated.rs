@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use heartline::testing::RedisServer;
-use heartline::{App, Context, Durability, Error, JobError, TaskOptions, TaskRef};
+use heartline::{
+    App, CancelOutcome, Context, Durability, Error, Graph, JobError, JobState, TaskDef, TaskOptions, TaskRef,
+    WorkflowOptions, WorkflowState,
+};
 
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
@@ -13,6 +16,8 @@ const COPY: Durability = Durability::Replicated { replicas: 1, within: Duration:
 
 /// For one that is not.
 const SOON: Durability = Durability::Replicated { replicas: 1, within: Duration::from_millis(300) };
+
+const EXPORT: TaskDef<String, ()> = TaskDef::new("export");
 
 /// A primary and its replica.
 struct Pair {
@@ -144,6 +149,84 @@ async fn an_outcome_that_no_replica_has_stands_and_is_told_of_once() {
     worker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_waits_for_a_replica_and_fails_if_none_has_it() {
+    let pair = Pair::start().await;
+    let app = pair.app().await;
+    let ended =
+        async |id: &str| -> Option<f64> { ask(&pair.replica, &["ZSCORE", "pair:{export}:cancelled", id]).await };
+    let handler = |_: Context, _: String| async { Ok::<_, JobError>(()) };
+    let export = app.task("export", TaskOptions::new().durability(SOON), handler).unwrap();
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    worker.stop().await;
+    let job = async |id: &str| export.dispatch("x".into()).id(id).durability(Durability::Memory).await.unwrap();
+    let (by_task, by_call, plain) = (job("by-task").await, job("by-call").await, job("plain").await);
+    assert_eq!(by_call.cancel("no").durability(COPY).await.unwrap(), CancelOutcome::Cancelled);
+    assert!(ended("by-call").await.is_some(), "at once");
+
+    pair.replica.freeze().unwrap();
+    let begun = Instant::now();
+    assert!(is_not_replicated(by_task.cancel("no").await), "as the task says");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    assert_eq!(by_task.state().await.unwrap(), JobState::Cancelled, "it is in place");
+    assert!(is_not_replicated(by_task.cancel("no").await), "the same call waits again");
+    let slow = Durability::Replicated { replicas: 1, within: Duration::from_secs(5) };
+    let waits = tokio::spawn(async move { by_call.cancel("no").durability(slow).await });
+    let begun = Instant::now();
+    plain.cancel("no").durability(Durability::Memory).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(3), "no other call waits after it");
+
+    pair.replica.thaw().unwrap();
+    let again = CancelOutcome::AlreadyTerminal(JobState::Cancelled);
+    assert_eq!(waits.await.unwrap().unwrap(), again);
+    assert_eq!(by_task.cancel("no").durability(COPY).await.unwrap(), again);
+    assert!(ended("by-task").await.is_some());
+    let unknown = export.handle("unknown").unwrap().cancel("no").durability(COPY).await;
+    assert!(matches!(unknown, Err(Error::JobNotFound { .. })), "{unknown:?}");
+}
+
+/// A graph of this many nodes, each of which runs by itself.
+fn graph(nodes: usize) -> Graph<()> {
+    let graph = Graph::new();
+    (0..nodes).for_each(|number| drop(graph.node(format!("n{number}"), &EXPORT, "x".to_owned())));
+    graph
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workflow_start_and_its_cancel_wait_for_a_replica() {
+    let pair = Pair::start().await;
+    let app = pair.app().await;
+    let flow = app.workflow::<()>("flow", WorkflowOptions::new().durability(SOON)).unwrap();
+    let head = async |id: &str| -> Option<String> { ask(&pair.replica, &["HGET", "pair:{flow:flow}:head", id]).await };
+    // The large one is written in parts.
+    for (id, nodes) in [("small", 3), ("large", 700)] {
+        let start = |id: &str| flow.start(graph(nodes)).id(id);
+        start(&format!("{id}-1")).durability(COPY).await.unwrap();
+        assert!(head(&format!("{id}-1")).await.is_some(), "{id}: at once");
+
+        pair.replica.freeze().unwrap();
+        assert!(is_not_replicated(start(id).await), "{id}: as the workflow says");
+        assert!(is_not_replicated(start(id).await), "{id}: the same call waits again");
+        let status = flow.handle(id).unwrap().status().await.unwrap();
+        assert_eq!((status.state, status.open), (WorkflowState::Running, nodes as u64), "{id}: it has started");
+        let waiting = app.task_ref::<String, ()>("export").unwrap().counts().await.unwrap().waiting;
+        assert!(waiting >= 2 * nodes as u64, "{id}: its jobs are dispatched: {waiting}");
+
+        pair.replica.thaw().unwrap();
+        let instance = start(id).durability(COPY).await.unwrap();
+        assert_eq!(instance.existed(), Some(true));
+        let before = head(id).await.expect("the replica has it");
+
+        pair.replica.freeze().unwrap();
+        assert!(is_not_replicated(instance.cancel("no").await), "{id}");
+        assert_eq!(instance.status().await.unwrap().state, WorkflowState::Cancelled, "{id}: the cancel is in place");
+        pair.replica.thaw().unwrap();
+        assert_eq!(instance.cancel("no").durability(COPY).await.unwrap(), WorkflowState::Cancelled);
+        assert_ne!(head(id).await.expect("the replica has it"), before, "{id}");
+    }
+}
+
 #[tokio::test]
 async fn wrong_settings_of_it_are_told_together() {
     let pair = TestRedis::start();
@@ -156,4 +239,9 @@ async fn wrong_settings_of_it_are_told_together() {
     assert!(e.contains("settle_replicated"), "{e}");
     let jobs = app.task_ref::<u64, ()>("export").unwrap();
     assert!(matches!(jobs.dispatch(1).durability(none).await, Err(Error::Config(_))));
+    assert!(matches!(jobs.handle("a").unwrap().cancel("no").durability(none).await, Err(Error::Config(_))));
+    let e = app.workflow::<()>("flow", WorkflowOptions::new().durability(none)).unwrap_err().to_string();
+    assert!(e.contains("durability.replicas") && e.contains("durability.within"), "{e}");
+    let flow = app.workflow::<()>("flow", WorkflowOptions::new()).unwrap();
+    assert!(matches!(flow.start(graph(1)).durability(none).await, Err(Error::Config(_))));
 }

@@ -1,0 +1,71 @@
+//! Waits until replicas have what was written.
+
+use std::time::Duration;
+
+use super::address::Role;
+use super::asked;
+use super::connection::OwnConnection;
+use super::engine::Store;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
+use crate::error::Error;
+use crate::options::modes::{Copies, Durability};
+use crate::times::to_ms;
+
+/// The connection to the primary of the task, on which both the write and the wait for its copies are made.
+pub(crate) async fn at_primary(conn: &OwnConnection, keys: &TaskKeys) -> Result<OwnConnection, Error> {
+    conn.at(keys.get(Key::Meta)).await.map_err(|e| classify("wait", e))
+}
+
+/// Waits until so many replicas have what was written to the task so far, or the time is over. Returns how many have it.
+///
+/// `WAIT` counts the writes of its own connection. If that wrote nothing, as when all jobs existed, `WAIT` returns at once. So
+/// this writes something first.
+pub(crate) async fn copied(conn: &mut OwnConnection, keys: &TaskKeys, copies: Copies) -> Result<u32, Error> {
+    let mut wait = redis::pipe();
+    wait.cmd("HINCRBY").arg(keys.get(Key::Meta)).arg("replicated").arg(1).ignore();
+    wait.cmd("WAIT").arg(copies.replicas).arg(to_ms(copies.within).max(1));
+    let (acked,): (u32,) = wait.query_async(conn).await.map_err(|e| classify("wait", e))?;
+    Ok(acked)
+}
+
+/// What a call answered, and an error if fewer replicas than asked for have what it wrote.
+pub(crate) type Copied<T> = (T, Result<(), Error>);
+
+/// Makes a call that writes, and waits for replicas if its durability asks for them.
+///
+/// `wrote` says whether the answer is one after which something is there to wait for. Such a call has a connection of its own, so that no other
+/// call waits after it.
+pub(crate) async fn ask_copied<T, F>(
+    store: &Store,
+    keys: &TaskKeys,
+    durability: Durability,
+    time: Duration,
+    wrote: fn(&T) -> bool,
+    call: impl Fn(OwnConnection) -> F,
+) -> Result<Copied<T>, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let Some(copies) = durability.copies() else { return Ok((store.ask(time, call).await?, Ok(()))) };
+    store.ready().await?;
+    let made = async {
+        let conn = store.dedicated(Role::Replicated, None).await?;
+        let mut conn = at_primary(&conn, keys).await?;
+        let answer = call(conn.clone()).await?;
+        let enough = if wrote(&answer) { enough(&mut conn, keys, copies).await? } else { Ok(()) };
+        Ok((answer, enough))
+    };
+    let made = asked::within(time + copies.within, Error::late, store.steady(made)).await;
+    made.map_err(|e| e.at(store.place()))
+}
+
+/// Waits until as many replicas as asked for have what was written to the task. The inner error says that fewer have it in time.
+pub(crate) async fn enough(
+    conn: &mut OwnConnection,
+    keys: &TaskKeys,
+    copies: Copies,
+) -> Result<Result<(), Error>, Error> {
+    let (acked, replicas) = (copied(conn, keys, copies).await?, copies.replicas);
+    Ok(if acked < replicas { Err(Error::NotReplicated { acked, replicas }) } else { Ok(()) })
+}
