@@ -180,7 +180,7 @@ impl<'a> Running<'a> {
             let (before, count) = (self.server.counted()?, jobs.len());
             for job in jobs {
                 let done = Claimed { fence: FIRST_FENCE + job as u64, ids: vec![id(job)] };
-                self.settle.complete(self.server, &done, None)?;
+                self.settle.complete(self.server, &done)?;
             }
             parts.push(self.server.counted()?.since(&before).script_us() / count as f64);
         }

@@ -29,24 +29,19 @@ impl Settle {
         Ok(Settle { script: server.script("settle", task)?, worker: worker.to_owned(), ask_ms, calls: 0 })
     }
 
-    fn call(&mut self, want: usize, completed: usize, results: usize) -> Cmd {
+    fn call(&mut self, completed: usize) -> Cmd {
         self.calls += 1;
         let mut call = self.script.call();
-        call.arg(self.calls).arg(&self.worker).arg(self.ask_ms).arg(want).arg(completed).arg(results);
+        call.arg(self.calls).arg(&self.worker).arg(self.ask_ms).arg(0).arg(completed).arg(0);
         call
     }
 
-    pub fn complete(&mut self, server: &mut Server, done: &Claimed, result: Option<&str>) -> Result<()> {
+    pub fn complete(&mut self, server: &mut Server, done: &Claimed) -> Result<()> {
         let n = done.ids.len();
-        let mut call = self.call(0, n, if result.is_some() { n } else { 0 });
+        let mut call = self.call(n);
         call.arg(&done.ids);
         for i in 0..n as u64 {
             call.arg(done.fence + i);
-        }
-        if let Some(result) = result {
-            for i in 1..=n {
-                call.arg(i).arg(result);
-            }
         }
         let answer: Value = call.query(server.conn())?;
         let lost: String = item(&items(answer)?, 1)?;

@@ -48,10 +48,10 @@ impl From<heartline::Error> for Failure {
         if ["NOAUTH", "WRONGPASS", "invalid username-password"].iter().any(|word| what.contains(word)) {
             what.push_str(match what.contains("-sentinel://") {
                 true => {
-                    "; passwords stand in the address: redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME has that of the servers, \
-                     &sentinelPassword=… (with &sentinelUsername=…) behind it that of the sentinels; best in HEARTLINE_URL"
+                    "; put the passwords into the address: redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME for the servers, \
+                     &sentinelPassword=… (with &sentinelUsername=…) for the sentinels; best in HEARTLINE_URL"
                 }
-                false => "; a password stands in the address: redis://:PASSWORD@host, best in HEARTLINE_URL",
+                false => "; put the password into the address: redis://:PASSWORD@host, best in HEARTLINE_URL",
             });
         }
         if what.to_ascii_uppercase().contains("TRYAGAIN") {

@@ -13,10 +13,10 @@ use super::files::Counted;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// How far a replica may lag behind its primary: older acknowledged jobs must survive a failover.
+/// The longest lag of a replica: jobs that were acknowledged earlier must survive a failover.
 const LAG: Duration = Duration::from_secs(1);
 
-/// What became of the jobs of a pass.
+/// How the jobs of a pass ended.
 pub(super) struct Account {
     pub(super) took: Duration,
     /// Worker processes that died.
@@ -50,7 +50,7 @@ struct Verdict {
     /// Of a cluster: jobs, and ends of jobs, that a primary acknowledged before its replica had them.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost_by_server: Option<usize>,
-    /// Jobs with two terminal events, of which no server had lost the first.
+    /// Jobs with two terminal events, unless a server lost the first.
     double_recorded: usize,
     totals_match: bool,
     faults: u64,
@@ -174,7 +174,7 @@ impl Account {
 /// By worker: its place in the crew, how many of its jobs were taken back, and how long after its death.
 type TakenBack = HashMap<String, (usize, usize, Duration)>;
 
-/// Takes in every event, and reports stalls and the jobs that were taken back from a dead worker of this host.
+/// Counts every event, and reports stalls and the jobs that were taken back from a dead worker of this host.
 pub(super) async fn follow(mut events: Subscription<Event>, tally: Arc<Tally>, crew: Arc<Crew>) {
     let mut taken = TakenBack::new();
     let mut quiet = tokio::time::interval(Duration::from_millis(300));

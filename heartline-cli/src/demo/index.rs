@@ -59,7 +59,7 @@ impl Tasks {
     }
 }
 
-/// Reads one file and counts it. The pauses stand for slow input, so that a kill always hits running jobs.
+/// Reads one file and counts it. The pauses simulate slow input, so that a kill always hits running jobs.
 async fn index(ctx: Context, path: String) -> Result<Counted, JobError> {
     let content = tokio::fs::read(&path).await?;
     for part in 1..=5_u8 {
@@ -199,7 +199,7 @@ impl Index<'_> {
         Ok(())
     }
 
-    /// What became of each job.
+    /// Reads how each job ended.
     async fn account(
         &self,
         jobs: &Dispatched,

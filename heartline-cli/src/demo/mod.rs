@@ -88,7 +88,7 @@ async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, Failure> {
     }
 }
 
-/// Works as a process of the demo until its standard input ends, of which the demo holds the other end.
+/// Works as a process of the demo until its standard input ends. The demo holds the other end.
 pub(crate) async fn work(global: &Global, is_workflow: bool) -> Result<(), Failure> {
     // A frozen worker does not notice the end of its input.
     #[cfg(target_os = "linux")]

@@ -89,7 +89,7 @@ pub(super) fn declare(app: &App, prefix: &str) -> Result<(), Failure> {
     app.register(COUNT.options(options.clone()).handler(async |ctx: Context, path: String| {
         record(&ctx)?;
         let content = tokio::fs::read(&path).await?;
-        // It stands for slow input, so that a kill always hits running jobs.
+        // The pause simulates slow input, so that a kill always hits running jobs.
         tokio::time::sleep(Duration::from_millis(20)).await;
         Ok::<_, JobError>(files::count(&content))
     }))?;

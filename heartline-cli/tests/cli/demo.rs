@@ -8,6 +8,7 @@ use crate::run::{Ran, alone, command};
 
 #[test]
 fn the_demo_kills_workers_and_loses_no_job() {
+    crate::turn::with_cluster();
     let ran = Ran::of(command().args(["demo", "--files", "400", "--json"]).output().unwrap());
     assert_eq!(ran.status, 0, "{ran:?}");
     let verdict = ran.json();
@@ -19,6 +20,7 @@ fn the_demo_kills_workers_and_loses_no_job() {
 
 #[test]
 fn the_demo_serves_the_board_until_it_is_stopped() {
+    crate::turn::with_cluster();
     let mut demo = command();
     demo.args(["demo", "--board", "--listen", "127.0.0.1:0", "--files", "100"]);
     let mut child = demo.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
