@@ -6,5 +6,5 @@ mod witness;
 
 pub use crate::keeper::hooks::break_keeper;
 pub use crate::timings::Timings;
-pub use scripts::{ScriptSource, replace_script, scripts};
+pub use scripts::{ScriptSource, scripts};
 pub use witness::SimulatedWitness;

@@ -26,16 +26,3 @@ pub fn scripts() -> Vec<ScriptSource> {
         })
         .collect()
 }
-
-/// Replaces a script in this process, before its first use. A bench that leaves out parts of a script measures what they cost. Never for
-/// production.
-///
-/// # Errors
-/// The text, if no script has this name, or if it was used or replaced before.
-#[doc(hidden)]
-pub fn replace_script(name: &str, source: String) -> Result<(), String> {
-    match scripts::ALL.iter().find(|script| script.name == name) {
-        Some(script) => script.replace(source),
-        None => Err(source),
-    }
-}

@@ -93,8 +93,6 @@ pub(crate) struct ScriptDef {
     keys: OnceLock<Vec<Key>>,
     /// The text as the server gets it.
     source: OnceLock<String>,
-    /// What a test or bench put in place of the source.
-    replaced: OnceLock<String>,
     script: OnceLock<Script>,
     /// The text for a cluster: see [`HEARD`].
     in_cluster: OnceLock<(String, Script)>,
@@ -110,7 +108,6 @@ impl ScriptDef {
             first,
             keys: OnceLock::new(),
             source: OnceLock::new(),
-            replaced: OnceLock::new(),
             script: OnceLock::new(),
             in_cluster: OnceLock::new(),
             answered: Timing::new(),
@@ -143,7 +140,7 @@ impl ScriptDef {
             let fragments: String = used.filter_map(fragment).collect();
             format!("{}{fragments}{}{}", bounds(), self.names_of_keys(), self.file)
         };
-        self.replaced.get().unwrap_or_else(|| self.source.get_or_init(source))
+        self.source.get_or_init(source)
     }
 
     /// The line that gives each key its name in Lua. It comes after the fragments, whose functions are given what they need:
@@ -168,15 +165,6 @@ impl ScriptDef {
 
     fn script(&self) -> &Script {
         self.script.get_or_init(|| Script::new(self.source()))
-    }
-
-    /// Puts another text in place of the script's own, before its first use in this process.
-    #[cfg(feature = "testing")]
-    pub(crate) fn replace(&self, source: String) -> Result<(), String> {
-        if self.script.get().is_some() || self.in_cluster.get().is_some() {
-            return Err(source);
-        }
-        self.replaced.set(source)
     }
 
     /// Starts a call with the keys of the task. The arguments follow.
