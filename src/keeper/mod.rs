@@ -5,6 +5,7 @@
 
 pub(crate) mod beat;
 pub(crate) mod count;
+pub(crate) mod dropped_worker;
 pub(crate) mod expiry;
 pub(crate) mod hints;
 #[cfg(feature = "testing")]
@@ -21,7 +22,6 @@ pub(crate) mod sweep;
 pub(crate) mod thread;
 pub(crate) mod tick;
 pub(crate) mod watch;
-pub(crate) mod wind_up;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

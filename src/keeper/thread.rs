@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Keeper;
 use super::beat;
 use super::count;
+use super::dropped_worker;
 use super::expiry;
 use super::hints;
 use super::log::Log;
@@ -15,7 +16,6 @@ use super::retention;
 use super::sweep;
 use super::tick;
 use super::watch::TaskWatch;
-use super::wind_up;
 use crate::clock;
 use crate::process::shared::{KeeperEnd, WorkerShared};
 use crate::process::task::TaskRuntime;
@@ -47,10 +47,10 @@ pub(crate) fn start(
                 loops.spawn(sweep::run(Arc::clone(&keeper), Arc::clone(watch)));
                 loops.spawn(notes::run(Arc::clone(&keeper), Arc::clone(watch)));
             }
-            let wound_up = tokio::select! {
+            let handed_back = tokio::select! {
                 () = end.stop.cancelled() => None,
                 // The loops keep sending heartbeats meanwhile.
-                told = wind_up::run(&keeper, &end) => Some(told),
+                told = dropped_worker::run(&keeper, &end) => Some(told),
                 // No loop ends by itself, so one that ends has panicked.
                 ended = loops.join_next() => {
                     keeper.log.line(move || tracing::error!(?ended, "the keeper ended; the worker stops"));
@@ -58,8 +58,8 @@ pub(crate) fn start(
                 }
             };
             drop(loops);
-            if let Some(told) = wound_up {
-                wind_up::end(&keeper, told).await;
+            if let Some(told) = handed_back {
+                dropped_worker::end(&keeper, told).await;
             }
         });
         // A name lookup may still run, on a thread of its own.

@@ -4,7 +4,6 @@ pub(crate) mod context;
 pub(crate) mod data;
 pub(crate) mod death;
 pub(crate) mod desk;
-pub(crate) mod estate;
 pub(crate) mod figures;
 pub(crate) mod handler;
 pub(crate) mod held;

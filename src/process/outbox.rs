@@ -1,23 +1,62 @@
-//! Outcomes of finished runs, on their way to the driver.
+//! What Redis does not know yet of a task's runs. It lies next to the held jobs, so that the keeper finds it when the driver was
+//! dropped.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::store::report::Report;
+use crate::store::settle::LINES;
 
-/// Outcomes of finished runs, on their way to the driver.
+/// Outcomes of finished runs, and the last call of each line.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox(Mutex<Vec<Report>>);
+pub(crate) struct Outbox(Mutex<Unreported>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Unreported {
+    /// Outcomes on their way to the driver. When it was dropped: all that no call carries.
+    pub(crate) reports: Vec<Report>,
+    pub(crate) calls: [LastCall; LINES.len()],
+}
+
+/// The last call of a line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastCall {
+    pub(crate) number: u64,
+    /// What it carries, until it is answered.
+    pub(crate) under_way: Option<Arc<Vec<Report>>>,
+}
 
 impl Outbox {
+    fn unreported(&self) -> MutexGuard<'_, Unreported> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn push(&self, report: Report) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+        self.unreported().reports.push(report);
     }
 
     pub(crate) fn take(&self) -> Vec<Report> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.unreported().reports)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.unreported().reports.len()
+    }
+
+    /// The call of this number was sent on the line.
+    pub(crate) fn sent(&self, line: usize, number: u64, reports: &Arc<Vec<Report>>) {
+        self.unreported().calls[line] = LastCall { number, under_way: Some(Arc::clone(reports)) };
+    }
+
+    pub(crate) fn answered(&self, line: usize) {
+        self.unreported().calls[line].under_way = None;
+    }
+
+    /// A driver is dropped with these, which no call carries.
+    pub(crate) fn put_back(&self, reports: impl Iterator<Item = Report>) {
+        self.unreported().reports.splice(..0, reports);
+    }
+
+    pub(crate) fn take_all(&self) -> Unreported {
+        std::mem::take(&mut *self.unreported())
     }
 }

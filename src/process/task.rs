@@ -8,7 +8,6 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::data::Need;
-use super::estate::Estate;
 use super::figures::TaskTally;
 use super::handler::{Handler, Hook};
 use super::held::{Bells, HeldTable};
@@ -84,8 +83,6 @@ pub(crate) struct TaskRuntime {
     pub(crate) errors: Arc<[ErrorMap]>,
     pub(crate) held: HeldTable,
     pub(crate) outbox: Outbox,
-    /// What the driver has to say and has not been answered, for the keeper when the driver is gone.
-    pub(crate) estate: Estate,
     /// The driver and the runs that are not dropped yet.
     pub(crate) alive: TaskTracker,
     /// Rings when the driver has something to look at.
@@ -147,7 +144,6 @@ impl TaskRuntime {
             errors: task.errors,
             held: HeldTable::default(),
             outbox: Outbox::default(),
-            estate: Estate::default(),
             alive: TaskTracker::new(),
             poke: Notify::new(),
             beat_now: Notify::new(),

@@ -225,7 +225,7 @@ impl Call {
         let Call { task, line, number, .. } = self;
         tracing::error!(task = %task.name, number = *number, "a settle call was overtaken; it gets a new number");
         *number += 1_000;
-        task.estate.sent(*line, *number, &self.reports);
+        task.outbox.sent(*line, *number, &self.reports);
         if self.want.jobs > 0 {
             task.claims.sent(*line, *number, self.sent);
         }
@@ -244,7 +244,7 @@ impl Call {
                 let task = &self.task.name;
                 tracing::error!(%task, error = %e.chain(), "redis does not take a large outcome; the job fails");
                 Arc::make_mut(&mut self.reports).iter_mut().for_each(too_large);
-                self.task.estate.sent(self.line, self.number, &self.reports);
+                self.task.outbox.sent(self.line, self.number, &self.reports);
             }
         }
     }

@@ -99,9 +99,7 @@ pub(super) struct Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let mut left = self.task.estate.left();
-        left.pending.append(&mut self.pending);
-        left.large.append(&mut self.large);
+        self.task.outbox.put_back(self.pending.drain(..).chain(self.large.drain(..)));
     }
 }
 
@@ -271,7 +269,7 @@ impl Driver {
         let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
         let number = self.lines[line].next_call;
         let (reports, is_away) = (Arc::new(reports), Arc::clone(&self.lines[line].is_away));
-        task.estate.sent(line, number, &reports);
+        task.outbox.sent(line, number, &reports);
         self.lines[line].wanted = Some(want);
         if want.jobs > 0 {
             self.task.claims.sent(line, number, clock::now());
@@ -317,8 +315,6 @@ impl Driver {
                 None => std::future::pending().await,
             }
         };
-        // The runtime may never drive this future again, nor drop it.
-        self.task.estate.swap_pending(&mut self.pending, &mut self.large);
         let answered = tokio::select! {
             // First, or a call that is not on its way yet would wait for the next round.
             biased;
@@ -331,7 +327,6 @@ impl Driver {
             () = self.worker.stopping.cancelled(), if self.stop.is_none() => None,
             () = tokio::time::sleep(until) => None,
         };
-        self.task.estate.swap_pending(&mut self.pending, &mut self.large);
         if let Some(answered) = answered {
             self.apply(answered);
         }
@@ -350,7 +345,7 @@ impl Driver {
             let slots = slots_of(want, &reports);
             self.owed += slots - self.slots().take(slots);
         }
-        self.task.estate.answered(line);
+        self.task.outbox.answered(line);
         self.heard_at = clock::now();
         let ends = |fence: &u64| reports.iter().any(|report| report.fence == *fence && report.outcome.ends_the_hold());
         for fence in settled.lost.iter().filter(|fence| ends(fence)) {

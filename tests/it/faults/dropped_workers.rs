@@ -9,7 +9,6 @@ use heartline::{JobState, Observer, RunEnd, RunInfo, StopReason, TaskOptions, Ta
 use redis::AsyncCommands;
 use tokio::sync::oneshot;
 
-use crate::faults::unpolled::Alone;
 use crate::support::task::{TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
@@ -137,26 +136,20 @@ impl Observer for Ends {
     }
 }
 
-/// Outcomes and a claim are on their way when the worker is dropped. `driven`: its runtime goes on, and drops what was in it.
-async fn on_the_way(driven: bool) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outcomes_and_claims_on_their_way_when_a_worker_drops_stay() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
     let (stop, stopped) = oneshot::channel::<()>();
     let ended = Arc::new(AtomicUsize::new(0));
     let working = worker(&test, &proxy.url()).await.observe(Ends(Arc::clone(&ended)));
-    let work = async move {
+    tokio::spawn(async move {
         tokio::select! {
             ended = working.run() => panic!("{ended:?}"),
             _ = stopped => {}
         }
-    };
-    let kept = if driven {
-        tokio::spawn(work);
-        None
-    } else {
-        Some(Alone::runs(work))
-    };
+    });
     let (_app, jobs) = test.producer().await;
     let first = jobs.dispatch("first".to_owned()).id("first").await.unwrap();
     let second = jobs.dispatch("second".to_owned()).id("second").await.unwrap();
@@ -177,17 +170,7 @@ async fn on_the_way(driven: bool) {
     }
     are_handed_back(&test, &["third"]).await;
     assert!(test.journal.runs_of(third.id()).is_empty());
-    drop((hold, kept));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outcomes_and_claims_that_were_on_their_way_when_the_worker_was_dropped_are_not_lost() {
-    on_the_way(true).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_where_the_runtime_is_not_driven_any_more_and_drops_nothing() {
-    on_the_way(false).await;
+    drop(hold);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
-//! What the keeper does for a worker whose future was dropped: it beats until the runs are dropped too, tells Redis how those
-//! ended that had ended, and requeues the others.
+//! What the keeper does for a worker whose future was dropped. It sends heartbeats until the runs are dropped too. Then it repeats the
+//! last calls under their numbers, reports finished runs, requeues the others, and closes the lines of calls.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use super::watch::TaskWatch;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::limits::LARGE;
-use crate::process::estate::Left;
 use crate::process::held::Flags;
 use crate::process::identity;
+use crate::process::outbox::Unreported;
 use crate::process::shared::{self, KeeperEnd};
 use crate::stall::cadence::reporting_time;
 use crate::store::address::Role;
@@ -67,25 +67,23 @@ async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
     // One that blocks its thread cannot be dropped; its job is requeued all the same.
     let _ = tokio::time::timeout(task.options.cancel_grace.saturating_add(DROP_TIME), task.alive.wait()).await;
     let end = clock::now().after(reporting_time(task.options.interval));
-    let Left { lines, pending, large } = task.estate.take(&task.outbox);
-    let mut own = Lines { keeper, watch, numbers: lines.clone().map(|line| line.number), conn: None, end };
+    let Unreported { reports: mut rest, calls } = task.outbox.take_all();
+    let mut own = Lines { keeper, watch, numbers: calls.clone().map(|call| call.number), conn: None, end };
     // Outcomes must get through, too.
     if tokio::time::timeout(end.since(clock::now()) / 2, own.write_notes()).await.is_err() {
         own.conn = None;
     }
-    let on_the_way = lines.iter().filter_map(|line| line.under_way.as_deref()).flatten();
+    let on_the_way = calls.iter().filter_map(|call| call.under_way.as_deref()).flatten();
     let ending = on_the_way.filter(|report| report.outcome.ends_the_hold());
     let mut reported: HashSet<u64> = ending.map(|report| report.fence).collect();
-    let [first, second, last] = lines.map(|line| line.under_way);
-    let mut rest = pending;
+    let [first, second, last] = calls.map(|call| call.under_way);
     rest.retain(|report| report.outcome.ends_the_hold());
     for (line, reports) in [first, second].into_iter().enumerate() {
         let Some(reports) = reports else { continue };
-        // Under its number: it is answered from the record where it was carried out. What it claimed nobody runs.
+        // Redis answers from its record if it has carried out the call. The jobs that the call claimed did not run.
         let Some(settled) = own.settle(line, &reports).await else { return false };
         rest.extend(settled.claimed.into_iter().map(|job| Report::requeue(job.id, job.fence)));
     }
-    rest.extend(large);
     rest.retain(|report| reported.insert(report.fence));
     let unreported = task.held.all().into_iter().filter(|held| reported.insert(held.fence));
     rest.extend(unreported.map(|held| Report::requeue(held.id.clone(), held.fence)));
