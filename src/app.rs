@@ -45,6 +45,8 @@ use crate::worker_id::WorkerId;
 
 /// A set of tasks on one Redis, for producers and workers alike. Cheap to clone; clones share everything.
 ///
+/// The tokio runtime on which it was built must keep running while it is used: see [`AppBuilder::build`].
+///
 /// ```no_run
 /// # use heartline::{App, Context, JobError, StopReason, TaskOptions};
 /// # async fn run() -> heartline::Result<StopReason> {
@@ -251,6 +253,10 @@ impl AppBuilder {
     }
 
     /// Checks the settings, connects within 5 s, and checks the server.
+    ///
+    /// The tokio runtime on which this is called must keep running while the App is used, as with sqlx or reqwest: connections
+    /// and tasks that callers share run there. If it ends, calls under way may fail with [`Error::Closed`], and later calls
+    /// connect again on the runtime of their caller. Heartbeats and sweeps run on a thread of their own.
     ///
     /// # Errors
     /// - [`Error::Config`] if settings are wrong; it lists all of them.

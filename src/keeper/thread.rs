@@ -35,6 +35,8 @@ pub(crate) fn start(
         let _alive = alive;
         runtime.block_on(async {
             let mut loops = tokio::task::JoinSet::new();
+            let store = Arc::clone(&keeper.worker.store);
+            loops.spawn(async move { store.watch_primary().await });
             loops.spawn(tick::run(Arc::clone(&keeper)));
             loops.spawn(hints::run(Arc::clone(&keeper)));
             loops.spawn(presence::run(Arc::clone(&keeper)));

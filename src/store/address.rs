@@ -8,6 +8,7 @@ use futures_util::future::Either;
 use redis::{AsyncConnectionConfig, Client, PushInfo};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::app_runtime::AppRuntime;
 use super::cluster::{Cluster, ClusterNode};
 use super::connection::OwnConnection;
 use super::fault::{classify, not_connected};
@@ -42,6 +43,7 @@ pub(crate) struct Address {
     is_tls: bool,
     access: Access,
     owner: Arc<Mutex<Owner>>,
+    runtime: Arc<AppRuntime>,
 }
 
 /// The way to the primary.
@@ -83,6 +85,7 @@ impl Address {
     /// `Config` when it is no URL, or cannot be used with these settings.
     pub(super) fn open(url: &str, access: &Access, name: &str) -> Result<Address, Error> {
         let owner = Arc::new(Mutex::new(Owner { name: name.to_owned(), works: false }));
+        let runtime = Arc::new(AppRuntime::of_caller());
         if let Some(ClusterUrl { info, nodes, place }) = ClusterUrl::of(url)? {
             let is_tls = is_tls(info.addr());
             let ways = Ways { access: access.clone(), info };
@@ -95,6 +98,7 @@ impl Address {
                 is_tls,
                 access: access.clone(),
                 owner,
+                runtime,
             });
         }
         let Some(asked) = SentinelUrl::of(url)? else {
@@ -107,6 +111,7 @@ impl Address {
                 is_tls,
                 access: access.clone(),
                 owner,
+                runtime,
             });
         };
         let SentinelUrl { primary, sentinels, nodes, service, place } = asked;
@@ -114,14 +119,21 @@ impl Address {
         let nodes = nodes.into_iter().map(|node| Ok(of_sentinels.to(node)?.listener)).collect::<Result<_, Error>>()?;
         let is_tls = is_tls(primary.addr());
         let ways = Ways { access: access.clone(), info: primary };
-        let guided = Guided { sentinels: Sentinels::new(service, nodes), ways, last: Mutex::default() };
+        let guided =
+            Guided { sentinels: Sentinels::new(service, nodes, Arc::clone(&runtime)), ways, last: Mutex::default() };
         Ok(Address {
             road: Road::Sentinels(Box::new(guided)),
             place: place.into(),
             is_tls,
             access: access.clone(),
             owner,
+            runtime,
         })
+    }
+
+    /// The runtime of what callers share.
+    pub(super) fn runtime(&self) -> &Arc<AppRuntime> {
+        &self.runtime
     }
 
     /// To which primary connections lead: grows whenever that is another one. Those to a cluster see to it themselves.
@@ -175,6 +187,14 @@ impl Address {
             Road::Sentinels(guided) => guided.sentinels.keep_watch(),
             Road::Cluster(cluster) => cluster.keep_watch(),
         }
+    }
+
+    /// Watches who the primary is, for a keeper, as long as this is polled. It does not end.
+    pub(super) async fn watch(&self) {
+        if let Road::Sentinels(guided) = &self.road {
+            guided.sentinels.watch().await;
+        }
+        std::future::pending().await
     }
 
     /// Does the work as long as the server is the primary that was so in this generation: what answers later is no answer.

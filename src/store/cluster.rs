@@ -18,10 +18,11 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::Value;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::fault::{classify, not_connected};
-use super::joint::Joint;
+use super::single_flight::SingleFlight;
 use super::slots::{SLOTS, slot_of};
 use super::ways::{self, Access, Clients, Plain, Ways, is_tls};
 use crate::error::Error;
@@ -145,7 +146,7 @@ pub(super) struct Cluster {
     /// The reigns whose servers were checked.
     checked: Mutex<BTreeSet<u64>>,
     looked: Mutex<LastLook>,
-    looking: Joint<()>,
+    looking: SingleFlight<()>,
     turn: AtomicUsize,
     /// How many lines were made to nodes.
     lines_made: AtomicU64,
@@ -178,7 +179,7 @@ impl Cluster {
             changes: watch::Sender::new(0),
             checked: Mutex::default(),
             looked: Mutex::new(LastLook { at: None, begun: None, pause: BETWEEN.0 }),
-            looking: Joint::default(),
+            looking: SingleFlight::default(),
             turn: AtomicUsize::new(0),
             lines_made: AtomicU64::new(0),
             from: AtomicUsize::new(RandomState::new().build_hasher().finish() as usize),
@@ -360,13 +361,13 @@ impl Cluster {
         }
     }
 
-    /// Asks for the map, one attempt at a time for all who want it.
+    /// Asks for the map, one attempt at a time for all callers of a runtime.
     async fn look(self: &Arc<Self>, except: Option<&ClusterNode>) -> Result<(), Error> {
         let look = || {
             let (cluster, except) = (Arc::clone(self), except.cloned());
             async move { cluster.look_now(except.as_ref()).await }
         };
-        self.looking.attempt(look).await
+        self.looking.attempt(&Handle::current(), look).await
     }
 
     async fn look_now(&self, except: Option<&ClusterNode>) -> Result<(), Error> {
@@ -490,6 +491,10 @@ impl Cluster {
 
     fn take(&self, mut newer: SlotMap, begun: Instant) {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.looked().begun.is_some_and(|last| last > begun) {
+            // A look of another runtime began later, and was faster.
+            return;
+        }
         let mut reigns = self.reigns.load(Ordering::SeqCst);
         newer.crown(&map, &mut reigns);
         if !newer.ids.is_disjoint(&map.ids) {

@@ -10,11 +10,12 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
 
+use super::app_runtime::AppRuntime;
 use super::asked::Awaited;
 use super::cluster::{Cluster, ClusterNode};
 use super::fault::Unanswered;
-use super::joint::Joint;
 use super::patience::Silence;
+use super::single_flight::SingleFlight;
 use super::slots::{key_of, slot_of};
 use super::ways::{self, Plain};
 
@@ -46,6 +47,8 @@ pub(crate) struct NodeLines {
     cluster: Arc<Cluster>,
     config: AsyncConnectionConfig,
     opened: Arc<Mutex<HashMap<ClusterNode, Opened>>>,
+    /// The runtime on which they are opened.
+    runtime: Arc<AppRuntime>,
     /// What is told to a server of a new connection.
     name: Arc<dyn Fn(&Plain) + Send + Sync>,
     /// Whether they are for somebody who looks, and does not wait for a node that says nothing.
@@ -57,8 +60,7 @@ pub(crate) struct NodeLines {
 struct Opened {
     reign: Option<u64>,
     line: Option<NodeLine>,
-    /// In a task of its own: who wants it first may not be polled any more.
-    opening: Arc<Joint<RedisResult<NodeLine>>>,
+    opening: Arc<SingleFlight<RedisResult<NodeLine>>>,
 }
 
 /// A connection to a node.
@@ -83,14 +85,14 @@ impl fmt::Debug for OwnConnection {
 }
 
 impl OwnConnection {
-    /// Lines to the nodes of a cluster, of which none is open yet.
+    /// Lines to the nodes of a cluster, of which none is open yet. They are opened on the runtime of the caller.
     pub(super) fn routed(
         cluster: Arc<Cluster>,
         config: AsyncConnectionConfig,
         name: impl Fn(&Plain) + Send + Sync + 'static,
     ) -> OwnConnection {
-        let (opened, name) = (Arc::default(), Arc::new(name));
-        OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened, name, are_for_looks: false }))
+        let (opened, name, runtime) = (Arc::default(), Arc::new(name), Arc::new(AppRuntime::of_caller()));
+        OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened, runtime, name, are_for_looks: false }))
     }
 
     /// The same lines for somebody who looks at many nodes: one that says nothing fails the call soon, and for some time each later one at
@@ -294,10 +296,12 @@ impl NodeLines {
             let (lines, node) = (Arc::clone(self), node.clone());
             async move { Ok(lines.open(node, reign).await) }
         };
+        let ended = || io::Error::from(io::ErrorKind::NotConnected).into();
+        let runtime = self.runtime.handle().ok_or_else(ended)?;
         let opened = self.watched(
             node,
             while_it_reigns(&self.cluster, reign, async {
-                opening.attempt(open).await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::NotConnected).into()))
+                opening.attempt(&runtime, open).await.unwrap_or_else(|_| Err(ended()))
             }),
         );
         let line = self.looked(node, opened).await.inspect_err(|_| self.cluster.suspect(node))?;

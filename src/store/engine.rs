@@ -14,15 +14,16 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::address::{Access, Address, Role};
+use super::app_runtime::AppRuntime;
 use super::asked;
 use super::connection::OwnConnection;
 use super::fault::classify;
 use super::hints::hint_of;
-use super::joint::{Joint, own_task};
 use super::keys::{Key, TaskKeys};
 use super::patience::{CONNECT_TIMEOUT, LONGEST_RESPONSE};
 use super::scripts;
 use super::server;
+use super::single_flight::SingleFlight;
 use super::slot::Slot;
 use super::tables::Tables;
 use super::turns::Turns;
@@ -48,7 +49,7 @@ pub(crate) struct Store {
     writes: Arc<Turns>,
     /// One more than the generation of the primary that was checked last; 0: none was.
     checked: AtomicU64,
-    checking: Joint<()>,
+    checking: SingleFlight<()>,
     /// The tasks that this process has put into the registry, and when.
     registered: Mutex<HashMap<String, Instant>>,
     /// The tables of the tasks that anybody here has asked about.
@@ -67,7 +68,8 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(4);
 const OTHER_NODES_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Store {
-    /// Takes the address, and the name that connections have until a worker runs; nothing is connected yet.
+    /// Takes the address, and the name that connections have until a worker runs; nothing is connected yet. What callers share runs on
+    /// the runtime of this call.
     ///
     /// # Errors
     /// `Config` when the URL is none.
@@ -93,11 +95,16 @@ impl Store {
             reads: Turns::new(),
             writes: Turns::new(),
             checked: AtomicU64::new(0),
-            checking: Joint::default(),
+            checking: SingleFlight::default(),
             registered: Mutex::default(),
             tables: Mutex::default(),
             layouts: Arc::new(watch::Sender::new(())),
         })
+    }
+
+    /// The runtime of what callers share.
+    pub(crate) fn runtime(&self) -> &Arc<AppRuntime> {
+        self.address.runtime()
     }
 
     /// The tables of a task.
@@ -169,7 +176,8 @@ impl Store {
                 address.steady_since(address.generation(), checked).await
             }
         };
-        self.checking.attempt(check).await.map_err(|e| e.at_first().at(self.place()))?;
+        let runtime = self.runtime().handle().ok_or(Error::Closed)?;
+        self.checking.attempt(&runtime, check).await.map_err(|e| e.at_first().at(self.place()))?;
         // The first look at a cluster is itself a change.
         let changes = if before == 0 && changes == 0 { self.address.changes() } else { changes };
         self.checked.store(changes + 1, Ordering::Release);
@@ -281,7 +289,7 @@ impl Store {
     {
         self.ready().await?;
         let (address, turns) = (Arc::clone(&self.address), Arc::clone(&self.reads));
-        own_task(async move {
+        let read = async move {
             let turn = turns.take(LONGEST_RESPONSE).await.ok_or_else(Error::timed_out)?;
             turn.hold(async {
                 let generation = address.generation();
@@ -292,8 +300,8 @@ impl Store {
                 address.steady_since(generation, read).await
             })
             .await
-        })
-        .await
+        };
+        self.runtime().run(read).await
     }
 
     /// Whether another server may become the primary.
@@ -321,6 +329,11 @@ impl Store {
     /// alone it is always 0.
     pub(crate) fn reign_over(&self, keys: &TaskKeys) -> u64 {
         self.address.reign_over(keys.get(Key::Meta))
+    }
+
+    /// Watches who the primary is, for a keeper: handlers may block the runtime of the App. It does not end.
+    pub(crate) async fn watch_primary(&self) {
+        self.address.watch().await;
     }
 
     /// Sees to it that somebody asks who the primary is.

@@ -8,7 +8,6 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::Error;
@@ -66,76 +65,6 @@ impl Sign {
     }
 }
 
-/// Work of one kind, of which at most one attempt is under way.
-#[derive(Debug)]
-pub(super) struct Joint<T> {
-    attempt: Mutex<Option<Attempt<T>>>,
-}
-
-type Answer<T> = watch::Receiver<Option<Arc<Result<T, Error>>>>;
-
-#[derive(Clone, Debug)]
-struct Attempt<T> {
-    sign: Arc<Sign>,
-    answer: Answer<T>,
-}
-
-impl<T> Default for Joint<T> {
-    fn default() -> Self {
-        Joint { attempt: Mutex::new(None) }
-    }
-}
-
-impl<T: Clone + Send + Sync + 'static> Joint<T> {
-    /// Waits for the attempt that is under way, or begins one. An attempt whose runtime is gone or not driven is left.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: the attempt goes on for the others.
-    pub(super) async fn attempt<F>(&self, work: impl Fn() -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>> + Send + 'static,
-    {
-        loop {
-            let Attempt { sign, mut answer } = self.under_way(&work);
-            loop {
-                match tokio::time::timeout(SILENCE, answer.wait_for(Option::is_some)).await {
-                    Ok(Ok(found)) => match found.as_deref() {
-                        Some(Ok(done)) => return Ok(done.clone()),
-                        Some(Err(e)) => return Err(e.again()),
-                        None => {}
-                    },
-                    // Its runtime was shut down.
-                    Ok(Err(_)) => break,
-                    Err(_) if sign.is_silent() => break,
-                    Err(_) => {}
-                }
-            }
-        }
-    }
-
-    fn under_way<F>(&self, work: impl Fn() -> F) -> Attempt<T>
-    where
-        F: Future<Output = Result<T, Error>> + Send + 'static,
-    {
-        let mut slot = self.attempt.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(attempt) = &*slot {
-            let is_over = attempt.answer.borrow().is_some() || attempt.answer.has_changed().is_err();
-            if !is_over && !attempt.sign.is_silent() {
-                return attempt.clone();
-            }
-        }
-        let (sender, answer) = watch::channel(None);
-        let sign = Sign::new(SILENCE);
-        let (work, its_sign) = (work(), Arc::clone(&sign));
-        tokio::spawn(async move {
-            let done = its_sign.given_by(work).await;
-            // Nobody may wait any more.
-            sender.send_replace(Some(Arc::new(done)));
-        });
-        slot.insert(Attempt { sign, answer }).clone()
-    }
-}
-
 /// Does the work in a task that ends with whoever waits for it.
 ///
 /// # Errors
@@ -147,40 +76,5 @@ pub(crate) async fn own_task<T: Send + 'static>(
         Ok(done) => done,
         Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
         Err(_) => Err(Error::Closed),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use tokio::runtime::Builder;
-
-    #[tokio::test]
-    async fn those_who_come_together_share_one_attempt_and_the_next_begins_anew() {
-        let (joint, begun) = (Joint::default(), AtomicUsize::new(0));
-        let work = || {
-            let number = begun.fetch_add(1, Ordering::SeqCst);
-            async move {
-                tokio::task::yield_now().await;
-                Ok(number)
-            }
-        };
-        let (one, two) = tokio::join!(joint.attempt(work), joint.attempt(work));
-        assert_eq!((one.unwrap(), two.unwrap()), (0, 0));
-        assert_eq!(joint.attempt(work).await.unwrap(), 1);
-    }
-
-    #[test]
-    fn an_attempt_on_a_runtime_that_nobody_drives_is_left() {
-        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
-        let (idle, driven, joint) = (runtime(), runtime(), Joint::default());
-        let never = || std::future::pending::<Result<u8, Error>>();
-        // It begins here, and is not polled any more when the time is over.
-        idle.block_on(async {
-            tokio::time::timeout(Duration::from_millis(1), joint.attempt(never)).await.unwrap_err()
-        });
-        let answer = driven.block_on(joint.attempt(|| async { Ok(7) }));
-        assert_eq!(answer.unwrap(), 7);
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod address;
+pub(crate) mod app_runtime;
 pub(crate) mod asked;
 pub(crate) mod audit;
 pub(crate) mod cluster;
@@ -36,6 +37,7 @@ pub(crate) mod scripts;
 pub(crate) mod sentinel;
 pub(crate) mod server;
 pub(crate) mod settle;
+pub(crate) mod single_flight;
 pub(crate) mod slot;
 pub(crate) mod slots;
 pub(crate) mod stream_reader;

@@ -4,16 +4,20 @@
 //! tells of another primary (`+switch-master`): a primary that was demoted in order takes writes for some seconds more, and all of those are
 //! lost. Another primary is another *generation*: every line to the one before is left, and an answer that comes over one of them is none.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
+use super::app_runtime::AppRuntime;
 use super::fault::not_connected;
-use super::joint::{Joint, SUPERVISION, Sign};
+use super::single_flight::SingleFlight;
 use super::ways::Plain;
 use crate::error::Error;
 
@@ -37,9 +41,12 @@ pub(super) struct Sentinels {
     nodes: Vec<Client>,
     known: Mutex<Option<Primary>>,
     generation: watch::Sender<u64>,
-    looking: Joint<Primary>,
-    /// Shows that somebody listens to them.
-    watched: Mutex<Option<Arc<Sign>>>,
+    looking: SingleFlight<Primary>,
+    runtime: Arc<AppRuntime>,
+    /// The task that listens to them on the runtime of the App.
+    listener: Mutex<Option<JoinHandle<()>>>,
+    /// How many keepers listen, each on its own runtime: then that task rests.
+    keepers: AtomicUsize,
 }
 
 /// The primary, as sentinels have it.
@@ -68,15 +75,17 @@ enum SentinelWord {
 
 impl Sentinels {
     /// These sentinels; nothing is connected yet.
-    pub(super) fn new(service: String, nodes: Vec<Client>) -> Arc<Sentinels> {
+    pub(super) fn new(service: String, nodes: Vec<Client>, runtime: Arc<AppRuntime>) -> Arc<Sentinels> {
         let generation = watch::Sender::new(0);
         Arc::new(Sentinels {
             service,
             nodes,
             known: Mutex::default(),
             generation,
-            looking: Joint::default(),
-            watched: Mutex::default(),
+            looking: SingleFlight::default(),
+            runtime,
+            listener: Mutex::default(),
+            keepers: AtomicUsize::new(0),
         })
     }
 
@@ -109,7 +118,7 @@ impl Sentinels {
                     let sentinels = Arc::clone(self);
                     async move { sentinels.first_look().await }
                 };
-                self.looking.attempt(look).await
+                self.looking.attempt(&Handle::current(), look).await
             }
         }
     }
@@ -135,49 +144,18 @@ impl Sentinels {
         Err(failed.unwrap_or_else(Error::timed_out))
     }
 
-    /// Sees to it that somebody listens to the sentinels. Whoever did may be on a runtime that nobody drives any more.
+    /// Starts the task that listens to the sentinels, unless it runs.
     pub(super) fn keep_watch(self: &Arc<Self>) {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if watched.as_ref().is_some_and(|sign| !sign.is_silent()) {
-            return;
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if listener.as_ref().is_none_or(JoinHandle::is_finished) {
+            *listener = self.runtime.spawn(listen(Arc::downgrade(self), self.nodes.clone(), false));
         }
-        let sign = Sign::new(SUPERVISION);
-        *watched = Some(Arc::clone(&sign));
-        drop(watched);
-        let (sentinels, nodes) = (Arc::downgrade(self), self.nodes.clone());
-        tokio::spawn(async move {
-            let none = nodes.iter().map(|_| SentinelWord::Nothing(Error::Closed)).collect::<Vec<_>>();
-            let (its_sign, last) = (Arc::clone(&sign), Mutex::new(none));
-            // Each by itself: one that is frozen keeps no other waiting.
-            let listeners = nodes.iter().enumerate().map(|(at, node)| {
-                let (sentinels, sign, last) = (sentinels.clone(), &its_sign, &last);
-                async move {
-                    let (sender, mut pushes) = unbounded_channel();
-                    let mut line = SentinelLine::to(node, &sender);
-                    // Nobody listens for an address that nobody has any more, nor beside another one.
-                    while let Some(its) = sentinels.upgrade().filter(|its| its.is_watched_by(sign)) {
-                        let service = its.service.clone();
-                        drop(its);
-                        let word = line.ask(&service).await;
-                        let Some(its) = sentinels.upgrade() else { return };
-                        {
-                            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-                            last[at] = word;
-                            its.hear(&last);
-                        }
-                        drop(its);
-                        switched_within(&mut pushes, ASK).await;
-                    }
-                }
-            });
-            sign.given_by(join_all(listeners)).await;
-        });
     }
 
-    /// Whether nobody else took over.
-    fn is_watched_by(&self, sign: &Arc<Sign>) -> bool {
-        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        watched.as_ref().is_some_and(|current| Arc::ptr_eq(current, sign))
+    /// Listens to the sentinels for a keeper, as long as this is polled: handlers may block the runtime of the App.
+    pub(super) async fn watch(self: &Arc<Self>) {
+        let _keeper = KeeperListens::begin(self);
+        listen(Arc::downgrade(self), self.nodes.clone(), true).await;
     }
 
     /// Takes what they said.
@@ -191,6 +169,56 @@ impl Sentinels {
             self.generation.send_modify(|generation| *generation += 1);
         }
     }
+}
+
+/// A keeper that listens, until it is dropped.
+struct KeeperListens<'a>(&'a Sentinels);
+
+impl KeeperListens<'_> {
+    fn begin(sentinels: &Sentinels) -> KeeperListens<'_> {
+        sentinels.keepers.fetch_add(1, Ordering::SeqCst);
+        KeeperListens(sentinels)
+    }
+}
+
+impl Drop for KeeperListens<'_> {
+    fn drop(&mut self) {
+        self.0.keepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Listens to these sentinels as long as anybody has their address. Without `is_keeper` it rests while a keeper listens.
+async fn listen(sentinels: Weak<Sentinels>, nodes: Vec<Client>, is_keeper: bool) {
+    let none = || SentinelWord::Nothing(Error::Closed);
+    let last = Mutex::new(nodes.iter().map(|_| none()).collect::<Vec<_>>());
+    // Each by itself: one that is frozen keeps no other waiting.
+    let listeners = nodes.iter().enumerate().map(|(at, node)| {
+        let (sentinels, last) = (sentinels.clone(), &last);
+        async move {
+            let (sender, mut pushes) = unbounded_channel();
+            let mut line = SentinelLine::to(node, &sender);
+            while let Some(its) = sentinels.upgrade() {
+                let rests = !is_keeper && its.keepers.load(Ordering::SeqCst) > 0;
+                let service = its.service.clone();
+                drop(its);
+                let word = if rests {
+                    line.conn = None;
+                    none()
+                } else {
+                    line.ask(&service).await
+                };
+                let Some(its) = sentinels.upgrade() else { return };
+                {
+                    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                    last[at] = word;
+                    its.hear(&last);
+                }
+                drop(its);
+                switched_within(&mut pushes, ASK).await;
+            }
+        }
+    });
+    join_all(listeners).await;
 }
 
 /// The primary of the highest epoch.
@@ -323,7 +351,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_primary_is_no_change_and_the_same_one_again_is_none() {
-        let sentinels = Sentinels::new("main".to_owned(), Vec::new());
+        let sentinels = Sentinels::new("main".to_owned(), Vec::new(), Arc::default());
         sentinels.hear(&said(&[(1, 0)]));
         sentinels.hear(&said(&[(1, 2)]));
         assert_eq!(sentinels.generation(), 0);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::address::{Address, Role};
 use super::asked;
 use super::connection::OwnConnection;
-use super::joint::Joint;
 use super::patience::Silence;
+use super::single_flight::SingleFlight;
 use crate::error::Error;
 
 /// The shortest time between two connections that are left since the server says no on them.
@@ -19,7 +19,7 @@ pub(crate) struct Slot {
     address: Arc<Address>,
     role: Role,
     state: Arc<Mutex<SlotState>>,
-    connecting: Joint<Up>,
+    connecting: SingleFlight<Up>,
 }
 
 /// A connection that is there.
@@ -53,7 +53,7 @@ impl SlotState {
 
 impl Slot {
     pub(super) fn new(address: Arc<Address>, role: Role) -> Slot {
-        Slot { address, role, state: Arc::default(), connecting: Joint::default() }
+        Slot { address, role, state: Arc::default(), connecting: SingleFlight::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, SlotState> {
@@ -104,7 +104,7 @@ impl Slot {
     }
 
     /// Makes a call, whose answer must come within `time`. A connection that failed, gave no answer in time, or leads to a
-    /// demoted primary is left; the next one is driven by the runtime of the caller that makes it.
+    /// demoted primary is left, and the next call makes another.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped. A connection is left when those who gave up had waited for
@@ -138,10 +138,11 @@ impl Slot {
     }
 
     async fn connect(&self) -> Result<Up, Error> {
+        let runtime = self.address.runtime().handle().ok_or(Error::Closed)?;
         let connect = || {
             let (address, role, state) = (Arc::clone(&self.address), self.role, Arc::clone(&self.state));
             async move {
-                // An attempt that was left for dead may have come since.
+                // An attempt that has just ended may have made one.
                 let generation = address.generation();
                 let up = state.lock().unwrap_or_else(PoisonError::into_inner).up();
                 if let Some(up) = up.filter(|up| up.generation == generation) {
@@ -150,10 +151,6 @@ impl Slot {
                 // Each call keeps its own time.
                 let conn = address.connect(role, None).await?;
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                // An attempt that was left for dead may come late, when there is another connection.
-                if let Some(up) = state.up().filter(|up| up.generation >= generation) {
-                    return Ok(up);
-                }
                 // One that led to the primary before is left.
                 let before = state.before + usize::from(state.conn.is_some());
                 *state = SlotState { before, refused: state.refused, ..SlotState::default() };
@@ -161,7 +158,7 @@ impl Slot {
                 Ok(Up { conn, before: state.before, generation })
             }
         };
-        self.connecting.attempt(connect).await
+        self.connecting.attempt(&runtime, connect).await
     }
 }
 

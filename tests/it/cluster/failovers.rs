@@ -10,6 +10,7 @@ use heartline::{App, Context, JobError, TaskDef, TaskOptions};
 use tokio::sync::Notify;
 
 use crate::cluster::six::{Six, TASKS, ask};
+use crate::support::blocked::Blocked;
 use crate::support::load::Load;
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
@@ -99,6 +100,17 @@ async fn is_frozen(six: Six) {
     load.goes_on(RESUMES).await;
     let lost = load.accounted().await;
     assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_follows_a_failover_while_handlers_block_its_runtime() {
+    let mut six = Six::start().await;
+    let blocked = Blocked::start(&six.cluster.url(), TASKS[0], Duration::from_secs(12)).await;
+    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
+    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+    six.cluster.nodes[at].kill();
+    six.another_than(before, TASKS[0]).await;
+    blocked.end_after_their_only_run().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

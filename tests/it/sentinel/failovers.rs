@@ -6,6 +6,7 @@ use heartline::testing::RedisServer;
 use heartline::{App, Context, Error, JobError, TaskOptions, WatchBreak};
 
 use crate::sentinel::trio::Trio;
+use crate::support::blocked::Blocked;
 use crate::support::load::Load;
 use crate::support::sentinel::{DOWN_AFTER, SERVICE, Sentinel, ask};
 use crate::support::tls::{Ca, terminator_of};
@@ -74,6 +75,16 @@ async fn a_failover_in_order_is_heard_of_before_the_old_primary_is_told() {
     // It takes writes for 10 s more. The sentinels see the promotion up to a second late, and then all hear of it.
     let lost = load.accounted().await;
     assert!(lost.over < Duration::from_secs(3), "{:?}", lost.over);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_follows_a_failover_while_handlers_block_its_runtime() {
+    let trio = Trio::start().await;
+    let blocked = Blocked::start(&trio.url(), TASK, Duration::from_secs(10)).await;
+    let before = trio.servers[0].port();
+    trio.fail_over().await;
+    trio.another_than(before).await;
+    blocked.end_after_their_only_run().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,8 @@
 #![cfg(test)]
 
 #[allow(dead_code)]
+pub mod blocked;
+#[allow(dead_code)]
 pub mod census;
 mod checks;
 mod child;
