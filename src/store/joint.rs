@@ -8,14 +8,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio_util::task::AbortOnDropHandle;
-
-use crate::error::Error;
-
 /// How long the carrier of work for others may show no sign before one of them takes over.
-pub(crate) const SILENCE: Duration = Duration::from_millis(50);
-
-/// The same for work that others can spare for longer.
 pub(crate) const SUPERVISION: Duration = Duration::from_secs(1);
 
 /// When a carrier was polled last.
@@ -62,19 +55,5 @@ impl Sign {
                 return done;
             }
         }
-    }
-}
-
-/// Does the work in a task that ends with whoever waits for it.
-///
-/// # Errors
-/// Those of the work; `Closed` when the runtime is gone.
-pub(crate) async fn own_task<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Result<T, Error> {
-    match AbortOnDropHandle::new(tokio::spawn(work)).await {
-        Ok(done) => done,
-        Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
-        Err(_) => Err(Error::Closed),
     }
 }

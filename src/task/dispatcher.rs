@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::job::id::JobId;
@@ -20,7 +20,6 @@ use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::dispatch::{self, Dispatched, NewJob};
 use crate::store::engine::Store;
-use crate::store::joint::{SILENCE, Sign, own_task};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{doubled, response_time};
 use crate::store::repeated::{Patience, repeated};
@@ -39,9 +38,9 @@ const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
 
 /// Carries the jobs of one task to Redis.
 ///
-/// A lone dispatch goes out on its caller's own future, which carries nothing for anybody else: that future may never be
-/// polled again. Those that come while it is under way gather, and go out together in a task of their own. No job is held
-/// back to wait for more.
+/// A lone dispatch goes out on its caller's own future, which carries no other job: that future may never be polled again.
+/// Dispatches that come while it is under way gather, and go out together in a task on the runtime of the App. No job is
+/// held back to wait for more.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     tables: Arc<Tables>,
@@ -203,9 +202,7 @@ impl Drop for Dispatcher {
         // Whoever awaits a dispatch keeps its dispatcher: what is left was given up by its callers.
         let others = self.others.get_mut().unwrap_or_else(PoisonError::into_inner);
         for lane in others.values().chain([&self.lane]) {
-            if let Some(carrier) = lane.state().carrier.take() {
-                carrier.abort.abort();
-            }
+            lane.dropped.cancel();
         }
     }
 }
@@ -257,56 +254,54 @@ struct Lane {
     all_keys: AtomicBool,
     /// Whether a lone dispatch is under way on its caller's own future.
     alone: AtomicBool,
+    /// Its dispatcher was dropped.
+    dropped: CancellationToken,
     state: Mutex<LaneState>,
 }
 
 #[derive(Default)]
 struct LaneState {
     queue: VecDeque<Queued>,
-    /// What the carrier has taken from the queue, for another one to take over.
-    carried: Vec<Queued>,
-    carrier: Option<Carrier>,
-    carriers: u64,
-}
-
-/// The task that writes what has gathered.
-struct Carrier {
-    number: u64,
-    sign: Arc<Sign>,
-    abort: AbortHandle,
+    /// Whether a carrier is there: the task that writes what has gathered.
+    is_carried: bool,
 }
 
 /// A job whose caller waits.
-#[derive(Clone)]
-struct Queued(Arc<Ticket>);
-
-struct Ticket {
+struct Queued {
     job: Arc<NewJob>,
     patience: Patience,
-    /// Taken when it is answered; closed when the caller has given up.
-    reply: Mutex<Option<oneshot::Sender<Result<bool, Error>>>>,
+    /// Closed when the caller has given up.
+    reply: oneshot::Sender<Result<bool, Error>>,
 }
 
 impl Queued {
-    fn reply(&self) -> MutexGuard<'_, Option<oneshot::Sender<Result<bool, Error>>>> {
-        self.0.reply.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.reply().as_ref().is_some_and(|reply| !reply.is_closed())
-    }
-
-    fn answer(&self, answer: Result<bool, Error>) {
-        if let Some(reply) = self.reply().take() {
-            // A caller that gave up has nobody to tell.
-            let _ = reply.send(answer);
-        }
+    fn answer(self, answer: Result<bool, Error>) {
+        // A caller that gave up does not read it.
+        let _ = self.reply.send(answer);
     }
 }
 
 impl AsRef<NewJob> for Queued {
     fn as_ref(&self) -> &NewJob {
-        &self.0.job
+        &self.job
+    }
+}
+
+/// A carrier at work. One that is dropped, since the runtime of the App has ended, leaves its jobs: their callers get an error.
+struct Carrying {
+    lane: Arc<Lane>,
+    is_done: bool,
+}
+
+impl Drop for Carrying {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let mut state = self.lane.state();
+            state.is_carried = false;
+            let left = std::mem::take(&mut state.queue);
+            drop(state);
+            drop(left);
+        }
     }
 }
 
@@ -320,7 +315,7 @@ impl Alone<'_> {
             return None;
         }
         let alone = Alone(lane);
-        lane.state().carrier.is_none().then_some(alone)
+        (!lane.state().is_carried).then_some(alone)
     }
 }
 
@@ -339,6 +334,7 @@ impl Lane {
             keys,
             all_keys: AtomicBool::new(false),
             alone: AtomicBool::new(false),
+            dropped: CancellationToken::new(),
             state: Mutex::default(),
         }
     }
@@ -420,7 +416,7 @@ impl Lane {
     /// for, and from which on its time counts. In a task of its own: a future that is not polled must not keep them waiting.
     async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
         let lane = Arc::clone(self);
-        own_task(async move {
+        let write = async move {
             let turn = lane.store.write_turns().take(lane.store.dispatch_timeout).await.ok_or_else(Error::timed_out)?;
             let bytes = job.payload.len();
             let time = Mutex::new(response_time(bytes));
@@ -449,110 +445,62 @@ impl Lane {
             let existed = turn.hold(repeated(lane.patience(bytes), attempt)).await?;
             lane.store.register_once(lane.keys.task()).await;
             Ok(existed)
-        })
-        .await
+        };
+        self.store.runtime().run(write).await
     }
 
-    /// Waits until the job was carried to Redis, and sees to it that somebody carries it.
+    /// Adds the job to the queue, and waits until the carrier has written it. Returns whether it existed before.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the job is not sent any more; a call that is under way may carry it.
     async fn join(self: &Arc<Self>, job: Arc<NewJob>, patience: Patience) -> Result<bool, Error> {
-        let (reply, mut answer) = oneshot::channel();
-        let ticket = Ticket { job, patience, reply: Mutex::new(Some(reply)) };
-        self.state().queue.push_back(Queued(Arc::new(ticket)));
-        let mut pause = SILENCE;
-        loop {
-            self.see_to_a_carrier();
-            let look = tokio::time::timeout(pause, &mut answer).await;
-            // In an outage many wait, and need not look as often.
-            pause = (pause * 2).min(20 * SILENCE);
-            match look {
-                Ok(Ok(answer)) => return answer,
-                // Whatever becomes of a carrier, the job stays in the lane until it is answered.
-                Ok(Err(_)) => return Err(Error::Closed),
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Starts a carrier on the runtime of the caller when there is none that is polled. What the one before had in hand is
-    /// carried again, under the same ids.
-    fn see_to_a_carrier(self: &Arc<Self>) {
-        let mut state = self.state();
-        if state.carrier.as_ref().is_some_and(|carrier| !carrier.sign.is_silent()) {
-            return;
-        }
-        // What may have been written must not be written again much later, when its id may have been forgotten.
-        let now = Instant::now();
-        let (over, again): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut state.carried).into_iter().partition(|queued| queued.0.patience.deadline <= now);
-        again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
-        state.carriers += 1;
-        let (number, sign) = (state.carriers, Sign::new(SILENCE));
-        let (lane, its_sign) = (Arc::clone(self), Arc::clone(&sign));
-        let task = tokio::spawn(async move { its_sign.given_by(lane.carry(number)).await });
-        state.carrier = Some(Carrier { number, sign, abort: task.abort_handle() });
-        drop(state);
-        over.iter().for_each(|queued| queued.answer(Err(Error::timed_out())));
-    }
-
-    /// Carries what has gathered, call by call, until nothing is left or another carrier has taken over.
-    async fn carry(&self, number: u64) {
-        // Callers that were woken together get to queue together.
-        tokio::task::yield_now().await;
-        while let Some(batch) = self.take(number) {
-            // Each caller waits for a time of its own; the first of them is the one that came first.
-            let patience = batch.first().map_or_else(|| self.patience(0), |first| first.0.patience);
-            let answer = repeated(patience, || {
-                // A caller that gave up wants nothing sent any more.
-                let wanted: Vec<_> = batch.iter().filter(|queued| queued.is_wanted()).cloned().collect();
-                async move {
-                    let existed = if wanted.is_empty() { Vec::new() } else { self.write(&wanted).await? };
-                    Ok(wanted.into_iter().zip(existed).collect::<Vec<_>>())
-                }
+        let (reply, answer) = oneshot::channel();
+        let starts = {
+            let mut state = self.state();
+            state.queue.push_back(Queued { job, patience, reply });
+            !std::mem::replace(&mut state.is_carried, true)
+        };
+        if starts {
+            // Without the lock: where no runtime is left, the carrier is dropped here.
+            let carrying = Carrying { lane: Arc::clone(self), is_done: false };
+            let dropped = self.dropped.clone();
+            self.store.runtime().spawn(async move {
+                dropped.run_until_cancelled(carrying.carry()).await;
             });
-            match answer.await {
-                Ok(written) => written.into_iter().for_each(|(queued, existed)| queued.answer(Ok(existed))),
-                Err(e) => self.failed(number, batch, &e),
-            }
         }
+        answer.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Takes the next jobs; gives up the lane when there is none.
-    fn take(&self, number: u64) -> Option<Vec<Queued>> {
+    /// Takes the jobs of the next call.
+    fn take(&self) -> Option<Vec<Queued>> {
         let mut state = self.state();
-        if state.carrier.as_ref().is_none_or(|carrier| carrier.number != number) {
-            return None;
-        }
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(next) = state.queue.front() {
-            bytes += next.0.job.payload.len();
+            bytes += next.job.payload.len();
             if batch.len() == BATCH || (bytes > BATCH_BYTES && !batch.is_empty()) {
                 break;
             }
             batch.extend(state.queue.pop_front());
         }
-        state.carried.clone_from(&batch);
         if batch.is_empty() {
-            state.carrier = None;
+            state.is_carried = false;
             return None;
         }
         Some(batch)
     }
 
-    /// Tells those whose time is over, or whom no repetition helps; the others are carried again.
-    fn failed(&self, number: u64, batch: Vec<Queued>, e: &Error) {
+    /// Gives the error to those whose time is over, or whom no repetition helps. The others are carried again.
+    fn failed(&self, batch: Vec<Queued>, e: &Error) {
         let is_over = {
             let (away, now) = (e.is_outage(), Instant::now());
             move |queued: &Queued| {
-                let Patience { deadline, least } = queued.0.patience;
+                let Patience { deadline, least } = queued.patience;
                 !away || deadline <= now + least
             }
         };
         let (over, again): (Vec<_>, Vec<_>) = batch.into_iter().partition(|queued| is_over(queued));
         let mut state = self.state();
-        if state.carrier.as_ref().is_some_and(|carrier| carrier.number == number) {
-            state.carried.clear();
-            again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
-        }
+        again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
         let mut late = Vec::new();
         if e.is_connection() {
             // Those whose time ran out in the queue, while this call was repeated, learn it now.
@@ -561,7 +509,41 @@ impl Lane {
             }
         }
         drop(state);
-        over.iter().chain(&late).for_each(|queued| queued.answer(Err(e.again())));
+        over.into_iter().chain(late).for_each(|queued| queued.answer(Err(e.again())));
+    }
+}
+
+impl Carrying {
+    /// Carries what has gathered, call by call, until nothing is left.
+    async fn carry(mut self) {
+        // Callers that were woken together get to queue together.
+        tokio::task::yield_now().await;
+        while let Some(batch) = self.lane.take() {
+            // Each caller waits for a time of its own; the first of them is the one that came first.
+            let patience = batch.first().map_or_else(|| self.lane.patience(0), |first| first.patience);
+            let (lane, jobs) = (&self.lane, &batch);
+            let answer = repeated(patience, || {
+                // A caller that gave up wants nothing sent any more.
+                let wanted = jobs.iter().enumerate().filter(|(_, queued)| !queued.reply.is_closed());
+                let (places, wanted): (Vec<usize>, Vec<&Queued>) = wanted.unzip();
+                async move {
+                    let written = if wanted.is_empty() { Vec::new() } else { lane.write(&wanted).await? };
+                    let mut existed = vec![None; jobs.len()];
+                    places.iter().zip(written).for_each(|(at, was_there)| existed[*at] = Some(was_there));
+                    Ok(existed)
+                }
+            });
+            match answer.await {
+                Ok(existed) => {
+                    let written = batch.into_iter().zip(existed);
+                    written.filter_map(|(queued, existed)| Some((queued, existed?))).for_each(|(queued, existed)| {
+                        queued.answer(Ok(existed));
+                    });
+                }
+                Err(e) => self.lane.failed(batch, &e),
+            }
+        }
+        self.is_done = true;
     }
 }
 

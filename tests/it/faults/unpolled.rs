@@ -224,46 +224,6 @@ async fn a_runtime_that_stands_still_with_dispatches_under_way_holds_up_no_other
     left_behind(true).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dispatches_left_behind_in_a_runtime_are_not_written_again_when_their_time_is_over() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
-    let app = test.app_at(&proxy.url()).await;
-    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
-    let mut hold = proxy.hold_next_reply_to("under-way-");
-    let (leave, left) = oneshot::channel::<()>();
-    let one = Alone::runs({
-        let jobs = jobs.clone();
-        async move {
-            jobs.dispatch("input".to_owned()).id("first").await.unwrap();
-            for at in 0..5 {
-                tokio::spawn(jobs.dispatch("input".to_owned()).id(format!("under-way-{at}")).into_future());
-            }
-            left.await.unwrap();
-        }
-    });
-    hold.happened().await;
-    leave.send(()).unwrap();
-    one.ended.await.unwrap();
-    drop(hold);
-    // They were written, ran, and were forgotten.
-    let mut conn = test.conn().await;
-    let written = async || conn.clone().llen::<_, usize>(test.key("wait")).await.unwrap();
-    eventually("they are written", PATIENCE, async || written().await >= 2).await;
-    tokio::time::sleep(Duration::from_millis(10_500)).await;
-    let () = conn.del(&[test.key("payload"), test.key("wait")]).await.unwrap();
-    ends("a dispatch", jobs.dispatch("input".to_owned()).id("later").into_future()).await.unwrap();
-    ends("a dispatch", jobs.dispatch("input".to_owned()).id("last").into_future()).await.unwrap();
-    let others = futures_util::future::join_all(
-        (0..5).map(|at| ends("a dispatch", jobs.dispatch("input".to_owned()).id(format!("other-{at}")).into_future())),
-    );
-    others.await.into_iter().for_each(|other| drop(other.unwrap()));
-    let waiting = waiting(&test).await;
-    assert!(waiting.iter().all(|id| !id.starts_with("under-way-")), "{waiting:?}");
-    drop(one._kept);
-}
-
 #[tokio::test]
 async fn a_dispatch_that_is_dropped_while_it_is_under_way_holds_up_no_other() {
     let redis = TestRedis::start();
