@@ -3,14 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast};
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant};
 
 use super::source::{Position, Source};
 use super::stream_event::StreamEvent;
-use crate::store::joint::{SUPERVISION, Sign};
 use crate::store::keys::Key;
 
 /// How long a reader stays when nobody listens any more: a caller that waits for one result after the other would
@@ -47,26 +45,12 @@ struct ChannelState<T> {
     listeners: usize,
     /// From when on the next reader is to read.
     since: Instant,
-    /// The running reader, by a number of its own, and the sign that it gives.
-    reader: Option<(u64, Arc<Sign>)>,
+    /// The running reader, by a number of its own.
+    reader: Option<u64>,
     readers: u64,
     abort: Option<AbortHandle>,
     /// How far a reader had come whose runtime ended before its subscribers did.
     positions: Vec<Position>,
-    /// How far the running reader has come, and what it has in hand: for the next one, where its runtime stands still.
-    come: (Vec<Position>, u64),
-}
-
-impl<T> ChannelState<T> {
-    /// Leaves a reader whose runtime nobody drives any more. Should that go on, it finds itself aborted.
-    fn leave_reader(&mut self) {
-        self.reader = None;
-        self.abort.take().iter().for_each(AbortHandle::abort);
-    }
-
-    fn is_read_by(&self, reader: u64) -> bool {
-        self.reader.as_ref().is_some_and(|(number, _)| *number == reader)
-    }
 }
 
 impl<T: Clone + Send + 'static> Channel<T> {
@@ -88,7 +72,6 @@ impl<T: Clone + Send + 'static> Channel<T> {
             readers: 0,
             abort: None,
             positions: Vec::new(),
-            come: (Vec::new(), 0),
         };
         Arc::new(Channel { key, pick, capacity, source, read, state: Mutex::new(state), left: Notify::new() })
     }
@@ -109,24 +92,18 @@ impl<T: Clone + Send + 'static> Channel<T> {
         let mut state = self.state();
         if state.listeners == 0 {
             state.since = Instant::now();
-            if state.reader.as_ref().is_some_and(|(_, sign)| sign.is_silent()) {
-                state.leave_reader();
-            }
         }
         state.listeners += 1;
         drop(state);
         Listener { channel: self.clone(), start: start::<T> }
     }
 
-    /// Hands an event of this reader to whoever listens. Of one that was left the next one tells.
+    /// Hands an event of this reader to the listeners.
     pub(super) fn send_from(&self, reader: u64, event: T) {
-        let state = self.state();
-        if state.is_read_by(reader) {
-            Self::hand_on(state, event);
+        let mut state = self.state();
+        if state.reader != Some(reader) {
+            return;
         }
-    }
-
-    fn hand_on(mut state: MutexGuard<'_, ChannelState<T>>, event: T) {
         state.number += 1;
         let number = state.number;
         if let Some(sender) = &state.sender {
@@ -140,31 +117,20 @@ impl<T: Clone + Send + 'static> Channel<T> {
         std::mem::take(&mut self.state().positions)
     }
 
-    /// The reader has come so far, with so many events in hand that it has not sent yet.
-    pub(super) fn come_to(&self, reader: u64, positions: &[Position], unsent: u64) {
-        let mut state = self.state();
-        if state.is_read_by(reader) {
-            state.come.0.clear();
-            state.come.0.extend_from_slice(positions);
-            state.come.1 = unsent;
-        }
-    }
-
     /// A reader has stopped. If that was not for want of listeners the next one goes on there; what this one has read and not
     /// sent is missed.
     pub(super) fn left_off(&self, reader: u64, positions: Vec<Position>, unsent: u64) {
         let mut state = self.state();
-        if state.is_read_by(reader) && state.listeners > 0 {
+        if state.reader == Some(reader) && state.listeners > 0 {
             state.positions = positions;
             state.number = state.number.saturating_add(unsent);
-            state.come.1 = 0;
         }
     }
 
     /// Counts events that nobody will get, says this reader.
     pub(super) fn missed(&self, reader: u64, count: u64) {
         let mut state = self.state();
-        if state.is_read_by(reader) {
+        if state.reader == Some(reader) {
             state.number = state.number.saturating_add(count);
         }
     }
@@ -186,7 +152,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
             let mut state = self.state();
             if state.listeners == 0 {
                 // In the same breath, so that a listener that comes now starts the next reader.
-                if state.is_read_by(reader) {
+                if state.reader == Some(reader) {
                     state.reader = None;
                 }
                 return;
@@ -212,36 +178,30 @@ impl<T> Channel<T> {
     }
 }
 
-/// Starts the reader unless there is one, if a runtime is there to run it.
+/// Starts the reader, unless there is one or no runtime to run it.
 fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
-    let (reader, sign, since) = {
+    let (reader, runtime, since) = {
         let mut state = channel.state();
         if state.reader.is_some() || state.sender.is_none() {
             return;
         }
-        let Ok(_runtime) = Handle::try_current() else {
-            return;
-        };
-        let sign = Sign::new(SUPERVISION);
+        let Some(runtime) = channel.source.store.runtime().handle() else { return };
         state.readers += 1;
-        state.reader = Some((state.readers, Arc::clone(&sign)));
-        (state.readers, sign, state.since)
+        state.reader = Some(state.readers);
+        (state.readers, runtime, state.since)
     };
     let running = Running { channel: channel.clone(), reader };
-    let task = tokio::spawn(async move {
+    let task = runtime.spawn(async move {
         let channel = &running.channel;
-        let reads = async {
-            tokio::select! {
-                () = channel.abandoned(reader) => {}
-                () = (channel.read)(Arc::clone(channel), reader, since) => {}
-            }
-        };
-        sign.given_by(reads).await;
+        tokio::select! {
+            () = channel.abandoned(reader) => {}
+            () = (channel.read)(Arc::clone(channel), reader, since) => {}
+        }
     });
     let mut state = channel.state();
     if state.sender.is_none() {
         task.abort();
-    } else if state.is_read_by(reader) {
+    } else if state.reader == Some(reader) {
         state.abort = Some(task.abort_handle());
     }
 }
@@ -255,14 +215,20 @@ struct Running<T> {
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
         let mut state = self.channel.state();
-        if state.is_read_by(self.reader) {
-            state.reader = None;
-            // Its runtime has ended. Subscribers on others start the next one.
-            let (number, wake) = (state.number, None);
-            if let Some(sender) = &state.sender {
-                // No receiver is no error.
-                let _ = sender.send(Numbered { number, event: wake });
-            }
+        if state.reader != Some(self.reader) {
+            return;
+        }
+        state.reader = None;
+        // Its runtime has ended. A listener starts the next one.
+        let (number, wake) = (state.number, None);
+        if let Some(sender) = &state.sender {
+            // There may be no subscriber.
+            let _ = sender.send(Numbered { number, event: wake });
+        }
+        drop(state);
+        if self.channel.key == Key::Events {
+            self.channel.source.waiters.set_flowing(false);
+            self.channel.source.waiters.wake_all();
         }
     }
 }
@@ -278,24 +244,6 @@ impl<T> Listener<T> {
     pub(super) fn start(&self) {
         (self.start)(&self.channel);
     }
-
-    /// Leaves the reader if it has given no sign since `last`, which was seen a while ago, and starts another one, which goes
-    /// on where it was; what it had in hand is missed. Returns the sign of now.
-    pub(super) fn look(&self, last: Option<Instant>) -> Option<Instant> {
-        let mut state = self.channel.state();
-        let given = state.reader.as_ref().map(|(_, sign)| Instant::from(sign.given_at()));
-        let is_silent = state.reader.as_ref().is_some_and(|(_, sign)| sign.is_silent());
-        if is_silent && given == last {
-            // Kept: the next one may be left before it has come any further.
-            state.positions = state.come.0.clone();
-            let unsent = std::mem::take(&mut state.come.1);
-            state.leave_reader();
-            state.number = state.number.saturating_add(unsent);
-        }
-        drop(state);
-        self.start();
-        given
-    }
 }
 
 impl<T> Drop for Listener<T> {
@@ -305,11 +253,9 @@ impl<T> Drop for Listener<T> {
         let left = state.listeners == 0;
         if left {
             state.positions = Vec::new();
-            state.come = (Vec::new(), 0);
         }
         drop(state);
         if left {
-            // All: a reader that was left may stand first.
             self.channel.left.notify_waiters();
         }
     }
@@ -330,7 +276,7 @@ mod tests {
 
     impl Channel<Event> {
         fn reader(&self) -> u64 {
-            self.state().reader.as_ref().map_or(0, |(number, _)| *number)
+            self.state().reader.unwrap_or_default()
         }
 
         fn send(&self, event: Event) {
@@ -404,7 +350,7 @@ mod tests {
     async fn the_reader_goes_with_the_last_listener_and_comes_back_with_the_next() {
         let channel = channel(4);
         let (one, two) = (channel.subscribe(), channel.subscribe());
-        let first = channel.state().reader.as_ref().map(|(number, _)| *number);
+        let first = channel.state().reader;
         assert!(first.is_some());
         drop(one);
         drop(two);
@@ -412,6 +358,6 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let _again = channel.subscribe();
-        assert_ne!(channel.state().reader.as_ref().map(|(number, _)| *number), first);
+        assert_ne!(channel.state().reader, first);
     }
 }

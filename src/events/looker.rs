@@ -21,7 +21,6 @@ use crate::limits::{BATCH_BYTES, LARGE, LOOK_BATCH, NARROW_BYTES};
 use crate::store::connection::OwnConnection;
 use crate::store::engine::Store;
 use crate::store::jobs::{self, StoredJob};
-use crate::store::joint::{SUPERVISION, Sign};
 use crate::store::keys::TaskKeys;
 use crate::store::narrow::{Closings, Narrow};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
@@ -56,9 +55,10 @@ pub(crate) enum End {
 pub(super) struct Waiters {
     store: Arc<Store>,
     all: Mutex<HashMap<JobId, Vec<Arc<Waiting>>>>,
-    /// Rings when somebody is to be looked for sooner than was planned. All are rung: a looker that was left may stand first.
+    /// Rings when a look is due sooner than was planned.
     changed: Notify,
-    looker: Mutex<Option<Arc<Sign>>>,
+    /// Whether there is a task that looks.
+    has_looker: AtomicBool,
     /// Whether the reader of events is connected.
     flowing: AtomicBool,
     /// How often in a row a read was late: each next one is given twice the time, and carries half as much.
@@ -79,7 +79,7 @@ pub(super) struct Waiting {
     keys: Arc<TaskKeys>,
     pub(super) id: JobId,
     state: Mutex<WaitState>,
-    /// Rings when the job has ended, or the event that ended it has come by.
+    /// Rings when the job has ended, when the event that ended it has come, or when a task that looks or reads events has ended.
     pub(super) told: Notify,
 }
 
@@ -130,7 +130,7 @@ impl Waiters {
             store,
             all: Mutex::default(),
             changed: Notify::new(),
-            looker: Mutex::default(),
+            has_looker: AtomicBool::new(false),
             flowing: AtomicBool::new(false),
             late: AtomicU32::new(0),
             closings: Mutex::default(),
@@ -199,33 +199,30 @@ impl Waiters {
         self.flowing.store(flowing, Ordering::SeqCst);
     }
 
-    /// Starts a looker on the runtime of the caller when there is none that is polled.
+    /// Starts the task that looks, unless it runs.
     pub(super) fn see_to_a_looker(self: &Arc<Self>) {
-        let mut looker = self.looker.lock().unwrap_or_else(PoisonError::into_inner);
-        if looker.as_ref().is_some_and(|sign| !sign.is_silent()) {
-            return;
+        let Some(runtime) = self.store.runtime().handle() else { return };
+        if !self.has_looker.swap(true, Ordering::SeqCst) {
+            let looker = Looker(Arc::clone(self));
+            runtime.spawn(async move { looker.0.look().await });
         }
-        let sign = Sign::new(SUPERVISION);
-        let (waiters, its_sign) = (Arc::clone(self), Arc::clone(&sign));
-        tokio::spawn(async move { Arc::clone(&its_sign).given_by(waiters.look(&its_sign)).await });
-        *looker = Some(sign);
     }
 
-    /// Looks until nobody waits, or another looker has taken over. Each task, and each partition of one, is looked for by itself: in a
-    /// cluster it may be on a node that is away.
-    async fn look(&self, sign: &Arc<Sign>) {
+    /// Wakes all callers: they start again what has ended.
+    pub(super) fn wake_all(&self) {
+        self.all().values().flatten().for_each(|waiting| waiting.told.notify_one());
+    }
+
+    /// Looks until no caller waits. Each task, and each partition of one, is looked for by itself: in a cluster it may be on a node that is
+    /// away.
+    async fn look(&self) {
         let (mut looks, mut busy) = (FuturesUnordered::new(), HashSet::new());
         loop {
             // From here on nothing that is rung is missed.
             let changed = self.changed.notified();
             let (due, next) = {
-                let mut looker = self.looker.lock().unwrap_or_else(PoisonError::into_inner);
-                if looker.as_ref().is_none_or(|current| !Arc::ptr_eq(current, sign)) {
-                    return;
-                }
                 let all = self.all();
                 if all.is_empty() {
-                    *looker = None;
                     return;
                 }
                 let (due, later): (Vec<_>, Vec<_>) = all
@@ -376,6 +373,17 @@ impl Waiters {
             Err(_) => {}
         }
         answer
+    }
+}
+
+/// The task that looks. It is dropped when no caller waits any more, or when its runtime ends.
+struct Looker(Arc<Waiters>);
+
+impl Drop for Looker {
+    fn drop(&mut self) {
+        self.0.has_looker.store(false, Ordering::SeqCst);
+        // A caller that came since then starts another one.
+        self.0.wake_all();
     }
 }
 

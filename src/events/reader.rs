@@ -125,7 +125,6 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let servers_ms = store.steady_since(generation, streams::server_times_ms(&conn, &keys)).await?;
             self.take_up(&parts, &servers_ms);
             store.steady_since(generation, self.find_gaps(&conn, &[])).await?;
-            self.channel.come_to(self.reader, &self.positions, 0);
             let (mut first, mut apart) = (true, StreamsApart::default());
             let (mut gaps_at, mut asked_at) = (Instant::now(), Instant::now());
             loop {
@@ -181,7 +180,6 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 for (at, entries) in found {
                     self.deliver(at, entries).await;
                 }
-                self.channel.come_to(self.reader, &self.positions, 0);
                 // A task that came, or partitions of one.
                 added.mark_unchanged();
                 if is_any_new(&source, &self.positions) {
@@ -300,7 +298,6 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 self.unsent -= 1;
                 sent += 1;
                 if sent % CHUNK == 0 {
-                    self.channel.come_to(self.reader, &self.positions, self.unsent);
                     self.pace().await;
                 }
             }

@@ -6,13 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::{FutureExt, Stream, StreamExt};
-use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep};
 use tokio_stream::wrappers::BroadcastStream;
 
 use super::channel::{Channel, Listener, Numbered};
 use super::source::Followed;
-use crate::store::joint::SUPERVISION;
 
 /// Why [`Subscription::recv`] has no event to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,8 +50,7 @@ pub enum RecvError {
 /// A subscription to one task ([`TaskRef::events`](crate::TaskRef::events)) shares the room for waiting events with those of
 /// the App: what it missed may have been events of other tasks.
 ///
-/// All subscribers of an app share one reader, which has a connection while somebody listens. It is started in the
-/// Tokio runtime of the caller; a subscription that is made outside of a runtime starts it when it is first polled.
+/// All subscribers of an App share one reader, with one connection. It runs on the tokio runtime on which the App was built.
 #[must_use = "events are read only for a subscription that is kept"]
 pub struct Subscription<T> {
     stream: BroadcastStream<Numbered<T>>,
@@ -64,15 +60,6 @@ pub struct Subscription<T> {
     pending: Option<T>,
     listener: Listener<T>,
     only: Option<Only<T>>,
-    look: Look,
-}
-
-/// When a subscriber looks after the reader next.
-struct Look {
-    at: Instant,
-    /// The sign that it saw last.
-    seen: Option<Instant>,
-    timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// The one task that a subscription is about.
@@ -87,14 +74,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
         let listener = self.listen();
         let (receiver, last) = self.receive();
         listener.start();
-        Subscription {
-            stream: BroadcastStream::new(receiver),
-            last,
-            pending: None,
-            listener,
-            only: None,
-            look: Look { at: Instant::now() + SUPERVISION, seen: None, timer: None },
-        }
+        Subscription { stream: BroadcastStream::new(receiver), last, pending: None, listener, only: None }
     }
 }
 
@@ -130,24 +110,6 @@ impl<T: Clone + Send + 'static> Subscription<T> {
     }
 }
 
-impl<T> Subscription<T> {
-    /// Sees to it that the reader is looked after once a second: its runtime may be one that nobody drives any more.
-    fn look_after_reader(&mut self, cx: &mut Context<'_>) {
-        if Handle::try_current().is_err() {
-            return;
-        }
-        loop {
-            // Made anew each time: the runtime may be another one than at the last poll.
-            let timer = self.look.timer.insert(Box::pin(tokio::time::sleep_until(self.look.at)));
-            if timer.poll_unpin(cx).is_pending() {
-                return;
-            }
-            self.look.seen = self.listener.look(self.look.seen);
-            self.look.at = Instant::now() + SUPERVISION;
-        }
-    }
-}
-
 impl<T: Clone + Send + 'static> Stream for Subscription<T> {
     type Item = Result<T, RecvError>;
 
@@ -159,7 +121,6 @@ impl<T: Clone + Send + 'static> Stream for Subscription<T> {
             let polled = self.stream.poll_next_unpin(cx);
             if polled.is_pending() {
                 self.listener.start();
-                self.look_after_reader(cx);
             }
             match ready!(polled) {
                 // The number of the next event tells how many, and counts those that never came this far.

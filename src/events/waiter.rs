@@ -8,7 +8,6 @@ use super::event::Event;
 use super::looker::{End, Waiters, Waiting};
 use crate::error::Error;
 use crate::job::id::JobId;
-use crate::store::joint::SUPERVISION;
 use crate::store::keys::TaskKeys;
 
 /// Somebody who waits for the end of one job.
@@ -38,7 +37,6 @@ impl Waiter {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn end(&self) -> Result<End, Error> {
-        let mut seen = None;
         loop {
             self.waiters.see_to_a_looker();
             if let Some(listener) = &self.listener {
@@ -47,11 +45,7 @@ impl Waiter {
             if let Some(found) = self.waiting.end() {
                 return found;
             }
-            // Whoever looks, or reads events, may be on a runtime that nobody drives any more.
-            let told = tokio::time::timeout(SUPERVISION, self.waiting.told.notified()).await;
-            if let (Err(_), Some(listener)) = (told, &self.listener) {
-                seen = listener.look(seen);
-            }
+            self.waiting.told.notified().await;
         }
     }
 

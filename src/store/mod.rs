@@ -20,7 +20,6 @@ pub(crate) mod extend_locks;
 pub(crate) mod fault;
 pub(crate) mod hints;
 pub(crate) mod jobs;
-pub(crate) mod joint;
 pub(crate) mod keys;
 pub(crate) mod narrow;
 pub(crate) mod note;

@@ -297,28 +297,31 @@ async fn large_results_that_are_long_on_their_way_to_readers_do_not_hold_up_a_la
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subscribers_are_told_on_when_the_runtime_of_the_first_of_them_ends() {
+async fn subscribers_miss_nothing_when_the_runtime_of_the_app_ends() {
     for outage in [false, true] {
         let redis = TestRedis::start();
         let test = TestTask::on(&redis);
         let proxy = Proxy::start(redis.address()).await;
-        let app = test.app_at(&proxy.url()).await;
-        let _task: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
         let (_near, jobs) = test.producer().await;
         let ((told, is_told), (end, ends)) = (std::sync::mpsc::channel::<()>(), std::sync::mpsc::channel::<()>());
+        let (built, is_built) = tokio::sync::oneshot::channel();
         let first = std::thread::spawn({
-            let app = app.clone();
+            let (test, url) = (test.clone(), proxy.url());
             move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async {
+                    let app = test.app_at(&url).await;
+                    let task: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
                     let mut events = app.events();
+                    built.send((app, task)).ok().unwrap();
                     events.recv().await.unwrap();
                     told.send(()).unwrap();
                     tokio::task::spawn_blocking(move || ends.recv()).await.unwrap().unwrap();
                 });
             }
         });
-        // The reader is the one of the first runtime.
+        // The App was built on the first runtime, which has the reader.
+        let (app, _task) = is_built.await.unwrap();
         let mut greeted = false;
         while !greeted {
             jobs.dispatch("input".to_owned()).await.unwrap();

@@ -35,6 +35,7 @@ mod outages;
 mod poison;
 mod refused_calls;
 mod restarts;
+mod runtimes;
 mod shown_text;
 mod signals;
 mod silent_lines;

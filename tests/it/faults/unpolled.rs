@@ -1,6 +1,6 @@
-//! Futures of dispatches that nobody polls any more: kept aside, dropped, or left behind in a runtime that stands still.
+//! Futures of dispatches that are not polled: kept for later, or dropped. The runtime runs all the while.
 //!
-//! A future may be left alone at each of its awaits. What others need must then not be in its hands.
+//! A future may stop at each of its awaits. It must not own what other callers need.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,28 +8,27 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt, stream};
 use heartline::{App, JobHandle, TaskRef};
 use redis::AsyncCommands;
-use tokio::sync::oneshot;
 
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::{PATIENCE, Proxy, TestRedis};
 
-type Dispatching = futures_util::future::BoxFuture<'static, Result<JobHandle<u64>, heartline::Error>>;
+pub type Dispatching = futures_util::future::BoxFuture<'static, Result<JobHandle<u64>, heartline::Error>>;
 
 /// A dispatch that was polled once and is under way, or waits behind one that is.
-fn polled_once(jobs: &TaskRef<String, u64>, id: &str) -> Dispatching {
+pub fn polled_once(jobs: &TaskRef<String, u64>, id: &str) -> Dispatching {
     let mut dispatching: Dispatching = Box::pin(jobs.dispatch("input".to_owned()).id(id));
     assert!(dispatching.as_mut().now_or_never().is_none(), "it needs an answer of the server");
     dispatching
 }
 
 /// Gives what was awaited; panics when it hangs.
-async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
 /// The ids that wait, each of which must be there once.
-async fn waiting(test: &TestTask) -> BTreeSet<String> {
+pub async fn waiting(test: &TestTask) -> BTreeSet<String> {
     let ids: Vec<String> = test.conn().await.lrange(test.key("wait"), 0, -1).await.unwrap();
     let distinct: BTreeSet<String> = ids.iter().cloned().collect();
     assert_eq!(distinct.len(), ids.len(), "{ids:?}");
@@ -147,83 +146,6 @@ async fn a_dispatch_that_was_dropped_while_it_waited_behind_another_is_not_sent_
     assert_eq!(waiting(&test).await, names(&["after", "before", "under-way", "waiting-behind"]));
 }
 
-/// A thread with a runtime of one thread, which is driven as long as `work` goes on, and then kept as it is.
-pub struct Alone<T> {
-    pub ended: oneshot::Receiver<T>,
-    _kept: std::sync::mpsc::Sender<()>,
-}
-
-impl<T: Send + 'static> Alone<T> {
-    pub fn runs(work: impl Future<Output = T> + Send + 'static) -> Alone<T> {
-        let (end, ended) = oneshot::channel();
-        let (kept, until_dropped) = std::sync::mpsc::channel::<()>();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let _ = end.send(runtime.block_on(work));
-            let _ = until_dropped.recv();
-        });
-        Alone { ended, _kept: kept }
-    }
-}
-
-/// Dispatches are under way in a runtime that is then driven no more, and others come from a second one. `early`: the
-/// second one was the first to use the App, so that the shared connection was made there.
-async fn left_behind(early: bool) {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
-    let app = test.app_at(&proxy.url()).await;
-    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
-    let ((up, is_up), (go, gone)) = (oneshot::channel::<()>(), oneshot::channel::<()>());
-    let (leave, left) = oneshot::channel::<()>();
-
-    let other = Alone::runs({
-        let jobs = jobs.clone();
-        async move {
-            if early {
-                jobs.dispatch("input".to_owned()).id("early").await.unwrap();
-            }
-            up.send(()).unwrap();
-            // Its own connections go on meanwhile.
-            gone.await.unwrap();
-            for at in 0..3 {
-                ends("a dispatch", jobs.dispatch("input".to_owned()).id(format!("other-{at}")).into_future()).await?;
-            }
-            Ok::<(), heartline::Error>(())
-        }
-    });
-    is_up.await.unwrap();
-    let mut hold = proxy.hold_next_reply_to("under-way-");
-    let one = Alone::runs(async move {
-        jobs.dispatch("input".to_owned()).id("first").await.unwrap();
-        for at in 0..5 {
-            tokio::spawn(jobs.dispatch("input".to_owned()).id(format!("under-way-{at}")).into_future());
-        }
-        left.await.unwrap();
-    });
-    hold.happened().await;
-    leave.send(()).unwrap();
-    one.ended.await.unwrap();
-    drop(hold);
-    // Nobody reads the answer that comes now.
-    go.send(()).unwrap();
-    let answered = tokio::time::timeout(PATIENCE * 2, other.ended).await;
-    answered.expect("the second runtime hangs").expect("a dispatch there hangs").unwrap();
-    let waiting = waiting(&test).await;
-    assert!((0..3).all(|at| waiting.contains(&format!("other-{at}"))), "{waiting:?}");
-    drop((one._kept, other._kept));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runtime_that_stands_still_with_dispatches_under_way_and_the_connection_in_it_holds_up_no_other_runtime() {
-    left_behind(false).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runtime_that_stands_still_with_dispatches_under_way_holds_up_no_other_that_made_the_connection() {
-    left_behind(true).await;
-}
-
 #[tokio::test]
 async fn a_dispatch_that_is_dropped_while_it_is_under_way_holds_up_no_other() {
     let redis = TestRedis::start();
@@ -237,115 +159,6 @@ async fn a_dispatch_that_is_dropped_while_it_is_under_way_holds_up_no_other() {
         let kept = tokio::time::timeout(Duration::from_secs(15), kept).await.expect("a kept one does not end");
         assert_eq!(kept.unwrap().id().as_str(), format!("kept-{at}"));
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_dispatches_left_behind_in_a_runtime_that_stands_still_keep_their_turns_from_nobody() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
-    let app = test.app_at(&proxy.url()).await;
-    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
-    jobs.dispatch("input".to_owned()).id("first").await.unwrap();
-    proxy.pause();
-    let one = Alone::runs({
-        let jobs = jobs.clone();
-        async move {
-            // More than have a turn, and as many that wait for one.
-            for _ in 0..20 {
-                tokio::spawn(jobs.dispatch("x".repeat(600_000)).into_future());
-            }
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
-    });
-    one.ended.await.unwrap();
-    proxy.resume();
-    ends("a large dispatch", jobs.dispatch("x".repeat(600_000)).id("large").into_future()).await.unwrap();
-    drop(one._kept);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_of_events_in_a_runtime_that_stands_still_holds_up_no_subscriber_of_another() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let (app, jobs) = test.producer().await;
-    let job = jobs.dispatch("input".to_owned()).await.unwrap();
-    // The first who listens has the reader in its runtime.
-    let one = Alone::runs(async move { tokio::time::timeout(Duration::from_millis(300), job.result()).await.is_err() });
-    assert!(one.ended.await.unwrap());
-    let mut events = app.events();
-    jobs.dispatch("input".to_owned()).id("heard-of").await.unwrap();
-    let heard = async {
-        loop {
-            match events.recv().await {
-                Ok(event) if event.id().as_str() == "heard-of" => break,
-                // What the left one had in hand may be missing, and is told.
-                Ok(_) | Err(heartline::RecvError::Lagged(_)) => {}
-                Err(e) => panic!("{e}"),
-            }
-        }
-    };
-    ends("the subscriber", heard).await;
-    drop(one._kept);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_only_waits_for_a_result_replaces_a_reader_that_stands_still() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let (_app, jobs) = test.producer().await;
-    let (job, other) =
-        (jobs.dispatch("input".to_owned()).await.unwrap(), jobs.dispatch("input".to_owned()).await.unwrap());
-    let mut conn = redis.conn().await;
-    let mut readers = async || {
-        let clients: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut conn).await.unwrap();
-        clients.matches("name=heartline:events:").count()
-    };
-    let (began, has_begun) = tokio::sync::oneshot::channel::<()>();
-    let (overlaps, has_other) = tokio::sync::oneshot::channel::<()>();
-    // The first who waits has the reader in its runtime, which stands still when another one waits too.
-    let one = Alone::runs(async move {
-        let waits = tokio::time::timeout(Duration::from_millis(300), job.result());
-        let wait = tokio::join!(waits, async { began.send(()).unwrap() });
-        has_other.await.unwrap();
-        wait.0.is_err()
-    });
-    has_begun.await.unwrap();
-    eventually("the reader runs", PATIENCE, async || readers().await == 1).await;
-    let waits = tokio::spawn(async move { other.result().await });
-    overlaps.send(()).unwrap();
-    assert!(one.ended.await.unwrap());
-    eventually("another reader runs", PATIENCE, async || readers().await == 2).await;
-    waits.abort();
-    drop(one._kept);
-}
-
-#[test]
-fn a_subscription_goes_from_one_runtime_to_the_next_and_misses_nothing() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (keeps_redis, first, second) = (runtime(), runtime(), runtime());
-    let (redis, test) = keeps_redis.block_on(async {
-        let redis = TestRedis::start();
-        let test = TestTask::on(&redis);
-        (redis, test)
-    });
-    let (mut events, jobs) = first.block_on(async {
-        let (app, jobs) = test.producer().await;
-        let mut events = app.events();
-        jobs.dispatch("input".to_owned()).id("one").await.unwrap();
-        assert_eq!(ends("the first event", events.recv()).await.unwrap().id().as_str(), "one");
-        // Its timer and the reader are of this runtime.
-        assert!(tokio::time::timeout(Duration::from_millis(50), events.recv()).await.is_err());
-        (events, jobs)
-    });
-    drop(first);
-    for id in ["two", "three"] {
-        second.block_on(async {
-            jobs.dispatch("input".to_owned()).id(id).await.unwrap();
-            assert_eq!(ends("the next event", events.recv()).await.unwrap().id().as_str(), id);
-        });
-    }
-    drop(redis);
 }
 
 #[tokio::test]
