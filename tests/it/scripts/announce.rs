@@ -20,7 +20,7 @@ async fn the_smallest_difference_of_the_clocks_is_kept() {
 }
 
 #[tokio::test]
-async fn what_it_says_later_is_added_or_replaced() {
+async fn later_fields_are_added_or_replaced() {
     let mut task = Task::new().await;
     task.hset("worker", &[("host", "h"), ("held:mails", "3"), ("lastSeenAt", "1")]).await;
     let args = ["held:mails", "0", "stoppedAt", "5"];

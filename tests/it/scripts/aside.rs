@@ -1,15 +1,15 @@
-//! Silent jobs whose phase waits for longer, or for a person.
+//! Silent jobs that are parked, because their phase waits for longer or for a person.
 
 use crate::scripts::call::Task;
 use crate::support::TestRedis;
 
-/// A sweep of the witness `v` by the table, in the epoch that is in force.
+/// A sweep of the witness `v` by the table, in the current epoch.
 async fn sweep(task: &mut Task) -> String {
     let epoch = task.epoch().await.to_string();
     task.ok("sweep", &["v", "1000", &epoch, "1000", "0", "200", "auto", ""]).await
 }
 
-/// What a person decides about jobs that were set aside.
+/// What a person decides about parked jobs.
 async fn decide(task: &mut Task, verdict: &str, ids: &[&str]) -> String {
     task.ok("sweep", &[&["p", "0", "", "0", "0", "200", verdict, "anna"], ids].concat()).await
 }
@@ -18,8 +18,8 @@ async fn beat(task: &mut Task, id: &str, fence: &str) -> String {
     task.ok("extend_locks", &["w", "1000", "1", "0", id, fence]).await
 }
 
-/// Jobs of the worker `w` in each phase, which were not heard from since the snapshot: `ahead` is claimed, `runs` has begun, and of
-/// `ends` the hook runs.
+/// Jobs of the worker `w`, one in each phase, all silent since the snapshot: `ahead` is claimed, `runs` has begun, and
+/// the hook of `ends` runs.
 async fn silent(patience: &str) -> Task {
     let mut task = Task::new().await;
     let snapshot_at = format!("{:.0}", task.now_ms().await - 10_000.0);
@@ -34,7 +34,7 @@ async fn silent(patience: &str) -> Task {
 }
 
 #[tokio::test]
-async fn a_phase_that_is_switched_off_waits_and_the_others_do_not() {
+async fn only_a_phase_that_is_switched_off_waits_for_a_person() {
     for (off, left, decided) in [
         ("off 0 0", "ahead", ["runs 1 recovered", "ends 1 requeued"]),
         ("0 off 0", "runs", ["ahead 0 requeued", "ends 1 requeued"]),
@@ -44,7 +44,7 @@ async fn a_phase_that_is_switched_off_waits_and_the_others_do_not() {
         let reply = sweep(&mut task).await;
         assert!(reply.starts_with("[swept 6 1000 0 1 0 [") && reply.ends_with("] 1]"), "{reply}");
         assert!(decided.iter().all(|said| reply.contains(said)) && !reply.contains(left), "{reply}");
-        // It stays with its worker, among those that the snapshot has just taken.
+        // The worker keeps it, and the snapshot has just made it a candidate.
         assert_eq!(task.held("candidates").await, format!(r#"set {{"{left}"}}"#));
         assert!(task.held("locks").await.contains(left));
         assert!(task.held("aside").await.contains(left));
@@ -54,7 +54,7 @@ async fn a_phase_that_is_switched_off_waits_and_the_others_do_not() {
 }
 
 #[tokio::test]
-async fn it_waits_for_as_long_as_it_is_silent_and_its_mark_stays_as_it_was() {
+async fn a_silent_job_stays_parked_and_keeps_its_mark() {
     let mut task = silent("0 off 0").await;
     sweep(&mut task).await;
     let marked = task.field("aside", "runs").await;
@@ -66,13 +66,13 @@ async fn it_waits_for_as_long_as_it_is_silent_and_its_mark_stays_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_phase_with_an_interval_of_its_own_waits_for_that_and_no_longer() {
+async fn a_phase_with_its_own_interval_waits_for_exactly_that() {
     // Silent for 10 s by the snapshot.
     let mut task = silent("9000 0 60000").await;
     let reply = sweep(&mut task).await;
     assert!(reply.contains("ahead 0 requeued") && reply.ends_with("] 1]"), "{reply}");
     assert_eq!(task.held("candidates").await, r#"set {"ends"}"#);
-    // By the mark it has been silent for long enough.
+    // By its mark it was silent for long enough.
     let since = format!("9 finalizing {:.0}", task.now_ms().await - 60_001.0);
     task.hset("aside", &[("ends", &since)]).await;
     let reply = sweep(&mut task).await;
@@ -80,7 +80,7 @@ async fn a_phase_with_an_interval_of_its_own_waits_for_that_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_mark_of_another_fence_or_phase_says_nothing() {
+async fn a_mark_of_another_fence_or_phase_is_ignored() {
     for mark in ["6 running 1", "8 claimed 1", "8 running", "", "8 running x"] {
         let mut task = silent("0 60000 0").await;
         task.hset("aside", &[("runs", mark)]).await;
@@ -91,7 +91,7 @@ async fn a_mark_of_another_fence_or_phase_says_nothing() {
 }
 
 #[tokio::test]
-async fn a_clock_that_went_back_does_not_keep_a_job_waiting_for_longer() {
+async fn a_clock_that_went_back_does_not_lengthen_the_wait() {
     let mut task = silent("0 60000 0").await;
     let ahead = format!("{:.0}", task.now_ms().await + 86_400_000.0);
     task.hset("meta", &[("snapshotAt", &ahead)]).await;
@@ -102,7 +102,7 @@ async fn a_clock_that_went_back_does_not_keep_a_job_waiting_for_longer() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_takes_the_mark_off() {
+async fn a_heartbeat_removes_the_mark() {
     let mut task = silent("0 off 0").await;
     sweep(&mut task).await;
     beat(&mut task, "runs", "8").await;
@@ -113,7 +113,7 @@ async fn a_heartbeat_takes_the_mark_off() {
 }
 
 #[tokio::test]
-async fn the_heartbeat_of_a_silent_handler_or_of_an_old_fence_leaves_the_mark() {
+async fn an_older_fence_or_a_watched_job_does_not_remove_the_mark() {
     let mut task = silent("0 off 0").await;
     sweep(&mut task).await;
     let marked = task.held("aside").await;
@@ -123,7 +123,7 @@ async fn the_heartbeat_of_a_silent_handler_or_of_an_old_fence_leaves_the_mark() 
 }
 
 #[tokio::test]
-async fn a_person_decides_at_once_about_what_was_set_aside_and_about_nothing_else() {
+async fn a_person_decides_about_parked_jobs_only() {
     let mut task = silent("off off off").await;
     assert_eq!(sweep(&mut task).await, "[swept 6 1000 0 1 0 [] 3]");
     task.running("w", &[("healthy", 10)]).await;
@@ -143,7 +143,7 @@ async fn a_person_decides_at_once_about_what_was_set_aside_and_about_nothing_els
 }
 
 #[tokio::test]
-async fn a_person_lets_jobs_fail_that_were_set_aside() {
+async fn a_person_fails_parked_jobs() {
     let mut task = silent("off off off").await;
     task.hset("meta", &[("hook", "0")]).await;
     sweep(&mut task).await;
@@ -153,17 +153,17 @@ async fn a_person_lets_jobs_fail_that_were_set_aside() {
 }
 
 #[tokio::test]
-async fn a_job_whose_cancel_was_asked_for_does_not_wait() {
+async fn a_job_with_a_pending_cancel_is_not_parked() {
     let mut task = silent("off off off").await;
     task.hset("meta", &[("hook", "0")]).await;
     task.hset("cancelling", &[("ahead", "why"), ("runs", "why")]).await;
     let reply = sweep(&mut task).await;
     assert!(reply.contains("ahead 1 cancelled") && reply.contains("runs 1 cancelled"), "{reply}");
-    assert!(!reply.contains("ends"), "its outcome stands: {reply}");
+    assert!(!reply.contains("ends"), "its outcome is kept: {reply}");
 }
 
 #[tokio::test]
-async fn damage_does_not_wait() {
+async fn a_damaged_job_is_not_parked() {
     let mut task = silent("off off off").await;
     task.eval(
         "redis.call('HDEL', KEYS[1], 'ahead') redis.call('HDEL', KEYS[2], 'runs')",
@@ -177,7 +177,7 @@ async fn damage_does_not_wait() {
 }
 
 #[tokio::test]
-async fn a_proven_death_does_not_decide_about_a_phase_that_is_switched_off_and_a_person_does() {
+async fn a_proven_death_resolves_no_phase_that_waits_for_a_person() {
     let mut task = silent("off 60000 off").await;
     let reply = task.ok("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await;
     assert!(reply.contains("runs 1 recovered"), "a proof needs no more time: {reply}");
@@ -191,7 +191,7 @@ async fn a_proven_death_does_not_decide_about_a_phase_that_is_switched_off_and_a
 }
 
 #[tokio::test]
-async fn jobs_that_wait_for_a_person_do_not_stand_in_front_of_others_that_a_proof_decides() {
+async fn jobs_that_wait_for_a_person_do_not_block_a_proven_death() {
     let mut task = Task::new().await;
     task.hset("meta", &[("maxCount", "1"), ("patience", "off 0 0")]).await;
     let ids: Vec<String> = (0..1100).map(|at| format!("job-{at:04}")).collect();
@@ -217,24 +217,24 @@ async fn jobs_that_wait_for_a_person_do_not_stand_in_front_of_others_that_a_proo
 }
 
 #[tokio::test]
-async fn marks_go_with_the_patience() {
+async fn marks_are_removed_when_no_phase_waits() {
     let declare = |patience| ["1", "", "w", "patience", patience, "onCrash", "recover"];
     let mut task = silent("0 off 0").await;
     sweep(&mut task).await;
     task.ok("declare", &declare("0 off 0")).await;
     assert_ne!(task.held("aside").await, "", "the same");
-    // Between two of them heartbeats take marks away, so these stay.
+    // Between two such declarations, heartbeats remove marks, so these stay.
     task.ok("declare", &declare("0 60000 0")).await;
     assert_ne!(task.held("aside").await, "");
     task.ok("declare", &declare("")).await;
     assert_eq!(task.held("aside").await, "");
-    // Without a patience nobody was set aside, whatever stands there, and the next one begins without.
+    // If no phase waits, no job counts as parked, whatever the key holds.
     task.hset("aside", &[("runs", "8 running 1")]).await;
     assert!(decide(&mut task, "recover", &["runs"]).await.ends_with("[]]"));
 }
 
 #[tokio::test]
-async fn hundreds_are_set_aside_and_decided_in_one_call() {
+async fn hundreds_of_jobs_are_parked_and_resolved_in_one_call() {
     let mut task = Task::new().await;
     task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("maxCount", "1"), ("patience", "0 off 0")]).await;
     let ids: Vec<String> = (0..500).map(|at| format!("job-{at:03}")).collect();
@@ -254,11 +254,11 @@ async fn hundreds_are_set_aside_and_decided_in_one_call() {
 }
 
 #[tokio::test]
-async fn marks_that_mean_nothing_any_more_go_with_the_next_snapshots() {
+async fn outdated_marks_are_removed_by_later_snapshots() {
     let mut task = silent("0 off 0").await;
     let marks = [("unknown", "5 running 1"), ("runs", "7 running 1"), ("odd", "no mark"), ("ends", "9 finalizing 1")];
     task.hset("aside", &marks).await;
-    // A mark of an earlier token of a job whose worker lives.
+    // A mark with an earlier token of a job whose worker lives.
     task.running("w", &[("lives", 11)]).await;
     task.hset("aside", &[("lives", "10 running 1")]).await;
     sweep(&mut task).await;
@@ -268,7 +268,7 @@ async fn marks_that_mean_nothing_any_more_go_with_the_next_snapshots() {
 }
 
 #[tokio::test]
-async fn what_was_decided_is_told_where_old_marks_may_not_be_looked_for() {
+async fn resolved_jobs_are_reported_even_if_marks_are_unreadable() {
     let mut task = Task::on(TestRedis::start().into(), "").await;
     for rule in ["+@all", "-hscan"] {
         let () = redis::cmd("ACL").arg("SETUSER").arg("default").arg(rule).query_async(&mut task.conn).await.unwrap();
@@ -282,13 +282,13 @@ async fn what_was_decided_is_told_where_old_marks_may_not_be_looked_for() {
 }
 
 #[tokio::test]
-async fn who_asks_for_claimed_jobs_alone_gets_no_other() {
+async fn a_filter_for_claimed_jobs_returns_only_those() {
     let mut task = silent("off off off").await;
     sweep(&mut task).await;
     let reply = decide(&mut task, "requeue", &["ahead", "runs", "ends"]).await;
     assert!(reply.contains("[ahead 0 requeued w 7]"), "{reply}");
     assert_eq!(task.held("candidates").await, r#"set {"ends", "runs"}"#);
-    // The same behind a watched interval.
+    // The same after a watched interval.
     let mut task = silent("").await;
     let args = ["p", "0", "5", "1000", "0", "200", "requeue", "anna", "ahead", "runs", "ends"];
     let reply = task.ok("sweep", &args).await;

@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn what_an_audit_found_is_noted_and_the_next_one_replaces_it() {
+async fn an_audit_replaces_the_findings_of_the_one_before() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("audited", &["nowhere 2 stale_record 1"]).await, "[noted]");
     assert_eq!(
@@ -13,7 +13,7 @@ async fn what_an_audit_found_is_noted_and_the_next_one_replaces_it() {
 }
 
 #[tokio::test]
-async fn a_task_that_was_forgotten_stays_so() {
+async fn an_audit_writes_nothing_for_a_forgotten_task() {
     let mut task = Task::new().await;
     task.ok("forget", &[]).await;
     assert_eq!(task.ok("audited", &[""]).await, "[unknown]");

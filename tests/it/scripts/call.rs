@@ -6,31 +6,31 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisError, Value};
 use std::sync::Arc;
 
-/// A fence far ahead of the server's clock: the fences of the next claims are then the numbers that follow it.
+/// A fence far ahead of the server's clock, so that the next claims get the numbers after it.
 pub const LAST_FENCE: u64 = 4_000_000_000_000_000;
 
-/// How a dump shows when the options were declared by hand; dumps leave it out, since every task has it.
+/// How a dump shows the time of the manual declaration. Dumps omit it, since every task has it.
 const DECLARED: &str = r#""declaredAt": "1""#;
 
-/// One task on a server, with nothing of the library in between.
+/// One task on a server, without the library.
 pub struct Task {
     pub conn: MultiplexedConnection,
-    /// What every key begins with, up to and with the colon behind the task.
+    /// The prefix of every key, up to and including the colon after the task.
     pub prefix: String,
-    /// What goes before the text of every script.
+    /// The text in front of every script.
     header: &'static str,
     scripts: Vec<ScriptSource>,
-    /// A connection whose user may touch the declared keys of a call and no other.
+    /// A connection whose user may touch only the declared keys of a call.
     bound: Option<MultiplexedConnection>,
-    /// Whether it is a workflow, whose events are told by [`events`](Self::events) alone.
+    /// Whether it is a workflow, whose events only [`events`](Self::events) shows.
     is_workflow: bool,
-    /// The server must not end before its last user.
+    /// Keeps the server running.
     _redis: Arc<TestRedis>,
-    /// The database with its keys, and no keys of other tests where the server is shared.
+    /// The database. Dumps show its keys, but on a shared server none of other tests.
     url: String,
 }
 
-/// The code of an error. Redis 6.2 puts ERR before an error that a command raised inside a script, and keeps the code in
+/// The code of an error. Redis 6.2 adds ERR to an error that a command raised inside a script, and keeps the code in
 /// the text.
 pub fn code_of(error: &redis::RedisError) -> String {
     let code = error.code().unwrap_or_default();
@@ -39,7 +39,7 @@ pub fn code_of(error: &redis::RedisError) -> String {
 }
 
 impl Task {
-    /// A task of its own on the shared server, with [`LAST_FENCE`].
+    /// A task with a new name on the shared server, with [`LAST_FENCE`].
     pub async fn new() -> Task {
         let redis = TestRedis::shared();
         let url = redis.own_database();
@@ -48,7 +48,7 @@ impl Task {
         task
     }
 
-    /// A task of its own on `redis`, whose options were declared; each script is given `header` as its first line.
+    /// A task with a new name on `redis`, with declared options. Each script gets `header` as its first line.
     pub async fn on(redis: Arc<TestRedis>, header: &'static str) -> Task {
         let url = redis.url();
         Task::at(redis, url, header).await
@@ -70,29 +70,29 @@ impl Task {
         task
     }
 
-    /// Says that the options of the task were declared, once: without that settle, sweep and trim do nothing.
+    /// Declares the options of the task, once: without them settle, sweep and trim do nothing.
     pub async fn declared(&mut self) {
         self.hset("meta", &[("declaredAt", "1")]).await;
     }
 
-    /// The server loses the options of the task.
+    /// Deletes the options of the task.
     pub async fn lose_options(&mut self) {
         let () = self.conn.hdel(self.key("meta"), "declaredAt").await.unwrap();
     }
 
-    /// From now on each script is called by a user of the server who may touch the keys of that call and no other.
+    /// From now on, each call runs as a user who may touch only the keys of that call.
     pub async fn bind_to_declared_keys(&mut self) {
         self.bind(&[]).await;
         let url = self.url().replace("redis://", "redis://bound:secret@");
         self.bound = Some(TestRedis::conn_to(&url).await);
     }
 
-    /// From now on each script is called by a user of the server who may do all but run this command.
+    /// From now on, each call runs as a user who may run every command but this one.
     pub async fn lack(&mut self, command: &str) {
         let name = format!("lacks-{}", self.prefix.replace([':', '{', '}'], "-"));
         let mut cmd = redis::cmd("ACL");
         cmd.arg("SETUSER").arg(&name).arg("on").arg(">secret").arg("resetkeys");
-        // No more keys than a user has who is made as it is documented.
+        // The same keys as a user made by the documentation.
         cmd.arg(format!("~{}*", self.prefix)).arg("allchannels").arg("+@all");
         let () = cmd.arg(format!("-{command}")).query_async(&mut self.conn).await.unwrap();
         if self.bound.is_none() {
@@ -110,7 +110,7 @@ impl Task {
         let () = cmd.query_async(&mut self.conn).await.unwrap();
     }
 
-    /// Any text as a script, called as the others are.
+    /// Any text as a script, called like the others.
     pub async fn eval(&mut self, source: &str, keys: &[String], args: &[&str]) -> Result<String, RedisError> {
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(format!("{}{source}", self.header)).arg(keys.len()).arg(keys).arg(args);
@@ -128,12 +128,12 @@ impl Task {
         self.url.clone()
     }
 
-    /// The prefix that an app of this task is built with.
+    /// The prefix for an app of this task.
     pub fn app_prefix(&self) -> &str {
         self.prefix.split_once(":{").unwrap().0
     }
 
-    /// The epoch in force.
+    /// The current epoch.
     pub async fn epoch(&mut self) -> u64 {
         let epoch: Option<u64> = self.conn.hget(self.key("meta"), "epoch").await.unwrap();
         epoch.unwrap_or(0)
@@ -153,13 +153,13 @@ impl Task {
         self.scripts.iter().find(|script| script.name == name).unwrap_or_else(|| panic!("no script {name}"))
     }
 
-    /// Calls a script and gives its reply as text: `[settled '' '' 1 a [..]]`.
+    /// Calls a script and returns its reply as text: `[settled '' '' 1 a [..]]`.
     pub async fn call(&mut self, name: &str, args: &[&str]) -> Result<String, RedisError> {
         let keys = self.script(name).keys.clone();
         self.call_on(name, &keys, args).await
     }
 
-    /// As [`call`](Self::call), with other keys than the table has.
+    /// Like [`call`](Self::call), with other keys than those in the table.
     pub async fn call_on(&mut self, name: &str, keys: &[&str], args: &[&str]) -> Result<String, RedisError> {
         let keys = keys.iter().map(|key| self.key(key)).collect::<Vec<_>>();
         let source = self.script(name).source;
@@ -167,12 +167,12 @@ impl Task {
         self.eval(source, &keys, args).await
     }
 
-    /// As [`call`](Self::call) for one that must be answered.
+    /// Like [`call`](Self::call); panics if the call is refused.
     pub async fn ok(&mut self, name: &str, args: &[&str]) -> String {
         self.call(name, args).await.unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
     }
 
-    /// As [`call`](Self::call) for one that must be refused: the code of the refusal.
+    /// Like [`call`](Self::call) for a call that must be refused; returns the error code.
     pub async fn refused(&mut self, name: &str, args: &[&str]) -> String {
         match self.call(name, args).await {
             Ok(reply) => panic!("{name} {args:?} was not refused: {reply}"),
@@ -200,7 +200,7 @@ impl Task {
         let () = self.conn.del(self.key(key)).await.unwrap();
     }
 
-    /// Puts something under the key that is none of ours, at once: a worker may be writing to it.
+    /// Stores a value of another type under the key, in one step, since a worker may be writing to it.
     pub async fn make_foreign(&mut self, key: &str) {
         let other = if ["wait", "wait:high", "wait:low"].contains(&key) { "HSET" } else { "RPUSH" };
         let full = self.key(key);
@@ -221,7 +221,7 @@ impl Task {
         self.conn.hget(self.key(key), name).await.unwrap()
     }
 
-    /// Writes jobs with the payload `{}` and the ids given into `wait`, by hand.
+    /// Adds jobs with payload `{}` and these ids to `wait`, without a script.
     pub async fn waiting(&mut self, ids: &[&str]) {
         for id in ids {
             self.hset("payload", &[(id, "{}")]).await;
@@ -229,7 +229,7 @@ impl Task {
         self.rpush("wait", ids).await;
     }
 
-    /// Writes running jobs by hand: `worker` holds each under the fence given.
+    /// Writes running jobs without a script: `worker` holds each under its fence.
     pub async fn running(&mut self, worker: &str, jobs: &[(&str, u64)]) {
         for (id, fence) in jobs {
             self.hset("payload", &[(id, "{}")]).await;
@@ -238,20 +238,20 @@ impl Task {
         }
     }
 
-    /// Turns what runs and was heard from into candidates, as a snapshot does.
+    /// Turns the active jobs into candidates, as a snapshot does.
     pub async fn snapshot(&mut self) {
         let () = self.conn.rename(self.key("active"), self.key("candidates")).await.unwrap();
     }
 
-    /// Every key and what it holds, one a line; times of now read NOW, as the id of each stream entry does. Without what
-    /// [`declared`](Self::declared) writes, and without the totals of jobs that came and went, [`totals`](Self::totals), and how runs ended of late.
+    /// Every key and its contents, one a line. Current times and ids of stream entries read NOW. Omits what
+    /// [`declared`](Self::declared) writes, the [`totals`](Self::totals), and the counts of recent runs.
     pub async fn keys(&mut self) -> Vec<String> {
         let dump = dump(&mut self.conn, &self.prefix).await;
         let shown = dump.iter().map(|(key, held)| {
             let key = &key[self.prefix.len()..];
             let held = if key == "meta" { without_totals(held, self.is_workflow) } else { held.clone() };
             let held = timeless(&held);
-            // When an instance began stands for nothing, too.
+            // The time at which an instance began is left out too.
             let held = match key {
                 "head" => ["c", "f", "x"].iter().fold(held.replace(" NOW\"", "\""), |held, over| {
                     held.replace(&format!(" NOW {over}\""), &format!(" 0 {over}\""))
@@ -265,7 +265,7 @@ impl Task {
         shown.filter(|line| !is_left_out(line)).collect()
     }
 
-    /// Each entry of its stream of events: its total, and its fields.
+    /// Each entry of the stream of events: its total, and its fields.
     pub async fn events(&mut self) -> Vec<String> {
         let entries: Vec<(String, Vec<String>)> =
             redis::cmd("XRANGE").arg(self.key("events")).arg("-").arg("+").query_async(&mut self.conn).await.unwrap();
@@ -277,18 +277,18 @@ impl Task {
         shown.collect()
     }
 
-    /// How many jobs were dispatched, and how many have ended, by `meta`; empty where nothing is written.
+    /// The number of dispatched and of ended jobs in `meta`; empty if it has none.
     pub async fn totals(&mut self) -> [String; 2] {
         let totals: [Option<String>; 2] = self.conn.hmget(self.key("meta"), &["in", "out"]).await.unwrap();
         totals.map(Option::unwrap_or_default)
     }
 
-    /// Every key byte by byte, for before and after.
+    /// Every key byte by byte, to compare before and after.
     pub async fn exact(&mut self) -> Vec<(String, String)> {
         dump(&mut self.conn, &self.prefix).await.into_iter().collect()
     }
 
-    /// What one key holds, as [`keys`](Self::keys) shows it; empty when there is none.
+    /// The contents of one key, as [`keys`](Self::keys) shows them; empty if there is no such key.
     pub async fn held(&mut self, key: &str) -> String {
         let start = format!("{key} ");
         let keys = self.keys().await;
@@ -296,7 +296,7 @@ impl Task {
     }
 }
 
-/// A dump of `meta` without what every task has in it.
+/// A dump of `meta` without the fields that every task has.
 fn without_totals(held: &str, is_workflow: bool) -> String {
     let fields = held.trim_start_matches("hash {").trim_end_matches('}').split(", ");
     let totals = [
@@ -325,7 +325,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Milliseconds of today have 13 digits and begin with 1; an entry's id has `-` and a number behind them.
+/// A current time in ms has 13 digits and starts with 1; the id of an entry has `-` and another number after it.
 pub fn timeless(held: &str) -> String {
     let mut out = String::new();
     let mut rest = held;
@@ -347,7 +347,7 @@ pub fn timeless(held: &str) -> String {
     out + rest
 }
 
-/// The keys and what they hold, without those named.
+/// The keys and their contents, without those named.
 pub fn without(keys: Vec<String>, names: &[&str]) -> Vec<String> {
     keys.into_iter().filter(|line| !names.contains(&line.split(' ').next().unwrap_or_default())).collect()
 }

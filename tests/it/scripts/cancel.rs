@@ -1,6 +1,6 @@
 use crate::scripts::call::{Task, without};
 
-/// A reason, a channel, nobody who asks, and the jobs wherever they stand.
+/// Arguments: a reason, a channel, no name of a person, and the jobs in any place.
 async fn cancel(task: &mut Task, ids: &[&str]) -> String {
     let mut args = vec!["why", "channel", ""];
     args.extend(ids.iter().flat_map(|id| [*id, ""]));
@@ -8,7 +8,7 @@ async fn cancel(task: &mut Task, ids: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_waiting_job_is_cancelled_and_leaves_its_entry_behind() {
+async fn a_waiting_job_is_cancelled_and_leaves_a_ghost() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c"]).await;
     assert_eq!(task.ok("cancel", &["no longer needed", "channel", "", "b", ""]).await, "[told ended]");
@@ -28,7 +28,7 @@ async fn a_waiting_job_is_cancelled_and_leaves_its_entry_behind() {
 }
 
 #[tokio::test]
-async fn the_entry_of_a_job_at_the_head_of_its_list_goes_at_once_with_all_ghosts_behind_it() {
+async fn cancelling_the_first_job_also_removes_the_ghosts_after_it() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c", "d"]).await;
     assert_eq!(cancel(&mut task, &["c"]).await, "[told ended]");
@@ -42,7 +42,7 @@ async fn the_entry_of_a_job_at_the_head_of_its_list_goes_at_once_with_all_ghosts
 }
 
 #[tokio::test]
-async fn a_job_is_taken_off_the_head_of_the_list_of_its_own_priority() {
+async fn a_first_job_is_removed_from_the_list_of_its_priority() {
     for (priority, list) in [("high", "wait:high"), ("low", "wait:low"), ("normal", "wait")] {
         let mut task = Task::new().await;
         task.hset("payload", &[("a", "1")]).await;
@@ -55,12 +55,12 @@ async fn a_job_is_taken_off_the_head_of_the_list_of_its_own_priority() {
 }
 
 #[tokio::test]
-async fn one_call_takes_no_more_than_200_ghosts_off_a_list() {
+async fn one_call_removes_at_most_200_ghosts_from_a_list() {
     let mut task = Task::new().await;
     let ids: Vec<String> = (1000..1451).map(|number| number.to_string()).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     task.waiting(&ids).await;
-    // From the second on: the first one holds them all.
+    // From the second job on: the first one keeps all of them in the list.
     for part in ids[1..450].chunks(200) {
         cancel(&mut task, part).await;
     }
@@ -79,11 +79,11 @@ async fn a_delayed_job_is_cancelled_at_once() {
     assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
     assert_eq!(task.held("delayed").await, "");
     assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW]"#);
-    assert_eq!(task.held("ghosts").await, "", "it stood in no list");
+    assert_eq!(task.held("ghosts").await, "", "it was in no list");
 }
 
 #[tokio::test]
-async fn a_running_job_is_flagged_and_the_first_reason_stays() {
+async fn a_running_job_gets_a_cancel_flag_with_the_first_reason() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     assert_eq!(task.ok("cancel", &["first", "channel", "", "a", ""]).await, "[told requested]");
@@ -111,7 +111,7 @@ async fn the_keeper_of_each_running_job_gets_a_hint() {
 }
 
 #[tokio::test]
-async fn a_terminal_job_says_how_it_ended_and_an_unknown_one_that_it_is_unknown() {
+async fn a_terminal_job_returns_its_state_and_a_missing_one_unknown() {
     let mut task = Task::new().await;
     for place in ["completed", "failed", "cancelled"] {
         task.zadd(place, 1.0, place).await;
@@ -124,7 +124,7 @@ async fn a_terminal_job_says_how_it_ended_and_an_unknown_one_that_it_is_unknown(
 }
 
 #[tokio::test]
-async fn many_jobs_are_told_of_in_their_order_and_share_one_event() {
+async fn many_jobs_are_returned_in_order_and_share_one_event() {
     let mut task = Task::new().await;
     task.waiting(&["first", "w-1", "w-2"]).await;
     task.running("w", &[("run", 7)]).await;
@@ -146,11 +146,11 @@ async fn many_jobs_are_told_of_in_their_order_and_share_one_event() {
             r#"wait list ["first", "w-1", "w-2"]"#,
         ]
     );
-    assert_eq!(task.totals().await, ["", "3"], "a job whose worker is asked has not ended");
+    assert_eq!(task.totals().await, ["", "3"], "a flagged job has not ended");
 }
 
 #[tokio::test]
-async fn a_stamp_that_is_not_the_jobs_own_any_more_says_that_it_has_changed() {
+async fn a_job_with_another_stamp_returns_changed() {
     let mut task = Task::new().await;
     task.waiting(&["waiting"]).await;
     task.running("w", &[("running", 7)]).await;
@@ -209,7 +209,7 @@ async fn a_task_that_keeps_no_cancelled_jobs_removes_every_column() {
 }
 
 #[tokio::test]
-async fn of_a_job_that_is_not_kept_the_entry_stays_until_it_is_at_the_head() {
+async fn the_ghost_of_a_job_that_is_not_kept_stays_until_it_is_first() {
     let mut task = Task::new().await;
     task.hset("meta", &[("keepCancelled", "0")]).await;
     task.waiting(&["first", "a", "b"]).await;
@@ -222,7 +222,7 @@ async fn of_a_job_that_is_not_kept_the_entry_stays_until_it_is_at_the_head() {
 }
 
 #[tokio::test]
-async fn without_events_no_entry_is_written_and_the_job_is_counted() {
+async fn without_events_a_cancelled_job_is_counted() {
     let mut task = Task::new().await;
     task.hset("meta", &[("eventMode", "off")]).await;
     task.waiting(&["a"]).await;
@@ -232,7 +232,7 @@ async fn without_events_no_entry_is_written_and_the_job_is_counted() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_claimed_ahead_is_asked_for_as_such_and_as_held() {
+async fn a_job_that_was_claimed_ahead_gets_the_flag_as_held() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 1), ("b", 2)]).await;
     task.hset("claimed", &[("a", "1")]).await;
@@ -242,7 +242,7 @@ async fn a_job_that_is_claimed_ahead_is_asked_for_as_such_and_as_held() {
 }
 
 #[tokio::test]
-async fn cancelled_jobs_of_workflows_are_noted_also_where_the_task_keeps_none() {
+async fn cancelled_nodes_are_in_the_outbox_even_if_none_are_kept() {
     for keep in ["1", "0"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("keepCancelled", keep)]).await;
@@ -261,7 +261,7 @@ async fn cancelled_jobs_of_workflows_are_noted_also_where_the_task_keeps_none() 
 }
 
 #[tokio::test]
-async fn whether_a_hook_runs_is_decided_when_the_task_is_declared() {
+async fn the_declaration_of_the_task_decides_whether_a_hook_runs() {
     for hook in ["1", "0"] {
         let mut task = Task::new().await;
         task.lose_options().await;
@@ -271,7 +271,7 @@ async fn whether_a_hook_runs_is_decided_when_the_task_is_declared() {
         task.waiting(&["~f/a/0/1"]).await;
         assert_eq!(cancel(&mut task, &["waits", "later", "~f/a/0/1"]).await, "[told ended ended ended]");
         assert_eq!(task.held("outcome").await, r#"hash {"later": "cancelled 0 0 -", "waits": "cancelled 0 0 -"}"#);
-        // The instance of a node waits for its end.
+        // A node stays in the outbox until its workflow has recorded its end.
         assert_eq!(task.held("cancelled").await, r#"zset ["~f/a/0/1": NOW]"#);
         assert_eq!((task.held("outbox").await, task.held("wait").await), (task.held("cancelled").await, String::new()));
         task.declared().await;

@@ -1,12 +1,11 @@
-//! Jobs that are claimed ahead: a worker holds them, and they have not begun.
+//! Jobs that are claimed ahead: held by a worker, and not begun.
 
 use crate::scripts::call::{Task, without};
 
-/// The first two fences of a task.
 const ONE: &str = "4000000000000001";
 const TWO: &str = "4000000000000002";
 
-/// A task with jobs that the worker `w` holds and that have not begun.
+/// A task whose jobs the worker `w` holds and has not begun.
 async fn ahead(jobs: &[(&str, u64)]) -> Task {
     let mut task = Task::new().await;
     task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
@@ -17,31 +16,31 @@ async fn ahead(jobs: &[(&str, u64)]) -> Task {
     task
 }
 
-/// The first call of `w`, in which these jobs begin.
+/// The first call of `w`, which begins these jobs.
 async fn begin(task: &mut Task, ids: &[&str], fences: &[&str]) -> String {
     let count = format!("0 {}", ids.len());
     task.ok("settle", &[&["1", "w", "1000", "0", "0", &count], ids, fences].concat()).await
 }
 
-/// What `w` says of the job in its first call.
+/// A report of `w` about the job in its first call.
 fn said<'a>(id: &'a str, fence: &'a str, kind: &'a str) -> [&'a str; 12] {
     ["1", "w", "1000", "0", "0", "0", id, fence, kind, "0", "", ""]
 }
 
-/// A sweep by the verdict of this person, or by the table.
+/// A sweep with the decision of this person, or by the table.
 async fn sweep(task: &mut Task, verdict: &str) -> String {
     task.hset("meta", &[("epoch", "5")]).await;
     let by = if verdict == "auto" { "" } else { "anna" };
     task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", verdict, by]).await
 }
 
-/// The answer to a call that claims nothing, with the fences that are taken back.
+/// The reply to a call that claims nothing, with the fences that are taken back.
 fn taken(fences: &str) -> String {
     format!("[settled '' {fences} {ONE} '' [] [] '' 0]")
 }
 
 #[tokio::test]
-async fn of_the_jobs_that_are_claimed_as_many_begin_as_there_is_room_for() {
+async fn only_as_many_claimed_jobs_begin_as_there_are_slots() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c", "d"]).await;
     let args = ["1", "w", "1000", "3 1 1", "0", "0"];
@@ -65,7 +64,7 @@ async fn of_the_jobs_that_are_claimed_as_many_begin_as_there_is_room_for() {
 }
 
 #[tokio::test]
-async fn where_none_begins_nothing_is_told_as_started() {
+async fn no_start_is_reported_if_no_job_begins() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b"]).await;
     assert!(task.ok("settle", &["1", "w", "1000", "5 0 0", "0", "0"]).await.ends_with(" '' 0]"));
@@ -73,7 +72,7 @@ async fn where_none_begins_nothing_is_told_as_started() {
 }
 
 #[tokio::test]
-async fn a_job_that_begins_is_told_as_one_that_starts_where_it_was_claimed() {
+async fn a_job_that_begins_has_the_event_of_a_claimed_and_started_job() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b"]).await;
     task.hset("attempt", &[("b", "2")]).await;
@@ -93,7 +92,7 @@ async fn a_job_that_begins_is_told_as_one_that_starts_where_it_was_claimed() {
 }
 
 #[tokio::test]
-async fn what_begins_is_told_beside_what_is_claimed_with_it() {
+async fn jobs_that_begin_and_jobs_that_are_claimed_share_one_event() {
     let mut task = ahead(&[("a", 7), ("b", 8)]).await;
     task.waiting(&["c", "d"]).await;
     task.hset("attempt", &[("b", "2"), ("c", "1")]).await;
@@ -105,7 +104,7 @@ async fn what_begins_is_told_beside_what_is_claimed_with_it() {
 }
 
 #[tokio::test]
-async fn none_begins_before_it_has_a_slot_where_a_stall_ends_it() {
+async fn a_job_that_allows_no_stall_begins_only_with_a_slot() {
     for option in [("maxCount", "0"), ("onCrash", "fail"), ("onCrash", "retry"), ("heartbeat", "manual")] {
         let mut task = ahead(&[("a", 7), ("b", 8)]).await;
         task.hset("meta", &[option]).await;
@@ -122,7 +121,7 @@ async fn none_begins_before_it_has_a_slot_where_a_stall_ends_it() {
 }
 
 #[tokio::test]
-async fn of_a_job_that_the_worker_does_not_hold_nothing_is_written_and_nothing_refused() {
+async fn a_begin_of_a_job_that_is_not_held_changes_nothing() {
     for worker in ["w", "x"] {
         let mut task = ahead(&[("a", 7)]).await;
         task.running("w", &[("b", 8)]).await;
@@ -135,7 +134,7 @@ async fn of_a_job_that_the_worker_does_not_hold_nothing_is_written_and_nothing_r
 }
 
 #[tokio::test]
-async fn a_cancel_that_was_asked_for_goes_before_a_begin_and_its_contrary() {
+async fn a_pending_cancel_takes_precedence_over_begin_and_unstart() {
     for begins in [true, false] {
         let mut task = ahead(&[("a", 7)]).await;
         task.hset("cancelling", &[("a", "why")]).await;
@@ -153,7 +152,7 @@ async fn a_cancel_that_was_asked_for_goes_before_a_begin_and_its_contrary() {
 }
 
 #[tokio::test]
-async fn jobs_of_a_paused_task_do_not_begin_and_stay_claimed() {
+async fn jobs_of_a_paused_task_stay_claimed_and_do_not_begin() {
     let mut task = ahead(&[("a", 7), ("b", 8)]).await;
     task.waiting(&["z"]).await;
     task.hset("expiresAt", &[("a", "9000000000000")]).await;
@@ -166,7 +165,7 @@ async fn jobs_of_a_paused_task_do_not_begin_and_stay_claimed() {
         assert_eq!(task.ok("settle", &args).await, reply, "a repeated call is answered alike");
         assert_eq!(without(task.keys().await, &["calls"]), before);
     }
-    // The pause is over.
+    // The task is resumed.
     task.ok("resume", &["anna"]).await;
     let args = ["2", "w", "1000", "0", "0", "0 2", "a", "b", "7", "8"];
     assert_eq!(task.ok("settle", &args).await, taken("''"));
@@ -176,7 +175,7 @@ async fn jobs_of_a_paused_task_do_not_begin_and_stay_claimed() {
 }
 
 #[tokio::test]
-async fn a_job_that_has_expired_since_fails_and_its_worker_does_not_run_it() {
+async fn a_claimed_job_that_has_expired_fails_and_does_not_run() {
     for (keep, paused) in [("1", false), ("0", false), ("1", true)] {
         let mut task = ahead(&[("a", 7), ("odd", 8), ("b", 9)]).await;
         task.hset("meta", &[("keepFailed", keep)]).await;
@@ -225,7 +224,7 @@ async fn a_job_that_was_claimed_ahead_can_expire_until_it_begins() {
 }
 
 #[tokio::test]
-async fn a_job_that_survives_no_stall_does_not_begin_behind_others() {
+async fn a_job_that_allows_no_stall_waits_for_a_slot() {
     for (want, begin, marked) in [
         ("4 4 1", "2", Some("c d")),
         ("4 4 2", "2", Some("c d")),
@@ -248,7 +247,7 @@ async fn a_job_that_survives_no_stall_does_not_begin_behind_others() {
 }
 
 #[tokio::test]
-async fn a_job_that_did_not_begin_after_all_is_claimed_again() {
+async fn a_job_that_did_not_begin_is_claimed_again() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     let held = without(task.keys().await, &["meta"]);
@@ -259,7 +258,7 @@ async fn a_job_that_did_not_begin_after_all_is_claimed_again() {
 }
 
 #[tokio::test]
-async fn a_claimed_job_that_is_requeued_is_claimed_no_more() {
+async fn a_requeued_job_is_no_longer_claimed() {
     let mut task = ahead(&[("a", 7), ("b", 8)]).await;
     assert_eq!(task.ok("settle", &said("a", "7", "requeue")).await, taken("''"));
     assert_eq!(task.list("wait").await, ["a"]);
@@ -268,7 +267,7 @@ async fn a_claimed_job_that_is_requeued_is_claimed_no_more() {
 }
 
 #[tokio::test]
-async fn a_silent_job_that_has_not_begun_is_requeued_and_no_stall_counted() {
+async fn a_stalled_job_that_did_not_begin_is_requeued_uncounted() {
     let mut task = ahead(&[("a", 7)]).await;
     task.snapshot().await;
     task.waiting(&["z"]).await;
@@ -294,7 +293,7 @@ async fn a_silent_job_that_has_not_begun_is_requeued_and_no_stall_counted() {
 }
 
 #[tokio::test]
-async fn how_often_in_a_row_a_job_was_requeued_is_told_with_its_recovery() {
+async fn a_recovery_reports_the_number_of_requeues_in_a_row() {
     let mut task = ahead(&[]).await;
     task.waiting(&["a"]).await;
     let rows = [("0 0", "requeued w NOW 1"), ("0 0", "requeued w NOW 2"), ("0 0", "requeued w NOW 3")];
@@ -310,7 +309,7 @@ async fn how_often_in_a_row_a_job_was_requeued_is_told_with_its_recovery() {
 }
 
 #[tokio::test]
-async fn whatever_the_task_does_with_a_crash_a_claimed_job_is_requeued_unless_a_person_lets_it_fail() {
+async fn a_claimed_job_is_requeued_unless_a_person_fails_it() {
     for choice in ["recover", "fail", "retry"] {
         for (verdict, cancelled, row) in [
             ("auto", false, "a 0 requeued w 7"),
@@ -336,7 +335,7 @@ async fn whatever_the_task_does_with_a_crash_a_claimed_job_is_requeued_unless_a_
 }
 
 #[tokio::test]
-async fn a_mark_with_the_fence_of_an_earlier_claim_means_nothing() {
+async fn a_mark_with_the_fence_of_an_earlier_claim_is_ignored() {
     let mut task = ahead(&[("a", 7)]).await;
     task.hset("claimed", &[("a", "6")]).await;
     task.snapshot().await;
@@ -347,7 +346,7 @@ async fn a_mark_with_the_fence_of_an_earlier_claim_means_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_dead_worker_had_claimed_is_requeued_at_once() {
+async fn jobs_that_a_dead_worker_had_claimed_are_requeued_at_once() {
     let mut task = ahead(&[("a", 7), ("c", 9)]).await;
     task.running("w", &[("b", 8)]).await;
     task.hset("priority", &[("a", "low")]).await;
@@ -358,16 +357,16 @@ async fn what_a_dead_worker_had_claimed_is_requeued_at_once() {
         r#"hash {"a": "requeued w NOW 1", "b": "worker_restarted w NOW", "c": "requeued w NOW 1"}"#
     );
     assert_eq!(task.held("stalledCount").await, r#"hash {"b": "1"}"#);
-    assert_eq!(task.list("wait").await, ["b", "c"], "what had begun is older");
+    assert_eq!(task.list("wait").await, ["b", "c"], "begun jobs are older");
     assert_eq!(task.list("wait:low").await, ["a"]);
     assert_eq!(task.held("claimed").await + &task.held("locks").await, "");
 }
 
-/// Events that are counted and never told: a reader believes that it has missed some.
+/// If an event is counted and never written, a reader believes that it missed one.
 #[tokio::test]
-async fn totals_count_what_is_told() {
+async fn totals_count_only_reported_events() {
     let mut wrong = Vec::new();
-    // A begin that is lost, an unstart that is lost, a begin that has expired; beside a job that completes.
+    // A lost begin, a lost unstart and an expired begin, next to a job that completes.
     for (what, args, events) in [
         ("lost begin", &["1", "w", "1000", "0", "1", "0 1", "done", "1", "a", "6"][..], "1"),
         ("lost unstart", &["1", "w", "1000", "0", "1", "0", "done", "1", "a", "6", "unstart", "0", "", ""], "1"),
@@ -386,9 +385,9 @@ async fn totals_count_what_is_told() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A lock that is no token: before, the stall was counted.
+/// A broken lock once counted the stall.
 #[tokio::test]
-async fn a_broken_token_is_no_claim() {
+async fn a_broken_token_does_not_count_as_a_claim() {
     let mut task = Task::new().await;
     task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
     task.running("w", &[("a", 7)]).await;
@@ -400,9 +399,9 @@ async fn a_broken_token_is_no_claim() {
     assert!(reply.contains("a 1 recovered -") && page.contains("broken"), "{reply}\n{page}\n{claimed}");
 }
 
-/// A crash must not count against what stalled before, and a time to begin is not over because others run.
+/// A crash must not count against a job that stalled before, and the time to begin must not pass while others run.
 #[tokio::test]
-async fn one_that_has_stalled_or_may_expire_does_not_begin_behind_others() {
+async fn a_stalled_or_expiring_job_begins_only_with_a_slot() {
     for (column, value) in [("stalledCount", "1"), ("expiresAt", "9000000000000"), ("maxCount", "0")] {
         for (at, begin) in [("a", 3), ("b", 1), ("c", 2), ("d", 3)] {
             let mut task = Task::new().await;

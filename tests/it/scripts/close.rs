@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn each_line_of_the_worker_is_closed_and_no_other() {
+async fn all_call_sequences_of_the_worker_are_closed_and_no_others() {
     let mut task = Task::new().await;
     task.del("meta").await;
     task.hset("calls", &[("w", "7\n\n\n1\n0\n"), ("x", "1\n\n\n1\n0\n")]).await;
@@ -13,7 +13,7 @@ async fn each_line_of_the_worker_is_closed_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_call_of_a_closed_line_does_nothing_whatever_its_number() {
+async fn a_call_of_a_closed_sequence_does_nothing() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b"]).await;
     let first = ["1", "w", "1000", "1", "0", "0"];
@@ -25,7 +25,7 @@ async fn a_call_of_a_closed_line_does_nothing_whatever_its_number() {
         let args = [number, "w", "1000", "1", "1", "0", "a", "4000000000000001"];
         assert_eq!(task.ok("settle", &args).await, "[closed]", "{number}");
     }
-    // Closed goes before undeclared: whoever has stopped has nothing to declare.
+    // Closed takes precedence over undeclared: a worker that has stopped declares nothing.
     task.lose_options().await;
     assert_eq!(task.ok("settle", &first).await, "[closed]");
     task.declared().await;

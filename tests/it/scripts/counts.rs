@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn every_job_is_counted_where_it_is() {
+async fn every_job_is_counted_in_its_place() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("counts", &[]).await, "[counted 0 0 0 0 0 0 0 0 0]");
     task.waiting(&["a", "b"]).await;
@@ -23,7 +23,7 @@ async fn every_job_is_counted_where_it_is() {
 }
 
 #[tokio::test]
-async fn entries_whose_job_waits_no_more_are_not_counted() {
+async fn ghosts_are_not_counted() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b", "c"]).await;
     task.ok("cancel", &["why", "channel", "", "b", ""]).await;
@@ -36,7 +36,7 @@ async fn entries_whose_job_waits_no_more_are_not_counted() {
 }
 
 #[tokio::test]
-async fn there_are_never_fewer_than_no_jobs() {
+async fn a_count_is_never_negative() {
     let mut task = Task::new().await;
     task.hset("meta", &[("ghosts", "5")]).await;
     task.waiting(&["a"]).await;

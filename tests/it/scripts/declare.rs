@@ -1,6 +1,6 @@
 use crate::scripts::call::{Task, timeless};
 
-/// A start with these options gives its stamp.
+/// Declares these options under the stamp of a start.
 async fn started(task: &mut Task, options: &[&str]) -> u64 {
     let reply = task.ok("declare", &[&["1", "", "w"], options].concat()).await;
     assert!(reply.starts_with("[declared "), "{reply}");
@@ -8,7 +8,7 @@ async fn started(task: &mut Task, options: &[&str]) -> u64 {
 }
 
 #[tokio::test]
-async fn the_options_are_written_with_the_wire_version_and_the_time_of_the_start() {
+async fn the_options_are_written_with_wire_version_and_start_time() {
     let mut task = Task::new().await;
     let before = task.now_ms().await as u64;
     let stamp = started(&mut task, &["maxCount", "2", "eventMode", "on"]).await;
@@ -24,7 +24,7 @@ async fn the_options_are_written_with_the_wire_version_and_the_time_of_the_start
 }
 
 #[tokio::test]
-async fn the_limits_of_each_terminal_state_are_options_and_an_empty_one_is_none() {
+async fn each_terminal_state_has_its_limits_and_an_empty_one_is_none() {
     let mut task = Task::new().await;
     let (mut options, mut fields) = (Vec::new(), Vec::new());
     for name in ["Completed", "Failed", "Cancelled"] {
@@ -40,13 +40,13 @@ async fn the_limits_of_each_terminal_state_are_options_and_an_empty_one_is_none(
 }
 
 #[tokio::test]
-async fn a_change_is_told_with_the_old_value_and_the_newest_start_wins() {
+async fn a_change_reports_the_old_value_and_the_newest_start_wins() {
     let mut task = Task::new().await;
     let first = started(&mut task, &["maxCount", "2", "eventMode", "on", "priority", "low"]).await;
     let reply = task.ok("declare", &["1", "", "w", "maxCount", "5", "eventMode", "on", "priority", "high"]).await;
     assert_eq!(timeless(&reply), "[declared NOW [maxCount 2 5 priority low high]]");
     assert!(task.held("meta").await.contains(r#""maxCount": "5", "priority": "high""#));
-    // The one that started first comes late with what it has.
+    // The declaration of the older start arrives late.
     let before = task.exact().await;
     let reply = task.ok("declare", &["1", &first.to_string(), "w", "maxCount", "2", "priority", "low"]).await;
     assert_eq!(timeless(&reply), "[kept NOW]");
@@ -54,7 +54,7 @@ async fn a_change_is_told_with_the_old_value_and_the_newest_start_wins() {
 }
 
 #[tokio::test]
-async fn the_same_declaration_of_another_start_changes_nothing_but_the_stamp() {
+async fn a_later_start_with_the_same_options_changes_only_the_stamp() {
     let mut task = Task::new().await;
     let first = started(&mut task, &["maxCount", "2"]).await;
     let before = task.keys().await;
@@ -65,7 +65,7 @@ async fn the_same_declaration_of_another_start_changes_nothing_but_the_stamp() {
 }
 
 #[tokio::test]
-async fn a_worker_that_finds_its_options_lost_writes_all_of_them_under_its_own_stamp() {
+async fn a_worker_restores_lost_options_under_its_own_stamp() {
     let mut task = Task::new().await;
     let options = ["maxCount", "2", "eventMode", "on"];
     let stamp = started(&mut task, &options).await.to_string();
@@ -81,14 +81,14 @@ async fn a_worker_that_finds_its_options_lost_writes_all_of_them_under_its_own_s
             r#""maxCount": "2", "wire": "1"}"#
         )
     );
-    // Others of the same start, or a copy of the call.
+    // Other workers of the same start, or a copy of the call.
     let before = task.exact().await;
     assert_eq!(task.ok("declare", &again).await, format!("[kept {stamp}]"));
     assert_eq!(task.exact().await, before);
 }
 
 #[tokio::test]
-async fn of_those_who_declare_again_the_one_that_started_last_wins_in_either_order() {
+async fn the_newest_start_restores_lost_options_in_either_order() {
     for order in [["100", "200"], ["200", "100"]] {
         let mut task = Task::new().await;
         task.lose_options().await;
@@ -108,7 +108,7 @@ async fn options_of_an_earlier_start_that_came_back_are_replaced() {
 }
 
 #[tokio::test]
-async fn the_newest_start_wins_also_when_the_clock_of_the_server_went_back() {
+async fn the_newest_start_wins_even_if_the_server_clock_went_back() {
     let mut task = Task::new().await;
     task.hset("meta", &[("declaredAt", "4000000000000"), ("maxCount", "1")]).await;
     assert_eq!(task.ok("declare", &["1", "", "w", "maxCount", "2"]).await, "[declared 4000000000001 [maxCount 1 2]]");

@@ -1,5 +1,5 @@
 //! Every script as `#!lua` on a cluster-mode node, which refuses a key in another slot, called by a user who may touch
-//! the declared keys of that call and no other.
+//! only the declared keys of that call.
 
 use crate::scripts::call::Task;
 use crate::support::{PATIENCE, TestRedis, eventually};
@@ -7,7 +7,7 @@ use heartline::_internals::scripts;
 use heartline::testing::RedisServer;
 use std::sync::Arc;
 
-/// A node that has every slot to itself, and a task on it.
+/// A node that owns every slot, and a task on it.
 async fn cluster() -> Task {
     let server = RedisServer::builder().arg("--cluster-enabled").arg("yes").start().unwrap();
     let redis = Arc::new(TestRedis::from_process(server));
@@ -21,7 +21,7 @@ async fn cluster() -> Task {
     .await;
     let info: redis::InfoDict = redis::cmd("INFO").arg("server").query_async(&mut conn).await.unwrap();
     let version: String = info.get("redis_version").unwrap();
-    // From 7.0 on the node checks keys by itself where a script says what it is; before that only the rights of its user do.
+    // Since 7.0 the node checks keys itself if the script has a header; before, only the rights of its user do.
     let header = if version.starts_with("6.") { "" } else { "#!lua\n" };
     let mut task = Task::on(redis, header).await;
     task.bind_to_declared_keys().await;
@@ -50,7 +50,7 @@ async fn columns(task: &mut Task, ids: &[&str]) {
 }
 
 #[tokio::test]
-async fn the_node_refuses_what_the_scripts_must_not_do() {
+async fn the_node_refuses_forbidden_script_calls() {
     let mut task = cluster().await;
     let (own, neighbour) = (task.key("wait"), task.key("other"));
     let elsewhere = own.replace("{task}", "{other}");
@@ -265,7 +265,7 @@ async fn sweep_declares_its_keys() {
 }
 
 #[tokio::test]
-async fn what_sets_jobs_aside_declares_its_keys() {
+async fn scripts_that_park_jobs_declare_their_keys() {
     let mut task = cluster().await;
     task.ok("declare", &["1", "", "w", "patience", "off off off", "maxCount", "1"]).await;
     task.running("w", &[("ahead", 1), ("runs", 2), ("ends", 3)]).await;
@@ -321,7 +321,7 @@ async fn cancel_declares_its_keys() {
     }
 }
 
-/// A job in every state, `gone` and `again` are ghosts; columns of those that have ended.
+/// A job in every state; `gone` and `again` are ghosts; columns of those that have ended.
 async fn every_state(task: &mut Task) {
     task.running("w", &[("running", 1)]).await;
     task.hset("cancelling", &[("running", "why")]).await;
@@ -520,7 +520,7 @@ async fn rights_declares_its_keys() {
 #[tokio::test]
 async fn the_scripts_of_workflows_declare_their_keys() {
     let mut task = cluster().await;
-    // Three nodes in a line.
+    // Three nodes in a row.
     let shape = ["d", "{}", "d@", "3 pause 2", "d/0", "- - t\n\n1 1", "d/1", "- - t\n\n1 2", "d/2", "- - t\n\n0"];
     let head = ["one", "d", "3", "-", "5", "0", "0", "t", "o", "p 1 1", "p 1 1"];
     let args = [&head[..], &shape, &["0", "7", "1", "7", "2", "7"]].concat();
@@ -559,7 +559,7 @@ async fn the_scripts_of_workflows_declare_their_keys() {
 }
 
 #[tokio::test]
-async fn the_scripts_of_graphs_in_graphs_and_of_starts_in_parts_declare_their_keys() {
+async fn scripts_of_nested_graphs_and_part_starts_declare_their_keys() {
     let mut task = cluster().await;
     let shape = ["e", "{}", "e@", "1 finish 0", "e/0", "- - t\n\n0"];
     let outer = ["g", "{}", "g@", "1 finish 0", "g/0", "g - @\n\n0"];
@@ -598,7 +598,7 @@ async fn the_scripts_of_graphs_in_graphs_and_of_starts_in_parts_declare_their_ke
 }
 
 #[test]
-fn every_script_is_run_here() {
+fn this_file_runs_every_script() {
     let source = include_str!("declared_keys.rs");
     for script in scripts() {
         let call = format!("\"{}\"", script.name);

@@ -1,7 +1,7 @@
 use crate::scripts::call::{Task, without};
 
 #[tokio::test]
-async fn jobs_go_to_the_back_of_wait_with_their_payload_and_one_event() {
+async fn jobs_are_added_to_the_back_of_wait_with_one_event() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("dispatch", &["1", "1", "2", "a", "{}", "b", "[1]"]).await, "dispatched");
     assert_eq!(task.ok("dispatch", &["1", "1", "1", "c", "3"]).await, "dispatched");
@@ -18,7 +18,7 @@ async fn jobs_go_to_the_back_of_wait_with_their_payload_and_one_event() {
 }
 
 #[tokio::test]
-async fn what_differs_from_the_defaults_is_written_and_nothing_else() {
+async fn only_options_that_differ_from_the_defaults_are_written() {
     let mut task = Task::new().await;
     let columns = ["options", "1", r#"{"max_count":3}"#, "maxCount", "1", "3", "dispatchedAt", "2", "77"];
     let places = ["priority", "1", "high", "priority", "3", "low"];
@@ -42,7 +42,7 @@ async fn what_differs_from_the_defaults_is_written_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_tasks_priority_is_that_of_jobs_without_one() {
+async fn a_job_without_a_priority_has_that_of_the_task() {
     let mut task = Task::new().await;
     task.hset("meta", &[("priority", "low")]).await;
     task.ok("dispatch", &["1", "1", "2", "a", "1", "b", "2", "priority", "2", "normal"]).await;
@@ -52,7 +52,7 @@ async fn the_tasks_priority_is_that_of_jobs_without_one() {
 }
 
 #[tokio::test]
-async fn a_delayed_job_waits_in_delayed_and_wakes_workers_only_as_the_next_one_due() {
+async fn a_delayed_job_wakes_workers_only_if_it_is_the_next_one_due() {
     let mut task = Task::new().await;
     let before = task.now_ms().await;
     task.ok("dispatch", &["1", "1", "1", "a", "1", "delay", "1", "60000"]).await;
@@ -64,7 +64,7 @@ async fn a_delayed_job_waits_in_delayed_and_wakes_workers_only_as_the_next_one_d
 
     task.del("wake").await;
     task.ok("dispatch", &["1", "1", "1", "b", "1", "delay", "1", "90000"]).await;
-    assert_eq!(task.held("wake").await, "", "b is due behind a");
+    assert_eq!(task.held("wake").await, "", "b is due after a");
     task.ok("dispatch", &["1", "1", "1", "c", "1", "delay", "1", "1000"]).await;
     assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#, "c is due before a");
 }
@@ -80,7 +80,7 @@ async fn a_batch_of_delayed_and_waiting_jobs_wakes_workers() {
 }
 
 #[tokio::test]
-async fn an_id_that_exists_in_any_state_is_left_as_it_is() {
+async fn an_existing_id_in_any_state_is_left_unchanged() {
     let mut task = Task::new().await;
     task.waiting(&["waiting"]).await;
     task.running("w", &[("running", 7)]).await;
@@ -101,7 +101,7 @@ async fn an_id_that_exists_in_any_state_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_id_twice_in_one_call_is_one_job() {
+async fn an_id_that_is_named_twice_is_one_job() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("dispatch", &["1", "1", "3", "a", "1", "b", "2", "a", "3"]).await, "dispatched 3");
     assert_eq!(task.held("wait").await, r#"list ["a", "b"]"#);
@@ -119,7 +119,7 @@ async fn a_repeated_dispatch_changes_nothing() {
 }
 
 #[tokio::test]
-async fn plain_jobs_need_the_first_keys_only_and_others_ask_for_more() {
+async fn plain_jobs_need_only_the_first_keys_and_others_ask_for_more() {
     let mut task = Task::new().await;
     let keys = task.script("dispatch").keys[..8].to_vec();
     assert_eq!(task.call_on("dispatch", &keys, &["1", "1", "2", "a", "1", "b", "2"]).await.unwrap(), "dispatched");
@@ -135,7 +135,7 @@ async fn plain_jobs_need_the_first_keys_only_and_others_ask_for_more() {
 }
 
 #[tokio::test]
-async fn a_payload_larger_than_any_before_raises_the_bound_to_the_next_power_of_two() {
+async fn a_larger_payload_raises_the_bound_to_the_next_power_of_two() {
     let mut task = Task::new().await;
     let mut id = 0;
     for (bytes, largest) in [
@@ -155,7 +155,7 @@ async fn a_payload_larger_than_any_before_raises_the_bound_to_the_next_power_of_
         task.ok("dispatch", &args.iter().map(String::as_str).collect::<Vec<_>>()).await;
         assert_eq!(task.field("meta", "largest").await, largest, "{bytes:?}");
     }
-    // A job that was there before is not written, and does not count.
+    // A job that exists is not written and does not count.
     task.ok("dispatch", &["1", "1", "1", "job-1", &"x".repeat(3 << 20)]).await;
     assert_eq!(task.field("meta", "largest").await, "1048576");
 }
@@ -178,7 +178,7 @@ async fn data_of_a_newer_wire_version_is_refused() {
 }
 
 #[tokio::test]
-async fn five_hundred_jobs_go_in_one_call() {
+async fn five_hundred_jobs_are_dispatched_in_one_call() {
     let mut task = Task::new().await;
     let ids = (0..500).map(|i| format!("job-{i:03}")).collect::<Vec<_>>();
     let mut args = vec!["1", "1", "500"];
@@ -191,13 +191,13 @@ async fn five_hundred_jobs_go_in_one_call() {
 }
 
 #[tokio::test]
-async fn jobs_are_counted_once_as_dispatched_with_and_without_events() {
+async fn jobs_are_counted_as_dispatched_with_and_without_events() {
     for events in ["on", "off"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("eventMode", events)]).await;
         task.ok("dispatch", &["1", "1", "2", "a", "1", "b", "2"]).await;
         assert_eq!(task.totals().await, ["2", ""]);
-        // Two that are there, one twice, and one that is new and delayed.
+        // Two exist, one is named twice, and one is new and delayed.
         task.ok("dispatch", &["1", "1", "4", "a", "1", "b", "2", "c", "3", "c", "3", "delay", "3", "5"]).await;
         assert_eq!(task.totals().await, ["3", ""]);
         task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
@@ -206,7 +206,7 @@ async fn jobs_are_counted_once_as_dispatched_with_and_without_events() {
 }
 
 #[tokio::test]
-async fn totals_that_are_no_numbers_begin_anew() {
+async fn totals_that_are_not_numbers_start_from_zero() {
     let mut task = Task::new().await;
     task.hset("meta", &[("in", "many"), ("events", "")]).await;
     task.ok("dispatch", &["1", "1", "2", "a", "1", "b", "2"]).await;
@@ -215,7 +215,7 @@ async fn totals_that_are_no_numbers_begin_anew() {
 }
 
 #[tokio::test]
-async fn an_id_that_was_removed_is_a_new_job_of_which_nothing_old_is_left() {
+async fn a_removed_id_is_a_new_job_without_old_columns() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     for column in ["attempt", "stalledCount", "waitingSince", "error"] {
@@ -234,7 +234,7 @@ async fn an_id_that_was_removed_is_a_new_job_of_which_nothing_old_is_left() {
 }
 
 #[tokio::test]
-async fn the_first_job_of_a_workflow_is_noted() {
+async fn the_first_job_of_a_workflow_sets_the_flag() {
     for parts in ["1", "4"] {
         let mut task = Task::new().await;
         assert_eq!(task.ok("dispatch", &["1", parts, "1", "own", "1"]).await, "dispatched");
@@ -244,11 +244,11 @@ async fn the_first_job_of_a_workflow_is_noted() {
         assert!(meta.contains(r#""nodes": "1""#) && meta.contains(r#""wire": "1""#), "{meta}");
         assert_eq!(meta.contains(&format!(r#""partitions": "{parts}""#)), parts != "1", "{meta}");
         assert_eq!(task.list("wait").await, ["own", "next", "~f/a/0/1"]);
-        // The same again writes nothing.
+        // The same call again writes nothing.
         let before = task.exact().await;
         assert_eq!(task.ok("dispatch", &["1", parts, "1", "~f/a/0/1", "1"]).await, "dispatched 1");
         assert_eq!(task.exact().await, before);
-        // As the very first job of a task.
+        // As the first job of a task.
         let mut task = Task::new().await;
         assert_eq!(task.ok("dispatch", &["1", parts, "1", "~f/a/0/1", "1"]).await, "dispatched");
         assert!(task.held("meta").await.contains(r#""nodes": "1""#));

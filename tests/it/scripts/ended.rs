@@ -1,6 +1,6 @@
 use crate::scripts::call::Task;
 
-/// Jobs of the workflow `w`, each in a place and in the outbox since 1970.
+/// Jobs of the workflow `w`, one in each place, in the outbox since 1970.
 async fn ended(jobs: &[(&str, &str)]) -> Task {
     let mut task = Task::new().await;
     for (at, (id, place)) in jobs.iter().enumerate() {
@@ -12,7 +12,7 @@ async fn ended(jobs: &[(&str, &str)]) -> Task {
 }
 
 #[tokio::test]
-async fn ended_jobs_are_told_with_how_they_ended_until_they_are_taken_off() {
+async fn ended_jobs_are_listed_with_their_outcome_until_removed() {
     let jobs =
         [("~w/a/0/1", "completed"), ("~w/a/1/1", "failed"), ("~w/a/2/1", "cancelled"), ("~w/a/3/1", "completed")];
     let mut task = ended(&jobs).await;
@@ -29,7 +29,7 @@ async fn ended_jobs_are_told_with_how_they_ended_until_they_are_taken_off() {
 }
 
 #[tokio::test]
-async fn what_has_ended_just_now_is_left_to_who_ended_it_and_what_is_from_the_future_is_not() {
+async fn recent_and_future_ends_are_not_listed() {
     let mut task = ended(&[("~w/a/0/1", "completed"), ("~w/a/1/1", "completed"), ("~w/a/2/1", "completed")]).await;
     let now = task.now_ms().await;
     task.zadd("outbox", now, "~w/a/0/1").await;
@@ -40,7 +40,7 @@ async fn what_has_ended_just_now_is_left_to_who_ended_it_and_what_is_from_the_fu
 }
 
 #[tokio::test]
-async fn one_that_was_removed_or_runs_again_is_taken_off() {
+async fn an_entry_of_a_removed_or_rerun_job_is_removed() {
     let mut task = ended(&[("~w/a/0/1", "completed"), ("~w/a/1/1", "finalizing"), ("~w/a/2/1", "delayed")]).await;
     task.running("w", &[("~w/a/3/1", 7)]).await;
     for id in ["~w/a/3/1", "~w/a/4/1"] {
@@ -53,17 +53,17 @@ async fn one_that_was_removed_or_runs_again_is_taken_off() {
 }
 
 #[tokio::test]
-async fn a_call_names_no_more_than_its_limit_and_512_kib() {
+async fn a_call_lists_at_most_its_limit_and_512_kib() {
     let jobs: Vec<String> = (0..5).map(|node| format!("~w/a/{node}/1")).collect();
     let mut task = ended(&jobs.iter().map(|id| (id.as_str(), "completed")).collect::<Vec<_>>()).await;
     assert_eq!(task.ok("ended", &["10000", "2"]).await, "[ended 1 ~w/a/0/1 c '' ~w/a/1/1 c '']");
     assert_eq!(task.ok("ended", &["10000", "5"]).await.matches(" c ''").count(), 5);
-    // 512 KiB to the byte; then one of a byte more.
+    // Exactly 512 KiB; then a result that is one byte larger.
     let half = "h".repeat(256 * 1024);
     task.hset("result", &[(&jobs[0], &half), (&jobs[1], &half), (&jobs[2], "1")]).await;
     let reply = task.ok("ended", &["10000", "200"]).await;
     assert_eq!(reply.replace(&half, "HALF"), "[ended 1 ~w/a/0/1 c HALF ~w/a/1/1 c HALF]");
-    // One that is larger is told alone.
+    // A larger one is listed alone.
     let large = "l".repeat(1024 * 1024);
     task.hset("result", &[(&jobs[0], &large)]).await;
     let reply = task.ok("ended", &["10000", "200"]).await;

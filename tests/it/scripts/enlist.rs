@@ -1,8 +1,8 @@
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn a_name_is_listed_by_when_it_was_seen_last() {
-    // The same for the list of workers and that of tasks.
+async fn a_name_is_listed_with_the_time_it_was_last_seen() {
+    // The same for the lists of workers and of tasks.
     for list in ["workers", "tasks"] {
         let mut task = Task::new().await;
         task.del("meta").await;

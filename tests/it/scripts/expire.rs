@@ -2,7 +2,7 @@ use crate::scripts::call::{LAST_FENCE, Task, without};
 
 const FAILED: &str = "no%20worker%20began%20the%20job%20before%20it%20expired";
 
-/// Jobs `a`, `b`, `c` that wait, each with the time at which it expires.
+/// Waiting jobs `a`, `b`, `c`, each with its expiry time.
 async fn expiring(times: &[(&str, f64)]) -> Task {
     let mut task = Task::new().await;
     for (id, at) in times {
@@ -16,7 +16,7 @@ async fn expiring(times: &[(&str, f64)]) -> Task {
 const LATER: f64 = 9e12;
 
 #[tokio::test]
-async fn jobs_that_nobody_began_in_time_fail_and_leave_ghosts() {
+async fn jobs_that_expired_before_they_began_fail_and_leave_ghosts() {
     let mut task = expiring(&[("a", LATER), ("b", 5.0), ("c", 6.0)]).await;
     task.hset("payload", &[("d", "1")]).await;
     task.zadd("delayed", LATER, "d").await;
@@ -33,7 +33,7 @@ async fn jobs_that_nobody_began_in_time_fail_and_leave_ghosts() {
     let events = task.held("events").await;
     assert!(events.contains(&told) && events.contains(r#""worker": "w""#), "{events}");
     assert_eq!(task.field("meta", "out").await, "3");
-    // A claim takes the one that is in time, and the ghosts are gone with it.
+    // A claim takes the job that is in time, and removes the ghosts.
     let reply = task.ok("settle", &["1", "w", "1000", "5", "0", "0"]).await;
     assert!(reply.starts_with(&format!("[settled '' '' {} a [", LAST_FENCE + 1)), "{reply}");
     for key in ["ghosts", "wait", "expires", "expiresAt"] {
@@ -42,7 +42,7 @@ async fn jobs_that_nobody_began_in_time_fail_and_leave_ghosts() {
 }
 
 #[tokio::test]
-async fn who_began_or_is_another_job_by_now_is_left_alone() {
+async fn begun_and_replaced_jobs_do_not_expire() {
     let mut task = Task::new().await;
     task.running("w", &[("runs", 7)]).await;
     task.waiting(&["anew", "later"]).await;
@@ -57,7 +57,7 @@ async fn who_began_or_is_another_job_by_now_is_left_alone() {
 }
 
 #[tokio::test]
-async fn who_was_claimed_ahead_is_left_to_its_holder_and_looked_at_again() {
+async fn a_job_claimed_ahead_stays_with_its_worker() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     task.hset("claimed", &[("a", "7")]).await;
@@ -68,7 +68,7 @@ async fn who_was_claimed_ahead_is_left_to_its_holder_and_looked_at_again() {
     assert_eq!(without(task.keys().await, &["expires"]), before);
     let again = task.score("expires", "a").await - now;
     assert!((5_000.0..6_000.0).contains(&again), "{again}");
-    // Its worker dies: it waits once more, and expires.
+    // Its worker dies: it waits again, and expires.
     task.ok("settle", &["1", "w", "1000", "0", "0", "0", "a", "7", "requeue", "0", "", ""]).await;
     task.zadd("expires", 5.0, "a").await;
     assert_eq!(task.ok("expire", &["w", "200"]).await, "[expired 1 0]");
@@ -76,7 +76,7 @@ async fn who_was_claimed_ahead_is_left_to_its_holder_and_looked_at_again() {
 }
 
 #[tokio::test]
-async fn a_call_ends_no_more_than_its_limit_and_says_that_others_follow() {
+async fn a_call_expires_at_most_its_limit_and_reports_more() {
     let mut task = expiring(&[("a", 1.0), ("b", 2.0), ("c", 3.0)]).await;
     task.hset("meta", &[("keepFailed", "0"), ("eventMode", "off")]).await;
     assert_eq!(task.ok("expire", &["w", "2"]).await, "[expired 2 1]");
@@ -95,7 +95,7 @@ async fn without_options_nothing_expires() {
 }
 
 #[tokio::test]
-async fn a_claim_does_not_begin_what_has_expired_and_what_it_begins_expires_no_more() {
+async fn a_claim_does_not_begin_expired_jobs() {
     let mut task = expiring(&[("late", 5.0), ("in-time", LATER), ("odd", 5.0)]).await;
     task.hset("expiresAt", &[("odd", "soon")]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "5", "0", "0"]).await;
@@ -108,7 +108,7 @@ async fn a_claim_does_not_begin_what_has_expired_and_what_it_begins_expires_no_m
         assert_eq!(task.held(key).await, "", "{key}");
     }
     assert_eq!(task.field("meta", "out").await, "2");
-    // It may be retried long after it would have expired.
+    // It may be retried long after its expiry time.
     let fence = (LAST_FENCE + 1).to_string();
     let error = r#"{"code":"c","message":"m"}"#;
     let args = ["2", "w", "1000", "5", "0", "0", "in-time", &fence, "requeue", "0", "", error];
@@ -117,7 +117,7 @@ async fn a_claim_does_not_begin_what_has_expired_and_what_it_begins_expires_no_m
 }
 
 #[tokio::test]
-async fn a_dispatch_says_when_its_job_expires() {
+async fn a_dispatch_sets_the_expiry_time() {
     let mut task = Task::new().await;
     let before = task.now_ms().await;
     let args = [
@@ -129,11 +129,11 @@ async fn a_dispatch_says_when_its_job_expires() {
     assert!((60_000.0..61_000.0).contains(&of_first) && (6_000.0..7_000.0).contains(&of_second));
     assert_eq!(task.field("expiresAt", "a").await.parse::<f64>().unwrap() - before, of_first);
     assert!(!task.held("expiresAt").await.contains(r#""c""#));
-    // One that exists keeps its own.
+    // An existing job keeps its own.
     let held = task.held("expires").await;
     assert_eq!(task.ok("dispatch", &["1", "1", "1", "a", "1", "expires", "1", "9"]).await, "dispatched 1");
     assert_eq!(task.held("expires").await, held);
-    // A retry begins without.
+    // A retry starts without one.
     task.eval("return redis.call('LREM', KEYS[1], 0, 'a')", &[task.key("wait")], &[]).await.unwrap();
     task.zadd("failed", 1.0, "a").await;
     task.ok("retry", &["", "a", ""]).await;
@@ -141,7 +141,7 @@ async fn a_dispatch_says_when_its_job_expires() {
 }
 
 #[tokio::test]
-async fn expired_jobs_of_workflows_are_noted_also_where_the_task_keeps_none() {
+async fn expired_nodes_are_in_the_outbox_even_if_none_are_kept() {
     for keep in ["1", "0"] {
         let mut task = expiring(&[("~f/a/0/1", 1.0), ("own", 2.0)]).await;
         task.hset("meta", &[("keepFailed", keep)]).await;

@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn a_beat_takes_its_jobs_out_of_the_candidates() {
+async fn a_heartbeat_removes_its_jobs_from_the_candidates() {
     let mut task = Task::new().await;
     task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
     task.running("w", &[("a", 7), ("b", 8)]).await;
@@ -12,7 +12,7 @@ async fn a_beat_takes_its_jobs_out_of_the_candidates() {
 }
 
 #[tokio::test]
-async fn a_watched_job_stays_where_it_is() {
+async fn a_watched_job_stays_a_candidate() {
     let mut task = Task::new().await;
     task.hset("meta", &[("interval", "1000"), ("ask", "1000")]).await;
     task.running("w", &[("a", 7)]).await;
@@ -25,7 +25,7 @@ async fn a_watched_job_stays_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_lock_without_a_set_entry_is_put_back_by_the_next_beat_of_its_holder() {
+async fn a_heartbeat_restores_the_missing_set_entry_of_a_lock() {
     let mut task = Task::new().await;
     task.hset("payload", &[("a", "1"), ("b", "1")]).await;
     task.hset("locks", &[("a", "w:7"), ("b", "w:8")]).await;
@@ -40,7 +40,7 @@ async fn a_wrong_token_is_lost_and_writes_nothing() {
     task.running("w", &[("a", 7), ("b", 8)]).await;
     task.snapshot().await;
     let before = task.exact().await;
-    // Another fence, another worker, no such job; as extended and as watched ones.
+    // Another fence, another worker, an unknown job; extended and watched ones.
     let reply = task.ok("extend_locks", &["w", "1000", "2", "1", "a", "nobody", "b", "6", "9", "9"]).await;
     assert_eq!(reply, "[beaten 0 1000 [6 9 9] [] 1 2 0]");
     let reply = task.ok("extend_locks", &["x", "1000", "1", "1", "a", "b", "7", "8"]).await;
@@ -49,7 +49,7 @@ async fn a_wrong_token_is_lost_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_cancel_that_was_asked_for_is_told_to_the_holder_alone() {
+async fn only_the_holder_receives_a_pending_cancel() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7), ("b", 8)]).await;
     task.hset("cancelling", &[("a", "why"), ("b", "")]).await;
@@ -60,20 +60,20 @@ async fn a_cancel_that_was_asked_for_is_told_to_the_holder_alone() {
 }
 
 #[tokio::test]
-async fn a_larger_ask_raises_the_interval_at_once_and_a_smaller_one_is_noted_for_the_next_epoch() {
+async fn a_larger_ask_raises_the_interval_and_a_smaller_one_waits() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("extend_locks", &["w", "1000", "0", "0"]).await, "[beaten 0 1000 [] [] 1 0 0]");
     assert_eq!(task.ok("extend_locks", &["w", "5000", "0", "0"]).await, "[beaten 0 5000 [] [] 1 0 0]");
     assert_eq!(task.ok("extend_locks", &["w", "1000", "0", "0"]).await, "[beaten 0 5000 [] [] 1 0 0]");
     assert!(task.held("meta").await.contains(r#""ask": "5000""#));
-    // A new epoch forgets who asked: the next ones ask again.
+    // A new epoch clears who asked; the next ones ask again.
     task.hset("meta", &[("ask", "1000")]).await;
     assert_eq!(task.ok("extend_locks", &["w", "2000", "0", "0"]).await, "[beaten 0 5000 [] [] 1 0 0]");
     assert!(task.held("meta").await.contains(r#""ask": "2000""#));
 }
 
 #[tokio::test]
-async fn the_same_beat_twice_changes_nothing_more() {
+async fn a_repeated_heartbeat_changes_nothing() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     task.snapshot().await;
@@ -85,7 +85,7 @@ async fn the_same_beat_twice_changes_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_beat_tells_when_the_options_were_declared_and_beats_also_when_they_are_lost() {
+async fn a_heartbeat_returns_the_stamp_and_works_without_options() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     task.snapshot().await;
@@ -99,7 +99,7 @@ async fn a_beat_tells_when_the_options_were_declared_and_beats_also_when_they_ar
 }
 
 #[tokio::test]
-async fn a_beat_counts_the_jobs_of_all_workers_as_they_were_before_it() {
+async fn a_heartbeat_returns_the_job_counts_from_before_it() {
     let mut task = Task::new().await;
     task.running("other", &[("x", 1), ("y", 2)]).await;
     task.running("w", &[("a", 7)]).await;
@@ -110,7 +110,7 @@ async fn a_beat_counts_the_jobs_of_all_workers_as_they_were_before_it() {
 }
 
 #[tokio::test]
-async fn five_hundred_jobs_are_beaten_in_one_call() {
+async fn five_hundred_jobs_are_extended_in_one_call() {
     let mut task = Task::new().await;
     let jobs = (0..500_u64).map(|i| (format!("job-{i:03}"), 1000 + i)).collect::<Vec<_>>();
     let named = jobs.iter().map(|(id, fence)| (id.as_str(), *fence)).collect::<Vec<_>>();

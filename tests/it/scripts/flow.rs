@@ -1,13 +1,14 @@
-//! Workflows by hand: graphs with their records, as a start writes them, and what holds of every instance at any time.
+//! Workflows built without the library: graphs with their records, as a start writes them, and the invariants of every
+//! instance.
 
 use crate::scripts::call::{Task, without};
 use crate::support::rounds;
 use std::collections::BTreeMap;
 
-/// A node: how it begins, `<flags> <node whose value is its input, or ->`, and who waits for it.
+/// A node: how it begins, `<flags> <node whose value is its input, or ->`, and which nodes wait for it.
 pub type Node<'a> = (&'a str, &'a str, &'a [usize]);
 
-/// A graph, whose nodes are all of the task `t` or, with the flag `g`, graphs.
+/// A graph. Its nodes are jobs of the task `t` or, with the flag `g`, graphs.
 pub struct Graph {
     pub digest: &'static str,
     pub policy: &'static str,
@@ -28,12 +29,12 @@ pub fn graph(policy: &'static str, output: &'static str, nodes: &[Node]) -> Grap
     }
 }
 
-/// Three in a line, each with the value of the one before; the last one is the output.
+/// Three nodes in a row, each with the value of the one before; the last one is the output.
 pub fn line() -> Graph {
     graph("finish", "2", &[("p 0 0", "- -", &[1]), ("p 1 1", "- 0", &[2]), ("p 1 1", "- 1", &[])])
 }
 
-/// A node for which so many others wait.
+/// A node with this many dependents.
 pub fn fan(count: usize) -> Graph {
     let dependents: Vec<usize> = (1..=count).collect();
     let mut nodes: Vec<Node> = vec![("p 0 0", "- -", &dependents)];
@@ -41,7 +42,7 @@ pub fn fan(count: usize) -> Graph {
     graph("finish", "-", &nodes)
 }
 
-/// So many in a line, each with an input of its own.
+/// This many nodes in a row, each with its own input.
 pub fn long_line(count: usize) -> Graph {
     let next: Vec<[usize; 1]> = (1..=count).map(|next| [next]).collect();
     let nodes: Vec<Node> = (0..count)
@@ -88,13 +89,13 @@ impl Graph {
         self.heads[node].split(' ').next().unwrap().contains('g')
     }
 
-    /// How the node begins: open, where it waits for nothing.
+    /// How the node begins: open if it waits for nothing.
     pub fn first_state(&self, node: usize) -> String {
         let open = if self.is_graph(node) { "g" } else { "o" };
         if self.states[node] == "p 0 0" { open.to_owned() } else { self.states[node].clone() }
     }
 
-    /// What did not complete by these states, and how it waits in a new run, as arguments of a retry.
+    /// Arguments of a retry: what did not complete by these states, and how it waits in a new run.
     fn again(&self, states: &[&str]) -> String {
         let mut words = String::new();
         for (node, first) in self.states.iter().enumerate().filter(|(node, _)| states[*node] != "c") {
@@ -108,7 +109,7 @@ impl Graph {
         format!("|{live}{words}")
     }
 
-    /// The payload of each node that has one of its own: `in-<number>`.
+    /// The payload of each node that has its own: `in-<number>`.
     pub fn inputs(&self) -> Vec<(usize, String)> {
         let own = self.heads.iter().enumerate().filter(|(_, head)| head.ends_with('-'));
         own.map(|(index, _)| (index, format!("in-{index}"))).collect()
@@ -125,14 +126,14 @@ impl Graph {
         args
     }
 
-    /// The arguments of the parts of a start, each of so many pairs at the most, and of the call that lets it run. The first
-    /// part has states alone, and where the shape is known its records do not come along.
+    /// The arguments of the parts of a start, each of at most this many pairs, and of the final call. The first part
+    /// has only states; if the shape is known, its records are left out.
     pub fn parts(&self, id: &str, nonce: &str, size: usize, is_known: bool) -> (Vec<Vec<String>>, Vec<String>) {
         let states = self.states.iter().enumerate();
         let mut pairs: Vec<(usize, String, String)> =
             states.map(|(node, state)| (0, node.to_string(), state.clone())).collect();
         let mut records = self.records();
-        // The last one comes with the start.
+        // The start brings the last part.
         let all = records.remove(1);
         pairs.extend(records.into_iter().filter(|_| !is_known).map(|(field, record)| (1, field, record)));
         pairs.extend(self.inputs().into_iter().map(|(node, input)| (2, node.to_string(), input)));
@@ -159,7 +160,7 @@ pub async fn with(task: &mut Task, name: &str, args: &[String]) -> String {
     task.ok(name, &args.iter().map(String::as_str).collect::<Vec<_>>()).await
 }
 
-/// Starts an instance in parts of so many pairs, as a client does.
+/// Starts an instance in parts of this many pairs, as a client does.
 pub async fn start_in_parts(task: &mut Task, graph: &Graph, id: &str, nonce: &str, size: usize) -> String {
     let (parts, _) = graph.parts(id, nonce, size, false);
     let mut first = with(task, "flow_stage", &parts[0]).await;
@@ -175,7 +176,7 @@ pub async fn start_in_parts(task: &mut Task, graph: &Graph, id: &str, nonce: &st
     with(task, "flow_start", &last).await
 }
 
-/// Calls a script with the words of a text: `-` stands for the empty one.
+/// Calls a script with the words of a text: `-` is the empty word.
 pub async fn said(task: &mut Task, name: &str, words: &str) -> String {
     let words: Vec<&str> = words.split_whitespace().map(|word| if word == "-" { "" } else { word }).collect();
     task.ok(name, &words).await
@@ -190,12 +191,12 @@ pub async fn start(task: &mut Task, graph: &Graph, id: &str) -> String {
     with(task, "flow_start", &graph.start(id, true)).await
 }
 
-/// Removes what somebody else has written of a start, however old it is.
+/// Removes what another start has written, whatever its age.
 async fn clear_away(task: &mut Task, id: &str) {
     while task.ok("flow_unstage", &["-1", id]).await.ends_with(" 1]") {}
 }
 
-/// Writes an instance whose first nodes were sent already, however large its graph is.
+/// Writes an instance of any size whose first nodes were already sent.
 pub async fn put(task: &mut Task, graph: &Graph, id: &str) {
     let states: Vec<(String, String)> =
         (0..graph.len()).map(|node| (format!("{id}/{node}"), graph.first_state(node))).collect();
@@ -211,13 +212,13 @@ pub async fn put(task: &mut Task, graph: &Graph, id: &str) {
     task.zadd("running", 5.0, id).await;
 }
 
-/// Takes the instance out of a place.
+/// Removes the instance from a place.
 pub async fn take_out(task: &mut Task, place: &str, id: &str) {
     let key = task.key(place);
     let () = redis::AsyncCommands::zrem(&mut task.conn, key, id).await.unwrap();
 }
 
-/// Lets an instance end at once, and removes it in any number of calls: what is left then.
+/// Ends an instance and removes it in any number of calls; returns what is left.
 pub async fn trim_whole(task: &mut Task, id: &str) -> Vec<String> {
     take_out(task, "running", id).await;
     task.del("outbox").await;
@@ -238,7 +239,7 @@ pub async fn lose(task: &mut Task, key: &str, field: &str) {
 
 pub async fn head(task: &mut Task, id: &str) -> String {
     let head = task.field("head", id).await;
-    // When it began just now is left out, and stands for nothing where more is behind it.
+    // The time at which it began is left out, unless other fields follow it.
     let now = task.now_ms().await;
     let words: Vec<&str> = head.split(' ').collect();
     match words.get(6).and_then(|began| began.parse::<f64>().ok()) {
@@ -258,7 +259,7 @@ pub async fn states(task: &mut Task, id: &str, count: usize) -> String {
     states.join(", ")
 }
 
-/// Where the instance stands: each place that has it.
+/// Each place that contains the instance.
 pub async fn place(task: &mut Task, id: &str) -> String {
     let mut found = Vec::new();
     for place in ["running", "paused", "completed", "failed", "cancelled"] {
@@ -269,7 +270,7 @@ pub async fn place(task: &mut Task, id: &str) -> String {
     found.join(" and ")
 }
 
-/// What cannot be read is no reason to hang: this is how an instance ends then.
+/// An instance that cannot be read must not hang: it ends like this.
 pub const UNREADABLE: &str = r#"{"code":"corrupt","message":"the graph, or the state of a node, cannot be read"}"#;
 
 /// Numbers that are the same in every run.
@@ -286,7 +287,7 @@ impl Dice {
     }
 }
 
-/// Layers of which each node waits for some of those of the layer before, or for all where it is dense.
+/// Layers in which each node waits for some nodes of the layer before, or for all of them if dense.
 fn random_graph(dice: &mut Dice) -> Graph {
     let is_dense = dice.one_in(4);
     let (layers, width) = if is_dense { (3, 40) } else { (1 + dice.below(5), 1 + dice.below(4)) };
@@ -312,7 +313,7 @@ fn random_graph(dice: &mut Dice) -> Graph {
     Graph::of(policy, states, heads, dependents)
 }
 
-/// Checks what holds of a running instance at any time; returns the nodes that are open, and what is left to be visited.
+/// Checks the invariants of a running instance; returns its open nodes and its pending visits.
 async fn check(task: &mut Task, count: usize, seed: u64) -> (Vec<usize>, Vec<String>) {
     let states = states(task, "a", count).await;
     let states: Vec<&str> = states.split(", ").collect();
@@ -327,21 +328,21 @@ async fn check(task: &mut Task, count: usize, seed: u64) -> (Vec<usize>, Vec<Str
     let visits: Vec<String> = visits.collect();
     for entry in entries.iter().filter_map(|entry| entry.strip_prefix("s a/")) {
         let node = entry.split('/').next().unwrap().parse().unwrap();
-        assert!(open.contains(&node), "seed {seed}: {entry} is to be sent and not open");
+        assert!(open.contains(&node), "seed {seed}: {entry} is to be sent but not open");
     }
     let place = place(task, "a").await;
-    assert!(!place.is_empty() && !place.contains(" and "), "seed {seed}: it stands in '{place}'");
+    assert!(!place.is_empty() && !place.contains(" and "), "seed {seed}: its place is '{place}'");
     let is_to_be_opened = entries.contains(&format!("o a/{}", words[0]));
     let is_visited = visits.iter().any(|mark| mark.ends_with(&format!(" {}", words[0])));
     let goes_on = !open.is_empty() || is_visited || is_to_be_opened;
     assert!(place != "running" || goes_on, "seed {seed}: it hangs: {states:?} {head}");
     let has_ended = !["running", "paused"].contains(&place.as_str());
-    assert!(!has_ended || open.is_empty(), "seed {seed}: it has ended, and nodes are open: {states:?}");
+    assert!(!has_ended || open.is_empty(), "seed {seed}: it has ended with open nodes: {states:?}");
     (open, visits)
 }
 
 #[tokio::test]
-async fn whatever_comes_twice_or_late_the_counters_are_right_and_nothing_hangs() {
+async fn late_and_repeated_calls_keep_counters_right_and_never_hang() {
     for seed in 0..rounds(20) as u64 {
         let mut dice = Dice(seed);
         let graph = random_graph(&mut dice);
@@ -382,7 +383,7 @@ async fn whatever_comes_twice_or_late_the_counters_are_right_and_nothing_hangs()
         }
         let ended = place(&mut task, "a").await;
         assert!(["completed", "failed", "cancelled"].contains(&ended.as_str()), "seed {seed}: {ended}");
-        // Long after the end of everything, all of it once more.
+        // Long after the end, repeat every call.
         for mark in check(&mut task, graph.len(), seed).await.1 {
             said(&mut task, "flow_visit", &mark).await;
         }
@@ -398,13 +399,13 @@ async fn whatever_comes_twice_or_late_the_counters_are_right_and_nothing_hangs()
     }
 }
 
-/// Calls `flow_retry` with what [`Graph::again`] says.
+/// Calls `flow_retry` with the arguments of [`Graph::again`].
 async fn retry(task: &mut Task, words: &str) -> String {
     task.ok("flow_retry", &words.split('|').collect::<Vec<_>>()).await
 }
 
 #[tokio::test]
-async fn over_pauses_and_retries_the_counters_are_right_and_what_completed_never_opens_again() {
+async fn pauses_and_retries_keep_counters_right_and_completed_nodes() {
     for seed in 100..100 + rounds(30) as u64 {
         let mut dice = Dice(seed);
         let mut graph = random_graph(&mut dice);
@@ -463,7 +464,7 @@ async fn over_pauses_and_retries_the_counters_are_right_and_what_completed_never
                 said(&mut task, name, &words).await;
                 copies.push((name, words));
             }
-            // One that was worked out some time ago, too.
+            // Also one that was computed some time ago.
             if !retries.is_empty() && dice.one_in(3) {
                 let words = retries[retries.len() - 1 - dice.below(retries.len().min(3))].clone();
                 retry(&mut task, &words).await;
@@ -479,12 +480,12 @@ async fn over_pauses_and_retries_the_counters_are_right_and_what_completed_never
         for (name, words) in copies {
             said(&mut task, name, &words).await;
         }
-        // Late copies may take old entries off.
+        // Late copies may remove old entries.
         let lasting = |keys: Vec<(String, String)>| {
             keys.into_iter().filter(|(key, _)| !key.ends_with(":outbox")).collect::<Vec<_>>()
         };
         assert_eq!(lasting(task.exact().await), lasting(before), "seed {seed}");
-        // Of what was to be done only entries of runs before are left, which open and cancel nothing.
+        // Only entries of earlier runs are left. They open and cancel nothing.
         let key = task.key("outbox");
         let left: Vec<String> = redis::cmd("ZRANGE").arg(key).arg(0).arg(-1).query_async(&mut task.conn).await.unwrap();
         let run = head(&mut task, "a").await.split(' ').next().unwrap().to_owned();
@@ -492,7 +493,7 @@ async fn over_pauses_and_retries_the_counters_are_right_and_what_completed_never
     }
 }
 
-/// A graph of one to three nodes, the same for each instance; those that stand deep have no graphs in them.
+/// A graph of one to three nodes, the same for each instance. Graphs at the last level contain no graphs.
 fn child_graph(id: &str) -> Graph {
     let kind = id.bytes().map(usize::from).sum::<usize>() % 5;
     match if id.matches('/').count() < 3 { kind } else { kind % 3 } {
@@ -519,7 +520,7 @@ fn random_graph_of_graphs(dice: &mut Dice) -> Graph {
     graph
 }
 
-/// All that is written of the instances.
+/// Everything that is written of the instances.
 struct Seen {
     heads: BTreeMap<String, String>,
     nodes: BTreeMap<String, String>,
@@ -551,7 +552,7 @@ impl Seen {
         Seen { heads, nodes, stopping, outbox, places: stands }
     }
 
-    /// Each place in which the instance stands.
+    /// Each place that contains the instance.
     fn place(&self, id: &str) -> &str {
         self.places.get(id).map_or("", String::as_str)
     }
@@ -560,7 +561,7 @@ impl Seen {
         self.heads[id].split(' ').next().unwrap()
     }
 
-    /// The nodes of an instance, by their numbers.
+    /// The nodes of an instance, by number.
     fn of_instance<'a>(&'a self, id: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let named = self.nodes.iter().filter_map(|(name, state)| Some((name.rsplit_once('/')?, state.as_str())));
         named.filter(move |((of, _), _)| *of == id).map(|((_, node), state)| (node, state))
@@ -575,15 +576,15 @@ impl Seen {
     }
 }
 
-/// Of which instance, node and run the instance is the child.
+/// The instance, node and run whose child this instance is.
 fn parent_of(id: &str) -> Option<(&str, &str, &str)> {
     let (parent, rest) = id.rsplit_once('/')?;
     let (node, run) = rest.split_once('.')?;
     Some((parent, node, run))
 }
 
-/// Checks what holds of all instances at any time. How the nodes of each run ended never changes, and those that were
-/// graphs end with these.
+/// Checks the invariants of all instances. The outcomes of a run never change, and a node that is a graph ends as its
+/// child did.
 async fn check_all(task: &mut Task, ended: &mut BTreeMap<String, String>, seed: u64) -> Seen {
     let seen = Seen::of(task).await;
     for (id, head) in &seen.heads {
@@ -600,7 +601,7 @@ async fn check_all(task: &mut Task, ended: &mut BTreeMap<String, String>, seed: 
         let goes_on = open > 0 || is_behind("v") || is_behind("o");
         assert!(place != "running" || goes_on, "seed {seed}: {id} hangs: {head}");
         let runs = ["running", "paused"].contains(&place);
-        assert!(runs || open == 0, "seed {seed}: {id} has ended, and nodes are open: {head}");
+        assert!(runs || open == 0, "seed {seed}: {id} has ended with open nodes: {head}");
         for (node, state) in seen.of_instance(id).filter(|(_, state)| !state.starts_with(['p', 'P', 'o'])) {
             let name = format!("{id}/{node}/{}", words[0]);
             if state.starts_with('g') {
@@ -618,7 +619,7 @@ async fn check_all(task: &mut Task, ended: &mut BTreeMap<String, String>, seed: 
             }
         }
         let Some((parent, node, run)) = parent_of(id) else {
-            assert!(!place.is_empty() && !place.contains(" and "), "seed {seed}: {id} stands in '{place}'");
+            assert!(!place.is_empty() && !place.contains(" and "), "seed {seed}: the place of {id} is '{place}'");
             continue;
         };
         let state = &seen.nodes[&format!("{parent}/{node}")];
@@ -627,13 +628,16 @@ async fn check_all(task: &mut Task, ended: &mut BTreeMap<String, String>, seed: 
             assert!(seen.run_of(parent) != run || state == over, "seed {seed}: {id} ended {over}, its node {state}");
         } else {
             assert_eq!(place, "running", "seed {seed}: {id}");
-            assert!(seen.run_of(parent) == run && state.starts_with('g'), "seed {seed}: {id} runs behind its node");
+            assert!(
+                seen.run_of(parent) == run && state.starts_with('g'),
+                "seed {seed}: {id} still runs after its node has ended"
+            );
         }
     }
     seen
 }
 
-/// The last words of a name with slashes, of which the first has the rest.
+/// The last words of a name with slashes; the first one keeps the rest.
 fn words_behind(name: &str, count: usize) -> Vec<String> {
     let mut words: Vec<String> = name.rsplitn(count, '/').map(str::to_owned).collect();
     words.reverse();
@@ -646,12 +650,12 @@ fn call(name: &'static str, words: &str) -> Call {
     (name, words.split(' ').map(|word| if word == "-" { String::new() } else { word.to_owned() }).collect())
 }
 
-/// One in so many, by chance.
+/// True once in this many times, at random.
 fn some_of<T>(dice: &mut Dice, all: Vec<T>, bound: usize) -> Vec<T> {
     all.into_iter().filter(|_| dice.one_in(bound)).collect()
 }
 
-/// What somebody may do next: all of it is right, and may come at any time.
+/// A random next step: each is valid, and may come at any time.
 fn next_calls(dice: &mut Dice, seen: &Seen, root: &Graph) -> Vec<Call> {
     let place = seen.place("a");
     let run = seen.run_of("a").to_owned();
@@ -668,7 +672,7 @@ fn next_calls(dice: &mut Dice, seen: &Seen, root: &Graph) -> Vec<Call> {
     for (id, node, run) in some_of(dice, graphs, 3) {
         let child = format!("{id}/{node}.{run}");
         let graph = child_graph(&child);
-        // Each graph is started in parts by all, or by none.
+        // Each graph is started in parts by every client, or by none.
         if child.len() % 3 == 0 {
             let (parts, last) = graph.parts(&child, &format!("n{}", dice.below(2)), 2, false);
             calls.extend(parts.into_iter().map(|part| ("flow_stage", part)));
@@ -717,7 +721,7 @@ fn next_calls(dice: &mut Dice, seen: &Seen, root: &Graph) -> Vec<Call> {
     calls
 }
 
-/// As an `x` entry asks for: jobs are cancelled or not, children too, and one that never was is told as cancelled.
+/// Carries out an `x` entry: jobs are cancelled or not, children too, and a missing one is reported as cancelled.
 async fn cancel_open(task: &mut Task, dice: &mut Dice, seen: &Seen, copies: &mut Vec<Call>) {
     let stops = |id: &str| seen.stopping.contains_key(id);
     for (id, node, run) in seen.open('g').into_iter().filter(|(id, ..)| stops(id)) {
@@ -739,7 +743,7 @@ async fn cancel_open(task: &mut Task, dice: &mut Dice, seen: &Seen, copies: &mut
 }
 
 #[tokio::test]
-async fn over_graphs_in_graphs_the_counters_are_right_and_each_node_ends_once_with_its_child() {
+async fn nested_graphs_keep_counters_right_and_end_each_node_once() {
     for seed in 200..200 + rounds(40) as u64 {
         let mut dice = Dice(seed);
         let graph = random_graph_of_graphs(&mut dice);
@@ -766,7 +770,7 @@ async fn over_graphs_in_graphs_the_counters_are_right_and_each_node_ends_once_wi
                 calls.extend(copies.get(dice.below(copies.len().max(1))).cloned());
             }
             for (name, args) in calls.into_iter().filter(|(_, args)| !args.is_empty()) {
-                // Some come late.
+                // Some arrive late.
                 if dice.one_in(5) {
                     copies.push((name, args));
                     continue;
@@ -777,7 +781,7 @@ async fn over_graphs_in_graphs_the_counters_are_right_and_each_node_ends_once_wi
             }
         }
         assert!(["completed", "failed", "cancelled"].contains(&last.as_str()), "seed {seed}: {last}");
-        // Long after the end of everything, all of it once more.
+        // Long after the end, repeat every call.
         said(&mut task, "flow_look", "-1 200").await;
         for _ in 0..2 {
             assert_eq!(task.held("running").await + &task.held("stopping").await, "", "seed {seed}");
@@ -793,7 +797,7 @@ async fn over_graphs_in_graphs_the_counters_are_right_and_each_node_ends_once_wi
             }
             assert_eq!(lasting(task.exact().await), before, "seed {seed}");
         }
-        // And all of it goes, with what was written of children that never started.
+        // Then remove everything, including children that never started.
         task.del("outbox").await;
         take_out(&mut task, &last, "a").await;
         trim_whole(&mut task, "a").await;

@@ -6,7 +6,7 @@ async fn advance(task: &mut Task, ends: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_next_node_is_opened_with_the_value_of_the_one_that_completed() {
+async fn the_next_node_opens_with_the_value_of_the_completed_one() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.zadd("outbox", 5.0, "s a/0/1").await;
@@ -22,7 +22,7 @@ async fn the_next_node_is_opened_with_the_value_of_the_one_that_completed() {
             r#"value hash {"a/0": "7"}"#,
         ]
     );
-    // One without a value gives none.
+    // A node without a value passes none.
     assert_eq!(advance(&mut task, "a 1 1 c -").await, "[advanced 0 a 2 1 t '' 0 here null]");
     assert_eq!(advance(&mut task, "a 2 1 c 9").await, "[advanced 0]");
     assert_eq!(
@@ -37,7 +37,7 @@ async fn the_next_node_is_opened_with_the_value_of_the_one_that_completed() {
 }
 
 #[tokio::test]
-async fn a_node_whose_own_state_is_none_that_there_is_has_failed_and_a_node_of_another_graph_is_none() {
+async fn an_unknown_state_counts_as_failed_for_known_nodes_only() {
     let mut task = Task::new().await;
     for (id, damage) in [("word", "q"), ("empty", ""), ("number", "5 o"), ("alike", "garbage")] {
         put(&mut task, &line(), id).await;
@@ -48,7 +48,7 @@ async fn a_node_whose_own_state_is_none_that_there_is_has_failed_and_a_node_of_a
         assert_eq!(said, r#"{"code":"corrupt","message":"its state cannot be read"}"#);
         assert_eq!(place(&mut task, id).await, "failed");
     }
-    // One that was not open ends alone: the handler of the first still runs.
+    // A node that was not open ends alone: the handler of the first still runs.
     put(&mut task, &line(), "waits").await;
     task.hset("nodes", &[("waits/1", "zz")]).await;
     task.hset("stopping", &[("waits", "cancelled why")]).await;
@@ -56,13 +56,13 @@ async fn a_node_whose_own_state_is_none_that_there_is_has_failed_and_a_node_of_a
     assert_eq!(head(&mut task, "waits").await, "1 0 2 1 d -");
     assert_eq!(advance(&mut task, "waits 0 1 x -").await, "[advanced 0]");
     assert_eq!(place(&mut task, "waits").await, "cancelled");
-    // Several of one call: the instance stops at the second, and nothing of it is known to run.
+    // Several in one call: the instance stops at the second, and none is known to run.
     put(&mut task, &line(), "all").await;
     task.hset("nodes", &[("all/0", "q"), ("all/1", "q"), ("all/2", "q")]).await;
     assert_eq!(advance(&mut task, "all 1 1 f - all 2 1 f -").await, "[advanced 0]");
     assert_eq!(head(&mut task, "all").await, "1 1 1 0 d 1");
     assert_eq!(place(&mut task, "all").await, "failed");
-    // The count of nodes that a script goes through is bounded, whatever number is stored.
+    // A script visits a bounded number of nodes, whatever number is stored.
     put(&mut task, &line(), "endless").await;
     task.hset("nodes", &[("endless/0", "q")]).await;
     task.hset("shapes", &[("d@", "18446744073709551615 finish -")]).await;
@@ -76,7 +76,7 @@ async fn a_node_whose_own_state_is_none_that_there_is_has_failed_and_a_node_of_a
 }
 
 #[tokio::test]
-async fn what_comes_twice_or_late_or_of_another_run_changes_nothing() {
+async fn late_repeated_and_outdated_ends_change_nothing() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     put(&mut task, &line(), "old").await;
@@ -99,7 +99,7 @@ async fn what_comes_twice_or_late_or_of_another_run_changes_nothing() {
         assert_eq!(task.exact().await, before, "{late}");
     }
     assert_eq!(task.ok("flow_advance", &[]).await, "[advanced 0]");
-    // An ended one takes nothing more.
+    // An ended instance accepts nothing.
     advance(&mut task, "a 1 1 f E").await;
     assert_eq!(place(&mut task, "a").await, "failed");
     task.hset("nodes", &[("a/2", "o")]).await;
@@ -109,7 +109,7 @@ async fn what_comes_twice_or_late_or_of_another_run_changes_nothing() {
 }
 
 #[tokio::test]
-async fn of_two_ends_in_one_call_the_first_counts() {
+async fn the_first_of_two_ends_in_one_call_counts() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     assert_eq!(advance(&mut task, "a 0 1 f E a 0 1 c 7").await, "[advanced 0]");
@@ -119,7 +119,7 @@ async fn of_two_ends_in_one_call_the_first_counts() {
 }
 
 #[tokio::test]
-async fn what_a_failure_makes_impossible_is_skipped_down_to_the_last_node() {
+async fn a_failure_skips_all_nodes_that_depend_on_it() {
     for (how, said) in [("f", "E"), ("x", "-")] {
         let mut task = Task::new().await;
         put(&mut task, &line(), "a").await;
@@ -132,7 +132,7 @@ async fn what_a_failure_makes_impossible_is_skipped_down_to_the_last_node() {
 }
 
 #[tokio::test]
-async fn a_node_that_always_runs_waits_for_all_and_runs_whatever_came_of_them() {
+async fn a_node_that_always_runs_waits_for_all_and_runs_in_any_case() {
     for (ends, last) in [(["c", "c"], "-"), (["f", "c"], "0"), (["c", "x"], "1"), (["f", "f"], "0")] {
         let mut task = Task::new().await;
         let nodes: [(&str, &str, &[usize]); 3] =
@@ -158,7 +158,7 @@ async fn a_node_that_always_runs_is_reached_through_skipped_ones() {
 }
 
 #[tokio::test]
-async fn some_of_several_inputs_are_enough_and_it_is_skipped_once_they_cannot_be() {
+async fn a_quorum_of_inputs_is_enough_and_else_the_node_is_skipped() {
     let nodes: [(&str, &str, &[usize]); 4] =
         [("p 0 0", "o -", &[3]), ("p 0 0", "o -", &[3]), ("p 0 0", "o -", &[3]), ("p 2 3", "- -", &[])];
     for (ends, states_after) in [
@@ -175,7 +175,7 @@ async fn some_of_several_inputs_are_enough_and_it_is_skipped_once_they_cannot_be
             advance(&mut task, &format!("a {node} 1 {} -", ends[node])).await;
             assert_eq!(task.field("nodes", "a/3").await, states_after[node], "{ends:?}");
         }
-        // All of the others are optional, and what is skipped breaks nothing.
+        // All others are optional, and a skipped node breaks nothing.
         let ended = states_after[2] == "s";
         assert_eq!(head(&mut task, "a").await, if ended { "1 1 0 0 d -" } else { "1 0 1 1 d -" });
         assert_eq!(place(&mut task, "a").await, if ended { "completed" } else { "running" });
@@ -194,18 +194,18 @@ async fn an_instance_whose_output_did_not_run_has_failed() {
 }
 
 #[tokio::test]
-async fn under_the_policy_cancel_a_failure_stops_all_and_the_last_open_node_ends_it() {
+async fn under_the_policy_cancel_the_last_open_node_ends_the_instance() {
     let nodes: [(&str, &str, &[usize]); 4] =
         [("p 0 0", "- -", &[2]), ("p 0 0", "- -", &[3]), ("p 1 1", "- 0", &[]), ("P 1 1", "- -", &[])];
     let mut task = Task::new().await;
     put(&mut task, &graph("cancel", "-", &nodes), "a").await;
-    // Whoever told cancels what is open.
+    // The caller cancels the open nodes.
     assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 1 x a/1]");
     assert_eq!(states(&mut task, "a", 4).await, "f, o, p 1 1, P 1 1");
     assert_eq!(head(&mut task, "a").await, "1 0 3 1 d 0");
     assert_eq!(task.held("stopping").await, r#"hash {"a": "failed "}"#);
     assert_eq!(task.held("outbox").await, r#"zset ["x a/1": NOW]"#);
-    // One that completes now opens nothing, and one that fails changes nothing of why.
+    // A node that completes now opens nothing, and a failure does not change the reason.
     assert_eq!(advance(&mut task, "a 1 1 c 7").await, "[advanced 0]");
     assert_eq!(states(&mut task, "a", 4).await, "f, c, p 1 1, P 1 1");
     assert_eq!(head(&mut task, "a").await, "1 1 2 0 d 0");
@@ -213,7 +213,7 @@ async fn under_the_policy_cancel_a_failure_stops_all_and_the_last_open_node_ends
     for key in ["stopping", "outbox", "error", "output"] {
         assert_eq!(task.held(key).await, "", "{key}");
     }
-    // Where nothing else is open it ends at once; an optional one stops nothing.
+    // If nothing else is open, it ends at once; an optional node stops nothing.
     let nodes: [(&str, &str, &[usize]); 2] = [("p 0 0", "o -", &[1]), ("P 1 1", "- -", &[])];
     let mut task = Task::new().await;
     put(&mut task, &graph("cancel", "-", &nodes), "a").await;
@@ -223,7 +223,7 @@ async fn under_the_policy_cancel_a_failure_stops_all_and_the_last_open_node_ends
 }
 
 #[tokio::test]
-async fn what_was_opened_by_the_call_that_stops_it_is_open_and_counted() {
+async fn nodes_that_the_stopping_call_opened_count_as_open() {
     let nodes: [(&str, &str, &[usize]); 3] = [("p 0 0", "- -", &[2]), ("p 0 0", "- -", &[]), ("p 1 1", "- -", &[])];
     let mut task = Task::new().await;
     put(&mut task, &graph("cancel", "-", &nodes), "a").await;
@@ -236,7 +236,7 @@ async fn what_was_opened_by_the_call_that_stops_it_is_open_and_counted() {
 }
 
 #[tokio::test]
-async fn ends_of_a_cancelled_instance_end_it_as_cancelled_with_the_reason() {
+async fn ends_of_a_cancelled_instance_end_it_with_the_reason() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.hset("stopping", &[("a", "cancelled too late\nfor it")]).await;
@@ -247,7 +247,7 @@ async fn ends_of_a_cancelled_instance_end_it_as_cancelled_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_paused_instance_hears_ends_and_opens_nothing() {
+async fn a_paused_instance_accepts_ends_and_opens_nothing() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.del("running").await;
@@ -260,7 +260,7 @@ async fn a_paused_instance_hears_ends_and_opens_nothing() {
 }
 
 #[tokio::test]
-async fn a_call_tells_of_100_nodes_of_many_instances() {
+async fn a_call_reports_100_nodes_of_many_instances() {
     let mut task = Task::new().await;
     let mut ends = Vec::new();
     for number in 0..50 {
@@ -276,7 +276,7 @@ async fn a_call_tells_of_100_nodes_of_many_instances() {
 }
 
 #[tokio::test]
-async fn a_call_opens_100_nodes_and_notes_how_far_it_came() {
+async fn a_call_opens_100_nodes_and_stores_its_progress() {
     let mut task = Task::new().await;
     put(&mut task, &fan(400), "a").await;
     let reply = advance(&mut task, "a 0 1 c 7").await;
@@ -286,14 +286,14 @@ async fn a_call_opens_100_nodes_and_notes_how_far_it_came() {
     assert!(task.held("outbox").await.contains(r#""v a/0/1": NOW"#));
     assert_eq!(head(&mut task, "a").await, "1 0 400 100 d -");
     assert_eq!((task.field("nodes", "a/100").await, task.field("nodes", "a/101").await), ("o".into(), "p 1 1".into()));
-    // A copy of the call does not go on, nor begin again.
+    // A copy of the call neither continues nor starts again.
     let before = task.exact().await;
     assert_eq!(advance(&mut task, "a 0 1 c 7").await, "[advanced 0]");
     assert_eq!(task.exact().await, before);
 }
 
 #[tokio::test]
-async fn the_budget_is_one_for_all_ends_of_a_call() {
+async fn all_ends_of_a_call_share_one_budget() {
     let mut task = Task::new().await;
     for id in ["a", "b", "c"] {
         put(&mut task, &fan(60), id).await;
@@ -304,7 +304,7 @@ async fn the_budget_is_one_for_all_ends_of_a_call() {
     assert_eq!(head(&mut task, "b").await, "1 0 20 0 d 0");
     assert_eq!(head(&mut task, "c").await, "1 0 60 0 d -");
     assert_eq!(place(&mut task, "c").await, "running");
-    // And so is that of nodes to be opened.
+    // The budget for nodes to be opened is shared too.
     let mut task = Task::new().await;
     for id in ["a", "b", "c"] {
         put(&mut task, &fan(75), id).await;
@@ -317,7 +317,7 @@ async fn the_budget_is_one_for_all_ends_of_a_call() {
 }
 
 #[tokio::test]
-async fn a_chain_of_skipped_nodes_goes_on_where_the_budget_ended() {
+async fn a_chain_of_skipped_nodes_continues_where_the_budget_ended() {
     let mut task = Task::new().await;
     put(&mut task, &long_line(203), "a").await;
     assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 1 v a/100/1]");
@@ -332,7 +332,7 @@ async fn a_chain_of_skipped_nodes_goes_on_where_the_budget_ended() {
 }
 
 #[tokio::test]
-async fn values_beyond_512_kib_stay_where_they_are_and_are_named() {
+async fn values_over_512_kib_are_not_copied_but_named() {
     let mut task = Task::new().await;
     let nodes: [(&str, &str, &[usize]); 4] =
         [("p 0 0", "- -", &[1, 2, 3]), ("p 1 1", "- -", &[]), ("p 1 1", "- 0", &[]), ("p 1 1", "- -", &[])];
@@ -350,7 +350,7 @@ async fn values_beyond_512_kib_stay_where_they_are_and_are_named() {
 }
 
 #[tokio::test]
-async fn a_head_that_cannot_be_read_is_left_alone_and_the_others_of_the_batch_go_on() {
+async fn a_head_that_cannot_be_read_does_not_block_the_batch() {
     for broken in ["", "1 0 3 1 d", "one 0 3 1 d -", "1 0 -3 1 d -", "1 0 3 1 d - more"] {
         let mut task = Task::new().await;
         put(&mut task, &line(), "broken").await;
@@ -367,7 +367,7 @@ async fn a_head_that_cannot_be_read_is_left_alone_and_the_others_of_the_batch_go
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_ends_its_instance_as_failed_and_no_other() {
+async fn an_unreadable_instance_fails_and_others_continue() {
     for (key, field, value) in [
         ("shapes", "d/0", ""),
         ("shapes", "d/0", "no record"),
@@ -385,7 +385,7 @@ async fn what_cannot_be_read_ends_its_instance_as_failed_and_no_other() {
         let mut task = Task::new().await;
         put(&mut task, &graph("finish", "-", &nodes), "a").await;
         put(&mut task, &long_line(2), "b").await;
-        // The other one has a shape of its own.
+        // The other one has its own shape.
         task.hset("head", &[("b", "1 0 2 1 e -")]).await;
         for (of, to) in [("d@", "e@"), ("d/0", "e/0"), ("d/1", "e/1")] {
             let record = task.field("shapes", of).await;
@@ -398,7 +398,7 @@ async fn what_cannot_be_read_ends_its_instance_as_failed_and_no_other() {
         assert_eq!(task.field("stopping", "a").await, format!("failed {UNREADABLE}"), "{key} {field} {value}");
         assert!(task.held("outbox").await.contains(r#""x a/1""#));
         assert!(head(&mut task, "a").await.ends_with(" d -"));
-        // All that is open is cancelled, and it ends.
+        // All open nodes are cancelled, and it ends.
         for node in 1..4 {
             advance(&mut task, &format!("a {node} 1 x -")).await;
         }
@@ -409,7 +409,7 @@ async fn what_cannot_be_read_ends_its_instance_as_failed_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_page_of_dependents_that_is_gone_ends_the_instance() {
+async fn a_missing_page_of_dependents_ends_the_instance() {
     let mut task = Task::new().await;
     put(&mut task, &fan(600), "a").await;
     task.hset("shapes", &[("d/0/1", "")]).await;
@@ -424,7 +424,7 @@ async fn a_page_of_dependents_that_is_gone_ends_the_instance() {
 }
 
 #[tokio::test]
-async fn a_word_that_does_not_say_how_it_is_to_end_lets_it_fail() {
+async fn an_unreadable_end_word_fails_the_instance() {
     for word in ["", "cancelled", "soon or never"] {
         let mut task = Task::new().await;
         put(&mut task, &line(), "a").await;

@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 use crate::scripts::flow::{line, lose, put, said, take_out};
 
-/// Instances that were moved at these times.
+/// Instances whose last steps were at these times.
 async fn with(ids: &[(&str, &str, f64)]) -> Task {
     let mut task = Task::new().await;
     for (id, place, score) in ids {
@@ -13,7 +13,7 @@ async fn with(ids: &[(&str, &str, f64)]) -> Task {
 }
 
 #[tokio::test]
-async fn what_was_not_moved_for_long_is_taken_once_and_comes_last_again() {
+async fn idle_instances_are_listed_once_and_then_come_last() {
     let mut task = with(&[("old", "running", 7.0), ("older", "running", 5.0), ("held", "paused", 6.0)]).await;
     let young = task.now_ms().await - 1_000.0;
     put(&mut task, &line(), "young").await;
@@ -28,7 +28,7 @@ async fn what_was_not_moved_for_long_is_taken_once_and_comes_last_again() {
 }
 
 #[tokio::test]
-async fn no_more_are_taken_than_asked_for_and_the_others_next() {
+async fn a_call_lists_at_most_its_limit_and_then_the_others() {
     let mut task =
         with(&[("a", "running", 1.0), ("b", "running", 2.0), ("c", "running", 3.0), ("d", "paused", 1.0)]).await;
     assert_eq!(said(&mut task, "flow_audit", "60000 2").await, "[taken 1 a b]");
@@ -37,7 +37,7 @@ async fn no_more_are_taken_than_asked_for_and_the_others_next() {
 }
 
 #[tokio::test]
-async fn those_that_are_paused_have_their_turn_however_many_run() {
+async fn paused_instances_get_their_turn_next_to_running_ones() {
     let mut task = with(&[("p", "paused", 9.0)]).await;
     for number in 0..30 {
         let id = format!("r{number}");
@@ -51,7 +51,7 @@ async fn those_that_are_paused_have_their_turn_however_many_run() {
 }
 
 #[tokio::test]
-async fn what_is_paused_without_open_nodes_is_not_told_and_what_cannot_be_read_holds_up_no_other() {
+async fn paused_instances_without_open_nodes_are_not_listed() {
     let all = ["garbled", "gone", "none", "some"];
     let mut task = with(&all.map(|id| (id, "running", 5.0))).await;
     task.zadd("paused", 5.0, "halted").await;
@@ -64,7 +64,7 @@ async fn what_is_paused_without_open_nodes_is_not_told_and_what_cannot_be_read_h
 }
 
 #[tokio::test]
-async fn what_has_a_line_or_a_graph_that_cannot_be_read_has_failed() {
+async fn an_instance_with_an_unreadable_line_or_graph_has_failed() {
     let all = ["garbled", "gone", "graphless", "stops", "tail", "waits/0.1"];
     let mut task = with(&all.map(|id| (id, "running", 5.0))).await;
     task.zadd("paused", 5.0, "halted").await;
@@ -87,7 +87,7 @@ async fn what_has_a_line_or_a_graph_that_cannot_be_read_has_failed() {
         assert_eq!(task.field("head", id).await, line);
         assert!(task.field("error", id).await.contains(r#""code":"corrupt""#));
     }
-    // A node that ran as a graph is told by its own audit that this is not there.
+    // The unreadable child is dropped: the audit of its parent finds it missing.
     assert!(!task.held("head").await.contains("waits/0.1"));
     let told = task.events().await.concat();
     assert_eq!(task.field("meta", "corrupt").await, "7");
@@ -96,7 +96,7 @@ async fn what_has_a_line_or_a_graph_that_cannot_be_read_has_failed() {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_not_taken_and_where_nothing_is_nothing_is_written() {
+async fn ended_instances_are_not_listed_and_nothing_is_written() {
     let mut task = with(&[("a", "completed", 1.0), ("b", "failed", 1.0), ("c", "cancelled", 1.0)]).await;
     let before = task.exact().await;
     assert_eq!(said(&mut task, "flow_audit", "0 200").await, "[taken 0]");
@@ -104,7 +104,7 @@ async fn what_has_ended_is_not_taken_and_where_nothing_is_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn the_graph_and_its_nodes_are_let_be() {
+async fn an_audit_changes_neither_the_graph_nor_its_nodes() {
     let mut task = with(&[("a", "running", 1.0)]).await;
     let before: Vec<_> = task.exact().await.into_iter().filter(|(key, _)| !key.ends_with(":running")).collect();
     said(&mut task, "flow_audit", "60000 200").await;

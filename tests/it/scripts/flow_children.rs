@@ -1,4 +1,5 @@
-//! Graphs as nodes: an instance `a` whose second node is a graph, or one that a job returned, and the instances that run as those.
+//! Graphs as nodes: an instance `a` whose second node is a graph, or one that a job returned, and the instances that
+//! run them.
 
 use crate::scripts::call::{Task, without};
 use crate::scripts::flow::{
@@ -9,17 +10,17 @@ use crate::scripts::flow::{start_in_parts, take_out, trim_whole};
 const STOPPED: &str = r#"{"code":"cancelled","message":"its workflow was stopped"}"#;
 const SKIPPED: &str = r#"{"code":"skipped","message":"the node whose value it answers did not run"}"#;
 
-/// A job, a graph behind it, and a job that takes its value, which is the output.
+/// A job, a graph after it, and a job that takes its value, which is the output.
 fn parent(policy: &'static str) -> Graph {
     graph(policy, "2", &[("p 0 0", "- -", &[1]), ("p 1 1", "g -", &[2]), ("p 1 1", "- 1", &[])])
 }
 
-/// A job alone, which is the output.
+/// A single job, which is the output.
 fn one() -> Graph {
     graph("finish", "0", &[("p 0 0", "- -", &[])]).named("e")
 }
 
-/// A graph alone, which is the output.
+/// A single graph, which is the output.
 fn graph_alone() -> Graph {
     graph("finish", "0", &[("p 0 0", "g -", &[])]).named("f")
 }
@@ -33,14 +34,14 @@ async fn to_start(policy: &'static str) -> Task {
     task
 }
 
-/// The same with a child of this graph, which runs.
+/// The same with a running child of this graph.
 async fn with_child(policy: &'static str, child: &Graph) -> Task {
     let mut task = to_start(policy).await;
     assert!(start(&mut task, child, "a/1.1").await.starts_with("[started a/1.1 0 1 t '' 0 here in-0"));
     task
 }
 
-/// An instance `a` of so many graphs, none of which waits for another.
+/// An instance `a` of this many independent graphs.
 async fn of_graphs(count: usize) -> Task {
     let nodes: Vec<Node> = (0..count).map(|_| ("p 0 0", "g -", &[][..])).collect();
     let mut task = Task::new().await;
@@ -60,7 +61,7 @@ async fn grow(task: &mut Task, node: &str, value: &str, graph: &str) -> String {
     task.ok("flow_advance", &args).await
 }
 
-/// These calls change nothing, whatever they say.
+/// These calls change nothing, whatever they report.
 async fn nothing_changes(task: &mut Task, calls: &[(&str, &str)]) {
     for (name, words) in calls {
         let before = task.exact().await;
@@ -70,7 +71,7 @@ async fn nothing_changes(task: &mut Task, calls: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-async fn a_graph_starts_as_a_child_and_ends_its_node_in_the_same_call() {
+async fn a_graph_runs_as_a_child_that_ends_its_node_in_the_same_call() {
     let mut task = to_start("finish").await;
     assert_eq!(states(&mut task, "a", 3).await, "c, g, p 1 1");
     assert_eq!(head(&mut task, "a").await, "1 0 2 1 d -");
@@ -109,13 +110,13 @@ async fn a_graph_starts_as_a_child_and_ends_its_node_in_the_same_call() {
 }
 
 #[tokio::test]
-async fn a_first_node_that_is_a_graph_is_to_be_started_with_the_instance() {
+async fn a_first_node_that_is_a_graph_starts_with_the_instance() {
     let mut task = Task::new().await;
     let graphs = graph("finish", "-", &[("p 0 0", "g -", &[]), ("p 0 0", "- -", &[])]);
     assert_eq!(start(&mut task, &graphs, "a").await, "[started a 0 1 @ '' 0 here in-0 a 1 1 t '' 0 here in-1]");
     assert_eq!(states(&mut task, "a", 2).await, "g, o");
     assert_eq!(head(&mut task, "a").await, "1 0 2 2 d -");
-    // In parts it is opened as the others are.
+    // In parts it opens like the others.
     let mut task = Task::new().await;
     start_in_parts(&mut task, &graphs, "a", "n", 2).await;
     assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0 a 0 1 @ '' 0 here in-0 a 1 1 t '' 0 here in-1]");
@@ -123,7 +124,7 @@ async fn a_first_node_that_is_a_graph_is_to_be_started_with_the_instance() {
 }
 
 #[tokio::test]
-async fn a_start_that_comes_twice_or_late_starts_no_other_child() {
+async fn a_late_or_repeated_start_starts_no_other_child() {
     let mut task = with_child("finish", &one()).await;
     for _ in 0..2 {
         let before = task.exact().await;
@@ -135,7 +136,7 @@ async fn a_start_that_comes_twice_or_late_starts_no_other_child() {
 }
 
 #[tokio::test]
-async fn a_start_for_which_nothing_waits_is_stale_and_writes_nothing() {
+async fn a_start_that_no_node_waits_for_is_stale_and_writes_nothing() {
     for change in ["pending", "job", "ended", "run", "stopping", "gone", "unreadable", "completed", "empty"] {
         let mut task = to_start("finish").await;
         match change {
@@ -158,7 +159,7 @@ async fn a_start_for_which_nothing_waits_is_stale_and_writes_nothing() {
         }
         assert_eq!(task.exact().await, before, "{change}");
     }
-    // What is held back as a whole goes on in what was sent of it.
+    // While the instance is held back as a whole, sent nodes continue.
     let mut task = to_start("finish").await;
     take_out(&mut task, "running", "a").await;
     task.zadd("paused", 5.0, "a").await;
@@ -166,7 +167,7 @@ async fn a_start_for_which_nothing_waits_is_stale_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn eight_levels_end_in_one_call_however_the_last_one_ends() {
+async fn eight_levels_end_in_one_call_for_every_outcome() {
     for (how, said, ends, value) in
         [("c", "8", "completed", "8"), ("f", "E", "failed", "E"), ("x", STOPPED, "failed", STOPPED)]
     {
@@ -204,14 +205,14 @@ async fn eight_levels_end_in_one_call_however_the_last_one_ends() {
     }
 }
 
-/// Removes all that stands in a place: what is left then.
+/// Removes everything in a place; returns what is left.
 async fn trim_place(task: &mut Task, place: &str) -> Vec<String> {
     take_out(task, place, "a").await;
     trim_whole(task, "a").await
 }
 
 #[tokio::test]
-async fn a_cancel_of_eight_levels_ends_each_with_the_one_that_did_not_begin() {
+async fn a_cancel_of_eight_levels_ends_all_with_an_unstarted_last_one() {
     let mut task = Task::new().await;
     put(&mut task, &graph_alone(), "a").await;
     let mut id = "a".to_owned();
@@ -224,7 +225,7 @@ async fn a_cancel_of_eight_levels_ends_each_with_the_one_that_did_not_begin() {
         assert_eq!(task.ok("flow_control", &[&of, "why"]).await, "[stopping 1]");
         of += "/0.1";
     }
-    // The last one is no instance yet.
+    // The last one is not an instance yet.
     assert_eq!(start(&mut task, &one(), &of).await, "[stale]");
     assert_eq!(task.ok("flow_control", &[&of, "why"]).await, "[unknown]");
     assert_eq!(advance(&mut task, &format!("{id} 0 1 X -")).await, "[advanced 0]");
@@ -235,7 +236,7 @@ async fn a_cancel_of_eight_levels_ends_each_with_the_one_that_did_not_begin() {
 }
 
 #[tokio::test]
-async fn a_failure_of_a_child_is_that_of_its_node_under_each_policy() {
+async fn a_failed_child_fails_its_node_under_each_policy() {
     let child = || graph("cancel", "1", &[("p 0 0", "- -", &[1]), ("p 1 1", "- 0", &[])]).named("e");
     for (policy, stands, head_after, after) in [
         ("finish", "failed", "1 1 0 0 d 1", "c, f, s"),
@@ -257,7 +258,7 @@ async fn a_failure_of_a_child_is_that_of_its_node_under_each_policy() {
 }
 
 #[tokio::test]
-async fn a_child_whose_output_did_not_run_says_so() {
+async fn a_child_whose_output_did_not_run_reports_it() {
     let child = graph("finish", "1", &[("p 0 0", "o -", &[1]), ("p 1 1", "- 0", &[])]).named("e");
     let mut task = with_child("finish", &child).await;
     advance(&mut task, "a/1.1 0 1 f E").await;
@@ -267,7 +268,7 @@ async fn a_child_whose_output_did_not_run_says_so() {
 }
 
 #[tokio::test]
-async fn a_child_that_answers_nothing_gives_no_value() {
+async fn a_child_without_an_output_value_returns_none() {
     for (child, said) in [(graph("finish", "-", &[("p 0 0", "- -", &[])]).named("e"), "8"), (one(), "-")] {
         let mut task = with_child("finish", &child).await;
         let reply = advance(&mut task, &format!("a/1.1 0 1 c {said}")).await;
@@ -287,7 +288,7 @@ async fn an_optional_graph_that_fails_breaks_nothing() {
 }
 
 #[tokio::test]
-async fn a_cancel_ends_child_and_parent_in_the_call_that_ends_the_last_job() {
+async fn a_cancel_ends_child_and_parent_with_the_last_job() {
     let mut task = with_child("finish", &one()).await;
     assert_eq!(task.ok("flow_control", &["a", "why"]).await, "[stopping 1]");
     assert_eq!(task.ok("flow_control", &["a/1.1", "stopped"]).await, "[stopping 1]");
@@ -320,7 +321,7 @@ async fn a_cancel_ends_child_and_parent_in_the_call_that_ends_the_last_job() {
 }
 
 #[tokio::test]
-async fn a_child_that_never_started_is_told_as_cancelled() {
+async fn a_child_that_never_started_is_reported_as_cancelled() {
     let mut task = to_start("finish").await;
     task.ok("flow_control", &["a", "why"]).await;
     let before = task.exact().await;
@@ -336,7 +337,7 @@ async fn a_child_that_never_started_is_told_as_cancelled() {
 }
 
 #[tokio::test]
-async fn a_child_that_is_cancelled_alone_cancels_its_node_and_the_others_go_on() {
+async fn a_cancelled_child_cancels_its_node_and_the_others_continue() {
     let mut task = of_graphs(2).await;
     for id in ["a/0.1", "a/1.1"] {
         start(&mut task, &line().named("e"), id).await;
@@ -355,7 +356,7 @@ async fn a_child_that_is_cancelled_alone_cancels_its_node_and_the_others_go_on()
 }
 
 #[tokio::test]
-async fn ends_of_jobs_and_of_graphs_count_for_their_own_kind_alone() {
+async fn ends_of_jobs_and_of_graphs_count_only_for_their_kind() {
     let mut task = to_start("finish").await;
     let jobs = ["a 1 1 c 7", "a 1 1 f E", "a 1 1 x -", "a 2 1 F E", "a 0 1 F E", "a 1 2 F E", "a 1 0 X -", "a 1 1 q -"];
     for words in jobs {
@@ -378,14 +379,14 @@ async fn ends_of_jobs_and_of_graphs_count_for_their_own_kind_alone() {
 }
 
 #[tokio::test]
-async fn a_graph_that_is_there_is_not_said_to_be_missing() {
+async fn a_graph_that_exists_is_not_reported_as_missing() {
     let mut task = with_child("finish", &one()).await;
     nothing_changes(&mut task, &[("flow_advance", "a 1 1 F E")]).await;
     assert_eq!(advance(&mut task, "a/1.1 0 1 c 8").await, "[advanced 0 a 2 1 t '' 0 here 8]");
 }
 
 #[tokio::test]
-async fn ends_of_children_and_of_jobs_of_their_parent_come_in_one_call() {
+async fn one_call_takes_ends_of_children_and_of_jobs_of_their_parent() {
     let nodes: [Node; 4] =
         [("p 0 0", "g -", &[3]), ("p 0 0", "g -", &[3]), ("p 0 0", "- -", &[3]), ("p 3 3", "- 0", &[])];
     for ends in [
@@ -403,7 +404,7 @@ async fn ends_of_children_and_of_jobs_of_their_parent_come_in_one_call() {
         assert_eq!(states(&mut task, "a", 4).await, "c, c, c, o");
         nothing_changes(&mut task, &[("flow_advance", ends)]).await;
     }
-    // Those of a parent that ends by them.
+    // Ends of a parent that these end.
     let mut task = of_graphs(3).await;
     for id in ["a/0.1", "a/1.1", "a/2.1"] {
         start(&mut task, &one(), id).await;
@@ -416,8 +417,8 @@ async fn ends_of_children_and_of_jobs_of_their_parent_come_in_one_call() {
 }
 
 #[tokio::test]
-async fn a_child_that_ends_by_a_visit_or_a_look_at_its_nodes_ends_its_node_too() {
-    // Skipped nodes over the budget: the last of them is visited in another call.
+async fn a_child_that_ends_by_a_visit_or_a_look_also_ends_its_node() {
+    // Skipped nodes over the budget: another call visits the last one.
     let mut task = with_child("finish", &long_line(103).named("e")).await;
     assert_eq!(advance(&mut task, "a/1.1 0 1 f E").await, "[advanced 1 v a/1.1/100/1]");
     assert_eq!(states(&mut task, "a", 3).await, "c, g, p 1 1");
@@ -426,7 +427,7 @@ async fn a_child_that_ends_by_a_visit_or_a_look_at_its_nodes_ends_its_node_too()
     assert_eq!(place(&mut task, "a").await, "failed");
     assert_eq!(task.held("outbox").await + &task.held("cursor").await + &task.held("running").await, "");
     nothing_changes(&mut task, &[("flow_visit", "a/1.1 100 1")]).await;
-    // One of which nothing can be read ends when its nodes are to be opened.
+    // An unreadable one ends when its nodes are to be opened.
     let mut task = to_start("finish").await;
     assert_eq!(start_in_parts(&mut task, &one(), "a/1.1", "n", 2).await, "[started]");
     task.hset("nodes", &[("a/1.1/0", "what")]).await;
@@ -438,7 +439,7 @@ async fn a_child_that_ends_by_a_visit_or_a_look_at_its_nodes_ends_its_node_too()
 }
 
 #[tokio::test]
-async fn what_waits_for_a_graph_is_visited_within_the_budget_of_the_call() {
+async fn nodes_that_wait_for_a_graph_are_visited_within_the_budget() {
     let mut task = Task::new().await;
     let dependents: Vec<usize> = (1..=1_100).collect();
     let mut nodes: Vec<Node> = vec![("p 0 0", "g -", &dependents)];
@@ -453,7 +454,7 @@ async fn what_waits_for_a_graph_is_visited_within_the_budget_of_the_call() {
 }
 
 #[tokio::test]
-async fn a_child_ends_while_its_parent_is_paused_and_what_waits_for_it_opens_after() {
+async fn a_child_of_a_paused_parent_ends_and_opens_nodes_on_resume() {
     let mut task = with_child("finish", &one()).await;
     assert_eq!(said(&mut task, "flow_pause", "a 0 pause").await, "[paused]");
     assert_eq!(said(&mut task, "flow_enter", "a/1.1 0 1").await, "[entered go 0]");
@@ -466,7 +467,7 @@ async fn a_child_ends_while_its_parent_is_paused_and_what_waits_for_it_opens_aft
 }
 
 #[tokio::test]
-async fn a_child_is_neither_paused_nor_run_again_by_itself() {
+async fn a_child_is_not_paused_or_rerun_on_its_own() {
     let mut task = with_child("pause", &one()).await;
     let before = task.exact().await;
     assert_eq!(task.ok("flow_pause", &["a/1.1", "0", "pause"]).await, "[unknown]");
@@ -482,7 +483,7 @@ async fn a_child_is_neither_paused_nor_run_again_by_itself() {
 }
 
 #[tokio::test]
-async fn a_new_run_starts_a_new_child_and_the_first_one_says_nothing_to_it() {
+async fn a_new_run_starts_a_new_child_and_ignores_the_first_one() {
     for policy in ["finish", "pause"] {
         let mut task = with_child(policy, &one()).await;
         advance(&mut task, "a/1.1 0 1 f E").await;
@@ -490,7 +491,7 @@ async fn a_new_run_starts_a_new_child_and_the_first_one_says_nothing_to_it() {
         assert_eq!(task.held("value").await, r#"hash {"a/0": "7", "a/1.1/0": "E"}"#);
         assert_eq!(start(&mut task, &one(), "a/1.2").await, "[stale]");
         assert_eq!(said(&mut task, "flow_open", "a 2").await, "[opened 0 0 a 1 2 @ '' 0 here in-1]");
-        // All of the first run once more.
+        // Every call of the first run again.
         let late = [
             ("flow_advance", "a/1.1 0 1 f E a/1.1 0 1 c 7 a 1 1 F E a 1 1 X - a 0 1 c 7"),
             ("flow_enter", "a/1.1 0 1"),
@@ -515,7 +516,7 @@ async fn a_new_run_starts_a_new_child_and_the_first_one_says_nothing_to_it() {
 }
 
 #[tokio::test]
-async fn a_start_of_the_first_run_that_comes_in_the_second_is_stale() {
+async fn a_start_of_the_first_run_is_stale_in_the_second() {
     let mut task = to_start("finish").await;
     advance(&mut task, "a 1 1 F E").await;
     task.ok("flow_retry", &["a", "1", "2", "1", "p 0 0", "2", "p 1 1"]).await;
@@ -540,7 +541,7 @@ async fn while_a_child_runs_its_parent_is_busy() {
 }
 
 #[tokio::test]
-async fn a_graph_is_sent_twice_more_and_then_said_to_be_lost() {
+async fn a_graph_is_sent_twice_more_and_then_reported_as_lost() {
     let mut task = to_start("finish").await;
     nothing_changes(&mut task, &[("flow_resend", "a 1 1")]).await;
     for time in 1..=2 {
@@ -555,13 +556,13 @@ async fn a_graph_is_sent_twice_more_and_then_said_to_be_lost() {
     let before = task.exact().await;
     assert_eq!(said(&mut task, "flow_resend", "a 1 1").await, "[resent 1 a/1/1]");
     assert_eq!(task.exact().await, before);
-    // One that is started after all ends its node as any other.
+    // If it starts later, it ends its node like any other.
     assert_eq!(start(&mut task, &one(), "a/1.1").await, "[started a/1.1 0 1 t '' 0 here in-0]");
     assert_eq!(advance(&mut task, "a/1.1 0 1 c 8").await, "[advanced 0 a 2 1 t '' 0 here 8]");
 }
 
 #[tokio::test]
-async fn an_audit_takes_children_as_it_takes_others() {
+async fn an_audit_lists_children_like_other_instances() {
     let mut task = with_child("finish", &one()).await;
     for id in ["a", "a/1.1"] {
         task.zadd("running", 5.0, id).await;
@@ -573,7 +574,7 @@ async fn an_audit_takes_children_as_it_takes_others() {
 }
 
 #[tokio::test]
-async fn a_job_that_returns_a_graph_keeps_its_node_open_until_that_has_ended() {
+async fn a_node_whose_job_returned_a_graph_ends_with_that_graph() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.hset("shapes", &[("d#", "1")]).await;
@@ -590,7 +591,7 @@ async fn a_job_that_returns_a_graph_keeps_its_node_open_until_that_has_ended() {
             r#"value hash {"a/0": "42"}"#,
         ]
     );
-    // All that the job may say once more.
+    // Every report of the job again.
     let before = task.exact().await;
     assert_eq!(grow(&mut task, "a 0 1", "43", "{other}").await, "[advanced 0]");
     assert_eq!(grow(&mut task, "a 0 2", "43", "{other}").await, "[advanced 0]");
@@ -600,11 +601,11 @@ async fn a_job_that_returns_a_graph_keeps_its_node_open_until_that_has_ended() {
     let quiet = graph("finish", "-", &[("p 0 0", "- -", &[])]).named("q");
     assert_eq!(start(&mut task, &quiet, "a/0.1").await, "[started a/0.1 0 1 t '' 0 here in-0]");
     assert_eq!(advance(&mut task, "a/0.1 0 1 c 8").await, "[advanced 0 a 1 1 t '' 0 here 42]");
-    // One with an output gives its own.
+    // A child with an output replaces it.
     assert_eq!(grow(&mut task, "a 1 1", "42", "{graph}").await, "[advanced 0 a 1 1 @ finish 0 here {graph}]");
     start(&mut task, &one(), "a/1.1").await;
     assert_eq!(advance(&mut task, "a/1.1 0 1 c 8").await, "[advanced 0 a 2 1 t '' 0 here 8]");
-    // Also where the job had none; a failure is what the node says then.
+    // Also if the job had no value; a failed child fails the node.
     assert_eq!(grow(&mut task, "a 2 1", "", "{graph}").await, "[advanced 0 a 2 1 @ finish 0 here {graph}]");
     start(&mut task, &one(), "a/2.1").await;
     assert_eq!(advance(&mut task, "a/2.1 0 1 f E").await, "[advanced 0]");
@@ -615,7 +616,7 @@ async fn a_job_that_returns_a_graph_keeps_its_node_open_until_that_has_ended() {
 }
 
 #[tokio::test]
-async fn a_grown_graph_is_sent_again_as_any_other() {
+async fn a_grown_graph_is_sent_again_like_any_other() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     grow(&mut task, "a 0 1", "42", "{graph}").await;
@@ -636,7 +637,7 @@ async fn a_grown_graph_is_sent_again_as_any_other() {
 }
 
 #[tokio::test]
-async fn a_new_run_forgets_the_graph_that_a_job_returned() {
+async fn a_new_run_drops_the_graph_that_a_job_returned() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     grow(&mut task, "a 0 1", "42", "{graph}").await;
@@ -653,7 +654,7 @@ async fn a_new_run_forgets_the_graph_that_a_job_returned() {
 }
 
 #[tokio::test]
-async fn a_graph_that_a_job_returned_opens_nothing_in_one_that_stops() {
+async fn a_returned_graph_starts_nothing_in_a_stopping_instance() {
     for (stopping, ends) in [("failed ", "failed"), ("cancelled why", "cancelled")] {
         let mut task = Task::new().await;
         put(&mut task, &line(), "a").await;
@@ -664,7 +665,7 @@ async fn a_graph_that_a_job_returned_opens_nothing_in_one_that_stops() {
         assert_eq!(task.field("value", "a/0").await, STOPPED);
         assert_eq!(task.held("grow").await, "");
     }
-    // While it is paused what its jobs returned goes on.
+    // While the instance is paused, returned graphs continue.
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     said(&mut task, "flow_pause", "a 0 pause").await;
@@ -675,7 +676,7 @@ async fn a_graph_that_a_job_returned_opens_nothing_in_one_that_stops() {
 }
 
 #[tokio::test]
-async fn a_result_that_only_begins_as_one_with_a_graph_is_a_value_and_one_without_its_graph_ends_the_instance() {
+async fn a_result_whose_graph_is_missing_ends_the_instance() {
     for value in ["\u{1}", "\u{1} ", "\u{1}x 42", "\u{1}-2 42", "1 2"] {
         let mut task = Task::new().await;
         put(&mut task, &line(), "a").await;
@@ -694,7 +695,7 @@ async fn a_result_that_only_begins_as_one_with_a_graph_is_a_value_and_one_withou
         assert_eq!(place(&mut task, "a").await, "failed");
         assert_eq!(task.held("outbox").await, "");
     }
-    // A failure is never one.
+    // A failure is never a result with a graph.
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.ok("flow_advance", &["a", "0", "1", "f", "\u{1}2 42{}"]).await;
@@ -716,7 +717,7 @@ async fn a_child_whose_graph_is_lost_ends_its_node_as_corrupt() {
 }
 
 #[tokio::test]
-async fn a_child_ends_also_where_nothing_waits_for_it_any_more() {
+async fn a_child_also_ends_if_no_node_waits_for_it_any_more() {
     for change in ["gone", "unreadable", "stands nowhere", "run", "ended", "lost"] {
         let mut task = with_child("finish", &one()).await;
         match change {
@@ -737,7 +738,7 @@ async fn a_child_ends_also_where_nothing_waits_for_it_any_more() {
 }
 
 #[tokio::test]
-async fn a_word_that_says_not_how_a_child_ended_makes_it_unreadable_and_changes_nothing() {
+async fn an_unknown_end_word_makes_a_child_unreadable() {
     for over in ["q", "cc", "c x", "C", "0"] {
         let mut task = with_child("finish", &one()).await;
         task.hset("head", &[("a/1.1", &format!("1 0 1 1 e - 0 {over}"))]).await;
@@ -749,7 +750,7 @@ async fn a_word_that_says_not_how_a_child_ended_makes_it_unreadable_and_changes_
 }
 
 #[tokio::test]
-async fn a_root_is_never_told_by_how_a_child_ends() {
+async fn the_end_word_of_a_child_is_invalid_for_a_root() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.hset("head", &[("a", "1 1 0 0 d - 0 c")]).await;
@@ -759,9 +760,9 @@ async fn a_root_is_never_told_by_how_a_child_ends() {
 }
 
 #[tokio::test]
-async fn children_go_with_their_root_and_those_of_another_stay() {
+async fn children_are_removed_with_their_root_and_no_others_are() {
     let mut task = Task::new().await;
-    // `a0` and `a-` sort around what is of `a`.
+    // `a0` and `a-` sort next to the children of `a`.
     for id in ["a", "a0", "a-"] {
         put(&mut task, &graph("finish", "-", &[("p 0 0", "g -", &[]), ("p 0 0", "g -", &[])]), id).await;
         start(&mut task, &graph_alone(), &format!("{id}/0.1")).await;
@@ -787,7 +788,7 @@ async fn children_go_with_their_root_and_those_of_another_stay() {
 }
 
 #[tokio::test]
-async fn a_root_with_more_children_than_one_call_removes_goes_in_several() {
+async fn a_root_with_many_children_is_removed_in_several_calls() {
     let mut task = of_graphs(250).await;
     for node in 0..250 {
         start(&mut task, &one(), &format!("a/{node}.1")).await;
@@ -808,7 +809,7 @@ async fn a_root_with_more_children_than_one_call_removes_goes_in_several() {
 }
 
 #[tokio::test]
-async fn a_large_child_goes_in_pages_before_its_root() {
+async fn a_large_child_is_removed_in_pages_before_its_root() {
     let mut task = of_graphs(1).await;
     let child = long_line(1_200).named("e");
     assert_eq!(start_in_parts(&mut task, &child, "a/0.1", "n", 500).await, "[started]");
@@ -833,7 +834,7 @@ async fn a_large_child_goes_in_pages_before_its_root() {
     assert_eq!(without(task.keys().await, &["meta", "tasks"]), [""; 0]);
 }
 
-/// Fails the first node of a line of 600: all behind it are skipped.
+/// Fails the first of 600 nodes in a row: all others are skipped.
 async fn skip(task: &mut Task, child: &str) {
     advance(task, &format!("{child} 0 1 f E")).await;
     for node in (100..600).step_by(100) {
@@ -842,7 +843,7 @@ async fn skip(task: &mut Task, child: &str) {
 }
 
 #[tokio::test]
-async fn a_root_whose_child_is_half_removed_runs_again_and_its_new_child_goes_with_it() {
+async fn a_root_with_a_half_removed_child_runs_again_and_goes_whole() {
     let mut task = with_child("finish", &long_line(600).named("e")).await;
     skip(&mut task, "a/1.1").await;
     task.hset("shapes", &[("d#", "1")]).await;
@@ -861,7 +862,7 @@ async fn a_root_whose_child_is_half_removed_runs_again_and_its_new_child_goes_wi
 }
 
 #[tokio::test]
-async fn a_child_that_cannot_be_read_goes_whole_with_its_root() {
+async fn an_unreadable_child_is_removed_whole_with_its_root() {
     let mut task = with_child("finish", &one()).await;
     task.hset("head", &[("a/1.1", "what")]).await;
     advance(&mut task, "a 1 1 F E").await;

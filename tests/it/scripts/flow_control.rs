@@ -2,7 +2,7 @@ use crate::scripts::call::{Task, without};
 use crate::scripts::flow::{head, line, place, put, said, states};
 
 #[tokio::test]
-async fn a_cancel_stops_what_runs_and_the_first_reason_stays() {
+async fn a_cancel_stops_a_running_instance_with_the_first_reason() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     assert_eq!(task.ok("flow_control", &["a", "too late\nfor it"]).await, "[stopping 1]");
@@ -16,7 +16,7 @@ async fn a_cancel_stops_what_runs_and_the_first_reason_stays() {
             r#"stopping hash {"a": "cancelled too late\nfor it"}"#,
         ]
     );
-    // Also when what is open was cancelled, and is still running.
+    // Also if the open nodes were cancelled and still run.
     let before = task.exact().await;
     for _ in 0..2 {
         assert_eq!(task.ok("flow_control", &["a", "another reason"]).await, "[stopping 1]");
@@ -30,8 +30,8 @@ async fn a_cancel_stops_what_runs_and_the_first_reason_stays() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_open_it_ends_at_once() {
-    // Of a running one something is to be visited, of a paused one nothing was opened.
+async fn a_cancel_without_open_nodes_ends_the_instance_at_once() {
+    // A running instance has a pending visit; a paused one opened nothing.
     for from in ["running", "paused"] {
         let mut task = Task::new().await;
         put(&mut task, &line(), "a").await;
@@ -50,7 +50,7 @@ async fn where_nothing_is_open_it_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_paused_one_with_open_nodes_runs_until_these_have_ended() {
+async fn a_paused_instance_with_open_nodes_runs_until_they_have_ended() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.del("running").await;
@@ -64,7 +64,7 @@ async fn a_paused_one_with_open_nodes_runs_until_these_have_ended() {
 }
 
 #[tokio::test]
-async fn a_cancel_goes_before_a_failure_that_stopped_it() {
+async fn a_cancel_takes_precedence_over_a_failure() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.hset("stopping", &[("a", "failed ")]).await;
@@ -76,7 +76,7 @@ async fn a_cancel_goes_before_a_failure_that_stopped_it() {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_told_by_its_place_and_what_never_was_is_unknown() {
+async fn an_ended_instance_returns_its_place_a_missing_one_unknown() {
     let mut task = Task::new().await;
     for id in ["completed", "failed", "cancelled", "nowhere", "unreadable"] {
         put(&mut task, &line(), id).await;

@@ -1,18 +1,18 @@
-//! Instances that are stopped at a time of their own, and those whose jobs do not run before one.
+//! Instances with a deadline, and instances whose jobs are delayed.
 
 use crate::scripts::call::{Task, timeless, without};
 use crate::scripts::flow::{Node, graph, head, line, lose, place, put, said, states, take_out, trim_whole, with};
 
 const PASSED: &str = r#"{"code":"timeout","message":"its deadline passed"}"#;
 
-/// A start of a line with a delay and a deadline, in ms.
+/// A start of a row of nodes with a delay and a deadline, in ms.
 async fn start(task: &mut Task, id: &str, delay: &str, deadline: &str) -> String {
     let mut args = line().start(id, true);
     (args[5], args[6]) = (delay.to_owned(), deadline.to_owned());
     with(task, "flow_start", &args).await
 }
 
-/// An instance `a` whose deadline has passed.
+/// An instance `a` past its deadline.
 async fn late() -> Task {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
@@ -45,7 +45,7 @@ async fn a_deadline_and_a_delay_are_written_with_the_start() {
     assert!(began <= now && began > now - 60_000.0);
     assert_eq!(task.score("deadlines", "a").await, began + 90_000.0);
     assert_eq!(head(&mut task, "a").await, format!("1 0 3 1 d - {}", began + 60_000.0));
-    // In parts it is the same.
+    // The same in parts.
     let (parts, mut last) = line().parts("b", "n", 2, true);
     for part in &parts {
         with(&mut task, "flow_stage", part).await;
@@ -58,7 +58,7 @@ async fn a_deadline_and_a_delay_are_written_with_the_start() {
 }
 
 #[tokio::test]
-async fn more_deadlines_than_a_call_takes_let_the_next_follow_at_once() {
+async fn a_call_reports_that_more_deadlines_are_due() {
     let mut task = Task::new().await;
     for number in 0..5 {
         task.zadd("deadlines", 5.0, &format!("ended-{number}")).await;
@@ -66,7 +66,7 @@ async fn more_deadlines_than_a_call_takes_let_the_next_follow_at_once() {
     put(&mut task, &line(), "z").await;
     task.zadd("deadlines", 6.0, "z").await;
     task.del("outbox").await;
-    // Those of instances that have ended are there until they are due.
+    // Deadlines of ended instances stay until they are due.
     for reply in ["[looked 1 0]", "[looked 1 0]", "[looked 1 1 x z/1]"] {
         assert_eq!(said(&mut task, "flow_look", "10000 2").await, reply);
     }
@@ -74,13 +74,13 @@ async fn more_deadlines_than_a_call_takes_let_the_next_follow_at_once() {
     assert_eq!(said(&mut task, "flow_look", "10000 2").await, "[looked 0 0]");
 }
 
-/// In how many ms the first node of the reply may run.
+/// How many ms the first node of the reply still waits.
 fn wait_of(reply: &str) -> f64 {
     reply.split(" t '' ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
 #[tokio::test]
-async fn whoever_sends_a_node_is_told_how_long_its_job_waits_still() {
+async fn a_sender_receives_the_remaining_delay_of_a_node() {
     for (ahead, least, most) in [(600_000.0, 500_000.0, 600_000.0), (-600_000.0, 0.0, 0.0)] {
         let mut task = Task::new().await;
         put(&mut task, &line(), "a").await;
@@ -98,7 +98,7 @@ async fn whoever_sends_a_node_is_told_how_long_its_job_waits_still() {
         for reply in replies {
             assert!((least..=most).contains(&wait_of(&reply)), "{reply}");
         }
-        // Whatever writes the line leaves the time in it, to the end and into a new run.
+        // Every write of the line keeps the delay, also the end and a new run.
         assert_eq!(head(&mut task, "a").await, format!("1 2 1 1 d - {due}"));
         said(&mut task, "flow_advance", "a 2 1 f E").await;
         assert_eq!(head(&mut task, "a").await, format!("1 3 0 0 d 2 {due}"));
@@ -111,7 +111,7 @@ async fn whoever_sends_a_node_is_told_how_long_its_job_waits_still() {
 }
 
 #[tokio::test]
-async fn an_instance_whose_deadline_passed_stops_and_ends_with_its_last_open_node() {
+async fn an_instance_past_its_deadline_ends_with_its_last_open_node() {
     let mut task = late().await;
     assert_eq!(look(&mut task).await, "[looked 0 1 x a/1]");
     assert_eq!(
@@ -138,7 +138,7 @@ async fn an_instance_whose_deadline_passed_stops_and_ends_with_its_last_open_nod
 }
 
 #[tokio::test]
-async fn where_nothing_is_open_it_ends_at_once_also_out_of_a_pause() {
+async fn a_deadline_without_open_nodes_ends_even_a_paused_instance() {
     for (from, turn) in [("running", 1), ("paused", 2)] {
         let mut task = late().await;
         task.hset("nodes", &[("a/0", "c"), ("a/1", "p 0 0")]).await;
@@ -151,7 +151,7 @@ async fn where_nothing_is_open_it_ends_at_once_also_out_of_a_pause() {
         assert_eq!(task.field("error", "a").await, PASSED);
         assert_eq!(task.held("deadlines").await + &task.held("outbox").await + &task.held("stopping").await, "");
     }
-    // With an open node it runs on until that has ended.
+    // With an open node it runs until that node has ended.
     let mut task = late().await;
     take_out(&mut task, "running", "a").await;
     task.zadd("paused", 5.0, "a").await;
@@ -162,7 +162,7 @@ async fn where_nothing_is_open_it_ends_at_once_also_out_of_a_pause() {
 }
 
 #[tokio::test]
-async fn a_deadline_of_what_ended_or_stops_or_is_gone_is_taken_off_and_nothing_else_is_written() {
+async fn an_outdated_deadline_is_removed_and_nothing_else_is_written() {
     for change in ["completed", "failed", "cancelled", "nowhere", "stopping", "gone", "unreadable"] {
         let mut task = late().await;
         match change {
@@ -181,7 +181,7 @@ async fn a_deadline_of_what_ended_or_stops_or_is_gone_is_taken_off_and_nothing_e
 }
 
 #[tokio::test]
-async fn a_deadline_to_come_is_let_be() {
+async fn a_deadline_in_the_future_is_left_alone() {
     let mut task = Task::new().await;
     start(&mut task, "a", "0", "60000").await;
     let before = task.exact().await;
@@ -190,7 +190,7 @@ async fn a_deadline_to_come_is_let_be() {
 }
 
 #[tokio::test]
-async fn what_was_to_be_sent_of_it_is_taken_off_by_the_same_look_and_the_others_go_on() {
+async fn the_same_look_removes_its_sends_and_others_continue() {
     let mut task = late().await;
     put(&mut task, &line(), "b").await;
     for entry in ["s a/0/1", "s b/0/1"] {
@@ -201,7 +201,7 @@ async fn what_was_to_be_sent_of_it_is_taken_off_by_the_same_look_and_the_others_
 }
 
 #[tokio::test]
-async fn a_call_stops_no_more_than_its_limit_and_the_next_goes_on() {
+async fn a_call_stops_at_most_its_limit_and_the_next_continues() {
     let mut task = Task::new().await;
     for number in 0..5 {
         put(&mut task, &line(), &number.to_string()).await;
@@ -214,7 +214,7 @@ async fn a_call_stops_no_more_than_its_limit_and_the_next_goes_on() {
 }
 
 #[tokio::test]
-async fn children_of_an_instance_whose_deadline_passed_end_it_as_failed() {
+async fn children_of_an_instance_past_its_deadline_fail_it() {
     let mut task = Task::new().await;
     put(&mut task, &graph("finish", "0", &[("p 0 0", "g -", &[])]), "a").await;
     task.zadd("deadlines", 5.0, "a").await;
@@ -228,7 +228,7 @@ async fn children_of_an_instance_whose_deadline_passed_end_it_as_failed() {
 }
 
 #[tokio::test]
-async fn a_new_run_has_no_deadline_and_one_passes_once() {
+async fn a_new_run_has_no_deadline_and_a_deadline_passes_once() {
     let mut task = Task::new().await;
     start(&mut task, "a", "0", "60000").await;
     said(&mut task, "flow_advance", "a 0 1 f E").await;
@@ -246,7 +246,7 @@ async fn a_new_run_has_no_deadline_and_one_passes_once() {
 }
 
 #[tokio::test]
-async fn a_deadline_goes_with_its_instance() {
+async fn a_deadline_is_removed_with_its_instance() {
     let mut task = Task::new().await;
     start(&mut task, "a", "60000", "9000000000").await;
     start(&mut task, "b", "0", "9000000000").await;

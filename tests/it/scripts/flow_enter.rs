@@ -19,14 +19,14 @@ async fn an_open_node_may_begin_and_nothing_is_written() {
         assert_eq!(said(&mut task, "flow_enter", "a 0 1 a 1 1").await, "[entered go go 0]");
     }
     assert_eq!(task.exact().await, before);
-    // What was sent goes on while the others are held back.
+    // A sent node continues while the others are held back.
     task.del("running").await;
     task.zadd("paused", 5.0, "a").await;
     assert_eq!(said(&mut task, "flow_enter", "a 0 1").await, "[entered go 0]");
 }
 
 #[tokio::test]
-async fn what_is_not_open_in_this_run_has_no_business_and_nothing_is_written() {
+async fn a_node_that_is_not_open_in_this_run_may_not_begin() {
     let mut task = two_open().await;
     put(&mut task, &line(), "unreadable").await;
     put(&mut task, &line(), "ended").await;
@@ -43,7 +43,7 @@ async fn what_is_not_open_in_this_run_has_no_business_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_node_of_an_instance_that_stops_is_cancelled_and_the_last_one_ends_it() {
+async fn a_node_of_a_stopping_instance_is_cancelled_and_may_end_it() {
     for (word, end, error) in [("failed ", "failed", ""), ("cancelled why", "cancelled", r#"hash {"a": "why"}"#)] {
         let mut task = two_open().await;
         task.hset("stopping", &[("a", word)]).await;
@@ -52,7 +52,7 @@ async fn a_node_of_an_instance_that_stops_is_cancelled_and_the_last_one_ends_it(
         assert_eq!(states(&mut task, "a", 3).await, "x, o, p 2 2");
         assert_eq!(head(&mut task, "a").await, "1 0 2 1 d -");
         assert_eq!(task.held("outbox").await, r#"zset ["x a/1": 5]"#);
-        // The same once more, and of another run.
+        // The same again, and of another run.
         let before = task.exact().await;
         assert_eq!(said(&mut task, "flow_enter", "a 0 1 a 1 2 a 2 1").await, "[entered stale stale stale 0]");
         assert_eq!(task.exact().await, before);

@@ -2,7 +2,7 @@ use crate::scripts::call::Task;
 use crate::scripts::flow::{line, put};
 
 #[tokio::test]
-async fn instances_of_a_place_are_told_page_by_page_but_for_those_that_are_nodes() {
+async fn instances_in_a_place_are_listed_in_pages_without_children() {
     let mut task = Task::new().await;
     for (at, id) in ["a", "b", "b/0.1", "c"].into_iter().enumerate() {
         put(&mut task, &line(), id).await;

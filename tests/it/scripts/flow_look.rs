@@ -2,10 +2,10 @@ use crate::scripts::call::Task;
 use crate::scripts::flow::{UNREADABLE, graph, head, line, place, put, said, start, states};
 
 #[tokio::test]
-async fn what_was_not_done_is_told_again_until_it_was() {
+async fn a_step_is_listed_again_until_it_was_carried_out() {
     let mut task = Task::new().await;
     start(&mut task, &line(), "a").await;
-    // It is still being done by whoever started it.
+    // The caller of the start is still working on it.
     assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 0]");
     for entry in ["s a/0/1", "v a/0/1", "x a/1", "what"] {
         task.zadd("outbox", 5.0, entry).await;
@@ -31,7 +31,7 @@ async fn entries_of_a_clock_that_went_back_are_found_too() {
 }
 
 #[tokio::test]
-async fn a_send_that_nobody_wants_any_more_is_taken_off() {
+async fn an_outdated_send_is_removed() {
     let mut task = Task::new().await;
     for id in ["a", "stops", "ended", "unreadable"] {
         put(&mut task, &line(), id).await;
@@ -50,7 +50,7 @@ async fn a_send_that_nobody_wants_any_more_is_taken_off() {
 }
 
 #[tokio::test]
-async fn a_call_names_no_more_than_its_limit_and_says_that_others_follow() {
+async fn a_call_lists_at_most_its_limit_and_reports_more() {
     let mut task = Task::new().await;
     let nodes: Vec<(&str, &str, &[usize])> = (0..300).map(|_| ("p 0 0", "- -", &[][..])).collect();
     start(&mut task, &graph("finish", "-", &nodes), "a").await;
@@ -60,7 +60,7 @@ async fn a_call_names_no_more_than_its_limit_and_says_that_others_follow() {
 }
 
 #[tokio::test]
-async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
+async fn payloads_over_512_kib_are_not_copied_but_named() {
     let mut task = Task::new().await;
     let nodes: [(&str, &str, &[usize]); 3] = [("p 0 0", "- -", &[2]), ("p 0 0", "- -", &[]), ("o", "- 0", &[])];
     put(&mut task, &graph("finish", "-", &nodes), "a").await;
@@ -78,7 +78,7 @@ async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_holds_up_nothing_and_ends_its_instance() {
+async fn an_impossible_send_blocks_nothing_and_ends_its_instance() {
     for (key, field, value) in
         [("shapes", "d/0", ""), ("shapes", "d/0", "- -\n\n0"), ("shapes", "d/0", "- - \n\n0"), ("input", "a/0", "")]
     {
@@ -100,7 +100,7 @@ async fn what_cannot_be_sent_holds_up_nothing_and_ends_its_instance() {
             assert_eq!(head(&mut task, "a").await, format!("1 {} 3 1 d -", u8::from(from == "paused")));
             let reply = said(&mut task, "flow_look", "10000 1").await;
             assert_eq!(reply, "[looked 1 0 b 1 1 t '' 0 here null]");
-            // What is open is cancelled, and it ends.
+            // The open nodes are cancelled, and it ends.
             said(&mut task, "flow_advance", "a 0 1 x -").await;
             assert_eq!(place(&mut task, "a").await, "failed");
             assert_eq!(task.field("error", "a").await, UNREADABLE);

@@ -27,7 +27,7 @@ async fn a_large_graph_comes_in_pages() {
 }
 
 #[tokio::test]
-async fn a_state_that_is_gone_is_empty_and_an_instance_that_cannot_be_read_is_unknown() {
+async fn a_missing_state_is_empty_and_an_unreadable_instance_unknown() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.eval("return redis.call('HDEL', KEYS[1], 'a/1')", &[task.key("nodes")], &[]).await.unwrap();

@@ -1,7 +1,7 @@
 use crate::scripts::call::{Task, without};
 use crate::scripts::flow::{Node, UNREADABLE, graph, head, line, lose, place, put, said, states};
 
-/// An instance `a` of three nodes in a line of which the second one is ready, and that is to be looked at.
+/// An instance `a` of three nodes in a row, the second one ready, which is to be looked at.
 async fn ready() -> Task {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
@@ -12,7 +12,7 @@ async fn ready() -> Task {
     task
 }
 
-/// An instance `a` of so many nodes, all of them ready.
+/// An instance `a` of this many nodes, all of them ready.
 async fn all_ready(count: usize) -> Task {
     let mut task = Task::new().await;
     let nodes: Vec<Node> = (0..count).map(|_| ("p 0 1", "- -", &[][..])).collect();
@@ -22,7 +22,7 @@ async fn all_ready(count: usize) -> Task {
 }
 
 #[tokio::test]
-async fn what_is_ready_is_opened_and_the_others_stay() {
+async fn ready_nodes_are_opened_and_the_others_stay() {
     let mut task = ready().await;
     assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0 a 1 1 t '' 0 here 7]");
     assert_eq!(
@@ -40,7 +40,7 @@ async fn what_is_ready_is_opened_and_the_others_stay() {
 }
 
 #[tokio::test]
-async fn each_state_but_ready_is_let_be() {
+async fn only_the_state_ready_is_changed() {
     let mut task = Task::new().await;
     let all = ["o", "o2", "c", "f", "x", "s", "p 1 1", "p 1 0", "P 2 3", "P 0 0", "p 0 4", "p 10 10"];
     let nodes: Vec<Node> = all.iter().map(|state| (*state, "- -", &[][..])).collect();
@@ -54,7 +54,7 @@ async fn each_state_but_ready_is_let_be() {
 }
 
 #[tokio::test]
-async fn each_call_looks_at_100_nodes_and_the_next_goes_on_from_there() {
+async fn each_call_looks_at_100_nodes_and_the_next_continues() {
     let mut task = all_ready(250).await;
     for (from, more, open) in [(0, 1, 100), (100, 1, 200), (200, 0, 250)] {
         let reply = said(&mut task, "flow_open", "a 1").await;
@@ -71,7 +71,7 @@ async fn each_call_looks_at_100_nodes_and_the_next_goes_on_from_there() {
 }
 
 #[tokio::test]
-async fn the_last_of_full_pages_is_the_last_call() {
+async fn the_last_full_page_is_the_last_call() {
     let mut task = all_ready(200).await;
     assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 1 0 a 0 "));
     assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 0 0 a 100 "));
@@ -79,7 +79,7 @@ async fn the_last_of_full_pages_is_the_last_call() {
 }
 
 #[tokio::test]
-async fn what_is_not_to_be_opened_any_more_is_taken_off_and_nothing_else_is_written() {
+async fn outdated_entries_are_removed_and_nothing_else_is_written() {
     for change in ["stopping", "run", "paused", "ended", "unknown", "unreadable", "done"] {
         let mut task = ready().await;
         task.hset("cursor", &[("a/1", "0")]).await;
@@ -104,7 +104,7 @@ async fn what_is_not_to_be_opened_any_more_is_taken_off_and_nothing_else_is_writ
 }
 
 #[tokio::test]
-async fn a_call_of_another_run_or_for_nobody_changes_nothing() {
+async fn a_call_of_another_run_or_a_missing_instance_changes_nothing() {
     let mut task = ready().await;
     let before = task.exact().await;
     for words in ["a 0", "a 2", "a x", "nobody 1", "a/1 1"] {
@@ -114,7 +114,7 @@ async fn a_call_of_another_run_or_for_nobody_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_cannot_be_read_lets_it_begin_at_the_front() {
+async fn an_unreadable_cursor_starts_at_the_front() {
     for cursor in ["", "x", "7", "-200", "200", "99999", "1e3", "0.5"] {
         let mut task = ready().await;
         task.hset("cursor", &[("a/1", cursor)]).await;
@@ -124,7 +124,7 @@ async fn a_cursor_that_cannot_be_read_lets_it_begin_at_the_front() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_or_sent_ends_the_instance_where_nothing_is_open() {
+async fn unreadable_or_unsendable_nodes_end_an_idle_instance() {
     for (key, field, value) in [
         ("nodes", "a/1", "what"),
         ("nodes", "a/2", ""),
@@ -143,7 +143,7 @@ async fn what_cannot_be_read_or_sent_ends_the_instance_where_nothing_is_open() {
         }
         said(&mut task, "flow_open", "a 1").await;
         if place(&mut task, "a").await == "running" {
-            // The node before was opened by the same call.
+            // The same call opened the node before it.
             assert_eq!(task.field("stopping", "a").await, format!("failed {UNREADABLE}"), "{field} {value}");
             assert_eq!(head(&mut task, "a").await, "1 2 2 1 d -");
             assert!(task.held("outbox").await.contains("x a/1"));
@@ -159,7 +159,7 @@ async fn what_cannot_be_read_or_sent_ends_the_instance_where_nothing_is_open() {
 }
 
 #[tokio::test]
-async fn one_that_stops_in_the_middle_leaves_no_cursor() {
+async fn an_instance_that_stops_midway_leaves_no_cursor() {
     let mut task = all_ready(1_250).await;
     task.hset("nodes", &[("a/60", "what")]).await;
     let reply = said(&mut task, "flow_open", "a 1").await;
@@ -170,7 +170,7 @@ async fn one_that_stops_in_the_middle_leaves_no_cursor() {
 }
 
 #[tokio::test]
-async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
+async fn payloads_over_512_kib_are_not_copied_but_named() {
     let mut task = all_ready(3).await;
     let large = "x".repeat(300 * 1024);
     task.hset("input", &[("a/0", &large), ("a/1", &large), ("a/2", "{}")]).await;
@@ -179,7 +179,7 @@ async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
 }
 
 #[tokio::test]
-async fn one_that_ends_before_all_of_its_pages_were_opened_leaves_no_cursor() {
+async fn an_instance_that_ends_midway_leaves_no_cursor() {
     for end in ["cancel", "failure"] {
         let mut task = all_ready(700).await;
         let reply = said(&mut task, "flow_open", "a 1").await;

@@ -10,7 +10,7 @@ async fn paused(id: &str) -> Task {
 }
 
 #[tokio::test]
-async fn a_paused_instance_opens_nothing_and_what_was_sent_goes_on() {
+async fn a_paused_instance_opens_nothing_and_sent_nodes_continue() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.zadd("outbox", 5.0, "s a/0/1").await;
@@ -43,7 +43,7 @@ async fn a_paused_instance_opens_nothing_and_what_was_sent_goes_on() {
 }
 
 #[tokio::test]
-async fn a_copy_that_comes_late_turns_nothing_however_often_it_was_turned_since() {
+async fn a_late_copy_of_a_pause_or_resume_changes_nothing() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     let mut copies = Vec::new();
@@ -62,7 +62,7 @@ async fn a_copy_that_comes_late_turns_nothing_however_often_it_was_turned_since(
 }
 
 #[tokio::test]
-async fn what_stands_elsewhere_or_stops_or_is_unknown_is_let_be() {
+async fn stopping_ended_and_unknown_instances_are_left_alone() {
     let mut task = paused("paused").await;
     for id in ["running", "stops", "completed", "failed", "cancelled", "nowhere", "unreadable"] {
         put(&mut task, &line(), id).await;
@@ -103,7 +103,7 @@ async fn what_stands_elsewhere_or_stops_or_is_unknown_is_let_be() {
 }
 
 #[tokio::test]
-async fn one_whose_last_node_ended_meanwhile_ends_when_it_is_resumed() {
+async fn an_instance_whose_last_node_ended_in_a_pause_ends_on_resume() {
     for (end, word, bad, output) in
         [("c 9", "completed", "-", r#"hash {"a": "9"}"#), ("f E", "failed", "2", ""), ("x -", "failed", "2", "")]
     {
@@ -129,7 +129,7 @@ async fn one_whose_last_node_ended_meanwhile_ends_when_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn what_was_to_be_opened_is_let_be_and_looked_at_from_the_front_later() {
+async fn a_pause_removes_the_open_entry_and_a_resume_restarts_it() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     for entry in ["o a/1", "o b/1", "v a/0/1"] {
@@ -139,7 +139,7 @@ async fn what_was_to_be_opened_is_let_be_and_looked_at_from_the_front_later() {
     said(&mut task, "flow_pause", "a 0 pause").await;
     assert_eq!(task.held("outbox").await, r#"zset ["o b/1": 5, "v a/0/1": 5]"#);
     assert_eq!(task.held("cursor").await, r#"hash {"a/0/1": "1 c", "b/1": "500"}"#);
-    // A call that comes late.
+    // A late call.
     task.hset("cursor", &[("a/1", "500")]).await;
     said(&mut task, "flow_pause", "a 1 resume").await;
     assert_eq!(task.held("outbox").await, r#"zset ["o b/1": 5, "v a/0/1": 5, "o a/1": NOW]"#);
@@ -147,7 +147,7 @@ async fn what_was_to_be_opened_is_let_be_and_looked_at_from_the_front_later() {
 }
 
 #[tokio::test]
-async fn one_that_a_failure_paused_goes_on_with_what_does_not_depend_on_it() {
+async fn a_resume_after_a_failure_runs_the_independent_nodes() {
     let nodes: [(&str, &str, &[usize]); 4] =
         [("p 0 0", "- -", &[2]), ("p 0 0", "- -", &[3]), ("p 1 1", "- -", &[]), ("p 1 1", "- -", &[])];
     let mut task = Task::new().await;
@@ -156,7 +156,7 @@ async fn one_that_a_failure_paused_goes_on_with_what_does_not_depend_on_it() {
     assert_eq!(place(&mut task, "a").await, "paused");
     assert_eq!(head(&mut task, "a").await, "1 1 1 0 d 0");
     assert_eq!(states(&mut task, "a", 4).await, "f, c, s, p 0 0");
-    // That it was paused by hand meanwhile nobody believes.
+    // A failure has paused it: a pause by hand with the old turn changes nothing.
     assert_eq!(said(&mut task, "flow_pause", "a 0 pause").await, "[changed]");
     assert_eq!(said(&mut task, "flow_pause", "a 1 resume").await, "[resumed 1]");
     assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0 a 3 1 t '' 0 here in-3]");
@@ -166,7 +166,7 @@ async fn one_that_a_failure_paused_goes_on_with_what_does_not_depend_on_it() {
 }
 
 #[tokio::test]
-async fn a_graph_that_cannot_be_read_stops_neither() {
+async fn an_unreadable_graph_stops_neither_pause_nor_resume() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.del("shapes").await;

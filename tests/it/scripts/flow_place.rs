@@ -2,7 +2,7 @@ use crate::scripts::call::Task;
 use crate::scripts::flow::{line, put, said, take_out};
 
 #[tokio::test]
-async fn what_stands_in_no_place_is_paused_and_nothing_else_is_moved() {
+async fn an_instance_in_no_place_is_paused_and_others_are_not_moved() {
     let mut task = Task::new().await;
     for id in ["runs", "lost", "over", "lost/1.1", "over/1.1"] {
         put(&mut task, &line(), id).await;
@@ -11,7 +11,7 @@ async fn what_stands_in_no_place_is_paused_and_nothing_else_is_moved() {
         take_out(&mut task, "running", id).await;
     }
     task.zadd("failed", 5.0, "over").await;
-    // A child that has ended stands in no place.
+    // A child that has ended is in no place.
     let ended = format!("{} 5 f", task.field("head", "over/1.1").await);
     task.hset("head", &[("over/1.1", &ended)]).await;
     let said_first = said(&mut task, "flow_place", "runs lost over lost/1.1 over/1.1 nobody").await;
@@ -22,12 +22,12 @@ async fn what_stands_in_no_place_is_paused_and_nothing_else_is_moved() {
     let before = task.exact().await;
     assert_eq!(said(&mut task, "flow_place", "runs lost over lost/1.1 over/1.1 nobody").await, "[placed 0]");
     assert_eq!(task.exact().await, before);
-    // From there a person lets it go on.
+    // A person resumes it from there.
     assert_eq!(said(&mut task, "flow_pause", "lost 0 resume").await, "[resumed 1]");
 }
 
 #[tokio::test]
-async fn one_that_was_to_stop_goes_on_to_do_so_and_children_are_known_as_such_again() {
+async fn stopping_instances_run_on_and_children_are_listed_again() {
     let mut task = Task::new().await;
     for id in ["stops", "removed", "over/1.1"] {
         put(&mut task, &line(), id).await;
@@ -39,13 +39,13 @@ async fn one_that_was_to_stop_goes_on_to_do_so_and_children_are_known_as_such_ag
     assert_eq!(said(&mut task, "flow_place", "stops removed over/1.1").await, "[placed 2]");
     assert_eq!(task.held("paused").await, r#"zset ["removed": NOW]"#);
     assert_eq!(task.held("children").await, r#"zset ["over/1.1": 0]"#);
-    // With the end of what is open it ends as it was to.
+    // When the open nodes end, it ends as intended.
     said(&mut task, "flow_advance", "stops 0 1 c 7").await;
     assert!(task.score("cancelled", "stops").await > 0.0);
 }
 
 #[tokio::test]
-async fn a_line_that_cannot_be_read_is_paused_too_where_audits_find_it() {
+async fn an_unreadable_line_is_paused_too_so_that_audits_find_it() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "odd").await;
     take_out(&mut task, "running", "odd").await;

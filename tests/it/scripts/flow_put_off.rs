@@ -8,7 +8,7 @@ async fn put_off(task: &mut Task, entries: &[&str]) -> Vec<f64> {
 }
 
 #[tokio::test]
-async fn what_is_put_off_is_taken_5_s_later_and_holds_up_no_other() {
+async fn a_postponed_entry_returns_after_5_s_and_blocks_no_other() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.zadd("outbox", 5.0, "x a/1").await;
@@ -17,13 +17,13 @@ async fn what_is_put_off_is_taken_5_s_later_and_holds_up_no_other() {
     put_off(&mut task, &["x a/1", "v gone/0/1"]).await;
     let score = task.score("outbox", "x a/1").await;
     assert!(score >= now - 5_000.0 && score < now - 4_000.0, "{score} at {now}");
-    // What is not there is not there for it.
+    // A missing entry is not added.
     assert_eq!(task.held("outbox").await, r#"zset ["o b/1": 6, "x a/1": NOW]"#);
     assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 1 o b/1]");
 }
 
 #[tokio::test]
-async fn since_when_entries_are_put_off_again_and_again_is_kept_until_none_was_for_a_minute() {
+async fn the_time_of_the_first_postponement_is_kept_for_a_minute() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     let now = task.now_ms().await;
@@ -41,7 +41,7 @@ async fn since_when_entries_are_put_off_again_and_again_is_kept_until_none_was_f
 }
 
 #[tokio::test]
-async fn jobs_that_could_not_be_told_of_are_noted_beside_that_until_the_workflow_is_told_of_any() {
+async fn unreported_jobs_are_recorded_until_a_report_succeeds() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.hset("meta", &[("putOff", "5 6")]).await;

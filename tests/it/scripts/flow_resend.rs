@@ -8,7 +8,7 @@ async fn sent() -> Task {
 }
 
 #[tokio::test]
-async fn an_open_node_is_sent_twice_more_and_then_said_to_be_lost() {
+async fn an_open_node_is_sent_twice_more_and_then_reported_as_lost() {
     let mut task = sent().await;
     for time in 1..=2 {
         assert_eq!(said(&mut task, "flow_resend", "a 0 1").await, "[resent 0 a 0 1 t '' 0 here in-0]");
@@ -21,7 +21,7 @@ async fn an_open_node_is_sent_twice_more_and_then_said_to_be_lost() {
                 r#"running zset ["a": 5]"#.to_owned(),
             ]
         );
-        // While it is still to be sent it is no news, nor twice in one call.
+        // While it still waits to be sent it is not listed, nor twice in one call.
         let before = task.exact().await;
         assert_eq!(said(&mut task, "flow_resend", "a 0 1 a 0 1").await, "[resent 0]");
         assert_eq!(task.exact().await, before);
@@ -33,14 +33,14 @@ async fn an_open_node_is_sent_twice_more_and_then_said_to_be_lost() {
         assert_eq!(said(&mut task, "flow_resend", "a 0 1").await, "[resent 1 a/0/1]");
     }
     assert_eq!(task.exact().await, before);
-    // Whatever becomes of it counts.
+    // Any outcome counts.
     said(&mut task, "flow_advance", "a 0 1 f lost").await;
     assert_eq!(states(&mut task, "a", 3).await, "f, s, s");
     assert_eq!(head(&mut task, "a").await, "1 1 0 0 d 0");
 }
 
 #[tokio::test]
-async fn what_is_not_open_in_this_run_is_let_be() {
+async fn a_node_that_is_not_open_in_this_run_is_left_alone() {
     let mut task = sent().await;
     for id in ["ended", "unreadable", "again"] {
         put(&mut task, &line(), id).await;
@@ -58,7 +58,7 @@ async fn what_is_not_open_in_this_run_is_let_be() {
 }
 
 #[tokio::test]
-async fn what_was_sent_of_a_paused_instance_is_sent_again() {
+async fn sent_nodes_of_a_paused_instance_are_sent_again() {
     let mut task = sent().await;
     task.del("running").await;
     task.zadd("paused", 5.0, "a").await;
@@ -67,7 +67,7 @@ async fn what_was_sent_of_a_paused_instance_is_sent_again() {
 }
 
 #[tokio::test]
-async fn of_what_stops_or_cannot_be_sent_it_is_said_that_it_is_lost() {
+async fn nodes_of_a_stopping_or_unreadable_instance_are_lost() {
     for (key, field, value) in [
         ("stopping", "a", "failed "),
         ("stopping", "a", "cancelled why"),
@@ -80,7 +80,7 @@ async fn of_what_stops_or_cannot_be_sent_it_is_said_that_it_is_lost() {
         task.hset("nodes", &[("b/0", "c"), ("b/1", "o1")]).await;
         task.hset("value", &[("b/0", "7")]).await;
         task.hset(key, &[(field, value)]).await;
-        // The others are sent all the same.
+        // The others are still sent.
         let reply = said(&mut task, "flow_resend", "a 0 1 b 1 1").await;
         assert_eq!(reply, "[resent 1 a/0/1 b 1 1 t '' 0 here 7]", "{key} {value}");
         assert_eq!(task.field("nodes", "a/0").await, "o");
@@ -90,7 +90,7 @@ async fn of_what_stops_or_cannot_be_sent_it_is_said_that_it_is_lost() {
 }
 
 #[tokio::test]
-async fn two_hundred_are_sent_or_lost_in_one_call() {
+async fn two_hundred_nodes_are_sent_or_lost_in_one_call() {
     let mut task = Task::new().await;
     let nodes: Vec<Node> = (0..200).map(|_| ("p 0 0", "- -", &[][..])).collect();
     put(&mut task, &graph("finish", "-", &nodes), "a").await;
@@ -104,7 +104,7 @@ async fn two_hundred_are_sent_or_lost_in_one_call() {
 }
 
 #[tokio::test]
-async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
+async fn payloads_over_512_kib_are_not_copied_but_named() {
     let mut task = Task::new().await;
     let nodes: [Node; 2] = [("p 0 0", "- -", &[]), ("p 0 0", "- -", &[])];
     put(&mut task, &graph("finish", "-", &nodes), "a").await;

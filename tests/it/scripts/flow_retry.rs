@@ -1,7 +1,7 @@
 use crate::scripts::call::{Task, without};
 use crate::scripts::flow::{Node, fan, graph, head, line, place, put, said, states, take_out, trim_whole};
 
-/// An instance `a` of three nodes in a line that failed at its second one.
+/// An instance `a` of three nodes in a row that failed at its second one.
 async fn failed() -> Task {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
@@ -18,11 +18,11 @@ async fn retry(task: &mut Task, turn: &str, pairs: &[(&str, &str)]) -> String {
     task.ok("flow_retry", &args).await
 }
 
-/// What did not complete of [`failed`].
+/// The nodes of [`failed`] that did not complete.
 const REST: [(&str, &str); 2] = [("1", "p 0 0"), ("2", "p 1 1")];
 
 #[tokio::test]
-async fn what_did_not_complete_runs_in_a_new_run_and_what_completed_stays() {
+async fn incomplete_nodes_run_in_a_new_run_and_completed_ones_stay() {
     let mut task = failed().await;
     task.hset("error", &[("a", "why"), ("b", "why")]).await;
     assert_eq!(retry(&mut task, "1", &REST).await, "[again 2]");
@@ -48,7 +48,7 @@ async fn what_did_not_complete_runs_in_a_new_run_and_what_completed_stays() {
 }
 
 #[tokio::test]
-async fn one_that_was_cancelled_as_its_last_node_completed_completes_in_a_new_run() {
+async fn a_cancelled_instance_with_all_nodes_completed_completes() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     for (node, value) in [("0", "7"), ("1", "8")] {
@@ -71,13 +71,13 @@ async fn one_that_was_cancelled_as_its_last_node_completed_completes_in_a_new_ru
 }
 
 #[tokio::test]
-async fn a_copy_that_comes_late_begins_no_other_run() {
+async fn a_late_copy_starts_no_other_run() {
     let mut task = failed().await;
     retry(&mut task, "1", &REST).await;
     let before = task.exact().await;
     assert_eq!(retry(&mut task, "1", &REST).await, "[changed]");
     assert_eq!(task.exact().await, before);
-    // Also when that run has failed as well.
+    // Also after that run has failed as well.
     said(&mut task, "flow_open", "a 2").await;
     said(&mut task, "flow_advance", "a 1 2 f E").await;
     assert_eq!(head(&mut task, "a").await, "2 3 0 0 d 1");
@@ -90,7 +90,7 @@ async fn a_copy_that_comes_late_begins_no_other_run() {
 }
 
 #[tokio::test]
-async fn what_runs_or_has_completed_or_stops_or_is_unknown_is_let_be() {
+async fn running_completed_stopping_and_unknown_ones_stay_unchanged() {
     for place in ["running", "completed", "nowhere"] {
         let mut task = failed().await;
         task.del("failed").await;
@@ -101,7 +101,7 @@ async fn what_runs_or_has_completed_or_stops_or_is_unknown_is_let_be() {
     }
     let mut task = failed().await;
     let before = task.exact().await;
-    // Nothing of it is named.
+    // The call names no node of it.
     assert_eq!(retry(&mut task, "1", &[]).await, "[changed]");
     assert_eq!(task.ok("flow_retry", &["nobody", "1", "1", "1", "p 0 0"]).await, "[unknown]");
     assert_eq!(task.exact().await, before);
@@ -112,7 +112,7 @@ async fn what_runs_or_has_completed_or_stops_or_is_unknown_is_let_be() {
 }
 
 #[tokio::test]
-async fn while_nodes_are_open_it_is_busy() {
+async fn an_instance_with_open_nodes_is_busy() {
     let nodes: [Node; 3] = [("p 0 0", "- -", &[]), ("p 0 0", "- -", &[2]), ("p 1 1", "- -", &[])];
     let mut task = Task::new().await;
     put(&mut task, &graph("pause", "-", &nodes), "a").await;
@@ -122,7 +122,7 @@ async fn while_nodes_are_open_it_is_busy() {
     let before = task.exact().await;
     assert_eq!(retry(&mut task, "1", &pairs).await, "[busy 1]");
     assert_eq!(task.exact().await, before);
-    // It completed between the look of the caller and the call: it is not to run once more.
+    // It completed between the read of the caller and the call, so it must not run again.
     said(&mut task, "flow_advance", "a 1 1 c 7").await;
     let before = task.exact().await;
     assert_eq!(retry(&mut task, "1", &pairs).await, "[moved]");
@@ -134,8 +134,8 @@ async fn while_nodes_are_open_it_is_busy() {
 }
 
 #[tokio::test]
-async fn one_that_a_failure_paused_runs_again_with_what_was_held_back() {
-    // The fourth waits for both ends, the third was ready and held back.
+async fn an_instance_that_a_failure_paused_runs_with_its_held_nodes() {
+    // The fourth waits for both ends; the third was ready and held back.
     let nodes: [Node; 4] =
         [("p 0 0", "- -", &[3]), ("p 0 0", "- -", &[2, 3]), ("p 1 1", "- 1", &[]), ("p 2 2", "- 0", &[])];
     let mut task = Task::new().await;
@@ -158,14 +158,14 @@ async fn one_that_a_failure_paused_runs_again_with_what_was_held_back() {
 }
 
 #[tokio::test]
-async fn a_cancelled_one_runs_again_and_what_its_first_run_left_to_do_is_taken_off() {
+async fn a_new_run_of_a_cancelled_one_removes_pending_entries() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     said(&mut task, "flow_control", "a why").await;
     said(&mut task, "flow_enter", "a 0 1").await;
     assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW]"#);
     let pairs = [("0", "p 0 0"), ("1", "p 1 1"), ("2", "p 1 1")];
-    // Entries and a cursor of what was under way then.
+    // Entries and a cursor of pending work.
     for entry in ["s a/0/1", "v a/0/1", "o a/1"] {
         task.zadd("outbox", 5.0, entry).await;
     }
@@ -205,7 +205,7 @@ async fn five_hundred_nodes_run_again_in_one_call() {
     assert_eq!(head(&mut task, "a").await, "2 4 500 500 d -");
 }
 
-/// A part of a retry of `a`, with these nodes; the last one says how many there are in all.
+/// A part of a retry of `a` with these nodes; the last part has the total.
 async fn part(task: &mut Task, turn: &str, live: &str, nodes: std::ops::Range<usize>, state: &str) -> String {
     let numbers: Vec<String> = nodes.map(|node| node.to_string()).collect();
     let mut args = vec!["a", turn, live];
@@ -213,7 +213,7 @@ async fn part(task: &mut Task, turn: &str, live: &str, nodes: std::ops::Range<us
     task.ok("flow_retry", &args).await
 }
 
-/// An instance `a` of so many nodes that failed, with each of them.
+/// An instance `a` of this many nodes that failed, and each of its nodes.
 async fn all_failed(count: usize) -> Task {
     let mut task = Task::new().await;
     let nodes: Vec<Node> = (0..count).map(|_| ("p 0 0", "- -", &[][..])).collect();
@@ -231,7 +231,7 @@ async fn all_failed(count: usize) -> Task {
 }
 
 #[tokio::test]
-async fn a_large_one_runs_again_once_the_last_part_of_it_is_there() {
+async fn a_large_instance_runs_again_once_its_last_part_arrives() {
     let mut task = all_failed(1_200).await;
     for (from, left) in [(0, 1), (500, 0)] {
         assert_eq!(part(&mut task, "3", "-", from..from + 500, "p 0 0").await, "[part]");
@@ -239,7 +239,7 @@ async fn a_large_one_runs_again_once_the_last_part_of_it_is_there() {
         assert_eq!(head(&mut task, "a").await, "1 3 0 0 d 7");
         assert_eq!(task.held("value").await.matches('E').count(), left);
         assert_eq!(task.held("grow").await.matches("{}").count(), left);
-        // The same once more, and what else is done to one that failed.
+        // The same again, and other actions on a failed instance.
         let before = task.exact().await;
         assert_eq!(part(&mut task, "3", "-", from..from + 500, "p 0 0").await, "[part]");
         assert_eq!(part(&mut task, "2", "-", 0..500, "p 0 0").await, "[changed]");
@@ -267,7 +267,7 @@ async fn a_large_one_runs_again_once_the_last_part_of_it_is_there() {
 }
 
 #[tokio::test]
-async fn of_two_that_let_it_run_again_in_parts_one_begins_the_run() {
+async fn one_of_two_concurrent_retries_in_parts_starts_the_run() {
     let mut task = all_failed(600).await;
     for _ in 0..2 {
         assert_eq!(part(&mut task, "3", "-", 0..500, "p 0 0").await, "[part]");
@@ -281,7 +281,7 @@ async fn of_two_that_let_it_run_again_in_parts_one_begins_the_run() {
 }
 
 #[tokio::test]
-async fn a_part_with_a_node_that_completed_writes_nothing() {
+async fn a_part_with_a_completed_node_writes_nothing() {
     let mut task = all_failed(600).await;
     task.hset("nodes", &[("a/7", "c"), ("a/599", "c")]).await;
     let before = task.exact().await;
@@ -292,7 +292,7 @@ async fn a_part_with_a_node_that_completed_writes_nothing() {
 }
 
 #[tokio::test]
-async fn one_whose_new_run_never_began_runs_again_later_or_is_removed_whole() {
+async fn an_unstarted_new_run_can_be_retried_or_removed_whole() {
     let mut task = all_failed(600).await;
     part(&mut task, "3", "-", 0..500, "p 0 0").await;
     assert_eq!(part(&mut task, "3", "-", 0..300, "p 0 0").await, "[part]");
@@ -306,12 +306,12 @@ async fn one_whose_new_run_never_began_runs_again_later_or_is_removed_whole() {
 }
 
 #[tokio::test]
-async fn a_new_run_that_is_begun_in_part_stands_in_the_outbox_and_keeps_its_deadline() {
+async fn an_unstarted_new_run_is_in_the_outbox_with_its_deadline() {
     let mut task = all_failed(600).await;
     task.zadd("deadlines", 5.0, "a").await;
     part(&mut task, "3", "-", 0..500, "p 0 0").await;
     task.zadd("outbox", 5.0, "r a/1").await;
-    // It is once there, since when it was begun.
+    // It is listed once, with the time at which it was begun.
     part(&mut task, "3", "-", 0..500, "p 0 0").await;
     assert_eq!(task.held("outbox").await, r#"zset ["r a/1": 5]"#);
     assert_eq!(said(&mut task, "flow_look", "0 200").await, "[looked 0 1 r a/1]");
@@ -319,7 +319,7 @@ async fn a_new_run_that_is_begun_in_part_stands_in_the_outbox_and_keeps_its_dead
     assert_eq!(part(&mut task, "3", "600", 500..600, "p 0 0").await, "[again 2]");
     assert_eq!(task.held("outbox").await, r#"zset ["o a/2": NOW]"#);
     assert_eq!(task.held("deadlines").await, "");
-    // Whoever cancels it meanwhile does not see it run.
+    // A cancel in between prevents the run.
     let mut task = all_failed(600).await;
     part(&mut task, "3", "-", 0..500, "p 0 0").await;
     assert_eq!(task.ok("flow_control", &["a", "why"]).await, "[ended failed 0]");
@@ -327,7 +327,7 @@ async fn a_new_run_that_is_begun_in_part_stands_in_the_outbox_and_keeps_its_dead
 }
 
 #[tokio::test]
-async fn one_that_is_half_removed_does_not_run_again() {
+async fn a_half_removed_instance_does_not_run_again() {
     let mut task = all_failed(1_200).await;
     part(&mut task, "3", "-", 0..500, "p 0 0").await;
     let keys = [&["failed"], &task.script("flow_trim").keys[1..]].concat();
@@ -338,7 +338,7 @@ async fn one_that_is_half_removed_does_not_run_again() {
     assert_eq!(task.exact().await, before);
 }
 
-/// How many nodes of `a` are live by its line, and by their states.
+/// The number of live nodes of `a`, by its line and by their states.
 async fn live(task: &mut Task, count: usize) -> (usize, usize) {
     let by_line = head(task, "a").await.split(' ').nth(2).unwrap().parse().unwrap();
     let states = states(task, "a", count).await;
@@ -346,7 +346,7 @@ async fn live(task: &mut Task, count: usize) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn one_that_goes_on_between_two_parts_counts_each_of_its_nodes() {
+async fn an_instance_that_continues_between_parts_counts_each_node() {
     let nodes: [Node; 3] = [("p 0 0", "- -", &[]), ("p 0 0", "- -", &[2]), ("p 1 1", "- -", &[])];
     let mut task = Task::new().await;
     put(&mut task, &graph("pause", "-", &nodes), "a").await;
@@ -368,7 +368,7 @@ async fn one_that_goes_on_between_two_parts_counts_each_of_its_nodes() {
 }
 
 #[tokio::test]
-async fn a_visit_of_the_run_before_that_comes_between_two_parts_changes_nothing() {
+async fn a_late_visit_of_the_run_before_changes_nothing() {
     let mut task = Task::new().await;
     let mut graph = fan(1_750);
     graph.policy = "pause";

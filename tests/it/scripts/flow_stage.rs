@@ -2,7 +2,7 @@ use crate::scripts::call::{Task, without};
 use crate::scripts::flow::{Node, fan, graph, head, line, long_line, lose, place, put, said, start, start_in_parts};
 use crate::scripts::flow::{states, trim_whole, with};
 
-/// [`line`] in four parts, of which as many are written as said.
+/// Writes this many of the four parts of [`line`].
 async fn staged(count: usize) -> Task {
     let mut task = Task::new().await;
     for part in line().parts("a", "n", 2, false).0.iter().take(count) {
@@ -12,7 +12,7 @@ async fn staged(count: usize) -> Task {
 }
 
 #[tokio::test]
-async fn parts_are_written_one_by_one_and_the_start_lets_all_of_it_run() {
+async fn parts_are_written_one_by_one_and_the_start_runs_them() {
     let mut task = staged(1).await;
     assert_eq!(
         without(task.keys().await, &["meta"]),
@@ -56,7 +56,7 @@ async fn parts_are_written_one_by_one_and_the_start_lets_all_of_it_run() {
 }
 
 #[tokio::test]
-async fn what_comes_twice_or_late_changes_nothing() {
+async fn late_and_repeated_parts_change_nothing() {
     let (parts, last) = line().parts("a", "n", 2, false);
     let mut task = staged(3).await;
     let before = task.exact().await;
@@ -73,7 +73,7 @@ async fn what_comes_twice_or_late_changes_nothing() {
         }
         assert_eq!(with(&mut task, "flow_start", &last).await, "[existed]");
         assert_eq!(task.exact().await, before);
-        // Also when it has ended.
+        // Also after it has ended.
         said(&mut task, "flow_open", "a 1").await;
         said(&mut task, "flow_advance", "a 0 1 f E").await;
         assert_eq!(place(&mut task, "a").await, "failed");
@@ -81,7 +81,7 @@ async fn what_comes_twice_or_late_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_part_that_comes_before_its_turn_writes_nothing() {
+async fn a_part_out_of_order_writes_nothing() {
     let (parts, last) = line().parts("a", "n", 2, false);
     for count in 0..4 {
         let mut task = staged(count).await;
@@ -89,7 +89,7 @@ async fn a_part_that_comes_before_its_turn_writes_nothing() {
         for part in parts.iter().skip(count + 1) {
             assert_eq!(with(&mut task, "flow_stage", part).await, format!("[parts {count}]"));
         }
-        // Nor does it run before all of it is there, or for somebody else.
+        // It also does not run before all parts are there, or for another caller.
         assert_eq!(with(&mut task, "flow_start", &last).await, "[parts]");
         assert_eq!(task.exact().await, before);
     }
@@ -114,7 +114,7 @@ async fn two_starts_of_one_id_do_not_mix() {
     }
     assert_eq!(with(&mut task, "flow_start", &last).await, "[parts]");
     assert_eq!(task.exact().await, before);
-    // The first one wrote no part for longer than the other one waits: what it wrote goes first.
+    // The first one stopped writing for longer than the other one waits: its parts are removed first.
     task.hset("staging", &[("a", "n 2 5 d 3")]).await;
     for part in &parts {
         assert_eq!(with(&mut task, "flow_stage", part).await, "[left]");
@@ -143,7 +143,7 @@ async fn two_starts_of_one_id_do_not_mix() {
 }
 
 #[tokio::test]
-async fn one_that_is_taken_over_with_the_same_shape_counts_once() {
+async fn a_takeover_with_the_same_shape_counts_it_once() {
     let mut task = staged(4).await;
     task.hset("staging", &[("a", "n 4 5 d 3")]).await;
     assert_eq!(start_in_parts(&mut task, &line(), "a", "m", 2).await, "[started]");
@@ -152,14 +152,14 @@ async fn one_that_is_taken_over_with_the_same_shape_counts_once() {
 }
 
 #[tokio::test]
-async fn a_clock_that_went_back_holds_no_start_up() {
+async fn a_clock_that_went_back_blocks_no_start() {
     let mut task = staged(2).await;
     task.hset("staging", &[("a", "n 2 9000000000000000 d 3")]).await;
     assert_eq!(start_in_parts(&mut task, &line(), "a", "m", 2).await, "[started]");
 }
 
 #[tokio::test]
-async fn a_known_shape_does_not_come_along_and_is_counted_with_the_first_part() {
+async fn a_known_shape_is_not_sent_and_counts_with_the_first_part() {
     let mut task = Task::new().await;
     start(&mut task, &line(), "known").await;
     let (parts, last) = line().parts("a", "n", 2, true);
@@ -168,7 +168,7 @@ async fn a_known_shape_does_not_come_along_and_is_counted_with_the_first_part() 
         assert_eq!(with(&mut task, "flow_stage", part).await, "[staged 1]");
         assert_eq!(task.field("shapes", "d#").await, "2");
     }
-    // The other one goes, and its shape stays for the one that is being started.
+    // The other one is removed; the shape stays for the one that is being started.
     let left = trim_whole(&mut task, "known").await;
     assert_eq!(task.field("shapes", "d#").await, "1");
     assert!(left.iter().any(|key| key.contains(r#""d@": "3 finish 2""#)), "{left:?}");
@@ -178,7 +178,7 @@ async fn a_known_shape_does_not_come_along_and_is_counted_with_the_first_part() 
 }
 
 #[tokio::test]
-async fn a_shape_that_is_lost_behind_the_parts_is_to_come_along() {
+async fn a_shape_that_was_lost_after_the_parts_is_asked_for() {
     let mut task = Task::new().await;
     start(&mut task, &line(), "known").await;
     let (parts, last) = line().parts("a", "n", 2, true);
@@ -192,7 +192,7 @@ async fn a_shape_that_is_lost_behind_the_parts_is_to_come_along() {
 }
 
 #[tokio::test]
-async fn two_that_bring_the_same_shape_at_the_same_time_are_two() {
+async fn two_concurrent_starts_with_the_same_shape_count_two() {
     let mut task = staged(3).await;
     assert_eq!(start_in_parts(&mut task, &line(), "b", "m", 2).await, "[started]");
     let (parts, last) = line().parts("a", "n", 2, false);
@@ -206,7 +206,7 @@ async fn two_that_bring_the_same_shape_at_the_same_time_are_two() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_of_a_start_is_begun_anew() {
+async fn an_unreadable_start_begins_again() {
     for entry in ["", "n", "n 2", "n 2 5", "n two 5 d 3", "n 2 5 d three", "n 2 5 d 3 more"] {
         let mut task = staged(2).await;
         task.hset("staging", &[("a", entry)]).await;
@@ -218,7 +218,7 @@ async fn what_cannot_be_read_of_a_start_is_begun_anew() {
 }
 
 #[tokio::test]
-async fn a_count_of_instances_that_is_no_number_stops_no_part() {
+async fn an_instance_count_that_is_not_a_number_stops_no_part() {
     let mut task = Task::new().await;
     task.hset("shapes", &[("d#", "many")]).await;
     assert_eq!(start_in_parts(&mut task, &line(), "a", "n", 2).await, "[started]");
@@ -226,7 +226,7 @@ async fn a_count_of_instances_that_is_no_number_stops_no_part() {
 }
 
 #[tokio::test]
-async fn the_largest_graph_is_started_and_opened_and_removed_in_parts() {
+async fn the_largest_graph_starts_opens_and_is_removed_in_parts() {
     let mut task = Task::new().await;
     let nodes: Vec<Node> = (0..10_000).map(|_| ("p 0 0", "- -", &[][..])).collect();
     assert_eq!(start_in_parts(&mut task, &graph("finish", "-", &nodes), "a", "n", 500).await, "[started]");
@@ -250,7 +250,7 @@ async fn dependents_in_pages_come_with_the_parts() {
 }
 
 #[tokio::test]
-async fn a_child_in_parts_starts_while_its_node_waits_for_it_and_is_stale_after() {
+async fn a_child_in_parts_starts_only_while_its_node_waits() {
     let mut task = Task::new().await;
     put(&mut task, &graph("finish", "0", &[("p 0 0", "g -", &[])]), "a").await;
     let child = line().named("e");
@@ -267,7 +267,7 @@ async fn a_child_in_parts_starts_while_its_node_waits_for_it_and_is_stale_after(
     assert_eq!(task.held("children").await, r#"zset ["a/0.1": 0]"#);
     assert_eq!(task.held("outbox").await, r#"zset ["o a/0.1/1": NOW]"#);
     assert_eq!(said(&mut task, "flow_open", "a/0.1 1").await, "[opened 0 0 a/0.1 0 1 t '' 0 here in-0]");
-    // Cancelled before it is opened, it ends and its node with it.
+    // Cancelled before it opens, it ends together with its node.
     let mut task = Task::new().await;
     put(&mut task, &graph("finish", "0", &[("p 0 0", "g -", &[])]), "a").await;
     start_in_parts(&mut task, &child, "a/0.1", "n", 2).await;
@@ -280,7 +280,7 @@ async fn a_child_in_parts_starts_while_its_node_waits_for_it_and_is_stale_after(
 }
 
 #[tokio::test]
-async fn nothing_stays_of_a_start_that_another_one_took_over() {
+async fn nothing_is_left_of_a_start_that_was_taken_over() {
     let mut task = Task::new().await;
     for part in long_line(5).parts("a", "n", 2, false).0 {
         with(&mut task, "flow_stage", &part).await;
@@ -293,7 +293,7 @@ async fn nothing_stays_of_a_start_that_another_one_took_over() {
 }
 
 #[tokio::test]
-async fn nothing_stays_of_a_start_in_parts_beside_one_in_one_call() {
+async fn a_start_in_one_call_leaves_nothing_of_a_start_in_parts() {
     let mut task = Task::new().await;
     for part in long_line(5).parts("a", "n", 2, false).0 {
         with(&mut task, "flow_stage", &part).await;

@@ -2,7 +2,7 @@ use crate::scripts::call::{Task, without};
 use crate::scripts::flow::{UNREADABLE, graph, head, line, long_line, place, said, start, states};
 
 #[tokio::test]
-async fn a_start_writes_the_instance_and_opens_the_nodes_that_wait_for_nothing() {
+async fn a_start_writes_the_instance_and_opens_nodes_without_inputs() {
     let mut task = Task::new().await;
     let graph = graph("finish", "2", &[("p 0 0", "- -", &[2]), ("p 0 0", "o -", &[2]), ("P 2 2", "- -", &[])]);
     assert_eq!(start(&mut task, &graph, "a").await, "[started a 0 1 t '' 0 here in-0 a 1 1 t '' 0 here in-1]");
@@ -24,14 +24,14 @@ async fn a_start_writes_the_instance_and_opens_the_nodes_that_wait_for_nothing()
 }
 
 #[tokio::test]
-async fn a_second_start_of_the_same_id_writes_nothing_whatever_it_brings() {
+async fn a_second_start_of_the_same_id_writes_nothing() {
     let mut task = Task::new().await;
     start(&mut task, &line(), "a").await;
     let before = task.exact().await;
     assert_eq!(start(&mut task, &line(), "a").await, "[existed]");
     assert_eq!(start(&mut task, &long_line(7), "a").await, "[existed]");
     assert_eq!(task.exact().await, before);
-    // Also when it has ended.
+    // Also after it has ended.
     said(&mut task, "flow_advance", "a 0 1 c - a 1 1 c - a 2 1 c -").await;
     said(&mut task, "flow_advance", "a 1 1 c -").await;
     said(&mut task, "flow_advance", "a 2 1 c -").await;
@@ -42,7 +42,7 @@ async fn a_second_start_of_the_same_id_writes_nothing_whatever_it_brings() {
 }
 
 #[tokio::test]
-async fn a_shape_comes_along_once_and_is_counted_with_each_instance() {
+async fn a_shape_is_sent_once_and_counted_with_each_instance() {
     let mut task = Task::new().await;
     let bare = |id: &str| line().start(id, false);
     let args = bare("a");
@@ -55,14 +55,14 @@ async fn a_shape_comes_along_once_and_is_counted_with_each_instance() {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     assert_eq!(task.ok("flow_start", &args).await, "[started b 0 1 t '' 0 here in-0]");
     assert_eq!(task.field("shapes", "d#").await, "2");
-    // Two clients that brought it at the same time.
+    // Two clients that sent it at the same time.
     assert_eq!(start(&mut task, &line(), "c").await, "[started c 0 1 t '' 0 here in-0]");
     assert_eq!(task.field("shapes", "d#").await, "3");
     assert_eq!(task.field("shapes", "d@").await, "3 finish 2");
 }
 
 #[tokio::test]
-async fn the_largest_graph_of_one_call_starts_with_each_of_its_nodes_open() {
+async fn the_largest_graph_of_one_call_starts_with_all_nodes_open() {
     let mut task = Task::new().await;
     let nodes: Vec<(&str, &str, &[usize])> = (0..500).map(|_| ("p 0 0", "- -", &[][..])).collect();
     let reply = start(&mut task, &graph("finish", "-", &nodes), "a").await;
@@ -72,7 +72,7 @@ async fn the_largest_graph_of_one_call_starts_with_each_of_its_nodes_open() {
 }
 
 #[tokio::test]
-async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
+async fn payloads_over_512_kib_are_not_copied_but_named() {
     let mut task = Task::new().await;
     let large = "x".repeat(512 * 1024);
     let nodes: [(&str, &str, &[usize]); 2] = [("p 0 0", "- -", &[]), ("p 0 0", "- -", &[])];
@@ -84,7 +84,7 @@ async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
 }
 
 #[tokio::test]
-async fn a_count_of_instances_that_is_no_number_stops_no_start() {
+async fn an_instance_count_that_is_not_a_number_stops_no_start() {
     let mut task = Task::new().await;
     start(&mut task, &line(), "a").await;
     task.hset("shapes", &[("d#", "many")]).await;
@@ -93,7 +93,7 @@ async fn a_count_of_instances_that_is_no_number_stops_no_start() {
 }
 
 #[tokio::test]
-async fn an_instance_that_cannot_be_sent_is_written_and_ends_as_corrupt() {
+async fn an_unsendable_instance_is_written_and_ends_as_corrupt() {
     for record in ["", "no record", "- -\n\n0", "- - \n\n0"] {
         let mut task = Task::new().await;
         start(&mut task, &line(), "a").await;
@@ -102,7 +102,7 @@ async fn an_instance_that_cannot_be_sent_is_written_and_ends_as_corrupt() {
         assert_eq!(head(&mut task, "b").await, "1 0 3 1 d -");
         assert_eq!(task.field("stopping", "b").await, format!("failed {UNREADABLE}"));
         assert!(task.held("outbox").await.contains(r#""x b/1""#));
-        // What is open is cancelled, as that entry asks for.
+        // The open nodes are cancelled, as that entry demands.
         said(&mut task, "flow_advance", "b 0 1 x -").await;
         assert_eq!(place(&mut task, "b").await, "failed");
         assert_eq!(task.field("error", "b").await, UNREADABLE);

@@ -2,7 +2,7 @@ use crate::scripts::call::Task;
 use crate::scripts::flow::{line, put, said};
 
 #[tokio::test]
-async fn an_instance_is_told_as_it_stands_from_its_start_to_its_end() {
+async fn an_instance_is_shown_in_each_state_from_start_to_end() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     assert_eq!(task.ok("flow_state", &["a"]).await, "[state running 1 3 1 d - '' '' 0 0]");
@@ -16,7 +16,7 @@ async fn an_instance_is_told_as_it_stands_from_its_start_to_its_end() {
 }
 
 #[tokio::test]
-async fn one_that_did_not_complete_is_told_with_what_broke_it_or_why() {
+async fn an_incomplete_instance_shows_the_node_or_the_reason() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     said(&mut task, "flow_advance", "a 0 1 f E").await;
@@ -34,7 +34,7 @@ async fn one_that_did_not_complete_is_told_with_what_broke_it_or_why() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_read_is_unknown_and_one_that_stands_nowhere_is_told_so() {
+async fn an_unreadable_one_is_unknown_and_one_in_no_place_is_shown_so() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     assert_eq!(task.ok("flow_state", &["nobody"]).await, "[unknown]");

@@ -1,14 +1,14 @@
-//! What workflows tell in their stream of events.
+//! The events of workflows.
 
 use crate::scripts::call::Task;
 use crate::scripts::flow::{graph, line, put, said, with};
 
 #[tokio::test]
-async fn each_end_of_a_node_and_of_an_instance_is_told_by_the_call_that_writes_it() {
+async fn the_call_that_writes_an_end_also_adds_its_event() {
     let mut task = Task::new().await;
     with(&mut task, "flow_start", &line().start("a", true)).await;
     said(&mut task, "flow_advance", "a 0 1 c 7").await;
-    // What comes twice is told once.
+    // A repeated end has one event.
     said(&mut task, "flow_advance", "a 0 1 c 7").await;
     said(&mut task, "flow_advance", "a 1 1 f E").await;
     assert_eq!(task.events().await, ["1: started a/1", "2: node c a/0/1", "5: node f a/1/1 s a/2/1, ended failed a/1"]);
@@ -18,7 +18,7 @@ async fn each_end_of_a_node_and_of_an_instance_is_told_by_the_call_that_writes_i
 }
 
 #[tokio::test]
-async fn pauses_cancels_and_deadlines_are_told() {
+async fn pauses_cancels_and_deadlines_have_events() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     assert_eq!(said(&mut task, "flow_pause", "a 0 pause").await, "[paused]");
@@ -28,7 +28,7 @@ async fn pauses_cancels_and_deadlines_are_told() {
     assert_eq!(said(&mut task, "flow_enter", "a 0 1").await, "[entered stale 0]");
     assert_eq!(task.events().await, ["1: paused a/1", "2: resumed a/1", "4: node x a/0/1, ended cancelled a/1"]);
 
-    // Nothing of it is open.
+    // No node of it is open.
     put(&mut task, &graph("pause", "-", &[("p 0 0", "- -", &[1]), ("p 1 1", "- -", &[])]), "b").await;
     said(&mut task, "flow_advance", "b 0 1 f E").await;
     assert_eq!(task.events().await[3..], ["7: node f b/0/1 s b/1/1, paused b/1"]);
@@ -38,7 +38,7 @@ async fn pauses_cancels_and_deadlines_are_told() {
 }
 
 #[tokio::test]
-async fn a_stream_that_cannot_be_written_keeps_nothing_from_going_on() {
+async fn an_unwritable_stream_does_not_stop_the_workflow() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.make_foreign("events").await;

@@ -6,7 +6,7 @@ use crate::scripts::flow::{
 /// A minute, in ms.
 const MINUTE: f64 = 60_000.0;
 
-/// Writes an instance that completed so many ms ago.
+/// Writes an instance that completed this many ms ago.
 async fn ended(task: &mut Task, graph: &Graph, id: &str, ago: f64) {
     put(task, graph, id).await;
     take_out(task, "running", id).await;
@@ -26,7 +26,7 @@ async fn ended(task: &mut Task, graph: &Graph, id: &str, ago: f64) {
 }
 
 #[tokio::test]
-async fn what_is_too_old_goes_with_all_that_is_kept_of_it_and_the_others_stay_whole() {
+async fn old_instances_are_removed_whole_and_others_stay_whole() {
     let mut task = Task::new().await;
     for (id, ago) in [("old", 2.0 * MINUTE), ("older", 3.0 * MINUTE)] {
         ended(&mut task, &line(), id, ago).await;
@@ -45,11 +45,11 @@ async fn what_is_too_old_goes_with_all_that_is_kept_of_it_and_the_others_stay_wh
 }
 
 #[tokio::test]
-async fn a_shape_goes_with_the_last_instance_that_has_it_and_no_other_shape() {
+async fn a_shape_is_removed_with_its_last_instance_and_no_other_shape() {
     let mut task = Task::new().await;
     ended(&mut task, &line(), "a", 2.0 * MINUTE).await;
     ended(&mut task, &line(), "b", 3.0 * MINUTE).await;
-    // Of another shape whose name begins as this one.
+    // Of another shape whose name begins with this one.
     task.hset("shapes", &[("dd", "{}"), ("dd@", "1 finish -"), ("dd/0", "- - t\n\n0"), ("dd#", "1")]).await;
     let other = r#"hash {"dd": "{}", "dd#": "1", "dd/0": "- - t\n\n0", "dd@": "1 finish -"}"#;
     assert_eq!(said(&mut task, "flow_trim", "150000 - 5000").await, "[trimmed 1 0]");
@@ -57,14 +57,14 @@ async fn a_shape_goes_with_the_last_instance_that_has_it_and_no_other_shape() {
     assert_eq!(task.field("shapes", "d@").await, "3 finish 2");
     assert_eq!(said(&mut task, "flow_trim", "60000 - 5000").await, "[trimmed 1 0]");
     assert_eq!(without(task.keys().await, &["meta"]), [format!("shapes {other}")]);
-    // Whoever starts one brings it along again.
+    // A new start sends it again.
     let args = line().start("a", false);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     assert_eq!(task.ok("flow_start", &args).await, "[shape]");
 }
 
 #[tokio::test]
-async fn the_youngest_are_kept_where_only_so_many_are_to_be() {
+async fn the_youngest_are_kept_up_to_the_limit() {
     let mut task = Task::new().await;
     for (at, id) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
         ended(&mut task, &line(), id, (50 - 10 * at) as f64 * 1000.0).await;
@@ -76,17 +76,17 @@ async fn the_youngest_are_kept_where_only_so_many_are_to_be() {
     assert_eq!(task.exact().await, before);
     assert_eq!(said(&mut task, "flow_trim", "60000 3 5000").await, "[trimmed 2 0]");
     assert_eq!(task.held("completed").await, r#"zset ["c": NOW, "d": NOW, "e": NOW]"#);
-    // None that is younger than the least age.
+    // An instance younger than the least age is kept.
     assert_eq!(said(&mut task, "flow_trim", "60000 0 25000").await, "[trimmed 1 0]");
     assert_eq!(task.held("completed").await, r#"zset ["d": NOW, "e": NOW]"#);
-    // By age goes also what is not one too many.
+    // By age, instances within the limit are removed too.
     assert_eq!(said(&mut task, "flow_trim", "15000 2 5000").await, "[trimmed 1 0]");
     assert_eq!(task.held("head").await, r#"hash {"e": "1 1 0 0 d -"}"#);
     assert_eq!(task.field("shapes", "d#").await, "1");
 }
 
 #[tokio::test]
-async fn each_of_the_three_places_is_trimmed_by_itself() {
+async fn each_of_the_three_places_is_trimmed_separately() {
     for place in ["completed", "failed", "cancelled"] {
         let mut task = Task::new().await;
         ended(&mut task, &line(), "a", 2.0 * MINUTE).await;
@@ -102,14 +102,14 @@ async fn each_of_the_three_places_is_trimmed_by_itself() {
 }
 
 #[tokio::test]
-async fn a_call_removes_500_nodes_and_says_that_others_follow() {
+async fn a_call_removes_500_nodes_and_reports_more() {
     let nodes: Vec<Node> = (0..300).map(|_| ("p 0 0", "- -", &[][..])).collect();
     let mut task = Task::new().await;
     for id in ["a", "b", "c"] {
         ended(&mut task, &graph("finish", "-", &nodes), id, 2.0 * MINUTE).await;
     }
     assert_eq!(said(&mut task, "flow_trim", "60000 - 5000").await, "[trimmed 1 1]");
-    // Nobody lets one run once more of which a part is gone.
+    // A partly removed instance cannot run again.
     assert_eq!(task.held("stopping").await, r#"hash {"b": "removed "}"#);
     assert_eq!(task.field("cursor", "t b").await, "n 100");
     assert!(task.ok("flow_state", &["b"]).await.starts_with("[state completed"));
@@ -124,7 +124,7 @@ async fn a_call_removes_500_nodes_and_says_that_others_follow() {
 }
 
 #[tokio::test]
-async fn a_call_removes_100_small_ones() {
+async fn a_call_removes_100_small_instances() {
     let mut task = Task::new().await;
     let one: [Node; 1] = [("p 0 0", "- -", &[])];
     for number in 0..150 {
@@ -137,7 +137,7 @@ async fn a_call_removes_100_small_ones() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_goes_as_far_as_it_can_and_holds_up_no_other() {
+async fn an_unreadable_instance_is_removed_as_far_as_possible() {
     for (key, field, value) in [
         ("head", "a", "what"),
         ("shapes", "d@", "many finish 2"),
@@ -159,7 +159,7 @@ async fn what_cannot_be_read_goes_as_far_as_it_can_and_holds_up_no_other() {
         for gone in ["completed", "head", "output", "error"] {
             assert_eq!(task.held(gone).await, "", "{gone} with {field} {value}");
         }
-        // Where nobody knows how many have a shape, it stays.
+        // A shape without a count of its instances stays.
         if field == "d#" {
             assert_eq!(task.field("shapes", "d@").await, "3 finish 2", "{value}");
             assert_eq!(task.held("nodes").await + &task.held("input").await + &task.held("value").await, "");
@@ -172,7 +172,7 @@ async fn trim(task: &mut Task) -> String {
 }
 
 #[tokio::test]
-async fn a_large_one_goes_in_pages_and_is_let_be_by_all_others_meanwhile() {
+async fn a_large_instance_is_removed_in_pages_and_ignored_meanwhile() {
     let mut task = Task::new().await;
     ended(&mut task, &long_line(1_200), "a", 2.0 * MINUTE).await;
     task.hset("grow", &[("a/0", "{}"), ("a/1199", "{}")]).await;
@@ -206,7 +206,7 @@ async fn a_large_one_goes_in_pages_and_is_let_be_by_all_others_meanwhile() {
 }
 
 #[tokio::test]
-async fn the_line_and_the_place_of_a_large_one_go_last() {
+async fn the_line_and_the_place_of_a_large_instance_are_removed_last() {
     let mut task = Task::new().await;
     ended(&mut task, &long_line(1_200), "a", 2.0 * MINUTE).await;
     for _ in 0..4 {
@@ -218,7 +218,7 @@ async fn the_line_and_the_place_of_a_large_one_go_last() {
 }
 
 #[tokio::test]
-async fn pages_of_dependents_go_with_their_shape() {
+async fn pages_of_dependents_are_removed_with_their_shape() {
     for count in [499, 500, 501, 1_000, 1_001, 1_750] {
         let mut task = Task::new().await;
         ended(&mut task, &fan(count), "a", 2.0 * MINUTE).await;
@@ -228,7 +228,7 @@ async fn pages_of_dependents_go_with_their_shape() {
 }
 
 #[tokio::test]
-async fn a_shape_that_is_brought_again_while_it_is_removed_stays_whole_and_goes_with_the_new_one() {
+async fn a_shape_that_is_sent_again_during_its_removal_stays_whole() {
     for calls in 1..5 {
         for parts in [false, true] {
             let mut task = Task::new().await;
@@ -257,7 +257,7 @@ async fn a_shape_that_is_brought_again_while_it_is_removed_stays_whole_and_goes_
 }
 
 #[tokio::test]
-async fn a_shape_of_which_parts_are_coming_stays_as_far_as_it_has_come() {
+async fn an_arriving_shape_keeps_the_parts_it_has() {
     let mut task = Task::new().await;
     ended(&mut task, &long_line(1_200), "a", 2.0 * MINUTE).await;
     for _ in 0..3 {
@@ -281,7 +281,7 @@ async fn a_shape_of_which_parts_are_coming_stays_as_far_as_it_has_come() {
 }
 
 #[tokio::test]
-async fn two_instances_of_a_shape_that_are_removed_by_turns_leave_nothing() {
+async fn two_instances_of_a_shape_removed_in_turns_leave_nothing() {
     let mut task = Task::new().await;
     ended(&mut task, &long_line(1_200), "a", 2.0 * MINUTE).await;
     for _ in 0..3 {
@@ -298,7 +298,7 @@ async fn two_instances_of_a_shape_that_are_removed_by_turns_leave_nothing() {
         assert_eq!(reply, "[trimmed 0 1]");
         assert_eq!(task.field("cursor", "t b").await, cursor);
     }
-    // Both are in the phase of the shape, which nobody has any more.
+    // Both removals are at the shape, which has no other user.
     assert_eq!(trim(&mut task).await, "[trimmed 0 1]");
     assert_eq!(task.held("cursor").await, r#"hash {"t a": "s 200", "t b": "s 700"}"#);
     for _ in 0..4 {
@@ -309,7 +309,7 @@ async fn two_instances_of_a_shape_that_are_removed_by_turns_leave_nothing() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_cannot_be_read_lets_the_removal_begin_at_the_front() {
+async fn an_unreadable_cursor_restarts_the_removal_at_the_front() {
     for cursor in ["", "what", "n", "n x", "x 5", "s -5", "n 1.5", "n 5 5"] {
         let mut task = Task::new().await;
         ended(&mut task, &long_line(700), "a", 2.0 * MINUTE).await;
@@ -321,7 +321,7 @@ async fn a_cursor_that_cannot_be_read_lets_the_removal_begin_at_the_front() {
 }
 
 #[tokio::test]
-async fn a_cursor_with_a_number_that_no_graph_has_holds_up_no_other() {
+async fn a_cursor_with_an_impossible_number_blocks_no_other() {
     for cursor in ["n 999999999", "s 999999999"] {
         let mut task = Task::new().await;
         ended(&mut task, &line(), "a", 3.0 * MINUTE).await;
@@ -333,7 +333,7 @@ async fn a_cursor_with_a_number_that_no_graph_has_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_damaged_while_its_shape_is_removed_holds_up_no_other() {
+async fn a_line_that_is_damaged_during_a_removal_blocks_no_other() {
     for line_of_it in ["what", ""] {
         let mut task = Task::new().await;
         ended(&mut task, &long_line(1_200), "a", 3.0 * MINUTE).await;
@@ -349,7 +349,7 @@ async fn a_line_that_is_damaged_while_its_shape_is_removed_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_record_with_a_number_that_no_graph_has_costs_no_more_than_another() {
+async fn a_record_with_an_impossible_number_costs_no_more() {
     let mut task = Task::on(std::sync::Arc::new(crate::support::TestRedis::start()), "").await;
     ended(&mut task, &line(), "a", 2.0 * MINUTE).await;
     task.hset("shapes", &[("d/0", "- - t\n\n20000000 1")]).await;

@@ -5,7 +5,7 @@ async fn turn(task: &mut Task, pause: &str, limit: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_workflow_is_taken_by_one_at_a_time_and_again_after_the_pause() {
+async fn a_taken_workflow_is_due_again_after_the_interval() {
     let mut task = Task::new().await;
     task.zadd("flows", 0.0, "new").await;
     task.zadd("flows", 7.0, "old").await;
@@ -20,7 +20,7 @@ async fn each_workflow_is_taken_by_one_at_a_time_and_again_after_the_pause() {
 }
 
 #[tokio::test]
-async fn no_more_are_taken_than_asked_for_and_the_others_next() {
+async fn a_call_takes_at_most_its_limit_and_then_the_others() {
     let mut task = Task::new().await;
     for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
         task.zadd("flows", at as f64, name).await;
@@ -31,7 +31,7 @@ async fn no_more_are_taken_than_asked_for_and_the_others_next() {
 }
 
 #[tokio::test]
-async fn a_clock_that_went_back_lets_none_wait_for_years() {
+async fn a_clock_that_went_back_delays_no_workflow_for_years() {
     let mut task = Task::new().await;
     let soon = task.now_ms().await + 30_000.0;
     task.zadd("flows", soon, "soon").await;
@@ -41,7 +41,7 @@ async fn a_clock_that_went_back_lets_none_wait_for_years() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_workflow_nothing_is_written() {
+async fn without_workflows_nothing_is_written() {
     let mut task = Task::new().await;
     assert_eq!(turn(&mut task, "5000", "20").await, "[taken]");
     assert_eq!(task.held("flows").await, "");

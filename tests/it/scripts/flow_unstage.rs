@@ -1,13 +1,13 @@
 use crate::scripts::call::{Task, without};
 use crate::scripts::flow::{Graph, Node, graph, head, line, place, put, said, start, start_in_parts, trim_whole, with};
 
-/// So many nodes of which none waits for another.
+/// This many independent nodes.
 fn loose(count: usize) -> Graph {
     let nodes: Vec<Node> = (0..count).map(|_| ("p 0 0", "- -", &[][..])).collect();
     graph("finish", "-", &nodes)
 }
 
-/// Writes all parts of a start, which was given up long ago; returns its entry.
+/// Writes all parts of a start that was abandoned long ago; returns its entry.
 async fn given_up(task: &mut Task, graph: &Graph, id: &str) -> String {
     let parts = graph.parts(id, "n", 500, false).0;
     for part in &parts {
@@ -22,13 +22,13 @@ async fn unstage(task: &mut Task) -> String {
     said(task, "flow_unstage", "60000").await
 }
 
-/// As much as the parts of a start that was given up: what is removed of it in phases.
+/// As much as the parts of an abandoned start, which is removed in phases.
 async fn nothing_is_left(task: &mut Task) {
     assert_eq!(without(task.keys().await, &["meta", "tasks"]), [""; 0]);
 }
 
 #[tokio::test]
-async fn what_was_given_up_goes_whole_and_what_is_young_or_runs_stays() {
+async fn abandoned_starts_are_removed_and_young_or_running_ones_stay() {
     let mut task = Task::new().await;
     start(&mut task, &line().named("e"), "runs").await;
     for part in line().named("f").parts("young", "n", 2, false).0 {
@@ -47,7 +47,7 @@ async fn what_was_given_up_goes_whole_and_what_is_young_or_runs_stays() {
 }
 
 #[tokio::test]
-async fn one_of_which_a_part_alone_came_goes_too() {
+async fn a_start_with_a_single_part_is_removed_too() {
     for count in 1..4 {
         let mut task = Task::new().await;
         for part in line().parts("a", "n", 2, false).0.iter().take(count) {
@@ -60,7 +60,7 @@ async fn one_of_which_a_part_alone_came_goes_too() {
 }
 
 #[tokio::test]
-async fn one_of_a_clock_that_went_back_goes_too() {
+async fn a_start_of_a_clock_that_went_back_is_removed_too() {
     let mut task = Task::new().await;
     given_up(&mut task, &line(), "a").await;
     task.hset("staging", &[("a", "n 1 9000000000000000 d 3")]).await;
@@ -69,7 +69,7 @@ async fn one_of_a_clock_that_went_back_goes_too() {
 }
 
 #[tokio::test]
-async fn a_large_one_goes_in_pages_of_500_nodes_and_then_its_shape() {
+async fn a_large_start_is_removed_in_pages_and_then_its_shape() {
     let mut task = Task::new().await;
     given_up(&mut task, &loose(1_200), "a").await;
     for cursor in ["n 700", "n 200", "s 700", "s 200"] {
@@ -82,7 +82,7 @@ async fn a_large_one_goes_in_pages_of_500_nodes_and_then_its_shape() {
 }
 
 #[tokio::test]
-async fn a_shape_that_others_have_stays_whole() {
+async fn a_shared_shape_stays_whole() {
     let mut task = Task::new().await;
     start_in_parts(&mut task, &loose(1_200), "runs", "m", 500).await;
     let before = task.exact().await;
@@ -98,14 +98,14 @@ async fn a_shape_that_others_have_stays_whole() {
 }
 
 #[tokio::test]
-async fn a_shape_that_somebody_brings_again_meanwhile_stays_whole() {
+async fn a_shape_that_is_sent_again_meanwhile_stays_whole() {
     for calls in 3..5 {
         let mut task = Task::new().await;
         given_up(&mut task, &loose(1_200), "a").await;
         for _ in 0..calls {
             assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
         }
-        // Its records are not known any more, from the first one that goes on.
+        // Its records are no longer known from the first one on.
         assert_eq!(start_in_parts(&mut task, &loose(1_200), "b", "m", 500).await, "[started]");
         let shape = task.held("shapes").await;
         assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
@@ -116,7 +116,7 @@ async fn a_shape_that_somebody_brings_again_meanwhile_stays_whole() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_meanwhile_is_told_that_its_parts_are_gone() {
+async fn a_client_that_returns_is_refused_because_its_parts_are_gone() {
     let mut task = Task::new().await;
     given_up(&mut task, &loose(1_200), "a").await;
     let (parts, last) = loose(1_200).parts("a", "n", 500, false);
@@ -134,7 +134,7 @@ async fn a_client_that_comes_back_meanwhile_is_told_that_its_parts_are_gone() {
 }
 
 #[tokio::test]
-async fn one_that_begins_anew_while_it_is_being_removed_is_whole_and_goes_whole() {
+async fn a_start_that_restarts_during_its_removal_stays_whole() {
     for calls in 1..5 {
         for nodes in [1_200, 3] {
             let mut task = Task::new().await;
@@ -152,7 +152,7 @@ async fn one_that_begins_anew_while_it_is_being_removed_is_whole_and_goes_whole(
 }
 
 #[tokio::test]
-async fn whoever_begins_anew_takes_no_shape_from_one_that_runs() {
+async fn a_restart_takes_no_shape_from_a_running_instance() {
     let mut task = Task::new().await;
     given_up(&mut task, &loose(600), "a").await;
     for _ in 0..2 {
@@ -174,7 +174,7 @@ async fn whoever_begins_anew_takes_no_shape_from_one_that_runs() {
 }
 
 #[tokio::test]
-async fn whoever_begins_anew_with_another_graph_counts_no_shape_below_nothing() {
+async fn a_restart_with_another_graph_never_counts_below_zero() {
     let mut task = Task::new().await;
     given_up(&mut task, &loose(600), "a").await;
     for _ in 0..2 {
@@ -188,7 +188,7 @@ async fn whoever_begins_anew_with_another_graph_counts_no_shape_below_nothing() 
 }
 
 #[tokio::test]
-async fn one_that_begins_anew_in_one_call_is_whole_and_goes_whole() {
+async fn a_restart_in_one_call_stays_whole_and_is_removed_whole() {
     for calls in 1..5 {
         let mut task = Task::new().await;
         given_up(&mut task, &loose(1_200), "a").await;
@@ -203,7 +203,7 @@ async fn one_that_begins_anew_in_one_call_is_whole_and_goes_whole() {
 }
 
 #[tokio::test]
-async fn an_entry_that_cannot_be_read_goes_and_holds_up_no_other() {
+async fn an_unreadable_entry_is_removed_and_blocks_no_other() {
     for entry in ["", "what", "n 2 5", "n two 5 d 3", "n 2 5 d many"] {
         let mut task = Task::new().await;
         given_up(&mut task, &line(), "good").await;
@@ -214,7 +214,7 @@ async fn an_entry_that_cannot_be_read_goes_and_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn an_entry_whose_shape_nobody_counts_goes_and_the_shape_stays() {
+async fn an_entry_without_a_shape_count_is_removed_without_its_shape() {
     for count in ["many", "-3", "1.5", ""] {
         let mut task = Task::new().await;
         given_up(&mut task, &line(), "a").await;
@@ -226,7 +226,7 @@ async fn an_entry_whose_shape_nobody_counts_goes_and_the_shape_stays() {
 }
 
 #[tokio::test]
-async fn an_entry_that_is_damaged_while_its_shape_is_removed_goes_and_holds_up_no_other() {
+async fn an_entry_damaged_during_the_removal_blocks_no_other() {
     let mut task = Task::new().await;
     given_up(&mut task, &line(), "good").await;
     task.hset("staging", &[("bad", "what")]).await;
@@ -236,7 +236,7 @@ async fn an_entry_that_is_damaged_while_its_shape_is_removed_goes_and_holds_up_n
 }
 
 #[tokio::test]
-async fn a_number_of_nodes_that_none_has_holds_up_no_other() {
+async fn an_impossible_number_of_nodes_blocks_no_other() {
     let mut task = Task::new().await;
     given_up(&mut task, &line(), "a").await;
     task.hset("staging", &[("a", "n 1 5 d 999999999")]).await;
@@ -249,7 +249,7 @@ async fn a_number_of_nodes_that_none_has_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_call_removes_twenty_and_says_that_others_follow() {
+async fn a_call_removes_twenty_starts_and_reports_more() {
     let mut task = Task::new().await;
     for number in 0..30 {
         given_up(&mut task, &loose(1), &number.to_string()).await;
@@ -260,7 +260,7 @@ async fn a_call_removes_twenty_and_says_that_others_follow() {
 }
 
 #[tokio::test]
-async fn a_child_that_was_given_up_goes_and_its_node_stays_open() {
+async fn an_abandoned_child_is_removed_and_its_node_stays_open() {
     let mut task = Task::new().await;
     put(&mut task, &graph("finish", "0", &[("p 0 0", "g -", &[])]), "a").await;
     let before = task.exact().await;

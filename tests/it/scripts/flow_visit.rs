@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 use crate::scripts::flow::{UNREADABLE, fan, graph, head, place, put, said};
 
-/// An instance `a` of which 100 of 150 dependents were opened, or 100 of 190 skipped.
+/// An instance `a` with 100 of 150 dependents opened, or 100 of 190 skipped.
 async fn begun(how: &str) -> Task {
     let mut task = Task::new().await;
     put(&mut task, &fan(if how == "c" { 150 } else { 190 }), "a").await;
@@ -10,7 +10,7 @@ async fn begun(how: &str) -> Task {
 }
 
 #[tokio::test]
-async fn the_rest_of_the_dependents_is_visited_once() {
+async fn the_remaining_dependents_are_visited_once() {
     let mut task = begun("c").await;
     let reply = said(&mut task, "flow_visit", "a 0 1").await;
     assert!(reply.starts_with("[visited 0 a 101 1 t '' 0 here in-101 "), "{}", &reply[..60]);
@@ -18,14 +18,14 @@ async fn the_rest_of_the_dependents_is_visited_once() {
     assert_eq!(head(&mut task, "a").await, "1 0 150 150 d -");
     assert_eq!(task.held("cursor").await, "");
     assert!(!task.held("outbox").await.contains("\"v "));
-    // Whoever comes late finds nothing to do.
+    // A late call has nothing to do.
     let before = task.exact().await;
     assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]");
     assert_eq!(task.exact().await, before);
 }
 
 #[tokio::test]
-async fn a_page_of_dependents_is_gone_on_with_in_its_middle() {
+async fn a_visit_continues_in_the_middle_of_a_page_of_dependents() {
     let mut task = Task::new().await;
     put(&mut task, &fan(700), "a").await;
     task.hset("nodes", &[("a/0", "c")]).await;
@@ -35,7 +35,7 @@ async fn a_page_of_dependents_is_gone_on_with_in_its_middle() {
     let reply = said(&mut task, "flow_visit", "a 0 1").await;
     assert!(reply.starts_with("[visited 1 v a/0/1 a 451 1 "), "{}", &reply[..60]);
     assert_eq!(task.held("cursor").await, r#"hash {"a/0/1": "550 c"}"#);
-    // It is due later than what was found.
+    // It is due after what was found.
     assert!(task.score("outbox", "v a/0/1").await > 5.0);
     let reply = said(&mut task, "flow_visit", "a 0 1").await;
     assert!(reply.starts_with("[visited 1 v a/0/1 a 551 1 "), "{}", &reply[..60]);
@@ -43,7 +43,7 @@ async fn a_page_of_dependents_is_gone_on_with_in_its_middle() {
 }
 
 #[tokio::test]
-async fn the_last_of_what_is_skipped_ends_the_instance() {
+async fn the_last_skipped_node_ends_the_instance() {
     let mut task = begun("f").await;
     assert_eq!(head(&mut task, "a").await, "1 0 90 0 d 0");
     assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]");
@@ -53,7 +53,7 @@ async fn the_last_of_what_is_skipped_ends_the_instance() {
 }
 
 #[tokio::test]
-async fn what_goes_on_no_more_is_taken_off_and_nothing_else_is_written() {
+async fn a_visit_of_a_stopped_instance_only_removes_its_entry() {
     for change in ["stopping", "run", "ended", "unknown", "unreadable"] {
         let mut task = begun("c").await;
         match change {
@@ -76,7 +76,7 @@ async fn what_goes_on_no_more_is_taken_off_and_nothing_else_is_written() {
 }
 
 #[tokio::test]
-async fn a_visit_that_nobody_has_asked_for_changes_nothing() {
+async fn a_visit_without_an_entry_changes_nothing() {
     let mut task = Task::new().await;
     put(&mut task, &fan(3), "a").await;
     let before = task.exact().await;
@@ -87,7 +87,7 @@ async fn a_visit_that_nobody_has_asked_for_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_cannot_be_read_ends_the_instance_as_failed() {
+async fn an_unreadable_cursor_ends_the_instance_as_failed() {
     for cursor in ["", "1000", "ten c", "1000 x"] {
         let mut task = begun("f").await;
         task.hset("cursor", &[("a/0/1", cursor)]).await;

@@ -1,13 +1,13 @@
-//! A key of another type under each name in turn: the call is refused with WRONGTYPE before its first write, or it does
-//! all of its work without that key.
+//! A key of another type in place of each key in turn: the call either fails with WRONGTYPE before its first write, or
+//! works without that key.
 
 use crate::scripts::call::{Task, code_of, timeless, without};
 use crate::scripts::flow;
 
-/// Keys that a script writes by pcall, last: what goes wrong there must not undo the transition.
+/// Keys that a script writes last, by pcall: an error there must not undo the transition.
 const ANNOUNCEMENTS: [&str; 3] = ["events", "stalls", "wake"];
 
-/// A task with a job in every place, so that each script has something to do with each key.
+/// A task with a job in every place, so that each script uses each key.
 async fn busy() -> Task {
     let mut task = Task::new().await;
     task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
@@ -54,14 +54,14 @@ async fn busy() -> Task {
     task.hset("worker", &[("host", "h")]).await;
     task.zadd("workers", 1.0, "w").await;
     task.running("w", &[("~f/a/0/1", 12)]).await;
-    // Ended jobs, of which workflows are to be told.
+    // Ended jobs that are not reported to their workflows yet.
     for id in ["old-completed", "old-failed", "old-cancelled", "gone"] {
         task.zadd("outbox", 6.0, id).await;
     }
     task
 }
 
-/// Instances of workflows: one that runs, one that stops, one that is paused, one that has ended, and others.
+/// Instances of workflows: running, stopping, paused, ended, and others.
 async fn busy_workflows() -> Task {
     let mut task = Task::new().await;
     let nodes: [(&str, &str, &[usize]); 4] =
@@ -81,7 +81,7 @@ async fn busy_workflows() -> Task {
     }
     task.zadd("paused", 5.0, "f-paused").await;
     task.zadd("completed", 5.0, "f-ended").await;
-    // One that was paused before its last node ended, one with a node that is ready, and one that failed.
+    // One that was paused before its last node ended, one with a ready node, and one that failed.
     for (id, place) in [("f-over", "paused"), ("f-ready", "running"), ("f-failed", "failed")] {
         flow::take_out(&mut task, "running", id).await;
         task.zadd(place, 5.0, id).await;
@@ -114,12 +114,12 @@ async fn busy_workflows() -> Task {
     task.hset("value", &[("f-given-up/0", "7")]).await;
     task.zadd("deadlines", 9e15, "f-ended").await;
     task.zadd("tasks", 5.0, "t").await;
-    // The script for turns has the first key of the table in place of its own.
+    // The script `flow_turn` has another first key than the table.
     task.zadd("workers", 5.0, "f").await;
     task
 }
 
-/// What the script has something to do with.
+/// What the script has to work on.
 async fn busy_for(name: &str, fields: &[(&str, &str)]) -> Task {
     let mut task = if name.starts_with("flow_") { busy_workflows().await } else { busy().await };
     task.hset("meta", fields).await;
@@ -135,7 +135,7 @@ async fn each_key_is_refused_or_not_needed(name: &str, args: &[&str]) {
     each_key_beside(&[("epoch", "5")], name, args).await;
 }
 
-/// The same with these fields in `meta`. Returns the keys that the call did without.
+/// The same with these fields in `meta`. Returns the keys that the call worked without.
 async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) -> Vec<&'static str> {
     let mut without_them = Vec::new();
     let mut healthy = busy_for(name, fields).await;
@@ -165,8 +165,9 @@ async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) -> 
 }
 
 #[tokio::test]
-async fn a_call_with_a_job_of_every_kind_is_refused_by_each_key() {
-    // The table has a job for each key of each script: what a script does not ask about before it writes is found.
+async fn each_key_refuses_a_call_with_a_job_of_every_kind() {
+    // The table has a job for each key of each script, so a key that a script does not check before it writes is
+    // found.
     let fields = [("epoch", "5"), ("hook", "1"), ("nodes", "1"), ("patience", "5 5 5"), ("onCrash", "retry")];
     let settle = [
         ["1", "w", "1000", "5 3 2 hooks", "1", "1 1", "run-1", "1", "1", "42", "ahead-1", "10"].as_slice(),
@@ -195,7 +196,7 @@ async fn a_call_with_a_job_of_every_kind_is_refused_by_each_key() {
 }
 
 #[tokio::test]
-async fn dispatch_writes_nothing_beside_a_foreign_key() {
+async fn dispatch_writes_nothing_if_a_key_has_another_type() {
     let mut args = vec!["1", "1", "4", "a", "{}", "b", "{}", "c", "{}", "d", "{}"];
     for (column, index, value) in [
         ("options", "1", "{}"),
@@ -211,12 +212,12 @@ async fn dispatch_writes_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn a_note_writes_nothing_beside_a_foreign_key() {
+async fn note_writes_nothing_if_a_key_has_another_type() {
     each_key_is_refused_or_not_needed("note", &["w", "run-1", "1", "1", "{}", "p", "p"]).await;
 }
 
 #[tokio::test]
-async fn settle_writes_nothing_beside_a_foreign_key() {
+async fn settle_writes_nothing_if_a_key_has_another_type() {
     let mut args = vec!["1", "w", "1000", "4", "1", "1", "run-1", "1", "1", "42"];
     args.extend(["run-2", "2", "failed", "1", "panic", "E", "run-3", "3", "retry", "1", "9000000", "E"]);
     args.extend(["run-4", "4", "requeue", "0", "", "", "lost", "1", "requeue", "0", "", ""]);
@@ -224,7 +225,7 @@ async fn settle_writes_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn settle_claims_ahead_and_begins_nothing_beside_a_foreign_key() {
+async fn settle_claims_ahead_nothing_if_a_key_has_another_type() {
     let begins = ["1", "w", "1000", "4 2 1", "0", "0 2", "ahead-1", "ahead-2", "10", "11"];
     let unstart = ["run-1", "1", "unstart", "0", "", ""];
     for args in [
@@ -235,7 +236,7 @@ async fn settle_claims_ahead_and_begins_nothing_beside_a_foreign_key() {
         [&["1", "w", "1000", "0", "0", "0"][..], &unstart].concat(),
         vec!["1", "w", "1000", "0", "0", "0 1", "to-cancel", "7"],
     ] {
-        // So that the time to the next job that is due is the same in each answer.
+        // The time to the next due job is then the same in each reply.
         let args = [&args[..], &["run-3", "3", "retry", "1", "9000000", "E"]].concat();
         each_key_is_refused_or_not_needed("settle", &args).await;
         each_key_beside(&[("paused", "1")], "settle", &args).await;
@@ -243,23 +244,23 @@ async fn settle_claims_ahead_and_begins_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn extend_locks_writes_nothing_beside_a_foreign_key() {
+async fn extend_locks_writes_nothing_if_a_key_has_another_type() {
     let args = ["w", "9000", "2", "2", "stalled", "run-1", "to-cancel", "run-2", "6", "1", "7", "2"];
     each_key_is_refused_or_not_needed("extend_locks", &args).await;
 }
 
 #[tokio::test]
-async fn sweep_writes_nothing_beside_a_foreign_key() {
+async fn sweep_writes_nothing_if_a_key_has_another_type() {
     each_key_is_refused_or_not_needed("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
 }
 
 #[tokio::test]
-async fn reconcile_writes_nothing_beside_a_foreign_key() {
+async fn reconcile_writes_nothing_if_a_key_has_another_type() {
     each_key_is_refused_or_not_needed("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await;
 }
 
 #[tokio::test]
-async fn cancel_writes_nothing_beside_a_foreign_key() {
+async fn cancel_writes_nothing_if_a_key_has_another_type() {
     for id in ["w-1", "h-1", "l-1", "d-1", "run-1"] {
         each_key_is_refused_or_not_needed("cancel", &["why", "channel", "anna", id, ""]).await;
     }
@@ -268,7 +269,7 @@ async fn cancel_writes_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn retry_remove_and_run_now_write_nothing_beside_a_foreign_key() {
+async fn retry_remove_and_run_now_write_nothing_on_a_wrong_type() {
     let jobs = ["w-2", "", "h-1", "", "d-1", "", "run-1", "", "old-failed", "", "old-cancelled", "", "nobody", ""];
     for (name, alone) in [("retry", "old-failed"), ("remove", "w-2"), ("run_now", "d-1")] {
         each_key_is_refused_or_not_needed(name, &[&["anna"], &jobs[..]].concat()).await;
@@ -277,7 +278,7 @@ async fn retry_remove_and_run_now_write_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn pause_and_resume_write_nothing_beside_a_foreign_key() {
+async fn pause_and_resume_write_nothing_if_a_key_has_another_type() {
     each_key_is_refused_or_not_needed("pause", &["anna", "why"]).await;
     each_key_is_refused_or_not_needed("resume", &["anna"]).await;
     each_key_is_refused_or_not_needed("audited", &["nowhere 2"]).await;
@@ -287,13 +288,13 @@ async fn pause_and_resume_write_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn a_paused_task_records_nothing_beside_a_foreign_key() {
+async fn a_paused_task_records_nothing_if_a_key_has_another_type() {
     let args = ["1", "w", "1000", "4", "1", "1", "run-1", "1", "1", "42", "run-4", "4", "requeue", "0", "", ""];
     each_key_beside(&[("paused", "1")], "settle", &args).await;
 }
 
 #[tokio::test]
-async fn mend_and_forget_write_nothing_beside_a_foreign_key() {
+async fn mend_and_forget_write_nothing_if_a_key_has_another_type() {
     let args = [
         "anna",
         "9999999999999",
@@ -312,7 +313,7 @@ async fn mend_and_forget_write_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn overview_jobs_and_look_change_nothing_beside_a_foreign_key() {
+async fn overview_jobs_and_look_change_nothing_on_a_wrong_type() {
     each_key_is_refused_or_not_needed("overview", &[]).await;
     for state in ["waiting", "claimed", "running", "delayed"] {
         each_key_is_refused_or_not_needed("jobs", &[state, "1", "", "100", "-inf", "+inf", "", ""]).await;
@@ -322,35 +323,35 @@ async fn overview_jobs_and_look_change_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn trim_writes_nothing_beside_a_foreign_key() {
+async fn trim_writes_nothing_if_a_key_has_another_type() {
     each_key_is_refused_or_not_needed("trim", &["w", "Completed", "60000", "200"]).await;
 }
 
 #[tokio::test]
-async fn declare_writes_nothing_beside_a_foreign_key() {
+async fn declare_writes_nothing_if_a_key_has_another_type() {
     for stamp in ["", "100"] {
         each_key_is_refused_or_not_needed("declare", &["1", stamp, "w", "maxCount", "2"]).await;
     }
 }
 
 #[tokio::test]
-async fn close_writes_nothing_beside_a_foreign_key() {
+async fn close_writes_nothing_if_a_key_has_another_type() {
     each_key_is_refused_or_not_needed("close", &["w", "w/2", "w/3"]).await;
 }
 
 #[tokio::test]
-async fn announce_and_enlist_write_nothing_beside_a_foreign_key() {
+async fn announce_and_enlist_write_nothing_on_a_wrong_type() {
     each_key_is_refused_or_not_needed("announce", &["host", "h"]).await;
     each_key_is_refused_or_not_needed("enlist", &["w"]).await;
 }
 
 #[tokio::test]
-async fn shrink_writes_nothing_beside_a_foreign_key() {
+async fn shrink_writes_nothing_if_a_key_has_another_type() {
     each_key_is_refused_or_not_needed("shrink", &[]).await;
 }
 
 #[tokio::test]
-async fn states_inspect_and_counts_change_nothing_beside_a_foreign_key() {
+async fn states_inspect_and_counts_change_nothing_on_a_wrong_type() {
     let ids =
         ["w-1", "h-1", "d-1", "run-1", "ahead-1", "stalled", "old-completed", "old-failed", "old-cancelled", "nobody"];
     each_key_is_refused_or_not_needed("states", &ids).await;
@@ -361,17 +362,17 @@ async fn states_inspect_and_counts_change_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn settle_notes_nothing_for_workflows_beside_a_foreign_key() {
+async fn settle_writes_no_outbox_entry_if_a_key_has_another_type() {
     for [id, fence] in [["run-1", "1"], ["~f/a/0/1", "12"]] {
         let args = ["1", "w", "1000", "0", "1", "0", id, fence, "run-2", "2", "drop", "0", "", ""];
-        // So that the time to the next job that is due is the same in each answer.
+        // The time to the next due job is then the same in each reply.
         let args = [&args[..], &["run-3", "3", "retry", "1", "9000000", "E"]].concat();
         each_key_beside(&[("nodes", "1"), ("keepCompleted", "0")], "settle", &args).await;
     }
 }
 
 #[tokio::test]
-async fn a_start_of_a_workflow_writes_nothing_beside_a_foreign_key() {
+async fn flow_start_writes_nothing_if_a_key_has_another_type() {
     let (new, known) = (flow::line().start("new", true), flow::line().start("f-runs", true));
     for args in [new, known] {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -379,7 +380,7 @@ async fn a_start_of_a_workflow_writes_nothing_beside_a_foreign_key() {
     }
     let unknown = ["new", "other", "1", "-", "0", "0", "0", "t", "o", "0", "{}"];
     each_key_is_refused_or_not_needed("flow_start", &unknown).await;
-    // With a delay and a deadline; children, of which nobody waits for the last.
+    // With a delay and a deadline; and children, the last without a waiting node.
     for id in ["timed", "f-graph/0.1", "nobody/0.1"] {
         let mut args = flow::line().named("l").start(id, true);
         (args[5], args[6]) = ("60000".to_owned(), "90000".to_owned());
@@ -393,7 +394,7 @@ async fn a_start_of_a_workflow_writes_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn parts_of_a_start_are_neither_written_nor_removed_beside_a_foreign_key() {
+async fn parts_of_a_start_stay_unchanged_if_a_key_has_another_type() {
     for (id, nonce, number) in [("new", "n", 0), ("f-comes", "n", 2), ("f-comes", "o", 0), ("f-runs", "n", 0)] {
         let part = flow::line().named("l").parts(id, nonce, 2, false).0.remove(number);
         let args: Vec<&str> = part.iter().map(String::as_str).collect();
@@ -403,7 +404,7 @@ async fn parts_of_a_start_are_neither_written_nor_removed_beside_a_foreign_key()
 }
 
 #[tokio::test]
-async fn ends_of_children_write_nothing_beside_a_foreign_key() {
+async fn ends_of_children_write_nothing_if_a_key_has_another_type() {
     for ends in ["f-outer/0.1 0 1 c 7", "f-ends/0.1 0 1 x -", "f-graph 0 1 F E"] {
         let args: Vec<&str> = ends.split(' ').collect();
         each_key_is_refused_or_not_needed("flow_advance", &args).await;
@@ -418,14 +419,14 @@ async fn ends_of_children_write_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn deadlines_that_passed_stop_nothing_beside_a_foreign_key() {
+async fn passed_deadlines_stop_nothing_if_a_key_has_another_type() {
     for grace in ["10000", "9000000000000"] {
         each_key_beside(&[("deadline", "passed")], "flow_look", &[grace, "200"]).await;
     }
 }
 
 #[tokio::test]
-async fn ends_of_nodes_write_nothing_beside_a_foreign_key() {
+async fn ends_of_nodes_write_nothing_if_a_key_has_another_type() {
     for ends in ["f-runs 0 1 c 7", "f-runs 0 1 f E", "f-stops 0 1 x -", "f-paused 2 1 f E", "f-ended 0 1 c 7"] {
         let args: Vec<&str> = ends.split(' ').collect();
         each_key_is_refused_or_not_needed("flow_advance", &args).await;
@@ -436,7 +437,7 @@ async fn ends_of_nodes_write_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn flow_enter_and_control_write_nothing_beside_a_foreign_key() {
+async fn flow_enter_and_control_write_nothing_on_a_wrong_type() {
     each_key_is_refused_or_not_needed("flow_enter", &["f-runs", "0", "1", "f-paused", "0", "1", "nobody", "0", "1"])
         .await;
     each_key_is_refused_or_not_needed("flow_enter", &["f-runs", "0", "1", "f-stops", "0", "1"]).await;
@@ -446,14 +447,14 @@ async fn flow_enter_and_control_write_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn looks_after_workflows_take_nothing_off_beside_a_foreign_key() {
+async fn looks_at_workflows_remove_nothing_if_a_key_has_another_type() {
     each_key_is_refused_or_not_needed("flow_look", &["10000", "200"]).await;
     each_key_is_refused_or_not_needed("ended", &["10000", "200"]).await;
     each_key_is_refused_or_not_needed("flow_turn", &["5000", "20"]).await;
 }
 
 #[tokio::test]
-async fn flow_state_and_flow_nodes_change_nothing_beside_a_foreign_key() {
+async fn flow_state_and_flow_nodes_change_nothing_on_a_wrong_type() {
     for id in ["f-runs", "f-stops", "f-paused", "f-ended", "nobody"] {
         each_key_is_refused_or_not_needed("flow_state", &[id]).await;
         each_key_is_refused_or_not_needed("flow_nodes", &[id, "0", "500"]).await;
@@ -461,7 +462,7 @@ async fn flow_state_and_flow_nodes_change_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn turns_and_new_runs_of_workflows_write_nothing_beside_a_foreign_key() {
+async fn turns_and_new_runs_write_nothing_if_a_key_has_another_type() {
     let turns = ["f-runs 0 pause", "f-paused 0 resume", "f-over 0 resume", "f-stops 0 pause", "f-ended 0 resume"];
     for words in turns.into_iter().chain(["nobody 0 pause"]) {
         each_key_is_refused_or_not_needed("flow_pause", &words.split(' ').collect::<Vec<_>>()).await;
@@ -477,7 +478,7 @@ async fn turns_and_new_runs_of_workflows_write_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn audits_and_trims_of_workflows_write_nothing_beside_a_foreign_key() {
+async fn audits_and_trims_write_nothing_if_a_key_has_another_type() {
     each_key_is_refused_or_not_needed("flow_audit", &["60000", "200"]).await;
     each_key_is_refused_or_not_needed("flow_place", &["f-runs", "f-paused", "f-over", "nobody"]).await;
     each_key_is_refused_or_not_needed("flow_put_off", &["x f-runs/1", "nobody"]).await;
@@ -488,7 +489,7 @@ async fn audits_and_trims_of_workflows_write_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
-async fn dispatch_by_the_tasks_priority_writes_nothing_beside_a_foreign_column() {
+async fn dispatch_by_task_priority_writes_nothing_on_a_wrong_type() {
     let mut task = Task::new().await;
     task.hset("meta", &[("priority", "high")]).await;
     task.make_foreign("priority").await;
@@ -498,7 +499,7 @@ async fn dispatch_by_the_tasks_priority_writes_nothing_beside_a_foreign_column()
 }
 
 #[tokio::test]
-async fn settle_promotes_nothing_beside_foreign_locks() {
+async fn settle_promotes_nothing_if_locks_have_another_type() {
     let mut task = Task::new().await;
     task.hset("payload", &[("a", "1")]).await;
     task.zadd("delayed", 1.0, "a").await;

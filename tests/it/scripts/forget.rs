@@ -1,6 +1,6 @@
 use crate::scripts::call::Task;
 
-/// A task that ran jobs of which none is left, with something under every key that outlives jobs.
+/// A task that ran jobs and has none left, with a value under every key that outlives jobs.
 async fn done() -> Task {
     let mut task = Task::new().await;
     task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
@@ -12,7 +12,7 @@ async fn done() -> Task {
 }
 
 #[tokio::test]
-async fn of_a_task_without_jobs_nothing_is_left() {
+async fn nothing_is_left_of_a_task_without_jobs() {
     let mut task = done().await;
     let keys = task.exact().await.len();
     assert_eq!(keys, 4, "calls, events, meta, wake");
@@ -22,7 +22,7 @@ async fn of_a_task_without_jobs_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn what_only_jobs_have_goes_too_where_a_fault_has_left_it() {
+async fn leftovers_of_a_fault_in_job_keys_are_removed_too() {
     let mut task = done().await;
     for column in [
         "attempt",
@@ -53,7 +53,7 @@ async fn what_only_jobs_have_goes_too_where_a_fault_has_left_it() {
 }
 
 #[tokio::test]
-async fn entries_whose_job_waits_no_more_are_in_nobodys_way() {
+async fn ghosts_do_not_block_a_forget() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     for id in ["b", "a"] {
@@ -64,7 +64,7 @@ async fn entries_whose_job_waits_no_more_are_in_nobodys_way() {
     assert_eq!(task.ok("forget", &[]).await, "[jobs 1]");
     task.hset("meta", &[("keepCompleted", "0")]).await;
     task.ok("settle", &["2", "w", "1000", "0", "1", "0", "first", "4000000000000001"]).await;
-    // They are taken off before: put back by hand.
+    // They were already removed: restored without a script.
     task.rpush("wait", &["a", "b"]).await;
     task.hset("ghosts", &[("a", "1"), ("b", "1")]).await;
     task.hset("meta", &[("ghosts", "2")]).await;
@@ -73,7 +73,7 @@ async fn entries_whose_job_waits_no_more_are_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn a_job_in_any_state_keeps_all_of_the_task() {
+async fn a_job_in_any_state_keeps_the_whole_task() {
     for state in ["waiting", "running", "delayed", "completed", "failed", "cancelled"] {
         let mut task = done().await;
         match state {
@@ -91,8 +91,8 @@ async fn a_job_in_any_state_keeps_all_of_the_task() {
 }
 
 #[tokio::test]
-async fn so_does_a_job_whose_payload_is_lost_and_a_payload_that_is_nowhere() {
-    // An entry of a list alone is no job, and whoever counts ghosts may have lost count.
+async fn a_job_without_payload_and_a_lone_payload_keep_the_task() {
+    // A list entry alone is not a job, and the count of ghosts may be wrong.
     for place in ["wait", "wait:high", "wait:low"] {
         let mut task = Task::new().await;
         task.rpush(place, &["x"]).await;

@@ -1,8 +1,8 @@
-//! Entries of lists whose job waits there no more, and what settle makes of them.
+//! Ghosts: list entries whose job no longer waits there, and how settle treats them.
 
 use crate::scripts::call::{Task, without};
 
-/// Claims up to `want` jobs in the call of that number, and returns their ids.
+/// Claims up to `want` jobs in the call with that number, and returns their ids.
 async fn claim(task: &mut Task, call: u32, want: usize) -> String {
     let reply = task.ok("settle", &[&call.to_string(), "w", "1000", &want.to_string(), "0", "0"]).await;
     let (_, rest) = reply.strip_prefix("[settled '' '' ").unwrap().split_once(' ').unwrap();
@@ -21,7 +21,7 @@ async fn dispatch(task: &mut Task, id: &str) {
     assert_eq!(task.ok("dispatch", &["1", "1", "1", id, "anew"]).await, "dispatched");
 }
 
-/// What `ghosts` holds, and how many `meta` says there are.
+/// The contents of `ghosts`, and their number in `meta`.
 async fn ghosts(task: &mut Task) -> (String, String) {
     (task.held("ghosts").await, task.field("meta", "ghosts").await)
 }
@@ -30,7 +30,7 @@ fn none() -> (String, String) {
     (String::new(), "0".to_owned())
 }
 
-/// Ghosts of cancelled jobs by hand: `count` of them at the front of the list.
+/// Ghosts of cancelled jobs, without a script: `count` of them at the front of the list.
 async fn leading(task: &mut Task, list: &str, count: usize) -> Vec<String> {
     let ids: Vec<String> = (0..count).map(|number| format!("{list}-{number:04}")).collect();
     let before = task.field("meta", "ghosts").await.parse::<usize>().unwrap();
@@ -45,7 +45,7 @@ async fn leading(task: &mut Task, list: &str, count: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_claim_takes_200_ghosts_off_the_head_of_a_list_and_looks_at_as_many_more_as_it_wants() {
+async fn a_claim_removes_200_ghosts_and_skips_as_many_as_it_wants() {
     let mut task = Task::new().await;
     task.hset("meta", &[("ghosts", "0")]).await;
     let ids = leading(&mut task, "wait", 450).await;
@@ -65,7 +65,7 @@ async fn a_claim_takes_200_ghosts_off_the_head_of_a_list_and_looks_at_as_many_mo
 }
 
 #[tokio::test]
-async fn the_ghosts_of_each_list_go_from_its_own_head() {
+async fn ghosts_of_each_list_are_removed_from_its_own_front() {
     let mut task = Task::new().await;
     task.hset("meta", &[("ghosts", "0")]).await;
     for (list, id) in [("wait:high", "h"), ("wait", "n"), ("wait:low", "l")] {
@@ -73,7 +73,7 @@ async fn the_ghosts_of_each_list_go_from_its_own_head() {
         task.hset("payload", &[(id, "{}")]).await;
         task.rpush(list, &[id]).await;
     }
-    // Before a claim is full with those of the first list, the heads of the others are free too.
+    // Before a claim fills up from the first list, it clears the fronts of the others too.
     assert_eq!(claim(&mut task, 1, 1).await, "h");
     assert_eq!(task.list("wait").await, ["n"]);
     assert_eq!(task.list("wait:low").await, ["l"]);
@@ -82,8 +82,8 @@ async fn the_ghosts_of_each_list_go_from_its_own_head() {
 }
 
 #[tokio::test]
-async fn ghosts_in_the_middle_are_skipped_and_counted_no_more() {
-    // Payloads are read at once where none can be large, else after a look at their sizes.
+async fn ghosts_in_the_middle_are_skipped_and_uncounted() {
+    // Payloads are read at once if none can be large, else after their sizes.
     for largest in ["", "1024"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("largest", largest)]).await;
@@ -99,13 +99,13 @@ async fn ghosts_in_the_middle_are_skipped_and_counted_no_more() {
         assert_eq!(claim(&mut task, 2, 4).await, "c");
         assert_eq!(ghosts(&mut task).await, none());
         let events = task.held("events").await;
-        assert_eq!(events.matches("removed").count(), 1, "what a person removed is not removed again: {events}");
+        assert_eq!(events.matches("removed").count(), 1, "a job that a person removed is not removed again: {events}");
         assert_eq!(task.held("cancelled").await, r#"zset ["x": NOW, "z": NOW]"#);
     }
 }
 
 #[tokio::test]
-async fn a_call_that_finds_nothing_but_ghosts_leaves_none() {
+async fn a_call_that_finds_only_ghosts_removes_all_of_them() {
     let mut task = Task::new().await;
     task.waiting(&["first", "x", "y"]).await;
     for id in ["x", "y"] {
@@ -123,7 +123,7 @@ async fn a_call_that_finds_nothing_but_ghosts_leaves_none() {
 }
 
 #[tokio::test]
-async fn a_removed_id_that_is_dispatched_anew_runs_once_and_in_its_first_place() {
+async fn a_removed_id_that_is_dispatched_again_runs_once_in_its_place() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     remove(&mut task, "a").await;
@@ -145,7 +145,7 @@ async fn a_removed_id_that_is_dispatched_anew_runs_once_and_in_its_first_place()
 }
 
 #[tokio::test]
-async fn both_entries_of_an_id_go_in_one_claim() {
+async fn one_claim_takes_both_entries_of_an_id() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     remove(&mut task, "a").await;
@@ -158,7 +158,7 @@ async fn both_entries_of_an_id_go_in_one_claim() {
 }
 
 #[tokio::test]
-async fn an_id_may_leave_many_entries_behind() {
+async fn an_id_may_leave_many_ghosts() {
     let mut task = Task::new().await;
     task.waiting(&["first"]).await;
     for round in 1..=3 {
@@ -183,7 +183,7 @@ async fn an_entry_of_a_running_job_is_a_ghost_too() {
     remove(&mut task, "a").await;
     dispatch(&mut task, "a").await;
     assert_eq!(claim(&mut task, 1, 3).await, "first a b");
-    // Another one behind it in the same way, and it ends while its entry is in the list.
+    // Another one after it in the same way, which ends while its entry is in the list.
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     remove(&mut task, "a").await;
@@ -214,7 +214,7 @@ async fn a_job_that_is_cancelled_and_retried_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn one_whose_entry_is_gone_goes_to_the_back_when_it_is_retried() {
+async fn a_retried_job_without_its_entry_goes_to_the_back() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b"]).await;
     cancel(&mut task, "a").await;
@@ -225,7 +225,7 @@ async fn one_whose_entry_is_gone_goes_to_the_back_when_it_is_retried() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_cancelled_and_retried_again_and_again_leaves_as_many_ghosts() {
+async fn repeated_cancels_and_retries_leave_as_many_ghosts() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     for times in 1..=3 {
@@ -242,8 +242,8 @@ async fn a_job_that_is_cancelled_and_retried_again_and_again_leaves_as_many_ghos
 }
 
 #[tokio::test]
-async fn a_removed_id_that_is_dispatched_anew_with_a_delay_runs_when_it_is_due_and_once() {
-    // The old entry is at the head of its list, or in its middle.
+async fn a_removed_id_that_is_dispatched_delayed_runs_once_when_due() {
+    // The old entry is at the front of its list, or in its middle.
     for at_head in [true, false] {
         let mut task = Task::new().await;
         task.waiting(&["first", "a", "b"]).await;
@@ -264,7 +264,7 @@ async fn a_removed_id_that_is_dispatched_anew_with_a_delay_runs_when_it_is_due_a
 }
 
 #[tokio::test]
-async fn one_that_becomes_due_while_its_old_entry_is_there_runs_once() {
+async fn a_job_that_becomes_due_next_to_its_old_entry_runs_once() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     remove(&mut task, "a").await;
@@ -276,7 +276,7 @@ async fn one_that_becomes_due_while_its_old_entry_is_there_runs_once() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_that_is_trimmed_before_the_claim_is_not_removed_again() {
+async fn a_cancelled_job_that_was_trimmed_is_not_dropped_by_a_claim() {
     let mut task = Task::new().await;
     task.hset("meta", &[("maxCountCancelled", "0")]).await;
     task.waiting(&["first", "a", "b"]).await;
@@ -293,7 +293,7 @@ async fn a_cancelled_job_that_is_trimmed_before_the_claim_is_not_removed_again()
 }
 
 #[tokio::test]
-async fn a_trimmed_job_at_the_head_is_taken_off_by_the_next_call() {
+async fn the_next_call_removes_a_trimmed_job_from_the_front() {
     let mut task = Task::new().await;
     task.hset("meta", &[("maxCountCancelled", "0")]).await;
     task.waiting(&["first", "a", "b"]).await;
@@ -304,16 +304,16 @@ async fn a_trimmed_job_at_the_head_is_taken_off_by_the_next_call() {
     assert_eq!(claim(&mut task, 1, 1).await, "first");
     assert_eq!(task.list("wait").await, ["a", "b"]);
     assert_eq!(claim(&mut task, 2, 0).await, "''");
-    assert_eq!(task.list("wait").await, ["b"], "also a call that wants no job takes ghosts off");
+    assert_eq!(task.list("wait").await, ["b"], "a call that wants no job removes ghosts too");
     assert_eq!(ghosts(&mut task).await, none());
 }
 
 #[tokio::test]
-async fn what_waits_at_the_head_is_not_taken_off_though_its_id_has_a_ghost() {
+async fn a_waiting_job_at_the_front_stays_though_its_id_has_a_ghost() {
     let mut task = Task::new().await;
     task.waiting(&["a", "x", "b"]).await;
     cancel(&mut task, "x").await;
-    // By hand: a second entry of the first one.
+    // A second entry of the first job, without a script.
     task.rpush("wait", &["a"]).await;
     task.hset("ghosts", &[("a", "1")]).await;
     task.hset("meta", &[("ghosts", "2")]).await;
@@ -324,7 +324,7 @@ async fn what_waits_at_the_head_is_not_taken_off_though_its_id_has_a_ghost() {
 }
 
 #[tokio::test]
-async fn an_entry_that_nobody_counts_runs_no_ended_job_and_unbalances_nothing() {
+async fn an_uncounted_ghost_runs_no_ended_job_and_keeps_counts_right() {
     let mut task = Task::new().await;
     task.waiting(&["first", "x", "x", "y", "a"]).await;
     cancel(&mut task, "x").await;
@@ -338,7 +338,7 @@ async fn an_entry_that_nobody_counts_runs_no_ended_job_and_unbalances_nothing() 
 }
 
 #[tokio::test]
-async fn without_their_total_ghosts_are_skipped_as_well() {
+async fn without_their_total_ghosts_are_skipped_too() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     cancel(&mut task, "a").await;
@@ -349,7 +349,7 @@ async fn without_their_total_ghosts_are_skipped_as_well() {
 }
 
 #[tokio::test]
-async fn a_call_beside_a_foreign_key_strips_nothing_and_moves_nothing() {
+async fn a_call_with_a_key_of_another_type_removes_no_ghosts() {
     for key in ["ghosts", "wait", "wait:high", "locks", "waitingSince", "payload"] {
         let mut task = Task::new().await;
         task.waiting(&["first", "a", "b"]).await;
@@ -364,7 +364,7 @@ async fn a_call_beside_a_foreign_key_strips_nothing_and_moves_nothing() {
 }
 
 #[tokio::test]
-async fn a_repeated_call_takes_no_more_ghosts() {
+async fn a_repeated_call_removes_no_more_ghosts() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b", "c"]).await;
     cancel(&mut task, "a").await;

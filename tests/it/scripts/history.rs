@@ -1,6 +1,6 @@
 use crate::scripts::call::Task;
 
-/// Entries `1-0`, `2-0` .. with these fields.
+/// Entries `1-0`, `2-0` ... with these fields.
 async fn entries(fields: &[&[(&str, &str)]]) -> Task {
     let mut task = Task::new().await;
     for (at, fields) in fields.iter().enumerate() {
@@ -12,7 +12,7 @@ async fn entries(fields: &[&[(&str, &str)]]) -> Task {
 }
 
 #[tokio::test]
-async fn the_entries_that_name_a_job_are_found_whole_and_in_their_order() {
+async fn entries_that_name_a_job_are_returned_whole_and_in_order() {
     let mut task = entries(&[
         &[("total", "2"), ("dispatched", "a b")],
         &[("total", "3"), ("dispatched", "c")],
@@ -33,7 +33,7 @@ async fn the_entries_that_name_a_job_are_found_whole_and_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_part_of_an_id_or_one_that_looks_like_a_pattern_is_another_job() {
+async fn a_partial_id_and_one_that_looks_like_a_pattern_do_not_match() {
     let mut task = entries(&[&[("dispatched", "job-10 a.b axb")], &[("dispatched", "job-1 %a")]]).await;
     for (id, found) in [("job-1", "2-0"), ("job-10", "1-0"), ("a.b", "1-0"), ("%a", "2-0")] {
         let reply = task.ok("history", &[id, "0-0", "+", "100"]).await;
@@ -47,7 +47,7 @@ async fn a_part_of_an_id_or_one_that_looks_like_a_pattern_is_another_job() {
 }
 
 #[tokio::test]
-async fn no_more_entries_are_looked_at_than_the_call_says_and_the_next_one_goes_on() {
+async fn a_call_reads_at_most_its_limit_and_the_next_one_continues() {
     let fields: Vec<Vec<(&str, &str)>> =
         (1..=7).map(|at| vec![("dispatched", if at % 3 == 0 { "a" } else { "b" })]).collect();
     let mut task = entries(&fields.iter().map(Vec::as_slice).collect::<Vec<_>>()).await;
@@ -56,7 +56,7 @@ async fn no_more_entries_are_looked_at_than_the_call_says_and_the_next_one_goes_
         ("2-0", "[read 4-0 [[3-0 [dispatched a]]]]"),
         ("4-0", "[read 6-0 [[6-0 [dispatched a]]]]"),
         ("6-0", "[read '' []]"),
-        // Nothing stands behind the last one.
+        // There is nothing after the last one.
         ("7-0", "[read '' []]"),
     ] {
         assert_eq!(task.ok("history", &["a", after, "+", "2"]).await, reply, "{after}");
@@ -75,7 +75,7 @@ async fn the_name_of_a_field_finds_the_entries_that_have_it() {
     ])
     .await;
     let reply = task.ok("history", &["paused", "0-0", "+", "9"]).await;
-    assert_eq!(reply, "[read '' [[1-0 [by anna paused why]]]]", "what somebody is called is no job");
+    assert_eq!(reply, "[read '' [[1-0 [by anna paused why]]]]", "the name of a person is not a job");
     assert_eq!(task.ok("history", &["resumed", "0-0", "+", "9"]).await, "[read '' [[3-0 [by anna resumed '']]]]");
 }
 
@@ -90,7 +90,7 @@ async fn the_other_stream_is_read_in_the_same_way() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_not_there_has_no_entries_and_a_key_of_another_type_is_refused() {
+async fn a_missing_stream_is_empty_and_a_wrong_type_is_refused() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("history", &["a", "0-0", "+", "9"]).await, "[read '' []]");
     task.make_foreign("events").await;

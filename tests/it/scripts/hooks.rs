@@ -1,4 +1,4 @@
-//! Jobs of a task with a hook: their outcome is stored, the hook runs, and then they have ended.
+//! Jobs of a task with a hook: the outcome is stored, the hook runs, then the job is terminal.
 
 use crate::scripts::call::{Task, without};
 
@@ -6,7 +6,7 @@ use crate::scripts::call::{Task, without};
 const ONE: &str = "4000000000000001";
 const TWO: &str = "4000000000000002";
 
-/// A task with a hook, of which the worker `w` runs these jobs.
+/// A task with a hook whose worker `w` runs these jobs.
 async fn hooked(jobs: &[(&str, u64)]) -> Task {
     let mut task = Task::new().await;
     task.hset("meta", &[("hook", "1"), ("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
@@ -25,7 +25,7 @@ async fn finalizing(outcome: &str) -> Task {
     task
 }
 
-/// One whose hook waits.
+/// A job that waits for its hook.
 async fn due(outcome: &str) -> Task {
     let mut task = finalizing(outcome).await;
     task.del("locks").await;
@@ -34,18 +34,18 @@ async fn due(outcome: &str) -> Task {
     task
 }
 
-/// What `w` says of the hook of `a` in its first call, which wants nothing.
+/// A report of `w` about the hook of `a` in its first call, which wants no jobs.
 fn said<'a>(kind: &'a str, attempt: &'a str, detail: &'a str) -> [&'a str; 12] {
     ["1", "w", "1000", "0", "0", "0", "a", "7", kind, attempt, detail, ""]
 }
 
-/// The keys but for those that each of these tasks has.
+/// The keys, without those that each of these tasks has.
 async fn keys(task: &mut Task) -> Vec<String> {
     without(task.keys().await, &["meta", "payload", "calls", "events", "stalls"])
 }
 
 #[tokio::test]
-async fn a_worker_with_the_hook_gets_it_by_the_call_that_reports_the_outcome() {
+async fn the_call_that_reports_an_outcome_gives_its_worker_the_hook() {
     let mut task = hooked(&[("a", 7)]).await;
     let args = ["1", "w", "1000", "1 hooks", "1 1500", "1", "a", "7", "1", "42"];
     let reply = format!("[settled '' '' {ONE} a [42] [[1 0 0 '' '' '' '' '' completed 0 0 1500 2]] '' 1]");
@@ -76,7 +76,7 @@ async fn a_worker_with_the_hook_gets_it_by_the_call_that_reports_the_outcome() {
 }
 
 #[tokio::test]
-async fn a_worker_without_the_hook_leaves_it_to_those_that_have_it() {
+async fn a_worker_without_the_hook_leaves_it_to_others() {
     let mut task = hooked(&[("a", 7)]).await;
     let args = ["1", "w", "1000", "1", "1 1500", "0", "a", "7"];
     assert_eq!(task.ok("settle", &args).await, format!("[settled '' '' {ONE} '' [] [] '' 0 1]"));
@@ -86,25 +86,25 @@ async fn a_worker_without_the_hook_leaves_it_to_those_that_have_it() {
         r#"wake zset ["marker": 0, "spare": 1]"#,
     ];
     assert_eq!(keys(&mut task).await, wanted);
-    // It wakes nobody again: whoever has the hook was woken.
+    // It wakes no worker again: a worker with the hook was woken before.
     task.del("wake").await;
     assert_eq!(
         task.ok("settle", &["2", "w", "1000", "1", "0", "0"]).await,
         format!("[settled '' '' {ONE} '' [] [] '' 0 1]")
     );
     assert_eq!(task.held("wake").await, "");
-    // One that has it takes it. A value of null is not stored.
+    // A worker with the hook takes it. A null value is not stored.
     let reply = task.ok("settle", &["1", "v", "1000", "2 hooks", "0", "0"]).await;
     assert_eq!(reply, format!("[settled '' '' {ONE} a [''] [[1 0 0 '' '' '' '' '' completed 0 0 1500 2]] '' 1]"));
     assert_eq!(task.held("finalizing").await, "");
 }
 
 #[tokio::test]
-async fn when_nobody_has_the_hook_any_more_jobs_end_as_stored() {
+async fn jobs_end_as_stored_once_no_worker_has_the_hook() {
     for (outcome, place) in [("completed", "completed"), ("failed", "failed"), ("cancelled", "cancelled")] {
         let mut task = due(&format!("{outcome} 1 1 1500")).await;
         task.hset("meta", &[("hook", "0")]).await;
-        // Whoever still has it runs it.
+        // A worker that still has it runs it.
         assert_eq!(
             task.ok("settle", &["1", "v", "1000", "0 hooks", "0", "0"]).await,
             format!("[settled '' '' {ONE} '' [] [] 0 0 1]")
@@ -136,7 +136,7 @@ async fn every_outcome_of_a_run_waits_for_the_hook() {
     assert_eq!(task.held("finalizing").await, r#"zset ["c": NOW, "f": NOW, "n": NOW]"#);
     assert_eq!(task.held("delayed").await, r#"zset ["r": NOW]"#, "it has no outcome yet");
     assert_eq!(task.held("locks").await + &task.held("cancelling").await + &task.held("active").await, "");
-    // What is to be kept of nobody is there until the hook has run.
+    // An outcome that is not kept stays until the hook has run.
     let reply = task.ok("settle", &["1", "v", "1000", "3 hooks", "0", "0"]).await;
     assert!(reply.contains(" c f n [{") && reply.contains(r#""message":"why""#), "{reply}");
     assert!(reply.contains(r#" {"code":"odd","message":"it is"} ''] "#), "{reply}");
@@ -159,7 +159,7 @@ async fn every_outcome_of_a_run_waits_for_the_hook() {
 }
 
 #[tokio::test]
-async fn a_hook_that_failed_runs_again_later_and_in_the_end_the_job_ends_without_it() {
+async fn a_failed_hook_runs_again_later_and_finally_the_job_ends() {
     let mut task = finalizing("completed 0 1 1500").await;
     let reply = task.ok("settle", &said("hook_retry", "1", "60000 odd it%20is")).await;
     assert_eq!(reply, format!("[settled '' '' {ONE} '' [] [] '' 0]"), "it has no hook to run then");
@@ -169,7 +169,7 @@ async fn a_hook_that_failed_runs_again_later_and_in_the_end_the_job_ends_without
     assert!(at > now + 50_000.0 && at <= now + 60_000.0, "{at}");
     let events = r#"stream [NOW {"hook_retrying": "a 1 60000 odd it%20is", "total": "1", "worker": "w"}]"#;
     assert_eq!(task.held("events").await, events);
-    // It is not due: the worker is told when it is.
+    // It is not due: the worker receives the time.
     let reply = task.ok("settle", &["1", "v", "1000", "1 hooks", "0", "0"]).await;
     let due_in: f64 = reply.rsplit(' ').nth(1).unwrap().parse().unwrap();
     assert!((50_000.0..=60_000.0).contains(&due_in), "{reply}");
@@ -184,7 +184,7 @@ async fn a_hook_that_failed_runs_again_later_and_in_the_end_the_job_ends_without
 }
 
 #[tokio::test]
-async fn hooks_that_failed_are_counted_anew_behind_a_quarter_of_an_hour_without_one() {
+async fn failed_hooks_are_counted_again_after_15_minutes_without_one() {
     let mut task = finalizing("failed 1 0 1500").await;
     let now = task.now_ms().await;
     for (last, row, since) in [(now - 800_000.0, "8", "5"), (now - 950_000.0, "1", "")] {
@@ -201,13 +201,13 @@ async fn hooks_that_failed_are_counted_anew_behind_a_quarter_of_an_hour_without_
         assert!(if since.is_empty() { begun.parse::<f64>().unwrap() >= now } else { begun == since }, "{begun}");
         assert!(task.field("meta", "hookFailedAt").await.parse::<f64>().unwrap() >= now);
     }
-    // One that ran counts for nothing.
+    // A hook that ran does not count.
     task.ok("settle", &said("hooked", "0", "")).await;
     assert!(!task.held("meta").await.contains("hooksFailed"));
 }
 
 #[tokio::test]
-async fn who_lost_the_hook_reports_nothing() {
+async fn a_worker_that_lost_the_hook_reports_nothing() {
     let mut task = finalizing("completed 0 0 1500").await;
     let before = without(task.keys().await, &["calls", "meta", "events"]);
     let mut args = said("hooked", "0", "");
@@ -226,11 +226,11 @@ async fn who_lost_the_hook_reports_nothing() {
 }
 
 #[tokio::test]
-async fn a_hook_that_is_handed_back_runs_again_and_never_the_handler() {
+async fn a_hook_that_is_handed_back_runs_again_without_the_handler() {
     for cancelled in [false, true] {
         let mut task = finalizing("completed 0 0 1500").await;
         if cancelled {
-            // As an older producer would ask.
+            // As an older producer asks.
             task.hset("cancelling", &[("a", "why")]).await;
         }
         task.ok("settle", &said("requeue", "0", "")).await;
@@ -242,7 +242,7 @@ async fn a_hook_that_is_handed_back_runs_again_and_never_the_handler() {
 }
 
 #[tokio::test]
-async fn a_job_with_a_stored_outcome_whose_id_is_in_a_list_does_not_run() {
+async fn a_job_with_a_stored_outcome_does_not_run_from_a_list() {
     let mut task = due("completed 0 0 1500").await;
     task.rpush("wait", &["a"]).await;
     assert_eq!(
@@ -254,7 +254,7 @@ async fn a_job_with_a_stored_outcome_whose_id_is_in_a_list_does_not_run() {
 }
 
 #[tokio::test]
-async fn hooks_take_of_the_slots_and_come_before_jobs() {
+async fn hooks_use_slots_and_come_before_jobs() {
     let mut task = due("completed 0 0 1500").await;
     task.waiting(&["b", "c", "d"]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "3 hooks", "0", "0"]).await;
@@ -264,8 +264,11 @@ async fn hooks_take_of_the_slots_and_come_before_jobs() {
     );
     let locks = r#"hash {"a": "w:4000000000000001", "b": "w:4000000000000002", "c": "w:4000000000000003"}"#;
     assert_eq!(task.held("locks").await, locks);
-    assert!(task.held("events").await.contains(r#""started": "b c", "total": "2""#), "a hook is no start");
-    // Where jobs are claimed ahead a hook begins at once, or waits.
+    assert!(
+        task.held("events").await.contains(r#""started": "b c", "total": "2""#),
+        "a hook does not count as a start"
+    );
+    // If jobs are claimed ahead, a hook begins at once or waits.
     for (want, ids, claimed) in
         [("3 2 1 hooks", "a b c", "c"), ("2 1 0 hooks", "b c", "c"), ("3 1 1 hooks", "a b c", "b c")]
     {
@@ -325,7 +328,7 @@ async fn a_stalled_hook_runs_again_until_it_stalled_too_often() {
 }
 
 #[tokio::test]
-async fn how_a_crash_is_taken_by_the_task_is_not_asked_for_a_hook() {
+async fn the_crash_option_of_the_task_does_not_apply_to_a_hook() {
     for mode in ["fail", "retry", "recover"] {
         let mut task = finalizing("completed 0 0 1500").await;
         task.hset("meta", &[("onCrash", mode), ("retry", r#"{"attempts":1}"#)]).await;
@@ -338,7 +341,7 @@ async fn how_a_crash_is_taken_by_the_task_is_not_asked_for_a_hook() {
 }
 
 #[tokio::test]
-async fn a_person_recovers_a_silent_hook_or_lets_the_job_end() {
+async fn a_person_recovers_a_silent_hook_or_ends_the_job() {
     for (verdict, wanted) in [("recover", "[a 6 requeued w 7]"), ("fail", "[a 6 completed w 7]")] {
         let mut task = finalizing("completed 0 5 1500").await;
         task.snapshot().await;
@@ -358,7 +361,7 @@ async fn the_hook_of_a_dead_worker_runs_again() {
 }
 
 #[tokio::test]
-async fn what_a_sweep_decides_waits_for_the_hook_but_for_damaged_jobs() {
+async fn jobs_that_a_sweep_ends_wait_for_the_hook_unless_damaged() {
     let mut task = hooked(&[("crashed", 7), ("stopped", 8), ("broken", 9)]).await;
     task.hset("stalledCount", &[("crashed", "1"), ("broken", "x")]).await;
     task.hset("cancelling", &[("stopped", "why")]).await;
@@ -378,7 +381,7 @@ async fn what_a_sweep_decides_waits_for_the_hook_but_for_damaged_jobs() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_cancelled_where_it_stands_waits_for_the_hook() {
+async fn a_job_that_is_cancelled_in_its_place_waits_for_the_hook() {
     let mut task = hooked(&[]).await;
     task.waiting(&["a", "b"]).await;
     task.hset("payload", &[("d", "1")]).await;
@@ -390,11 +393,11 @@ async fn a_job_that_is_cancelled_where_it_stands_waits_for_the_hook() {
     assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
     assert!(task.held("events").await.contains(r#""finalizing": "a cancelled d cancelled""#));
     assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 2 0 0 0 0]");
-    // It is too late for another one, and for a retry.
+    // It is too late for another cancel, and for a retry.
     assert_eq!(task.ok("cancel", &["again", "channel", "", "a", ""]).await, "[told finalizing]");
     assert_eq!(task.ok("retry", &["", "a", ""]).await, "[told finalizing]");
     assert_eq!(task.ok("run_now", &["", "d", ""]).await, "[told finalizing]");
-    // The entry that it left behind is no job.
+    // The ghost that it left is not a job.
     let reply = task.ok("settle", &["1", "w", "1000", "5 hooks", "0", "0"]).await;
     assert!(reply.contains(" a d b ["), "{reply}");
     for (id, state) in [("a", "finalizing"), ("b", "running")] {
@@ -428,19 +431,19 @@ async fn a_job_that_expires_waits_for_the_hook() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_removed_has_no_hook() {
+async fn a_removed_job_runs_no_hook() {
     let mut task = due("completed 0 0 1500").await;
     assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told removed]");
     assert_eq!(without(task.keys().await, &["meta", "events"]), Vec::<String>::new());
-    // A worker that runs it keeps it.
+    // A worker that runs the hook keeps the job.
     let mut task = finalizing("completed 0 0 1500").await;
     assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told finalizing]");
-    // It is where it was when a person saw it.
+    // It is still where a person saw it.
     assert_eq!(task.ok("remove", &["ada", "a", "=finalizing"]).await, "[told finalizing]");
 }
 
 #[tokio::test]
-async fn jobs_of_which_the_hook_is_to_run_are_listed() {
+async fn jobs_that_wait_for_their_hook_are_listed() {
     let mut task = due("completed 0 0 1500").await;
     task.running("w", &[("b", 8), ("c", 9)]).await;
     task.hset("outcome", &[("b", "failed 0 0 -")]).await;
@@ -454,7 +457,7 @@ async fn jobs_of_which_the_hook_is_to_run_are_listed() {
 }
 
 #[tokio::test]
-async fn values_of_hooks_are_bounded_in_bytes() {
+async fn values_for_hooks_are_bounded_in_bytes() {
     let mut task = hooked(&[]).await;
     let large = "x".repeat(600 * 1024);
     let half = "y".repeat(300 * 1024);
@@ -473,7 +476,7 @@ async fn values_of_hooks_are_bounded_in_bytes() {
 }
 
 #[tokio::test]
-async fn an_entry_that_an_orphan_left_behind_is_no_job_in_the_call_that_ends_it() {
+async fn a_ghost_is_not_a_job_in_the_call_that_ends_it() {
     let mut task = hooked(&[]).await;
     task.waiting(&["x", "a"]).await;
     task.ok("cancel", &["why", "channel", "", "a", ""]).await;
@@ -493,7 +496,7 @@ async fn a_hook_that_is_handed_back_wakes_another_worker() {
 }
 
 #[tokio::test]
-async fn a_cancel_by_who_knows_no_hooks_is_forgotten() {
+async fn a_cancel_of_a_job_with_a_stored_outcome_is_dropped() {
     for (kind, detail) in [("hooked", ""), ("hook_retry", "1000 odd -"), ("requeue", "")] {
         let mut task = finalizing("completed 0 0 1500").await;
         task.hset("cancelling", &[("a", "why")]).await;
@@ -503,7 +506,7 @@ async fn a_cancel_by_who_knows_no_hooks_is_forgotten() {
 }
 
 #[tokio::test]
-async fn settle_writes_nothing_beside_a_foreign_place_of_hooks_where_something_expires() {
+async fn settle_expires_nothing_if_finalizing_has_another_type() {
     let mut task = hooked(&[]).await;
     task.waiting(&["a"]).await;
     task.hset("expiresAt", &[("a", "1")]).await;
@@ -515,7 +518,7 @@ async fn settle_writes_nothing_beside_a_foreign_place_of_hooks_where_something_e
 }
 
 #[tokio::test]
-async fn what_waits_for_a_hook_that_it_cannot_have_keeps_no_other_from_its_own() {
+async fn a_job_whose_hook_cannot_run_does_not_block_others() {
     let mut task = due("completed 0 0 1500").await;
     task.hset("payload", &[("held", "1"), ("none", "1")]).await;
     task.hset("outcome", &[("held", "completed 0 0 1"), ("lost", "completed 0 0 1")]).await;
@@ -530,7 +533,7 @@ async fn what_waits_for_a_hook_that_it_cannot_have_keeps_no_other_from_its_own()
 }
 
 #[tokio::test]
-async fn a_full_worker_is_told_when_the_next_hook_is_due() {
+async fn a_full_worker_receives_when_the_next_hook_is_due() {
     let mut task = finalizing("completed 0 0 1500").await;
     let mut args = said("hook_retry", "1", "60000 odd -");
     args[3] = "0 hooks";
@@ -540,7 +543,7 @@ async fn a_full_worker_is_told_when_the_next_hook_is_due() {
 }
 
 #[tokio::test]
-async fn orphans_end_by_no_more_than_512_kib_in_one_call() {
+async fn one_call_ends_at_most_512_kib_of_orphans() {
     let mut task = hooked(&[]).await;
     let large = "x".repeat(300 * 1024);
     for id in ["a", "b", "c"] {
@@ -553,13 +556,13 @@ async fn orphans_end_by_no_more_than_512_kib_in_one_call() {
     for (call, left) in [("1", 2), ("2", 1), ("3", 0)] {
         task.ok("settle", &[call, "w", "1000", "0", "0", "0"]).await;
         assert_eq!(task.held("finalizing").await.matches(": 5").count(), left);
-        assert_eq!(task.held("wake").await.is_empty(), left == 0, "others go on at once");
+        assert_eq!(task.held("wake").await.is_empty(), left == 0, "the next call continues at once");
         task.del("wake").await;
     }
 }
 
 #[tokio::test]
-async fn a_job_that_began_to_wait_for_its_hook_while_the_lists_were_read_is_sound() {
+async fn a_job_that_moved_to_its_hook_during_a_look_has_no_fault() {
     let mut task = hooked(&[]).await;
     task.waiting(&["a"]).await;
     let began = (task.now_ms().await - 1.0).to_string();
@@ -568,7 +571,7 @@ async fn a_job_that_began_to_wait_for_its_hook_while_the_lists_were_read_is_soun
 }
 
 #[tokio::test]
-async fn an_outcome_of_no_kind_that_there_is_ends_as_failed() {
+async fn an_unknown_outcome_ends_as_failed() {
     for outcome in ["exploded 0 0 1500", "", "completed", "failed x y z"] {
         let mut task = finalizing(outcome).await;
         task.snapshot().await;
@@ -580,7 +583,7 @@ async fn an_outcome_of_no_kind_that_there_is_ends_as_failed() {
 }
 
 #[tokio::test]
-async fn a_workflow_is_told_of_a_job_when_its_hook_has_run_and_not_before() {
+async fn a_workflow_gets_the_end_of_a_job_only_after_its_hook_has_run() {
     for keep in ["1", "0"] {
         let mut task = hooked(&[("~f/a/0/1", 7), ("own", 8)]).await;
         task.hset("meta", &[("nodes", "1"), ("keepCompleted", keep)]).await;

@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn a_job_is_found_where_it_is_with_its_small_columns() {
+async fn a_job_is_found_in_its_place_with_its_small_columns() {
     let mut task = Task::new().await;
     task.waiting(&["waiting"]).await;
     task.running("w", &[("running", 7)]).await;
@@ -12,7 +12,7 @@ async fn a_job_is_found_where_it_is_with_its_small_columns() {
     }
     task.hset("attempt", &[("failed", "3")]).await;
     task.hset("stalledCount", &[("running", "1")]).await;
-    // Results may be large, and are read apart.
+    // Results may be large, and are read separately.
     task.hset("result", &[("completed", "\"42\"")]).await;
     task.hset("error", &[("failed", "E")]).await;
     task.hset("deferred", &[("waiting", "2:0")]).await;
@@ -49,7 +49,7 @@ async fn a_job_that_was_claimed_ahead_is_claimed_until_it_begins() {
 }
 
 #[tokio::test]
-async fn a_candidate_is_still_running_and_said_to_be_one() {
+async fn a_candidate_is_still_running_and_marked_as_candidate() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     task.snapshot().await;

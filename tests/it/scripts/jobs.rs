@@ -1,10 +1,10 @@
 use crate::scripts::call::Task;
 
-/// One row: id, stamp, cursor behind it, error, attempt, stalledCount, maxCount, priority, dispatchedAt, waitingSince,
+/// One row: id, stamp, cursor after it, error, attempt, stalledCount, maxCount, priority, dispatchedAt, waitingSince,
 /// candidate.
 type Row = Vec<String>;
 
-/// What a page is asked for.
+/// The arguments of a page.
 #[derive(Clone)]
 struct Ask<'a> {
     state: &'a str,
@@ -72,7 +72,7 @@ async fn failed(jobs: &[(&str, f64)]) -> Task {
 }
 
 #[tokio::test]
-async fn a_row_has_the_small_columns_and_what_is_not_set_is_empty() {
+async fn a_row_has_the_small_columns_and_unset_ones_are_empty() {
     let mut task = failed(&[("a", 5.0), ("b", 6.0)]).await;
     task.hset("error", &[("a", r#"{"code":"panic"}"#)]).await;
     for (column, value) in [
@@ -99,7 +99,7 @@ async fn a_row_has_the_small_columns_and_what_is_not_set_is_empty() {
 }
 
 #[tokio::test]
-async fn of_a_long_error_there_is_the_beginning() {
+async fn a_long_error_is_cut_to_its_beginning() {
     let mut task = failed(&[("a", 5.0)]).await;
     task.hset("error", &[("a", &"e".repeat(2_000))]).await;
     let (_, _, rows) = page(&mut task, &ask("failed")).await;
@@ -107,7 +107,7 @@ async fn of_a_long_error_there_is_the_beginning() {
 }
 
 #[tokio::test]
-async fn no_jobs_are_an_empty_last_page() {
+async fn without_jobs_the_page_is_empty_and_the_last() {
     let mut task = Task::new().await;
     for state in ["waiting", "claimed", "running", "delayed", "completed", "failed", "cancelled"] {
         assert_eq!(page(&mut task, &ask(state)).await, (String::new(), 0, vec![]), "{state}");
@@ -115,7 +115,7 @@ async fn no_jobs_are_an_empty_last_page() {
 }
 
 #[tokio::test]
-async fn each_ordered_place_is_paged_from_the_oldest_or_from_the_newest_on() {
+async fn each_ordered_place_is_paged_from_the_oldest_or_the_newest() {
     for state in ["delayed", "completed", "failed", "cancelled"] {
         let mut task = Task::new().await;
         for (id, score) in [("c", 1.0), ("a", 2.0), ("d", 3.0), ("b", 4.0), ("e", 1.7e12)] {
@@ -135,9 +135,9 @@ async fn each_ordered_place_is_paged_from_the_oldest_or_from_the_newest_on() {
 }
 
 #[tokio::test]
-async fn a_thousand_jobs_of_one_score_are_paged_without_one_skipped_or_repeated() {
+async fn a_thousand_jobs_of_one_score_are_paged_exactly_once() {
     let mut task = Task::new().await;
-    // In the order of their bytes, not of their numbers: some have one that no text begins with.
+    // In the order of their bytes, not of numbers: some start with a byte that no text starts with.
     let mut all: Vec<String> = (0..990).map(|number| format!("job-{number}")).collect();
     all.extend(["Z", "a", "ab", "b", "é", "~", "-", "0", "JOB-1", "ü1"].map(str::to_owned));
     for chunk in all.chunks(100) {
@@ -161,7 +161,7 @@ async fn a_thousand_jobs_of_one_score_are_paged_without_one_skipped_or_repeated(
 }
 
 #[tokio::test]
-async fn a_page_goes_on_behind_a_job_that_is_gone() {
+async fn a_page_continues_after_a_job_that_is_gone() {
     for newest in [false, true] {
         let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 2.0), ("e", 3.0)]).await;
         let (next, _, rows) = page(&mut task, &Ask { look: 3, newest, ..ask("failed") }).await;
@@ -174,7 +174,7 @@ async fn a_page_goes_on_behind_a_job_that_is_gone() {
         }
         let (end, _, rows) = page(&mut task, &Ask { look: 3, newest, cursor: next.clone(), ..ask("failed") }).await;
         assert_eq!((end.as_str(), ids(&rows)), ("", left.map(str::to_owned).to_vec()));
-        // All of its score are gone.
+        // All jobs of its score are gone.
         for id in ["b", "d"] {
             let () = redis::AsyncCommands::zrem(&mut task.conn, task.prefix.clone() + "failed", id).await.unwrap();
         }
@@ -184,7 +184,7 @@ async fn a_page_goes_on_behind_a_job_that_is_gone() {
 }
 
 #[tokio::test]
-async fn what_comes_in_behind_the_cursor_is_shown_and_what_comes_in_before_it_is_not() {
+async fn a_job_added_after_the_cursor_is_shown_and_one_before_is_not() {
     let mut task = failed(&[("b", 2.0), ("d", 4.0), ("f", 6.0)]).await;
     let (next, _, rows) = page(&mut task, &Ask { look: 2, ..ask("failed") }).await;
     assert_eq!(ids(&rows), ["b", "d"]);
@@ -192,11 +192,11 @@ async fn what_comes_in_behind_the_cursor_is_shown_and_what_comes_in_before_it_is
         task.zadd("failed", score, id).await;
     }
     let (_, _, rows) = page(&mut task, &Ask { cursor: next, ..ask("failed") }).await;
-    assert_eq!(ids(&rows), ["e", "f"], "c stands before d, with its score");
+    assert_eq!(ids(&rows), ["e", "f"], "c is before d in the order of scores");
 }
 
 #[tokio::test]
-async fn the_cursor_of_each_row_goes_on_behind_that_row() {
+async fn the_cursor_of_each_row_continues_after_that_row() {
     let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 3.0)]).await;
     for newest in [false, true] {
         let (_, _, rows) = page(&mut task, &Ask { newest, ..ask("failed") }).await;
@@ -209,7 +209,7 @@ async fn the_cursor_of_each_row_goes_on_behind_that_row() {
 }
 
 #[tokio::test]
-async fn bounds_of_the_score_hold_in_both_orders_with_and_without_a_cursor() {
+async fn score_bounds_apply_in_both_orders_with_and_without_a_cursor() {
     let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 3.0), ("e", 4.0)]).await;
     for (least, most, wanted) in [
         ("-inf", "2", &["a", "b", "c"][..]),
@@ -226,7 +226,7 @@ async fn bounds_of_the_score_hold_in_both_orders_with_and_without_a_cursor() {
             let newest = walk(&mut task, &Ask { newest: true, ..asked.clone() }).await.concat();
             assert_eq!(newest.into_iter().rev().collect::<Vec<_>>(), wanted, "{least} {most}");
         }
-        // A cursor outside of the bounds, as one that was made without them.
+        // A cursor outside the bounds, from a page without bounds.
         for (newest, cursor) in [(false, "0 x"), (true, "9 x")] {
             let asked = Ask { newest, cursor: cursor.to_owned(), scores: (least, most), ..ask("failed") };
             assert_eq!(page(&mut task, &asked).await.2.len(), wanted.len(), "{least} {most}");
@@ -235,7 +235,7 @@ async fn bounds_of_the_score_hold_in_both_orders_with_and_without_a_cursor() {
 }
 
 #[tokio::test]
-async fn jobs_are_found_by_the_code_and_by_text_of_their_error() {
+async fn jobs_are_found_by_error_code_and_by_error_text() {
     let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 4.0), ("e", 5.0)]).await;
     for (id, error) in [
         ("a", r#"{"code":"timeout","message":"took 5s [sic] 100%"}"#),
@@ -266,13 +266,13 @@ async fn jobs_are_found_by_the_code_and_by_text_of_their_error() {
             "{code} {text}"
         );
     }
-    // Pages on which no job fits are no end.
+    // Pages without a matching job are not the end.
     let pages = walk(&mut task, &Ask { look: 2, code: "cancelled", ..ask("failed") }).await;
     assert_eq!(pages, [vec![], vec!["d".to_owned()], vec![]]);
 }
 
 #[tokio::test]
-async fn waiting_jobs_are_paged_across_the_three_lists_in_the_order_of_claims() {
+async fn waiting_jobs_are_paged_across_the_lists_in_claim_order() {
     let mut task = Task::new().await;
     let lists = [("wait:high", &["h-1", "h-2"][..]), ("wait", &["n-1", "n-2", "n-3", "n-4"]), ("wait:low", &["l-1"])];
     for (list, ids) in lists {
@@ -297,7 +297,7 @@ async fn waiting_jobs_are_paged_across_the_three_lists_in_the_order_of_claims() 
 }
 
 #[tokio::test]
-async fn a_list_that_is_empty_is_passed_over() {
+async fn an_empty_list_is_skipped() {
     for list in ["wait:high", "wait", "wait:low"] {
         let mut task = Task::new().await;
         task.rpush(list, &["a", "b"]).await;
@@ -306,7 +306,7 @@ async fn a_list_that_is_empty_is_passed_over() {
 }
 
 #[tokio::test]
-async fn entries_whose_job_waits_no_more_are_looked_at_and_not_shown() {
+async fn ghosts_are_looked_at_and_not_shown() {
     let mut task = Task::new().await;
     task.waiting(&["first", "x", "a", "y", "z", "b"]).await;
     task.ok("cancel", &["why", "channel", "", "x", "", "z", ""]).await;
@@ -319,7 +319,7 @@ async fn entries_whose_job_waits_no_more_are_looked_at_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_job_that_waits_is_shown_though_its_id_has_an_entry_too_many() {
+async fn a_waiting_job_with_an_extra_entry_is_shown_once() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     task.ok("remove", &["", "a", ""]).await;
@@ -327,13 +327,13 @@ async fn a_job_that_waits_is_shown_though_its_id_has_an_entry_too_many() {
     assert_eq!(task.list("wait").await, ["first", "a", "b", "a"]);
     let (_, looked, rows) = page(&mut task, &ask("waiting")).await;
     assert_eq!((looked, ids(&rows)), (4, ["first", "a", "b"].map(str::to_owned).to_vec()), "where it is claimed");
-    // Delayed, held or ended it waits in no list.
+    // A delayed, held or ended job is in no list.
     task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
     assert_eq!(ids(&page(&mut task, &ask("waiting")).await.2), ["b"]);
 }
 
 #[tokio::test]
-async fn held_jobs_are_shown_with_their_tokens_and_whether_they_are_candidates() {
+async fn held_jobs_are_shown_with_token_and_candidate_mark() {
     let mut task = Task::new().await;
     task.running("w", &[("silent", 7)]).await;
     task.snapshot().await;
@@ -349,12 +349,12 @@ async fn held_jobs_are_shown_with_their_tokens_and_whether_they_are_candidates()
 }
 
 #[tokio::test]
-async fn what_was_claimed_ahead_is_shown_apart_from_what_runs() {
+async fn claimed_and_running_jobs_are_shown_separately() {
     let mut task = Task::new().await;
     task.running("w", &[("silent", 7)]).await;
     task.snapshot().await;
     task.running("w", &[("ahead", 8), ("runs", 9), ("old", 10)]).await;
-    // The last two mean nothing.
+    // The last two have no meaning.
     task.hset("claimed", &[("silent", "7"), ("ahead", "8"), ("old", "6"), ("gone", "5")]).await;
     for (state, shown) in [
         ("claimed", [["ahead", "w:8", "0"], ["silent", "w:7", "1"]]),
@@ -369,7 +369,7 @@ async fn what_was_claimed_ahead_is_shown_apart_from_what_runs() {
 }
 
 #[tokio::test]
-async fn many_held_jobs_are_paged_about_as_many_at_a_time_as_are_asked_for() {
+async fn a_page_of_many_held_jobs_has_about_the_requested_size() {
     let mut task = Task::new().await;
     let ids: Vec<String> = (0..2_000).map(|number| format!("job-{number}")).collect();
     let tokens: Vec<(&str, String)> =
@@ -391,7 +391,7 @@ async fn many_held_jobs_are_paged_about_as_many_at_a_time_as_are_asked_for() {
 }
 
 #[tokio::test]
-async fn a_text_is_looked_for_in_the_message_alone() {
+async fn the_text_filter_searches_only_the_message() {
     let mut task = failed(&[("a", 5.0)]).await;
     for (error, text, fits) in [
         (r#"{"code":"timeout","message":"too late"}"#, "late", true),

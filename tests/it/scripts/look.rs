@@ -1,6 +1,6 @@
 use crate::scripts::call::Task;
 
-/// One job of every state as it should be, with how many entries the lists have of it.
+/// A sound job of every state, with the number of its list entries.
 pub const SOUND: [&str; 16] = [
     "waiting",
     "1",
@@ -38,7 +38,7 @@ pub async fn sound() -> Task {
     task
 }
 
-/// The faults of each id, with the entries that its lists really have, in the order of the ids.
+/// The faults of each id, given its real list entries, in the order of the ids.
 pub async fn faults(task: &mut Task, ids: &[&str]) -> Vec<String> {
     let mut entries = Vec::new();
     for list in ["wait:high", "wait", "wait:low"] {
@@ -50,7 +50,7 @@ pub async fn faults(task: &mut Task, ids: &[&str]) -> Vec<String> {
         .collect();
     let keys: Vec<String> = task.script("look").keys.iter().map(|key| task.key(key)).collect();
     let mut cmd = redis::cmd("EVAL");
-    // The lists are read after whatever has changed.
+    // The lists are read after anything has changed.
     cmd.arg(task.script("look").source).arg(keys.len()).arg(keys).arg(9_999_999_999_999_u64).arg(args);
     let mut reply: Vec<String> = cmd.query_async(&mut task.conn).await.unwrap();
     assert_eq!(reply.remove(0), "looked");
@@ -62,7 +62,7 @@ pub async fn fault(task: &mut Task, id: &str) -> String {
     faults(task, &[id]).await.remove(0)
 }
 
-/// One part of a task as it should be, broken: the id that has the fault, what was done, and the faults that are found.
+/// One broken part of a sound task: the faulty id, the change, and the expected faults.
 pub const BROKEN: [(&str, &[&str], &str); 44] = [
     ("waiting", &["HDEL payload waiting"], "no_payload miscounted"),
     ("delayed", &["HDEL payload delayed"], "no_payload"),
@@ -151,7 +151,7 @@ pub const BROKEN: [(&str, &[&str], &str); 44] = [
     ("waiting", &["HSET ghosts waiting 2", "HSET meta ghosts 2"], "miscounted"),
 ];
 
-/// Does what is written in one line, with the prefix of the task before the key.
+/// Runs the change, given in one line, with the prefix of the task in front of the key.
 pub async fn harm(task: &mut Task, line: &str) {
     let mut words = line.split(' ');
     let mut cmd = redis::cmd(words.next().unwrap());
@@ -170,7 +170,7 @@ async fn a_sound_task_has_no_faults_and_a_look_changes_nothing() {
     args.extend(SOUND);
     assert_eq!(task.ok("look", &args).await, "[looked '' '' '' '' '' '' '' '']");
     assert_eq!(task.exact().await, before);
-    // What has ended needs no payload any more, and what runs has it.
+    // An ended job no longer needs a payload, and the worker of a running one has it.
     for id in ["completed", "failed", "cancelled", "silent", "heard"] {
         harm(&mut task, &format!("HDEL payload {id}")).await;
     }
@@ -178,7 +178,7 @@ async fn a_sound_task_has_no_faults_and_a_look_changes_nothing() {
 }
 
 #[tokio::test]
-async fn each_fault_is_found_by_its_name_and_the_others_stay_sound() {
+async fn each_fault_has_its_name_and_other_jobs_stay_sound() {
     for (id, harms, wanted) in BROKEN {
         let mut task = sound().await;
         for line in harms {
@@ -194,7 +194,7 @@ async fn each_fault_is_found_by_its_name_and_the_others_stay_sound() {
 }
 
 #[tokio::test]
-async fn every_fault_that_the_script_knows_is_among_the_broken_ones() {
+async fn every_fault_of_the_script_is_among_the_broken_ones() {
     let task = Task::new().await;
     let source = task.script("look").source;
     let lines = source.lines().filter(|line| line.starts_with("    add("));
@@ -206,7 +206,7 @@ async fn every_fault_that_the_script_knows_is_among_the_broken_ones() {
 }
 
 #[tokio::test]
-async fn ghosts_that_are_counted_are_no_faults() {
+async fn counted_ghosts_are_not_faults() {
     let mut task = Task::new().await;
     task.waiting(&["first", "cancelled", "removed", "anew", "twice", "later", "held", "last"]).await;
     task.ok("cancel", &["why", "channel", "", "cancelled", ""]).await;
@@ -216,7 +216,7 @@ async fn ghosts_that_are_counted_are_no_faults() {
     task.ok("dispatch", &["1", "1", "2", "anew", "1", "twice", "1"]).await;
     task.ok("remove", &["", "twice", ""]).await;
     task.ok("dispatch", &["1", "1", "1", "later", "1", "delay", "1", "9000000"]).await;
-    // High, so that it is claimed before the others.
+    // High priority, so that it is claimed first.
     task.ok("dispatch", &["1", "1", "1", "held", "1", "priority", "1", "high"]).await;
     task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
     let ids = ["first", "cancelled", "removed", "anew", "twice", "later", "held", "last"];
@@ -225,7 +225,7 @@ async fn ghosts_that_are_counted_are_no_faults() {
 }
 
 #[tokio::test]
-async fn a_ghost_of_which_more_is_left_than_entries_has_no_payload() {
+async fn a_ghost_with_more_data_than_entries_lacks_its_payload() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     task.ok("remove", &["", "a", ""]).await;

@@ -1,11 +1,11 @@
-//! A server at maxmemory: dispatch is refused whole, and all that frees memory or keeps a job alive passes whole.
+//! A server at maxmemory refuses every dispatch whole, and accepts every call that frees memory or keeps a job alive.
 
 use crate::scripts::call::{Task, timeless};
 use crate::scripts::flow;
 use crate::support::TestRedis;
 use std::sync::Arc;
 
-/// A task on a server of its own, which is filled by [`fill`] once the test has written what it needs.
+/// A task on a private server. [`fill`] fills it once the test has written what it needs.
 async fn task() -> Task {
     Task::on(Arc::new(TestRedis::start()), "").await
 }
@@ -17,19 +17,19 @@ async fn fill(task: &mut Task) {
 }
 
 #[tokio::test]
-async fn dispatch_is_refused_whole() {
+async fn a_full_server_refuses_dispatch_whole() {
     let mut task = task().await;
     task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
     fill(&mut task).await;
     let before = task.exact().await;
     assert_eq!(task.refused("dispatch", &["1", "1", "2", "b", "1", "c", "2", "delay", "2", "5"]).await, "OOM");
     assert_eq!(task.exact().await, before);
-    // What writes nothing is no matter of memory.
+    // A call that writes nothing passes.
     assert_eq!(task.ok("dispatch", &["1", "1", "1", "a", "1"]).await, "dispatched 1");
 }
 
 #[tokio::test]
-async fn a_note_is_refused_whole() {
+async fn a_full_server_refuses_a_note_whole() {
     let mut task = task().await;
     task.running("w", &[("a", 1)]).await;
     fill(&mut task).await;
@@ -58,13 +58,13 @@ async fn settle_records_every_outcome_and_claims() {
     assert!(task.held("delayed").await.contains(r#""c""#));
     let again = task.ok("settle", &args).await;
     let words = |reply: &str| reply.rsplit(' ').map(str::to_owned).collect::<Vec<_>>();
-    // But for when the next job is due.
+    // Except for the time of the next due job.
     let (again, reply) = (words(&again), words(&reply));
     assert_eq!((&again[0], &again[2..]), (&reply[0], &reply[2..]), "the answer was kept");
 }
 
 #[tokio::test]
-async fn settle_claims_alone() {
+async fn settle_claims_without_outcomes() {
     let mut task = task().await;
     task.waiting(&["a"]).await;
     fill(&mut task).await;
@@ -86,7 +86,7 @@ async fn settle_claims_ahead_and_begins() {
 }
 
 #[tokio::test]
-async fn settle_promotes_what_is_due() {
+async fn settle_promotes_due_jobs() {
     let mut task = task().await;
     task.hset("payload", &[("a", "1")]).await;
     task.zadd("delayed", 1.0, "a").await;
@@ -96,7 +96,7 @@ async fn settle_promotes_what_is_due() {
 }
 
 #[tokio::test]
-async fn extend_locks_beats_also_in_a_larger_interval() {
+async fn extend_locks_passes_also_with_a_larger_interval() {
     let mut task = task().await;
     task.running("w", &[("a", 7), ("b", 8)]).await;
     task.snapshot().await;
@@ -150,7 +150,7 @@ async fn shrink_passes_and_sweep_finds_the_last_of_very_many() {
 }
 
 #[tokio::test]
-async fn cancel_ends_what_waits() {
+async fn cancel_ends_waiting_jobs() {
     let mut task = task().await;
     task.waiting(&["a"]).await;
     task.hset("payload", &[("b", "1")]).await;
@@ -178,7 +178,7 @@ async fn trim_and_declare_pass() {
 }
 
 #[tokio::test]
-async fn a_worker_says_what_it_is_and_that_it_has_stopped() {
+async fn a_worker_announces_itself_and_its_stop() {
     let mut task = task().await;
     fill(&mut task).await;
     assert_eq!(task.ok("enlist", &["w"]).await, "[enlisted]");
@@ -204,7 +204,7 @@ async fn settle_answers_a_worker_that_lost_its_jobs() {
 }
 
 #[tokio::test]
-async fn cancel_asks_the_holder_of_a_running_job() {
+async fn cancel_flags_a_running_job_for_its_worker() {
     let mut task = task().await;
     task.running("w", &[("a", 7)]).await;
     fill(&mut task).await;
@@ -212,7 +212,7 @@ async fn cancel_asks_the_holder_of_a_running_job() {
 }
 
 #[tokio::test]
-async fn cancel_leaves_an_entry_behind() {
+async fn cancel_leaves_a_ghost() {
     let mut task = task().await;
     task.waiting(&["first", "a"]).await;
     fill(&mut task).await;
@@ -252,7 +252,7 @@ async fn a_lone_waiting_job_is_removed() {
 }
 
 #[tokio::test]
-async fn a_task_is_paused_and_resumed_and_forgotten() {
+async fn a_task_is_paused_resumed_and_forgotten() {
     let mut task = task().await;
     fill(&mut task).await;
     assert_eq!(task.ok("pause", &["anna", "why"]).await, "[paused]");
@@ -265,7 +265,7 @@ async fn a_task_is_paused_and_resumed_and_forgotten() {
 }
 
 #[tokio::test]
-async fn each_fault_alone_is_mended() {
+async fn each_single_fault_is_repaired() {
     let mut task = task().await;
     for (id, harms, known) in crate::scripts::look::BROKEN {
         let () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("0").query_async(&mut task.conn).await.unwrap();
@@ -296,7 +296,7 @@ async fn each_fault_alone_is_mended() {
 }
 
 #[tokio::test]
-async fn all_that_only_reads_passes() {
+async fn all_reads_pass() {
     let mut task = task().await;
     task.waiting(&["a"]).await;
     fill(&mut task).await;
@@ -312,7 +312,7 @@ async fn all_that_only_reads_passes() {
 }
 
 #[tokio::test]
-async fn a_workflow_is_refused_whole() {
+async fn a_full_server_refuses_a_workflow_whole() {
     let mut task = task().await;
     fill(&mut task).await;
     let args = flow::line().start("a", true);
@@ -324,7 +324,7 @@ async fn a_workflow_is_refused_whole() {
 }
 
 #[tokio::test]
-async fn workflows_go_on_to_their_ends() {
+async fn workflows_continue_to_their_ends() {
     let mut task = task().await;
     let graph = flow::line();
     for id in ["ends", "stops", "late", "asked"] {
@@ -361,7 +361,7 @@ async fn dependents_are_visited_in_any_number_of_calls() {
 }
 
 #[tokio::test]
-async fn workflows_are_paused_and_resumed_and_run_again_and_are_audited_and_trimmed() {
+async fn pause_resume_retry_audit_and_trim_of_workflows_pass() {
     let mut task = task().await;
     for id in ["turns", "lost", "old"] {
         flow::put(&mut task, &flow::line(), id).await;
@@ -389,7 +389,7 @@ async fn workflows_are_paused_and_resumed_and_run_again_and_are_audited_and_trim
 }
 
 #[tokio::test]
-async fn a_start_in_parts_is_refused_whole() {
+async fn a_full_server_refuses_a_start_in_parts_whole() {
     let mut task = task().await;
     let (parts, last) = flow::line().parts("a", "n", 2, false);
     for part in &parts[..2] {
@@ -411,13 +411,13 @@ async fn a_start_in_parts_is_refused_whole() {
     let child = flow::line().start("outer/0.1", false);
     assert_eq!(task.refused("flow_start", &child.iter().map(String::as_str).collect::<Vec<_>>()).await, "OOM");
     assert_eq!(task.exact().await, before);
-    // What writes nothing is no matter of memory.
+    // A call that writes nothing passes.
     assert_eq!(flow::with(&mut task, "flow_stage", &parts[1]).await, "[staged 1]");
     assert_eq!(flow::with(&mut task, "flow_start", &last).await, "[parts]");
 }
 
 #[tokio::test]
-async fn children_end_with_their_nodes_and_what_a_job_made_is_kept() {
+async fn children_end_with_their_nodes_and_returned_graphs_are_kept() {
     let mut task = task().await;
     let child = flow::graph("finish", "0", &[("p 0 0", "- -", &[])]).named("e");
     for id in ["ends", "stops", "asked", "grows"] {
@@ -445,7 +445,7 @@ async fn children_end_with_their_nodes_and_what_a_job_made_is_kept() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_passed_stops_its_instance() {
+async fn an_instance_past_its_deadline_stops() {
     let mut task = task().await;
     flow::put(&mut task, &flow::line(), "a").await;
     task.zadd("deadlines", 5.0, "a").await;
@@ -454,7 +454,7 @@ async fn a_deadline_that_passed_stops_its_instance() {
 }
 
 #[tokio::test]
-async fn starts_that_were_given_up_are_removed() {
+async fn abandoned_starts_are_removed() {
     let mut task = task().await;
     for part in flow::line().parts("a", "n", 2, false).0 {
         flow::with(&mut task, "flow_stage", &part).await;
@@ -465,7 +465,7 @@ async fn starts_that_were_given_up_are_removed() {
 }
 
 #[tokio::test]
-async fn large_workflows_run_again_in_parts_and_are_removed_in_pages() {
+async fn large_workflows_rerun_in_parts_and_are_removed_in_pages() {
     let mut task = task().await;
     let nodes: Vec<flow::Node> = (0..600).map(|_| ("p 0 0", "- -", &[][..])).collect();
     for (id, place) in [("again", "failed"), ("old", "completed")] {
@@ -485,7 +485,7 @@ async fn large_workflows_run_again_in_parts_and_are_removed_in_pages() {
 }
 
 #[tokio::test]
-async fn workflows_whose_graph_cannot_be_read_are_removed() {
+async fn workflows_with_an_unreadable_graph_are_removed() {
     let mut task = task().await;
     flow::put(&mut task, &flow::line(), "a").await;
     flow::take_out(&mut task, "running", "a").await;
@@ -496,7 +496,7 @@ async fn workflows_whose_graph_cannot_be_read_are_removed() {
 }
 
 #[tokio::test]
-async fn ended_jobs_of_workflows_are_noted_told_and_dropped() {
+async fn ended_nodes_are_recorded_listed_and_dropped() {
     let mut task = task().await;
     task.hset("meta", &[("nodes", "1"), ("keepCompleted", "0")]).await;
     task.running("w", &[("~w/a/0/1", 7), ("~w/a/1/1", 8)]).await;

@@ -1,7 +1,7 @@
 use crate::scripts::call::{Task, without};
 use crate::scripts::look::{BROKEN, fault, faults, harm, sound};
 
-/// How many entries the lists have of the id.
+/// The number of list entries of the id.
 async fn listed(task: &mut Task, id: &str) -> String {
     let mut count = 0;
     for list in ["wait:high", "wait", "wait:low"] {
@@ -28,7 +28,7 @@ async fn all_ids(task: &mut Task) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn each_fault_is_mended_and_a_second_look_at_all_of_the_task_finds_none() {
+async fn each_fault_is_repaired_and_a_second_look_finds_none() {
     for (id, harms, known) in BROKEN {
         let mut task = sound().await;
         for line in harms {
@@ -44,12 +44,12 @@ async fn each_fault_is_mended_and_a_second_look_at_all_of_the_task_finds_none() 
         let before = task.exact().await;
         let again = self::listed(&mut task, id).await;
         assert_eq!(task.ok("mend", &["anna", "9999999999999", id, &again, ""]).await, "[mended '']");
-        assert_eq!(task.exact().await, before, "a mend of nothing changes nothing");
+        assert_eq!(task.exact().await, before, "a repair without faults changes nothing");
     }
 }
 
 #[tokio::test]
-async fn a_job_without_payload_goes_with_all_that_is_left_of_it() {
+async fn a_job_without_payload_is_removed_with_all_its_data() {
     let mut task = sound().await;
     for column in
         ["attempt", "stalledCount", "result", "error", "options", "maxCount", "priority", "dispatchedAt", "deferred"]
@@ -67,7 +67,7 @@ async fn a_job_without_payload_goes_with_all_that_is_left_of_it() {
 }
 
 #[tokio::test]
-async fn an_entry_without_payload_becomes_a_ghost_that_the_next_claim_takes_off() {
+async fn an_entry_without_payload_becomes_a_ghost_for_the_next_claim() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b"]).await;
     harm(&mut task, "HDEL payload a").await;
@@ -81,7 +81,7 @@ async fn an_entry_without_payload_becomes_a_ghost_that_the_next_claim_takes_off(
 }
 
 #[tokio::test]
-async fn of_two_places_the_one_that_says_most_stays() {
+async fn the_more_informative_place_wins() {
     for (harms, id, place) in [
         (&["ZADD failed 6 completed", "ZADD cancelled 6 completed"][..], "completed", "completed"),
         (&["ZADD cancelled 6 failed", "ZADD delayed 6 failed"], "failed", "failed"),
@@ -100,7 +100,7 @@ async fn of_two_places_the_one_that_says_most_stays() {
             assert!(!task.held(held).await.contains(&format!("{id:?}")), "{id} has ended");
         }
     }
-    // Nobody takes a job from its worker for an entry in `delayed`.
+    // A worker keeps its job even if `delayed` has an entry.
     let mut task = sound().await;
     harm(&mut task, "ZADD delayed 6 heard").await;
     task.ok("mend", &["", "9999999999999", "heard", "0", "two_places"]).await;
@@ -110,7 +110,7 @@ async fn of_two_places_the_one_that_says_most_stays() {
 }
 
 #[tokio::test]
-async fn jobs_that_are_nowhere_wait_at_the_front_of_their_lists_and_wake_a_worker() {
+async fn jobs_in_no_place_wait_at_the_front_and_wake_a_worker() {
     let mut task = Task::new().await;
     task.waiting(&["z"]).await;
     task.hset("payload", &[("a", "1"), ("b", "1"), ("l", "1")]).await;
@@ -131,10 +131,10 @@ async fn jobs_that_are_nowhere_wait_at_the_front_of_their_lists_and_wake_a_worke
 }
 
 #[tokio::test]
-async fn what_had_ended_is_where_it_was_and_does_not_run_again() {
+async fn an_ended_job_returns_to_its_place_and_does_not_run_again() {
     let mut task = Task::new().await;
     task.hset("payload", &[("done", "1"), ("broke", "1"), ("taken", "1"), ("listed", "1")]).await;
-    // One whose entry in the list was left behind by its end stays a ghost.
+    // A job that left a list entry when it ended stays a ghost.
     task.rpush("wait", &["listed"]).await;
     task.hset("ghosts", &[("listed", "1")]).await;
     task.hset("meta", &[("ghosts", "1")]).await;
@@ -159,7 +159,7 @@ async fn what_had_ended_is_where_it_was_and_does_not_run_again() {
 }
 
 #[tokio::test]
-async fn in_a_paused_task_nobody_is_woken_and_without_events_no_entry_is_written() {
+async fn a_repair_wakes_no_worker_if_paused_and_writes_events_if_on() {
     let mut task = Task::new().await;
     task.hset("meta", &[("paused", "1"), ("eventMode", "off")]).await;
     task.hset("payload", &[("a", "1")]).await;
@@ -169,7 +169,7 @@ async fn in_a_paused_task_nobody_is_woken_and_without_events_no_entry_is_written
 }
 
 #[tokio::test]
-async fn what_is_not_asked_for_or_not_there_any_more_is_left_as_it_is() {
+async fn unnamed_and_outdated_faults_are_left_alone() {
     let mut task = sound().await;
     harm(&mut task, "HSET cancelling waiting why").await;
     harm(&mut task, "HSET attempt waiting many").await;
@@ -198,20 +198,20 @@ async fn ghosts_are_counted_again_up_and_down() {
 }
 
 #[tokio::test]
-async fn a_retried_job_whose_entry_was_lost_waits_and_is_counted_right_again() {
+async fn a_retried_job_without_its_entry_waits_and_is_counted_again() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     task.ok("cancel", &["why", "channel", "", "a", ""]).await;
     task.del("wait").await;
     assert_eq!(task.ok("retry", &["", "a", ""]).await, "[told retried]");
-    assert_eq!(task.list("wait").await, ["a"], "it waits, whatever is counted");
+    assert_eq!(task.list("wait").await, ["a"], "it waits with any count");
     assert_eq!(fault(&mut task, "a").await, "miscounted");
     task.ok("mend", &["", "9999999999999", "a", "1", "miscounted"]).await;
     assert_eq!(fault(&mut task, "a").await, "");
 }
 
 #[tokio::test]
-async fn beside_a_foreign_key_nothing_is_mended() {
+async fn nothing_is_repaired_if_a_key_has_another_type() {
     for key in ["locks", "wait", "attempt", "waitingSince", "meta", "ghosts", "active", "completed", "cancelling"] {
         let mut task = sound().await;
         harm(&mut task, "HDEL payload delayed").await;
@@ -227,7 +227,7 @@ async fn beside_a_foreign_key_nothing_is_mended() {
 }
 
 #[tokio::test]
-async fn a_job_of_a_workflow_that_is_put_into_a_place_again_is_noted_again() {
+async fn a_node_that_returns_to_a_place_is_in_the_outbox_again() {
     let mut task = sound().await;
     task.hset("payload", &[("~f/a/0/1", "{}")]).await;
     task.hset("result", &[("~f/a/0/1", "7")]).await;

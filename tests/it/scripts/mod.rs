@@ -1,4 +1,4 @@
-//! Every script by itself: given keys and arguments, the reply and all keys after; each refusal; a wrong token; run twice.
+//! Every script alone: reply and all keys after a call, each refusal, a wrong token, a repeated call.
 
 mod announce;
 mod aside;

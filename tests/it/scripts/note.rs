@@ -1,4 +1,4 @@
-//! What handlers note of their jobs.
+//! The notes of handlers about their jobs.
 
 use crate::scripts::call::Task;
 
@@ -8,13 +8,13 @@ async fn task() -> Task {
     task
 }
 
-/// One note: id, fence, number, checkpoint, progress and its word.
+/// One note: id, fence, number, checkpoint, progress and its message.
 fn note<'a>(id: &'a str, fence: &'a str, number: &'a str, checkpoint: &'a str, progress: &'a str) -> [&'a str; 6] {
     [id, fence, number, checkpoint, progress, progress]
 }
 
 #[tokio::test]
-async fn the_holder_writes_both_and_only_progress_is_told() {
+async fn the_holder_writes_both_and_only_progress_has_an_event() {
     let mut task = task().await;
     let notes = [note("a", "7", "1", "{1}", "p"), note("b", "8", "4", "", "q")].concat();
     assert_eq!(task.ok("note", &[&["w"][..], &notes].concat()).await, "[noted []]");
@@ -23,11 +23,11 @@ async fn the_holder_writes_both_and_only_progress_is_told() {
     let events = task.held("events").await;
     assert_eq!(events, r#"stream [NOW {"progress": "a p b q", "total": "2", "worker": "w"}]"#);
     task.ok("note", &[&["w"][..], &note("b", "8", "5", "{2}", "")].concat()).await;
-    assert_eq!(task.held("events").await, events, "a checkpoint is nobody's news");
+    assert_eq!(task.held("events").await, events, "a checkpoint has no event");
 }
 
 #[tokio::test]
-async fn whoever_does_not_hold_the_job_writes_nothing() {
+async fn a_worker_that_does_not_hold_the_job_writes_nothing() {
     let mut task = task().await;
     let before = task.exact().await;
     for (worker, id, fence) in [("x", "a", "7"), ("w", "a", "6"), ("w", "nobody", "7")] {
@@ -42,7 +42,7 @@ async fn whoever_does_not_hold_the_job_writes_nothing() {
 }
 
 #[tokio::test]
-async fn one_that_comes_late_does_not_go_over_a_later_one_of_its_run() {
+async fn a_late_note_does_not_overwrite_a_later_one_of_its_run() {
     let mut task = task().await;
     let say = |number, checkpoint, progress| [&["w"][..], &note("a", "7", number, checkpoint, progress)].concat();
     task.ok("note", &say("10", "{new}", "")).await;
@@ -50,16 +50,16 @@ async fn one_that_comes_late_does_not_go_over_a_later_one_of_its_run() {
         assert_eq!(task.ok("note", &say(number, "{old}", "early")).await, "[noted []]");
     }
     assert_eq!(task.held("checkpoint").await, r#"hash {"a": "7 10 NOW {new}"}"#);
-    // Of each by itself.
+    // Each of the two separately.
     assert_eq!(task.held("progress").await, r#"hash {"a": "7 10 NOW early"}"#);
-    // A number of an earlier run says nothing.
+    // A number of an earlier run has no effect.
     task.hset("locks", &[("a", "w:12")]).await;
     task.ok("note", &[&["w"][..], &note("a", "12", "1", "{next}", "")].concat()).await;
     assert_eq!(task.held("checkpoint").await, r#"hash {"a": "12 1 NOW {next}"}"#);
 }
 
 #[tokio::test]
-async fn without_events_the_progress_is_stored_and_not_told() {
+async fn without_events_progress_is_stored_and_not_reported() {
     let mut task = task().await;
     task.hset("meta", &[("eventMode", "off")]).await;
     task.ok("note", &[&["w"][..], &note("a", "7", "1", "", "p")].concat()).await;
@@ -70,7 +70,7 @@ async fn without_events_the_progress_is_stored_and_not_told() {
 }
 
 #[tokio::test]
-async fn a_job_that_completes_leaves_its_checkpoint_and_others_keep_it() {
+async fn a_completed_job_drops_its_checkpoint_and_others_keep_it() {
     let mut task = task().await;
     let notes = [note("a", "7", "1", "{1}", "p"), note("b", "8", "1", "{2}", "q")].concat();
     task.ok("note", &[&["w"][..], &notes].concat()).await;
@@ -86,7 +86,7 @@ async fn a_job_that_completes_leaves_its_checkpoint_and_others_keep_it() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_kept_nothing_of_a_note_stays() {
+async fn a_task_that_keeps_nothing_keeps_no_note() {
     let mut task = task().await;
     task.hset("meta", &[("keepCompleted", "0"), ("keepFailed", "0")]).await;
     let notes = [note("a", "7", "1", "{1}", "p"), note("b", "8", "1", "{2}", "q")].concat();

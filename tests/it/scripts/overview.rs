@@ -1,7 +1,7 @@
 use crate::scripts::call::{Task, timeless};
 
 #[tokio::test]
-async fn a_task_that_nobody_has_used_is_empty() {
+async fn an_unused_task_is_empty() {
     let mut task = Task::new().await;
     task.del("meta").await;
     assert_eq!(
@@ -12,7 +12,7 @@ async fn a_task_that_nobody_has_used_is_empty() {
 }
 
 #[tokio::test]
-async fn what_there_is_to_know_is_told_in_one_step() {
+async fn one_call_returns_the_whole_summary() {
     let mut task = Task::new().await;
     task.del("meta").await;
     task.waiting(&["n-1", "n-2"]).await;
@@ -60,7 +60,7 @@ async fn the_first_job_of_a_list_is_the_first_that_waits() {
 }
 
 #[tokio::test]
-async fn so_it_is_where_its_id_has_an_entry_too_many() {
+async fn the_first_job_is_found_if_its_id_has_an_extra_entry() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     task.ok("remove", &["", "a", ""]).await;
@@ -72,7 +72,7 @@ async fn so_it_is_where_its_id_has_an_entry_too_many() {
 }
 
 #[tokio::test]
-async fn behind_600_ghosts_no_first_job_is_looked_for() {
+async fn with_600_ghosts_in_front_no_first_job_is_looked_for() {
     for (count, first) in [(599, "a"), (600, "''")] {
         let mut task = Task::new().await;
         let ids: Vec<String> = (0..count).map(|number| format!("x-{number}")).collect();

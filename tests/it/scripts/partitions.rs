@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn the_number_is_fixed_where_nothing_of_the_task_is_there() {
+async fn the_number_is_set_for_a_task_without_data() {
     let mut task = Task::new().await;
     task.lose_options().await;
     assert_eq!(task.ok("partitions", &["1", "4"]).await, "[partitions 4]");
@@ -13,7 +13,7 @@ async fn the_number_is_fixed_where_nothing_of_the_task_is_there() {
 }
 
 #[tokio::test]
-async fn what_was_there_before_has_one_and_one_is_not_written() {
+async fn an_existing_task_has_one_and_nothing_is_written() {
     let mut task = Task::new().await;
     task.lose_options().await;
     let before = task.exact().await;
@@ -30,7 +30,7 @@ async fn what_was_there_before_has_one_and_one_is_not_written() {
 }
 
 #[tokio::test]
-async fn a_dispatch_that_takes_the_task_to_have_another_number_writes_nothing() {
+async fn a_dispatch_with_another_number_writes_nothing() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("dispatch", &["1", "4", "1", "a", "1"]).await, "dispatched");
     assert_eq!((&*task.field("meta", "partitions").await, &*task.field("meta", "wire").await), ("4", "1"));
@@ -44,7 +44,7 @@ async fn a_dispatch_that_takes_the_task_to_have_another_number_writes_nothing() 
 }
 
 #[tokio::test]
-async fn who_declares_another_number_is_refused_unless_the_server_has_lost_the_options() {
+async fn another_number_is_refused_unless_the_options_are_lost() {
     let mut task = Task::new().await;
     task.lose_options().await;
     task.ok("partitions", &["1", "4"]).await;
@@ -52,7 +52,7 @@ async fn who_declares_another_number_is_refused_unless_the_server_has_lost_the_o
     assert_eq!(task.refused("declare", &["1", "", "w", "partitions", "2"]).await, "OTHERPARTITIONS");
     assert_eq!(task.refused("declare", &["1", "", "w", "maxCount", "2"]).await, "OTHERPARTITIONS");
     task.del("meta").await;
-    // A producer that knows nothing of them was there first.
+    // A producer that knows nothing of them was first.
     task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
     assert_eq!(task.ok("declare", &["1", "100", "w", "partitions", "4"]).await, "[declared 100 []]");
     assert_eq!((&*task.field("meta", "partitions").await, &*task.field("meta", "wire").await), ("4", "1"));

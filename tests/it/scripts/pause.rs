@@ -1,7 +1,7 @@
 use crate::scripts::call::{Task, timeless, without};
 
 #[tokio::test]
-async fn a_pause_says_since_when_by_whom_and_why() {
+async fn a_pause_records_the_time_the_person_and_the_reason() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("pause", &["anna", "a bad deploy"]).await, "[paused]");
     assert_eq!(
@@ -17,7 +17,7 @@ async fn a_pause_says_since_when_by_whom_and_why() {
 }
 
 #[tokio::test]
-async fn a_paused_task_stays_paused_by_whom_it_was() {
+async fn a_paused_task_keeps_its_first_pause() {
     let mut task = Task::new().await;
     task.ok("pause", &["anna", "why"]).await;
     let before = task.exact().await;
@@ -26,14 +26,14 @@ async fn a_paused_task_stays_paused_by_whom_it_was() {
 }
 
 #[tokio::test]
-async fn neither_a_name_nor_a_reason_needs_to_be_given() {
+async fn a_pause_needs_neither_a_name_nor_a_reason() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("pause", &["", ""]).await, "[paused]");
     assert_eq!(timeless(&task.ok("pause", &["", ""]).await), "[already NOW '' '']");
 }
 
 #[tokio::test]
-async fn it_counts_as_no_event_and_without_events_no_entry_is_written() {
+async fn a_pause_counts_as_no_event_and_needs_events_for_its_entry() {
     let mut task = Task::new().await;
     task.hset("meta", &[("events", "41")]).await;
     task.ok("pause", &["", ""]).await;
@@ -58,15 +58,12 @@ async fn paused() -> Task {
 }
 
 #[tokio::test]
-async fn of_a_paused_task_nothing_is_claimed_nothing_moved_and_nobody_woken() {
+async fn a_paused_task_claims_moves_and_wakes_nothing() {
     let mut task = paused().await;
     let before = task.keys().await;
     for call in ["1", "2"] {
         let reply = task.ok("settle", &[call, "w", "1000", "10", "0", "0"]).await;
-        assert_eq!(
-            reply, "[settled '' '' 4000000000000001 '' [] [] '' -1]",
-            "no job is due, as far as a worker is told"
-        );
+        assert_eq!(reply, "[settled '' '' 4000000000000001 '' [] [] '' -1]", "the worker receives no due time");
     }
     assert_eq!(without(task.keys().await, &["calls"]), before);
 }
@@ -108,7 +105,7 @@ async fn a_paused_task_records_every_outcome() {
 }
 
 #[tokio::test]
-async fn a_call_from_before_the_pause_is_answered_as_it_was() {
+async fn a_repeated_call_from_before_the_pause_gets_its_old_reply() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b"]).await;
     let args = ["1", "w", "1000", "1", "0", "0"];
@@ -118,7 +115,7 @@ async fn a_call_from_before_the_pause_is_answered_as_it_was() {
 }
 
 #[tokio::test]
-async fn jobs_that_come_into_a_paused_task_wake_nobody() {
+async fn jobs_added_to_a_paused_task_wake_no_worker() {
     let mut task = paused().await;
     task.ok("dispatch", &["1", "1", "2", "x", "1", "y", "1"]).await;
     task.ok("dispatch", &["1", "1", "1", "z", "1", "delay", "1", "5"]).await;
@@ -127,7 +124,7 @@ async fn jobs_that_come_into_a_paused_task_wake_nobody() {
 }
 
 #[tokio::test]
-async fn what_stalls_in_a_paused_task_is_recovered_and_wakes_nobody() {
+async fn stalled_jobs_of_a_paused_task_are_recovered_without_a_wake() {
     let mut task = paused().await;
     task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
     task.running("w", &[("silent", 7)]).await;
@@ -139,7 +136,7 @@ async fn what_stalls_in_a_paused_task_is_recovered_and_wakes_nobody() {
 }
 
 #[tokio::test]
-async fn beats_are_heard_in_a_paused_task() {
+async fn a_paused_task_accepts_heartbeats() {
     let mut task = paused().await;
     task.running("w", &[("a-run", 7)]).await;
     task.snapshot().await;
@@ -149,7 +146,7 @@ async fn beats_are_heard_in_a_paused_task() {
 }
 
 #[tokio::test]
-async fn ghosts_are_taken_off_in_a_paused_task_too() {
+async fn a_paused_task_removes_ghosts_too() {
     let mut task = paused().await;
     task.ok("cancel", &["why", "channel", "", "b", ""]).await;
     assert_eq!(task.list("wait").await, ["a", "b"]);

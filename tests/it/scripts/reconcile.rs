@@ -12,7 +12,7 @@ async fn task_of(jobs: &[(&str, &str, u64)]) -> Task {
 const PROVEN: [&str; 5] = ["v", "worker_restarted", "", "0", "500"];
 
 #[tokio::test]
-async fn the_jobs_of_the_dead_are_resolved_at_once_and_of_nobody_else() {
+async fn only_jobs_of_the_dead_workers_are_resolved_at_once() {
     let mut task = task_of(&[("web-1-1", "a", 7), ("web-1-10", "b", 8), ("web-1", "c", 9), ("gone", "d", 10)]).await;
     let reply = task.ok("reconcile", &[&PROVEN[..], &["web-1-1", "gone"]].concat()).await;
     assert!(reply.contains("a 1 recovered web-1-1 7") && reply.contains("d 1 recovered gone 10"), "{reply}");
@@ -24,16 +24,16 @@ async fn the_jobs_of_the_dead_are_resolved_at_once_and_of_nobody_else() {
     let recovery = task.held("recovery").await;
     assert!(recovery.contains(r#""a": "worker_restarted web-1-1 NOW""#), "{recovery}");
     assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
-    // The watch of nobody is touched.
+    // The epoch does not change.
     assert_eq!(task.field("meta", "epoch").await, "5");
-    // Again, there is nothing.
+    // A second call finds nothing.
     let before = task.exact().await;
     assert_eq!(task.ok("reconcile", &[&PROVEN[..], &["web-1-1", "gone"]].concat()).await, "[reconciled 0 0 []]");
     assert_eq!(task.exact().await, before);
 }
 
 #[tokio::test]
-async fn a_stall_that_was_proven_is_told_with_its_reason_and_without_a_watch() {
+async fn a_proven_stall_is_reported_with_its_reason_and_no_watch() {
     let mut task = task_of(&[("w", "a", 7)]).await;
     task.snapshot().await;
     task.ok("reconcile", &[&PROVEN[..], &["w"]].concat()).await;
@@ -58,7 +58,7 @@ async fn the_table_of_the_sweep_decides() {
 }
 
 #[tokio::test]
-async fn a_person_stands_in_the_event_and_in_the_error() {
+async fn the_event_and_the_error_name_the_person() {
     let mut task = task_of(&[("w", "a", 7)]).await;
     task.hset("stalledCount", &[("a", "1")]).await;
     task.ok("reconcile", &["", "manual", "ada 100%d", "0", "500", "w"]).await;
@@ -68,7 +68,7 @@ async fn a_person_stands_in_the_event_and_in_the_error() {
 }
 
 #[tokio::test]
-async fn a_call_decides_no_more_than_a_batch_and_goes_on_behind_the_same_cursor() {
+async fn a_call_decides_at_most_a_batch_and_keeps_its_cursor() {
     let mut task = task_of(&[]).await;
     let ids: Vec<String> = (0..450).map(|at| format!("job-{at:03}")).collect();
     let jobs: Vec<(&str, u64)> = ids.iter().zip(1_u64..).map(|(id, fence)| (id.as_str(), fence)).collect();
@@ -92,7 +92,7 @@ async fn a_call_decides_no_more_than_a_batch_and_goes_on_behind_the_same_cursor(
 }
 
 #[tokio::test]
-async fn a_paused_task_wakes_nobody_and_one_without_options_decides_nothing() {
+async fn a_pause_prevents_wakes_and_missing_options_any_decision() {
     let mut task = task_of(&[("w", "a", 7)]).await;
     task.lose_options().await;
     let before = task.exact().await;
@@ -106,7 +106,7 @@ async fn a_paused_task_wakes_nobody_and_one_without_options_decides_nothing() {
 }
 
 #[tokio::test]
-async fn a_crash_may_be_a_failed_run_here_too() {
+async fn a_crash_may_count_as_a_failed_run_here_too() {
     let mut task = task_of(&[("w", "a", 7)]).await;
     let policy = r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#;
     task.hset("meta", &[("onCrash", "retry"), ("retry", policy)]).await;
@@ -126,7 +126,7 @@ async fn a_crash_may_be_a_failed_run_here_too() {
 }
 
 #[tokio::test]
-async fn jobs_of_workflows_that_end_with_their_worker_are_noted_also_where_the_task_keeps_none() {
+async fn nodes_that_end_with_their_worker_are_in_the_outbox() {
     for keep in ["1", "0"] {
         let mut task = task_of(&[("w", "~f/a/0/1", 7), ("w", "own", 8), ("w", "~f/a/1/1", 9)]).await;
         task.hset("meta", &[("keepFailed", keep)]).await;

@@ -19,7 +19,7 @@ const COLUMNS: [&str; 15] = [
 ];
 
 #[tokio::test]
-async fn a_job_goes_from_wherever_it_stands_with_every_column() {
+async fn a_job_is_removed_from_any_place_with_every_column() {
     for place in ["delayed", "completed", "failed", "cancelled"] {
         let mut task = Task::new().await;
         for id in ["a", "other"] {
@@ -39,7 +39,7 @@ async fn a_job_goes_from_wherever_it_stands_with_every_column() {
 }
 
 #[tokio::test]
-async fn a_waiting_job_leaves_its_entry_behind() {
+async fn a_removed_waiting_job_leaves_a_ghost() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c"]).await;
     task.hset("attempt", &[("b", "1")]).await;
@@ -57,7 +57,7 @@ async fn a_waiting_job_leaves_its_entry_behind() {
 }
 
 #[tokio::test]
-async fn the_entry_of_a_job_at_the_head_of_its_list_goes_at_once_with_all_ghosts_behind_it() {
+async fn removing_the_first_job_also_removes_the_ghosts_after_it() {
     for list in ["wait:high", "wait", "wait:low"] {
         let mut task = Task::new().await;
         task.hset("payload", &[("a", "1"), ("b", "1"), ("c", "1")]).await;
@@ -72,7 +72,7 @@ async fn the_entry_of_a_job_at_the_head_of_its_list_goes_at_once_with_all_ghosts
 }
 
 #[tokio::test]
-async fn many_jobs_are_told_of_in_their_order_and_share_one_event() {
+async fn many_jobs_are_returned_in_order_and_share_one_event() {
     let mut task = Task::new().await;
     task.waiting(&["first", "w-1", "w-2"]).await;
     task.running("w", &[("run", 7)]).await;
@@ -98,7 +98,7 @@ async fn many_jobs_are_told_of_in_their_order_and_share_one_event() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_whose_entry_is_still_there_is_one_ghost_as_before() {
+async fn a_cancelled_job_whose_entry_is_still_there_is_one_ghost() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     task.ok("cancel", &["why", "channel", "", "a", ""]).await;
@@ -110,7 +110,7 @@ async fn a_cancelled_job_whose_entry_is_still_there_is_one_ghost_as_before() {
 }
 
 #[tokio::test]
-async fn who_holds_a_job_keeps_it_and_nothing_is_written() {
+async fn a_held_job_is_kept_and_nothing_is_written() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     let before = task.exact().await;
@@ -119,7 +119,7 @@ async fn who_holds_a_job_keeps_it_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_stamp_that_is_not_the_jobs_own_any_more_says_that_it_has_changed() {
+async fn a_job_with_another_stamp_returns_changed() {
     let mut task = Task::new().await;
     task.waiting(&["waiting"]).await;
     task.running("w", &[("running", 7)]).await;
@@ -133,7 +133,7 @@ async fn a_stamp_that_is_not_the_jobs_own_any_more_says_that_it_has_changed() {
 }
 
 #[tokio::test]
-async fn a_repeated_remove_changes_nothing_and_a_job_that_is_named_twice_is_removed_once() {
+async fn a_repeated_remove_changes_nothing_and_ids_count_once() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     assert_eq!(task.ok("remove", &["", "a", "", "a", ""]).await, "[told removed changed]");
@@ -153,7 +153,7 @@ async fn without_events_no_entry_is_written() {
 }
 
 #[tokio::test]
-async fn beside_a_foreign_meta_nothing_is_removed() {
+async fn nothing_is_removed_if_meta_has_another_type() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     task.make_foreign("meta").await;
@@ -163,7 +163,7 @@ async fn beside_a_foreign_meta_nothing_is_removed() {
 }
 
 #[tokio::test]
-async fn no_more_than_512_kib_go_in_one_call_and_a_larger_job_goes_alone() {
+async fn one_call_removes_at_most_512_kib_and_a_larger_job_alone() {
     let mut task = Task::new().await;
     let half = "x".repeat(300 << 10);
     for id in ["a", "b", "c"] {
@@ -182,7 +182,7 @@ async fn no_more_than_512_kib_go_in_one_call_and_a_larger_job_goes_alone() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_named_with_its_state_is_taken_in_that_one_alone() {
+async fn a_job_that_is_named_with_its_state_is_removed_only_in_that() {
     for (place, state) in
         [("delayed", "delayed"), ("completed", "completed"), ("failed", "failed"), ("wait", "waiting")]
     {
@@ -202,8 +202,8 @@ async fn a_job_that_is_named_with_its_state_is_taken_in_that_one_alone() {
 }
 
 #[tokio::test]
-async fn a_person_who_removes_the_last_failed_job_has_seen_them() {
-    // Those that are left may be tried again; of them no more are counted than there were.
+async fn removing_the_last_failed_job_caps_the_count_of_failing_jobs() {
+    // The jobs that are left may be retries; the count never grows.
     for (by, counted, left) in [("ada", "26", "4"), ("", "26", "26"), ("ada", "3", "3")] {
         let mut task = Task::new().await;
         task.hset("meta", &[("failedSinceCompleted", counted)]).await;

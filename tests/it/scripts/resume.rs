@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn a_resumed_task_says_for_how_long_it_was_paused_and_wakes_a_worker() {
+async fn a_resume_reports_the_length_of_the_pause_and_wakes_a_worker() {
     let mut task = Task::new().await;
     task.ok("pause", &["anna", "why"]).await;
     let since = task.now_ms().await - 5_000.0;
@@ -21,7 +21,7 @@ async fn a_resumed_task_says_for_how_long_it_was_paused_and_wakes_a_worker() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_not_paused_says_so_and_nothing_is_written() {
+async fn a_task_that_is_not_paused_reports_it_and_writes_nothing() {
     let mut task = Task::new().await;
     let before = task.exact().await;
     assert_eq!(task.ok("resume", &["bob"]).await, "[already]");
@@ -34,7 +34,7 @@ async fn a_task_that_is_not_paused_says_so_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_pause_without_a_time_lasted_until_now_and_one_in_the_future_not_at_all() {
+async fn an_unreadable_pause_time_means_now_and_a_future_one_zero() {
     for (paused, lasted) in [("9000000000000", "0"), ("yesterday", "1")] {
         let mut task = Task::new().await;
         task.hset("meta", &[("paused", paused)]).await;
@@ -53,7 +53,7 @@ async fn without_events_no_entry_is_written() {
 }
 
 #[tokio::test]
-async fn jobs_are_claimed_again_and_what_became_due_goes_first_to_the_back() {
+async fn jobs_are_claimed_again_and_due_ones_go_to_the_back_first() {
     let mut task = Task::new().await;
     task.waiting(&["a"]).await;
     task.hset("payload", &[("due", "1"), ("later", "1")]).await;
@@ -64,5 +64,5 @@ async fn jobs_are_claimed_again_and_what_became_due_goes_first_to_the_back() {
     task.ok("resume", &[""]).await;
     let reply = task.ok("settle", &["2", "w", "1000", "9", "0", "0"]).await;
     assert!(reply.contains(" a due [{} 1] "), "{reply}");
-    assert!(!reply.ends_with(" '']"), "the worker is told when the next one is due: {reply}");
+    assert!(!reply.ends_with(" '']"), "the worker receives the next due time: {reply}");
 }

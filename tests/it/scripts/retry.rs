@@ -1,6 +1,6 @@
 use crate::scripts::call::{Task, without};
 
-/// A failed and a cancelled job with all that runs leave behind.
+/// A failed and a cancelled job with everything that runs leave.
 async fn ended() -> Task {
     let mut task = Task::new().await;
     task.hset("payload", &[("f", "1"), ("c", "2")]).await;
@@ -15,7 +15,7 @@ async fn ended() -> Task {
 }
 
 #[tokio::test]
-async fn failed_and_cancelled_jobs_wait_at_the_back_as_if_they_had_never_run() {
+async fn retried_jobs_wait_at_the_back_as_if_they_had_never_run() {
     let mut task = ended().await;
     task.hset("options", &[("f", "{}")]).await;
     task.hset("maxCount", &[("f", "4")]).await;
@@ -54,7 +54,7 @@ async fn each_job_goes_to_the_list_of_its_priority() {
 }
 
 #[tokio::test]
-async fn a_job_whose_entry_is_still_in_its_list_waits_by_the_first_of_both() {
+async fn a_job_with_an_old_entry_waits_by_the_first_of_both() {
     let mut task = ended().await;
     task.waiting(&["first", "a", "b"]).await;
     task.ok("cancel", &["why", "channel", "", "a", ""]).await;
@@ -70,7 +70,7 @@ async fn a_job_whose_entry_is_still_in_its_list_waits_by_the_first_of_both() {
 }
 
 #[tokio::test]
-async fn what_was_left_of_a_cancel_does_not_end_the_next_run() {
+async fn leftovers_of_a_cancel_do_not_end_the_next_run() {
     let mut task = ended().await;
     task.hset("cancelling", &[("f", "late")]).await;
     task.ok("retry", &["", "f", ""]).await;
@@ -78,7 +78,7 @@ async fn what_was_left_of_a_cancel_does_not_end_the_next_run() {
 }
 
 #[tokio::test]
-async fn jobs_in_other_states_say_so_and_stay_as_they_are() {
+async fn jobs_in_other_states_return_them_and_stay_unchanged() {
     let mut task = Task::new().await;
     task.waiting(&["waiting"]).await;
     task.running("w", &[("running", 7)]).await;
@@ -92,7 +92,7 @@ async fn jobs_in_other_states_say_so_and_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_stamp_that_is_not_the_jobs_own_any_more_says_that_it_has_changed() {
+async fn a_job_with_another_stamp_returns_changed() {
     let mut task = ended().await;
     let before = task.exact().await;
     assert_eq!(task.ok("retry", &["", "f", "4", "c", "7", "nobody", "1"]).await, "[told changed changed unknown]");
@@ -102,7 +102,7 @@ async fn a_stamp_that_is_not_the_jobs_own_any_more_says_that_it_has_changed() {
 }
 
 #[tokio::test]
-async fn a_repeated_retry_changes_nothing_and_a_job_that_is_named_twice_waits_once() {
+async fn a_repeated_retry_changes_nothing_and_a_double_id_counts_once() {
     let mut task = ended().await;
     assert_eq!(task.ok("retry", &["", "f", "", "f", ""]).await, "[told retried changed]");
     assert_eq!(task.list("wait").await, ["f"]);
@@ -113,7 +113,7 @@ async fn a_repeated_retry_changes_nothing_and_a_job_that_is_named_twice_waits_on
 }
 
 #[tokio::test]
-async fn a_paused_task_wakes_nobody_and_one_without_events_writes_none() {
+async fn a_paused_task_wakes_no_worker_and_events_may_be_off() {
     let mut task = ended().await;
     task.hset("meta", &[("paused", "1"), ("eventMode", "off")]).await;
     assert_eq!(task.ok("retry", &["anna", "f", ""]).await, "[told retried]");
@@ -121,7 +121,7 @@ async fn a_paused_task_wakes_nobody_and_one_without_events_writes_none() {
 }
 
 #[tokio::test]
-async fn two_hundred_jobs_go_in_one_call_in_their_order() {
+async fn two_hundred_jobs_are_retried_in_order_in_one_call() {
     let mut task = Task::new().await;
     let ids: Vec<String> = (100..300).map(|number| number.to_string()).collect();
     let mut args = vec![""];
@@ -136,7 +136,7 @@ async fn two_hundred_jobs_go_in_one_call_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_count_of_ghosts_that_is_wrong_keeps_no_job_from_its_list() {
+async fn a_wrong_count_of_ghosts_keeps_no_job_from_its_list() {
     let mut task = ended().await;
     task.hset("ghosts", &[("f", "1")]).await;
     task.hset("meta", &[("ghosts", "1")]).await;

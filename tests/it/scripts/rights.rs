@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn a_user_who_may_do_all_lacks_nothing_and_nothing_is_written() {
+async fn a_user_with_all_rights_lacks_none_and_nothing_is_written() {
     let mut task = Task::new().await;
     let before = task.exact().await;
     assert_eq!(task.ok("rights", &[]).await, "[rights]");
@@ -11,7 +11,7 @@ async fn a_user_who_may_do_all_lacks_nothing_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn what_reads_in_the_middle_of_a_script_is_asked_for_too() {
+async fn commands_that_read_inside_a_script_are_checked_too() {
     let mut task = Task::new().await;
     if !tells(&mut task).await {
         return;
@@ -23,7 +23,7 @@ async fn what_reads_in_the_middle_of_a_script_is_asked_for_too() {
     }
 }
 
-/// Whether the server tells what a user may run: before Redis 7.0 none does.
+/// Whether the server can check a user's rights: only since Redis 7.0.
 async fn tells(task: &mut Task) -> bool {
     let info: redis::InfoDict = redis::cmd("INFO").arg("server").query_async(&mut task.conn).await.unwrap();
     let version: String = info.get("redis_version").unwrap();
@@ -31,7 +31,7 @@ async fn tells(task: &mut Task) -> bool {
 }
 
 #[tokio::test]
-async fn what_would_be_refused_in_its_middle_is_refused_before_anything_is_written() {
+async fn a_script_that_would_be_refused_midway_is_refused_at_once() {
     for (script, args, commands) in [
         (
             "sweep",
@@ -66,7 +66,7 @@ async fn what_would_be_refused_in_its_middle_is_refused_before_anything_is_writt
         for command in commands {
             task.lack(command).await;
             let refused = task.call(script, args).await.unwrap_err();
-            // One that reads first is refused by the server itself.
+            // The server itself refuses a script that reads first.
             let is_denied = crate::scripts::call::code_of(&refused) == "NOPERM"
                 || refused.to_string().contains("can't run this command");
             assert!(is_denied, "{script} without {command}: {refused}");
@@ -81,13 +81,13 @@ async fn what_would_be_refused_in_its_middle_is_refused_before_anything_is_writt
 /// The commands that a script may run.
 fn commands_of(source: &str) -> BTreeSet<String> {
     let calls = source.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
-    // Which of them puts jobs back is said where that is asked for.
+    // `back_to_wait` takes the command that puts jobs back as an argument.
     let puts = ["LPUSH", "RPUSH"].into_iter().filter(|put| source.contains(&format!("back_to_wait('{put}'")));
     calls.filter(|name| !name.is_empty()).chain(puts).map(str::to_lowercase).collect()
 }
 
 #[tokio::test]
-async fn an_act_is_carried_out_whole_or_refused_before_anything_is_written() {
+async fn an_action_is_done_whole_or_refused_before_the_first_write() {
     for (script, args) in [
         ("run_now", &["ada", "later", ""][..]),
         ("retry", &["ada", "failed", "", "ended", ""]),

@@ -1,6 +1,6 @@
 use crate::scripts::call::{Task, without};
 
-/// Delayed jobs `a` (due at 5), `b` (at 6) and `h` (at 7, of high priority); `z` waits.
+/// Delayed jobs `a` (due at 5), `b` (at 6) and `h` (at 7, high priority); `z` waits.
 async fn delayed() -> Task {
     let mut task = Task::new().await;
     task.waiting(&["z"]).await;
@@ -13,7 +13,7 @@ async fn delayed() -> Task {
 }
 
 #[tokio::test]
-async fn delayed_jobs_go_to_the_front_of_their_lists_in_their_order() {
+async fn delayed_jobs_move_to_the_front_of_their_lists_in_order() {
     let mut task = delayed().await;
     task.hset("attempt", &[("a", "2")]).await;
     let told = task.ok("run_now", &["anna", "b", "", "a", "", "h", ""]).await;
@@ -34,7 +34,7 @@ async fn delayed_jobs_go_to_the_front_of_their_lists_in_their_order() {
 }
 
 #[tokio::test]
-async fn jobs_in_other_states_say_so_and_stay_as_they_are() {
+async fn jobs_in_other_states_return_them_and_stay_unchanged() {
     let mut task = Task::new().await;
     task.waiting(&["waiting"]).await;
     task.running("w", &[("running", 7)]).await;
@@ -50,7 +50,7 @@ async fn jobs_in_other_states_say_so_and_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_stamp_that_is_not_the_jobs_own_any_more_says_that_it_has_changed() {
+async fn a_job_with_another_stamp_returns_changed() {
     let mut task = delayed().await;
     let before = task.exact().await;
     assert_eq!(task.ok("run_now", &["", "a", "6", "nobody", "5", "z", "5"]).await, "[told changed unknown changed]");
@@ -60,7 +60,7 @@ async fn a_stamp_that_is_not_the_jobs_own_any_more_says_that_it_has_changed() {
 }
 
 #[tokio::test]
-async fn a_repeated_call_changes_nothing_and_a_job_that_is_named_twice_waits_once() {
+async fn a_repeated_call_changes_nothing_and_a_double_id_counts_once() {
     let mut task = delayed().await;
     assert_eq!(task.ok("run_now", &["", "a", "", "a", ""]).await, "[told promoted changed]");
     assert_eq!(task.list("wait").await, ["a", "z"]);
@@ -70,7 +70,7 @@ async fn a_repeated_call_changes_nothing_and_a_job_that_is_named_twice_waits_onc
 }
 
 #[tokio::test]
-async fn a_paused_task_wakes_nobody_and_one_without_events_writes_none() {
+async fn a_paused_task_wakes_no_worker_and_events_may_be_off() {
     let mut task = delayed().await;
     task.hset("meta", &[("paused", "1"), ("eventMode", "off")]).await;
     assert_eq!(task.ok("run_now", &["anna", "a", ""]).await, "[told promoted]");
@@ -80,7 +80,7 @@ async fn a_paused_task_wakes_nobody_and_one_without_events_writes_none() {
 }
 
 #[tokio::test]
-async fn a_job_whose_id_has_left_an_entry_behind_runs_once() {
+async fn a_job_with_a_ghost_of_its_id_runs_once() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     task.ok("remove", &["", "a", ""]).await;

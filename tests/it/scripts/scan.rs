@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 use std::collections::BTreeSet;
 
-/// The names of one answer, and the next cursor.
+/// The names in one reply, and the next cursor.
 async fn scan(task: &mut Task, key: &'static str, cursor: &str, count: &str) -> (String, Vec<String>) {
     let reply = task.call_on("scan", &[key], &[cursor, count]).await.unwrap();
     let (cursor, names) = reply.strip_prefix("[scanned ").unwrap().split_once(" [").unwrap();
@@ -9,7 +9,7 @@ async fn scan(task: &mut Task, key: &'static str, cursor: &str, count: &str) -> 
 }
 
 #[tokio::test]
-async fn the_fields_of_a_hash_and_the_members_of_sets_are_named_without_their_values() {
+async fn fields_and_set_members_are_listed_without_values() {
     let mut task = Task::new().await;
     task.hset("payload", &[("a", "large"), ("b", "larger")]).await;
     task.sadd("active", &["a", "b"]).await;
@@ -25,7 +25,7 @@ async fn the_fields_of_a_hash_and_the_members_of_sets_are_named_without_their_va
 }
 
 #[tokio::test]
-async fn of_a_list_of_a_text_and_of_what_is_not_there_nothing_is_named() {
+async fn a_list_a_string_and_a_missing_key_list_nothing() {
     let mut task = Task::new().await;
     task.rpush("wait", &["a"]).await;
     let () = redis::AsyncCommands::set(&mut task.conn, task.prefix.clone() + "text", "a").await.unwrap();
@@ -35,7 +35,7 @@ async fn of_a_list_of_a_text_and_of_what_is_not_there_nothing_is_named() {
 }
 
 #[tokio::test]
-async fn many_are_named_in_steps_and_each_of_them_once_at_least() {
+async fn many_names_are_listed_in_steps_and_each_at_least_once() {
     let mut task = Task::new().await;
     let ids: Vec<String> = (0..2_000).map(|number| format!("job-{number}")).collect();
     for id in &ids {

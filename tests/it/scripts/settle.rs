@@ -30,7 +30,7 @@ async fn waiting_jobs_are_claimed_in_order_with_growing_fences() {
 }
 
 #[tokio::test]
-async fn fences_follow_the_clock_when_the_last_one_is_lost() {
+async fn fences_follow_the_clock_if_the_last_one_is_lost() {
     let mut task = Task::new().await;
     task.del("meta").await;
     task.declared().await;
@@ -44,7 +44,7 @@ async fn fences_follow_the_clock_when_the_last_one_is_lost() {
 }
 
 #[tokio::test]
-async fn a_large_claim_writes_the_token_of_each_job_and_nothing_else() {
+async fn a_large_claim_writes_only_the_token_of_each_job() {
     let mut task = Task::new().await;
     let ids: Vec<String> = (10..60).map(|number| number.to_string()).collect();
     task.waiting(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -57,7 +57,7 @@ async fn a_large_claim_writes_the_token_of_each_job_and_nothing_else() {
     assert_eq!(encoding, "hashtable", "a list would be searched from its front for each of them");
 }
 
-/// Jobs with payloads of so many bytes, in this list.
+/// Jobs with payloads of these sizes in bytes, in this list.
 async fn large(task: &mut Task, list: &str, jobs: &[(&str, usize)]) {
     for (id, bytes) in jobs {
         task.hset("payload", &[(id, &"x".repeat(*bytes))]).await;
@@ -65,7 +65,7 @@ async fn large(task: &mut Task, list: &str, jobs: &[(&str, usize)]) {
     }
 }
 
-/// The ids that the reply names, and the length of each payload; of one that does not come with them its size and `apart`.
+/// The ids in the reply, and the length of each payload; for one that is not included its size and `apart`.
 fn claimed(reply: &str) -> (&str, Vec<String>) {
     let (_, rest) = reply.strip_prefix("[settled '' '' ").unwrap().split_once(' ').unwrap();
     let (ids, rest) = rest.split_once(" [").unwrap();
@@ -78,14 +78,14 @@ fn claimed(reply: &str) -> (&str, Vec<String>) {
 }
 
 #[tokio::test]
-async fn a_claim_carries_no_more_than_512_kib_of_payloads_and_of_a_larger_one_its_size() {
+async fn a_claim_carries_at_most_512_kib_of_payloads() {
     const KIB: usize = 1024;
-    // Without a bound, as when it was lost, and with the one that dispatch writes.
+    // Without a bound, as if it was lost, and with the one that dispatch writes.
     for largest in ["", "8388608"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("largest", largest)]).await;
         large(&mut task, "wait:high", &[("a", 200 * KIB)]).await;
-        // 512 KiB to the byte; then one of a byte more; one that is as large as a payload may be; and one larger.
+        // Exactly 512 KiB; one byte more; the largest allowed payload; and a larger one.
         large(&mut task, "wait", &[("b", 300 * KIB), ("c", 12 * KIB), ("d", 1)]).await;
         large(&mut task, "wait", &[("e", 512 * KIB), ("f", 512 * KIB + 1), ("g", 1), ("h", 5120 * KIB)]).await;
         large(&mut task, "wait:low", &[("i", 1)]).await;
@@ -101,7 +101,7 @@ async fn a_claim_carries_no_more_than_512_kib_of_payloads_and_of_a_larger_one_it
             let (claimed, shown) = claimed(&reply);
             assert_eq!((claimed, shown.iter().map(String::as_str).collect::<Vec<_>>()), (ids, payloads.to_vec()));
             assert_eq!(task.list("wait").await, left);
-            assert_eq!(task.held("wake").await.is_empty(), left.is_empty(), "what is left wakes another worker");
+            assert_eq!(task.held("wake").await.is_empty(), left.is_empty(), "the remaining jobs wake another worker");
             assert!(task.ok("settle", &args).await == reply, "call {number} is answered otherwise when it is repeated");
         }
         assert_eq!(task.held("wait:low").await, "");
@@ -109,7 +109,7 @@ async fn a_claim_carries_no_more_than_512_kib_of_payloads_and_of_a_larger_one_it
 }
 
 #[tokio::test]
-async fn a_claim_of_many_small_payloads_is_whole_with_and_without_a_bound() {
+async fn a_claim_of_small_payloads_is_whole_with_and_without_a_bound() {
     for largest in ["", "1024", "2048", "4096"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("largest", largest)]).await;
@@ -124,9 +124,9 @@ async fn a_claim_of_many_small_payloads_is_whole_with_and_without_a_bound() {
 }
 
 #[tokio::test]
-async fn events_are_bounded_by_their_number_also_when_an_entry_holds_many() {
+async fn events_are_bounded_by_number_even_if_an_entry_holds_many() {
     let mut task = Task::new().await;
-    // An entry of that size has a node of the stream for itself, and whole nodes are let go.
+    // An entry of that size fills a node of the stream, and only whole nodes are trimmed.
     let worker = "w".repeat(5_000);
     let mut entries = Vec::new();
     for (call, total) in [("1", 99_999), ("2", 150_000), ("3", 199_999), ("4", 299_999)] {
@@ -136,7 +136,7 @@ async fn events_are_bounded_by_their_number_also_when_an_entry_holds_many() {
         task.del("locks").await;
         entries.push(task.held("events").await.matches("started").count());
     }
-    // Calls 1, 3 and 4 pass a mark; the last one lets go of what is older than call 3.
+    // Calls 1, 3 and 4 pass a mark; the last one trims what is older than call 3.
     assert_eq!(entries, [1, 2, 3, 2]);
 }
 
@@ -154,7 +154,7 @@ async fn the_lists_are_claimed_from_high_to_low() {
 }
 
 #[tokio::test]
-async fn a_run_is_told_what_its_columns_hold() {
+async fn a_run_receives_the_values_of_its_columns() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c"]).await;
     task.hset("attempt", &[("b", "2")]).await;
@@ -173,7 +173,7 @@ async fn a_run_is_told_what_its_columns_hold() {
 }
 
 #[tokio::test]
-async fn a_worker_without_jobs_writes_nothing_but_the_answer() {
+async fn a_worker_without_jobs_writes_only_its_reply() {
     let mut task = Task::new().await;
     let before = task.keys().await;
     assert_eq!(task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await, NOTHING);
@@ -181,7 +181,7 @@ async fn a_worker_without_jobs_writes_nothing_but_the_answer() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_an_empty_call_claims_for_nobody() {
+async fn a_late_copy_of_an_empty_call_claims_nothing() {
     let mut task = Task::new().await;
     let args = ["1", "w", "1000", "10", "0", "0"];
     assert_eq!(task.ok("settle", &args).await, NOTHING);
@@ -192,7 +192,7 @@ async fn a_late_copy_of_an_empty_call_claims_for_nobody() {
 }
 
 #[tokio::test]
-async fn completed_jobs_leave_with_and_without_a_value() {
+async fn completed_jobs_end_with_and_without_a_value() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
     task.snapshot().await;
@@ -214,7 +214,7 @@ async fn completed_jobs_leave_with_and_without_a_value() {
 }
 
 #[tokio::test]
-async fn how_long_jobs_ran_is_told_of_those_that_completed() {
+async fn run_times_are_reported_for_completed_jobs() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7), ("b", 8)]).await;
     task.ok("settle", &["1", "w", "1000", "0", "2 15 90000", "0", "a", "b", "7", "8"]).await;
@@ -241,7 +241,7 @@ async fn how_long_jobs_ran_is_told_of_those_that_completed() {
 }
 
 #[tokio::test]
-async fn a_start_tells_since_when_a_job_could_be_claimed_where_its_id_does_not() {
+async fn a_start_reports_since_when_a_job_with_its_own_id_waits() {
     let mut task = Task::new().await;
     let ids = ["plain", "delayed", "mine", "both", "header", "retried", "stalled", "snoozed"];
     task.waiting(&ids).await;
@@ -277,7 +277,7 @@ async fn a_failed_job_keeps_its_attempt_and_its_error() {
 }
 
 #[tokio::test]
-async fn a_job_to_be_retried_is_delayed_and_the_worker_told_how_long() {
+async fn a_job_to_retry_is_delayed_and_the_worker_receives_the_time() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     let before = task.now_ms().await;
@@ -300,7 +300,7 @@ async fn a_job_to_be_retried_is_delayed_and_the_worker_told_how_long() {
 }
 
 #[tokio::test]
-async fn requeued_jobs_go_to_the_front_of_their_own_lists_in_their_order() {
+async fn requeued_jobs_go_to_the_front_of_their_lists_in_order() {
     let mut task = Task::new().await;
     task.waiting(&["z"]).await;
     task.running("w", &[("a", 7), ("b", 8), ("h", 9)]).await;
@@ -324,7 +324,7 @@ async fn requeued_jobs_go_to_the_front_of_their_own_lists_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_cancel_that_was_asked_for_goes_before_every_outcome() {
+async fn a_pending_cancel_takes_precedence_over_every_outcome() {
     let mut task = Task::new().await;
     let jobs = [("a", 1), ("b", 2), ("c", 3), ("d", 4)];
     task.running("w", &jobs).await;
@@ -348,7 +348,7 @@ async fn a_cancel_that_was_asked_for_goes_before_every_outcome() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_lost_and_writes_nothing_but_the_answer_and_that_it_was_refused() {
+async fn a_wrong_token_is_lost_and_only_the_refusal_is_recorded() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9), ("d", 10)]).await;
     let told = ["calls", "meta", "events"];
@@ -367,7 +367,7 @@ async fn a_wrong_token_is_lost_and_writes_nothing_but_the_answer_and_that_it_was
         )
     );
     assert_eq!(task.held("meta").await, r#"hash {"events": "5", "fence": "4000000000000000"}"#);
-    // The right fences in the name of another worker.
+    // The right fences under the name of another worker.
     let args = ["1", "x", "1000", "0", "1", "0", "a", "7", "b", "8", "failed", "1", "panic", "E"];
     assert_eq!(task.ok("settle", &args).await, "[settled 7 8 '' 4000000000000001 '' [] [] '' 0]");
     assert_eq!(without(task.keys().await, &told), before);
@@ -389,7 +389,7 @@ async fn one_call_reports_and_claims() {
 }
 
 #[tokio::test]
-async fn a_repeated_call_gets_the_same_answer_and_changes_nothing() {
+async fn a_repeated_call_gets_the_same_reply_and_changes_nothing() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7), ("x", 9)]).await;
     task.hset("cancelling", &[("x", "why")]).await;
@@ -406,7 +406,7 @@ async fn a_repeated_call_gets_the_same_answer_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_repeated_call_does_not_hand_out_what_was_lost_since() {
+async fn a_repeated_call_does_not_hand_out_jobs_lost_since() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b"]).await;
     let args = ["1", "w", "1000", "2", "0", "0"];
@@ -423,12 +423,12 @@ async fn an_older_call_is_stale_and_writes_nothing() {
     let before = task.exact().await;
     assert_eq!(task.ok("settle", &["4", "w", "1000", "1", "0", "0"]).await, "[stale]");
     assert_eq!(task.exact().await, before);
-    // Another worker counts for itself.
+    // Another worker has its own numbers.
     assert!(task.ok("settle", &["4", "x", "1000", "1", "0", "0"]).await.contains(" b ["));
 }
 
 #[tokio::test]
-async fn a_line_that_was_closed_answers_so_and_writes_nothing() {
+async fn a_closed_call_sequence_says_so_and_writes_nothing() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     task.waiting(&["b"]).await;
@@ -438,13 +438,13 @@ async fn a_line_that_was_closed_answers_so_and_writes_nothing() {
         assert_eq!(task.ok("settle", &[number, "w", "1000", "1", "1", "0", "a", "7"]).await, "[closed]");
     }
     assert_eq!(task.exact().await, before);
-    // The line that was not closed, and another worker.
+    // The sequence that was not closed, and another worker.
     assert!(task.ok("settle", &["1/3", "w", "1000", "1", "0", "0"]).await.contains(" b ["));
     assert_eq!(task.ok("settle", &["1", "x", "1000", "1", "0", "0"]).await, NOTHING.replace("01 ''", "02 ''"));
 }
 
 #[tokio::test]
-async fn without_declared_options_nothing_is_recorded_and_nothing_claimed() {
+async fn without_declared_options_nothing_is_recorded_or_claimed() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     task.waiting(&["b", "c"]).await;
@@ -457,14 +457,14 @@ async fn without_declared_options_nothing_is_recorded_and_nothing_claimed() {
     assert_eq!(task.ok("settle", &second).await, "[undeclared]");
     assert_eq!(task.ok("settle", &first).await, answer, "what was done before is answered");
     assert_eq!(task.exact().await, before);
-    // The call was not executed, and is made again with its number.
+    // The call was not executed, and is repeated with its number.
     task.declared().await;
     let reply = task.ok("settle", &second).await;
     assert!(reply.starts_with("[settled '' '' ") && reply.contains(" c ["), "{reply}");
 }
 
 #[tokio::test]
-async fn the_lines_of_a_worker_are_numbered_and_recorded_apart() {
+async fn the_call_sequences_of_a_worker_have_separate_numbers() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c", "d"]).await;
     let [one, two, three] = ["1", "1/2", "1/3"].map(|number| [number, "w", "1000", "1", "0", "0"]);
@@ -476,7 +476,7 @@ async fn the_lines_of_a_worker_are_numbered_and_recorded_apart() {
     for (line, first) in [&one, &two, &three].into_iter().zip(first) {
         assert_eq!(task.ok("settle", line).await, first);
     }
-    // All hold their jobs under the one name of the worker, and each may report those of the others.
+    // All hold their jobs under the worker's id, and each may report the jobs of the others.
     let reply = task.ok("settle", &["2/2", "w", "1000", "1", "1", "0", "a", "4000000000000001"]).await;
     assert!(reply.starts_with("[settled '' '' ") && reply.contains(" d ["), "{reply}");
     assert_eq!(task.ok("settle", &two).await, "[stale]");
@@ -484,7 +484,7 @@ async fn the_lines_of_a_worker_are_numbered_and_recorded_apart() {
 }
 
 #[tokio::test]
-async fn a_delayed_job_that_is_due_goes_to_the_back_of_its_list() {
+async fn a_due_delayed_job_goes_to_the_back_of_its_list() {
     let mut task = Task::new().await;
     task.waiting(&["a"]).await;
     task.hset("payload", &[("due", "1"), ("high", "2"), ("later", "3")]).await;
@@ -523,8 +523,8 @@ async fn a_job_becomes_due_by_the_servers_clock() {
 }
 
 #[tokio::test]
-async fn ids_that_must_not_run_are_skipped_and_gone_from_the_list() {
-    // Payloads are read at once where none can be large, else after a look at their sizes.
+async fn ids_that_must_not_run_are_skipped_and_removed_from_the_list() {
+    // Payloads are read at once if none can be large, else after their sizes.
     for largest in ["", "1024"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("largest", largest)]).await;
@@ -536,7 +536,7 @@ async fn ids_that_must_not_run_are_skipped_and_gone_from_the_list() {
         let reply = task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await;
         assert_eq!(reply, "[settled '' '' 4000000000000001 a [{}] [] '' 1 0 ghost]");
         assert_eq!(task.held("wait").await, "");
-        assert_eq!(task.held("attempt").await, "", "nothing is left of the ghost");
+        assert_eq!(task.held("attempt").await, "", "the ghost is removed");
         assert_eq!(task.held("locks").await, r#"hash {"a": "w:4000000000000001", "held": "other:7"}"#);
         let events = task.held("events").await;
         let entry = r#"{"removed": "ghost", "started": "a", "total": "2", "why": "no_payload", "worker": "w"}"#;
@@ -546,7 +546,7 @@ async fn ids_that_must_not_run_are_skipped_and_gone_from_the_list() {
 }
 
 #[tokio::test]
-async fn a_counter_that_is_no_number_fails_its_job_and_the_others_run() {
+async fn a_counter_that_is_not_a_number_fails_its_job_and_others_run() {
     let mut task = Task::new().await;
     task.waiting(&["a", "bad", "worse"]).await;
     task.hset("attempt", &[("bad", "many")]).await;
@@ -586,7 +586,7 @@ async fn a_task_that_keeps_nothing_removes_every_column() {
 }
 
 #[tokio::test]
-async fn jobs_that_are_put_off_are_delayed_with_their_count_and_no_attempt() {
+async fn snoozed_jobs_are_delayed_and_counted_without_an_attempt() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
     let mut args = vec!["1", "w", "1000", "0", "0", "0"];
@@ -610,7 +610,7 @@ async fn jobs_that_are_put_off_are_delayed_with_their_count_and_no_attempt() {
 }
 
 #[tokio::test]
-async fn a_claim_asks_for_the_workers_interval() {
+async fn a_claim_asks_for_the_interval_of_the_worker() {
     let mut task = Task::new().await;
     task.hset("meta", &[("interval", "5000"), ("ask", "1000")]).await;
     task.waiting(&["a", "b"]).await;
@@ -629,13 +629,13 @@ async fn without_events_no_entry_is_written() {
     task.waiting(&["a"]).await;
     task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
     assert_eq!(task.held("events").await, "");
-    // A reader would miss what was counted and never written.
+    // A reader would miss an event that was counted and never written.
     let meta = task.held("meta").await;
     assert!(!meta.contains(r#""events":"#), "{meta}");
 }
 
 #[tokio::test]
-async fn a_call_that_claims_nothing_draws_no_fence() {
+async fn a_call_that_claims_nothing_uses_no_fence() {
     let mut task = Task::new().await;
     task.del("meta").await;
     task.declared().await;
@@ -659,7 +659,7 @@ async fn a_counter_that_rust_cannot_read_fails_its_job() {
 }
 
 #[tokio::test]
-async fn jobs_that_end_are_counted_with_and_without_events() {
+async fn ended_jobs_are_counted_with_and_without_events() {
     for events in ["on", "off"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("eventMode", events)]).await;
@@ -680,7 +680,7 @@ async fn jobs_that_end_are_counted_with_and_without_events() {
 }
 
 #[tokio::test]
-async fn since_when_a_job_stands_where_it_is_goes_with_its_claim() {
+async fn a_claim_removes_the_time_since_when_a_job_waits() {
     let mut task = Task::new().await;
     task.running("w", &[("back", 1), ("again", 2), ("late", 3), ("odd", 4)]).await;
     let mut args = vec!["1", "w", "1000", "0", "0", "0", "back", "1", "requeue", "0", "", ""];
@@ -691,7 +691,7 @@ async fn since_when_a_job_stands_where_it_is_goes_with_its_claim() {
     assert_eq!(task.held("waitingSince").await, all);
     let reply = task.ok("settle", &["2", "w", "1000", "1", "0", "0"]).await;
     assert!(reply.contains(" back ["), "{reply}");
-    // The other one became due, and is in its list since then.
+    // The other one became due, and has been in its list since then.
     assert_eq!(task.held("waitingSince").await, r#"hash {"again": "NOW", "late": "NOW", "odd": "NOW"}"#);
     assert_eq!(task.list("wait").await, ["again"]);
     task.ok("settle", &["3", "w", "1000", "1", "0", "0"]).await;
@@ -699,7 +699,7 @@ async fn since_when_a_job_stands_where_it_is_goes_with_its_claim() {
 }
 
 #[tokio::test]
-async fn of_a_due_job_that_does_not_run_it_goes_too() {
+async fn a_due_job_that_does_not_run_loses_that_time_too() {
     for keep in ["1", "0"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("keepFailed", keep)]).await;
@@ -716,7 +716,7 @@ async fn of_a_due_job_that_does_not_run_it_goes_too() {
 }
 
 #[tokio::test]
-async fn without_events_nothing_is_told_of_what_was_refused() {
+async fn without_events_refusals_are_not_reported() {
     let mut task = Task::new().await;
     task.hset("meta", &[("eventMode", "off")]).await;
     let before = task.keys().await;
@@ -725,7 +725,7 @@ async fn without_events_nothing_is_told_of_what_was_refused() {
     assert_eq!(without(task.keys().await, &["calls"]), before);
 }
 
-/// A job of a workflow and one of its own, both held by `w`, in a task that knows of workflows.
+/// A node of a workflow and a plain job, both held by `w`, in a task that has workflows.
 async fn of_a_workflow(keep: &[(&str, &str)]) -> Task {
     let mut task = Task::new().await;
     task.hset("meta", &[&[("nodes", "1")], keep].concat()).await;
@@ -734,7 +734,7 @@ async fn of_a_workflow(keep: &[(&str, &str)]) -> Task {
 }
 
 #[tokio::test]
-async fn a_job_that_its_workflow_wants_no_more_goes_with_all_that_is_known_of_it() {
+async fn a_dropped_node_is_removed_with_all_its_data() {
     let mut task = of_a_workflow(&[]).await;
     let columns =
         ["attempt", "stalledCount", "options", "dispatchedAt", "priority", "recovery", "claimed", "checkpoint"];
@@ -758,7 +758,7 @@ async fn a_job_that_its_workflow_wants_no_more_goes_with_all_that_is_known_of_it
 }
 
 #[tokio::test]
-async fn a_drop_of_a_job_that_is_lost_is_refused_and_a_cancel_goes_before_it() {
+async fn a_drop_of_a_lost_job_is_refused_and_a_cancel_comes_first() {
     let mut task = of_a_workflow(&[]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "0", "0", "0", "~f/a/0/1", "6", "drop", "0", "", ""]).await;
     assert!(reply.starts_with("[settled 6 '' "), "{reply}");
@@ -772,7 +772,7 @@ async fn a_drop_of_a_job_that_is_lost_is_refused_and_a_cancel_goes_before_it() {
 }
 
 #[tokio::test]
-async fn ended_jobs_of_workflows_are_noted_in_the_write_of_their_place_and_no_others_are() {
+async fn only_ended_nodes_are_in_the_outbox_by_the_same_write() {
     let failed = ["~f/a/0/1", "7", "failed", "1", "panic %20 5", "E", "own", "8", "failed", "1", "panic %20 5", "E"];
     let calls: [(&str, Vec<&str>); 3] = [
         ("completed", ["1", "w", "1000", "0", "2", "1", "~f/a/0/1", "own", "7", "8", "1", "42"].to_vec()),
@@ -788,7 +788,7 @@ async fn ended_jobs_of_workflows_are_noted_in_the_write_of_their_place_and_no_ot
             }
             task.ok("settle", &args).await;
             assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW]"#, "{place} {keep}");
-            // What the task does not keep stays until its workflow was told; others go.
+            // A node that the task does not keep stays until its workflow has recorded it; others are removed.
             let own = if keep == "1" { r#""own": NOW, "# } else { "" };
             assert_eq!(task.held(place).await, format!(r#"zset [{own}"~f/a/0/1": NOW]"#), "{place}");
             assert_eq!(task.held("payload").await.contains("own"), keep == "1");
@@ -804,7 +804,7 @@ async fn ended_jobs_of_workflows_are_noted_in_the_write_of_their_place_and_no_ot
 }
 
 #[tokio::test]
-async fn what_expires_at_a_claim_or_has_broken_counters_is_noted_too() {
+async fn nodes_that_expire_or_are_broken_at_a_claim_are_recorded_too() {
     let mut task = Task::new().await;
     task.hset("meta", &[("nodes", "1"), ("keepFailed", "0")]).await;
     task.waiting(&["~f/a/0/1", "~f/a/1/1", "own"]).await;
@@ -818,7 +818,7 @@ async fn what_expires_at_a_claim_or_has_broken_counters_is_noted_too() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_a_job_of_a_workflow_tells_nobody() {
+async fn an_outcome_that_does_not_end_a_node_writes_no_outbox_entry() {
     for (kind, detail) in [("retry", "9000 - 5"), ("requeue", ""), ("snooze", "9000")] {
         let mut task = of_a_workflow(&[]).await;
         task.ok("settle", &["1", "w", "1000", "0", "0", "0", "~f/a/0/1", "7", kind, "1", detail, "E"]).await;
@@ -826,7 +826,7 @@ async fn what_does_not_end_a_job_of_a_workflow_tells_nobody() {
     }
 }
 
-/// How many jobs began to fail since one completed.
+/// The number of jobs that began to fail since one completed.
 async fn in_a_row(task: &mut Task) -> String {
     task.field("meta", "failedSinceCompleted").await
 }
@@ -845,7 +845,7 @@ async fn jobs_that_begin_to_fail_are_counted_until_one_completes() {
         ("undecodable", "0:1", "60000 codec - 9", "E", "3"),
         ("undecodable", "0:2", "60000 codec - 9", "E", "3"),
         ("requeue", "0", "", "", "3"),
-        // It says that the handler works.
+        // It shows that the handler works.
         ("snooze", "1:0", "60000 - 9", "", "0"),
     ];
     for (at, (kind, attempt, detail, error, row)) in ends.into_iter().enumerate() {
@@ -856,7 +856,7 @@ async fn jobs_that_begin_to_fail_are_counted_until_one_completes() {
     }
     task.ok("settle", &["9", "w", "1000", "0", "1", "0", "j-9", "9"]).await;
     assert_eq!(in_a_row(&mut task).await, "0");
-    // Nobody began it in time.
+    // It expired before it began.
     task.waiting(&["late"]).await;
     task.hset("expiresAt", &[("late", "5")]).await;
     task.zadd("expires", 5.0, "late").await;
@@ -864,7 +864,7 @@ async fn jobs_that_begin_to_fail_are_counted_until_one_completes() {
     assert_eq!(in_a_row(&mut task).await, "1");
 }
 
-/// How many runs broke off since one completed.
+/// The number of runs that broke off since one completed.
 async fn broken_off(task: &mut Task) -> String {
     task.field("meta", "brokenOffSinceCompleted").await
 }
@@ -878,7 +878,7 @@ async fn runs_that_are_given_back_are_counted_until_one_completes() {
         ["a", "1", "requeue", "0", "0", "", "b", "2", "requeue", "0", "0", "", "ahead", "3", "requeue", "0", "0", ""];
     task.ok("settle", &[&["1", "w", "1000", "0", "0", "0"][..], &back].concat()).await;
     assert_eq!(broken_off(&mut task).await, "2", "one of them had not begun");
-    // What fails says nothing of it.
+    // A failure does not reset the count.
     task.ok("settle", &["2", "w", "1000", "0", "0", "0", "c", "4", "failed", "1", "disk - 9", "E"]).await;
     assert_eq!((broken_off(&mut task).await, in_a_row(&mut task).await), ("2".into(), "1".into()));
     task.ok("settle", &["3", "w", "1000", "0", "0", "0", "d", "5", "requeue", "0", "0", ""]).await;
@@ -895,7 +895,7 @@ async fn runs_that_are_given_back_are_counted_until_one_completes() {
 }
 
 #[tokio::test]
-async fn a_run_that_completes_ends_the_row_where_its_hook_is_to_run() {
+async fn a_completed_run_resets_the_counts_before_its_hook_runs() {
     let mut task = Task::new().await;
     task.hset("meta", &[("hook", "1")]).await;
     task.running("w", &[("a", 1), ("b", 2), ("c", 3)]).await;
@@ -907,8 +907,8 @@ async fn a_run_that_completes_ends_the_row_where_its_hook_is_to_run() {
 }
 
 #[tokio::test]
-async fn fences_stay_below_two_to_the_53_whatever_the_clock_said() {
-    // What a server left that took a year after 2255 for the present.
+async fn fences_stay_below_two_to_the_53_for_any_clock() {
+    // A server whose clock was past the year 2255 left this fence.
     for last in ["9007199254740992", "9007199254740991", "1e300", "inf", "nan", "-5", "many"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("fence", last)]).await;

@@ -1,12 +1,12 @@
 use crate::scripts::call::Task;
 
-/// What the server says that a key takes, in bytes.
+/// The size of a key in bytes, by the server.
 async fn bytes_of(task: &mut Task, key: &str) -> usize {
     let key = task.key(key);
     redis::cmd("MEMORY").arg("USAGE").arg(key).query_async(&mut task.conn).await.unwrap()
 }
 
-/// So many running jobs were candidates, and all but two of them, `a` and `b`, beat.
+/// This many running jobs were candidates, and all but two of them, `a` and `b`, sent a heartbeat.
 async fn two_left_of(many: usize) -> Task {
     let mut task = Task::new().await;
     task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
@@ -23,7 +23,7 @@ async fn two_left_of(many: usize) -> Task {
     task
 }
 
-/// Sweeps until the snapshot is taken: both are decided by then, in one call where their table is small.
+/// Sweeps until the snapshot is taken: both are decided by then, in one call if their table is small.
 async fn sweeps_both(task: &mut Task) -> usize {
     let (mut cursor, mut calls, mut decided) = ("0".to_owned(), 0, String::new());
     loop {
@@ -33,7 +33,7 @@ async fn sweeps_both(task: &mut Task) -> usize {
         decided.push_str(jobs);
         let words: Vec<&str> = told.split(' ').collect();
         if words[4] == "1" {
-            assert_eq!(words, ["[swept", "6", "1000", "0", "1", "0"], "where none is left the scan is over");
+            assert_eq!(words, ["[swept", "6", "1000", "0", "1", "0"], "without candidates the scan is over");
             break;
         }
         cursor = words[3].to_owned();
@@ -43,7 +43,7 @@ async fn sweeps_both(task: &mut Task) -> usize {
 }
 
 #[tokio::test]
-async fn the_table_of_a_few_left_of_very_many_is_made_small_before_they_are_looked_for() {
+async fn the_table_of_a_few_remaining_candidates_is_shrunk_first() {
     let mut task = two_left_of(10_000).await;
     let (large, everything) = (bytes_of(&mut task, "candidates").await, task.exact().await);
     // One call for each 4,000 running jobs.
@@ -52,18 +52,18 @@ async fn the_table_of_a_few_left_of_very_many_is_made_small_before_they_are_look
     }
     let small = bytes_of(&mut task, "candidates").await;
     assert!(large > 16_000 && small < 1_000, "{large} bytes became {small}");
-    assert_eq!(task.exact().await, everything, "nobody came, nobody went");
-    // More of them than are needed do no harm, nor does a sweep without any.
+    assert_eq!(task.exact().await, everything, "the candidates are unchanged");
+    // Extra calls do no harm, nor does a sweep without any.
     assert_eq!(task.ok("shrink", &[]).await, "[shrunk]");
     assert_eq!(task.exact().await, everything);
     assert_eq!(sweeps_both(&mut task).await, 1);
-    // A table that is large still takes as many calls as its size asks for.
+    // A sweep over a large table still takes calls in proportion to its size.
     sweeps_both(&mut two_left_of(10_000).await).await;
 }
 
 #[tokio::test]
-async fn nothing_is_written_where_there_is_nothing_to_gain() {
-    // No candidates; one of as many as a thousand; one of more than that.
+async fn nothing_is_written_if_nothing_can_be_gained() {
+    // No candidates; one of a thousand; one of more than that.
     for (candidates, active, reply) in [(0, 2_000, "[enough]"), (1, 1_000, "[enough]"), (1, 1_001, "[shrunk]")] {
         let mut task = Task::new().await;
         let ids = (0..active).map(|i| format!("job-{i}")).collect::<Vec<_>>();
@@ -78,7 +78,7 @@ async fn nothing_is_written_where_there_is_nothing_to_gain() {
 }
 
 #[tokio::test]
-async fn the_last_few_may_beat_while_their_table_is_shrunk() {
+async fn the_last_few_may_send_heartbeats_while_their_table_is_shrunk() {
     let mut task = two_left_of(10_000).await;
     assert_eq!(task.ok("shrink", &[]).await, "[shrunk]");
     task.ok("extend_locks", &["w", "1000", "2", "0", "a", "b", "7", "8"]).await;

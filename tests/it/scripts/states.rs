@@ -7,7 +7,7 @@ async fn everywhere() -> Task {
     task.running("w", &[("silent", 6)]).await;
     task.snapshot().await;
     task.running("w", &[("running", 7), ("claimed", 8)]).await;
-    // That of the running job is left over from another fence.
+    // The mark of the running job has an earlier fence.
     task.hset("claimed", &[("claimed", "8"), ("running", "6")]).await;
     task.hset("payload", &[("delayed", "1"), ("completed", "1"), ("failed", "1"), ("cancelled", "1")]).await;
     task.zadd("delayed", 9e12, "delayed").await;
@@ -18,7 +18,7 @@ async fn everywhere() -> Task {
 }
 
 #[tokio::test]
-async fn each_job_is_where_it_is_in_the_order_of_the_question() {
+async fn each_state_is_returned_in_the_order_of_the_request() {
     let mut task = everywhere().await;
     let ids =
         ["failed", "waiting", "nobody", "running", "claimed", "silent", "completed", "delayed", "cancelled", "waiting"];
@@ -30,7 +30,7 @@ async fn each_job_is_where_it_is_in_the_order_of_the_question() {
 }
 
 #[tokio::test]
-async fn of_a_completed_job_it_tells_how_large_its_result_is_and_of_others_nothing() {
+async fn only_a_completed_job_has_the_size_of_its_result() {
     let mut task = everywhere().await;
     task.zadd("completed", 2.0, "valued").await;
     let large = "x".repeat(3 << 20);
@@ -40,7 +40,7 @@ async fn of_a_completed_job_it_tells_how_large_its_result_is_and_of_others_nothi
 }
 
 #[tokio::test]
-async fn the_event_mode_is_told_when_a_worker_has_declared_it() {
+async fn the_event_mode_is_returned_once_a_worker_has_declared_it() {
     let mut task = Task::new().await;
     for mode in ["on", "off"] {
         task.hset("meta", &[("eventMode", mode)]).await;

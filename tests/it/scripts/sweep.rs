@@ -1,7 +1,7 @@
 use crate::scripts::call::{LAST_FENCE, Task, without};
 use std::collections::BTreeSet;
 
-/// Of the witness `v`: interval 1 s, epoch 5, a whole interval waited.
+/// Arguments of the witness `v`: interval 1 s, epoch 5, a whole interval waited.
 const ARGS: [&str; 8] = ["v", "1000", "5", "1000", "0", "200", "auto", ""];
 
 async fn epoch_five() -> Task {
@@ -19,7 +19,7 @@ async fn one_candidate() -> Task {
 }
 
 #[tokio::test]
-async fn with_no_candidates_the_running_jobs_become_candidates_in_a_new_epoch() {
+async fn without_candidates_running_jobs_become_candidates() {
     let mut task = epoch_five().await;
     task.running("w", &[("a", 7), ("b", 8)]).await;
     assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 []]");
@@ -30,20 +30,20 @@ async fn with_no_candidates_the_running_jobs_become_candidates_in_a_new_epoch() 
 }
 
 #[tokio::test]
-async fn with_nothing_running_only_the_epoch_moves() {
+async fn without_running_jobs_only_the_epoch_moves() {
     let mut task = epoch_five().await;
     assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 []]");
     assert_eq!(task.keys().await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_fresh_task_is_swept_in_epoch_zero() {
+async fn a_new_task_is_swept_in_epoch_zero() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("sweep", &["v", "1000", "0", "1000", "0", "200", "auto", ""]).await, "[swept 1 1000 0 1 0 []]");
 }
 
 #[tokio::test]
-async fn another_epoch_is_moved_and_a_short_wait_is_early_and_neither_writes() {
+async fn another_epoch_is_moved_a_short_wait_early_and_neither_writes() {
     let mut task = one_candidate().await;
     let before = task.exact().await;
     assert_eq!(task.ok("sweep", &["v", "1000", "4", "1000", "0", "200", "auto", ""]).await, "[moved 5 1000]");
@@ -56,7 +56,7 @@ async fn another_epoch_is_moved_and_a_short_wait_is_early_and_neither_writes() {
 }
 
 #[tokio::test]
-async fn a_silent_job_goes_to_the_front_of_its_list_with_the_stall_counted() {
+async fn a_stalled_job_is_requeued_at_the_front_and_counted() {
     let mut task = one_candidate().await;
     task.waiting(&["z"]).await;
     assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
@@ -107,11 +107,11 @@ async fn a_job_stalls_max_count_times_and_fails_at_the_next() {
 }
 
 #[tokio::test]
-async fn the_max_count_of_a_dispatch_goes_before_that_of_the_task() {
+async fn the_max_count_of_a_dispatch_takes_precedence() {
     let mut task = epoch_five().await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
     task.snapshot().await;
-    // The largest that can be asked for.
+    // The largest allowed value.
     let most = u32::MAX.to_string();
     task.hset("maxCount", &[("a", "0"), ("b", "4"), ("c", &most)]).await;
     task.hset("stalledCount", &[("b", "3"), ("c", "999999998")]).await;
@@ -123,7 +123,7 @@ async fn the_max_count_of_a_dispatch_goes_before_that_of_the_task() {
 }
 
 #[tokio::test]
-async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
+async fn a_job_without_payload_is_dropped_with_all_its_data() {
     let mut task = one_candidate().await;
     task.del("payload").await;
     for column in [
@@ -150,7 +150,7 @@ async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
 }
 
 #[tokio::test]
-async fn a_candidate_without_lock_is_failed_as_corrupt() {
+async fn a_candidate_without_lock_fails_as_corrupt() {
     let mut task = one_candidate().await;
     task.del("locks").await;
     assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 0 failed - 0]]");
@@ -160,7 +160,7 @@ async fn a_candidate_without_lock_is_failed_as_corrupt() {
 }
 
 #[tokio::test]
-async fn a_candidate_without_lock_that_has_ended_stays_as_it_ended() {
+async fn an_ended_candidate_without_lock_keeps_its_outcome() {
     let mut task = one_candidate().await;
     task.del("locks").await;
     task.zadd("completed", 1.0, "a").await;
@@ -169,7 +169,7 @@ async fn a_candidate_without_lock_that_has_ended_stays_as_it_ended() {
 }
 
 #[tokio::test]
-async fn a_count_that_is_no_number_fails_its_job_and_the_sweep_goes_on() {
+async fn a_count_that_is_not_a_number_fails_its_job_and_no_other() {
     let mut task = epoch_five().await;
     task.running("w", &[("a", 7), ("bad", 8), ("worse", 9)]).await;
     task.snapshot().await;
@@ -181,7 +181,7 @@ async fn a_count_that_is_no_number_fails_its_job_and_the_sweep_goes_on() {
 }
 
 #[tokio::test]
-async fn a_job_whose_cancel_was_asked_for_is_cancelled_with_the_stall_counted() {
+async fn a_job_with_a_pending_cancel_is_cancelled_with_its_stall() {
     let mut task = one_candidate().await;
     task.hset("cancelling", &[("a", "why")]).await;
     task.hset("stalledCount", &[("a", "9")]).await;
@@ -205,7 +205,7 @@ async fn recovered_jobs_go_to_the_list_of_their_priority() {
 }
 
 #[tokio::test]
-async fn a_beat_just_before_saves_its_job() {
+async fn a_heartbeat_just_before_saves_its_job() {
     let mut task = epoch_five().await;
     task.running("w", &[("a", 7), ("b", 8)]).await;
     task.snapshot().await;
@@ -223,18 +223,18 @@ async fn a_second_sweeper_finds_the_epoch_moved() {
     assert_eq!(task.exact().await, before);
 }
 
-/// Of a reply that is `swept`: the epoch, the cursor, whether there was a snapshot, how many candidates are left, and the
-/// ids that were decided.
+/// Parses a `swept` reply: the epoch, the cursor, whether there was a snapshot, how many candidates are left, and the
+/// decided ids.
 fn swept(reply: &str) -> (u64, String, bool, usize, Vec<String>) {
     let words = reply.trim_matches(['[', ']']).split(' ').collect::<Vec<_>>();
     assert_eq!(words[0], "swept", "{reply}");
-    // Nothing is left of an empty list.
+    // An empty list leaves an empty word.
     let resolved = if words[6].is_empty() { &[][..] } else { &words[6..] };
     let ids = resolved.chunks(5).map(|job| job[0].trim_start_matches('[').to_owned()).collect();
     (words[1].parse().unwrap(), words[3].to_owned(), words[4] == "1", words[5].parse().unwrap(), ids)
 }
 
-/// Candidates `job-000` .. of worker `w`, with their ids.
+/// Candidates `job-000` ... of worker `w`, with their ids.
 async fn many_candidates(n: usize) -> (Task, BTreeSet<String>) {
     let mut task = epoch_five().await;
     let ids = (0..n).map(|i| format!("job-{i:03}")).collect::<BTreeSet<_>>();
@@ -245,7 +245,7 @@ async fn many_candidates(n: usize) -> (Task, BTreeSet<String>) {
 }
 
 #[tokio::test]
-async fn one_call_decides_no_more_than_its_limit_and_the_epoch_moves_with_the_last() {
+async fn one_call_decides_at_most_its_limit_and_the_last_moves_epochs() {
     let (mut task, ids) = many_candidates(450).await;
     let (mut cursor, mut seen, mut calls) = ("0".to_owned(), 0, 0);
     loop {
@@ -271,8 +271,8 @@ async fn one_call_decides_no_more_than_its_limit_and_the_epoch_moves_with_the_la
 }
 
 #[tokio::test]
-async fn calls_with_one_cursor_one_behind_the_other_decide_others_each() {
-    // Few candidates are answered whole whatever the cursor, many by a step of it.
+async fn repeated_calls_with_one_cursor_decide_different_jobs() {
+    // A small set is scanned whole for any cursor, a large one in steps.
     for (n, limit) in [(20, 4), (450, 25)] {
         let (mut task, ids) = many_candidates(n).await;
         let (mut cursor, mut rounds, mut decided) = ("0".to_owned(), 0, Vec::new());
@@ -296,19 +296,19 @@ async fn calls_with_one_cursor_one_behind_the_other_decide_others_each() {
                 break;
             }
         }
-        assert_eq!(decided.len(), n, "nobody twice");
+        assert_eq!(decided.len(), n, "each job once");
         assert_eq!(decided.into_iter().collect::<BTreeSet<_>>(), ids);
         assert_eq!(task.held("stalledCount").await.matches(r#": "1""#).count(), n);
     }
 }
 
 #[tokio::test]
-async fn without_declared_options_nothing_is_decided_and_nothing_written() {
+async fn without_declared_options_nothing_is_decided_or_written() {
     let mut task = one_candidate().await;
     task.lose_options().await;
     let before = task.exact().await;
     assert_eq!(task.ok("sweep", &ARGS).await, "[undeclared]");
-    // Whoever watched another epoch, or not long enough, hears of it too.
+    // A witness of another epoch, or of a short wait, receives it too.
     assert_eq!(task.ok("sweep", &["v", "1000", "4", "0", "0", "200", "auto", ""]).await, "[undeclared]");
     assert_eq!(task.exact().await, before);
     task.declared().await;
@@ -316,17 +316,17 @@ async fn without_declared_options_nothing_is_decided_and_nothing_written() {
 }
 
 #[tokio::test]
-async fn the_interval_of_an_epoch_is_the_largest_ask_of_the_one_before() {
+async fn the_interval_of_an_epoch_is_the_largest_ask_of_the_last_one() {
     let mut task = epoch_five().await;
     task.hset("meta", &[("interval", "5000"), ("ask", "2000")]).await;
     assert_eq!(task.ok("sweep", &["v", "1000", "5", "5000", "0", "200", "auto", ""]).await, "[swept 6 2000 0 1 0 []]");
-    // Nobody but the witness has asked since.
+    // Since then only the witness has asked.
     assert_eq!(task.ok("sweep", &["v", "1000", "6", "2000", "0", "200", "auto", ""]).await, "[swept 7 1000 0 1 0 []]");
     assert_eq!(task.ok("sweep", &["v", "3000", "7", "1000", "0", "200", "auto", ""]).await, "[swept 8 3000 0 1 0 []]");
 }
 
 #[tokio::test]
-async fn a_manual_task_says_that_the_handler_was_silent() {
+async fn a_manual_task_reports_that_the_handler_was_silent() {
     let mut task = one_candidate().await;
     task.hset("meta", &[("heartbeat", "manual")]).await;
     task.ok("sweep", &ARGS).await;
@@ -334,7 +334,7 @@ async fn a_manual_task_says_that_the_handler_was_silent() {
 }
 
 #[tokio::test]
-async fn stalls_are_written_also_without_events() {
+async fn stalls_are_recorded_even_without_events() {
     let mut task = one_candidate().await;
     task.hset("meta", &[("eventMode", "off")]).await;
     task.ok("sweep", &ARGS).await;
@@ -353,7 +353,7 @@ async fn a_task_that_keeps_nothing_removes_every_column() {
     assert_eq!(without(task.keys().await, &["meta", "events", "stalls"]), [] as [&str; 0]);
 }
 
-/// What Lua takes for a number and HINCRBY does not.
+/// Values that Lua reads as a number and HINCRBY refuses.
 const NO_COUNTS: [&str; 8] = ["1.5", "1e3", "0x10", " 1", "nan", "inf", "-1", "9223372036854775807"];
 
 #[tokio::test]
@@ -371,7 +371,7 @@ async fn a_count_that_cannot_grow_loses_no_job() {
 }
 
 #[tokio::test]
-async fn a_max_count_that_is_no_number_is_that_of_the_task() {
+async fn a_max_count_that_is_not_a_number_is_that_of_the_task() {
     for max in ["nan", "many", ""] {
         let mut task = one_candidate().await;
         task.hset("stalledCount", &[("a", "1")]).await;
@@ -382,12 +382,12 @@ async fn a_max_count_that_is_no_number_is_that_of_the_task() {
 }
 
 #[tokio::test]
-async fn a_person_lets_named_candidates_run_again_whatever_their_count() {
+async fn a_person_recovers_named_candidates_whatever_their_count() {
     let mut task = epoch_five().await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
     task.snapshot().await;
     task.hset("stalledCount", &[("a", "4"), ("b", "4")]).await;
-    // `nobody` is no candidate, and `a` is named twice.
+    // One id is not a candidate, and `a` is named twice.
     let args = ["v", "0", "5", "1000", "0", "200", "recover", "anna", "a", "nobody", "a"];
     assert_eq!(task.ok("sweep", &args).await, "[swept 5 1000 0 0 2 [a 5 recovered w 7]]");
     assert_eq!(task.list("wait").await, ["a"]);
@@ -402,7 +402,7 @@ async fn a_person_lets_named_candidates_run_again_whatever_their_count() {
 }
 
 #[tokio::test]
-async fn a_person_lets_named_candidates_fail_but_for_those_whose_cancel_was_asked_for() {
+async fn a_person_fails_named_candidates_unless_a_cancel_is_pending() {
     let mut task = epoch_five().await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
     task.hset("cancelling", &[("b", "why")]).await;
@@ -419,7 +419,7 @@ async fn a_person_lets_named_candidates_fail_but_for_those_whose_cancel_was_aske
 }
 
 #[tokio::test]
-async fn the_table_goes_before_a_person_for_jobs_that_would_not_be_counted() {
+async fn the_table_takes_precedence_for_jobs_that_are_not_counted() {
     let mut task = epoch_five().await;
     task.running("w", &[("gone", 7), ("unlocked", 8), ("bad", 9)]).await;
     task.snapshot().await;
@@ -433,7 +433,7 @@ async fn the_table_goes_before_a_person_for_jobs_that_would_not_be_counted() {
 }
 
 #[tokio::test]
-async fn a_person_asks_for_no_interval_and_leaves_that_of_the_workers_in_force() {
+async fn a_person_asks_for_no_interval_and_keeps_that_of_the_workers() {
     let mut task = epoch_five().await;
     task.hset("meta", &[("interval", "5000"), ("ask", "5000"), ("asker", "w"), ("askedBy", "w")]).await;
     let args = ["anna", "0", "5", "5000", "0", "200", "auto", ""];
@@ -442,14 +442,14 @@ async fn a_person_asks_for_no_interval_and_leaves_that_of_the_workers_in_force()
     for field in [r#""ask": "0""#, r#""asker": "w""#, r#""epochAt": "NOW""#, r#""snapshotAt": "NOW""#] {
         assert!(meta.contains(field), "{field} in {meta}");
     }
-    // Nobody has asked since: the interval stays, and so does whose it is.
+    // There was no other ask: the interval and its owner stay.
     let args = ["anna", "0", "6", "5000", "0", "200", "auto", ""];
     assert_eq!(task.ok("sweep", &args).await, "[swept 7 5000 0 1 0 []]");
     assert_eq!(task.field("meta", "asker").await, "w");
 }
 
 #[tokio::test]
-async fn a_stall_is_told_with_what_it_is_explained_by() {
+async fn a_stall_is_reported_with_the_facts_that_explain_it() {
     let mut task = one_candidate().await;
     task.hset("meta", &[("asker", "slow-1"), ("snapshotAt", "1700000000001")]).await;
     assert_eq!(
@@ -461,14 +461,14 @@ async fn a_stall_is_told_with_what_it_is_explained_by() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_the_largest_interval_is_written_with_it() {
+async fn the_worker_with_the_largest_interval_is_recorded_with_it() {
     let mut task = epoch_five().await;
     // In this epoch the witness `v` asks for 1 s, and w asks for 9 s.
     task.ok("extend_locks", &["w", "9000", "0", "0"]).await;
     assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["w", "w"]);
     assert_eq!(task.ok("sweep", &["v", "1000", "5", "9000", "0", "200", "auto", ""]).await, "[swept 6 9000 0 1 0 []]");
     assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["w", "v"]);
-    // A smaller ask than the one in force, larger than the ask of this epoch.
+    // An ask below the current interval, and above the ask of this epoch.
     task.ok("extend_locks", &["u", "3000", "0", "0"]).await;
     assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["w", "u"]);
     assert_eq!(task.ok("sweep", &["v", "1000", "6", "9000", "0", "200", "auto", ""]).await, "[swept 7 3000 0 1 0 []]");
@@ -489,7 +489,7 @@ async fn jobs_that_a_sweep_ends_are_counted_as_ended() {
     assert_eq!(task.totals().await, ["", "2"], "one is recovered, and one has no payload");
 }
 
-/// What becomes of a job that stalls for the `count`th time after `failed` failed runs: the action, and the place of the job.
+/// The action for a job that stalls for the `count`th time after `failed` failed runs, and the place of the job.
 async fn crashed(meta: &[(&str, &str)], own: &[(&str, &str)], count: u64, failed: u64) -> (String, String) {
     let mut task = one_candidate().await;
     task.hset("meta", &[&[("heartbeat", "automatic")], meta].concat()).await;
@@ -524,7 +524,7 @@ async fn crashed(meta: &[(&str, &str)], own: &[(&str, &str)], count: u64, failed
 
 /// The table of `docs/guide/guarantees.md`, row by row.
 #[tokio::test]
-async fn what_becomes_of_a_crash_by_the_choice_of_the_task_its_attempts_and_its_max_count() {
+async fn a_crash_is_handled_by_on_crash_attempts_and_max_count() {
     const RETRY: (&str, &str) = ("onCrash", "retry");
     const THREE: (&str, &str) = ("retry", r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#);
     const SET: (&str, &str) = ("maxCountSet", "1");
@@ -532,18 +532,18 @@ async fn what_becomes_of_a_crash_by_the_choice_of_the_task_its_attempts_and_its_
     const OWN_POLICY: (&str, &str) = ("options", r#"{"retry":{"attempts":5}}"#);
     type Fields = &'static [(&'static str, &'static str)];
     let rows: [(Fields, Fields, u64, u64, &str); 19] = [
-        // Recover: by max_count alone, whatever attempts there are.
+        // Recover: only max_count decides, for any number of attempts.
         (&[], &[], 1, 0, "recovered wait"),
         (&[], &[], 2, 0, "failed failed"),
         (&[("onCrash", "recover"), THREE], &[], 2, 0, "failed failed"),
         (&[THREE], &[], 1, 2, "recovered wait"),
         (&[], &[("maxCount", "5")], 5, 0, "recovered wait"),
         (&[], &[("cancelling", "why")], 1, 0, "cancelled cancelled"),
-        // Fail: the first one ends it.
+        // Fail: the first stall ends it.
         (&[("onCrash", "fail"), THREE], &[], 1, 0, "failed failed"),
         (&[("onCrash", "fail")], &[("maxCount", "5")], 1, 0, "failed failed"),
         (&[("onCrash", "fail")], &[("cancelling", "why")], 1, 0, "cancelled cancelled"),
-        // Retry: by the attempts, and by a max_count only where it was set for the task or the job.
+        // Retry: the attempts decide, and a max_count only if it is set for the task or the job.
         (&[RETRY], &[], 1, 0, "failed failed"),
         (&[RETRY, THREE], &[], 1, 0, "retrying delayed"),
         (&[RETRY, THREE], &[], 2, 1, "retrying delayed"),
@@ -562,7 +562,7 @@ async fn what_becomes_of_a_crash_by_the_choice_of_the_task_its_attempts_and_its_
 }
 
 #[tokio::test]
-async fn a_crash_that_is_retried_waits_by_the_backoff_and_is_told() {
+async fn a_retried_crash_waits_by_the_backoff_and_is_reported() {
     let mut task = one_candidate().await;
     let policy = r#"{"attempts":3,"backoff":{"exponential":{"first_ms":4000,"factor":3.0}},"jitter":"none"}"#;
     task.hset("meta", &[("onCrash", "retry"), ("retry", policy)]).await;
@@ -579,13 +579,13 @@ async fn a_crash_that_is_retried_waits_by_the_backoff_and_is_told() {
     assert!(task.held("error").await.contains("worker_crashed"));
     assert_eq!(task.held("recovery").await, r#"hash {"a": "silent w NOW"}"#);
     assert_eq!(task.held("waitingSince").await, r#"hash {"a": "NOW"}"#);
-    // Idle workers are to know when it is due.
+    // Idle workers must know when it is due.
     assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
 }
 
-/// As `RetryPolicy::delay` has it; what cannot be read counts as the default, 1 s doubled.
+/// As in `RetryPolicy::delay`; an unreadable policy is the default, 1 s doubled.
 #[tokio::test]
-async fn the_backoff_of_a_crash_is_that_of_the_policy_whatever_that_is() {
+async fn the_backoff_of_a_crash_follows_any_retry_policy() {
     let exponential = |first: &str, factor: &str, rest: &str| {
         format!(
             r#"{{"attempts":99,"backoff":{{"exponential":{{"first_ms":{first},"factor":{factor}}}}}{rest},"jitter":"none"}}"#
@@ -620,7 +620,7 @@ async fn the_backoff_of_a_crash_is_that_of_the_policy_whatever_that_is() {
 }
 
 #[tokio::test]
-async fn options_that_cannot_be_read_are_those_of_the_task_and_an_attempt_that_is_no_number_fails_its_job() {
+async fn unreadable_options_are_those_of_the_task() {
     let policy = r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#;
     for own in ["", "{", "[]", "7", r#"{"retry":7,"attempts":null}"#] {
         let (action, _) = crashed(&[("onCrash", "retry"), ("retry", policy)], &[("options", own)], 1, 0).await;
@@ -637,7 +637,7 @@ async fn options_that_cannot_be_read_are_those_of_the_task_and_an_attempt_that_i
 }
 
 #[tokio::test]
-async fn failed_and_retried_crashes_of_one_call_keep_their_own_columns() {
+async fn failed_and_retried_crashes_of_one_call_keep_their_columns() {
     let mut task = epoch_five().await;
     task.running("w", &[("ends", 7), ("again", 8)]).await;
     task.snapshot().await;
@@ -652,7 +652,7 @@ async fn failed_and_retried_crashes_of_one_call_keep_their_own_columns() {
 }
 
 #[tokio::test]
-async fn a_person_goes_before_what_the_task_does_with_a_crash() {
+async fn a_person_takes_precedence_over_the_crash_option() {
     for (choice, verdict, action) in [
         ("fail", "recover", "recovered"),
         ("retry", "recover", "recovered"),
@@ -667,7 +667,7 @@ async fn a_person_goes_before_what_the_task_does_with_a_crash() {
 }
 
 #[tokio::test]
-async fn a_foreign_place_for_delayed_jobs_keeps_a_crash_from_being_retried_and_no_job_is_lost() {
+async fn a_crash_is_not_retried_if_delayed_has_another_type() {
     let mut task = one_candidate().await;
     task.hset("meta", &[("onCrash", "retry"), ("retry", r#"{"attempts":3}"#)]).await;
     task.make_foreign("delayed").await;
@@ -677,7 +677,7 @@ async fn a_foreign_place_for_delayed_jobs_keeps_a_crash_from_being_retried_and_n
 }
 
 #[tokio::test]
-async fn stalled_jobs_of_workflows_that_end_are_noted_also_where_the_task_keeps_none() {
+async fn stalled_nodes_that_end_are_in_the_outbox() {
     for keep in ["1", "0"] {
         let mut task = epoch_five().await;
         task.hset("meta", &[("keepFailed", keep), ("keepCancelled", keep)]).await;
@@ -691,7 +691,7 @@ async fn stalled_jobs_of_workflows_that_end_are_noted_also_where_the_task_keeps_
         assert_eq!(
             task.held("outbox").await,
             r#"zset ["~f/a/0/1": NOW, "~f/a/1/1": NOW, "~f/a/3/1": NOW]"#,
-            "what runs again has not ended"
+            "a job that runs again has not ended"
         );
         let own = if keep == "1" { r#""own": NOW, "# } else { "" };
         assert_eq!(task.held("failed").await, format!(r#"zset [{own}"~f/a/0/1": NOW, "~f/a/3/1": NOW]"#));
@@ -701,7 +701,7 @@ async fn stalled_jobs_of_workflows_that_end_are_noted_also_where_the_task_keeps_
 }
 
 #[tokio::test]
-async fn a_job_whose_second_worker_died_with_it_or_that_failed_by_it_counts_as_one_that_began_to_fail() {
+async fn a_second_or_final_stall_counts_as_failing() {
     let mut task = epoch_five().await;
     task.running("w", &[("once", 1), ("again", 2), ("often", 3), ("cancelled", 4)]).await;
     task.hset("stalledCount", &[("again", "1"), ("often", "2"), ("cancelled", "1")]).await;
@@ -712,7 +712,7 @@ async fn a_job_whose_second_worker_died_with_it_or_that_failed_by_it_counts_as_o
     for said in ["once 1 recovered", "again 2 recovered", "often 3 failed", "cancelled 2 cancelled"] {
         assert!(reply.contains(said), "{said}: {reply}");
     }
-    // What runs again has broken off, and has not failed; what was to be cancelled has done neither.
+    // A job that runs again broke off and did not fail; a job to be cancelled did neither.
     assert_eq!(task.field("meta", "failedSinceCompleted").await, "1");
     assert_eq!(task.field("meta", "brokenOffSinceCompleted").await, "3");
 }

@@ -1,18 +1,18 @@
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn each_is_told_who_had_the_name_before_and_a_start_that_is_made_again_changes_nothing() {
+async fn a_worker_receives_earlier_holders_and_may_repeat_its_start() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("take_name", &["a"]).await, "[taken]");
     assert_eq!(task.ok("take_name", &["b"]).await, "[taken a]");
-    // Of two in one millisecond one goes before.
+    // Even within one millisecond, one is first.
     assert_eq!(task.ok("take_name", &["c"]).await, "[taken a b]");
     assert_eq!(task.ok("take_name", &["b"]).await, "[taken a]");
     assert_eq!(task.ok("take_name", &["a"]).await, "[taken]");
 }
 
 #[tokio::test]
-async fn a_clock_that_went_back_puts_nobody_behind() {
+async fn a_clock_that_went_back_keeps_the_order() {
     let mut task = Task::new().await;
     task.zadd("workers", 9e15, "future").await;
     assert_eq!(task.ok("take_name", &["now"]).await, "[taken future]");

@@ -18,7 +18,7 @@ const COLUMNS: [&str; 15] = [
     "progress",
 ];
 
-/// Terminal jobs `old-1` .. `old-n` of 1970, and `young` of now, with every column.
+/// Terminal jobs `old-1` ... `old-n` of 1970, and `young` of now, with every column.
 async fn ended(place: &str, old: usize) -> Task {
     let mut task = Task::new().await;
     for i in 1..=old {
@@ -41,11 +41,11 @@ fn keys_on(task: &Task, place: &'static str) -> Vec<&'static str> {
     keys
 }
 
-/// Of the worker `w`, with a least age of a minute.
+/// Arguments of the worker `w`, with a least age of a minute.
 const ARGS: [&str; 4] = ["w", "Completed", "60000", "200"];
 
 #[tokio::test]
-async fn what_is_too_old_goes_from_each_set_with_every_column() {
+async fn old_jobs_are_removed_from_each_set_with_every_column() {
     for (place, name) in [("completed", "Completed"), ("failed", "Failed"), ("cancelled", "Cancelled")] {
         let mut task = ended(place, 2).await;
         task.hset("meta", &[(&format!("maxAge{name}"), "60000"), (&format!("maxCount{name}"), "")]).await;
@@ -63,7 +63,7 @@ async fn what_is_too_old_goes_from_each_set_with_every_column() {
 }
 
 #[tokio::test]
-async fn each_set_has_limits_of_its_own_and_none_without_one() {
+async fn each_set_has_its_own_limits_and_none_without_one() {
     let mut task = ended("completed", 2).await;
     task.hset("meta", &[("keepFailed", "0"), ("maxAgeFailed", "60000"), ("maxCountCancelled", "0")]).await;
     task.hset("meta", &[("keepCompleted", "1"), ("maxAgeCompleted", ""), ("maxCountCompleted", "")]).await;
@@ -73,7 +73,7 @@ async fn each_set_has_limits_of_its_own_and_none_without_one() {
 }
 
 #[tokio::test]
-async fn what_is_past_the_count_goes_oldest_first() {
+async fn jobs_past_the_count_are_removed_oldest_first() {
     let mut task = ended("completed", 4).await;
     task.hset("meta", &[("maxCountCompleted", "3")]).await;
     assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 2 0]");
@@ -81,7 +81,7 @@ async fn what_is_past_the_count_goes_oldest_first() {
 }
 
 #[tokio::test]
-async fn nothing_younger_than_the_least_age_goes_by_either_bound() {
+async fn no_bound_removes_jobs_younger_than_the_least_age() {
     let mut task = ended("completed", 1).await;
     task.hset("meta", &[("maxAgeCompleted", "0"), ("maxCountCompleted", "0")]).await;
     assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 1 0]");
@@ -92,7 +92,7 @@ async fn nothing_younger_than_the_least_age_goes_by_either_bound() {
 }
 
 #[tokio::test]
-async fn a_task_that_keeps_nothing_loses_what_it_kept_before_whatever_its_age() {
+async fn a_task_that_keeps_nothing_drops_old_jobs_of_any_age() {
     let mut task = ended("completed", 1).await;
     task.hset("meta", &[("keepCompleted", "0"), ("maxAgeCompleted", ""), ("maxCountCompleted", "")]).await;
     assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 2 0]");
@@ -100,7 +100,7 @@ async fn a_task_that_keeps_nothing_loses_what_it_kept_before_whatever_its_age() 
 }
 
 #[tokio::test]
-async fn one_call_removes_no_more_than_its_limit_and_tells_that_others_may_follow() {
+async fn one_call_removes_at_most_its_limit_and_reports_more() {
     let mut task = ended("completed", 6).await;
     task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
     for (removed, more) in [(2, 1), (2, 1), (2, 1), (0, 0)] {
@@ -116,11 +116,11 @@ async fn one_call_removes_no_more_than_its_limit_and_tells_that_others_may_follo
 }
 
 #[tokio::test]
-async fn one_call_removes_no_more_than_512_kib_of_values_beyond_the_first_job() {
+async fn one_call_removes_at_most_512_kib_after_the_first_job() {
     const KIB: usize = 1024;
     let mut task = ended("completed", 6).await;
     task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
-    // Payload and result together: 3 MiB; 512 KiB in two jobs to the byte; a byte more.
+    // Payload and result together: 3 MiB; exactly 512 KiB in two jobs; a byte more.
     for (id, payload, result) in [
         ("old-1", 2048 * KIB, 1024 * KIB),
         ("old-2", 200 * KIB, 56 * KIB),
@@ -158,7 +158,7 @@ async fn without_events_no_entry_is_written() {
 }
 
 #[tokio::test]
-async fn an_empty_set_is_no_error() {
+async fn an_empty_set_is_not_an_error() {
     let mut task = Task::new().await;
     task.hset("meta", &[("maxAgeCompleted", "60000"), ("maxCountCompleted", "10")]).await;
     let before = task.exact().await;
@@ -167,7 +167,7 @@ async fn an_empty_set_is_no_error() {
 }
 
 #[tokio::test]
-async fn what_a_workflow_was_not_told_of_stays_and_goes_when_it_was() {
+async fn an_unrecorded_node_stays_until_its_workflow_has_recorded_it() {
     for limits in
         [[("keepCompleted", "0"), ("maxAgeCompleted", "")], [("keepCompleted", "1"), ("maxAgeCompleted", "0")]]
     {
@@ -176,7 +176,7 @@ async fn what_a_workflow_was_not_told_of_stays_and_goes_when_it_was() {
         task.zadd("completed", 1.0, "~f/a/0/1").await;
         task.zadd("completed", 1.0, "~f/a/1/1").await;
         task.hset("payload", &[("~f/a/0/1", "{}"), ("~f/a/1/1", "{}")]).await;
-        // One that is no job of a workflow is left by nobody.
+        // A job without a workflow is removed although it is in the outbox.
         task.zadd("outbox", 1.0, "~f/a/0/1").await;
         task.zadd("outbox", 1.0, "old-1").await;
         task.ok("trim", &ARGS).await;
@@ -191,7 +191,7 @@ async fn what_a_workflow_was_not_told_of_stays_and_goes_when_it_was() {
 }
 
 #[tokio::test]
-async fn a_call_that_left_some_says_as_well_that_others_follow() {
+async fn a_call_that_left_some_nodes_also_reports_more() {
     let mut task = ended("completed", 4).await;
     task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
     task.zadd("completed", 1.5, "~f/a/0/1").await;
