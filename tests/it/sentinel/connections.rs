@@ -1,4 +1,4 @@
-//! How many connections a process of a worker has, to one server and under Sentinel.
+//! How many connections a worker process has, to one server and under Sentinel.
 
 use heartline::testing::RedisServer;
 
@@ -18,7 +18,7 @@ async fn an_idle_worker_of_several_tasks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_worker_of_several_tasks_has_no_more_than_four_connections_to_one_server() {
+async fn an_idle_worker_has_at_most_four_connections_to_one_server() {
     let server = tokio::task::spawn_blocking(|| RedisServer::start().unwrap()).await.unwrap();
     let _worker = Child::start(module_path!(), "an_idle_worker_of_several_tasks", &server.url());
     let most = most(&[server.port()], 1).await;
@@ -26,14 +26,14 @@ async fn an_idle_worker_of_several_tasks_has_no_more_than_four_connections_to_on
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_sentinel_it_has_those_to_the_primary_alone_and_one_to_each_sentinel() {
+async fn a_worker_connects_to_the_primary_and_each_sentinel_only() {
     let trio = Trio::start().await;
     let _worker = Child::start(module_path!(), "an_idle_worker_of_several_tasks", &trio.url());
     let ports: Vec<u16> = trio.servers.iter().map(|server| server.port()).collect();
     let most = most(&ports, 1).await;
     assert!((3..=4).contains(&most[0]) && most[1..] == [0, 0], "{most:?}");
     for sentinel in &trio.sentinels {
-        // Other sentinels listen to servers, and not to one another.
+        // Other sentinels subscribe to servers, and not to one another.
         let list = async || ask::<String>(sentinel.port, &["CLIENT", "LIST", "TYPE", "pubsub"]).await;
         let list = eventually("it answers", PATIENCE, list).await;
         assert_eq!(list.lines().count(), 1, "{list}");

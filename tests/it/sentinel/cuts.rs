@@ -1,4 +1,4 @@
-//! Connections of all processes that are cut at the same time, and a sentinel that dies.
+//! All connections of all processes cut at the same time, and a sentinel that dies.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::support::{PATIENCE, eventually};
 const TASK: &str = "work";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_when_all_connections_to_servers_and_sentinels_are_cut_under_load() {
+async fn nothing_is_lost_when_all_connections_are_cut_under_load() {
     let trio = Trio::start().await;
     let load = Load::start(&trio.url(), &[TASK]).await;
     load.goes_on(PATIENCE).await;
     for _ in 0..3 {
         let at_each = cut(trio.servers.iter().map(|server| server.port())).await;
         assert!(at_each[0] >= 4, "{at_each:?}");
-        // Whoever has been cut off a moment ago is not back yet.
+        // Connections that were just cut are not back yet.
         for sentinel in &trio.sentinels {
             let is_cut = async || cut([sentinel.port]).await[0] > 0;
-            eventually("somebody listens to the sentinel, and is cut off", PATIENCE, is_cut).await;
+            eventually("a subscription to the sentinel is cut", PATIENCE, is_cut).await;
         }
         load.goes_on(Duration::from_secs(3)).await;
     }
@@ -32,20 +32,20 @@ async fn nothing_is_lost_when_all_connections_to_servers_and_sentinels_are_cut_u
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_when_a_sentinel_is_killed_and_behind_it_the_primary() {
+async fn jobs_continue_when_a_sentinel_and_then_the_primary_die() {
     let mut trio = Trio::start().await;
-    // The first of the address.
+    // The first sentinel of the address.
     let load = Load::start(&trio.url(), &[TASK]).await;
     load.goes_on(PATIENCE).await;
     drop(trio.sentinels.remove(0));
     load.goes_on(Duration::from_secs(3)).await;
-    // The two that are left must agree. If each votes for itself, they hold another election soon.
+    // The two that are left must agree. If each votes for itself, they soon hold another election.
     trio.set("failover-timeout", "2000").await;
     let before = trio.servers[0].port();
     trio.servers[0].kill();
     tokio::time::timeout(DOWN_AFTER + Duration::from_secs(14), trio.another_than(before)).await.unwrap();
     load.goes_on(Duration::from_secs(3)).await;
-    // What was on its way to the replicas.
+    // Writes that had not reached the replicas.
     let lost = load.accounted().await;
     assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
 }

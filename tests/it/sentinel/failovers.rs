@@ -1,4 +1,4 @@
-//! Work goes on by itself behind each kind of failover, and beyond what the server itself lost nothing is lost.
+//! Work continues without help after each kind of failover. Only writes that the server itself lost are lost.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::support::{PATIENCE, eventually};
 
 const TASK: &str = "work";
 
-/// How long a failover itself may take: the sentinels agree, elect one of them, and that one promotes a replica.
+/// How long a failover may take: the sentinels agree and elect a leader, which promotes a replica.
 const FAILOVER: Duration = Duration::from_secs(4);
 
-/// By when work must go on behind that.
+/// When work must continue after that.
 const RESUMES: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_when_the_primary_is_killed() {
+async fn jobs_continue_after_the_primary_is_killed() {
     let mut trio = Trio::start().await;
     let load = Load::start(&trio.url(), &[TASK]).await;
     load.goes_on(PATIENCE).await;
@@ -29,13 +29,13 @@ async fn work_goes_on_when_the_primary_is_killed() {
     trio.servers[0].kill();
     tokio::time::timeout(DOWN_AFTER + FAILOVER, trio.another_than(before)).await.unwrap();
     load.goes_on(RESUMES).await;
-    // What was on its way to the replicas.
+    // Writes that had not reached the replicas.
     let lost = load.accounted().await;
     assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_when_the_primary_freezes_and_does_not_come_back() {
+async fn jobs_continue_after_the_primary_freezes_for_good() {
     let trio = Trio::start().await;
     let load = Load::start(&trio.url(), &[TASK]).await;
     load.goes_on(PATIENCE).await;
@@ -47,7 +47,7 @@ async fn work_goes_on_when_the_primary_freezes_and_does_not_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_primary_answers_that_woke_up_behind_its_failover_is_no_answer() {
+async fn replies_of_a_primary_after_its_failover_are_ignored() {
     let trio = Trio::start().await;
     let load = Load::start(&trio.url(), &[TASK]).await;
     load.goes_on(PATIENCE).await;
@@ -56,13 +56,13 @@ async fn what_a_primary_answers_that_woke_up_behind_its_failover_is_no_answer() 
     trio.another_than(before).await;
     trio.servers[0].thaw().unwrap();
     load.goes_on(RESUMES).await;
-    // What it answers when it wakes up it forgets when it is demoted.
+    // What it answers when it wakes up is forgotten when it is demoted.
     let lost = load.accounted().await;
     assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_in_order_is_heard_of_before_the_old_primary_is_told() {
+async fn a_failover_in_order_is_noticed_before_the_old_primary_stops() {
     let trio = Trio::start().await;
     let load = Load::start(&trio.url(), &[TASK]).await;
     load.goes_on(PATIENCE).await;
@@ -71,8 +71,9 @@ async fn a_failover_in_order_is_heard_of_before_the_old_primary_is_told() {
     trio.another_than(before).await;
     load.goes_on(RESUMES).await;
     let told = async || load.broken_by(WatchBreak::PrimaryChanged) == [1];
-    eventually("the worker says what broke its watch", PATIENCE, told).await;
-    // It takes writes for 10 s more. The sentinels see the promotion up to a second late, and then all hear of it.
+    eventually("the worker reports what broke its watch", PATIENCE, told).await;
+    // The old primary accepts writes for 10 s more. The sentinels see the promotion up to a second late, and announce
+    // it.
     let lost = load.accounted().await;
     assert!(lost.over < Duration::from_secs(3), "{:?}", lost.over);
 }
@@ -88,7 +89,7 @@ async fn a_worker_follows_a_failover_while_handlers_block_its_runtime() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinel_that_is_frozen_and_the_first_of_the_address_keeps_nobody_waiting() {
+async fn a_frozen_first_sentinel_delays_no_failover() {
     let mut trio = Trio::start().await;
     trio.sentinels[0].signal("-STOP");
     let load = Load::start(&trio.url(), &[TASK]).await;
@@ -102,7 +103,7 @@ async fn a_sentinel_that_is_frozen_and_the_first_of_the_address_keeps_nobody_wai
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_primary_that_takes_no_writes_without_its_replicas_loses_none() {
+async fn a_primary_that_needs_its_replicas_for_writes_loses_none() {
     let trio = Trio::start().await;
     let primary = trio.servers[0].port();
     for (name, value) in [("min-replicas-to-write", "1"), ("min-replicas-max-lag", "2")] {
@@ -114,9 +115,9 @@ async fn a_primary_that_takes_no_writes_without_its_replicas_loses_none() {
     load.goes_on(PATIENCE).await;
     let replicas = &trio.servers[1..];
     replicas.iter().for_each(|replica| replica.freeze().unwrap());
-    // It answers nothing that can be read as text: an error.
+    // The reply is an error and cannot be read as text.
     let refuses = async || ask::<String>(primary, &["SET", "probe", "x"]).await.is_none();
-    eventually("it takes no writes", PATIENCE, refuses).await;
+    eventually("it refuses writes", PATIENCE, refuses).await;
     replicas.iter().for_each(|replica| replica.thaw().unwrap());
     load.goes_on(PATIENCE).await;
     let lost = load.accounted().await;
@@ -124,11 +125,11 @@ async fn a_primary_that_takes_no_writes_without_its_replicas_loses_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_and_the_primary_that_they_name_are_reached_over_tls() {
+async fn sentinels_and_their_primary_are_reached_over_tls() {
     let ca = Ca::new();
     let server = tokio::task::spawn_blocking(|| RedisServer::start().unwrap()).await.unwrap();
     let at = |port: u16| ([127, 0, 0, 1], port).into();
-    // The sentinel itself speaks to the primary without TLS, and names the place at which both are taken.
+    // The sentinel itself uses no TLS to the primary; the port that it names accepts both.
     let primary = terminator_of(at(server.port()), &ca.sign("127.0.0.1", |_| {}), None, true).await;
     let sentinel = Sentinel::start(primary);
     sentinel.knows().await;
@@ -145,11 +146,11 @@ async fn sentinels_and_the_primary_that_they_name_are_reached_over_tls() {
     let _ = worker.stop().await.unwrap();
     let e = app(Ca::new().pem()).build().await.unwrap_err();
     assert!(matches!(e, Error::Connect { .. }) && format!("{e:?}").contains("UnknownIssuer"), "{e:?}");
-    assert!(!e.is_retryable(), "no repetition mends it: {e:?}");
+    assert!(!e.is_retryable(), "a retry cannot help: {e:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn addresses_that_lead_to_no_primary_say_what_is_wrong() {
+async fn addresses_without_a_primary_report_what_is_wrong() {
     let mut trio = Trio::start().await;
     let build = async |url: String| App::builder().redis(url).build().await.unwrap_err();
     let url = trio.url().replace("=main", "=mian");
@@ -184,9 +185,9 @@ async fn a_user_of_the_sentinels_needs_four_commands() {
     assert!(e.to_string().contains("redis-sentinel://127.0.0.1") && !e.is_retryable(), "{e}");
 }
 
-/// Rights are not replicated: what a user may do at a replica shows when it is promoted.
+/// Rights are not replicated: a promoted replica has its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_nowhere_where_a_new_primary_lets_us_write_less_than_the_one_before() {
+async fn no_job_is_lost_if_a_new_primary_grants_fewer_rights() {
     let trio = Trio::start().await;
     let before = trio.servers[0].port();
     for server in &trio.servers {
@@ -198,7 +199,7 @@ async fn nothing_is_left_nowhere_where_a_new_primary_lets_us_write_less_than_the
     let url = trio.url().replace("redis-sentinel://", "redis-sentinel://jobs:secret@");
     let app = App::builder().redis(&url).build().await.unwrap();
     let handler = |ctx: Context, input: u64| async move {
-        // It ends when the failover is over.
+        // The handler ends after the failover.
         ctx.heartbeat()?;
         tokio::time::sleep(Duration::from_secs(3)).await;
         Ok::<_, JobError>(input)
@@ -209,7 +210,7 @@ async fn nothing_is_left_nowhere_where_a_new_primary_lets_us_write_less_than_the
     eventually("some run", PATIENCE, async || task.counts().await.is_ok_and(|counts| counts.running == 20)).await;
     trio.fail_over().await;
     let now = trio.another_than(before).await;
-    // Their outcomes are refused before anything is written.
+    // The server refuses their outcomes before any write.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let counts = task.counts().await.unwrap();
     assert_eq!((counts.running, counts.waiting, counts.completed), (20, 20, 0), "{counts:?}");

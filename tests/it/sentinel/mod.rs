@@ -1,4 +1,4 @@
-//! A primary with replicas under sentinels: real servers, which are killed, frozen and failed over.
+//! A primary with replicas under sentinels: real servers, killed, frozen and failed over.
 
 mod connections;
 mod cuts;

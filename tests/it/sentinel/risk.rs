@@ -1,14 +1,14 @@
-//! What a handler hears while its primary stands still.
+//! What a handler sees while its primary is frozen.
 
 use crate::sentinel::trio::Trio;
 use crate::support::risk::Risk;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_hears_that_its_job_is_at_risk_while_its_primary_is_away_and_goes_on_behind_the_failover() {
+async fn a_job_is_at_risk_until_the_failover_of_a_frozen_primary() {
     let trio = Trio::start().await;
     let risk = Risk::start(&trio.url(), "work").await;
     let before = trio.primary().await;
-    // No replica takes over before the handler has heard of it: four of three never agree.
+    // No replica is promoted before the handler has noticed: four of three never agree.
     trio.set("quorum", "4").await;
     trio.servers[0].freeze().unwrap();
     risk.is_there().await;

@@ -11,10 +11,10 @@ pub struct Trio {
 }
 
 impl Trio {
-    /// Started, and all of them know of each other.
+    /// Starts all of them; returns once they know each other.
     pub async fn start() -> Trio {
         turn::with_cluster();
-        // Whoever is asked for a copy waits for others who ask, for 5 s if nobody says otherwise.
+        // By default, a server waits 5 s for further replicas that ask for a copy.
         let server = || RedisServer::builder().arg("--repl-diskless-sync-delay").arg("0");
         let first = tokio::task::spawn_blocking(move || server().start().unwrap()).await.unwrap();
         let port = first.port();
@@ -23,8 +23,8 @@ impl Trio {
         for _ in 0..2 {
             servers.push(tokio::task::spawn_blocking(replica).await.unwrap());
         }
-        eventually("both replicas have said what they have", PATIENCE, async || {
-            // Only then are they sent what is written. This is sent to them, and stays nowhere.
+        eventually("both replicas are online", PATIENCE, async || {
+            // A write since the copy makes a replica online. This one is stored nowhere.
             let _: Option<u64> = ask(port, &["PUBLISH", "probe", "x"]).await;
             let told: String = ask(port, &["INFO", "replication"]).await.unwrap_or_default();
             let replicas = told.lines().filter(|line| line.contains(",state=online,"));
@@ -35,7 +35,7 @@ impl Trio {
         let trio = Trio { servers, sentinels };
         trio.say_how_often("200", "200").await;
         for sentinel in &trio.sentinels {
-            eventually("the sentinels know of all", PATIENCE, async || {
+            eventually("the sentinels know each other", PATIENCE, async || {
                 let known =
                     ask::<std::collections::HashMap<String, String>>(sentinel.port, &["SENTINEL", "MASTER", SERVICE])
                         .await;
@@ -47,7 +47,8 @@ impl Trio {
         trio
     }
 
-    /// How often the sentinels ask the servers, and tell each other of them, ms. Older ones cannot be told, and take their time.
+    /// How often the sentinels ask the servers, and each other, ms. Older versions have no such setting and are
+    /// slower.
     async fn say_how_often(&self, asked: &str, told: &str) {
         for sentinel in &self.sentinels {
             let words = ["SENTINEL", "DEBUG", "INFO-PERIOD", asked, "PUBLISH-PERIOD", told];
@@ -61,7 +62,7 @@ impl Trio {
         format!("redis-sentinel://127.0.0.1:{}?sentinelServiceName={SERVICE}{nodes}", first.port)
     }
 
-    /// The port of the primary, as most sentinels have it.
+    /// The port of the primary, according to most sentinels.
     pub async fn primary(&self) -> u16 {
         let mut told = Vec::new();
         for sentinel in &self.sentinels {
@@ -72,7 +73,7 @@ impl Trio {
         told.get(told.len() / 2).copied().unwrap_or(0)
     }
 
-    /// Waits until another server than this is the primary, and says so itself.
+    /// Waits until another server is the primary, and reports so itself.
     pub async fn another_than(&self, before: u16) -> u16 {
         eventually("another server is the primary", PATIENCE * 2, async || {
             let port = self.primary().await;
@@ -83,7 +84,7 @@ impl Trio {
         .await
     }
 
-    /// A failover in order, while all are well.
+    /// A planned failover while all are healthy.
     pub async fn fail_over(&self) {
         let said: Option<String> = ask(self.sentinels[0].port, &["SENTINEL", "FAILOVER", SERVICE]).await;
         assert_eq!(said.as_deref(), Some("OK"));
