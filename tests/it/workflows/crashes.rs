@@ -1,4 +1,4 @@
-//! Somebody dies, or an answer is lost, at each step of the way.
+//! A process dies, or a reply is lost, at each step.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn chain(graph: &Graph<()>) -> Node<u64> {
     graph.node("third", &TASK, "sum".to_owned()).after(&second)
 }
 
-/// Nothing is left of the task of the nodes.
+/// Removes all data of the task of the nodes.
 async fn lose_the_task(world: &World) {
     let mut conn = world.redis.conn().await;
     for part in ["wait", "payload", "dispatchedAt", "meta", "events", "wake"] {
@@ -28,17 +28,17 @@ async fn lose_the_task(world: &World) {
     }
 }
 
-/// Long enough for the grace, and a look.
+/// Long enough for the grace period and a look.
 const LOOKED: Duration = Duration::from_secs(16);
 
 #[tokio::test]
-async fn what_a_producer_wrote_and_did_not_send_is_sent_by_a_look() {
+async fn an_instance_that_was_written_but_not_sent_is_sent_by_a_look() {
     let world = World::new();
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
     let last = chain(&graph);
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
-    // As if it had died between the two calls: the instance is written, its first job is not.
+    // As if it had died between the two calls: the instance exists, its first job does not.
     let mut conn = world.redis.conn().await;
     lose_the_task(&world).await;
     let outbox = format!("{}:{{flow:flow}}:outbox", world.prefix);
@@ -51,7 +51,7 @@ async fn what_a_producer_wrote_and_did_not_send_is_sent_by_a_look() {
 }
 
 #[tokio::test]
-async fn a_send_that_comes_twice_or_long_after_all_has_ended_starts_nothing() {
+async fn a_send_that_comes_twice_or_late_starts_nothing() {
     let world = World::new();
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let worker = world.worker().await;
@@ -59,11 +59,11 @@ async fn a_send_that_comes_twice_or_long_after_all_has_ended_starts_nothing() {
     let last = chain(&graph);
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 1);
-    eventually("all was told", PATIENCE, async || {
+    eventually("the outboxes are empty", PATIENCE, async || {
         !world.redis.dump(&world.prefix).await.keys().any(|key| key.ends_with(":outbox"))
     })
     .await;
-    // A copy of the send, behind the removal of its job.
+    // A copy of the send, after its job was removed.
     let mut conn = world.redis.conn().await;
     let table = format!("{}:{{{WORK}}}", world.prefix);
     let id = "~flow/one/1/1";
@@ -81,13 +81,13 @@ async fn a_send_that_comes_twice_or_long_after_all_has_ended_starts_nothing() {
 }
 
 #[tokio::test]
-async fn a_worker_that_dies_between_the_end_of_a_node_and_its_telling_stops_nothing() {
+async fn a_worker_that_dies_before_it_reports_a_node_blocks_nothing() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
     let last = chain(&graph);
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
-    // Nobody may be told: the table of the workflow is of another type to whoever writes it.
+    // The end of the node cannot be reported: a key of the workflow has another type.
     let mut conn = world.redis.conn().await;
     let cursor = format!("{}:{{flow:flow}}:cursor", world.prefix);
     let () = redis::cmd("SET").arg(&cursor).arg("in the way").query_async(&mut conn).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_job_that_a_server_lost_is_sent_again() {
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
     let mut conn = world.redis.conn().await;
     lose_the_task(&world).await;
-    // It was not moved for long.
+    // It had no step for long.
     let running = format!("{}:{{flow:flow}}:running", world.prefix);
     let () = redis::cmd("ZADD").arg(&running).arg(0).arg("one").query_async(&mut conn).await.unwrap();
     let worker = world.worker().await;
@@ -124,7 +124,7 @@ async fn a_job_that_a_server_lost_is_sent_again() {
 }
 
 #[tokio::test]
-async fn what_ended_long_ago_goes_with_all_that_was_kept_of_it() {
+async fn old_ended_instances_are_removed_with_all_data() {
     let world = World::new();
     let keep = RetentionLimit::age(Duration::from_secs(3600));
     let (flow, _) = world.producer(WorkflowOptions::new().retention(keep)).await;
@@ -158,7 +158,7 @@ async fn what_ended_long_ago_goes_with_all_that_was_kept_of_it() {
     let () =
         redis::cmd("ZADD").arg(format!("{table}:completed")).arg(1).arg("new").query_async(&mut conn).await.unwrap();
     let () = redis::cmd("ZADD").arg(&flows).arg(0).arg("flow").query_async(&mut conn).await.unwrap();
-    // The shape goes with the last one.
+    // The shape is removed with the last one.
     eventually("nothing is left", PATIENCE, async || {
         !world.redis.dump(&world.prefix).await.keys().any(|key| key.ends_with(":shapes"))
     })
@@ -167,7 +167,7 @@ async fn what_ended_long_ago_goes_with_all_that_was_kept_of_it() {
 }
 
 #[tokio::test]
-async fn what_a_sweep_ends_moves_its_workflow_at_once() {
+async fn a_job_that_a_sweep_ends_advances_its_workflow_at_once() {
     let world = World::new();
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
@@ -180,13 +180,13 @@ async fn what_a_sweep_ends_moves_its_workflow_at_once() {
     let worker = world.worker_with(options().stall(stall)).await;
     let job = tasks.handle("~flow/one/0/1").unwrap();
     eventually("it failed", PATIENCE, async || job.state().await.unwrap() == JobState::Failed).await;
-    // A look comes to it behind a grace of 10 s.
+    // A look would find it only after a grace period of 10 s.
     eventually("the next one ran", LOOKED / 3, async || world.began() == [1]).await;
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn a_job_that_a_person_cancels_or_lets_fail_moves_its_workflow_without_a_worker() {
+async fn a_manual_cancel_or_fail_advances_a_workflow_without_a_worker() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let inspector = world.app().await.inspector();
@@ -201,7 +201,7 @@ async fn a_job_that_a_person_cancels_or_lets_fail_moves_its_workflow_without_a_w
     assert_eq!(states().await, [NodeState::Cancelled, NodeState::Open, NodeState::Pending]);
     let mut dead = Puppet::over(&world.redis, format!("{}:{{{WORK}}}:", world.prefix)).await;
     dead.claim_all(&["~flow/one/1/1"]).await;
-    // Who is gone by now has written what its options say.
+    // A worker that is gone by now has declared the options.
     let stall = StallOptions::new().interval(Duration::from_secs(1)).recover_running(false);
     let worker = world.worker_with(options().stall(stall)).await;
     worker.stop().await;
@@ -210,10 +210,10 @@ async fn a_job_that_a_person_cancels_or_lets_fail_moves_its_workflow_without_a_w
 }
 
 #[tokio::test]
-async fn a_run_that_lost_its_job_moves_no_workflow() {
+async fn a_run_that_lost_its_job_advances_no_workflow() {
     let (test, warnings) = (TestTask::new(), Warnings::capture());
     let flow = test.app().await.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
-    // No heartbeat comes in this test: the worker learns from the answer to its outcome that it lost the job.
+    // There is no heartbeat in this test: only the reply to its outcome reports the loss to the worker.
     let worker = test.start_worker(task::options(Duration::from_secs(3600))).await;
     let graph = Graph::new();
     let only = graph.node("only", &TASK, "go".to_owned());
@@ -227,7 +227,7 @@ async fn a_run_that_lost_its_job_moves_no_workflow() {
     test.journal.open("go");
     let fence = format!("fence={}", test.journal.runs_of(id)[0].fence);
     warnings.wait_for(&["an outcome came too late", &fence], PATIENCE).await;
-    // A worker that stops first tells workflows which nodes ended.
+    // A worker that stops first reports ended nodes to their workflows.
     worker.stop().await;
     assert_eq!(handle.status().await.unwrap().nodes[0].state, NodeState::Open);
     other.settle(&[], &[(&taken, "requeue", 0, "0", "")], 0).await;
@@ -238,8 +238,8 @@ async fn a_run_that_lost_its_job_moves_no_workflow() {
 }
 
 #[tokio::test]
-async fn steps_that_fail_hold_up_no_others() {
-    // As many as one call of a look names.
+async fn steps_that_fail_block_no_others() {
+    // As many as one call of a look lists.
     const STEPS: usize = 200;
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
@@ -255,7 +255,8 @@ async fn steps_that_fail_hold_up_no_others() {
     let mut conn = world.redis.conn().await;
     let locks = format!("{}:{{broken}}:locks", world.prefix);
     let () = redis::cmd("SET").arg(&locks).arg("in the way").query_async(&mut conn).await.unwrap();
-    // Many steps of one instance, whose run is written in many ways. The send of the other one comes after them.
+    // Many steps of one instance, with different spellings of its run. The send of the other instance comes after
+    // them.
     let mut steps = redis::cmd("ZADD");
     steps.arg(format!("{}:{{flow:flow}}:outbox", world.prefix)).arg(1).arg("s one/0/1");
     (1..=STEPS).for_each(|width| {
@@ -263,6 +264,6 @@ async fn steps_that_fail_hold_up_no_others() {
     });
     let () = steps.query_async(&mut conn).await.unwrap();
     let worker = world.worker().await;
-    assert_eq!(tokio::time::timeout(LOOKED, handle.result()).await.expect("it is held up").unwrap(), 1);
+    assert_eq!(tokio::time::timeout(LOOKED, handle.result()).await.expect("it is blocked").unwrap(), 1);
     worker.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Graphs in graphs: as nodes, and as what a handler made; deadlines, delays, and graphs that are started in parts.
+//! Graphs in graphs, as nodes and from handlers; deadlines, delays, and starts in parts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn node(graph: &Graph<()>, name: &str, what: &str) -> Node<u64> {
     graph.node(name, &TASK, what.to_owned())
 }
 
-/// A graph that answers the sum of its two parts.
+/// A graph whose output is the sum of its two parts.
 fn sum_of(one: u64, other: u64) -> Graph<u64> {
     let graph = Graph::new();
     let parts = [node(&graph, "one", &format!("value {one}")), node(&graph, "other", &format!("value {other}"))];
@@ -26,7 +26,7 @@ fn sum_of(one: u64, other: u64) -> Graph<u64> {
     graph.output(&sum)
 }
 
-/// Nothing is left of anything but what ended instances keep.
+/// Only what ended instances keep is left.
 async fn nothing_is_left_to_do(world: &World) {
     let dump = world.redis.dump(&world.prefix).await;
     for left in [":outbox", ":cursor", ":staging", ":running", ":stopping"] {
@@ -35,7 +35,7 @@ async fn nothing_is_left_to_do(world: &World) {
 }
 
 #[tokio::test]
-async fn a_handle_tells_what_came_of_each_node() {
+async fn a_handle_returns_the_outcome_of_each_node() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
@@ -63,7 +63,7 @@ async fn a_handle_tells_what_came_of_each_node() {
 }
 
 #[tokio::test]
-async fn a_graph_is_a_node_whose_value_is_its_output() {
+async fn the_value_of_a_graph_node_is_the_output_of_its_graph() {
     let world = World::new();
     let worker = world.worker().await;
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
@@ -76,7 +76,8 @@ async fn a_graph_is_a_node_whose_value_is_its_output() {
     let parts = [graph.child("behind", sum_of(1, 2)).after(&first), graph.child("outer", outer.output(&sum))];
     let sum = node(&graph, "sum", "sum").after(&parts);
     let handle = flow.start(graph.output(&sum)).id("one").await.unwrap();
-    let answer = tokio::time::timeout(Duration::from_secs(5), handle.result()).await.expect("nobody waited for a look");
+    let answer =
+        tokio::time::timeout(Duration::from_secs(5), handle.result()).await.expect("no step waited for a look");
     assert_eq!(answer.unwrap(), 3 + 8);
     let status = handle.status().await.unwrap();
     assert!(status.nodes.iter().all(|node| node.state == NodeState::Completed), "{status:?}");
@@ -88,7 +89,7 @@ async fn a_graph_is_a_node_whose_value_is_its_output() {
 }
 
 #[tokio::test]
-async fn a_graph_that_fails_fails_its_node_and_runs_again_as_a_whole() {
+async fn a_failed_graph_fails_its_node_and_runs_again_as_a_whole() {
     for policy in [OnFailure::Finish, OnFailure::Cancel, OnFailure::Pause] {
         let world = World::new();
         let worker = world.worker().await;
@@ -101,7 +102,8 @@ async fn a_graph_that_fails_fails_its_node_and_runs_again_as_a_whole() {
         let behind = node(&graph, "behind", "value 2").after(&child);
         let handle = flow.start(graph.output(&behind)).id("one").await.unwrap();
         let stands = if policy == OnFailure::Pause { WorkflowState::Paused } else { WorkflowState::Failed };
-        eventually("it stands", PATIENCE, async || handle.status().await.unwrap().state == stands).await;
+        eventually("it is paused or has failed", PATIENCE, async || handle.status().await.unwrap().state == stands)
+            .await;
         assert_eq!(handle.status().await.unwrap().nodes[0].state, NodeState::Failed);
         if policy != OnFailure::Pause {
             let failed = handle.result().await.unwrap_err();
@@ -110,14 +112,14 @@ async fn a_graph_that_fails_fails_its_node_and_runs_again_as_a_whole() {
         }
         assert_eq!(world.runs.lock().unwrap().clone(), ["~flow/one/0.1/0/1"]);
         assert_eq!(handle.retry_failed().await.unwrap(), WorkflowState::Running);
-        eventually("it stands again", PATIENCE, async || handle.status().await.unwrap().state == stands).await;
+        eventually("it is paused again", PATIENCE, async || handle.status().await.unwrap().state == stands).await;
         assert_eq!(world.runs.lock().unwrap().clone(), ["~flow/one/0.1/0/1", "~flow/one/0.2/0/1"]);
         worker.stop().await;
     }
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_the_graphs_in_it() {
+async fn a_cancel_reaches_nested_graphs() {
     let world = World::new();
     let worker = world.worker().await;
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
@@ -138,11 +140,11 @@ async fn a_cancel_reaches_the_graphs_in_it() {
 }
 
 #[tokio::test]
-async fn under_the_policy_cancel_what_runs_is_cancelled_at_once_also_in_graphs_in_it() {
+async fn the_policy_cancel_stops_nested_graphs_at_once() {
     let world = World::new();
     let worker = world.worker().await;
     let (flow, _) = world.producer(WorkflowOptions::new().on_failure(OnFailure::Cancel)).await;
-    // Where each level waited for somebody to look at its workflow, this would take three times fifteen seconds.
+    // If each level waited for the next look at its workflow, this would take 45 seconds.
     let mut graph = Graph::new();
     let mut long = node(&graph, "long", "wait");
     node(&graph, "bad", "fail").after(&node(&graph, "first", "value 1"));
@@ -161,7 +163,7 @@ async fn under_the_policy_cancel_what_runs_is_cancelled_at_once_also_in_graphs_i
 }
 
 #[tokio::test]
-async fn a_worker_that_drains_works_until_workflows_have_ended() {
+async fn a_draining_worker_runs_until_its_workflows_have_ended() {
     for _ in 0..10 {
         let world = World::new();
         let app = world.app().await;
@@ -173,13 +175,13 @@ async fn a_worker_that_drains_works_until_workflows_have_ended() {
         let grown = graph.node("grown", &TaskDef::<u64, u64>::new("tree"), 2).after(&first);
         let last = node(&graph, "last", "sum").after(&grown);
         let handle = flow.start(graph.output(&last)).await.unwrap();
-        tokio::time::timeout(PATIENCE, app.worker().drain()).await.expect("it drains for ever").unwrap();
+        tokio::time::timeout(PATIENCE, app.worker().drain()).await.expect("the drain never ends").unwrap();
         assert_eq!(handle.status().await.unwrap().state, WorkflowState::Completed);
     }
 }
 
 #[tokio::test]
-async fn a_graph_that_nobody_works_is_cancelled_before_it_began() {
+async fn a_graph_without_workers_is_cancelled_before_it_began() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
@@ -189,7 +191,7 @@ async fn a_graph_that_nobody_works_is_cancelled_before_it_began() {
     nothing_is_left_to_do(&world).await;
 }
 
-/// Adds 1 for each node of a tree of this depth, whose inner nodes grow two others.
+/// Adds 1 for each node of a tree of this depth, whose inner nodes expand into two others.
 async fn tree(ctx: Context, depth: u64) -> Result<u64, JobError> {
     if depth > 0 {
         let graph = Graph::new();
@@ -219,7 +221,7 @@ async fn forest(app: &App) {
 }
 
 #[tokio::test]
-async fn a_node_that_grew_ends_with_what_its_graph_answers() {
+async fn a_node_that_grew_ends_with_the_output_of_its_graph() {
     let world = World::new();
     let app = world.app().await;
     forest(&app).await;
@@ -229,10 +231,10 @@ async fn a_node_that_grew_ends_with_what_its_graph_answers() {
     let root = graph.node("root", &TREE, 3);
     let handle = flow.start(graph.output(&root)).id("one").await.unwrap();
     let answer =
-        tokio::time::timeout(Duration::from_secs(10), handle.result()).await.expect("nobody waited for a look");
+        tokio::time::timeout(Duration::from_secs(10), handle.result()).await.expect("no step waited for a look");
     // 8 leaves, and a sum for each of the 7 others.
     assert_eq!(answer.unwrap(), 15);
-    // The job itself answers what its handler returned.
+    // The job itself keeps the result of its handler.
     let job = app.task_ref_for(&TREE).unwrap().handle("~flow/one/0/1").unwrap();
     assert_eq!(job.result().await.unwrap(), 1);
     nothing_is_left_to_do(&world).await;
@@ -240,13 +242,13 @@ async fn a_node_that_grew_ends_with_what_its_graph_answers() {
 }
 
 #[tokio::test]
-async fn a_graph_without_an_output_leaves_the_value_of_the_handler_and_a_deep_one_is_refused() {
+async fn without_an_output_the_value_of_the_handler_counts() {
     let world = World::new();
     let app = world.app().await;
     async fn deeper(ctx: Context, depth: u64) -> Result<u64, JobError> {
         let graph = Graph::new();
         graph.node("next", &CRAWL, depth + 1);
-        // One that is refused changes nothing.
+        // The graph that is too deep is refused, which changes nothing.
         if let Err(e) = ctx.grow(graph) {
             assert!(e.to_string().contains("must be at most 8 deep"), "{e}");
         }
@@ -266,7 +268,7 @@ async fn a_graph_without_an_output_leaves_the_value_of_the_handler_and_a_deep_on
 }
 
 #[tokio::test]
-async fn a_hook_grows_nothing_since_the_outcome_is_there() {
+async fn a_hook_grows_nothing_because_the_outcome_is_stored() {
     let world = World::new();
     let app = world.app().await;
     let (told, mut refused) = mpsc::unbounded_channel();
@@ -290,7 +292,7 @@ async fn a_hook_grows_nothing_since_the_outcome_is_there() {
 }
 
 #[tokio::test]
-async fn a_graph_deeper_than_eight_or_with_options_of_a_job_is_refused() {
+async fn a_graph_deeper_than_eight_or_with_job_options_is_refused() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let mut graph = sum_of(1, 2);
@@ -320,7 +322,7 @@ async fn a_graph_deeper_than_eight_or_with_options_of_a_job_is_refused() {
 }
 
 #[tokio::test]
-async fn an_instance_past_its_deadline_is_stopped_and_has_failed() {
+async fn an_instance_past_its_deadline_is_stopped_and_fails() {
     let world = World::new();
     let worker = world.worker().await;
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
@@ -343,7 +345,7 @@ async fn an_instance_past_its_deadline_is_stopped_and_has_failed() {
     handle.pause("").await.unwrap();
     let failed = tokio::time::timeout(Duration::from_secs(15), handle.result()).await.unwrap().unwrap_err();
     assert!(failed.to_string().contains("deadline"), "{failed}");
-    // One that had failed already is told of with it, and not in its place.
+    // If it had failed already, the error names that in addition, not instead.
     let graph = Graph::new();
     node(&graph, "bad", "fail");
     let long = node(&graph, "long", "wait");
@@ -365,7 +367,7 @@ async fn an_instance_past_its_deadline_is_stopped_and_has_failed() {
 }
 
 #[tokio::test]
-async fn an_instance_with_a_delay_is_there_and_its_jobs_run_later() {
+async fn an_instance_with_a_delay_exists_and_its_jobs_run_later() {
     let world = World::new();
     let worker = world.worker().await;
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
@@ -413,7 +415,7 @@ async fn a_large_graph_is_started_in_parts_and_runs_each_node_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long: make check-workflows"]
-async fn the_largest_graphs_run_each_node_once_all_into_one_and_all_in_a_line() {
+async fn the_largest_graphs_run_each_node_once_as_a_fan_or_a_row() {
     let world = World::alone();
     let worker = world.worker_with(options().concurrency(100)).await;
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
@@ -435,13 +437,13 @@ async fn the_largest_graphs_run_each_node_once_all_into_one_and_all_in_a_line() 
     assert_eq!(tokio::time::timeout(PATIENCE * 20, handle.result()).await.unwrap().unwrap(), 1);
     began = world.began().len();
     assert_eq!(began, 10_000);
-    assert!(world.began().windows(2).all(|pair| pair[0] < pair[1]), "not in their order");
+    assert!(world.began().windows(2).all(|pair| pair[0] < pair[1]), "in another order");
     nothing_is_left_to_do(&world).await;
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn what_did_not_complete_of_a_large_graph_runs_again_in_parts() {
+async fn a_large_failed_graph_runs_again_in_parts() {
     let world = World::alone();
     let worker = world.worker_with(options().concurrency(64)).await;
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
@@ -459,7 +461,7 @@ async fn what_did_not_complete_of_a_large_graph_runs_again_in_parts() {
 }
 
 #[tokio::test]
-async fn a_new_run_whose_caller_died_between_its_parts_is_begun_by_workers() {
+async fn workers_begin_a_new_run_whose_caller_died_between_its_parts() {
     let world = World::alone();
     let worker = world.worker_with(options().concurrency(64)).await;
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
@@ -470,7 +472,7 @@ async fn a_new_run_whose_caller_died_between_its_parts_is_begun_by_workers() {
     }
     let handle = flow.start(graph.output(&bad)).id("one").await.unwrap();
     assert!(handle.result().await.is_err());
-    // As the first of two parts leaves it, a while ago.
+    // As the first of two parts leaves it, some time ago.
     let key = |key: &str| format!("{}:{{flow:flow}}:{key}", world.prefix);
     let states: Vec<(String, &str)> =
         (0..500).map(|n| (format!("one/{n}"), if n == 0 { "p 0 0" } else { "p 1 1" })).collect();

@@ -1,4 +1,4 @@
-//! Worker processes that are really killed while workflows run.
+//! Worker processes that are killed while workflows run.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use crate::workflows::world::{self, WORK, World};
 
 const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
 
-/// How many instances, and how many nodes each: one, `WIDE` behind it, and one behind those.
+/// The number of instances, and of nodes in each: one, then `WIDE`, then one.
 const INSTANCES: u64 = 30;
 const WIDE: u64 = 8;
 
-/// How often a worker is killed in a thorough run; `HEARTLINE_KILLS` sets another number.
+/// How many workers a thorough run kills; `HEARTLINE_KILLS` sets another number.
 const KILLS: usize = 12;
 const HOW_OFTEN: &str = "HEARTLINE_KILLS";
 
-/// The program of the children: a worker that notes each run of a handler in a list.
+/// The program of the children: a worker that records each run of a handler in a list.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_is_going_to_be_killed() {
     let Some(role) = Child::role() else { return };
@@ -47,7 +47,7 @@ async fn a_worker_that_is_going_to_be_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_workflow_ends_once_whoever_is_killed() {
+async fn every_workflow_ends_once_under_kills() {
     let world = World::alone();
     let role = format!("{} {}", world.redis.url(), world.prefix);
     let start = || {
@@ -58,7 +58,7 @@ async fn every_workflow_ends_once_whoever_is_killed() {
     let mut workers = [start(), start(), start()];
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let kills = std::env::var(HOW_OFTEN).map_or_else(|_| rounds(KILLS), |kills| kills.parse().unwrap());
-    // So many that they do not end before.
+    // Enough that they do not end before.
     let instances = INSTANCES * (kills as u64).div_ceil(KILLS as u64);
     let (mut handles, mut killed) = (Vec::new(), 0);
     let mut next_kill = Instant::now() + Duration::from_millis(300);
@@ -70,7 +70,7 @@ async fn every_workflow_ends_once_whoever_is_killed() {
         let sum = graph.node("sum", &TASK, "sum".to_owned()).after(&parts);
         handles.push(flow.start(graph.output(&sum)).id(format!("w-{at}")).await.unwrap());
     }
-    // In the middle of whatever they do.
+    // At any moment of their work.
     while killed < kills {
         tokio::time::sleep(next_kill.saturating_duration_since(Instant::now())).await;
         drop(std::mem::replace(&mut workers[killed % 3], start()));
@@ -81,11 +81,11 @@ async fn every_workflow_ends_once_whoever_is_killed() {
         let result = tokio::time::timeout(PATIENCE * 6 * (instances / INSTANCES) as u32, handle.result()).await;
         assert_eq!(result.expect("it hangs").unwrap(), (at + 1) * WIDE, "{}", handle.id());
     }
-    eventually("all was told", PATIENCE * 2, async || {
+    eventually("the outboxes are empty", PATIENCE * 2, async || {
         !world.redis.dump(&world.prefix).await.keys().any(|key| key.ends_with(":outbox"))
     })
     .await;
-    // Each node began once, but for what stalled with its worker, and says so.
+    // Each node began once, except after a recorded stall of its worker.
     let lines: Vec<String> = redis::cmd("LRANGE")
         .arg(format!("{}:log", world.prefix))
         .arg(0)
@@ -103,7 +103,7 @@ async fn every_workflow_ends_once_whoever_is_killed() {
         assert_eq!(handle.status().await.unwrap().state, WorkflowState::Completed);
     }
     assert_eq!(tasks.counts().await.unwrap().unfinished(), 0);
-    // Its jobs are the workflow's: nobody lets them run again, or removes them.
+    // The jobs belong to the workflow: they cannot be retried or removed.
     let app = world.app().await;
     let inspector = app.inspector();
     let told = inspector.remove(WORK, JobFilter::new(JobState::Completed)).await.unwrap();

@@ -1,4 +1,4 @@
-//! One of two tables goes back in time, as a slot does whose new primary had not got the last writes of the one before.
+//! One of two tables goes back in time, as a slot does if its new primary lacks the last writes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::workflows::world::{WORK, World};
 
 const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
 
-/// All keys with a hash tag, as they are.
+/// All keys with a hash tag, dumped.
 async fn dump(world: &World, tag: &str) -> Vec<(String, Vec<u8>)> {
     let mut conn = world.redis.conn().await;
     let keys: Vec<String> = conn.keys(format!("{}:{{{tag}}}:*", world.prefix)).await.unwrap();
@@ -22,7 +22,7 @@ async fn dump(world: &World, tag: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Puts them back, in one step.
+/// Restores them in one step.
 async fn go_back(world: &World, tag: &str, before: &[(String, Vec<u8>)]) {
     let mut conn = world.redis.conn().await;
     let now: Vec<String> = conn.keys(format!("{}:{{{tag}}}:*", world.prefix)).await.unwrap();
@@ -34,7 +34,7 @@ async fn go_back(world: &World, tag: &str, before: &[(String, Vec<u8>)]) {
     let () = pipe.query_async(&mut conn).await.unwrap();
 }
 
-/// Looks after workflows again and again, as workers do each few seconds and audits each minute.
+/// Looks at workflows again and again, as workers do every few seconds, with their audits of every minute.
 async fn ends(world: &World, handle: &WorkflowHandle<u64>) {
     let app = world.app().await;
     eventually("it ends", PATIENCE * 2, async || {
@@ -45,7 +45,7 @@ async fn ends(world: &World, handle: &WorkflowHandle<u64>) {
     .await;
 }
 
-/// A line of four, the third of which has not begun: its input waits for a while.
+/// A row of four nodes. The third has not begun: its input is delayed.
 async fn line(world: &World) -> WorkflowHandle<u64> {
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
@@ -57,7 +57,7 @@ async fn line(world: &World) -> WorkflowHandle<u64> {
 }
 
 #[tokio::test]
-async fn instances_that_the_server_lost_from_where_they_stood_are_told_of_and_paused_for_a_person() {
+async fn instances_in_no_place_are_reported_and_paused_for_a_person() {
     let world = World::new();
     let worker = world.worker().await;
     let handle = line(&world).await;
@@ -69,7 +69,7 @@ async fn instances_that_the_server_lost_from_where_they_stood_are_told_of_and_pa
     let found = inspector.instance("flow", "one", 0).await.unwrap().unwrap();
     assert!(found.is_nowhere && found.message.unwrap().contains("flows recover"));
     assert!(found.nodes.iter().filter_map(|node| node.why.as_ref()).all(|why| why.contains("flows recover")));
-    // Nor is it in the list of workflows any more.
+    // The list of workflows does not have it any more either.
     let () = conn.del(format!("{}:flows", world.prefix)).await.unwrap();
     assert_eq!(inspector.recover_workflow("nothing").await.unwrap(), None);
     let recovered = inspector.recover_workflow("flow").await.unwrap().unwrap();
@@ -82,19 +82,19 @@ async fn instances_that_the_server_lost_from_where_they_stood_are_told_of_and_pa
     worker.stop().await;
 }
 
-/// Waits until so many nodes have not ended.
+/// Waits until this many nodes have not ended.
 async fn left(handle: &WorkflowHandle<u64>, nodes: u64) {
-    eventually("it came so far", PATIENCE, async || handle.status().await.unwrap().unfinished == nodes).await;
+    eventually("this many are left", PATIENCE, async || handle.status().await.unwrap().unfinished == nodes).await;
 }
 
 #[tokio::test]
-async fn a_workflow_that_goes_back_in_time_comes_to_its_end_and_runs_nothing_twice() {
+async fn a_workflow_that_goes_back_in_time_runs_nothing_twice() {
     let world = World::new();
     let handle = line(&world).await;
     let before = dump(&world, "flow:flow").await;
     let worker = world.worker().await;
     left(&handle, 2).await;
-    // It knows nothing of the two that have completed, nor that the third was sent.
+    // It has no record of the two completed nodes, or of the third, which was sent.
     go_back(&world, "flow:flow", &before).await;
     assert_eq!(handle.status().await.unwrap().unfinished, 4);
     ends(&world, &handle).await;
@@ -103,7 +103,7 @@ async fn a_workflow_that_goes_back_in_time_comes_to_its_end_and_runs_nothing_twi
 }
 
 #[tokio::test]
-async fn a_task_that_goes_back_in_time_runs_no_node_again_that_has_ended_and_loses_none() {
+async fn a_task_that_goes_back_in_time_repeats_and_loses_no_node() {
     let world = World::new();
     let handle = line(&world).await;
     let before = dump(&world, WORK).await;
@@ -123,7 +123,7 @@ async fn a_task_that_goes_back_in_time_runs_no_node_again_that_has_ended_and_los
 }
 
 #[tokio::test]
-async fn a_graph_in_a_graph_that_was_lost_is_started_again() {
+async fn a_lost_nested_graph_is_started_again() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let (graph, child) = (Graph::new(), Graph::new());
@@ -136,13 +136,13 @@ async fn a_graph_in_a_graph_that_was_lost_is_started_again() {
     handle.result().await.unwrap();
     go_back(&world, "flow:flow", &before).await;
     ends(&world, &handle).await;
-    // Its job is the same one, which has its value.
+    // Its job is the same one, and has its value.
     assert_eq!((handle.result().await.unwrap(), world.began()), (7, vec![0, 0]));
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn an_instance_of_which_ended_nodes_are_damaged_too_ends_as_corrupt() {
+async fn an_instance_with_damaged_ended_nodes_ends_as_corrupt() {
     let world = World::alone();
     let worker = world.worker().await;
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
@@ -160,7 +160,7 @@ async fn an_instance_of_which_ended_nodes_are_damaged_too_ends_as_corrupt() {
     let why = report.nodes[0].why.as_deref().unwrap_or_default();
     assert!(why.starts_with("its state cannot be read: it ends as corrupt"), "{report:?}");
     tasks.handle("~flow/one/1/1").unwrap().cancel("enough").await.unwrap();
-    // As a worker does that has not heard of it for two minutes.
+    // As a worker does for an instance without steps for two minutes.
     eventually("it failed", PATIENCE, async || {
         app.recover_stuck_workflows().await.unwrap();
         handle.status().await.unwrap().state == WorkflowState::Failed
@@ -174,7 +174,7 @@ async fn an_instance_of_which_ended_nodes_are_damaged_too_ends_as_corrupt() {
 }
 
 #[tokio::test]
-async fn what_was_damaged_ends_as_corrupt_and_hangs_neither_by_itself_nor_when_it_is_cancelled() {
+async fn a_damaged_instance_ends_as_corrupt_even_when_cancelled() {
     let world = World::alone();
     let worker = world.worker().await;
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
@@ -201,7 +201,7 @@ async fn what_was_damaged_ends_as_corrupt_and_hangs_neither_by_itself_nor_when_i
         handles[1].status().await.unwrap().state == WorkflowState::Cancelled
     })
     .await;
-    // As a worker does that has not heard of them for two minutes.
+    // As a worker does for instances without steps for two minutes.
     app.recover_stuck_workflows().await.unwrap();
     for (at, id) in ids.iter().enumerate().filter(|(at, _)| *at != 1) {
         eventually("it failed", PATIENCE, async || {
@@ -211,7 +211,7 @@ async fn what_was_damaged_ends_as_corrupt_and_hangs_neither_by_itself_nor_when_i
         let report = app.inspector().instance("flow", id, 0).await.unwrap().unwrap();
         assert_eq!(report.code.as_deref(), Some("corrupt"), "{report:?}");
         assert_eq!(report.broken_by.as_deref(), (*id == "node").then_some("first"));
-        // Its handler has heard of nothing, and whatever comes of it changes nothing any more.
+        // The handler was not stopped, and its outcome changes nothing any more.
         tasks.handle(format!("~flow/{id}/0/1")).unwrap().cancel("enough").await.unwrap();
     }
     worker.stop().await;

@@ -1,4 +1,4 @@
-//! Workflows, on real servers: graphs that go on, end as their rules say, and outlive whoever dies.
+//! Workflows on real servers: graphs that continue, end by their rules, and survive the death of any process.
 
 mod crashes;
 mod graphs;

@@ -1,4 +1,4 @@
-//! Ids of instances that are used again.
+//! Instance ids that are used again.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::workflows::world::{WORK, World};
 const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
 const MAYBE: TaskDef<(), Option<u64>> = TaskDef::new("maybe");
 
-/// A graph of two nodes of these names with values of 1 and 2, and one that answers with what the first of them has.
+/// A graph of two nodes with these names and the values 1 and 2, and one that returns the value of the node `a`.
 fn named(first: &str, second: &str) -> Graph<u64> {
     let graph = Graph::new();
     let one = graph.node(first, &TASK, "value 1".to_owned());
@@ -22,7 +22,7 @@ fn named(first: &str, second: &str) -> Graph<u64> {
     graph.output(&answer)
 }
 
-/// Removes the only instance, and its workflow with it, as retention does; its jobs ended a minute ago.
+/// Removes the only instance and its workflow, as retention does; its jobs ended a minute ago.
 async fn has_gone(world: &World) {
     let mut conn = world.redis.conn().await;
     let keys: Vec<String> = conn.keys(format!("{}:{{flow:flow}}:*", world.prefix)).await.unwrap();
@@ -36,23 +36,23 @@ async fn has_gone(world: &World) {
 }
 
 #[tokio::test]
-async fn an_id_that_is_free_again_starts_anew_with_its_own_inputs_and_its_own_graph() {
+async fn a_free_id_starts_again_with_its_own_inputs_and_graph() {
     let world = World::new();
     let worker = world.worker().await;
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let handle = flow.start(named("a", "b")).id("nightly").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
     has_gone(&world).await;
-    // The jobs of the first one are kept by their task for a day.
+    // The task keeps the jobs of the first one for a day.
     let again = flow.start(named("b", "a")).id("nightly").await.unwrap();
     assert_eq!(again.existed(), Some(false));
-    assert_eq!(tokio::time::timeout(PATIENCE, again.result()).await.expect("it stands still").unwrap(), 3);
+    assert_eq!(tokio::time::timeout(PATIENCE, again.result()).await.expect("it makes no progress").unwrap(), 3);
     assert_eq!(world.runs.lock().unwrap().len(), 6, "each handler ran");
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn a_job_that_waits_since_before_the_instance_began_is_not_taken_for_one_of_it() {
+async fn a_job_older_than_its_instance_is_replaced() {
     let world = World::new();
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let graph = |what: &str| {
@@ -61,7 +61,7 @@ async fn a_job_that_waits_since_before_the_instance_began_is_not_taken_for_one_o
         graph.output(&only)
     };
     flow.start(graph("value 1")).id("nightly").await.unwrap();
-    // The server loses the instance, and not its job.
+    // The server loses the instance, but not its job.
     let mut conn = world.redis.conn().await;
     let keys: Vec<String> = conn.keys(format!("{}:{{flow:flow}}:*", world.prefix)).await.unwrap();
     let () = conn.del(keys).await.unwrap();
@@ -70,20 +70,20 @@ async fn a_job_that_waits_since_before_the_instance_began_is_not_taken_for_one_o
     let () = conn.hset(&dispatched, id, at - 60_000).await.unwrap();
     let again = flow.start(graph("value 2")).id("nightly").await.unwrap();
     assert_eq!(again.existed(), Some(false));
-    // What this one has sent itself is left as it is when it is sent once more.
+    // A job that this instance sent itself stays unchanged when it is sent again.
     let sent: u64 = conn.hget(&dispatched, id).await.unwrap();
     let () = conn.zadd(format!("{}:{{flow:flow}}:outbox", world.prefix), "s nightly/0/1", 1).await.unwrap();
     world.app().await.recover_stuck_workflows().await.unwrap();
     assert_eq!(conn.hget::<_, _, u64>(&dispatched, id).await.unwrap(), sent);
     let worker = world.worker().await;
-    assert_eq!(tokio::time::timeout(PATIENCE, again.result()).await.expect("it stands still").unwrap(), 2);
+    assert_eq!(tokio::time::timeout(PATIENCE, again.result()).await.expect("it makes no progress").unwrap(), 2);
     assert_eq!(world.began(), [0]);
     assert_eq!(tasks.counts().await.unwrap().waiting, 0);
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn a_job_that_waits_since_the_delay_of_its_instance_was_over_is_its_own() {
+async fn a_job_that_waits_since_the_delay_passed_is_kept() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
@@ -92,7 +92,7 @@ async fn a_job_that_waits_since_the_delay_of_its_instance_was_over_is_its_own() 
     let mut conn = world.redis.conn().await;
     let key = |name: &str| format!("{}:{{{WORK}}}:{name}", world.prefix);
     let id = "~flow/late/0/1";
-    // It waits since its time has come, which a claim notes.
+    // It waits since it was due, which a claim records.
     let due: f64 = conn.zscore(key("delayed"), id).await.unwrap();
     let () = conn.zrem(key("delayed"), id).await.unwrap();
     let () = conn.rpush(key("wait"), id).await.unwrap();
@@ -103,11 +103,11 @@ async fn a_job_that_waits_since_the_delay_of_its_instance_was_over_is_its_own() 
     assert_eq!(conn.hget::<_, _, u64>(key("dispatchedAt"), id).await.unwrap(), sent);
 }
 
-/// Keys as they are.
+/// Dumped keys.
 struct Kept(Vec<(String, Vec<u8>)>);
 
 impl Kept {
-    /// Those of the task.
+    /// The keys of the task.
     async fn of_task(world: &World) -> Kept {
         let mut conn = world.redis.conn().await;
         let keys: Vec<String> = conn.keys(format!("{}:{{{WORK}}}:*", world.prefix)).await.unwrap();
@@ -119,7 +119,7 @@ impl Kept {
         Kept(kept)
     }
 
-    /// As a server has them that lost its last writes.
+    /// Restores them, as on a server that lost its last writes.
     async fn restored(self, world: &World) {
         let mut conn = world.redis.conn().await;
         let keys: Vec<String> = conn.keys(format!("{}:{{{WORK}}}:*", world.prefix)).await.unwrap();
@@ -131,7 +131,7 @@ impl Kept {
     }
 }
 
-/// An instance whose jobs were sent and lost: those of the earlier one of its id are there in their stead.
+/// An instance whose jobs were lost after the send: the task has the jobs of the earlier instance of its id.
 async fn lost(world: &World) -> (App, WorkflowHandle<u64>) {
     let worker = world.worker().await;
     let app = world.app().await;
@@ -146,18 +146,18 @@ async fn lost(world: &World) -> (App, WorkflowHandle<u64>) {
 }
 
 #[tokio::test]
-async fn what_ended_before_an_instance_began_says_nothing_of_its_nodes_where_their_jobs_were_lost() {
+async fn a_job_that_ended_before_its_instance_began_is_ignored() {
     let world = World::new();
     let (app, handle) = lost(&world).await;
     app.recover_stuck_workflows().await.unwrap();
     assert_eq!(handle.status().await.unwrap().state, WorkflowState::Running);
     let worker = world.worker().await;
-    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("it stands still").unwrap(), 3);
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("it makes no progress").unwrap(), 3);
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn a_node_whose_job_was_lost_is_cancelled_at_once_although_one_of_an_earlier_instance_is_there() {
+async fn a_node_whose_job_was_lost_is_cancelled_despite_an_older_job() {
     let world = World::new();
     let (_app, handle) = lost(&world).await;
     assert_eq!(handle.cancel("enough").await.unwrap(), WorkflowState::Cancelled);
@@ -173,7 +173,7 @@ async fn a_job_whose_end_is_still_in_the_outbox_does_not_run_again() {
     let graph = Graph::new();
     let only = graph.node("only", &TASK, "value 1".to_owned());
     let handle = flow.start(graph.output(&only)).id("nightly").await.unwrap();
-    // The workflow does not learn of its end: one of its keys has another type.
+    // The workflow cannot record the end: one of its keys has another type.
     let mut conn = world.redis.conn().await;
     let cursor = format!("{}:{{flow:flow}}:cursor", world.prefix);
     let () = conn.set(&cursor, "in the way").await.unwrap();
@@ -185,7 +185,7 @@ async fn a_job_whose_end_is_still_in_the_outbox_does_not_run_again() {
     .await;
     worker.stop().await;
     let () = conn.del(&cursor).await.unwrap();
-    // By the clock of its task, which is slow, the job ended a minute before its instance began.
+    // By the slow clock of its task, the job ended a minute before its instance began.
     let () = conn.zincr(format!("{}:{{{WORK}}}:completed", world.prefix), "~flow/nightly/0/1", -60_000).await.unwrap();
     world.app().await.recover_stuck_workflows().await.unwrap();
     let worker = world.worker().await;
@@ -195,7 +195,7 @@ async fn a_job_whose_end_is_still_in_the_outbox_does_not_run_again() {
 }
 
 #[tokio::test]
-async fn a_graph_that_answers_nothing_is_the_value_of_what_grew_it_and_goes_by_the_policy_of_its_instance() {
+async fn a_grown_graph_may_return_none_and_follows_the_policy() {
     let world = World::new();
     let app = world.app().await;
     let maybe = |ctx: Context, (): ()| async move {
@@ -229,7 +229,7 @@ async fn a_graph_that_answers_nothing_is_the_value_of_what_grew_it_and_goes_by_t
     let graph = Graph::new();
     graph.node("node", &TaskDef::<String, u64>::new("grows"), String::new());
     let handle = flow.start(graph).await.unwrap();
-    // What waits until it is cancelled would never end.
+    // A node that waits for its cancel would never end.
     let failed = tokio::time::timeout(PATIENCE, handle.result()).await.expect("nothing is cancelled").unwrap_err();
     let told = failed.to_string();
     assert!(told.ends_with("failed at its node node (luck): no luck"), "{told}");
@@ -239,7 +239,7 @@ async fn a_graph_that_answers_nothing_is_the_value_of_what_grew_it_and_goes_by_t
 }
 
 #[tokio::test]
-async fn a_deadline_that_passed_names_no_node() {
+async fn the_error_of_a_passed_deadline_names_no_node() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let worker = world.worker().await;

@@ -1,4 +1,4 @@
-//! What becomes of nodes and instances, by the rules of their graphs.
+//! The outcomes of nodes and instances by the rules of their graphs.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn state_of(status: &heartline::WorkflowStatus, name: &str) -> NodeState {
 }
 
 #[tokio::test]
-async fn a_graph_runs_each_node_once_behind_its_inputs_and_answers() {
+async fn a_graph_runs_each_node_once_after_its_inputs() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
@@ -39,7 +39,8 @@ async fn a_graph_runs_each_node_once_behind_its_inputs_and_answers() {
     assert!(matches!(&late, Error::WorkflowTimedOut { id, .. } if id == "one") && late.is_retryable(), "{late:?}");
 
     let worker = world.worker().await;
-    let answer = tokio::time::timeout(Duration::from_secs(5), handle.result()).await.expect("nobody waited for a look");
+    let answer =
+        tokio::time::timeout(Duration::from_secs(5), handle.result()).await.expect("no step waited for a look");
     assert_eq!(answer.unwrap(), 29);
     let began = world.began();
     assert_eq!((began[0], began[9], began[10]), (0, 9, 10), "{began:?}");
@@ -54,7 +55,7 @@ async fn a_graph_runs_each_node_once_behind_its_inputs_and_answers() {
     assert_eq!((again.existed(), again.result().await.unwrap()), (Some(true), 29));
     assert_eq!(flow.handle("one").unwrap().result().await.unwrap(), 29);
     assert!(matches!(flow.handle("two").unwrap().result().await, Err(Error::WorkflowNotFound { .. })));
-    // Nothing is left to be told or done.
+    // No step is pending.
     let app = world.app().await;
     assert_eq!(app.task_ref_for(&TASK).unwrap().counts().await.unwrap().unfinished(), 0);
     let dump = world.redis.dump(&world.prefix).await;
@@ -78,7 +79,7 @@ async fn the_value_of_one_node_is_the_input_of_the_next() {
 }
 
 #[tokio::test]
-async fn a_failure_skips_what_needs_it_and_the_rest_goes_on() {
+async fn a_failure_skips_its_dependents_and_other_nodes_continue() {
     let world = World::new();
     let worker = world.worker().await;
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
@@ -103,7 +104,7 @@ async fn a_failure_skips_what_needs_it_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
-async fn an_optional_node_fails_nothing_and_a_quorum_needs_no_more_than_it_says() {
+async fn an_optional_failure_is_ignored_and_a_quorum_needs_its_number() {
     let world = World::new();
     let worker = world.worker().await;
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
@@ -117,7 +118,7 @@ async fn an_optional_node_fails_nothing_and_a_quorum_needs_no_more_than_it_says(
     let graph = Graph::new();
     let bad = node(&graph, "bad", "fail").optional();
     let merge = node(&graph, "merge", "sum").after(&[bad, node(&graph, "good", "value 1")]).at_least(2);
-    // What it answers is missing: that is no success.
+    // Its value is missing, so the instance does not succeed.
     let handle = flow.start(graph.output(&merge)).await.unwrap();
     let failed = handle.result().await.unwrap_err();
     assert!(
@@ -128,7 +129,7 @@ async fn an_optional_node_fails_nothing_and_a_quorum_needs_no_more_than_it_says(
 }
 
 #[tokio::test]
-async fn a_failure_cancels_the_rest_where_that_is_the_rule() {
+async fn the_policy_cancel_stops_all_nodes_after_a_failure() {
     let world = World::new();
     let worker = world.worker().await;
     let (flow, tasks) = world.producer(WorkflowOptions::new().on_failure(OnFailure::Cancel)).await;
@@ -151,7 +152,7 @@ async fn a_failure_cancels_the_rest_where_that_is_the_rule() {
 }
 
 #[tokio::test]
-async fn a_cancel_ends_what_waits_at_once_and_what_runs_when_it_has_stopped() {
+async fn a_cancel_ends_waiting_nodes_at_once_and_running_ones_on_stop() {
     let world = World::new();
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
@@ -171,7 +172,7 @@ async fn a_cancel_ends_what_waits_at_once_and_what_runs_when_it_has_stopped() {
     // Its handler may have stopped by then.
     let stands = started.cancel("enough").await.unwrap();
     assert!(matches!(stands, WorkflowState::Running | WorkflowState::Cancelled), "{stands}");
-    // A second one changes nothing.
+    // A second cancel changes nothing.
     started.cancel("again").await.unwrap();
     let cancelled = started.result().await.unwrap_err();
     assert!(matches!(&cancelled, Error::WorkflowCancelled { reason, .. } if reason == "enough"), "{cancelled:?}");
@@ -180,14 +181,14 @@ async fn a_cancel_ends_what_waits_at_once_and_what_runs_when_it_has_stopped() {
 }
 
 #[tokio::test]
-async fn a_task_that_cannot_be_asked_keeps_nothing_back_from_the_others_and_is_told_of() {
+async fn a_task_with_a_broken_key_blocks_no_others_and_is_reported() {
     let world = World::alone();
     let worker = world.worker().await;
     let app = world.app().await;
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let broken = app.task_ref::<String, u64>("broken").unwrap();
     let graph = Graph::new();
-    // It stands in front of the other one, by its name.
+    // Its name sorts before the other task.
     graph.node("first", &broken, "value 1".to_owned());
     let long = node(&graph, "long", "wait");
     let started = flow.start(graph.output(&long)).id("runs").await.unwrap();
@@ -198,11 +199,11 @@ async fn a_task_that_cannot_be_asked_keeps_nothing_back_from_the_others_and_is_t
     let table = format!("{}:{{broken}}:payload", world.prefix);
     let () = redis::pipe().del(&table).set(&table, "foreign").query_async(&mut conn).await.unwrap();
     started.cancel("enough").await.unwrap();
-    // The handler has heard of it, and the other node waits for its task.
+    // The handler was stopped, and the other node waits for its task.
     let is_cancelled = async || job.state().await.unwrap() == JobState::Cancelled;
     eventually("the handler is asked to stop", PATIENCE, is_cancelled).await;
     let inspector = app.inspector();
-    eventually("for how long a step could not be made is told", PATIENCE * 3, async || {
+    eventually("the age of the failing step is shown", PATIENCE * 3, async || {
         let flows = inspector.workflows().await.unwrap();
         flows[0].oldest_step.is_some_and(|oldest| oldest > Duration::from_secs(17))
     })
@@ -214,7 +215,7 @@ async fn a_task_that_cannot_be_asked_keeps_nothing_back_from_the_others_and_is_t
 }
 
 #[tokio::test]
-async fn one_worker_looks_after_more_workflows_than_it_takes_at_a_time() {
+async fn one_worker_serves_more_workflows_than_it_takes_at_a_time() {
     let world = World::alone();
     let app = world.app().await;
     for number in 0..150 {
@@ -233,7 +234,7 @@ async fn one_worker_looks_after_more_workflows_than_it_takes_at_a_time() {
 }
 
 #[tokio::test]
-async fn faults_of_a_graph_are_told_all_at_once_and_nothing_is_written() {
+async fn all_faults_of_a_graph_are_reported_and_nothing_is_written() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
@@ -269,7 +270,7 @@ async fn a_task_that_keeps_nothing_and_many_dependents_lose_nothing() {
 }
 
 #[tokio::test]
-async fn definitions_with_the_same_ids_do_not_meet_and_partitions_make_no_difference() {
+async fn definitions_with_the_same_ids_are_separate() {
     let world = World::new();
     let worker = world.worker_with(options().partitions(3)).await;
     let app = world.app().await;

@@ -32,7 +32,7 @@ fn why<'a>(report: &'a InstanceReport, name: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn each_node_says_why_it_waits_and_both_of_its_halves() {
+async fn each_node_and_both_of_its_halves_show_why_it_waits() {
     let world = World::new();
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let inspector = world.app().await.inspector();
@@ -74,7 +74,7 @@ async fn each_node_says_why_it_waits_and_both_of_its_halves() {
 }
 
 #[tokio::test]
-async fn a_node_whose_job_is_lost_or_untold_says_so_and_a_recovery_mends_it() {
+async fn a_node_with_a_lost_or_unreported_job_shows_it_until_recovery() {
     let world = World::new();
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let app = world.app().await;
@@ -84,7 +84,7 @@ async fn a_node_whose_job_is_lost_or_untold_says_so_and_a_recovery_mends_it() {
     let untold = node(&graph, "untold", "value 1");
     let sum = node(&graph, "sum", "sum").after(&[lost, untold]).always();
     let handle = flow.start(graph.output(&sum)).id("one").await.unwrap();
-    // A server that lost one of them, and a worker that died when another one had ended.
+    // The server lost one of them, and a worker died when another one had ended.
     let mut conn = world.redis.conn().await;
     let key = |name: &str| format!("{}:{{work}}:{name}", world.prefix);
     let () = conn.hdel(key("payload"), "~flow/one/0/1").await.unwrap();
@@ -115,13 +115,13 @@ async fn a_node_whose_job_is_lost_or_untold_says_so_and_a_recovery_mends_it() {
 }
 
 #[tokio::test]
-async fn a_node_whose_job_is_put_off_says_what_its_last_run_came_to() {
+async fn a_node_with_a_snoozed_job_shows_its_last_outcome() {
     let world = World::new();
     let app = world.app().await;
     let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
     let graph = Graph::new();
     node(&graph, "failed", "fail");
-    // Who builds the graph is ahead of the workers: these read a text.
+    // The builder of the graph is ahead of the workers, which read a text.
     const AHEAD: TaskDef<u64, u64> = TaskDef::new(WORK);
     let unread = graph.node("unread", &AHEAD, 7);
     flow.start(graph.output(&unread)).id("one").await.unwrap();
@@ -130,7 +130,7 @@ async fn a_node_whose_job_is_put_off_says_what_its_last_run_came_to() {
     let inspector = app.inspector();
     let failed = "its job waits for its next run, after one that failed (luck): no luck";
     let is_put_off = async |name: &str| of(&seen(&inspector, "one").await, name).job_state == Some(JobState::Delayed);
-    eventually("both are put off", PATIENCE, async || is_put_off("failed").await && is_put_off("unread").await).await;
+    eventually("both are snoozed", PATIENCE, async || is_put_off("failed").await && is_put_off("unread").await).await;
     let report = seen(&inspector, "one").await;
     assert_eq!(why(&report, "failed"), failed);
     let unread = why(&report, "unread");
@@ -141,14 +141,14 @@ async fn a_node_whose_job_is_put_off_says_what_its_last_run_came_to() {
 }
 
 #[tokio::test]
-async fn a_node_whose_job_waits_for_a_person_says_so() {
+async fn a_node_whose_job_waits_for_a_person_shows_it() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let inspector = world.app().await.inspector();
     let graph = Graph::new();
     let held = node(&graph, "held", "value 1");
     flow.start(graph.output(&held)).id("one").await.unwrap();
-    // The first worker writes what the options say.
+    // The first worker declares the options.
     let stall = StallOptions::new().interval(Duration::from_secs(1)).recover_running(false);
     let left_alone = || options().stall(stall.clone());
     let app = world.app().await;
@@ -166,14 +166,14 @@ async fn a_node_whose_job_waits_for_a_person_says_so() {
     assert_eq!(why(&report, "held"), next);
     let worker = world.worker_with(left_alone()).await;
     let aside = "its worker died or fell silent, and its job is set aside for a person, who lets it run again or fail";
-    eventually("it is set aside", PATIENCE, async || why(&seen(&inspector, "one").await, "held") == aside).await;
+    eventually("it is parked", PATIENCE, async || why(&seen(&inspector, "one").await, "held") == aside).await;
     inspector.recover_running(WORK, SilentSelection::all()).await.unwrap();
     eventually("it ended", PATIENCE, async || seen(&inspector, "one").await.state == WorkflowState::Completed).await;
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn what_nobody_does_is_told_with_that_nobody_is_there() {
+async fn a_pending_step_without_workers_shows_that_there_is_no_worker() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let inspector = world.app().await.inspector();
@@ -181,7 +181,7 @@ async fn what_nobody_does_is_told_with_that_nobody_is_there() {
     let first = node(&graph, "first", "value 1");
     let second = node(&graph, "second", "value 1").after(&first);
     flow.start(graph.output(&second)).id("one").await.unwrap();
-    // As if somebody had died between the end of the first and the visit of what waits for it.
+    // As if a worker had died between the end of the first node and the visit of its dependents.
     let mut conn = world.redis.conn().await;
     let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
     let () = conn.hset(key("nodes"), "one/0", "c").await.unwrap();
@@ -200,7 +200,7 @@ async fn what_nobody_does_is_told_with_that_nobody_is_there() {
 }
 
 #[tokio::test]
-async fn what_a_workflow_cannot_be_told_of_is_seen() {
+async fn an_end_that_a_workflow_cannot_record_is_shown() {
     let world = World::new();
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let app = world.app().await;
@@ -224,7 +224,7 @@ async fn what_a_workflow_cannot_be_told_of_is_seen() {
 }
 
 #[tokio::test]
-async fn workflows_and_their_instances_are_listed_by_where_they_stand() {
+async fn workflows_and_their_instances_are_listed_by_state() {
     let world = World::new();
     let worker = world.worker().await;
     let (flow, _) = world.producer(WorkflowOptions::new().on_failure(OnFailure::Pause)).await;
@@ -242,13 +242,13 @@ async fn workflows_and_their_instances_are_listed_by_where_they_stand() {
     start("bad".to_owned(), "fail").await;
     start("long".to_owned(), "wait").await;
     let report = async || inspector.workflows().await.unwrap().remove(0);
-    eventually("all stand", PATIENCE, async || {
+    eventually("all have ended, paused or still run", PATIENCE, async || {
         let found = report().await;
         (found.completed, found.paused, found.steps) == (5, 1, 0)
     })
     .await;
     let found = report().await;
-    // The long one, and what it runs as.
+    // The long one, and its child.
     assert_eq!((found.workflow.as_str(), found.running, &*found.tasks), ("flow", 2, &[WORK.to_owned()][..]));
     assert_eq!((found.fault, found.oldest_step), (None, None));
     let page = inspector.instances("flow", WorkflowState::Running, true, None, 10).await.unwrap();
@@ -256,7 +256,7 @@ async fn workflows_and_their_instances_are_listed_by_where_they_stand() {
     assert_eq!((page.instances[0].id.as_str(), page.instances[0].open), ("long", 1));
     for newest in [true, false] {
         let page = inspector.instances("flow", WorkflowState::Running, newest, None, 1).await.unwrap();
-        assert_eq!(page.instances.len(), 1, "what it runs as takes no place of the page");
+        assert_eq!(page.instances.len(), 1, "its child does not count for the page");
     }
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {

@@ -1,4 +1,4 @@
-//! What the events of a workflow tell.
+//! The events of a workflow.
 
 use heartline::{
     Context, Graph, JobError, NodeState, OnFailure, Subscription, TaskDef, WorkflowEvent, WorkflowOptions,
@@ -27,13 +27,13 @@ async fn up_to(events: &mut Subscription<WorkflowEvent>, last: &str) -> Vec<Stri
     let mut told = Vec::new();
     while told.last().is_none_or(|event| event != last) {
         let event = tokio::time::timeout(PATIENCE, events.recv()).await;
-        told.push(short(&event.unwrap_or_else(|_| panic!("{last} is not told: {told:?}")).unwrap()));
+        told.push(short(&event.unwrap_or_else(|_| panic!("no event {last}: {told:?}")).unwrap()));
     }
     told
 }
 
 #[tokio::test]
-async fn every_step_of_an_instance_is_told_once_and_in_its_order() {
+async fn every_step_of_an_instance_has_one_event_in_order() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new().on_failure(OnFailure::Pause)).await;
     let mut events = flow.events();
@@ -53,7 +53,7 @@ async fn every_step_of_an_instance_is_told_once_and_in_its_order() {
     assert_eq!(handle.resume().await.unwrap(), WorkflowState::Failed);
     assert_eq!(up_to(&mut events, "one failed 2").await, ["one workflow:resumed", "one failed 2"]);
 
-    // Another definition has others, and a second subscriber hears as much.
+    // Another definition has its own events, and a second subscriber receives the same ones.
     let mut others = flow.events();
     let graph = Graph::new();
     let long = graph.node("long", &TASK, "wait".to_owned());
@@ -68,7 +68,7 @@ async fn every_step_of_an_instance_is_told_once_and_in_its_order() {
 }
 
 #[tokio::test]
-async fn a_graph_that_a_job_returned_tells_of_itself_and_then_its_node_of_its_end() {
+async fn the_events_of_a_returned_graph_precede_the_end_of_its_node() {
     let world = World::new();
     let app = world.app().await;
     let grow = |ctx: Context, _: String| async move {

@@ -1,4 +1,4 @@
-//! Instances that are paused, resumed, and run once more.
+//! Instances that are paused, resumed, and run again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::workflows::world::{WORK, World};
 const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
 
 #[tokio::test]
-async fn a_paused_instance_opens_nothing_and_goes_on_where_it_stood() {
+async fn a_resumed_instance_continues_where_it_was_paused() {
     let world = World::new();
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
@@ -26,8 +26,8 @@ async fn a_paused_instance_opens_nothing_and_goes_on_where_it_stood() {
     assert_eq!(handle.pause("not now").await.unwrap(), WorkflowState::Paused);
     let worker = world.worker().await;
     let job = tasks.handle("~flow/one/0/1").unwrap();
-    eventually("what was sent goes on", PATIENCE, async || job.state().await.unwrap() == JobState::Completed).await;
-    eventually("its end was heard", PATIENCE, async || handle.status().await.unwrap().open == 0).await;
+    eventually("the sent node continues", PATIENCE, async || job.state().await.unwrap() == JobState::Completed).await;
+    eventually("its end was recorded", PATIENCE, async || handle.status().await.unwrap().open == 0).await;
     let status = handle.status().await.unwrap();
     assert_eq!((status.state, status.nodes[1].state), (WorkflowState::Paused, NodeState::Pending));
     assert_eq!(world.began(), [0]);
@@ -38,13 +38,13 @@ async fn a_paused_instance_opens_nothing_and_goes_on_where_it_stood() {
 }
 
 #[tokio::test]
-async fn a_cancel_that_came_as_the_last_node_completed_can_be_taken_back() {
+async fn a_cancel_that_came_with_the_last_completion_can_be_retried() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
     let last = graph.node("last", &TASK, "value 3".to_owned());
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
-    // As its scripts leave it where its job completed, and its workflow was told of that behind the cancel.
+    // The state that the scripts leave if the job completed and its end was recorded after the cancel.
     let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
     let mut conn = world.redis.conn().await;
     let head: String = conn.hget(key("head"), "one").await.unwrap();
@@ -62,7 +62,7 @@ async fn a_cancel_that_came_as_the_last_node_completed_can_be_taken_back() {
 }
 
 #[tokio::test]
-async fn a_pause_says_who_asked_for_it_and_why_until_the_instance_goes_on() {
+async fn a_paused_instance_shows_who_paused_it_and_why() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let inspector = world.app().await.inspector().by("alice");
@@ -75,7 +75,7 @@ async fn a_pause_says_who_asked_for_it_and_why_until_the_instance_goes_on() {
     let pause = async || inspector.instance("flow", "one", 0).await.unwrap().unwrap().pause;
     let told = pause().await.unwrap();
     assert_eq!((told.by.as_str(), told.reason.as_str()), ("alice", "S3 is down"));
-    // A second one changes nothing.
+    // A second pause changes nothing.
     handle.pause("me, too").await.unwrap();
     assert_eq!(pause().await, Some(told));
     by_hand.resume().await.unwrap();
@@ -100,7 +100,7 @@ async fn a_pause_says_who_asked_for_it_and_why_until_the_instance_goes_on() {
 }
 
 #[tokio::test]
-async fn a_pause_before_the_last_node_ends_when_it_is_resumed() {
+async fn an_instance_paused_before_its_last_node_ends_on_resume() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
@@ -108,7 +108,7 @@ async fn a_pause_before_the_last_node_ends_when_it_is_resumed() {
     let handle = flow.start(graph.output(&last)).await.unwrap();
     handle.pause("not now").await.unwrap();
     let worker = world.worker().await;
-    eventually("its end was heard", PATIENCE, async || handle.status().await.unwrap().unfinished == 0).await;
+    eventually("its end was recorded", PATIENCE, async || handle.status().await.unwrap().unfinished == 0).await;
     assert_eq!(handle.status().await.unwrap().state, WorkflowState::Paused);
     assert_eq!(handle.resume().await.unwrap(), WorkflowState::Completed);
     assert_eq!(handle.result().await.unwrap(), 3);
@@ -116,7 +116,7 @@ async fn a_pause_before_the_last_node_ends_when_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_failure_pauses_where_that_is_the_rule_and_what_failed_runs_again() {
+async fn the_policy_pause_pauses_and_each_failed_node_runs_again() {
     let world = World::new();
     let app = world.app().await;
     let is_mended = Arc::new(AtomicBool::new(false));
@@ -139,7 +139,8 @@ async fn a_failure_pauses_where_that_is_the_rule_and_what_failed_runs_again() {
         let last = graph.node("last", &TASK, "last one".to_owned()).after(&[good, bad]);
         let handle = flow.start(graph.output(&last)).await.unwrap();
         let stands = if on_failure == OnFailure::Pause { WorkflowState::Paused } else { WorkflowState::Failed };
-        eventually("it stands", PATIENCE, async || handle.status().await.unwrap().state == stands).await;
+        eventually("it is paused or has failed", PATIENCE, async || handle.status().await.unwrap().state == stands)
+            .await;
         is_mended.store(true, Ordering::SeqCst);
         assert_eq!(handle.retry_failed().await.unwrap(), WorkflowState::Running);
         assert_eq!(handle.result().await.unwrap(), 8);
@@ -152,7 +153,7 @@ async fn a_failure_pauses_where_that_is_the_rule_and_what_failed_runs_again() {
 }
 
 #[tokio::test]
-async fn what_runs_is_waited_for_before_anything_runs_again() {
+async fn a_retry_waits_until_no_node_runs() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new().on_failure(OnFailure::Pause)).await;
     let worker = world.worker().await;
@@ -161,7 +162,7 @@ async fn what_runs_is_waited_for_before_anything_runs_again() {
     let long = graph.node("long", &TASK, "wait".to_owned());
     let last = graph.node("last", &TASK, "sum".to_owned()).after(&[bad, long]);
     let handle = flow.start(graph.output(&last)).await.unwrap();
-    eventually("it stands", PATIENCE, async || handle.status().await.unwrap().state == WorkflowState::Paused).await;
+    eventually("it is paused", PATIENCE, async || handle.status().await.unwrap().state == WorkflowState::Paused).await;
     let busy = handle.retry_failed().await.unwrap_err();
     assert!(matches!(busy, Error::WorkflowBusy { open: 1, .. }), "{busy:?}");
     handle.cancel("enough").await.unwrap();

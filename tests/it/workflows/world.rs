@@ -1,4 +1,4 @@
-//! A few tasks that note each run of a handler, and workers of them.
+//! A few tasks that record each run of a handler, and their workers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,13 +9,14 @@ use crate::support::TestRedis;
 use crate::support::task::built;
 use crate::support::worker::TestWorker;
 
-/// What a handler is told to do: `value N` answers N, `sum` adds up what it waits for, `fail`, `wait` until it is cancelled.
+/// The input of a handler: `value N` returns N, `sum` adds up its inputs, `fail` fails, `wait` runs until it is
+/// cancelled.
 pub const WORK: &str = "work";
 
 pub struct World {
     pub redis: Arc<TestRedis>,
     pub prefix: String,
-    /// The ids of the jobs whose handlers began, in their order.
+    /// The ids of the jobs whose handlers began, in order.
     pub runs: Arc<Mutex<Vec<String>>>,
 }
 
@@ -26,7 +27,7 @@ impl World {
         World { redis, prefix, runs: Arc::default() }
     }
 
-    /// On a server that no other test has.
+    /// On a private server.
     pub fn alone() -> World {
         let redis = Arc::new(TestRedis::start());
         let prefix = redis.unique_prefix();
@@ -60,7 +61,7 @@ impl World {
         worker
     }
 
-    /// The nodes whose handlers began, by their numbers, in their order.
+    /// The numbers of the nodes whose handlers began, in order.
     pub fn began(&self) -> Vec<u32> {
         let runs = self.runs.lock().unwrap();
         runs.iter().map(|id| id.rsplit('/').nth(1).unwrap().parse().unwrap()).collect()
