@@ -1,5 +1,5 @@
-//! What can be seen of jobs whose outcome is stored, kept without the model: how each ended stands, its handler never begins
-//! again, and its hook runs before it is terminal.
+//! The observable history of jobs whose outcome is stored, kept without the model: the outcome never changes, the
+//! handler never begins again, and the hook runs before the job is terminal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ use crate::simulation::model::View;
 #[derive(Debug)]
 struct Stored {
     kind: String,
-    /// Whether a worker ran the hook to its end.
+    /// Whether a worker finished the hook.
     ran: bool,
-    /// Whether it was told that the hook runs no more.
+    /// Whether an event said that the hook runs no more.
     failed: bool,
 }
 
@@ -18,9 +18,9 @@ struct Stored {
 #[derive(Debug, Default)]
 pub struct Ledger {
     stored: BTreeMap<String, Stored>,
-    /// Every job of the task has a hook, from the first to the last.
+    /// Whether every job of the task has a hook, from the first to the last.
     always: bool,
-    /// What happened to hooks.
+    /// Which of these happened to hooks.
     pub seen: BTreeSet<&'static str>,
 }
 
@@ -29,23 +29,23 @@ impl Ledger {
         Ledger { always, ..Ledger::default() }
     }
 
-    /// A worker was given the job: to run its handler, or, with an outcome, its hook.
+    /// A worker received the job: for its handler or, with an outcome, for its hook.
     pub fn claimed(&self, id: &str, outcome: &str) {
         match self.stored.get(id) {
-            None => assert_eq!(outcome, "", "{id} has a hook to run, and no outcome was told of"),
+            None => assert_eq!(outcome, "", "{id} has a hook to run without a reported outcome"),
             Some(stored) => {
                 assert_eq!(outcome.split(' ').next(), Some(&*stored.kind), "{id} is claimed as another job")
             }
         }
     }
 
-    /// A worker that held the job says that the hook has run.
+    /// The worker that held the job reports that the hook has run.
     pub fn ran(&mut self, id: &str) {
         let stored = self.stored.get_mut(id);
-        stored.unwrap_or_else(|| panic!("the hook of {id} ran, and no outcome was told of")).ran = true;
+        stored.unwrap_or_else(|| panic!("the hook of {id} ran without a reported outcome")).ran = true;
     }
 
-    /// What was told by a call, and what is there after it.
+    /// The outcomes that a call reported, and the stored state after it.
     pub fn look(&mut self, events: &[String], view: &View) {
         for event in events {
             let words: Vec<&str> = event.split(' ').collect();
@@ -58,7 +58,7 @@ impl Ledger {
                 "stalled" if self.stored.contains_key(id) => self.stall(id, words[3]),
                 "removed" => drop(self.stored.remove(id)),
                 "dispatched" | "claimed" | "started" | "restarted" | "retrying" | "retried" | "promoted" => {
-                    assert!(!self.stored.contains_key(id), "{event}, and its outcome was stored");
+                    assert!(!self.stored.contains_key(id), "{event}, although its outcome was stored");
                 }
                 _ => {}
             }
@@ -66,7 +66,7 @@ impl Ledger {
         for (id, text) in &view.outcome {
             assert_eq!(text.split(' ').next(), Some(&*self.of(id).kind), "{id} has another outcome now");
         }
-        assert!(self.stored.keys().eq(view.outcome.keys()), "an outcome was forgotten: {self:?} {view:?}");
+        assert!(self.stored.keys().eq(view.outcome.keys()), "an outcome is missing: {self:?} {view:?}");
     }
 
     fn store(&mut self, id: &str, kind: &str) {
@@ -75,20 +75,20 @@ impl Ledger {
         assert!(before.is_none(), "{id} is {kind}, and was {before:?}");
     }
 
-    /// The worker that ran the hook is dead: it runs again, or the job ends.
+    /// The worker that ran the hook is dead: the hook runs again, or the job ends.
     fn stall(&mut self, id: &str, action: &str) {
         let kind = &self.of(id).kind;
-        assert!(action == "requeued" || action == kind, "{id} is {action}, and its outcome was stored");
+        assert!(action == "requeued" || action == kind, "{id} is {action}, although its outcome was stored");
         self.seen.insert(if action == "requeued" { "hook stalled" } else { "hook stalled for good" });
     }
 
     /// The job is terminal.
     fn end(&mut self, id: &str, kind: &str) {
         let Some(stored) = self.stored.remove(id) else {
-            assert!(!self.always, "{id} is {kind}, and nobody stored that first");
+            assert!(!self.always, "{id} is {kind} without a stored outcome");
             return;
         };
-        assert_eq!(kind, stored.kind, "{id} ended otherwise than it was stored");
+        assert_eq!(kind, stored.kind, "{id} ended unlike its stored outcome");
         if !stored.ran && !stored.failed {
             assert!(!self.always, "{id} is {kind} before its hook ran");
             self.seen.insert("ended without its hook");
@@ -96,6 +96,6 @@ impl Ledger {
     }
 
     fn of(&mut self, id: &str) -> &mut Stored {
-        self.stored.get_mut(id).unwrap_or_else(|| panic!("no outcome of {id} was told of"))
+        self.stored.get_mut(id).unwrap_or_else(|| panic!("no outcome of {id} was reported"))
     }
 }

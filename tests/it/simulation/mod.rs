@@ -1,11 +1,11 @@
-//! Random runs of dispatch, claim, beat, settle, cancel, sweep and trim, and of what a person does by hand, with workers
-//! that die, stop, freeze and lose their connection, and a server that loses the options of the task, on a real server
-//! beside a plain model; with a hook that jobs end by, without one, and with one that some workers have and others do not; and
-//! with silent jobs that wait for longer, or for a person, as the newest worker has it.
+//! Random runs of dispatch, claim, heartbeat, settle, cancel, sweep, trim and manual actions on a real server, next to
+//! a plain model. Workers die, stop, freeze and lose their connection; the server loses the options of the task. Seeds
+//! run with a hook, without one, and with one that only some workers have; silent jobs may be parked, as the newest
+//! worker declares.
 //!
-//! After each call the server has to hold exactly what the model holds, and its invariants. Nothing waits: time is a number,
-//! and the witness rule is the worker's own. A failure names its seed and shows what led to it; `HEARTLINE_SIMULATION=<seed>`
-//! runs that seed alone, and `HEARTLINE_SIMULATION=<first>..<last>` a range. With `HEARTLINE_SIMULATION_CLUSTER=1` it runs on a cluster.
+//! After each call the server must hold exactly what the model holds. Nothing waits: time is a number, and the witness
+//! rule is the worker's own. A failure prints its seed and its history. `HEARTLINE_SIMULATION=<seed>` runs that seed
+//! alone, `HEARTLINE_SIMULATION=<first>..<last>` a range; `HEARTLINE_SIMULATION_CLUSTER=1` uses a cluster.
 
 mod ledger;
 mod model;
@@ -19,15 +19,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use self::world::World;
 use crate::support::is_thorough;
 
-/// A delay that does not pass, ms; tests say when a job is due.
+/// A delay that never passes, ms; tests decide when a job is due.
 const FAR: u64 = 86_400_000;
 
 const STEPS: usize = 250;
 const SEEDS: Range<u64> = 0..24;
-/// These see every transition in most runs: which worker is first to sweep may differ. A thorough run insists on all.
+/// Most runs see all of these transitions; which worker sweeps first may differ. Only a thorough run insists on all.
 const QUICK: [u64; 6] = [0, 2, 7, 8, 12, 21];
 
-/// What all runs together must have seen.
+/// The transitions that all runs together must have seen.
 const TRANSITIONS: [&str; 37] = [
     "dispatched",
     "claimed",
@@ -57,10 +57,10 @@ const TRANSITIONS: [&str; 37] = [
     "hook of a paused task",
     "ended without its hook",
     "too late to cancel",
-    "set aside",
-    "set aside again",
+    "parked",
+    "parked again",
     "a longer wait ended",
-    "heard from, and set aside no more",
+    "heard from, and no longer parked",
     "taken by a person's decision",
     "failed by a person's decision",
     "not taken by an old mark",
@@ -110,6 +110,6 @@ fn no_job_is_lost_and_none_is_taken_from_a_live_worker() {
 }
 
 #[test]
-fn nor_where_nothing_is_kept() {
+fn the_same_holds_if_nothing_is_kept() {
     simulate(false);
 }

@@ -1,4 +1,4 @@
-//! What the scripts are to do, as plain data: no Redis, no clock.
+//! The specification of the scripts as plain data: no Redis, no clock.
 
 mod aside;
 mod hooks;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use aside::{PLAIN, Verdict, Wait, Waits, text as patience_text};
 pub use hooks::Outcome;
 
-/// What stays of a job, and where it is.
+/// The columns and the place of a job.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub place: Place,
@@ -19,7 +19,7 @@ pub struct Job {
     cancel: bool,
     /// Held, and not begun.
     pub claimed: bool,
-    /// How it ended, until its hook has run.
+    /// The outcome, until the hook has run.
     pub outcome: Option<Outcome>,
 }
 
@@ -31,7 +31,7 @@ pub enum Place {
         worker: String,
         fence: u64,
     },
-    /// Its hook is to run, now or later.
+    /// The hook has to run, now or later.
     Finalizing {
         due: bool,
     },
@@ -61,7 +61,7 @@ pub enum Priority {
     Low,
 }
 
-/// A job that is to be dispatched.
+/// A job to dispatch.
 #[derive(Clone, Debug)]
 pub struct New {
     pub id: String,
@@ -70,7 +70,7 @@ pub struct New {
     pub priority: Priority,
 }
 
-/// What a worker says of a job that it holds, or once held.
+/// What a worker reports about a job that it holds, or once held.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub id: String,
@@ -88,7 +88,7 @@ pub enum Said {
         attempt: u32,
     },
     Requeue,
-    /// One that was claimed ahead begins.
+    /// A job that was claimed ahead begins.
     Begin,
     /// It has not begun after all.
     Unstart,
@@ -96,19 +96,19 @@ pub enum Said {
     Hooked {
         failed: bool,
     },
-    /// The hook failed so often, and is to run again later.
+    /// The hook failed this often, and runs again later.
     HookRetry {
         failed: u32,
     },
 }
 
 impl Said {
-    /// Whether the worker holds the job no more.
+    /// Whether the worker then holds the job no longer.
     pub fn ends_the_hold(self) -> bool {
         !matches!(self, Said::Begin | Said::Unstart)
     }
 
-    /// The order in which a call has them.
+    /// Their order in a call.
     pub fn rank(self) -> u8 {
         match self {
             Said::Completed => 0,
@@ -132,37 +132,37 @@ impl Said {
     }
 }
 
-/// What a settle call asks for.
+/// The request of a settle call.
 #[derive(Clone, Copy, Debug)]
 pub struct Want {
     pub jobs: usize,
-    /// How many of them begin, and how many of those at once.
+    /// How many of them may begin, and how many have a slot.
     pub begin: usize,
     pub at_once: usize,
-    /// The worker has the hook.
+    /// Whether the worker has the hook.
     pub hooks: bool,
 }
 
-/// What a settle call answers.
+/// The reply of a settle call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
     pub lost: Vec<u64>,
     pub taken: Vec<u64>,
     pub first_fence: u64,
     pub claimed: Vec<String>,
-    /// The stored outcome of each of them of which the hook is to run, '' of the others.
+    /// Per job: the stored outcome if its hook is to run, else ''.
     pub hooks: Vec<String>,
     /// How many of them begin.
     pub begin: i64,
 }
 
-/// What the task does with a job whose worker died.
+/// The crash option of the task.
 #[derive(Clone, Copy, Debug)]
 pub struct Crash {
     pub on: &'static str,
-    /// Runs that a job gets.
+    /// The maximal number of runs of a job.
     pub attempts: u32,
-    /// Whether the bound of stalls is the task's own.
+    /// Whether max_count is set for the task.
     pub max_set: bool,
 }
 
@@ -177,7 +177,7 @@ impl Crash {
     }
 }
 
-/// What a sweep says of a job.
+/// A decision of a sweep about a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     pub id: String,
@@ -187,7 +187,7 @@ pub struct Resolved {
     pub fence: u64,
 }
 
-/// All that a task keeps, in the shape in which it can be read back from Redis.
+/// The data of a task, in the form in which it can be read back from Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     pub lists: [Vec<String>; 3],
@@ -203,24 +203,24 @@ pub struct View {
     pub payload: BTreeSet<String>,
     pub attempt: BTreeMap<String, u32>,
     pub stalled_count: BTreeMap<String, u32>,
-    /// How many entries of an id in the lists are none of a waiting job.
+    /// The number of ghosts by id.
     pub ghosts: BTreeMap<String, usize>,
-    /// How many ghosts there are, how many jobs were dispatched, and how many have ended.
+    /// The number of ghosts, of dispatched jobs, and of ended jobs.
     pub totals: [usize; 3],
     /// What silent jobs of each phase wait for.
     pub patience: String,
     pub aside: BTreeMap<String, String>,
 }
 
-/// A task as it should be.
+/// The expected state of a task.
 #[derive(Debug)]
 pub struct Model {
     pub jobs: BTreeMap<String, Job>,
     pub epoch: u64,
-    /// The start of the worker whose options are in force; 0 when they are lost.
+    /// The start of the worker whose options are in force; 0 if they are lost.
     pub declared_at: u64,
     pub crash: Crash,
-    /// Events that the calls since the last look must have written, in order.
+    /// Events that the calls since the last check must have written, in order.
     pub events: Vec<String>,
     keep: bool,
     lists: [Vec<String>; 3],
@@ -232,21 +232,22 @@ pub struct Model {
     /// What silent jobs wait for, by the options in force.
     pub patience: Waits,
     aside: BTreeMap<String, aside::Mark>,
-    /// When the last snapshot was taken, ms of the server; what is before `began_at` was moved there, so that waits end.
+    /// When the last snapshot was taken, ms of the server; values before `began_at` were moved to it, so that waits
+    /// end.
     snapshot_at: u64,
     began_at: u64,
-    /// How many were dispatched, and how many have ended.
+    /// The numbers of dispatched and of ended jobs.
     came: usize,
     went: usize,
     delayed: BTreeSet<String>,
-    /// Those of them that are due, the first one first.
+    /// The due jobs, the first one first.
     due: Vec<String>,
     ranks: usize,
     active: BTreeSet<String>,
     candidates: BTreeSet<String>,
     interval: u64,
     ask: u64,
-    /// Line of calls → number of the last one, and its answer.
+    /// Call sequence → the number of its last call, and the reply.
     calls: BTreeMap<String, (u64, Settled)>,
 }
 
@@ -305,7 +306,7 @@ impl Model {
         existed
     }
 
-    /// A call that was not executed before. ``first_fence`` is that of the answer; ``finalizing`` are the jobs whose hook
+    /// A call that was not executed before. `first_fence` is that of the reply; `finalizing` are the jobs whose hook
     /// waited before, in their order.
     pub fn settle(
         &mut self,
@@ -369,7 +370,7 @@ impl Model {
         settled
     }
 
-    /// The delayed jobs that are due go into their lists.
+    /// Due delayed jobs move to their lists.
     fn let_due_ones_wait(&mut self) {
         for id in std::mem::take(&mut self.due) {
             self.delayed.remove(&id);
@@ -379,7 +380,7 @@ impl Model {
         }
     }
 
-    /// So many entries leave the heads of the lists; those of waiting jobs are returned.
+    /// This many entries leave the fronts of the lists; returns those of waiting jobs.
     fn take_heads(&mut self, want: usize) -> Vec<String> {
         self.strip();
         let mut heads: Vec<String> = Vec::new();
@@ -398,7 +399,7 @@ impl Model {
         claimed
     }
 
-    /// What ends no job: retries, requeues, and the begin of those that were claimed ahead, which are returned.
+    /// Reports that end no job: retries, requeues, and begins of jobs claimed ahead, which are returned.
     fn record_others(&mut self, others: &[&Report]) -> Vec<String> {
         let of = |kind: fn(Said) -> bool| others.iter().filter(move |report| kind(report.said));
         for report in of(|said| matches!(said, Said::Retry { .. })) {
@@ -429,7 +430,7 @@ impl Model {
         }
     }
 
-    /// The number of the last call of a line, and what it answers when it is made again.
+    /// The number of the last call of a sequence, and the reply if it is repeated.
     pub fn repeated(&self, worker: &str) -> Option<(u64, Settled)> {
         let (number, mut settled) = self.calls.get(worker)?.clone();
         for ((id, hook), fence) in settled.claimed.iter_mut().zip(&mut settled.hooks).zip(settled.first_fence..) {
@@ -442,7 +443,7 @@ impl Model {
         Some((number, settled))
     }
 
-    /// Returns the fences that were lost, and those whose cancel was asked for.
+    /// Returns the lost fences, and those with a pending cancel.
     pub fn extend(&mut self, worker: &str, ask: u64, held: &[Report]) -> (Vec<u64>, Vec<u64>) {
         let (mut lost, mut cancelled) = (Vec::new(), Vec::new());
         for report in held {
@@ -461,7 +462,7 @@ impl Model {
         (lost, cancelled)
     }
 
-    /// Options of a worker that started before count for nothing. Returns the word of the answer.
+    /// Ignores options of a worker that started earlier. Returns the word of the reply.
     pub fn declare_again(&mut self, stamp: u64, hook: bool, patience: Waits) -> &'static str {
         let newer = stamp > self.declared_at;
         self.hook = if newer { hook } else { self.hook };
@@ -479,7 +480,7 @@ impl Model {
         undeclared.or(moved).or((waited < self.interval).then_some("early"))
     }
 
-    /// Decides about these held jobs, by the table in `sweep.lua`; and says what is told of them.
+    /// Decides about these held jobs by the table in `sweep.lua`, and returns the reported decisions.
     pub fn resolve(&mut self, ids: &[String], default_max: u32, verdict: Verdict) -> Vec<Resolved> {
         let (mut resolved, mut recovered, mut requeued) = (Vec::new(), Vec::<(u64, String)>::new(), Vec::new());
         let (mut failed, mut retried, mut cancelled, mut finals) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -532,7 +533,7 @@ impl Model {
             self.events.push(format!("stalled {id} {count} {action} {worker}"));
             resolved.push(Resolved { id: id.clone(), count, action: action.to_owned(), worker, fence });
         }
-        // All that is to be finalized stands in one field, where the first of it does.
+        // All jobs to be finalized are in one field, at the position of the first.
         if self.hook && !failed.is_empty() {
             failed.append(&mut cancelled);
         }
@@ -546,7 +547,7 @@ impl Model {
         resolved
     }
 
-    /// `at` is when it was taken, ms of the server.
+    /// `at` is the time of the snapshot, ms of the server.
     pub fn snapshot(&mut self, ask: u64, at: u64) {
         assert!(self.candidates.is_empty(), "a snapshot over candidates");
         self.snapshot_at = at;
@@ -567,7 +568,7 @@ impl Model {
             other => return other.to_owned(),
         }
         let is_waiting = self.waits(id);
-        // Whether a task that is not declared has a hook is for its first settle to decide.
+        // Whether an undeclared task has a hook is decided by its first settle.
         let is_declared = self.declared_at > 0;
         let told =
             if is_declared { self.end(id, Outcome::cancelled()) } else { self.store_outcome(id, Outcome::cancelled()) };
@@ -578,7 +579,7 @@ impl Model {
         "ended".to_owned()
     }
 
-    /// A person lets it run as if it had never run.
+    /// A person retries it as if it had never run.
     pub fn retry(&mut self, id: &str) -> String {
         let state = self.state(id);
         if !["failed", "cancelled"].contains(&state) {
@@ -594,7 +595,7 @@ impl Model {
 
     pub fn remove(&mut self, id: &str) -> String {
         match self.state(id) {
-            // Whoever runs a hook holds the job, too.
+            // A worker that runs a hook holds the job, too.
             _ if matches!(self.jobs.get(id).map(|job| &job.place), Some(Place::Running { .. }))
                 && self.is_there(id) =>
             {
@@ -625,12 +626,12 @@ impl Model {
         "promoted".to_owned()
     }
 
-    /// What is told of an outcome of a job that its worker does not hold.
+    /// The event for an outcome of a job that its worker does not hold.
     pub fn refuse(&mut self, report: &Report) {
         self.events.push(format!("refused {} {} {}", report.id, report.fence, report.said.word()));
     }
 
-    /// The word for where the job is.
+    /// The word for the place of the job.
     fn state(&self, id: &str) -> &'static str {
         let place = self.jobs.get(id).filter(|_| self.is_there(id)).map(|job| &job.place);
         match place {
@@ -653,16 +654,16 @@ impl Model {
         self.due.retain(|other| other != id);
     }
 
-    /// One entry of the id that was a ghost is none any more, or is gone.
+    /// One ghost of the id is an entry again, or is removed.
     fn uncount(&mut self, id: &str) {
-        let count = self.ghosts.get_mut(id).unwrap_or_else(|| panic!("{id} has an entry too many"));
+        let count = self.ghosts.get_mut(id).unwrap_or_else(|| panic!("{id} has an extra entry"));
         *count -= 1;
         if *count == 0 {
             self.ghosts.remove(id);
         }
     }
 
-    /// The ghosts at the heads of the lists go.
+    /// Removes the ghosts at the fronts of the lists.
     pub fn strip(&mut self) {
         for list in 0..3 {
             while let Some(id) = self.lists[list].first().cloned() {
@@ -684,11 +685,11 @@ impl Model {
         self.delayed.first().cloned()
     }
 
-    /// A delayed job that is not due yet, so that its time can come.
+    /// Makes a delayed job due.
     pub fn next_due(&mut self) -> Option<(String, usize)> {
         let id = self.delayed.iter().find(|id| !self.due.contains(id))?.clone();
         self.due.push(id.clone());
-        // Others may leave before: no two of them are to have one rank.
+        // Others may leave before it: no two may have one rank.
         self.ranks += 1;
         Some((id, self.ranks))
     }
@@ -706,7 +707,7 @@ impl Model {
         if self.keep { self.jobs.values().filter(|job| job.place == Place::Ended(state)).count() } else { 0 }
     }
 
-    /// These are removed, and nothing is left of them.
+    /// Removes these jobs with all their data.
     pub fn trim(&mut self, state: State, ids: &[String]) {
         for id in ids {
             let job = self.jobs.remove(id).unwrap_or_else(|| panic!("no job {id}"));
@@ -764,7 +765,7 @@ impl Model {
         view
     }
 
-    /// Known to Redis: of a job that is not kept nothing is left when it has ended.
+    /// Whether Redis knows the job: an ended job that is not kept leaves nothing.
     fn is_there(&self, id: &str) -> bool {
         self.jobs.get(id).is_some_and(|job| self.keep || !matches!(job.place, Place::Ended(_)))
     }
@@ -778,7 +779,7 @@ impl Model {
         self.jobs.get(&report.id).is_some_and(|job| job.place == place)
     }
 
-    /// Out of the running sets.
+    /// Removes it from the running sets.
     fn leave(&mut self, id: &str) {
         self.active.remove(id);
         self.candidates.remove(id);

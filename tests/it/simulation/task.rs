@@ -1,4 +1,4 @@
-//! The task on a real server: its scripts, and all that it keeps.
+//! The task on a real server: its scripts and its data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,14 +21,14 @@ pub struct Task {
     _server: Where,
 }
 
-/// Where the task is: it must not end before its last user.
+/// Keeps the server of the task running.
 enum Where {
     Server(Arc<TestRedis>),
     Cluster(Arc<RedisCluster>),
 }
 
 impl Where {
-    /// A server, or a cluster where `HEARTLINE_SIMULATION_CLUSTER` is set.
+    /// A server, or a cluster if `HEARTLINE_SIMULATION_CLUSTER` is set.
     fn shared() -> Where {
         static CLUSTER: Mutex<Weak<RedisCluster>> = Mutex::new(Weak::new());
         if std::env::var_os("HEARTLINE_SIMULATION_CLUSTER").is_none() {
@@ -69,7 +69,7 @@ impl Task {
         self.call_on(first, name, args)
     }
 
-    /// The same with another first key than the table has.
+    /// The same with another first key than in the table.
     pub fn call_on<T: FromRedisValue>(&mut self, first: &str, name: &str, args: &[String]) -> T {
         let (script, keys) = &self.scripts[name];
         let mut call = script.prepare_invoke();
@@ -82,7 +82,7 @@ impl Task {
         call.invoke(&mut self.conn).unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
     }
 
-    /// The options of the task are gone.
+    /// Deletes the options of the task.
     pub fn lose_options(&mut self) {
         let () = self.conn.hdel(format!("{}meta", self.prefix), "declaredAt").unwrap();
     }
@@ -92,12 +92,12 @@ impl Task {
         self.conn.zrange(format!("{}finalizing", self.prefix), 0, -1).unwrap()
     }
 
-    /// Lets the time of a delayed job come; of those whose time has come, the one with the least `rank` is first.
+    /// Makes a delayed job due; of all due jobs, the one with the least `rank` is first.
     pub fn make_due(&mut self, id: &str, rank: usize) {
         self.make_due_in("delayed", id, rank);
     }
 
-    /// Lets the time of a hook come that is to run later: it is the first one then.
+    /// Makes a hook due that is to run later, as the first one.
     pub fn make_hook_due(&mut self, id: &str) {
         self.make_due_in("finalizing", id, 1);
     }
@@ -120,7 +120,7 @@ impl Task {
         self.conn.hget(format!("{}meta", self.prefix), "snapshotAt").unwrap()
     }
 
-    /// Silent jobs were so for longer: those that were set aside, or, by the snapshot, all that it found.
+    /// Makes the silence of jobs longer: of parked ones or, by the snapshot, of all that it found.
     pub fn pass_waits(&mut self, by_snapshot: bool) {
         let (meta, aside) = (format!("{}meta", self.prefix), format!("{}aside", self.prefix));
         if by_snapshot {
@@ -134,7 +134,7 @@ impl Task {
         }
     }
 
-    /// The events written since the last look, a transition each.
+    /// The events written since the last check, one transition each.
     pub fn events(&mut self) -> Vec<String> {
         let key = format!("{}events", self.prefix);
         let entries: Vec<(String, Vec<String>)> =
@@ -149,7 +149,7 @@ impl Task {
             assert_eq!(words("ran"), words("completed"), "{fields:?}");
             for field in fields.chunks(2) {
                 let words: Vec<&str> = field[1].split(' ').collect();
-                // How many words each has, and how many of these the model knows: it has no texts of errors.
+                // The number of words of each event, and how many of these the model knows: it has no error texts.
                 let (each, known) = match field[0].as_str() {
                     "total" | "worker" | "reason" | "since" | "ran" | "by" | "watched" | "paused" | "resumed" => {
                         continue;
@@ -169,7 +169,7 @@ impl Task {
         events
     }
 
-    /// Everything, and no column may hold a job that has no payload.
+    /// The whole state. No column may have a job without a payload.
     pub fn view(&mut self) -> View {
         let mut read = redis::pipe();
         let key = |name: &str| format!("{}{name}", self.prefix);

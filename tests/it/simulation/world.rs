@@ -1,4 +1,4 @@
-//! Workers, their keepers and what happens to them, on a clock of the simulation's own.
+//! Workers, their keepers and their faults, on the simulation's own clock.
 
 mod driver;
 mod keeper;
@@ -23,14 +23,14 @@ const STEP: u64 = 150;
 const MAX_COUNT: u32 = 1;
 /// Candidates that one sweep call resolves at most.
 const SWEEP_LIMIT: usize = 3;
-/// Terminal jobs of each state that a trim leaves, where they are kept: some, or none, by the seed.
+/// Terminal jobs of each state that a trim leaves if they are kept: some, or none, by the seed.
 const KEPT: [usize; 2] = [4, 0];
 /// Terminal jobs that one call removes at most.
 const TRIM_LIMIT: usize = 3;
-/// The version of the data that all speak.
+/// The version of the data that all use.
 const WIRE: &str = "1";
 
-/// A settle call, as it went out.
+/// A settle call as it was sent.
 #[derive(Clone, Debug)]
 struct Call {
     number: u64,
@@ -38,7 +38,7 @@ struct Call {
     reports: Vec<Report>,
 }
 
-/// A beat that was executed and whose answer is still on its way.
+/// A heartbeat that was executed and whose reply is still on its way.
 #[derive(Clone, Debug)]
 struct Answer {
     sent: u64,
@@ -48,12 +48,12 @@ struct Answer {
     interval: u64,
 }
 
-/// What the workers of a run declare.
+/// The hooks that the workers of a run declare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hook {
     /// No worker has one.
     Never,
-    /// The task has one, which not every worker has.
+    /// The task has one, but not every worker.
     Always,
     /// Some workers have one, and each declares what it has.
     Mixed,
@@ -61,17 +61,17 @@ enum Hook {
 
 struct Worker {
     name: String,
-    /// What its declaration was given when it started.
+    /// The stamp of its declaration at the start.
     stamp: u64,
     interval: u64,
     has_hook: bool,
     patience: Waits,
-    /// Runs nothing before then.
+    /// Frozen until then.
     frozen_until: u64,
-    /// Reaches nobody before then.
+    /// Disconnected until then.
     away_until: u64,
     held: BTreeMap<u64, String>,
-    /// Those of the fences that it was given to run a hook.
+    /// Those of the fences that it received to run a hook.
     hooks: BTreeSet<u64>,
     witness: SimulatedWitness,
     beat_due: u64,
@@ -86,7 +86,7 @@ impl Worker {
         self.interval / 3
     }
 
-    /// The last trouble of its own ends, or ended, then.
+    /// When its own last trouble ends or ended.
     fn trouble_until(&self) -> u64 {
         self.frozen_until.max(self.away_until)
     }
@@ -102,21 +102,21 @@ pub struct World {
     options: Vec<String>,
     kept: usize,
     hook: Hook,
-    /// What silent jobs wait for by most workers, and by some.
+    /// What silent jobs wait for: by most workers, and by some.
     patiences: [Waits; 2],
     workers: Vec<Worker>,
     names: usize,
-    /// Calls on a second line, which only show wrong tokens.
+    /// Calls of a second sequence, which only show wrong tokens.
     wrong_calls: u64,
     /// When the lock of a fence was last extended in Redis, and how long its holder may be silent.
     heard: BTreeMap<u64, (u64, u64)>,
-    /// The fences of jobs that a sweep set aside, until they are heard from.
+    /// The fences of parked jobs, until their next heartbeat.
     aside: BTreeSet<u64>,
     /// Workers that are dead.
     dead: Vec<String>,
     /// How many jobs a person let run again, however often they had stalled.
     by_hand: u32,
-    /// Nobody reaches the server.
+    /// No worker reaches the server.
     outage: bool,
     faults: bool,
     /// The transitions that happened.
@@ -181,14 +181,14 @@ impl World {
         }
     }
 
-    /// Nothing fails any more: what dead workers held is decided in time, and in the end every job is terminal.
+    /// Nothing fails any more: the jobs of dead workers are resolved in time, and finally every job is terminal.
     pub fn heal(&mut self) {
         self.faults = false;
         self.pause(false);
         for worker in &mut self.workers {
             (worker.frozen_until, worker.away_until) = (self.now, self.now);
         }
-        // Whoever starts last declares whether there is a hook: if so it has it.
+        // The last worker to start declares whether there is a hook; if so, it has it.
         let has_hook = self.hook == Hook::Always || self.some_hook();
         self.die(0, has_hook);
         let longest = INTERVALS[1].max(self.model.interval());
@@ -209,8 +209,8 @@ impl World {
             if self.now > by {
                 for id in self.model.held_by(&self.dead) {
                     let waits = self.model.waits_longer(&id) && self.model.is_set_aside(&id);
-                    assert!(waits || waited.is_some(), "{id} of a dead worker was not decided in time");
-                    assert!(waited.is_none_or(|since| self.now <= since + in_time), "{id} waits for ever");
+                    assert!(waits || waited.is_some(), "{id} of a dead worker was not resolved in time");
+                    assert!(waited.is_none_or(|since| self.now <= since + in_time), "{id} never ends");
                 }
                 if waited.is_none() {
                     waited = Some(self.now);
@@ -229,14 +229,14 @@ impl World {
         self.patiences[usize::from(self.rng.u32(..4) == 0)]
     }
 
-    /// A process ends, and another one begins in its place.
+    /// A process ends, and another one starts in its place.
     fn die(&mut self, at: usize, has_hook: bool) {
         self.note(&format!("{} dies", self.workers[at].name));
         self.dead.push(self.workers[at].name.clone());
         self.workers[at] = self.start(has_hook);
     }
 
-    /// A fresh process. Its options go before those of all that started earlier.
+    /// A new process. Its options take precedence over those of all that started earlier.
     fn start(&mut self, has_hook: bool) -> Worker {
         self.names += 1;
         let interval = INTERVALS[self.rng.usize(..INTERVALS.len())];
@@ -265,15 +265,15 @@ impl World {
         }
     }
 
-    /// A process that stops at once, and whose options stay: the task has a hook now, or has none; and its silent jobs may wait
-    /// otherwise.
+    /// A process that stops at once and leaves its options: the task has a hook now, or none, and its silent jobs may
+    /// wait differently.
     fn start_elsewhere(&mut self) {
         let has_hook = self.hook != Hook::Never && self.rng.bool();
         self.start(has_hook);
         self.check();
     }
 
-    /// Returns the word of the answer, and the stamp in force.
+    /// Returns the word of the reply, and the stamp in force.
     fn declare(&mut self, stamp: String, has_hook: bool, patience: Waits) -> (String, u64) {
         let mut args = vec![WIRE.to_owned(), stamp, "starter".to_owned()];
         args.extend(self.options.iter().cloned());
@@ -284,12 +284,12 @@ impl World {
         (word, redis::from_redis_value_ref(&reply[1]).unwrap())
     }
 
-    /// What a worker says of the hook of the task.
+    /// What a worker declares about the hook of the task.
     fn declares_hook(&self, has_hook: bool) -> bool {
         has_hook || self.hook == Hook::Always
     }
 
-    /// A worker has heard that the options are lost, and others may have as well.
+    /// A worker noticed that the options are lost, and others may have too.
     fn declare_again(&mut self, at: usize) {
         let Worker { stamp, has_hook, patience, .. } = self.workers[at];
         self.note(&format!("{} declares again", self.workers[at].name));
@@ -323,7 +323,7 @@ impl World {
         }
     }
 
-    /// What a worker or a producer, or fate, may do next.
+    /// The next step of a worker, a producer, or a fault.
     fn act(&mut self) {
         let at = self.rng.usize(..self.workers.len());
         match self.rng.u32(..100) {
@@ -339,7 +339,7 @@ impl World {
             }
             61..66 => self.act_by_hand(),
             66 => {
-                // A pause is short: most of a run is not to be one.
+                // A pause is short, so that it does not fill most of a run.
                 let paused = !self.model.paused && self.rng.bool();
                 self.pause(paused);
             }
@@ -377,7 +377,7 @@ impl World {
         }
     }
 
-    /// A delayed job is due, and a hook that is to run later.
+    /// A delayed job is due, or a hook that is to run later.
     fn let_time_come(&mut self) {
         if let Some((id, rank)) = self.model.next_due() {
             self.note(&format!("{id} is due"));
@@ -393,7 +393,7 @@ impl World {
         }
     }
 
-    /// The server is away for everybody, and comes back for all at the same time.
+    /// The server is away for all, and returns for all at the same time.
     fn outage(&mut self) {
         let end = self.now + self.rng.u64(..4 * INTERVALS[1]);
         self.note(&format!("an outage until {end}"));
@@ -436,7 +436,7 @@ impl World {
         self.check();
     }
 
-    /// The oldest of those that ended go, but for some.
+    /// The oldest ended jobs are removed, except for some.
     fn trim(&mut self, at: usize) {
         let (state, place, name) = [
             (State::Completed, "completed", "Completed"),
@@ -471,7 +471,7 @@ impl World {
         self.told("cancel", &args, |model| model.cancel(&id));
     }
 
-    /// What a person does with one job.
+    /// A manual action on one job.
     fn act_by_hand(&mut self) {
         let id = format!("job-{}", self.rng.u32(..60));
         let args = ["anna".to_owned(), id.clone(), String::new()];
@@ -479,7 +479,7 @@ impl World {
             0 | 1 => self.told("retry", &args, |model| model.retry(&id)),
             2 => self.told("remove", &args, |model| model.remove(&id)),
             _ => {
-                // Mostly one that can.
+                // Mostly one for which it is possible.
                 let id = if self.rng.bool() { self.model.a_delayed_one().unwrap_or(id) } else { id };
                 let args = ["anna".to_owned(), id.clone(), String::new()];
                 self.told("run_now", &args, |model| model.run_now(&id));
@@ -497,7 +497,7 @@ impl World {
         self.check();
     }
 
-    /// The task is paused, or goes on where it was.
+    /// The task is paused, or resumed.
     fn pause(&mut self, paused: bool) {
         self.note(if paused { "a pause" } else { "the pause ends" });
         let (name, word) = if paused { ("pause", "paused") } else { ("resume", "resumed") };
@@ -508,7 +508,7 @@ impl World {
         self.check();
     }
 
-    /// Redis holds what the model holds, and has told of each transition once and in order.
+    /// Redis holds what the model holds, and reported each transition once and in order.
     fn check(&mut self) {
         let view = self.task.view();
         invariants(&view, 3 + self.by_hand);
@@ -525,7 +525,7 @@ impl World {
     }
 }
 
-/// What silent jobs wait for in a run: in some runs nothing but the interval; in the others each phase has its own.
+/// What silent jobs wait for in a run: in some runs only the interval, in others each phase has its own.
 fn some_patiences(rng: &mut Rng) -> [Waits; 2] {
     let mut some = |percent: u32| {
         let is_set = rng.u32(..100) < percent;
@@ -537,11 +537,11 @@ fn some_patiences(rng: &mut Rng) -> [Waits; 2] {
     if most == PLAIN { [PLAIN; 2] } else { [most, others] }
 }
 
-/// What holds whatever the model says.
+/// Invariants that need no model.
 fn invariants(view: &View, most_stalls: u32) {
     let running = view.active.union(&view.candidates);
     let mut ghosts = view.ghosts.clone();
-    // Of the entries of an id as many are none of a waiting job as are counted.
+    // As many entries of an id are ghosts as are counted.
     let mut is_ghost = |id: &String| {
         ghosts.get_mut(id).filter(|left| **left > 0).is_some_and(|left| {
             *left -= 1;
@@ -561,7 +561,7 @@ fn invariants(view: &View, most_stalls: u32) {
     assert!(places.into_iter().eq(&view.payload), "not each job is in one place: {view:?}");
     assert!(view.active.is_disjoint(&view.candidates), "running twice: {view:?}");
     assert!(view.locks.keys().eq(view.active.union(&view.candidates)), "locked is not running: {view:?}");
-    assert!(view.claimed.keys().all(|id| view.locks.contains_key(id)), "a job that nobody holds is claimed");
+    assert!(view.claimed.keys().all(|id| view.locks.contains_key(id)), "a claimed job is not held");
     let has_outcome = |id: &String| view.outcome.contains_key(id);
     assert!(view.finalizing.iter().all(has_outcome), "finalizing without an outcome: {view:?}");
     let finalizes = |id: &String| view.finalizing.contains(id) || view.locks.contains_key(id);
@@ -573,5 +573,5 @@ fn invariants(view: &View, most_stalls: u32) {
     assert!(view.cancelling.iter().all(|id| view.locks.contains_key(id)), "a cancel of a job that is not held");
     let most = view.stalled_count.values().max();
     assert!(most.is_none_or(|&count| count <= most_stalls), "stalls past every max_count: {view:?}");
-    assert!(view.aside.is_empty() || !view.patience.is_empty(), "marks that no heartbeat takes away: {view:?}");
+    assert!(view.aside.is_empty() || !view.patience.is_empty(), "marks that no heartbeat removes: {view:?}");
 }

@@ -1,11 +1,11 @@
-//! What the scripts are to do with silent jobs whose phase waits for longer, or for a person.
+//! The specification for parked jobs: silent ones whose phase waits for longer, or for a person.
 
 use std::collections::BTreeSet;
 
 use super::{Job, Model, Place};
 use crate::simulation::FAR;
 
-/// Where a held job is.
+/// The phase of a held job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Claimed,
@@ -24,13 +24,13 @@ impl Phase {
 pub enum Wait {
     /// The interval.
     Plain,
-    /// A time that does not pass; tests say when it has.
+    /// A time that never passes; tests decide when it has.
     Longer,
     /// A person.
     Off,
 }
 
-/// That of each phase, in their order.
+/// The wait of each phase, in their order.
 pub type Waits = [Wait; 3];
 
 pub const PLAIN: Waits = [Wait::Plain; 3];
@@ -48,7 +48,7 @@ pub fn text(waits: Waits) -> String {
     waits.map(word).join(" ")
 }
 
-/// What is decided about jobs that stalled.
+/// The decision about stalled jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// By the options of the task.
@@ -57,7 +57,7 @@ pub enum Verdict {
     Fail,
 }
 
-/// What is written of a job that was set aside.
+/// The mark of a parked job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     fence: u64,
@@ -90,13 +90,13 @@ impl Job {
 }
 
 impl Model {
-    /// The wait of the phase in which the job is; of one whose cancel was asked for there is none.
+    /// The wait of the phase of the job; a job with a pending cancel does not wait.
     pub fn wait_of(&self, id: &str) -> Wait {
         let job = &self.jobs[id];
         if job.cancel { Wait::Plain } else { self.patience[job.phase() as usize] }
     }
 
-    /// Whether a sweep lets the job be for now.
+    /// Whether a sweep leaves the job parked for now.
     pub fn waits_longer(&self, id: &str) -> bool {
         match self.wait_of(id) {
             Wait::Plain => false,
@@ -105,31 +105,31 @@ impl Model {
         }
     }
 
-    /// Whether it was set aside, and is held by the same token in the same phase since.
+    /// Whether it is parked, and held by the same token in the same phase since.
     pub fn is_set_aside(&self, id: &str) -> bool {
         self.mark_of(id).is_some()
     }
 
-    /// Whether it is held, and its mark means nothing any more: it has another token since, or another phase.
+    /// Whether it is held with an outdated mark (an earlier token, or another phase).
     pub fn has_old_mark(&self, id: &str) -> bool {
         self.aside.contains_key(id)
             && self.jobs.get(id).is_some_and(|job| job.fence().is_some())
             && !self.is_set_aside(id)
     }
 
-    /// These were set aside by a sweep.
+    /// A sweep parked these jobs.
     pub fn set_aside(&mut self, ids: &BTreeSet<String>) {
         for id in ids {
-            assert!(self.candidates.remove(id), "{id} was no candidate");
+            assert!(self.candidates.remove(id), "{id} was not a candidate");
             self.active.insert(id.clone());
             let (job, since) = (&self.jobs[id], self.silent_since(id));
-            let fence = job.fence().unwrap_or_else(|| panic!("{id} is set aside, and nobody holds it"));
+            let fence = job.fence().unwrap_or_else(|| panic!("{id} is parked but not held"));
             let mark = Mark { fence, phase: job.phase(), since };
             self.aside.insert(id.clone(), mark);
         }
     }
 
-    /// The time of silent jobs passes: of those that were set aside, or, by the snapshot, of all that it found.
+    /// Lets the time of silent jobs pass: of parked ones or, by the snapshot, of all that it found.
     pub fn pass_waits(&mut self, by_snapshot: bool) {
         if by_snapshot {
             self.snapshot_at -= FAR;
@@ -151,14 +151,14 @@ impl Model {
         self.jobs.iter().filter(|(_, job)| is_held(job)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// A beat came for the job.
+    /// A heartbeat came for the job.
     pub(super) fn hear(&mut self, id: &str) {
         if self.patience != PLAIN {
             self.aside.remove(id);
         }
     }
 
-    /// Marks mean something for as long as heartbeats take them away.
+    /// Marks are only valid while heartbeats remove them.
     pub(super) fn be_patient(&mut self, waits: Waits) {
         if waits != self.patience && (waits == PLAIN || self.patience == PLAIN) {
             self.aside.clear();
@@ -173,7 +173,7 @@ impl Model {
         }
     }
 
-    /// Those of jobs that are held no more, or by another token: few are all looked at.
+    /// Marks of jobs that are no longer held, or held by another token. If there are few, all are checked.
     pub(super) fn drop_marks(&mut self) {
         if self.patience != PLAIN {
             let jobs = &self.jobs;

@@ -1,18 +1,18 @@
-//! What the scripts are to do with jobs whose outcome is stored, until their hook has run.
+//! The specification for jobs whose outcome is stored, until their hook has run.
 
 use super::{Model, Place, Report, Said, State, Verdict, Want};
 use crate::simulation::FAR;
 
-/// How a job ended, as it is stored.
+/// The stored outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub state: State,
-    /// Of one that failed.
+    /// Set for a failed job.
     code: &'static str,
     /// How often the hook failed, and how often it stalled.
     pub failed: u32,
     stalls: u32,
-    /// How long the handler ran, where that is known.
+    /// How long the handler ran, if known.
     ran: String,
 }
 
@@ -36,7 +36,7 @@ impl Outcome {
 }
 
 impl Model {
-    /// What a settle call does about hooks, before all else. Returns those that its worker runs.
+    /// What a settle call first does about hooks. Returns those that its worker runs.
     pub(super) fn finalize(
         &mut self,
         others: &[&Report],
@@ -45,8 +45,11 @@ impl Model {
         order: &[String],
     ) -> Vec<String> {
         let is_due = |id: &String| self.jobs[id].place == Place::Finalizing { due: true };
-        assert!(order.iter().map(is_due).is_sorted_by(|one, other| one >= other), "not by time: {order:?}");
-        // To run, or to end where nobody has a hook any more.
+        assert!(
+            order.iter().map(is_due).is_sorted_by(|one, other| one >= other),
+            "not in the order of time: {order:?}"
+        );
+        // To run, or to end if no worker has a hook any more.
         let mut taken: Vec<String> = Vec::new();
         if want.hooks {
             taken.extend(order.iter().filter(|id| is_due(id)).take(want.at_once).cloned());
@@ -69,7 +72,7 @@ impl Model {
         taken
     }
 
-    /// What is said of hooks that ran.
+    /// The events for hooks that ran.
     fn record_hooks(&mut self, others: &[&Report]) {
         for report in others {
             let Said::HookRetry { failed } = report.said else { continue };
@@ -85,7 +88,7 @@ impl Model {
         self.end_finalized(&ids);
     }
 
-    /// How jobs ended by these reports. Returns them, in the order in which they are told.
+    /// Ends jobs by these reports. Returns them in the order of the events.
     pub(super) fn record_ends(&mut self, others: &[&Report], cancelled: &[&Report]) -> Vec<String> {
         let mut ends: Vec<(&Report, Outcome)> = Vec::new();
         let of = |kind: fn(Said) -> bool| others.iter().filter(move |report| kind(report.said));
@@ -106,12 +109,12 @@ impl Model {
         ids
     }
 
-    /// It has ended; where the task has a hook that is stored, and the hook runs next. Returns what is told.
+    /// The job has ended. If the task has a hook, the outcome is stored and the hook runs next. Returns the events.
     pub(super) fn end(&mut self, id: &str, outcome: Outcome) -> String {
         if self.hook { self.store_outcome(id, outcome) } else { self.be_terminal(id, &outcome) }
     }
 
-    /// Its hook runs next, or it ends with the next settle where the task has none.
+    /// The hook runs next, or the job ends with the next settle if the task has none.
     pub(super) fn store_outcome(&mut self, id: &str, outcome: Outcome) -> String {
         let told = format!("finalizing {id} {}", outcome.state.word());
         let job = self.job(id);
@@ -129,7 +132,7 @@ impl Model {
         }
     }
 
-    /// These end as it was stored.
+    /// These end with their stored outcome.
     pub(super) fn end_finalized(&mut self, ids: &[String]) {
         for state in State::ALL {
             for id in ids {
@@ -141,7 +144,7 @@ impl Model {
         }
     }
 
-    /// The worker that ran the hook of a job died: how often that happened, and what is done. None where it ran no hook.
+    /// The worker that ran the hook of a job died: returns how often, and the decision; `None` if it ran no hook.
     pub(super) fn stall_hook(&mut self, id: &str, default_max: u32, verdict: Verdict) -> Option<(u32, &'static str)> {
         let job = self.job(id);
         let max = job.max_count.unwrap_or(default_max);
@@ -155,19 +158,19 @@ impl Model {
         Some((count, "requeued"))
     }
 
-    /// The outcome that is stored of the job; '' where none is.
+    /// The stored outcome of the job; '' if it has none.
     pub(super) fn outcome_text(&self, id: &str) -> String {
         self.jobs[id].outcome.as_ref().map(Outcome::text).unwrap_or_default()
     }
 
-    /// A hook that is to run later, so that its time can come.
+    /// Makes a hook due that is to run later.
     pub fn next_hook(&mut self) -> Option<String> {
         let (id, job) = self.jobs.iter_mut().find(|(_, job)| job.place == Place::Finalizing { due: false })?;
         job.place = Place::Finalizing { due: true };
         Some(id.clone())
     }
 
-    /// Whether the hook of any job can run now, and nobody runs it.
+    /// Whether the hook of any job can run now and is not running.
     pub fn has_due_hooks(&self) -> bool {
         self.jobs.values().any(|job| job.place == Place::Finalizing { due: true })
     }

@@ -1,4 +1,4 @@
-//! Settle calls, as a worker's driver makes them: each is repeated until it is answered.
+//! Settle calls as a worker's driver makes them: each is repeated until it is answered.
 
 use redis::Value;
 
@@ -8,7 +8,7 @@ use crate::simulation::FAR;
 use crate::simulation::model::{Place, Report, Said, Settled, Want};
 
 impl World {
-    /// A worker reports some of its jobs and claims, or makes again the call that was not answered.
+    /// A worker reports some of its jobs and claims, or repeats the call that was not answered.
     pub(super) fn settle(&mut self, at: usize, everything: bool) {
         let (away, frozen) = (self.now < self.workers[at].away_until, self.now < self.workers[at].frozen_until);
         if frozen {
@@ -24,7 +24,7 @@ impl World {
             return;
         }
         let Some(settled) = self.execute(at, &call) else {
-            // Nothing was done: the call is made again once the options are there.
+            // Nothing was done: the call is repeated once the options are back.
             self.declare_again(at);
             self.workers[at].unanswered = Some(call);
             return;
@@ -56,7 +56,7 @@ impl World {
         worker.number += 1;
         let mut reports = Vec::new();
         for (&fence, id) in &worker.held {
-            // One that was taken, ended elsewhere and was removed is held until a beat tells.
+            // A job that was taken, ended elsewhere and was removed counts as held until a heartbeat reports it.
             let job = self.model.jobs.get(id);
             let attempt = job.map_or(0, |job| job.attempt) + 1;
             if worker.hooks.contains(&fence) {
@@ -87,7 +87,7 @@ impl World {
             };
             reports.push(Report { id: id.clone(), fence, said });
         }
-        // As the arguments have it: completed jobs first.
+        // In the order of the arguments: completed jobs first.
         reports.sort_by_key(|report| report.said.rank());
         let jobs = if everything { 5 } else { rng.usize(..6) };
         let begin = rng.usize(..=jobs);
@@ -96,7 +96,7 @@ impl World {
         Call { number: worker.number, want, reports }
     }
 
-    /// Makes a call that may have been executed before. Without declared options a new one does nothing.
+    /// Makes a call that may have been executed before. Without declared options, a new one does nothing.
     fn execute(&mut self, at: usize, call: &Call) -> Option<Settled> {
         let (name, interval) = (self.workers[at].name.clone(), self.workers[at].interval);
         self.note(&format!("{name} {call:?}"));
@@ -130,12 +130,12 @@ impl World {
         Some(settled)
     }
 
-    /// A worker that stops ends its lines: a copy of a call of it that comes late does nothing.
+    /// A worker that stops closes its call sequences: late copies of its calls do nothing.
     pub(super) fn close(&mut self, at: usize) {
         let worker = &self.workers[at];
         let (name, interval) = (worker.name.clone(), worker.interval);
         let calls: Vec<Call> = worker.unanswered.iter().chain(worker.old.last()).cloned().collect();
-        self.note(&format!("{name} closes its lines"));
+        self.note(&format!("{name} closes its call sequences"));
         let [word]: [String; 1] = self.task.call("close", &["", "/2", "/3"].map(|line| format!("{name}{line}")));
         assert_eq!(word, "closed");
         for call in calls {
@@ -144,7 +144,7 @@ impl World {
         self.check();
     }
 
-    /// `line` is empty for the first line of calls of a worker.
+    /// `line` is empty for the first call sequence of a worker.
     fn send(&mut self, (name, line): (&str, &str), interval: u64, call: &Call) -> Vec<Value> {
         let (completed, others): (Vec<_>, Vec<_>) =
             call.reports.iter().partition(|report| report.said == Said::Completed);
@@ -152,7 +152,7 @@ impl World {
         let Want { jobs, begin, at_once, hooks } = call.want;
         let want = if jobs == at_once { jobs.to_string() } else { format!("{jobs} {begin} {at_once}") };
         args.extend([interval.to_string(), if hooks { want + " hooks" } else { want }]);
-        // How long each ran: its own fence, by which it is known again.
+        // The run time of each is its fence, which identifies it later.
         let ran: String = completed.iter().map(|report| format!(" {}", report.fence)).collect();
         let begins = call.reports.iter().filter(|report| report.said == Said::Begin);
         let (begins, counts) = (begins.collect::<Vec<_>>(), |begin: usize| format!("0 {begin}"));
@@ -184,13 +184,13 @@ impl World {
         self.task.call("settle", &args)
     }
 
-    /// What a call did that was executed for the first time, as its worker sees it.
+    /// The effect of a call that was executed for the first time, as its worker sees it.
     fn tell_ledger(&mut self, call: &Call, settled: &Settled) {
         let held = call.reports.iter().filter(|report| !settled.lost.contains(&report.fence));
         for report in held.filter(|report| report.said == Said::Hooked { failed: false }) {
             self.ledger.ran(&report.id);
         }
-        // The outcome of the call itself is told of behind it.
+        // The event of the call itself comes after it.
         let before = |id: &&String| !call.reports.iter().any(|report| report.id == **id);
         for (id, outcome) in settled.claimed.iter().zip(&settled.hooks).filter(|(id, _)| before(id)) {
             self.ledger.claimed(id, outcome);
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// A copy of a call that comes late, from a connection that was given up.
+    /// A late copy of a call, from a connection that was given up.
     pub(super) fn repeat_an_old_call(&mut self, at: usize) {
         let worker = &self.workers[at];
         let (name, interval) = (worker.name.clone(), worker.interval);
@@ -212,7 +212,7 @@ impl World {
         assert_eq!(self.task.view(), before);
     }
 
-    /// Whoever shows a token that is not in force changes nothing; that it did is told.
+    /// A call with an outdated token changes nothing except for the event of the refusal.
     pub(super) fn show_a_wrong_token(&mut self, at: usize) {
         let Some((id, fence)) = self.model.jobs.iter().find_map(|(id, job)| match job.place {
             Place::Running { fence, .. } => Some((id.clone(), fence)),
@@ -233,7 +233,7 @@ impl World {
         assert_eq!(lost, [shown]);
         self.model.extend(&name, interval, std::slice::from_ref(&report));
         self.wrong_calls += 1;
-        // Without the hook it would end those that nobody runs.
+        // Without the hook it would end jobs whose hook runs nowhere.
         let want = Want { jobs: 0, begin: 0, at_once: 0, hooks: true };
         let call = Call { number: self.wrong_calls, want, reports: vec![report] };
         let reply = self.send((&name, "/2"), interval, &call);
@@ -252,7 +252,7 @@ fn text(value: &Value) -> String {
     redis::from_redis_value_ref(value).unwrap()
 }
 
-/// The answer to a call that was executed. Of a hook there is the value, or the error, in place of a payload.
+/// The reply to an executed call. For a hook it has the value, or the error, in place of a payload.
 fn settled(reply: &[Value]) -> Settled {
     assert!(reply.len() >= 9 && text(&reply[0]) == "settled", "settle answered {reply:?}");
     let fences = |at: usize| text(&reply[at]).split_whitespace().map(|word| word.parse().unwrap()).collect();
@@ -262,7 +262,7 @@ fn settled(reply: &[Value]) -> Settled {
     for extra in extras {
         let at = extra[0].parse::<usize>().unwrap() - 1;
         if extra.len() == 9 && claimed[at] != "{}" {
-            // Behind the outcome stands how large the payload is.
+            // The size of the payload follows the outcome.
             let (outcome, _) = extra[8].rsplit_once(' ').unwrap();
             hooks[at] = outcome.to_owned();
         }

@@ -1,4 +1,4 @@
-//! Beats and sweeps, as a worker's keeper makes them.
+//! Heartbeats and sweeps as a worker's keeper makes them.
 
 use redis::Value;
 
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use super::{Answer, MAX_COUNT, SWEEP_LIMIT, World};
 use crate::simulation::model::{Place, Report, Resolved, Said, Verdict, Wait};
 
-/// The answer to a beat: the word, the epoch, the interval, fences lost and to be cancelled, when the options were declared,
-/// and how many candidates and active jobs there were.
+/// The reply to a heartbeat: the word, the epoch, the interval, lost fences, cancelled fences, when the options were
+/// declared, and the numbers of candidates and active jobs.
 pub(super) type Beaten = (String, u64, u64, Vec<u64>, Vec<u64>, u64, usize, usize);
 
 impl World {
-    /// The keeper of a worker beats for all that it holds, when that is due.
+    /// The keeper of a worker sends a heartbeat for all that it holds, when due.
     pub(super) fn beat(&mut self, at: usize) {
         let now = self.now;
         let away = self.outage || now < self.workers[at].away_until;
@@ -38,7 +38,7 @@ impl World {
             return;
         }
         let (name, interval, due) = (worker.name.clone(), worker.interval, worker.beat_due);
-        // And for what a call has claimed whose answer did not arrive: it stands in the record of the call.
+        // Also for jobs of a claim whose reply did not arrive: the record of the call has them.
         let record = self.model.repeated(&name);
         let unanswered =
             record.filter(|(number, _)| worker.unanswered.as_ref().is_some_and(|call| call.number == *number));
@@ -56,7 +56,7 @@ impl World {
             worker.witness.next_beat_at(worker.beat_due);
             return;
         }
-        // A worker that lost a job drops it when it hears of it; an outcome that is under way may still show the token.
+        // A worker drops a lost job when it learns of it; an outcome on its way may still show the token.
         lost.iter().for_each(|fence| {
             worker.held.remove(fence);
         });
@@ -72,14 +72,14 @@ impl World {
     }
 
     fn extend(&mut self, name: &str, interval: u64, held: &[Report]) -> (u64, u64, Vec<u64>, u64) {
-        self.note(&format!("{name} beats for {}", held.len()));
+        self.note(&format!("{name} sends a heartbeat for {}", held.len()));
         let mut args = vec![name.to_owned(), interval.to_string(), held.len().to_string(), "0".to_owned()];
         args.extend(held.iter().map(|report| report.id.clone()));
         args.extend(held.iter().map(|report| report.fence.to_string()));
         let (word, epoch, in_force, lost, cancelled, declared_at, candidates, active): Beaten =
             self.task.call("extend_locks", &args);
         assert_eq!(declared_at, self.model.declared_at);
-        assert_eq!((candidates, active), (self.model.candidates().len(), self.model.active()), "before the beat");
+        assert_eq!((candidates, active), (self.model.candidates().len(), self.model.active()), "before the heartbeat");
         assert_eq!((word.as_str(), epoch), ("beaten", self.model.epoch));
         let marked = held.iter().any(|report| self.model.is_set_aside(&report.id));
         assert_eq!((lost.clone(), cancelled), self.model.extend(name, interval, held));
@@ -87,14 +87,14 @@ impl World {
         for report in held.iter().filter(|report| !lost.contains(&report.fence)) {
             self.heard.insert(report.fence, (self.now, interval));
             if self.aside.remove(&report.fence) && marked {
-                self.seen.insert("heard from, and set aside no more".to_owned());
+                self.seen.insert("heard from, and no longer parked".to_owned());
             }
         }
         self.check();
         (epoch, in_force, lost, declared_at)
     }
 
-    /// The keeper of a worker sweeps, when its witness allows it.
+    /// The keeper of a worker sweeps, if its witness allows it.
     pub(super) fn sweep(&mut self, at: usize) {
         let mut cursor = "0".to_owned();
         loop {
@@ -144,37 +144,37 @@ impl World {
         }
     }
 
-    /// Some candidates were decided, and so many set aside: these have left the candidates, and are not told of.
+    /// A sweep resolved some candidates and parked this many: these left the candidates without an event.
     fn swept(&mut self, words: Vec<String>, aside: usize, snapshot: bool) {
         let told = resolved(&words);
         let ids: Vec<String> = told.iter().map(|resolved| resolved.id.clone()).collect();
-        // Where none is left the snapshot has made candidates of others.
+        // If none is left, the snapshot has made candidates of others.
         let left = if snapshot { BTreeSet::new() } else { self.task.view().candidates };
         let gone: BTreeSet<String> = self.model.candidates().difference(&left).cloned().collect();
         assert!(gone.len() <= SWEEP_LIMIT, "{gone:?} were looked at");
-        assert!(ids.iter().all(|id| gone.contains(id)), "{ids:?} were no candidates");
+        assert!(ids.iter().all(|id| gone.contains(id)), "{ids:?} were not candidates");
         let waiting: BTreeSet<String> = gone.into_iter().filter(|id| !ids.contains(id)).collect();
-        self.note(&format!("  resolved {ids:?}, set aside {waiting:?}"));
+        self.note(&format!("  resolved {ids:?}, parked {waiting:?}"));
         assert_eq!(waiting.len(), aside);
         for id in &ids {
             self.was_silent(id);
             assert_ne!(self.model.wait_of(id), Wait::Off, "{id} waits for a person");
-            assert!(!self.model.waits_longer(id), "{id} was decided too early");
+            assert!(!self.model.waits_longer(id), "{id} was resolved too early");
             if self.model.wait_of(id) == Wait::Longer {
                 self.seen.insert("a longer wait ended".to_owned());
             }
         }
         for id in &waiting {
-            assert!(self.model.waits_longer(id), "{id} is set aside, and waits for nothing");
+            assert!(self.model.waits_longer(id), "{id} is parked but waits for nothing");
             let fence = self.was_silent(id);
             let is_new = self.aside.insert(fence);
-            self.seen.insert(if is_new { "set aside" } else { "set aside again" }.to_owned());
+            self.seen.insert(if is_new { "parked" } else { "parked again" }.to_owned());
         }
         assert_eq!(told, self.model.resolve(&ids, MAX_COUNT, Verdict::Auto));
         self.model.set_aside(&waiting);
     }
 
-    /// The job was not heard from for an interval, and its holder had trouble of its own. Returns the fence.
+    /// Checks that the job was silent for an interval, and that its holder had trouble of its own. Returns the fence.
     pub(super) fn was_silent(&self, id: &str) -> u64 {
         let Place::Running { worker, fence } = &self.model.jobs[id].place else { panic!("{id} did not run") };
         let (heard, interval) = self.heard[fence];
@@ -203,7 +203,7 @@ impl World {
     }
 }
 
-/// What a call says of the jobs that it decided, five words each.
+/// The decisions in a reply, five words each.
 pub(super) fn resolved(words: &[String]) -> Vec<Resolved> {
     let of = |five: &[String]| Resolved {
         id: five[0].clone(),

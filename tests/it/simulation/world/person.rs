@@ -1,4 +1,4 @@
-//! What a person decides about jobs that were set aside, and what is known of workers that are dead.
+//! What a person decides about parked jobs, and about workers that are known to be dead.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{INTERVALS, MAX_COUNT, World};
 use crate::simulation::model::{Verdict, Wait};
 
 impl World {
-    /// A person decides about jobs that were set aside, or about any: nothing is done about the others.
+    /// A person decides about parked jobs, or about any: others do not change.
     pub(super) fn decide_by_hand(&mut self) {
         let mut named: Vec<String> = (0..self.rng.usize(1..6)).map(|_| format!("job-{}", self.rng.u32(..60))).collect();
         for id in self.model.jobs.keys() {
@@ -22,8 +22,8 @@ impl World {
         self.decide(verdict, &named);
     }
 
-    /// A worker is silent until a sweep has set its jobs aside, and then it is back: its next call may come before its beat, which
-    /// takes the marks off.
+    /// A worker is silent until a sweep has parked its jobs, and then returns: its next call may come before the
+    /// heartbeat that removes the marks.
     pub(super) fn be_silent_for_long(&mut self, at: usize) {
         let end = self.now + 4 * INTERVALS[1];
         self.note(&format!("{} is away for long", self.workers[at].name));
@@ -34,14 +34,14 @@ impl World {
         let worker = &mut self.workers[at];
         (worker.away_until, worker.frozen_until) = (self.now, worker.frozen_until.min(self.now));
         self.note(&format!("{} is back", self.workers[at].name));
-        // A call that was not answered is made again first.
+        // A call that was not answered is repeated first.
         for _ in 0..self.rng.u32(..3) {
             self.settle(at, false);
             self.decide_by_old_marks();
         }
     }
 
-    /// A mark that means nothing any more is there until the next snapshot, or beat: a person may be as quick.
+    /// An outdated mark stays until the next snapshot or heartbeat: a person may act before.
     pub(super) fn decide_by_old_marks(&mut self) {
         if self.model.jobs.keys().any(|id| self.model.has_old_mark(id)) && self.chance(50) {
             self.decide_by_hand();
@@ -66,7 +66,7 @@ impl World {
         }
         for id in &ids {
             let fence = self.was_silent(id);
-            assert!(self.aside.remove(&fence), "{id} was heard from since it was set aside");
+            assert!(self.aside.remove(&fence), "{id} was heard from since it was parked");
             self.seen.insert(format!("{} by a person's decision", if word == "fail" { "failed" } else { "taken" }));
         }
         self.by_hand += ids.len() as u32;
@@ -77,11 +77,11 @@ impl World {
         let (epoch, interval) = (self.model.epoch.to_string(), self.model.interval().to_string());
         let left = self.model.candidates().len().to_string();
         assert_eq!([0, 1, 2, 3, 4, 5].map(text), ["swept".to_owned(), epoch, interval, "0".into(), "0".into(), left]);
-        assert_eq!(reply.len(), 7, "a person sets nothing aside");
+        assert_eq!(reply.len(), 7, "a person parks nothing");
         self.check();
     }
 
-    /// The death of workers is proven, or a person says so of one.
+    /// The death of workers is proven, or a person declares one dead.
     pub(super) fn take_back(&mut self) {
         if self.dead.is_empty() {
             return;
@@ -92,7 +92,7 @@ impl World {
             1 => ("", vec![self.dead[at].clone()]),
             _ => ("", self.dead[count.saturating_sub(3)..].to_vec()),
         };
-        self.note(&format!("the jobs of {dead:?} are taken back, {by:?} says so"));
+        self.note(&format!("the jobs of {dead:?} are resolved, by {by:?}"));
         let lines = dead.iter().flat_map(|name| ["", "/2", "/3"].map(|line| format!("{name}{line}")));
         let [word]: [String; 1] = self.task.call("close", &lines.collect::<Vec<_>>());
         assert_eq!(word, "closed");
@@ -123,25 +123,25 @@ impl World {
         self.check();
     }
 
-    /// Silent jobs were so for as long as they are to wait.
+    /// Lets the wait of silent jobs pass.
     pub(super) fn pass_waits(&mut self, by_snapshot: bool) {
-        // Before the first snapshot nobody was silent.
+        // Before the first snapshot no job was silent.
         if self.model.epoch == 0 {
             return;
         }
-        self.note(if by_snapshot { "the snapshot is old" } else { "those that are set aside waited for long" });
+        self.note(if by_snapshot { "the snapshot is old" } else { "parked jobs waited for long" });
         self.task.pass_waits(by_snapshot);
         self.model.pass_waits(by_snapshot);
         self.check();
     }
 
-    /// What is still set aside has waited for long enough, or is decided by a person.
+    /// Jobs that are still parked have waited for long enough, or a person decides about them.
     pub(super) fn end_all_waits(&mut self) {
         self.pass_waits(false);
         let waits = |id: &&String| self.model.is_set_aside(id) && self.model.wait_of(id) == Wait::Off;
         let named: Vec<String> = self.model.jobs.keys().filter(waits).cloned().collect();
         let verdict = if self.rng.bool() { Verdict::Fail } else { Verdict::Recover };
         self.decide(verdict, &named);
-        assert!(named.iter().all(|id| !self.model.is_set_aside(id)), "a decision that took nobody");
+        assert!(named.iter().all(|id| !self.model.is_set_aside(id)), "a decision without an effect");
     }
 }
