@@ -1,4 +1,4 @@
-//! What connections the process of an idle worker has.
+//! The connections of the process of an idle worker.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use redis::aio::MultiplexedConnection;
 
 use super::{PATIENCE, TestRedis, eventually};
 
-/// A third of it is shorter than [`LOOKED_AT`], and a tenth is longer than a busy machine lets a heartbeat wait: then it would go over
-/// another connection, too.
+/// A third of it is shorter than [`LOOKED_AT`], and a tenth is longer than a heartbeat waits on a busy machine: then
+/// it would use another connection, too.
 const INTERVAL: Duration = Duration::from_secs(12);
 
-/// How long it is looked at: an idle worker beats meanwhile, and looks at each of its duties.
+/// How long it is observed: meanwhile an idle worker sends heartbeats and checks each of its duties.
 const LOOKED_AT: Duration = Duration::from_secs(5);
 
 /// The whole life of a process that works these tasks.
@@ -25,7 +25,7 @@ pub async fn works(url: &str, tasks: &[&str]) {
     let _ = app.worker().run().await.unwrap();
 }
 
-/// What each connection to a server is for, by its name, but for those of sentinels and this one.
+/// The use of each connection to a server, by its name, without those of sentinels and this one.
 async fn roles(conn: &mut MultiplexedConnection) -> BTreeMap<String, usize> {
     let own: String = redis::cmd("CLIENT").arg("ID").query_async(conn).await.map(|id: u64| format!("id={id}")).unwrap();
     let mut roles = BTreeMap::new();
@@ -44,8 +44,8 @@ async fn roles(conn: &mut MultiplexedConnection) -> BTreeMap<String, usize> {
     roles
 }
 
-/// Looks again and again at these servers from when a worker listens for work at so many of them, and returns the most connections that
-/// each had at a time.
+/// Observes these servers from when a worker subscribes on this many of them, and returns the largest number of
+/// simultaneous connections at each.
 pub async fn most(ports: &[u16], listens: usize) -> Vec<usize> {
     let mut conns = Vec::new();
     for port in ports {
@@ -59,7 +59,7 @@ pub async fn most(ports: &[u16], listens: usize) -> Vec<usize> {
             let of = |role: &str| roles.get(role).copied().unwrap_or(0);
             ears = [ears[0] + of("wake"), ears[1] + of("hints")];
         }
-        // For cancels it listens in one place.
+        // It subscribes to cancels in one place.
         ears == [listens, 1]
     };
     eventually("the worker is idle", PATIENCE, settled).await;

@@ -1,4 +1,4 @@
-//! The helpers checked on themselves: a proxy that loses nothing proves nothing.
+//! Checks of the helpers: a proxy that loses nothing proves nothing.
 
 use super::{
     At, Child, Line, PATIENCE, Proxy, Tap, TestRedis, Warnings, ask_port, calls, dump, eventually, scripts_run, stat,
@@ -73,7 +73,7 @@ async fn a_lost_reply_belongs_to_an_executed_request() {
 }
 
 #[tokio::test]
-async fn a_cut_spares_the_replies_before_it() {
+async fn a_cut_passes_the_replies_before_it() {
     let redis = TestRedis::shared();
     let proxy = Proxy::start(redis.address()).await;
     let conn = through(&proxy).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_cut_spares_the_replies_before_it() {
 }
 
 #[tokio::test]
-async fn a_held_reply_holds_its_connection_alone_until_it_is_released() {
+async fn a_held_reply_blocks_only_its_connection_until_it_is_released() {
     let redis = TestRedis::shared();
     let proxy = Proxy::start(redis.address()).await;
     let (mut held, mut other) = (through(&proxy).await.unwrap(), through(&proxy).await.unwrap());
@@ -108,7 +108,7 @@ async fn a_held_reply_holds_its_connection_alone_until_it_is_released() {
 }
 
 #[tokio::test]
-async fn new_connections_go_where_the_proxy_leads() {
+async fn new_connections_lead_where_the_proxy_points() {
     let (one, two) = (TestRedis::shared(), TestRedis::start());
     let proxy = Proxy::start(one.address()).await;
     let mut before = through(&proxy).await.unwrap();
@@ -120,7 +120,7 @@ async fn new_connections_go_where_the_proxy_leads() {
 }
 
 #[tokio::test]
-async fn cut_replies_are_gone_until_restored() {
+async fn dropped_replies_are_gone_until_restored() {
     let redis = TestRedis::shared();
     let proxy = Proxy::start(redis.address()).await;
     let mut conn = through(&proxy).await.unwrap();
@@ -201,7 +201,7 @@ async fn bytes_on_a_delayed_line_do_not_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn a_slow_line_passes_so_many_bytes_a_second_on_each_connection() {
+async fn a_slow_line_passes_its_rate_on_each_connection() {
     let redis = TestRedis::shared();
     let line = Line::start(redis.address()).await;
     let (mut one, mut two) = (over(&line).await, over(&line).await);
@@ -216,7 +216,7 @@ async fn a_slow_line_passes_so_many_bytes_a_second_on_each_connection() {
         second.unwrap();
         let passed = start.elapsed();
         if wanted.is_some() {
-            // A quarter of a second for each, and not for one behind the other.
+            // A quarter of a second for each, at the same time.
             assert!(passed >= Duration::from_millis(230), "{passed:?}");
         }
         line.rate(None);
@@ -225,7 +225,7 @@ async fn a_slow_line_passes_so_many_bytes_a_second_on_each_connection() {
 }
 
 #[tokio::test]
-async fn hushed_connections_are_silent_and_open_and_new_ones_work() {
+async fn silenced_connections_stay_open_and_new_ones_work() {
     let redis = TestRedis::shared();
     let line = Line::start(redis.address()).await;
     let (mut old, mut spared, mut known) = (over(&line).await, over(&line).await, over(&line).await);
@@ -246,8 +246,8 @@ async fn hushed_connections_are_silent_and_open_and_new_ones_work() {
     assert!(missed.is_err(), "{missed:?}");
     let mut new = over(&line).await;
     assert_eq!((new.ping::<String>().await.unwrap().as_str(), line.connections()), ("PONG", 4));
-    assert!(!call.is_finished(), "nobody was told");
-    // The server does not hear that the client has left, either.
+    assert!(!call.is_finished(), "no side noticed");
+    // The server does not notice either that the client has left.
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     let list: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut new).await.unwrap();
@@ -255,17 +255,17 @@ async fn hushed_connections_are_silent_and_open_and_new_ones_work() {
 }
 
 #[tokio::test]
-async fn a_line_tells_each_side_that_the_other_has_closed() {
+async fn a_line_reports_to_each_side_that_the_other_has_closed() {
     let redis = TestRedis::start();
     let line = Line::start(redis.address()).await;
     line.delay(Duration::from_millis(10));
     let (mut closed, mut killed, mut direct) = (over(&line).await, over(&line).await, redis.conn().await);
     let id: u64 = redis::cmd("CLIENT").arg("ID").query_async(&mut killed).await.unwrap();
     let () = redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).query_async(&mut direct).await.unwrap();
-    eventually("the client hears of it", PATIENCE, async || killed.ping::<String>().await.is_err()).await;
+    eventually("the client notices", PATIENCE, async || killed.ping::<String>().await.is_err()).await;
     closed.ping::<String>().await.unwrap();
     drop(closed);
-    eventually("the server hears of it", PATIENCE, async || {
+    eventually("the server notices", PATIENCE, async || {
         let list: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut direct).await.unwrap();
         list.lines().count() == 1
     })
@@ -287,7 +287,7 @@ async fn a_rewritten_info_shows_another_version() {
 }
 
 #[tokio::test]
-async fn a_server_of_its_own_can_be_killed_and_restarted() {
+async fn a_private_server_can_be_killed_and_restarted() {
     let mut redis = TestRedis::from_process(RedisServer::start().unwrap());
     let before = redis.url();
     redis.process().kill();
@@ -330,7 +330,7 @@ async fn warnings_of_any_thread_are_captured_with_their_spans() {
 }
 
 #[tokio::test]
-async fn a_subscriber_that_breaks_takes_the_thread_with_it_once() {
+async fn a_subscriber_that_breaks_panics_its_thread_once() {
     let warnings = Warnings::capture();
     let name = TestRedis::shared().unique_prefix();
     warnings.break_at(&[&name, "too much"]);
@@ -344,7 +344,7 @@ async fn a_subscriber_that_breaks_takes_the_thread_with_it_once() {
 }
 
 #[tokio::test]
-async fn a_subscriber_that_holds_a_line_lets_its_thread_go_on_when_it_is_told() {
+async fn a_subscriber_that_holds_a_line_releases_its_thread() {
     let warnings = Warnings::capture();
     let name = TestRedis::shared().unique_prefix();
     let held = warnings.hold_at(&[&name, "stay"]);
@@ -355,11 +355,11 @@ async fn a_subscriber_that_holds_a_line_lets_its_thread_go_on_when_it_is_told() 
     held.reached().await;
     assert!(!thread.is_finished());
     drop(held);
-    eventually("it goes on", PATIENCE, async || thread.is_finished()).await;
+    eventually("it continues", PATIENCE, async || thread.is_finished()).await;
 }
 
 #[tokio::test]
-async fn a_subscriber_that_breaks_at_a_span_does_so_at_that_moment_and_once() {
+async fn a_subscriber_breaks_at_that_moment_of_a_span_and_once() {
     let warnings = Warnings::capture();
     let name = TestRedis::shared().unique_prefix();
     let pass = || {
@@ -385,7 +385,7 @@ async fn a_subscriber_that_breaks_at_a_span_does_so_at_that_moment_and_once() {
 }
 
 #[tokio::test]
-async fn a_tap_copies_what_passes_and_the_statistics_count_it() {
+async fn a_tap_copies_requests_and_the_statistics_count_them() {
     let redis = TestRedis::start();
     let proxy = Proxy::start(redis.address()).await;
     let tap = Tap::on(&proxy, "copied");
@@ -404,7 +404,7 @@ async fn a_tap_copies_what_passes_and_the_statistics_count_it() {
     assert_eq!(stat(&mut direct, "total_connections_received").await, connected);
 }
 
-/// Not a test by itself: the program of the child of the next one.
+/// Not a test: the program of the child in the next one.
 #[test]
 fn a_child_that_writes_without_end() {
     let Some(role) = Child::role() else { return };
@@ -412,7 +412,7 @@ fn a_child_that_writes_without_end() {
 }
 
 #[tokio::test]
-async fn a_child_is_this_program_and_obeys() {
+async fn a_child_runs_this_program_and_accepts_signals() {
     let mut child = Child::start(module_path!(), "a_child_that_writes_without_end", "spam");
     child.drain();
     assert!(child.lives());
@@ -422,7 +422,7 @@ async fn a_child_is_this_program_and_obeys() {
 }
 
 #[tokio::test]
-async fn a_port_answers_or_nothing_does() {
+async fn a_port_answers_or_gives_none() {
     let redis = TestRedis::start();
     let port = redis.address().port();
     assert_eq!(ask_port::<String>(port, &["PING"], PATIENCE).await.as_deref(), Some("PONG"));

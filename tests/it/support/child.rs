@@ -6,14 +6,14 @@ use std::process::{self, Command, Stdio};
 
 const ROLE: &str = "HEARTLINE_TEST_ROLE";
 
-/// A process that runs one test of this very program alone, killed at the latest when this is dropped.
+/// A process that runs one test of this very program, killed at the latest when this is dropped.
 ///
-/// A test that is the program of a child begins with [`Child::role`], and does nothing where that is `None`.
+/// A test that is the program of a child begins with [`Child::role`], and does nothing if that is `None`.
 pub struct Child(process::Child);
 
 impl Child {
-    /// Starts the test `name` of the module (`module_path!()`) as a process of its own. What it writes to its standard
-    /// error goes into a pipe, which nobody reads unless [`Child::drain`] is called.
+    /// Starts the test `name` of the module (`module_path!()`) as a separate process. Its standard error goes into a
+    /// pipe that is not read unless [`Child::drain`] is called.
     pub fn start(module: &str, name: &str, role: &str) -> Self {
         let (_crate, modules) = module.split_once("::").expect("a module below the crate");
         let child = Command::new(env::current_exe().unwrap())
@@ -26,9 +26,9 @@ impl Child {
         Self(child.unwrap())
     }
 
-    /// What the parent told this process when it started it; `None` in a run of the tests themselves.
+    /// The role that the parent gave this process; `None` in a normal run of the tests.
     ///
-    /// A child must not outlive its parent: from this call on it ends with it.
+    /// A child must not outlive its parent: from this call on, it ends with it.
     pub fn role() -> Option<String> {
         let role = env::var(ROLE).ok()?;
         std::thread::spawn(|| {
@@ -38,7 +38,7 @@ impl Child {
         Some(role)
     }
 
-    /// Reads all that the child writes to its standard error from now on, and throws it away.
+    /// From now on, reads and discards what the child writes to its standard error.
     pub fn drain(&mut self) {
         let mut errors = self.0.stderr.take().expect("it is drained already");
         std::thread::spawn(move || io::copy(&mut errors, &mut io::sink()));

@@ -2,13 +2,13 @@ use redis::aio::ConnectionLike;
 use redis::{FromRedisValue, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every key that starts with `prefix` and all that it holds, in a form to compare and to read.
+/// Every key that starts with `prefix` and its contents, in a form to compare and to read.
 ///
 /// Strings are quoted and bytes outside ASCII escaped. Hashes and sets are sorted; lists, sorted sets and streams keep
 /// their order. A key that expires says so, without the time.
 pub async fn dump<C: ConnectionLike + Send + Sync>(conn: &mut C, prefix: &str) -> BTreeMap<String, String> {
     let pattern = format!("{}*", escape_glob(prefix));
-    // One call for all of it: tests of scripts make thousands of dumps.
+    // One call for everything: tests of scripts make thousands of dumps.
     let held: Vec<(Vec<u8>, String, i64, Value)> =
         redis::cmd("EVAL").arg(READ_ALL).arg(0).arg(pattern).query_async(conn).await.unwrap();
     let shown = held.into_iter().map(|(key, kind, expires, held)| {
@@ -19,7 +19,7 @@ pub async fn dump<C: ConnectionLike + Send + Sync>(conn: &mut C, prefix: &str) -
     shown.collect()
 }
 
-/// Each key that matches, its type, the time that it has left, and all that it holds.
+/// Each key that matches, its type, its remaining time to live, and its contents.
 const READ_ALL: &str = "
 local readers = {
   string = { 'GET' }, hash = { 'HGETALL' }, set = { 'SMEMBERS' }, list = { 'LRANGE', 0, -1 },
@@ -35,7 +35,7 @@ end
 return found";
 
 fn content(key: &str, kind: &str, held: Value) -> String {
-    // Scores stay text: the client's own floats would print 1e14 in their way, not in that of Redis.
+    // Scores stay text: the client would format 1e14 differently from Redis.
     match kind {
         "string" => format!("string {}", quoted(&read::<Vec<u8>>(held))),
         "hash" => format!("hash {{{}}}", pairs(&read(held))),
@@ -75,7 +75,7 @@ fn pairs(fields: &Fields) -> String {
     pairs.collect::<Vec<_>>().join(", ")
 }
 
-/// Task names stand in braces, which mean nothing in a glob, but a prefix may hold the characters that do.
+/// Task names are in braces, which mean nothing in a glob, but a prefix may contain the special characters.
 fn escape_glob(prefix: &str) -> String {
     let mut escaped = String::new();
     for character in prefix.chars() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a condition may answer: `true` or `Some` when it has come true.
+/// The result of a condition: `true` or `Some` if it holds.
 pub trait Settled {
     type Value;
     fn settled(self) -> Option<Self::Value>;
@@ -25,9 +25,9 @@ impl<T> Settled for Option<T> {
     }
 }
 
-/// Asks `condition` again and again until it comes true, and gives what it found.
+/// Evaluates `condition` until it holds, and returns what it found.
 ///
-/// Panics with `what` at the deadline, naming the line that waited. A condition that hangs counts as not true.
+/// Panics with `what` at the deadline, with the line of the caller. A condition that hangs counts as not true.
 #[track_caller]
 pub fn eventually<T: Settled>(
     what: &str,
@@ -40,7 +40,7 @@ pub fn eventually<T: Settled>(
         let mut pause = FIRST_PAUSE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            // The last look is given a moment, so that a deadline of zero still looks once.
+            // The last evaluation gets a moment, so that a deadline of zero still evaluates once.
             let answer = tokio::time::timeout(left.max(LONGEST_PAUSE), condition()).await;
             if let Some(value) = answer.ok().and_then(Settled::settled) {
                 return value;

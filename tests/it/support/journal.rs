@@ -4,10 +4,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How often a handler at work shows that it is alive.
+/// How often a running handler sends a heartbeat.
 const PULSE: Duration = Duration::from_millis(50);
 
-/// What the handlers of a task saw, and the gates that they wait at.
+/// What the handlers of a task saw, and the gates at which they wait.
 #[derive(Default)]
 pub struct Journal {
     runs: Mutex<Vec<Run>>,
@@ -62,7 +62,7 @@ impl Journal {
         let _ = self.gates.subscribe().wait_for(|gates| gates.contains(gate)).await;
     }
 
-    /// A handler that works until its gate opens, beats all the while, and notes whatever tells it to stop.
+    /// A handler that works until its gate opens, sends heartbeats meanwhile, and records whatever stops it.
     pub async fn work(&self, ctx: Context, gate: String) -> Result<u64, JobError> {
         self.begin(&ctx);
         let mut pulse = tokio::time::interval(PULSE);
@@ -74,7 +74,7 @@ impl Journal {
                     return Err("cancelled".into());
                 }
                 _ = pulse.tick() => match ctx.heartbeat() {
-                    // `cancelled` reports it as well: a pulse that comes first would note one cancel twice.
+                    // `cancelled` reports it as well: if the heartbeat came first, one cancel would be recorded twice.
                     Ok(()) | Err(Interrupted::Cancelled) => {}
                     Err(e) => self.note(format!("{}: {e}", ctx.id())),
                 },

@@ -15,19 +15,19 @@ use tokio::time::{Instant, sleep_until};
 /// The most bytes that travel together: at 1 MiB/s they take 16 ms.
 const CHUNK: usize = 16 << 10;
 
-/// The most chunks that are on their way in one direction. What is behind them waits at its sender, as behind a full window.
+/// The most chunks on their way in one direction. Further ones wait at the sender, as for a full window.
 const IN_FLIGHT: usize = 4096;
 
-/// An idle line may send this much of its rate at once, so that a timer that rings late does not make it slower.
+/// An idle line may send this much of its rate at once, so that a late timer does not slow it down.
 const CREDIT: Duration = Duration::from_millis(5);
 
-/// So many silent connections stay open; with each further one the oldest is closed, as a server's keepalive would.
+/// This many silent connections stay open; each further one closes the oldest, as a server's keepalive would.
 const SILENT: usize = 400;
 
-/// A line in front of a server: bytes take a time to pass, few pass at a time, and connections go silent.
+/// A line in front of a server, with delay, a limited rate, and connections that can go silent.
 ///
-/// It knows nothing of requests and replies, unlike [`Proxy`](super::Proxy). It lives on a thread of its own, so that it
-/// is as fast as was said however busy the runtime of the test is. It ends when dropped.
+/// It does not parse requests and replies, unlike [`Proxy`](super::Proxy). It has its own thread, so that its speed
+/// does not depend on the test's runtime. It ends when dropped.
 pub struct Line {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ struct Shared {
     server: SocketAddr,
     /// One way, in microseconds.
     delay: AtomicU64,
-    /// Bytes a second, in each direction of each connection; 0: as many as come.
+    /// Bytes a second, in each direction of each connection; 0: unlimited.
     rate: AtomicU64,
     connections: AtomicU64,
     /// The connections that pass bytes.
@@ -48,7 +48,7 @@ struct Shared {
 
 struct Open {
     number: u64,
-    /// Where the server sees it come from.
+    /// The client's address as the server sees it.
     from: Option<SocketAddr>,
     state: watch::Sender<State>,
 }
@@ -91,34 +91,34 @@ impl Line {
         Self { address, shared, _end: end }
     }
 
-    /// Where clients connect instead of to the server.
+    /// The address for clients, in place of the server's.
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address)
     }
 
-    /// Lets every byte that comes from now on take so long, in each direction: a round trip takes twice as long. Bytes on
-    /// their way do not wait for each other.
+    /// From now on, every byte takes this long in each direction: a round trip takes twice as long. Bytes on their way
+    /// do not wait for each other.
     pub fn delay(&self, delay: Duration) {
         self.shared.delay.store(delay.as_micros() as u64, Ordering::SeqCst);
     }
 
-    /// Lets so many bytes a second pass from now on, in each direction of each connection.
+    /// From now on, passes this many bytes a second in each direction of each connection.
     pub fn rate(&self, rate: Option<u64>) {
         self.shared.rate.store(rate.unwrap_or(0), Ordering::SeqCst);
     }
 
-    /// Silences all connections that are open at this moment: nothing passes them any more in either direction, also not
-    /// that one side closes them. Neither side is told. New connections pass.
+    /// Silences all open connections: nothing passes in either direction, not even a close. Neither side notices. New
+    /// connections work.
     pub fn hush(&self) {
         self.hush_those(|_| true);
     }
 
-    /// Silences one connection, by its number in the order in which they were accepted, from 0. Tells whether it was open.
+    /// Silences one connection, by its number in the order of acceptance, from 0. Returns whether it was open.
     pub fn hush_number(&self, number: u64) -> bool {
         self.hush_those(|open| open.number == number) == 1
     }
 
-    /// Silences the connection that the server lists under this address. Tells whether it was open.
+    /// Silences the connection with this address in the server's list. Returns whether it was open.
     pub fn hush_client(&self, address: SocketAddr) -> bool {
         self.hush_those(|open| open.from == Some(address)) == 1
     }
@@ -166,7 +166,7 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
 async fn serve(mut client: TcpStream, number: u64, mut state: watch::Receiver<State>, shared: Arc<Shared>) {
     let (mut server, open) = (None, state.clone());
     let passing = async {
-        // A side that broke is the client's matter; the line just closes both ends.
+        // The client handles a broken side; the line just closes both ends.
         let server = server.insert(TcpStream::connect(shared.server).await?);
         let from = server.local_addr()?;
         lock(&shared.open).iter_mut().filter(|open| open.number == number).for_each(|open| open.from = Some(from));
@@ -178,18 +178,18 @@ async fn serve(mut client: TcpStream, number: u64, mut state: watch::Receiver<St
     };
     let silenced = tokio::select! {
         biased;
-        // The other end is gone only where the connection has ended by itself.
+        // The other end is only gone if the connection has ended by itself.
         silenced = state.wait_for(|state| *state != State::Passes) => silenced.is_ok(),
         _ = passing => false,
     };
     if silenced {
-        // Both sockets stay open, and nobody reads from them.
+        // Both sockets stay open and are not read.
         let _ = state.wait_for(|state| *state == State::Closed).await;
     }
     lock(&shared.open).retain(|open| open.number != number);
 }
 
-/// One direction: takes bytes from the sender at the rate of the line, and hands them on after its delay.
+/// One direction: reads from the sender at the rate of the line, and passes the bytes on after the delay.
 async fn pass(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -237,8 +237,8 @@ async fn pass(
     Ok(())
 }
 
-/// Writes what can be written at once, unless the connection is silent. Who silences it waits for a write that is under
-/// way, so that nothing passes behind that.
+/// Writes what can be written at once, unless the connection is silent. Silencing waits for a write under way, so that
+/// nothing passes after it.
 fn write(to: &WriteHalf<'_>, bytes: &[u8], state: &watch::Receiver<State>) -> io::Result<usize> {
     let state = state.borrow();
     if *state != State::Passes {

@@ -1,4 +1,4 @@
-//! Work that goes on while servers fail, with an account of each job that was acknowledged.
+//! Work that continues while servers fail, with an account of each acknowledged job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::{PATIENCE, ask_port, eventually};
 /// The input of a job that runs through the failover.
 const LONG: u64 = 0;
 
-/// Producers and a worker that go on all the while, and what was seen from outside.
+/// Producers and a worker that run all the time, and what was observed.
 pub struct Load {
     journal: Arc<Journal>,
-    /// Of each task.
+    /// The handles of each task.
     producers: Vec<TaskRef<u64, u64>>,
     worker: TestWorker,
     monitor: WorkerMonitor,
@@ -37,12 +37,12 @@ pub struct Lost {
 }
 
 impl Load {
-    /// For these tasks; of the first one a job runs all the while.
+    /// Starts the load for these tasks; one job of the first runs all the time.
     pub async fn start(url: &str, tasks: &[&str]) -> Load {
         Load::start_in(url, tasks, 1).await
     }
 
-    /// The same over so many partitions of each.
+    /// The same with this many partitions of each.
     pub async fn start_in(url: &str, tasks: &[&str], partitions: u32) -> Load {
         let journal = Arc::new(Journal::default());
         let app = App::builder().redis(url).build().await.unwrap();
@@ -81,7 +81,7 @@ impl Load {
         self.journal.runs()
     }
 
-    /// How often this broke the watch over each of the tasks, by their order.
+    /// How often this broke the watch of each task, in their order.
     pub fn broken_by(&self, cause: WatchBreak) -> Vec<u64> {
         let figures = self.monitor.figures();
         let of_task = |producer: &TaskRef<u64, u64>| {
@@ -91,12 +91,12 @@ impl Load {
         self.producers.iter().map(of_task).collect()
     }
 
-    /// Waits until jobs of each task run again, some of them begun behind this.
+    /// Waits until jobs of each task run again, some of them started after this call.
     pub async fn goes_on(&self, within: Duration) {
         self.goes_on_without("", within).await;
     }
 
-    /// The same, whatever becomes of one task.
+    /// The same without this task.
     pub async fn goes_on_without(&self, closed: &str, within: Duration) {
         let tasks: Vec<&str> = self.producers.iter().map(TaskRef::name).filter(|task| *task != closed).collect();
         let runs = || {
@@ -106,7 +106,7 @@ impl Load {
         };
         let (before, begun) = (runs(), Instant::now());
         let goes_on = async || runs().iter().zip(&before).all(|(now, before)| *now > before + 10);
-        eventually("work goes on", PATIENCE, goes_on).await;
+        eventually("jobs continue", PATIENCE, goes_on).await;
         assert!(begun.elapsed() < within, "it took {:?}", begun.elapsed());
     }
 
@@ -128,7 +128,7 @@ impl Load {
             match producer.job(id).await {
                 Ok(job) => {
                     assert_eq!(job.state, JobState::Completed, "{id}");
-                    // Its end was acknowledged and lost by the server: nobody held it any more.
+                    // Its end was acknowledged, and then lost by the server: it was no longer held.
                     assert!(job.stalled_count == 0 || runs[id] > 1, "{id}: {job:?}");
                 }
                 Err(Error::JobNotFound { .. }) => lost.push(*at),
@@ -145,13 +145,13 @@ impl Load {
     }
 }
 
-/// Dispatches until it is told to stop. Returns what was acknowledged, and when.
+/// Dispatches until it is stopped. Returns what was acknowledged, and when.
 async fn dispatch(jobs: TaskRef<u64, u64>, stopped: Arc<AtomicBool>) -> Vec<(String, Instant)> {
     let (mut acknowledged, mut number) = (Vec::new(), 0);
     while !stopped.load(Ordering::SeqCst) {
         let some = (number + 1..=number + 5).map(|number| (format!("{}-{number}", jobs.name()), number));
         number += 5;
-        // An outage is waited for by the dispatch itself, for 10 s.
+        // The dispatch itself waits for the end of an outage, for 10 s.
         let some = jobs.dispatch_many_with_ids(some).await.unwrap_or_else(|e| panic!("{number}: {e}"));
         acknowledged.extend(some.iter().map(|job| (job.id().to_string(), Instant::now())));
         tokio::time::sleep(Duration::from_millis(30)).await;
@@ -159,7 +159,8 @@ async fn dispatch(jobs: TaskRef<u64, u64>, stopped: Arc<AtomicBool>) -> Vec<(Str
     acknowledged
 }
 
-/// Cuts every connection that a client has to one of these servers, those that listen included. Returns how many there were at each.
+/// Cuts every client connection to each of these servers, including subscriptions. Returns how many there were at
+/// each.
 pub async fn cut(ports: impl IntoIterator<Item = u16>) -> Vec<u64> {
     let mut cut = Vec::new();
     for port in ports {

@@ -1,8 +1,7 @@
-//! What integration tests share: private servers, dumps, a proxy that breaks connections, captured warnings.
+//! Shared by the integration tests: private servers, dumps, a proxy that breaks connections, captured warnings.
 //!
-//! A test crate takes all of it with `#[path = "../support/mod.rs"] mod support;`. Every helper is used by its own checks in
-//! `checks`, so none is ever unused; a task, its workers, their journal, puppets, events and TLS are for the crates that look at
-//! whole workers, and the others let them be. Nothing here skips a test: without a Redis server it panics.
+//! Other test crates include it with `#[path = "../support/mod.rs"] mod support;`. Every helper is used by its own
+//! check in `checks`, so that none is unused. No test is skipped: without a Redis server it panics.
 
 // Failures of helpers are failures of the test; the attribute also tells clippy so.
 #![cfg(test)]
@@ -56,5 +55,5 @@ pub use warnings::{At, Warnings};
 
 use std::time::Duration;
 
-/// How long a condition that must come true may take on the slowest machine that runs the tests.
+/// How long a condition may take to hold on the slowest machine that runs the tests.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -16,17 +16,17 @@ const BACKLOG: u32 = 1024;
 
 type Matcher = Box<dyn Fn(&[u8]) -> bool + Send>;
 
-/// What becomes of a reply that was waited for.
+/// What happens to a reply that a test selected.
 enum Fate {
     /// It is lost with its connection.
     Cut(oneshot::Sender<()>),
-    /// It waits for the order to go on, and everything behind it on its connection.
+    /// It waits until it is released, and everything after it on its connection.
     Hold(oneshot::Sender<()>, oneshot::Receiver<()>),
 }
 
 /// A proxy in front of a Redis server that breaks connections in chosen ways while traffic flows.
 ///
-/// It passes whole requests and replies, so every control acts between them and never inside one. It does not follow
+/// It passes whole requests and replies, so every control acts between them and never inside one. It does not support
 /// SUBSCRIBE and MONITOR, whose replies belong to no request. It ends when dropped.
 pub struct Proxy {
     address: SocketAddr,
@@ -72,7 +72,7 @@ impl Cut {
     }
 }
 
-/// A reply that is held back, from [`Proxy::hold_next_reply_to`]. It goes on when this is dropped.
+/// A reply that is held back, from [`Proxy::hold_next_reply_to`]. Dropping this releases it.
 #[must_use]
 pub struct Hold {
     happened: oneshot::Receiver<()>,
@@ -88,7 +88,7 @@ impl Hold {
 }
 
 impl Proxy {
-    /// Leads connections that are made from now on to another server, as an address that moves in a failover does.
+    /// Leads new connections to another server, as an address does that moves in a failover.
     pub fn lead_to(&self, server: SocketAddr) {
         *self.shared.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
@@ -113,12 +113,12 @@ impl Proxy {
         Self { address, shared, listening, tasks }
     }
 
-    /// Where clients connect instead of to the server.
+    /// The address for clients, in place of the server's.
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address)
     }
 
-    /// Throws all replies away from now on: requests reach the server and are executed, and nobody hears of it.
+    /// From now on, drops all replies: requests reach the server and are executed, but are not answered.
     ///
     /// Usually followed by [`drop_connections`](Self::drop_connections) once the request of interest is counted.
     pub fn cut_replies(&self) {
@@ -140,15 +140,15 @@ impl Proxy {
         self.cut_next_reply_matching(move |request| find(request, &needle).is_some())
     }
 
-    /// As [`cut_next_reply_to`](Self::cut_next_reply_to), for the next request (in protocol form) that `matches`.
+    /// Like [`cut_next_reply_to`](Self::cut_next_reply_to), for the next request (in protocol form) that `matches`.
     pub fn cut_next_reply_matching(&self, matches: impl Fn(&[u8]) -> bool + Send + 'static) -> Cut {
         let (sender, happened) = oneshot::channel();
         self.shared.fates().push((Box::new(matches), Fate::Cut(sender)));
         Cut { happened }
     }
 
-    /// Lets the next request that contains `needle` be executed, and holds back its reply and all that follows on its
-    /// connection. Other connections go on.
+    /// Lets the next request that contains `needle` be executed, and holds back its reply and everything after it on
+    /// its connection. Other connections continue.
     pub fn hold_next_reply_to(&self, needle: impl Into<Vec<u8>>) -> Hold {
         let needle = needle.into();
         let (sender, happened) = oneshot::channel();
@@ -158,22 +158,23 @@ impl Proxy {
         Hold { happened, _release: release }
     }
 
-    /// Holds everything in both directions, with connections open and new ones accepted, until [`resume`](Self::resume).
+    /// Holds everything in both directions, with connections open and new ones accepted, until
+    /// [`resume`](Self::resume).
     pub fn pause(&self) {
         self.shared.rules.send_modify(|rules| rules.paused = true);
     }
 
-    /// Passes what was held, and all that comes.
+    /// Passes what was held, and everything after it.
     pub fn resume(&self) {
         self.shared.rules.send_modify(|rules| rules.paused = false);
     }
 
-    /// Closes all connections of this moment; new ones are welcome.
+    /// Closes all open connections; new ones are accepted.
     pub fn drop_connections(&self) {
         self.shared.rules.send_modify(|rules| rules.generation += 1);
     }
 
-    /// Begins an outage: when it returns, new connections are refused by the system, and the old ones are being closed.
+    /// Starts an outage: when it returns, the system refuses new connections, and the old ones are being closed.
     pub async fn refuse(&self) {
         self.order(Listen::Refuse).await;
         self.drop_connections();
@@ -204,12 +205,12 @@ impl Proxy {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// How many replies were thrown away so far: as many requests are known to be executed.
+    /// How many replies were dropped so far: as many requests are known to be executed.
     pub fn discarded(&self) -> u64 {
         self.shared.discarded.load(Ordering::SeqCst)
     }
 
-    /// Waits until at least `count` replies were thrown away.
+    /// Waits until at least `count` replies were dropped.
     pub async fn until_discarded(&self, count: u64) {
         eventually("the proxy discards replies", PATIENCE, async || self.discarded() >= count).await;
     }
@@ -236,7 +237,7 @@ impl Shared {
 
 enum Port {
     Open(TcpListener),
-    /// Bound but not listening: connections are refused and nobody else can take the port.
+    /// Bound but not listening: connections are refused and no other process can take the port.
     Closed(TcpSocket),
 }
 
@@ -264,7 +265,7 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>, mut orders: mpsc::Un
                     (Listen::Refuse(sender) | Listen::Accept(sender), port) => (port, sender),
                 };
                 port = next;
-                // Who gave the order may have stopped waiting.
+                // The test that gave the order may no longer wait.
                 let _ = carried_out.send(());
             }
             Ok((client, _)) = accepted => {
@@ -275,8 +276,8 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>, mut orders: mpsc::Un
     }
 }
 
-/// Takes the port without listening. A child process that is being spawned just now may hold a copy of the old listener
-/// until it executes its program: the port is free as soon as it has.
+/// Takes the port without listening. A child process that is just being spawned may hold a copy of the old listener
+/// until it executes its program; then the port is free.
 fn reserve(address: SocketAddr) -> TcpSocket {
     let until = std::time::Instant::now() + PATIENCE;
     loop {
@@ -316,10 +317,10 @@ async fn serve(client: TcpStream, shared: Arc<Shared>) {
     server.set_nodelay(true).unwrap();
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // What becomes of replies, by the number of the request on this connection.
+    // What happens to replies, by the number of the request on this connection.
     let fates = Mutex::new(HashMap::new());
     tokio::select! {
-        // A connection that broke is the client's matter; the proxy just closes both ends.
+        // The client handles a broken connection; the proxy just closes both ends.
         _ = pass_requests(from_client, to_server, &shared, &fates) => {}
         _ = pass_replies(from_server, to_client, &shared, &fates) => {}
         _ = rules.wait_for(|rules| rules.generation != generation) => {}

@@ -11,11 +11,11 @@ pub struct Token {
     pub fence: u64,
 }
 
-/// What a puppet says of a job: kind, attempt, code or delay in ms, error.
+/// The report of a puppet about a job: kind, attempt, code or delay in ms, error.
 pub type Said<'a> = (&'a Token, &'a str, u32, &'a str, &'a str);
 
-/// A worker that obeys the protocol only as far as the test says. Left alone it is a dead one: it holds its jobs and does
-/// not beat.
+/// A worker that obeys the protocol only as far as the test says. Left alone, it is like a dead one: it holds its jobs
+/// and sends no heartbeats.
 pub struct Puppet {
     keys: String,
     conn: MultiplexedConnection,
@@ -23,7 +23,7 @@ pub struct Puppet {
     call: u64,
 }
 
-/// What settle told a puppet.
+/// The reply of settle to a puppet.
 #[derive(Debug)]
 pub struct Settled {
     pub lost: Vec<u64>,
@@ -31,7 +31,7 @@ pub struct Settled {
     pub claimed: Vec<Token>,
 }
 
-/// What sweep told a puppet: the ids that it resolved.
+/// The reply of sweep to a puppet: the resolved ids.
 #[derive(Debug)]
 pub struct Swept {
     pub epoch: u64,
@@ -41,12 +41,12 @@ pub struct Swept {
 }
 
 impl Puppet {
-    /// A worker of the task, with a name that no other has.
+    /// A worker of the task, with a unique name.
     pub async fn of(task: &TestTask) -> Puppet {
         Puppet::over(task.redis(), task.key("")).await
     }
 
-    /// The same, of the task whose keys begin so.
+    /// The same, for the task with this key prefix.
     pub async fn over(redis: &TestRedis, keys: String) -> Puppet {
         let name = format!("puppet-{}", redis.unique_prefix());
         Puppet { keys, conn: redis.conn().await, name, call: 0 }
@@ -92,14 +92,14 @@ impl Puppet {
         self.settle(&[], &[], want).await.claimed
     }
 
-    /// Claims exactly these jobs, which must be what waits.
+    /// Claims exactly these jobs, which must be all that wait.
     pub async fn claim_all(&mut self, ids: &[&str]) -> Vec<Token> {
         let tokens = self.claim(ids.len()).await;
         assert_eq!(tokens.iter().map(|token| token.id.as_str()).collect::<Vec<_>>(), ids);
         tokens
     }
 
-    /// One beat. Returns the fences that were lost.
+    /// One heartbeat. Returns the fences that were lost.
     pub async fn beat(&mut self, tokens: &[Token]) -> Vec<u64> {
         let mut args = [self.name.clone(), "1000".into(), tokens.len().to_string(), "0".into()].to_vec();
         args.extend(tokens.iter().map(|token| token.id.clone()));
@@ -109,7 +109,7 @@ impl Puppet {
         lost
     }
 
-    /// Notes a checkpoint.
+    /// Stores a checkpoint.
     pub async fn note(&mut self, token: &Token, number: u64, checkpoint: &str) {
         let args = [self.name.clone(), token.id.clone(), token.fence.to_string(), number.to_string()];
         let args = [&args[..], &[checkpoint.to_owned(), String::new(), String::new()]].concat();
@@ -117,7 +117,7 @@ impl Puppet {
         assert_eq!(lost, [""; 0]);
     }
 
-    /// One call of sweep, as a witness that has watched `epoch` for a second. `None`: the epoch is another one.
+    /// One call of sweep, as a witness that has watched `epoch` for a second. `None`: the epoch has changed.
     pub async fn sweep(&mut self, epoch: u64, cursor: &str, limit: usize) -> Option<Swept> {
         let args =
             [self.name.clone(), "1000".into(), epoch.to_string(), "1000".into(), cursor.into(), limit.to_string()];

@@ -2,7 +2,7 @@
 
 /// The length of the first whole frame in `bytes`, or `None` while it is incomplete.
 ///
-/// Reads RESP2 and RESP3; an inline command counts as a line. Panics on what cannot be the protocol.
+/// Reads RESP2 and RESP3; an inline command counts as a line. Panics on invalid input.
 pub fn frame_len(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || {
@@ -16,7 +16,7 @@ pub fn frame_len(bytes: &[u8]) -> Option<usize> {
         },
         b'*' | b'~' | b'>' => frames_len(bytes, line, number()),
         b'%' => frames_len(bytes, line, number() * 2),
-        // An attribute goes before the reply that it describes.
+        // An attribute comes before the reply that it describes.
         b'|' => frames_len(bytes, line, number() * 2 + 1),
         _ => Some(line),
     }
@@ -26,7 +26,7 @@ fn frames_len(bytes: &[u8], start: usize, count: i64) -> Option<usize> {
     (0..count).try_fold(start, |end, _| Some(end + frame_len(&bytes[end..])?))
 }
 
-/// Replaces `from` by `to` in a frame that is one bulk string, and corrects its length; other frames stay as they are.
+/// Replaces `from` by `to` in a frame that is one bulk string, and corrects its length; other frames stay unchanged.
 pub fn rewrite_bulk(frame: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let unchanged = || frame.to_vec();
     let Some(line) = frame.windows(2).position(|pair| pair == b"\r\n") else {

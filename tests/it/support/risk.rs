@@ -1,4 +1,4 @@
-//! A job that is at risk while its server is away, and what its handler hears.
+//! A job that is at risk while its server is away, as its handler sees it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use super::journal::Journal;
 use super::worker::TestWorker;
 use super::{PATIENCE, eventually};
 
-/// What the handler notes.
+/// What the handler records.
 const AT_RISK: &str = "at risk";
 const SAFE: &str = "safe again";
 
-/// How often the handler looks whether it is safe again.
+/// How often the handler checks whether it is safe again.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A job that runs until the test lets it end.
+/// A job that runs until the test ends it.
 pub struct Risk {
     journal: Arc<Journal>,
     task: TaskRef<u64, u64>,
@@ -24,7 +24,7 @@ pub struct Risk {
 }
 
 impl Risk {
-    /// The job runs, and several heartbeats have been answered.
+    /// Starts the job, and waits until several heartbeats were answered.
     pub async fn start(url: &str, task: &str) -> Risk {
         let interval = Duration::from_secs(2);
         let journal = Arc::new(Journal::default());
@@ -57,12 +57,12 @@ impl Risk {
         Risk { journal, task, worker }
     }
 
-    /// Waits until the handler hears that its job could soon be taken.
+    /// Waits until the handler sees that its job may soon be taken.
     pub async fn is_there(&self) {
         eventually("the job is at risk", PATIENCE, async || self.journal.interruptions() == [AT_RISK]).await;
     }
 
-    /// Waits until that is over, and the job has ended after its one run.
+    /// Waits until that is over, and the job has ended after its only run.
     pub async fn goes_away(self) {
         let is_over = async || self.journal.interruptions() == [AT_RISK, SAFE];
         eventually("the job is not at risk any more", PATIENCE, is_over).await;

@@ -9,14 +9,14 @@ use super::{PATIENCE, ask_port, eventually};
 /// The name under which the sentinels watch the primary.
 pub const SERVICE: &str = "main";
 
-/// Turns into a sentinel that goes with whoever holds the other end of its standard input.
+/// Becomes a sentinel that ends with the process at the other end of its standard input.
 const LAUNCHER: &str =
     r#"exec 3<&0 </dev/null; { read -r _; kill -KILL "$$"; } <&3 2>/dev/null & exec 3<&-; exec "$@""#;
 
-/// How long a primary may give no answer before it is taken for dead.
+/// How long a primary may be silent before it counts as dead.
 pub const DOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// A sentinel that ends with whoever has it.
+/// A sentinel that ends with its owner.
 pub struct Sentinel {
     process: Child,
     pub port: u16,
@@ -24,12 +24,12 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Started, and it watches the primary. Its port is one that a connection of another test may take in the moment between: then another one.
+    /// Starts one that watches the primary. If another process takes its port first, it uses another port.
     pub fn start(primary: u16) -> Sentinel {
         (0..5).find_map(|_| Sentinel::launch(primary)).expect("a sentinel starts")
     }
 
-    /// `None` where it ended at once.
+    /// `None` if it ended at once.
     fn launch(primary: u16) -> Option<Sentinel> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let dir = std::env::temp_dir().join(format!("heartline-sentinel-{}-{port}", std::process::id()));
@@ -59,9 +59,9 @@ impl Sentinel {
         Some(sentinel)
     }
 
-    /// Waits until it tells where the primary is.
+    /// Waits until it reports the address of the primary.
     pub async fn knows(&self) {
-        eventually("it tells of the primary", PATIENCE, async || {
+        eventually("it reports the primary", PATIENCE, async || {
             ask::<(String, u16)>(self.port, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]).await
         })
         .await;
@@ -81,7 +81,7 @@ impl Drop for Sentinel {
     }
 }
 
-/// What a server or a sentinel answers; `None` where it does not.
+/// The reply of a server or a sentinel; `None` if there is none.
 pub async fn ask<T: redis::FromRedisValue>(port: u16, words: &[&str]) -> Option<T> {
     ask_port(port, words, Duration::from_secs(1)).await
 }

@@ -10,28 +10,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// A machine under full load answers late; the tests that look at time-outs make their own connections.
+/// A machine under full load answers late; the tests of time-outs make their own connections.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many databases the shared server has.
 const DATABASES: u64 = 32_768;
 
-/// A server of the tests' own, ended with its last user.
+/// A private server of the tests, ended with its last user.
 pub struct TestRedis {
     server: RedisServer,
-    /// Where Apps find it, if not at its own address, and who tells them.
+    /// The address for Apps if it is not the server's own, and the processes that provide it.
     found: Option<(String, Option<Sentinel>)>,
     /// Whether it has [`DATABASES`].
     has_databases: bool,
 }
 
-/// The variable that says by which engine Apps of tests reach the shared server: `cluster`, of which it is the one node, or `sentinel`, under one.
+/// The variable that names the engine by which Apps of tests reach the shared server: `cluster`, with it as the only
+/// node, or `sentinel`, under one.
 const ENGINE: &str = "HEARTLINE_TEST_ENGINE";
 
 impl TestRedis {
-    /// The server that all tests of this process share; they keep apart by [`unique_prefix`](Self::unique_prefix).
+    /// The server that all tests of this process share; each test uses its own [`unique_prefix`](Self::unique_prefix).
     ///
-    /// It ends when no running test uses it, and comes back, empty, for the next one.
+    /// It ends when no running test uses it, and restarts, empty, for the next one.
     pub fn shared() -> Arc<Self> {
         turn::with_server();
         static SHARED: Mutex<Weak<TestRedis>> = Mutex::new(Weak::new());
@@ -43,7 +44,8 @@ impl TestRedis {
         })
     }
 
-    /// The same for tests that stand between an App and its server, or need more than a cluster has: always alone.
+    /// The same for tests with a proxy before their server, or that need more than a cluster offers: always a single
+    /// server.
     pub fn plain() -> Arc<Self> {
         turn::with_server();
         static PLAIN: Mutex<Weak<TestRedis>> = Mutex::new(Weak::new());
@@ -58,7 +60,7 @@ impl TestRedis {
         })
     }
 
-    /// A server by the engine that [`ENGINE`] names.
+    /// A server with the engine that [`ENGINE`] names.
     fn as_asked() -> Self {
         match env::var(ENGINE).as_deref() {
             Err(_) => {
@@ -87,13 +89,13 @@ impl TestRedis {
         }
     }
 
-    /// A server for one test. Panics where no server program is installed: a test that did not run must not pass.
+    /// A server for one test. Panics if no server program is installed: a test that did not run must not pass.
     pub fn start() -> Self {
         turn::with_server();
         Self::from_process(RedisServer::start().unwrap())
     }
 
-    /// A test that stops, freezes or configures its server builds it with [`RedisServer::builder`] and hands it over.
+    /// A test that stops, freezes or configures its server builds it with [`RedisServer::builder`] and passes it in.
     pub fn from_process(server: RedisServer) -> Self {
         turn::with_server();
         Self { server, found: None, has_databases: false }
@@ -108,7 +110,7 @@ impl TestRedis {
         format!("redis://{}/", self.address())
     }
 
-    /// Where Apps find it.
+    /// The address for Apps.
     pub fn app_url(&self) -> String {
         self.found.as_ref().map_or_else(|| self.url(), |(url, _)| url.clone())
     }
@@ -117,44 +119,44 @@ impl TestRedis {
         ([127, 0, 0, 1], self.server.port()).into()
     }
 
-    /// The address of a database of this server that no other test uses, so that a look through its keys is short; the only
-    /// database where the server has but one.
+    /// The address of a database of this server that no other test uses, so that reading all keys is quick; the only
+    /// database if the server has just one.
     pub fn own_database(&self) -> String {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         if self.has_databases { format!("{}{}", self.url(), NEXT.fetch_add(1, Ordering::Relaxed)) } else { self.url() }
     }
 
-    /// How long connections of tests wait: the client's own half second may be over on a busy machine.
+    /// The time-out of test connections: the client's default of half a second may be too short on a busy machine.
     pub fn patient() -> redis::AsyncConnectionConfig {
         let time = Some(RESPONSE_TIMEOUT);
         redis::AsyncConnectionConfig::new().set_connection_timeout(time).set_response_timeout(time)
     }
 
-    /// A new connection that is shared with nobody.
+    /// A new connection that is not shared.
     pub async fn conn(&self) -> MultiplexedConnection {
         TestRedis::conn_to(&self.url()).await
     }
 
-    /// The same to a database, or as a user, of its own.
+    /// The same to another database, or as another user.
     pub async fn conn_to(url: &str) -> MultiplexedConnection {
         let client = redis::Client::open(url).unwrap();
         client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap()
     }
 
-    /// Every key that starts with `prefix` and all that it holds, in a form to compare and to read.
+    /// Every key that starts with `prefix` and its contents, in a form to compare and to read.
     pub async fn dump(&self, prefix: &str) -> BTreeMap<String, String> {
         dump(&mut self.conn().await, prefix).await
     }
 
-    /// A name that no other test uses: good for key prefixes and task names. None is the beginning of another, so that keys
-    /// and lines are found by it.
+    /// A unique name for key prefixes and task names. None is a prefix of another, so that keys and log lines are
+    /// found by it.
     pub fn unique_prefix(&self) -> String {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         format!("t{}-{:05}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// What the server at this port answers within this time; `None` where it does not.
+/// The reply of the server at this port within this time; `None` if there is none.
 pub async fn ask_port<T: redis::FromRedisValue>(port: u16, words: &[&str], within: Duration) -> Option<T> {
     let asked = async {
         let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).ok()?;

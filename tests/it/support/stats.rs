@@ -1,6 +1,6 @@
 use redis::aio::ConnectionLike;
 
-/// How often clients have asked the server for one of these commands, those included that it makes inside scripts.
+/// How often clients called one of these commands on the server, including calls inside scripts.
 pub async fn calls<C: ConnectionLike>(conn: &mut C, commands: &[&str]) -> u64 {
     let info: String = redis::cmd("INFO").arg("commandstats").query_async(conn).await.unwrap();
     let of_command = |name: &&str| {

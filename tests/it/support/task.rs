@@ -8,16 +8,16 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The task of a test that has a prefix of its own.
+/// The name of the task of a test with its own prefix.
 pub const TASK: &str = "work";
 
-/// The shortest interval that is allowed.
+/// The shortest allowed interval.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a fault that is defined by its length goes on: longer than two intervals and a beat.
+/// The length of a fault that is defined by its length: longer than two intervals and a heartbeat.
 pub const TWO_INTERVALS: Duration = Duration::from_millis(2_400);
 
-/// The shortest interval there is, and no waiting for handlers at the end of a test.
+/// The shortest interval, and no grace period for handlers at the end of a test.
 pub fn fast() -> TaskOptions {
     TaskOptions::new()
         .stall(StallOptions::new().interval(INTERVAL))
@@ -25,7 +25,7 @@ pub fn fast() -> TaskOptions {
         .cancel_grace(Duration::from_millis(200))
 }
 
-/// The same for a task with its own settings of stalls.
+/// The same for a task with its own stall settings.
 pub fn fast_with(stall: StallOptions) -> TaskOptions {
     fast().stall(stall.interval(INTERVAL))
 }
@@ -35,7 +35,7 @@ pub fn options(interval: Duration) -> TaskOptions {
     TaskOptions::new().concurrency(4).stall(StallOptions::new().interval(interval))
 }
 
-/// An App. It is built again while a busy machine answers late.
+/// An App. It is built again if a busy machine answers late.
 pub async fn built(url: &str, prefix: &str) -> App {
     eventually("the App is built", PATIENCE, async || match App::builder().redis(url).prefix(prefix).build().await {
         Ok(app) => Some(app),
@@ -45,7 +45,7 @@ pub async fn built(url: &str, prefix: &str) -> App {
     .await
 }
 
-/// Waits until so many jobs are claimed ahead, and so many run.
+/// Waits until this many jobs are claimed ahead, and this many run.
 pub async fn counts(task: &TaskRef<String, u64>, claimed: u64, running: u64) {
     eventually(&format!("{claimed} claimed and {running} running"), PATIENCE, async || {
         let counts = task.counts().await.unwrap();
@@ -54,11 +54,11 @@ pub async fn counts(task: &TaskRef<String, u64>, claimed: u64, running: u64) {
     .await;
 }
 
-/// A task on one server that no other test has, with the workers that the test starts for it, and looks at what Redis
-/// holds of it.
+/// A task with a unique name or prefix on one server, the workers that the test starts for it, and queries of its
+/// state in Redis.
 #[derive(Clone)]
 pub struct TestTask {
-    /// The server that the tests share must not end before its last user.
+    /// Keeps the shared server running.
     shared: Option<Arc<TestRedis>>,
     url: String,
     /// The server itself.
@@ -69,12 +69,12 @@ pub struct TestTask {
 }
 
 impl TestTask {
-    /// The task `work` on the server that the tests share, below a prefix of its own.
+    /// The task `work` on the shared server, under its own prefix.
     pub fn new() -> TestTask {
         TestTask::of(TestRedis::shared())
     }
 
-    /// The same for a test that stands between its Apps and the server: see [`TestRedis::plain`].
+    /// The same for a test with a proxy between its Apps and the server: see [`TestRedis::plain`].
     pub fn plain() -> TestTask {
         TestTask::of(TestRedis::plain())
     }
@@ -84,10 +84,10 @@ impl TestTask {
         TestTask { shared: Some(redis), url, direct, prefix, name: TASK.to_owned(), journal: Arc::default() }
     }
 
-    /// A task of a name of its own on this server, below the prefix that an App has if nobody says another.
+    /// A task with a unique name on this server, under the default prefix of an App.
     ///
-    /// So it has neighbours of the same App, can be worked by processes that know only its name, and is found by that name
-    /// in the lines that all tests of a process log.
+    /// So it has neighbours of the same App, can be worked by processes that know only its name, and is found by that
+    /// name in the shared log.
     pub fn on(redis: &TestRedis) -> TestTask {
         let (url, prefix) = (redis.url(), "heartline".to_owned());
         TestTask {
@@ -100,36 +100,36 @@ impl TestTask {
         }
     }
 
-    /// The server that the tests share; panics where the task is on another.
+    /// The shared server; panics if the task is on another.
     pub fn redis(&self) -> &TestRedis {
         self.shared.as_deref().expect("the task is on a server of the test's own")
     }
 
-    /// An App of its own: what one process would have.
+    /// A separate App, as in another process.
     pub async fn app(&self) -> App {
         self.app_at(&self.url).await
     }
 
-    /// An App on the server, or behind something at `url`.
+    /// An App on the server, or at `url` in front of it.
     pub async fn app_at(&self, url: &str) -> App {
         built(url, &self.prefix).await
     }
 
-    /// A producer that works nothing.
+    /// A producer without a worker.
     pub async fn producer(&self) -> (App, TaskRef<String, u64>) {
         let app = self.app().await;
         let jobs = app.task_ref(&self.name).unwrap();
         (app, jobs)
     }
 
-    /// A worker whose handler is [`Journal::work`], with its start behind it.
+    /// A worker whose handler is [`Journal::work`], after its start.
     pub async fn start_worker(&self, options: TaskOptions) -> TaskWorker {
         let worker = self.start_worker_at(&self.url, options).await;
         worker.working().await;
         worker
     }
 
-    /// A worker that can be made to die without a word: its process seems to be gone.
+    /// A worker that can die silently: its process seems to be gone.
     pub async fn start_mortal_worker(&self, redis: &TestRedis, options: TaskOptions) -> MortalWorker {
         let line = Proxy::start(redis.address()).await;
         let worker = self.start_worker_at(&line.url(), options).await;
@@ -137,12 +137,12 @@ impl TestTask {
         MortalWorker { worker, line }
     }
 
-    /// The same as [`TestTask::start_worker`] behind something at `url`. It may still be about to start.
+    /// Like [`TestTask::start_worker`], at `url`. It may still be starting.
     pub async fn start_worker_at(&self, url: &str, options: TaskOptions) -> TaskWorker {
         self.start_worker_with(url, options, |journal, ctx, gate| async move { journal.work(ctx, gate).await }).await
     }
 
-    /// A worker with a handler of the test's own. It may still be about to start.
+    /// A worker with the test's own handler. It may still be starting.
     pub async fn start_worker_with<F, Fut>(&self, url: &str, options: TaskOptions, handler: F) -> TaskWorker
     where
         F: Fn(Arc<Journal>, Context, String) -> Fut + Send + Sync + 'static,
@@ -157,7 +157,7 @@ impl TestTask {
         TaskWorker { app, jobs, worker }
     }
 
-    /// A task of an App with the handler of [`TestTask::start_worker`], which nobody works yet.
+    /// A task of an App with the handler of [`TestTask::start_worker`], without a worker yet.
     pub fn declare_at(&self, app: &App, options: TaskOptions) -> TaskRef<String, u64> {
         let journal = Arc::clone(&self.journal);
         let handler = move |ctx: Context, gate: String| {
@@ -171,7 +171,7 @@ impl TestTask {
         format!("{}:{{{}}}:{suffix}", self.prefix, self.name)
     }
 
-    /// A new connection that is the test's own: one that was made before a fault may not outlive it.
+    /// A new connection for the test: one from before a fault may not survive it.
     pub async fn conn(&self) -> MultiplexedConnection {
         let config = redis::AsyncConnectionConfig::new()
             .set_response_timeout(Some(PATIENCE))
@@ -187,12 +187,12 @@ impl TestTask {
         cmd.query_async(&mut self.conn().await).await.unwrap()
     }
 
-    /// Says that a worker has declared the options of the task: it has no hook then.
+    /// Records that a worker has declared the options of the task, without a hook.
     pub async fn declared(&self) {
         self.run::<u64>("HSET", "meta", &["declaredAt", "1"]).await;
     }
 
-    /// What one of its keys holds, as text.
+    /// The contents of one of its keys, as text.
     pub async fn dump(&self, suffix: &str) -> Option<String> {
         let key = self.key(suffix);
         dump(&mut self.conn().await, &key).await.remove(&key)
@@ -215,7 +215,7 @@ impl TestTask {
         self.meta("epoch").await
     }
 
-    /// Waits until the epoch has moved on `count` times: somebody watched as many intervals, and swept.
+    /// Waits until the epoch has moved `count` times: as many intervals were watched and swept.
     pub async fn epochs_pass(&self, count: u64) {
         let end = self.epoch().await + count;
         eventually("the epochs pass", PATIENCE * 2, async || self.epoch().await >= end).await;
@@ -229,7 +229,7 @@ impl TestTask {
         .await;
     }
 
-    /// Every place of the keyspace that holds the job; more or less than one is a bug, unless the job never was.
+    /// Every place of the keyspace that holds the job; unless the job never existed, more or fewer than one is a bug.
     pub async fn places(&self, id: &str) -> Vec<String> {
         let mut conn = self.conn().await;
         let mut places = Vec::new();
@@ -274,7 +274,7 @@ impl TestTask {
         entries.collect()
     }
 
-    /// Each of the jobs ran once, undisturbed, and its outcome is the one that is recorded; nothing was ever stalled.
+    /// Checks that each of the jobs ran once, undisturbed, with its outcome recorded, and that nothing ever stalled.
     pub async fn each_ran_once(&self, jobs: &[JobHandle<u64>]) {
         let (_app, task) = self.producer().await;
         for job in jobs {
@@ -288,7 +288,7 @@ impl TestTask {
         assert_eq!(self.dump("stalls").await, None);
     }
 
-    /// Nothing is held, nothing waits, and `completed` jobs have ended.
+    /// Checks that nothing is held or waits, and that `completed` jobs have ended.
     pub async fn nothing_is_left_but(&self, completed: usize) {
         let (_app, task) = self.producer().await;
         let counts = task.counts().await.unwrap();
@@ -319,7 +319,7 @@ pub struct TaskWorker {
 }
 
 impl TaskWorker {
-    /// See [`TestWorker::stop`]. Its calls may still be held up by what the test did to its line.
+    /// See [`TestWorker::stop`]. The test may still hold up its calls.
     pub async fn stop(self) {
         self.worker.stop_within(PATIENCE * 2).await;
     }
@@ -346,14 +346,14 @@ impl DerefMut for TaskWorker {
     }
 }
 
-/// A worker behind a line of its own.
+/// A worker with its own line to the server.
 pub struct MortalWorker {
     worker: TaskWorker,
     line: Proxy,
 }
 
 impl MortalWorker {
-    /// Its future is dropped, and nothing that it could still say gets through.
+    /// Drops its future; none of its further calls gets through.
     pub async fn dies(self) {
         self.line.refuse().await;
         self.worker.worker.abort();

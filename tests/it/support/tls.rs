@@ -1,4 +1,4 @@
-//! TLS with certificates of a CA of the test's own.
+//! TLS with certificates of the test's own CA.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub struct Pair {
 impl Ca {
     pub fn new() -> Ca {
         let mut params = CertificateParams::default();
-        // Another one is not to be taken for this one by its name.
+        // A unique name, so that another CA is not mistaken for this one.
         let name = format!("test {}", fastrand::u64(..));
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -43,8 +43,8 @@ impl Ca {
     }
 }
 
-/// Takes TLS connections and passes them on to the server; asks for a certificate that `clients` has signed, if that is given.
-/// Passes on what is no TLS as it is, as sentinels speak to their primary here. Returns its port.
+/// Accepts TLS connections and forwards them to the server; asks for a certificate that `clients` has signed, if
+/// given. Forwards other traffic unchanged, as sentinels use no TLS to their primary here. Returns its port.
 pub async fn terminator_of(server: SocketAddr, pair: &Pair, clients: Option<&Ca>, takes_plain: bool) -> u16 {
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
@@ -66,7 +66,7 @@ pub async fn terminator_of(server: SocketAddr, pair: &Pair, clients: Option<&Ca>
         while let Ok((client, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                // Whatever goes wrong ends the connection, which is what the other side sees.
+                // Any error ends the connection, which the other side notices.
                 let (mut first, Ok(mut server)) = ([0], TcpStream::connect(server).await) else { return };
                 let mut client = client;
                 if takes_plain && client.peek(&mut first).await.is_ok() && first != [HANDSHAKE] {

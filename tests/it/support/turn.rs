@@ -1,8 +1,8 @@
 //! How many tests run at a time.
 //!
-//! `.cargo/config.toml` gives the test binary many threads, because most tests wait for most of their time. A test takes a turn when
-//! it first asks for a server, and keeps it until its thread ends. So a test that waits for its turn costs a thread and nothing
-//! else, and the few tests with a cluster of their own run two at a time beside all the others.
+//! `.cargo/config.toml` gives the test binary many threads, because most tests wait for most of their time. A test
+//! takes a turn when it first asks for a server, and keeps it until its thread ends. So a test that waits for its turn
+//! costs only a thread, and the few tests with a private cluster run two at a time next to the others.
 
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -29,7 +29,7 @@ impl Gate {
     }
 }
 
-/// A place inside a gate, given back when it is dropped.
+/// A place inside a gate, returned when it is dropped.
 struct Turn(&'static Gate);
 
 impl Turn {
@@ -50,7 +50,7 @@ impl Drop for Turn {
     }
 }
 
-/// The test harness gives each test a thread with the path of the test as its name.
+/// The test harness names each thread after the path of its test.
 fn is_thread_of_a_test() -> bool {
     thread::current().name().is_some_and(|name| name.contains("::"))
 }
@@ -66,8 +66,8 @@ pub fn with_server() {
     });
 }
 
-/// Waits until this test may start a cluster or sentinels. A turn that it had for a server is given back before: two tests that wait
-/// for each other's turn would wait for ever.
+/// Waits until this test may start a cluster or sentinels. It first returns a turn for a server: two tests that wait
+/// for each other's turn would wait without end.
 pub fn with_cluster() {
     if !is_thread_of_a_test() {
         return;

@@ -16,7 +16,7 @@ static BREAKS_AT: Mutex<Vec<Vec<String>>> = Mutex::new(Vec::new());
 /// Each entry is a moment of a span, and the parts of its text.
 static BREAKS_AT_SPAN: Mutex<Vec<(At, Vec<String>)>> = Mutex::new(Vec::new());
 
-/// The parts of one line, what tells that it was logged, and what lets the thread go on.
+/// The parts of one line, a sender that reports that it was logged, and a receiver that releases the thread.
 type Hold = (Vec<String>, mpsc::Sender<()>, mpsc::Receiver<()>);
 
 static HOLDS_AT: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
@@ -29,15 +29,16 @@ pub enum At {
     Exit,
 }
 
-/// The warnings and errors logged by this process, from any thread, since the value was made.
+/// The warnings and errors that any thread of this process logged since the value was made.
 ///
-/// Tests of one process run side by side and see each other's warnings: look for the name of a task that only one uses.
+/// Tests of one process run in parallel and see each other's warnings: search for the name of a task that only one
+/// uses.
 pub struct Warnings {
     start: usize,
 }
 
 impl Warnings {
-    /// Begins to listen. The first call installs the subscriber of this process.
+    /// Starts to listen. The first call installs the subscriber of this process.
     pub fn capture() -> Self {
         static INSTALLED: OnceLock<()> = OnceLock::new();
         INSTALLED.get_or_init(|| {
@@ -47,25 +48,25 @@ impl Warnings {
         Self { start: captured().len() }
     }
 
-    /// One line an event: level, target, message and fields, then each span with its fields from the innermost out.
+    /// One line per event: level, target, message and fields, then each span with its fields from the innermost out.
     pub fn all(&self) -> Vec<String> {
         let is_warning = |line: &String| line.starts_with("WARN") || line.starts_with("ERROR");
         self.lines().into_iter().filter(is_warning).collect()
     }
 
-    /// The same with what is logged at level INFO.
+    /// The same with events at level INFO.
     pub fn lines(&self) -> Vec<String> {
         captured()[self.start..].to_vec()
     }
 
-    /// Lets the thread that logs the next event, of any level, with all `parts` panic, as under a broken subscriber.
+    /// The thread that logs the next event, of any level, with all `parts` panics, as under a broken subscriber.
     pub fn break_at(&self, parts: &[&str]) {
         let parts = parts.iter().map(|part| (*part).to_owned()).collect();
         BREAKS_AT.lock().unwrap_or_else(PoisonError::into_inner).push(parts);
     }
 
-    /// Holds the thread that logs the next event, of any level, with all `parts`, as a log that nobody reads. It goes on when what is
-    /// returned is dropped.
+    /// Holds the thread that logs the next event, of any level, with all `parts`, like a log that is not read.
+    /// Dropping the returned value releases it.
     pub fn hold_at(&self, parts: &[&str]) -> HeldLine {
         let parts = parts.iter().map(|part| (*part).to_owned()).collect();
         let ((tell, reached), (release, released)) = (mpsc::channel(), mpsc::channel());
@@ -73,13 +74,13 @@ impl Warnings {
         HeldLine { reached, _release: release }
     }
 
-    /// Lets the thread that makes, enters or leaves the next span with all `parts` in its name and fields panic at that.
+    /// The thread that makes, enters or leaves the next span with all `parts` in its name and fields panics at that.
     pub fn break_at_span(&self, at: At, parts: &[&str]) {
         let parts = parts.iter().map(|part| (*part).to_owned()).collect();
         BREAKS_AT_SPAN.lock().unwrap_or_else(PoisonError::into_inner).push((at, parts));
     }
 
-    /// Waits for a line of [`Warnings::lines`] that contains all `parts`, and gives it; panics at the deadline.
+    /// Waits for a line of [`Warnings::lines`] that contains all `parts`, and returns it; panics at the deadline.
     pub async fn wait_for(&self, parts: &[&str], deadline: Duration) -> String {
         let what = format!("a warning with {parts:?}");
         eventually(&what, deadline, async || {
@@ -97,7 +98,7 @@ pub struct HeldLine {
 }
 
 impl HeldLine {
-    /// Waits until a thread has come there; panics if none does.
+    /// Waits until a thread has arrived there; panics if none does.
     pub async fn reached(&self) {
         eventually("a thread logs the line", PATIENCE, async || self.reached.try_recv().is_ok()).await;
     }
@@ -182,7 +183,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
             captured().push(line);
         }
         if let Some((_, tell, released)) = held {
-            // Who waits for it may have gone.
+            // The test may no longer wait.
             let _ = tell.send(());
             let _ = released.recv();
         }

@@ -7,8 +7,8 @@ use tokio::task::JoinHandle;
 
 /// A worker that runs in this process and is stopped.
 ///
-/// One that is dropped goes on: it ends with the runtime, as when a test has failed.
-#[must_use = "a worker goes on until it is stopped"]
+/// A dropped one continues: it ends with the runtime, as when a test has failed.
+#[must_use = "a worker runs until it is stopped"]
 pub struct TestWorker {
     pub id: String,
     monitor: WorkerMonitor,
@@ -36,19 +36,19 @@ impl TestWorker {
         assert_ne!(phase(), WorkerPhase::Stopped, "the worker could not start");
     }
 
-    /// Stops it, and checks that nothing was left behind.
+    /// Stops it, and checks that nothing is left.
     pub async fn stop(self) {
         self.stop_within(PATIENCE).await;
     }
 
-    /// The same for one that may take another time.
+    /// The same with another time limit.
     pub async fn stop_within(self, limit: Duration) {
         let stopping = tokio::time::timeout(limit, self.begin_stop());
         let reason = stopping.await.expect("the worker does not stop").unwrap().unwrap();
         assert_eq!(reason, StopReason::Shutdown);
     }
 
-    /// Tells it to stop, and leaves the waiting to the caller.
+    /// Stops it, and leaves the waiting to the caller.
     pub fn begin_stop(self) -> JoinHandle<heartline::Result<StopReason>> {
         assert!(self.stop.send(()).is_ok(), "the worker has ended by itself");
         self.end
@@ -56,7 +56,7 @@ impl TestWorker {
 
     /// Waits until it has ended by itself.
     pub async fn ends(&mut self) -> heartline::Result<StopReason> {
-        tokio::time::timeout(PATIENCE, &mut self.end).await.expect("the worker goes on").unwrap()
+        tokio::time::timeout(PATIENCE, &mut self.end).await.expect("the worker continues").unwrap()
     }
 
     /// Drops its future.
