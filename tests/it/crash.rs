@@ -1,7 +1,7 @@
 //! Worker processes that really die, freeze and wake: SIGKILL, SIGSTOP, SIGCONT, abort.
 //!
-//! A child is this very program, told to run the test `a_worker_process_for_the_other_tests` alone. What its handlers have to say they push
-//! to a list on the test's server.
+//! A child is this very program, which runs only the test `a_worker_process_for_the_other_tests`. Its handlers push
+//! what they report to a list on the test's server.
 
 use crate::support::events::next;
 use crate::support::puppet::Puppet;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const ROLE: &str = "HEARTLINE_TEST_CHILD";
 
-/// Not a test by itself: the program of the children. It does nothing unless a test started it.
+/// Not a test: the program of the children. It does nothing unless a test started it.
 #[test]
 fn a_worker_process_for_the_other_tests() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -82,7 +82,7 @@ impl Log {
     }
 }
 
-/// Says what the worker warns of.
+/// Pushes the worker's warnings to a list.
 async fn warn(warnings: Warnings, log: Log) {
     let mut said = 0;
     loop {
@@ -94,7 +94,7 @@ async fn warn(warnings: Warnings, log: Log) {
     }
 }
 
-/// What a child does with a job. The value tells which process returned it.
+/// What a child does with a job. Its value is the id of the process.
 async fn child(ctx: Context, input: String, log: Log) -> Result<u32, JobError> {
     let me = std::process::id();
     match input.as_str() {
@@ -110,7 +110,7 @@ async fn child(ctx: Context, input: String, log: Log) -> Result<u32, JobError> {
     Ok(me)
 }
 
-/// What a child does when a job has ended, by its id.
+/// What a child does after a job has ended, by its id.
 async fn hook(ctx: Context, outcome: Outcome<u32>, log: Log) -> Result<(), JobError> {
     log.say(format!("hook {} {} {}", ctx.id(), outcome.state(), ctx.stalled_count())).await;
     match ctx.id().as_str().split('-').next() {
@@ -120,7 +120,7 @@ async fn hook(ctx: Context, outcome: Outcome<u32>, log: Log) -> Result<(), JobEr
     }
 }
 
-/// Beats in a tight loop until it is told to stop, and says what the first beat after a gap was told.
+/// Checks its heartbeat in a tight loop until it is stopped, and reports the first result after a gap.
 async fn watch(ctx: Context, log: Log) -> Result<u32, JobError> {
     log.say(format!("{} is watched", ctx.id())).await;
     let (at_risk, say) = (ctx.clone(), log.clone());
@@ -136,7 +136,7 @@ async fn watch(ctx: Context, log: Log) -> Result<u32, JobError> {
             let gap = last.elapsed();
             last = Instant::now();
             match beats.heartbeat() {
-                // A beat of the test's own machine is late now and then, but not by this much.
+                // A heartbeat of a loaded machine may be late, but not by this much.
                 Ok(()) if gap > Duration::from_millis(900) => return "told Ok after a freeze".to_owned(),
                 Ok(()) => {}
                 Err(told) => return format!("told {told:?}"),
@@ -163,7 +163,7 @@ impl Process {
         Process(child.unwrap())
     }
 
-    /// A worker with so many slots, and an interval of one second.
+    /// A worker with this many slots, and an interval of one second.
     fn worker(test: &TestTask, slots: usize) -> Process {
         Process::spawn(test, &test.redis().url(), &slots.to_string(), 1000)
     }
@@ -215,7 +215,7 @@ fn ids(kind: &str, count: usize) -> Vec<String> {
     (0..count).map(|at| format!("{kind}-{at}")).collect()
 }
 
-/// What the handlers have said, when it is so many lines that contain `part`.
+/// The lines of the handlers that contain `part`, once there are this many.
 async fn heard(test: &TestTask, part: &str, count: usize) -> Vec<String> {
     lines(test, "log", part, count).await
 }
@@ -230,7 +230,7 @@ async fn lines(test: &TestTask, list: &str, part: &str, count: usize) -> Vec<Str
 }
 
 #[tokio::test]
-async fn the_jobs_of_a_killed_worker_run_again_and_its_sibling_on_the_host_keeps_its_own() {
+async fn jobs_of_a_killed_worker_run_again_and_those_of_others_stay() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let (of_dead, of_sibling) = (ids("dead", 3), ids("sibling", 3));
@@ -264,7 +264,7 @@ async fn the_jobs_of_a_killed_worker_run_again_and_its_sibling_on_the_host_keeps
 }
 
 #[tokio::test]
-async fn a_poison_job_fails_after_max_count_deaths_and_one_more_and_its_neighbours_do_not() {
+async fn a_poison_job_fails_after_max_count_deaths_and_others_do_not() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let mut events = app.events();
@@ -305,7 +305,7 @@ async fn a_poison_job_fails_after_max_count_deaths_and_one_more_and_its_neighbou
 }
 
 #[tokio::test]
-async fn a_hook_whose_worker_is_killed_runs_in_another_one_and_the_handler_does_not() {
+async fn the_hook_of_a_killed_worker_runs_without_the_handler() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let mut events = app.events();
@@ -338,7 +338,7 @@ async fn a_hook_whose_worker_is_killed_runs_in_another_one_and_the_handler_does_
 }
 
 #[tokio::test]
-async fn a_hook_that_kills_its_worker_is_left_out_after_max_count_deaths_and_one_more() {
+async fn a_hook_that_kills_its_workers_is_skipped_after_max_count() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let mut events = app.events();
@@ -364,14 +364,14 @@ async fn a_hook_that_kills_its_worker_is_left_out_after_max_count_deaths_and_one
 }
 
 #[tokio::test]
-async fn under_kills_at_any_moment_every_hook_runs_and_no_handler_behind_its_outcome() {
+async fn under_kills_every_hook_runs_and_no_handler_after_its_outcome() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let mut events = app.events();
     let spawn = || Process::spawn(&test, &test.redis().url(), "4+6h", 1000);
     let mut workers: Vec<Process> = (0..2).map(|_| spawn()).collect();
     let jobs = ids("job", 300);
-    // Beside the events, which are more than a subscriber may be behind.
+    // Without events: they are more than a subscriber may lag.
     let (producer, sent) = (task.clone(), jobs.clone());
     let dispatches = tokio::spawn(async move {
         for id in &sent {
@@ -383,10 +383,10 @@ async fn under_kills_at_any_moment_every_hook_runs_and_no_handler_behind_its_out
         let event = next(&mut events).await;
         let id = event.id().to_string();
         match event {
-            Event::Started { .. } => assert!(!stored.contains_key(&id), "the handler of {id} runs behind its outcome"),
+            Event::Started { .. } => assert!(!stored.contains_key(&id), "the handler of {id} runs after its outcome"),
             Event::Finalizing { outcome, .. } => {
                 assert_eq!(stored.insert(id, outcome), None, "an outcome is stored once");
-                // Whatever they do right now.
+                // At any moment of their work.
                 if stored.len() % 25 == 0 && kills < 10 {
                     workers.remove(0).kill();
                     workers.push(spawn());
@@ -409,7 +409,7 @@ async fn under_kills_at_any_moment_every_hook_runs_and_no_handler_behind_its_out
 }
 
 #[tokio::test]
-async fn a_job_whose_cancel_was_asked_for_while_its_worker_died_ends_cancelled_and_runs_no_more() {
+async fn a_cancelled_job_whose_worker_died_ends_cancelled() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let victim = Process::worker(&test, 1);
@@ -433,14 +433,14 @@ async fn a_job_whose_cancel_was_asked_for_while_its_worker_died_ends_cancelled_a
     test.epochs_pass(1).await;
     assert_eq!(test.places("cancelled").await, ["cancelled"]);
     assert_eq!(test.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
-    // One event tells of it as of every cancelled job; nothing follows.
+    // Its event is that of every cancelled job; nothing follows.
     let told = events.try_recv().unwrap();
     assert!(matches!(&told, Some(Event::Cancelled { id, .. }) if id.as_str() == "cancelled"), "{told:?}");
     assert_eq!(events.try_recv().unwrap(), None);
 }
 
 #[tokio::test]
-async fn a_zombie_is_told_on_waking_and_what_it_returns_is_refused() {
+async fn a_zombie_learns_of_its_loss_and_its_results_are_refused() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let ids = ids("watched", 8);
@@ -467,27 +467,27 @@ async fn a_zombie_is_told_on_waking_and_what_it_returns_is_refused() {
         let ms = line.split("blocked_ms=").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
         assert!(ms.unwrap() < 1000, "{line}");
     }
-    // Two of its beats later all that it had to say was said.
+    // After two of its heartbeats, all its reports have arrived.
     test.epochs_pass(1).await;
     for id in &ids {
         assert_eq!(test.places(id).await, ["completed"]);
         assert_eq!(task.handle(id).unwrap().result().await.unwrap(), heir.id());
     }
     assert_eq!(test.column("result", &ids[0]).await, before.0);
-    // An outcome that it reports before a heartbeat tells it of its loss is refused, and that is all that is told of it.
+    // An outcome that it reports before a heartbeat reports the loss is refused, with that event only.
     let events: Vec<(String, Vec<String>)> = test.run("XRANGE", "events", &["-", "+"]).await;
     for (_, fields) in &events[before.1 as usize..] {
         let names: Vec<&str> = fields.chunks(2).map(|field| field[0].as_str()).collect();
         assert_eq!(names, ["total", "worker", "refused"], "{fields:?}");
     }
-    // The zombie is a worker like any other again.
+    // The zombie works like any other worker again.
     heir.kill();
     let job = task.dispatch("quick".into()).await.unwrap();
     assert_eq!(job.result().await.unwrap(), zombie.id());
 }
 
 #[tokio::test]
-async fn a_zombie_that_wakes_while_its_job_still_runs_elsewhere_leaves_it_alone() {
+async fn a_zombie_that_wakes_leaves_a_job_that_runs_elsewhere_alone() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let zombie = Process::worker(&test, 1);
@@ -510,7 +510,7 @@ async fn a_zombie_that_wakes_while_its_job_still_runs_elsewhere_leaves_it_alone(
 }
 
 #[tokio::test]
-async fn a_short_freeze_costs_nothing() {
+async fn a_short_freeze_has_no_effect() {
     let test = TestTask::new();
     let (_app, task) = task(&test).await;
     let slow = Process::worker(&test, 1);
@@ -527,7 +527,7 @@ async fn a_short_freeze_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_process_that_freezes_while_redis_is_away_is_told_on_waking() {
+async fn a_process_frozen_during_an_outage_learns_of_its_loss() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let proxy = Proxy::start(test.redis().address()).await;
@@ -536,10 +536,10 @@ async fn a_process_that_freezes_while_redis_is_away_is_told_on_waking() {
     running(&task, "watch", &["far".to_owned()], 1).await;
     let heir = Process::spawn(&test, &test.redis().url(), "1", 3000);
     let mut stalls = app.on_stalled();
-    // What Redis has as running may still be on its way to the process.
+    // A job that runs in Redis may still be on its way to the process.
     heard(&test, "is watched", 1).await;
     proxy.pause();
-    // The signal comes before the deadline, and the freeze over it: nothing ticks while the deadline passes.
+    // The risk signal comes before the deadline, and the freeze spans it: nothing runs while the deadline passes.
     heard(&test, "at risk", 1).await;
     zombie.signal("-STOP");
     assert_eq!(next(&mut stalls).await.action, StallAction::Recovered);
@@ -562,7 +562,7 @@ async fn a_sweeper_killed_midway_loses_no_job() {
     sweeper.kill();
     let resolved = test.stalls().await.into_iter().flatten().count();
     assert!((1..JOBS).contains(&resolved), "it was killed after {resolved} of {JOBS}");
-    // What it left, and the job that it held itself, are for the next one.
+    // The next sweeper resolves what it left, and its own job.
     let mut sweep = Puppet::of(&test).await;
     let mut epoch = test.epoch().await;
     let end = epoch + 3;
@@ -581,7 +581,7 @@ async fn a_sweeper_killed_midway_loses_no_job() {
 }
 
 #[tokio::test]
-async fn workers_killed_at_any_moment_lose_nothing_and_record_nothing_twice() {
+async fn workers_killed_at_any_moment_lose_and_repeat_nothing() {
     const JOBS: usize = 600;
     let test = TestTask::new();
     let (_app, task) = task(&test).await;
@@ -590,7 +590,7 @@ async fn workers_killed_at_any_moment_lose_nothing_and_record_nothing_twice() {
     let mut workers: Vec<Process> = (0..3).map(|_| Process::worker(&test, 5)).collect();
     for round in 1..=6_usize {
         let enough = (JOBS / 8 * round) as u64;
-        eventually("work goes on", PATIENCE, async || task.counts().await.unwrap().completed >= enough).await;
+        eventually("jobs continue", PATIENCE, async || task.counts().await.unwrap().completed >= enough).await;
         workers.remove(0).kill();
         workers.push(Process::worker(&test, 5));
     }
@@ -606,11 +606,11 @@ async fn workers_killed_at_any_moment_lose_nothing_and_record_nothing_twice() {
     }
     assert_eq!(ended.len(), JOBS);
     assert!(ended.values().all(|count| *count == 1), "{ended:?}");
-    assert!(test.run::<u64>("XLEN", "stalls", &[]).await > 0, "the kills met nobody at work");
+    assert!(test.run::<u64>("XLEN", "stalls", &[]).await > 0, "the kills hit no running job");
 }
 
 #[tokio::test]
-async fn what_a_killed_worker_had_claimed_goes_back_and_only_what_ran_has_stalled() {
+async fn claimed_jobs_of_a_killed_worker_are_requeued_uncounted() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let url = test.redis().url();
@@ -647,7 +647,7 @@ async fn what_a_killed_worker_had_claimed_goes_back_and_only_what_ran_has_stalle
 }
 
 #[tokio::test]
-async fn workers_that_claim_ahead_are_killed_at_any_moment_and_nothing_is_lost() {
+async fn killed_workers_that_claim_ahead_lose_nothing() {
     const JOBS: usize = 6_000;
     let test = TestTask::new();
     let (_app, task) = task(&test).await;
@@ -657,7 +657,7 @@ async fn workers_that_claim_ahead_are_killed_at_any_moment_and_nothing_is_lost()
     task.dispatch_many_with_ids(jobs).await.unwrap();
     for round in 1..=6_usize {
         let enough = (JOBS / 8 * round) as u64;
-        eventually("work goes on", PATIENCE, async || task.counts().await.unwrap().completed >= enough).await;
+        eventually("jobs continue", PATIENCE, async || task.counts().await.unwrap().completed >= enough).await;
         workers.remove(0).kill();
         workers.push(worker());
     }
@@ -678,7 +678,7 @@ async fn workers_that_claim_ahead_are_killed_at_any_moment_and_nothing_is_lost()
 }
 
 #[tokio::test]
-async fn a_producer_killed_while_it_dispatches_can_repeat_the_call() {
+async fn a_producer_killed_during_a_dispatch_can_repeat_the_call() {
     let test = TestTask::new();
     let (_app, task) = task(&test).await;
     let producer = Process::spawn(&test, &test.redis().url(), "produce", 1000);
@@ -694,7 +694,7 @@ async fn a_producer_killed_while_it_dispatches_can_repeat_the_call() {
 }
 
 #[tokio::test]
-async fn the_job_of_a_killed_process_is_found_by_a_worker_that_starts_later() {
+async fn a_worker_that_starts_later_finds_the_job_of_a_killed_process() {
     let test = TestTask::new();
     let (_app, task) = task(&test).await;
     let victim = Process::worker(&test, 1);
@@ -713,7 +713,7 @@ async fn the_job_of_a_killed_process_is_found_by_a_worker_that_starts_later() {
 const FOR_EVER_MS: u64 = 3_600_000;
 
 #[tokio::test]
-async fn a_worker_that_starts_takes_back_the_jobs_of_a_dead_one_of_its_host_and_of_no_living_one() {
+async fn a_starting_worker_recovers_only_jobs_of_dead_local_workers() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let url = test.redis().url();
@@ -745,7 +745,7 @@ async fn a_worker_that_starts_takes_back_the_jobs_of_a_dead_one_of_its_host_and_
         assert_eq!(test.places(id).await, ["running"]);
     }
     assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 1);
-    // People see it too.
+    // The Inspector shows it too.
     let inspector = app.inspector();
     let dead = async || {
         let workers = inspector.workers().await.unwrap();
@@ -760,7 +760,7 @@ async fn a_worker_that_starts_takes_back_the_jobs_of_a_dead_one_of_its_host_and_
 }
 
 #[tokio::test]
-async fn a_process_that_nobody_has_reaped_is_dead() {
+async fn an_unreaped_process_counts_as_dead() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let url = test.redis().url();
@@ -775,7 +775,7 @@ async fn a_process_that_nobody_has_reaped_is_dead() {
 }
 
 #[tokio::test]
-async fn who_takes_jobs_of_the_dead_back_counts_them_among_the_stalls() {
+async fn a_worker_counts_jobs_that_it_recovers_as_stalls() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let victim = Process::spawn(&test, &test.redis().url(), "2", FOR_EVER_MS);
@@ -795,14 +795,14 @@ async fn who_takes_jobs_of_the_dead_back_counts_them_among_the_stalls() {
 }
 
 #[tokio::test]
-async fn a_worker_beside_a_dead_one_finds_it_within_its_next_look() {
+async fn a_worker_on_the_host_finds_a_dead_one_at_its_next_look() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let url = test.redis().url();
     let victim = Process::spawn(&test, &url, "1", FOR_EVER_MS);
     running(&task, "hold once", &["held".to_owned()], 1).await;
     let heir = Process::spawn(&test, &url, "1", FOR_EVER_MS);
-    // It has looked already.
+    // It has already looked.
     heir_works(&task, &heir).await;
     let mut stalls = app.on_stalled();
     victim.kill();
@@ -814,9 +814,9 @@ async fn heir_works(task: &TaskRef<String, u32>, heir: &Process) {
     assert_eq!(task.dispatch("quick".into()).await.unwrap().result().await.unwrap(), heir.id());
 }
 
-/// What a person says is done at once; who was not dead is told, and stops.
+/// The decision takes effect at once. If the worker was alive, it is refused when it wakes, and stops.
 #[tokio::test]
-async fn the_word_of_a_person_takes_the_jobs_of_a_frozen_worker_which_stops_when_it_wakes() {
+async fn a_person_recovers_a_frozen_workers_jobs_and_it_stops_later() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let url = test.redis().url();
@@ -824,10 +824,10 @@ async fn the_word_of_a_person_takes_the_jobs_of_a_frozen_worker_which_stops_when
     running(&task, "hold once", &["held".to_owned()], 1).await;
     let inspector = app.inspector().by("ada");
     let id = inspector.workers().await.unwrap()[0].worker.to_string();
-    // One that has told of itself since somebody looked keeps its jobs.
+    // A worker that was seen since the person looked keeps its jobs.
     let before = inspector.workers().await.unwrap()[0].last_seen_at;
     let lately = async || inspector.workers().await.unwrap()[0].last_seen_at > before;
-    eventually("it tells of itself again", PATIENCE, lately).await;
+    eventually("it was seen again", PATIENCE, lately).await;
     let report = inspector.recover_worker_unseen_since(&id, before).await.unwrap().unwrap();
     assert!(report.was_seen_since && report.tasks.is_empty(), "{report:?}");
     assert_eq!(test.places("held").await, ["running"]);
@@ -844,14 +844,14 @@ async fn the_word_of_a_person_takes_the_jobs_of_a_frozen_worker_which_stops_when
     let heir = Process::spawn(&test, &url, "1", FOR_EVER_MS);
     assert_eq!(task.handle("held").unwrap().result().await.unwrap(), heir.id());
     frozen.signal("-CONT");
-    // Its driver calls when it looks for work, and hears that it must not go on.
+    // Its driver looks for work, and its call is refused.
     eventually("it stops", PATIENCE * 2, async || frozen.is_dead()).await;
     assert_eq!(test.places("held").await, ["completed"]);
     assert_eq!(inspector.recover_worker("nobody").await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn who_takes_an_exclusive_name_has_the_jobs_of_a_frozen_holder_which_stops_when_it_wakes() {
+async fn a_new_holder_of_a_name_gets_the_jobs_and_the_old_one_stops() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let url = test.redis().url();
@@ -870,7 +870,7 @@ async fn who_takes_an_exclusive_name_has_the_jobs_of_a_frozen_holder_which_stops
     eventually("it stops", PATIENCE * 2, async || holder.is_dead()).await;
     let stopped = heard(&test, &format!("{} stopped", holder.id()), 1).await;
     assert!(stopped[0].contains("replaced: a worker has started under its name"), "{stopped:?}");
-    // The other name has nothing to do with it, and the heir works on.
+    // Another name is not affected, and the new holder works.
     assert_eq!(test.places("other").await, ["running"]);
     heir_works(&task, &heir).await;
     let workers = app.inspector().workers().await.unwrap();
