@@ -1,4 +1,4 @@
-//! Bytes a job: what is written for it, which is the same on every server, and what the server needs for that.
+//! Bytes per job: what is written for it, which is the same on every server, and what the server needs for that.
 
 use crate::costs::meter::{Meter, RAN, WORKER};
 use crate::support::{PATIENCE, TestRedis, eventually};
@@ -6,7 +6,7 @@ use heartline::App;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
-/// An id that Heartline makes.
+/// An id as Heartline generates it.
 const ID: usize = 22;
 /// The payload of every job here.
 const PAYLOAD: usize = 64;
@@ -15,7 +15,7 @@ const TOKEN: usize = WORKER.len() + 1 + FENCE;
 const FENCE: usize = 16;
 /// Milliseconds.
 const STAMP: usize = 13;
-/// What the id of a stream entry takes: milliseconds, and a number that stays below 10.
+/// The id of a stream entry: milliseconds, and a number below 10.
 const ENTRY: usize = 15;
 
 /// A list of ids as words of an event or of a record.
@@ -23,7 +23,7 @@ const fn words(n: usize) -> usize {
     n * (ID + 1) - 1
 }
 
-/// The bytes of every key of the task, without those of the key itself: fields, members and values.
+/// The bytes of every key of the task, without the name of the key: fields, members and values.
 async fn written(meter: &mut Meter) -> Vec<(String, usize)> {
     let mut written = Vec::new();
     for key in meter.keys().await {
@@ -54,7 +54,7 @@ fn named(keys: &[(&str, usize)]) -> Vec<(String, usize)> {
 }
 
 #[tokio::test]
-async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_is_in() {
+async fn a_job_is_written_once_and_its_id_once_in_each_of_its_places() {
     let n = 200;
     let mut meter = Meter::new("1").await;
     // Names of the options, their values, and wire 1.
@@ -77,7 +77,7 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
 
     meter.settle(0, None, n).await;
     let started = ENTRY + "total400worker".len() + WORKER.len() + "started".len() + words(n);
-    // Beside the fence and the ids its number and how many begin.
+    // In addition to the fence and the ids: its number, and how many begin.
     let record = |rows: &str, ids: usize| WORKER.len() + rows.len() + "\n\n\n\n\n".len() + FENCE + ids;
     let asked = "interval1000ask1000".len() + "asker".len() + WORKER.len() + "askedBy".len() + WORKER.len();
     let meta = options + "in200events400largest1024".len() + asked;
@@ -107,7 +107,7 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
     assert_eq!(written(&mut meter).await, named(&kept));
 }
 
-/// What a server needs a job, in bytes, and by how much that may differ from run to run.
+/// The bytes that a server needs for a job, and the tolerance from run to run.
 struct Needs {
     payload: f64,
     wait: f64,
@@ -119,24 +119,24 @@ struct Needs {
     used: f64,
 }
 
-// The allocator of Debian gives memory in steps of 16. An id is 24 with its header and takes 32 as a field or member, the
-// payload is 68 and takes 80, the token is 45 and takes 48; an entry of a hash or set is counted as 24, its slot in the table is
-// 8.2; a list takes 24.2 for an id. So `payload` is 32 + 80 + 24 + 8.2, `locks` is 32 + 48 + 24 + 8.2, `active` is
-// 32 + 24 + 8.2. An event is 23 in an entry of 200, and entries of that size leave a part of their node empty.
-// At 100,000 jobs a slot is 10.5, and the entry really takes 32: 32 + 80 + 32 + 10.5 for `payload`, 24.2 for `wait`, 28.1 for
-// `events`. The events are bounded: of a million jobs those of the last 200,000 are there, which is 5.6 a job.
+// Debian's allocator gives memory in steps of 16. An id is 24 with its header and takes 32 as a field or member, the
+// payload is 68 and takes 80, the token is 45 and takes 48. An entry counts as 24, its slot in the table is 8.2; a
+// list takes 24.2 for an id. So `payload` is 32 + 80 + 24 + 8.2, `locks` is 32 + 48 + 24 + 8.2, `active` is 32 + 24 +
+// 8.2. An event is 23 in an entry of 200, and entries of that size leave a part of their node empty. At 100,000 jobs a
+// slot is 10.5, and the entry really takes 32: 32 + 80 + 32 + 10.5 for `payload`, 24.2 for `wait`, 28.1 for `events`.
+// The events are bounded: those of the last 200,000 jobs remain of a million, which is 5.6 per job.
 const REDIS_7_0: Needs =
     Needs { payload: 144.2, wait: 24.2, locks: 112.2, active: 64.2, dispatched: 28.1, used: 206.7 };
 // Its own allocator has steps of 8: an id takes 24, and so does an entry.
 const REDIS_6_2: Needs =
     Needs { payload: 136.2, wait: 24.1, locks: 104.2, active: 56.2, dispatched: 25.8, used: 188.5 };
-// Has a field and its value in one piece, and tables of buckets.
+// A field and its value are one piece, and tables have buckets.
 const VALKEY_8_1: Needs =
     Needs { payload: 121.3, wait: 24.1, locks: 89.3, active: 43.9, dispatched: 23.6, used: 167.7 };
 // Any other server: no more than this.
 const OTHER: Needs = Needs { payload: 160.0, wait: 28.0, locks: 130.0, active: 75.0, dispatched: 32.0, used: 240.0 };
 
-/// What this server needs, and whether it is known that well.
+/// The figures of this server, and whether it is known.
 async fn needs(conn: &mut MultiplexedConnection) -> (Needs, bool) {
     let server: String = redis::cmd("INFO").arg("server").query_async(conn).await.unwrap();
     let memory: String = redis::cmd("INFO").arg("memory").query_async(conn).await.unwrap();
@@ -158,8 +158,8 @@ fn assert_needs(what: &str, bytes: f64, expected: f64, known: bool) {
 }
 
 #[tokio::test]
-async fn a_waiting_and_a_running_job_take_as_many_bytes_as_ever() {
-    // Just below a power of two, and long after the tables grew for the last time: none of them is between two sizes.
+async fn the_memory_of_a_waiting_and_of_a_running_job_is_unchanged() {
+    // Just below a power of two, and long after the last growth of the tables: none of them is between two sizes.
     let n = 16_000;
     let mut meter = Meter::new("0").await;
     let (needs, known) = needs(&mut meter.task.conn).await;
@@ -172,7 +172,7 @@ async fn a_waiting_and_a_running_job_take_as_many_bytes_as_ever() {
     for _ in 0..n / 200 {
         meter.settle(0, None, 200).await;
     }
-    // Two beats, in which each table is moved to its last size.
+    // Two heartbeats, which move each table to its final size.
     for _ in 0..2 * n / 500 {
         meter.beat(500).await;
         meter.held.rotate_left(500);
@@ -182,10 +182,10 @@ async fn a_waiting_and_a_running_job_take_as_many_bytes_as_ever() {
     }
 }
 
-/// Bytes of data, and of the buffers of no other connection than this one.
+/// Bytes of data, and of the buffers of this connection alone.
 async fn used_memory(conn: &mut MultiplexedConnection) -> f64 {
     let mut only = conn.clone();
-    eventually("nobody else is connected", PATIENCE, async || {
+    eventually("there is no other connection", PATIENCE, async || {
         let info: String = redis::cmd("INFO").arg("clients").query_async(&mut only).await.unwrap();
         info.contains("connected_clients:1\r\n")
     })
@@ -195,13 +195,13 @@ async fn used_memory(conn: &mut MultiplexedConnection) -> f64 {
 }
 
 #[tokio::test]
-async fn a_backlog_of_100_000_jobs_takes_as_much_memory_as_ever() {
+async fn the_memory_of_a_backlog_of_100_000_jobs_is_unchanged() {
     let n = 100_000;
     let redis = TestRedis::start();
     let mut conn = redis.conn().await;
     let (needs, known) = needs(&mut conn).await;
     let build = async || App::builder().redis(redis.url()).prefix("costs").build().await.unwrap();
-    // The scripts are in the cache from here on.
+    // From here on the scripts are in the cache.
     drop(build().await);
     let before = used_memory(&mut conn).await;
     let app = build().await;
@@ -215,7 +215,8 @@ async fn a_backlog_of_100_000_jobs_takes_as_much_memory_as_ever() {
     let cmd = cmd.arg("USAGE").arg("costs:{backlog}:events").arg("SAMPLES").arg(0);
     let events: f64 = cmd.query_async(&mut conn).await.unwrap();
     assert_needs("events", events / n as f64, needs.dispatched, known);
-    // This is the memory of the whole server. Buffers and the interpreter of the scripts hold up to 300 KiB more on a busy machine.
+    // This is the memory of the whole server. On a busy machine, buffers and the script interpreter hold up to 300 KiB
+    // more.
     let spread = if known { 3.0 } else { 0.0 };
     assert!(
         (needs.used - used).abs() <= spread || used <= needs.used,

@@ -1,17 +1,17 @@
-//! Commands a call: what a script asks of the server, those of its fragments included, and that it asks as much for one
-//! job as for hundreds, unless their values may be large. Each number is followed by what it is made of.
+//! Commands per call: what a script and its fragments ask of the server. A call for hundreds of jobs asks for as much
+//! as a call for one, unless their values may be large. The comment above each number explains it.
 
 use crate::costs::meter::Meter;
 
-// What every dispatch does. It reads the settings and the stored payloads (HMGET 2), and whether there are terminal jobs
-// (EXISTS); it writes the ids (RPUSH), the payloads, and both totals (HSET 2), tells (XADD), and wakes (ZADD). A payload
-// that is larger than twice any before, as the first one is, raises the bound of what claims read at once; that, and the
-// wire version, is written with the totals.
+// Every dispatch reads the settings and the stored payloads (HMGET 2), and whether there are terminal jobs (EXISTS);
+// it writes the ids (RPUSH), the payloads, and both totals (HSET 2), the event (XADD), and a wake-up (ZADD). A payload
+// more than twice as large as any before, like the first one, raises the bound for what claims read at once; the bound
+// and the wire version are written together with the totals.
 const DISPATCH: &str = "8: exists 1, hmget 2, hset 2, rpush 1, xadd 1, zadd 1";
-// Where terminal jobs are kept: the size of the set that EXISTS counted (ZCARD), and the ids in it (ZMSCORE).
+// If terminal jobs are kept: the size of the set that EXISTS counted (ZCARD), and the ids in it (ZMSCORE).
 const DISPATCH_BESIDE_KEPT: &str = "10: exists 1, hmget 2, hset 2, rpush 1, xadd 1, zadd 1, zcard 1, zmscore 1";
-// Types of the three lists and four columns (LLEN 3, HLEN 4), when the first delayed job is due (ZRANGE), the time; then
-// ZADD instead of RPUSH, and the wake only for a job that is the next one due. The delays are in `options` (HSET).
+// Types of the three lists and four columns (LLEN 3, HLEN 4), when the first delayed job is due (ZRANGE), the time;
+// then ZADD instead of RPUSH, and the wake-up only if the job is the next one due. The delays are in `options` (HSET).
 const DISPATCH_DELAYED: &str = "17: exists 1, hlen 4, hmget 2, hset 3, llen 3, time 1, xadd 1, zadd 1, zrange 1";
 const DISPATCH_NEXT: &str = "18: exists 1, hlen 4, hmget 2, hset 3, llen 3, time 1, xadd 1, zadd 2, zrange 1";
 // The same checks, and one HSET for the priorities of all.
@@ -22,73 +22,74 @@ const DISPATCH_PRIORITY: &str =
 const DISPATCH_OPTIONS: &str =
     "19: exists 1, hlen 4, hmget 2, hset 4, llen 3, rpush 1, time 1, xadd 1, zadd 1, zrange 1";
 
-// What every settle does. It reads its record (HGET), the settings (HMGET), the time, how many of the rare keys are there
-// (EXISTS), the head of the list (LRANGE) and the type of `payload` (HLEN); it writes an SREM of nobody, so that a server
-// at maxmemory lets it pass, and its record (HSET).
+// Every settle reads its record (HGET), the settings (HMGET), the time, how many rare keys exist (EXISTS), the head of
+// the list (LRANGE) and the type of `payload` (HLEN); it writes an SREM of no member, so that a server at maxmemory
+// lets it pass, and its record (HSET).
 const SETTLE_NOTHING: &str = "9: exists 1, hget 1, hlen 1, hmget 1, hset 1, lrange 1, srem 1, time 1, zrem 1";
-// Claims: payloads and locks of the heads (HMGET 2) in place of HLEN, then LTRIM, SADD, the locks and the fence (HSET 2),
-// XADD, and the wake for what stays behind (ZADD).
+// Claims: payloads and locks of the heads (HMGET 2) in place of HLEN, then LTRIM, SADD, the locks and the fence (HSET
+// 2), XADD, and the wake-up for the remaining jobs (ZADD).
 const SETTLE_CLAIM: &str =
     "15: exists 1, hget 1, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
 // The first claim of a task also writes the interval (HSET).
 const SETTLE_FIRST_CLAIM: &str =
     "16: exists 1, hget 1, hmget 3, hset 4, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
-// Reports: the locks that are shown (HMGET), which are removed, as the payloads are (HDEL 2).
+// Reports: the tokens shown (HMGET), the removed locks and payloads (HDEL 2).
 const SETTLE: &str =
     "18: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
-// Nothing is left, and no other worker needs to look: the spare marker goes (ZREM).
+// No job is left, and no other worker needs to look: the spare marker is removed (ZREM).
 const SETTLE_LAST: &str =
     "18: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zrem 1";
-// Reports, and finds nothing to claim: the count of events is written (HSET), no lock is.
+// Reports, and finds nothing to claim: the count of events is written (HSET), but no lock.
 const SETTLE_REPORT: &str =
     "14: exists 1, hdel 2, hget 1, hlen 1, hmget 2, hset 2, lrange 1, srem 1, time 1, xadd 1, zrem 1";
-// Kept jobs go to a set (ZADD) instead of losing their payload (HDEL). Terminal sets are rare keys: how many there are
+// Kept jobs are added to a set (ZADD) and keep their payload (no HDEL). Terminal sets are rare keys: how many exist
 // (EXISTS), the size of that one (ZCARD), and the heads in it (ZMSCORE).
 const SETTLE_KEPT: &str = "21: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, \
     xadd 1, zadd 2, zcard 1, zmscore 1";
-// So is a column of results: how many columns there are (EXISTS), and the size of that one (HLEN), which leaves no rare key
-// to ask for. Results are one HSET.
+// So is a column of results: how many columns exist (EXISTS), and the size of that one (HLEN), after which no rare key
+// is left to query. Results are one HSET.
 const SETTLE_KEPT_RESULTS: &str = "24: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd 1, \
     srem 1, time 1, xadd 1, zadd 2, zcard 1, zmscore 1";
-// A delayed job that is not due is a rare key that is neither: terminal sets and columns (EXISTS 2), candidates (SCARD),
-// cancels and ghosts (HLEN 2); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is in a column: which ones are
-// filled (HLEN 8), what is there of the claimed jobs (HMGET), and of those that are removed (EXISTS, HDEL).
+// A delayed job that is not due is a rare key of neither kind: terminal sets and columns (EXISTS 2), candidates
+// (SCARD), cancels and ghosts (HLEN 2); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is
+// in a column: which ones are filled (HLEN 8), what the claimed jobs have (HMGET), and the removed ones (EXISTS,
+// HDEL).
 const SETTLE_BESIDE_DELAYED: &str = "36: exists 4, hdel 3, hget 1, hlen 10, hmget 5, hset 3, lrange 2, ltrim 1, sadd 1, \
     scard 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
-// Beside jobs that were silent since the snapshot, out of which the reported ones are taken (SREM), it is the same but for the
-// column.
+// With jobs that were silent since the snapshot, from which the reported ones are removed (SREM), it is the same
+// except for the column.
 const SETTLE_BESIDE_CANDIDATES: &str = "26: exists 3, hdel 2, hget 1, hlen 2, hmget 4, hset 3, lrange 2, ltrim 1, \
     sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zrange 1";
 
-// Requeued jobs stand at the front of their lists (LPUSH), and since when is written (HSET); they may have been claimed ahead
-// (HDEL). Before that, types of the three lists and of `locks`, `payload`, `claimed` and that column (LLEN 3, HLEN 4), and
-// `active` (SCARD).
+// Requeued jobs are added to the front of their lists (LPUSH), with the time (HSET); they may have been claimed ahead
+// (HDEL). Before that, types of the three lists and of `locks`, `payload`, `claimed` and that column (LLEN 3, HLEN 4),
+// and `active` (SCARD).
 // Which of them had begun, so that their runs broke off (HMGET).
 const SETTLE_REQUEUE: &str = "26: exists 2, hdel 2, hget 1, hlen 5, hmget 3, hset 3, llen 3, lpush 1, lrange 1, scard 1, \
     srem 1, time 1, xadd 1, zadd 1";
-// That column is filled until they are claimed: terminal sets (EXISTS), which columns are filled (HLEN 5, EXISTS); the claimed
-// jobs leave it (HDEL).
+// That column is filled until they are claimed: terminal sets (EXISTS), which columns are filled (HLEN 5, EXISTS); the
+// claimed jobs are removed from it (HDEL).
 const SETTLE_CLAIM_AGAIN: &str = "23: exists 3, hdel 1, hget 1, hlen 5, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, \
     time 1, xadd 1, zrem 1";
-// Errors, attempts, since when they are delayed, the total and the record (HSET 5), due times (ZADD), when the first is due
-// (ZRANGE).
+// Errors, attempts, since when they are delayed, the total and the record (HSET 5), due times (ZADD), when the first
+// is due (ZRANGE).
 const SETTLE_RETRY: &str =
     "17: exists 1, hdel 1, hget 1, hlen 1, hmget 2, hset 5, lrange 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
-// Those that are due (ZRANGEBYSCORE) go from `delayed` into their list (ZREM, RPUSH), since when is written (HSET), and the
-// claim takes that away (HDEL). The filled columns are found one after the other (HLEN 6).
+// Due jobs (ZRANGEBYSCORE) move from `delayed` to their list (ZREM, RPUSH), with the time (HSET), which the claim
+// removes (HDEL). The filled columns are found one by one (HLEN 6).
 const SETTLE_DUE: &str = "43: exists 4, hdel 1, hget 1, hlen 10, hmget 4, hset 4, llen 3, lrange 3, ltrim 1, rpush 1, sadd 1, \
     scard 2, srem 1, time 1, xadd 1, zrange 2, zrangebyscore 1, zrem 2";
-// Beside ghosts behind the heads: types (LLEN 3, HLEN 4, SCARD), the first of each list (LINDEX 3) and whether it is a ghost
-// (HEXISTS); of the heads that are claimed whether they are ghosts too (HMGET), which may also be delayed (ZMSCORE).
+// With ghosts after the heads: types (LLEN 3, HLEN 4, SCARD), the first entry of each list (LINDEX 3) and whether it
+// is a ghost (HEXISTS); whether the claimed heads are ghosts too (HMGET), which may also be delayed (ZMSCORE).
 const SETTLE_BESIDE_GHOSTS: &str = "41: exists 3, hexists 1, hget 1, hlen 6, hmget 4, hset 3, lindex 3, llen 3, lrange 2, \
     ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 3, zmscore 3, zrange 1";
-// Ghosts at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 3, HMGET 2, and HEXISTS
-// of the first job that waits); they leave the list (LTRIM) and the count (HMGET, HDEL, EXISTS, HGET, HSET). Nothing stays behind, and
-// nobody is woken.
+// Ghosts at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 3, HMGET
+// 2, and HEXISTS of the first job that waits); they are removed from the list (LTRIM) and from the count (HMGET, HDEL,
+// EXISTS, HGET, HSET). Nothing is left, and no worker is woken.
 const SETTLE_BEHIND_GHOSTS: &str = "56: exists 4, hdel 1, hexists 2, hget 2, hlen 6, hmget 8, hset 4, lindex 3, llen 3, \
     lrange 4, ltrim 2, sadd 1, scard 2, srem 1, time 1, xadd 1, zcard 3, zmscore 6, zrange 1, zrem 1";
 
-/// Claims where `n` payloads as large as the largest could be too much for one answer: the size of each (HSTRLEN).
+/// Claims if `n` payloads as large as the largest could be too much for one reply: the size of each (HSTRLEN).
 fn claiming_large(n: usize) -> String {
     format!(
         "{}: exists 1, hget 1, hmget 3, hset 3, hstrlen {n}, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1",
@@ -96,34 +97,35 @@ fn claiming_large(n: usize) -> String {
     )
 }
 
-// A late or repeated call, or one of a line that was closed, reads the record (HGET) and goes no further.
+// A late or repeated call, or one of a closed call sequence, only reads the record (HGET).
 const SETTLE_REPEATED: &str = "1: hget 1";
-// Where the options are lost: the record and the settings.
+// If the options are lost: the record and the settings.
 const SETTLE_UNDECLARED: &str = "2: hget 1, hmget 1";
 
-/// What the record names is looked up: the locks (HMGET), the extras (EXISTS), and of each job the size of the payload
-/// (HSTRLEN) and the payload itself (HGET).
+/// For each job in the record: the locks (HMGET), the extras (EXISTS), the size of the payload (HSTRLEN) and the
+/// payload itself (HGET).
 fn settle_repeated(n: usize) -> String {
     format!("{}: exists 1, hget {}, hmget 1, hstrlen {n}", 3 + 2 * n, 1 + n)
 }
 
-// The settings and the locks (HMGET 2), how many are in both sets, for their types too (SCARD 2), cancels (HLEN), out of the candidates (SREM)
-// and into `active` (SADD).
+// The settings and the locks (HMGET 2), the sizes of both sets, for their types too (SCARD 2), cancels (HLEN), the
+// moves from the candidates (SREM) to `active` (SADD).
 const BEAT: &str = "7: hlen 1, hmget 2, sadd 1, scard 2, srem 1";
 
-// The settings (HMGET), the types of three lists, eleven columns and `active` (LLEN 3, HLEN 11, SCARD), whether there are
-// terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of nobody, how many candidates are left (SCARD); then the
-// snapshot: EXISTS, RENAME, HSET.
+// The settings (HMGET), the types of three lists, eleven columns and `active` (LLEN 3, HLEN 11, SCARD), whether there
+// are terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of no member, how many candidates are left
+// (SCARD); then the snapshot: EXISTS, RENAME, HSET.
 const SWEEP: &str =
     "31: exists 2, hlen 16, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1, zcard 2";
 // Without a running job there is nothing to rename.
 const SWEEP_NOTHING: &str = "30: exists 2, hlen 16, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1, zcard 2";
-// Another epoch, or too early, or without options: the settings.
+// Another epoch, too early, or without options: the settings.
 const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
-/// Stalled jobs: locks, cancels, counts and limits (HMGET 4), and whether any was claimed ahead or has a stored outcome (HLEN 2); out of `active`, `locks`,
-/// `cancelling`, `claimed` (SREM, HDEL 3); priorities (EXISTS), LPUSH, since when they wait and how they were recovered (HSET 2), the wake (ZADD); two streams, each counted (HINCRBY 2, XADD 2). Each job: its payload (HEXISTS) and
-/// its count (HINCRBY).
+/// Stalled jobs: locks, cancels, counts and limits (HMGET 4), and whether any was claimed ahead or has a stored
+/// outcome (HLEN 2); out of `active`, `locks`, `cancelling`, `claimed` (SREM, HDEL 3); priorities (EXISTS), LPUSH,
+/// since when they wait and how they were recovered (HSET 2), the wake-up (ZADD); two streams, each counted (HINCRBY
+/// 2, XADD 2). Each job: its payload (HEXISTS) and its count (HINCRBY).
 // How many runs broke off, and when (HINCRBY, HSET of `meta`).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
@@ -134,15 +136,15 @@ fn sweep_of_stalled(n: usize) -> String {
     )
 }
 
-// The sizes of both sets (SCARD 2); an SADD and an SREM of nobody.
+// The sizes of both sets (SCARD 2); an SADD and an SREM of no member.
 const SHRINK: &str = "4: sadd 1, scard 2, srem 1";
-// Without a candidate the size of that set is all.
+// Without a candidate: only the size of that set.
 const SHRINK_ENOUGH: &str = "1: scard 1";
 
-/// The settings (HMGET), the types of the set and of all columns (ZCARD, HLEN 16), how many there are, where a count is declared
-/// (ZCARD), whether a workflow is to be told of any (ZCARD), the time, the oldest jobs (ZRANGEBYSCORE) and of each that goes the size of its payload and its result
-/// (HSTRLEN 2); then ZREM, the payloads (HDEL), whether there is another column (EXISTS), and the event, which is counted
-/// (HINCRBY, XADD).
+/// The settings (HMGET), the types of the set and of all columns (ZCARD, HLEN 16), the size if a count is declared
+/// (ZCARD), whether a workflow must record any (ZCARD), the time, the oldest jobs (ZRANGEBYSCORE) and for each removed
+/// one the sizes of its payload and its result (HSTRLEN 2); then ZREM, the payloads (HDEL), whether there is another
+/// column (EXISTS), and the event, which is counted (HINCRBY, XADD).
 fn trim(n: usize) -> String {
     format!(
         "{}: exists 1, hdel 1, hincrby 1, hlen 16, hmget 1, hstrlen {}, time 1, xadd 1, zcard 3, zrangebyscore 1, zrem 1",
@@ -150,30 +152,31 @@ fn trim(n: usize) -> String {
         2 * n
     )
 }
-// Nothing is old enough.
+// No job is old enough.
 const TRIM_NOTHING: &str = "22: hlen 16, hmget 1, time 1, zcard 3, zrangebyscore 1";
 // Without options: the settings.
 const TRIM_UNDECLARED: &str = "1: hmget 1";
 
-/// Four places (ZMSCORE 4), the locks (HMGET), whether any job was claimed ahead or has a stored outcome (HLEN 2), the event mode (HGET); of each job that
-/// has not ended whether it has a payload (HEXISTS), of each that completed the size of its result (HSTRLEN).
+/// Four places (ZMSCORE 4), the locks (HMGET), whether any job was claimed ahead or has a stored outcome (HLEN 2), the
+/// event mode (HGET); for each job that has not ended whether it has a payload (HEXISTS), for each completed one the
+/// size of its result (HSTRLEN).
 fn states(open: usize, completed: usize) -> String {
     let all = [("hexists", open), ("hget", 1), ("hlen", 2), ("hmget", 1), ("hstrlen", completed), ("zmscore", 4)];
     let all = all.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}"));
     format!("{}: {}", 8 + open + completed, all.collect::<Vec<_>>().join(", "))
 }
 
-// Where the job is (ZMSCORE 4, HMGET, HLEN 2, HEXISTS), its small columns and the reason of a cancel (HGET 14), whether it is
-// a candidate (SISMEMBER), and the sizes of its payload and its result (HSTRLEN 2).
+// Where the job is (ZMSCORE 4, HMGET, HLEN 2, HEXISTS), its small columns and the reason of a cancel (HGET 14),
+// whether it is a candidate (SISMEMBER), and the sizes of its payload and its result (HSTRLEN 2).
 const INSPECT: &str = "26: hexists 1, hget 14, hlen 2, hmget 1, hstrlen 3, sismember 1, zmscore 4";
 
-/// What a job has of its own that is delayed.
+/// The columns of a delayed job.
 const fn delayed(ms: &str) -> [(&str, &str); 2] {
     [("delay", ms), ("options", r#"{"delay_ms":60000}"#)]
 }
 
 #[tokio::test]
-async fn a_dispatch_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
+async fn a_dispatch_of_200_jobs_costs_as_much_as_one_of_a_single_job() {
     for n in [1, 200] {
         let mut meter = Meter::new("1").await;
         for _ in 0..2 {
@@ -195,7 +198,7 @@ async fn a_dispatch_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
 }
 
 #[tokio::test]
-async fn a_dispatch_looks_for_its_ids_among_the_jobs_that_were_kept() {
+async fn a_dispatch_looks_for_its_ids_among_the_kept_jobs() {
     for n in [1, 200] {
         let mut meter = Meter::new("1").await;
         meter.dispatch(n).await;
@@ -207,11 +210,11 @@ async fn a_dispatch_looks_for_its_ids_among_the_jobs_that_were_kept() {
 }
 
 #[tokio::test]
-async fn a_settle_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
+async fn a_settle_of_200_jobs_costs_as_much_as_one_of_a_single_job() {
     for n in [1, 50, 200] {
         for (keep, value, steady) in [
             ("0", None, SETTLE),
-            // What is not kept costs nothing.
+            // Jobs that are not kept cost nothing.
             ("0", Some("1"), SETTLE),
             ("1", None, SETTLE_KEPT),
             ("1", Some("1"), SETTLE_KEPT_RESULTS),
@@ -230,7 +233,7 @@ async fn a_settle_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
 }
 
 #[tokio::test]
-async fn a_settle_asks_for_less_when_it_only_claims_or_only_reports() {
+async fn a_settle_that_only_claims_or_only_reports_costs_less() {
     for n in [1, 50, 200] {
         let mut meter = Meter::new("0").await;
         for _ in 0..4 {
@@ -249,8 +252,8 @@ async fn a_settle_asks_for_less_when_it_only_claims_or_only_reports() {
 }
 
 #[tokio::test]
-async fn a_claim_looks_at_each_size_only_where_the_payloads_could_be_too_much() {
-    // As many payloads as the bound may have are just not too much, or just too much.
+async fn a_claim_checks_each_size_only_if_payloads_could_be_too_large() {
+    // As many payloads as fit into the bound, or one too many.
     for (largest, n, cost) in [
         ("2621", 200, SETTLE_CLAIM.to_owned()),
         ("2622", 200, claiming_large(200)),
@@ -270,7 +273,7 @@ async fn a_claim_looks_at_each_size_only_where_the_payloads_could_be_too_much() 
 }
 
 #[tokio::test]
-async fn without_declared_options_a_call_asks_for_nothing_but_the_settings() {
+async fn without_declared_options_a_call_reads_only_the_settings() {
     let mut meter = Meter::new("0").await;
     meter.run(10).await;
     meter.task.lose_options().await;
@@ -285,7 +288,7 @@ async fn without_declared_options_a_call_asks_for_nothing_but_the_settings() {
 }
 
 #[tokio::test]
-async fn a_trimmed_job_costs_two_commands_and_one_that_stays_none() {
+async fn a_trimmed_job_costs_two_commands_and_a_kept_one_none() {
     for n in [1, 200] {
         let mut meter = Meter::new("1").await;
         meter.run(n).await;
@@ -320,7 +323,7 @@ async fn a_look_at_500_jobs_asks_for_one_thing_of_each() {
 }
 
 #[tokio::test]
-async fn a_step_of_shrinking_asks_for_as_much_whatever_runs() {
+async fn a_step_of_shrinking_costs_the_same_for_any_number_of_jobs() {
     let mut meter = Meter::new("1").await;
     meter.call("shrink", &[]).await;
     assert_eq!(meter.cost, SHRINK_ENOUGH);
@@ -331,7 +334,7 @@ async fn a_step_of_shrinking_asks_for_as_much_whatever_runs() {
 }
 
 #[tokio::test]
-async fn a_settle_that_finds_nothing_asks_for_little() {
+async fn a_settle_that_finds_nothing_costs_little() {
     let mut meter = Meter::new("0").await;
     for _ in 0..2 {
         assert_eq!(meter.settle(0, None, 50).await, 0);
@@ -354,7 +357,7 @@ async fn a_repeated_settle_is_answered_from_its_record() {
 }
 
 #[tokio::test]
-async fn a_settle_beside_delayed_or_silent_jobs_asks_for_as_much_whatever_their_number() {
+async fn delayed_and_silent_jobs_do_not_raise_the_cost_of_a_settle() {
     for n in [1, 200] {
         let mut meter = Meter::new("0").await;
         meter.dispatch_with(n, &delayed("60000")).await;
@@ -375,7 +378,7 @@ async fn a_settle_beside_delayed_or_silent_jobs_asks_for_as_much_whatever_their_
 }
 
 #[tokio::test]
-async fn a_settle_that_puts_jobs_elsewhere_writes_since_when_in_one_command() {
+async fn a_settle_that_moves_jobs_writes_their_times_in_one_command() {
     for n in [1, 200] {
         let mut meter = Meter::new("0").await;
         meter.run(2 * n).await;
@@ -391,7 +394,7 @@ async fn a_settle_that_puts_jobs_elsewhere_writes_since_when_in_one_command() {
 }
 
 #[tokio::test]
-async fn a_settle_beside_ghosts_asks_for_as_much_whatever_their_number() {
+async fn more_ghosts_do_not_raise_the_cost_of_a_settle() {
     for n in [1, 50] {
         let mut meter = Meter::new("1").await;
         meter.dispatch(2).await;
@@ -408,14 +411,14 @@ async fn a_settle_beside_ghosts_asks_for_as_much_whatever_their_number() {
         // The first claim also writes the interval.
         assert_eq!(meter.settle(0, None, 1).await, 1);
         assert_eq!(meter.settle(0, None, 1).await, 1);
-        assert_eq!(meter.cost, SETTLE_BESIDE_GHOSTS, "{n} ghosts behind the head");
+        assert_eq!(meter.cost, SETTLE_BESIDE_GHOSTS, "{n} ghosts after the head");
         assert_eq!(meter.settle(0, None, 1).await, 1);
         assert_eq!(meter.cost, SETTLE_BEHIND_GHOSTS, "{n} ghosts at the head");
     }
 }
 
 #[tokio::test]
-async fn a_paused_task_is_asked_for_as_little_as_an_empty_one() {
+async fn a_settle_of_a_paused_task_costs_as_little_as_of_an_empty_one() {
     let mut meter = Meter::new("0").await;
     meter.dispatch(10).await;
     meter.call("pause", &["anna", "why"]).await;
@@ -424,7 +427,7 @@ async fn a_paused_task_is_asked_for_as_little_as_an_empty_one() {
 }
 
 #[tokio::test]
-async fn a_beat_of_500_jobs_asks_for_as_much_as_one_of_a_single_job() {
+async fn a_heartbeat_of_500_jobs_costs_as_much_as_one_of_a_single_job() {
     for n in [1, 500] {
         let mut meter = Meter::new("1").await;
         meter.run(n).await;
@@ -437,7 +440,7 @@ async fn a_beat_of_500_jobs_asks_for_as_much_as_one_of_a_single_job() {
 }
 
 #[tokio::test]
-async fn a_sweep_without_stalled_jobs_asks_for_as_much_whatever_runs() {
+async fn a_sweep_without_stalled_jobs_costs_the_same_for_any_number() {
     let mut meter = Meter::new("1").await;
     assert_eq!(meter.sweep().await, 0);
     assert_eq!(meter.cost, SWEEP_NOTHING);
@@ -450,7 +453,7 @@ async fn a_sweep_without_stalled_jobs_asks_for_as_much_whatever_runs() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_may_not_resolve_asks_for_nothing_but_the_settings() {
+async fn a_sweep_that_may_not_resolve_reads_only_the_settings() {
     let mut meter = Meter::new("1").await;
     meter.run(10).await;
     for (epoch, waited, reply) in [("7", "1000", "[moved 0 1000]"), ("0", "999", "[early 0 1000]")] {

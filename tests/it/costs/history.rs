@@ -1,8 +1,8 @@
-//! What is left of jobs that are gone: nothing.
+//! Removed jobs leave nothing.
 
 use crate::costs::meter::Meter;
 
-/// Every key but the streams, with its type and how much it holds.
+/// Every key except for the streams, with its type and size.
 async fn shape(meter: &mut Meter) -> Vec<String> {
     let mut shape = Vec::new();
     for key in meter.keys().await {
@@ -23,10 +23,10 @@ async fn shape(meter: &mut Meter) -> Vec<String> {
     shape
 }
 
-/// One round: jobs of every kind come and go on every way there is.
+/// One round: jobs of every kind are added and removed in every way.
 async fn round(meter: &mut Meter) {
     meter.dispatch(8).await;
-    // All that a job can have of its own; it is due at once.
+    // Everything that a job can have of its own; it is due at once.
     let own = [("maxCount", "3"), ("options", "{}"), ("priority", "high"), ("dispatchedAt", "7"), ("delay", "0")];
     meter.dispatch_with(8, &own).await;
     meter.dispatch(1).await;
@@ -47,7 +47,7 @@ async fn round(meter: &mut Meter) {
 }
 
 #[tokio::test]
-async fn jobs_that_are_not_kept_leave_nothing_behind() {
+async fn jobs_that_are_not_kept_leave_nothing() {
     let mut meter = Meter::new("0").await;
     let (mut shapes, mut lengths) = (Vec::new(), Vec::new());
     for _ in 0..20 {
@@ -55,9 +55,9 @@ async fn jobs_that_are_not_kept_leave_nothing_behind() {
         shapes.push(shape(&mut meter).await);
         lengths.push([meter.ask(&["XLEN"], "events", &[]).await, meter.ask(&["XLEN"], "stalls", &[]).await]);
     }
-    // One field a worker in `calls`; in `meta` wire, the stamp and whose it is, fence, 13 options, the largest payload, the
-    // interval and who asked for it, ask and who asked, the epoch with 2 times, 8 counters, and when a
-    // run completed, failed and broke off last.
+    // One field per worker in `calls`; in `meta`: wire, the stamp and its owner, fence, 13 options, the largest
+    // payload, the interval and who asked for it, ask and who asked, the epoch with 2 times, 8 counters, and when a
+    // run last completed, failed and broke off.
     let left = ["calls hash 1", "events stream", "meta hash 36", "stalls stream", "wake zset 1"];
     for (at, shape) in shapes.iter().enumerate() {
         assert_eq!(shape, &left, "after round {}", at + 1);
@@ -88,7 +88,7 @@ async fn the_streams_are_bounded() {
     }
     for _ in 0..20 {
         round(&mut meter).await;
-        // Nodes of 100 entries go whole.
+        // Nodes of 100 entries are removed whole.
         let lengths = [meter.ask(&["XLEN"], "events", &[]).await, meter.ask(&["XLEN"], "stalls", &[]).await];
         assert!((10_000..10_100).contains(&lengths[0]) && (2_000..2_100).contains(&lengths[1]), "{lengths:?}");
     }

@@ -1,4 +1,4 @@
-//! A task on a server of its own, worked by hand, that knows what each call cost.
+//! A task on a private server, used without a worker, that counts the cost of each call.
 
 // Failures of helpers are failures of the test; the attribute also tells clippy so.
 #![cfg(test)]
@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// As long as the ids that workers have.
+/// As long as the ids of workers.
 pub const WORKER: &str = "bench-host-4242-0a1b2c3d";
 /// How long each job runs, us.
 pub const RAN: &str = "153";
@@ -23,24 +23,24 @@ pub struct Meter {
     pub task: Task,
     /// The jobs that the worker holds, the oldest first.
     pub held: VecDeque<Held>,
-    /// What the last call cost: how many commands, and which.
+    /// The cost of the last call: how many commands, and which.
     pub cost: String,
     dispatched: usize,
     calls: usize,
     last_settle: Vec<String>,
 }
 
-/// Every command since CONFIG RESETSTAT, those that scripts make included, without what is asked for these numbers.
+/// Every command since CONFIG RESETSTAT, including those of scripts, without the commands that read these numbers.
 pub async fn commands(conn: &mut MultiplexedConnection) -> BTreeMap<String, u64> {
     let info: String = redis::cmd("INFO").arg("commandstats").query_async(conn).await.unwrap();
     let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
     let counts = lines.map(|(name, stats)| (name.to_owned(), stats.split(',').next().unwrap().parse().unwrap()));
-    // A subcommand has a line of its own since Redis 7.
+    // A subcommand has its own line since Redis 7.
     counts.filter(|(name, _)| !["config", "config|resetstat", "info"].contains(&name.as_str())).collect()
 }
 
 impl Meter {
-    /// A task as a worker declares it that keeps its terminal jobs (`keep` is "1") or none of them ("0").
+    /// A task as a worker declares it: it keeps its terminal jobs (`keep` is "1") or none of them ("0").
     pub async fn new(keep: &str) -> Meter {
         let task = Task::on(Arc::new(TestRedis::start()), "").await;
         let held = VecDeque::new();
@@ -55,7 +55,7 @@ impl Meter {
         meter
     }
 
-    /// Calls a script and counts what the server does for it.
+    /// Calls a script and counts the commands of the server.
     pub async fn call(&mut self, name: &str, args: &[&str]) -> String {
         let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut self.task.conn).await.unwrap();
         let reply = self.task.ok(name, args).await;
@@ -63,21 +63,21 @@ impl Meter {
         reply
     }
 
-    /// What the script did since CONFIG RESETSTAT.
+    /// The commands of the script since CONFIG RESETSTAT.
     async fn spent(&mut self) -> String {
         let mut spent = commands(&mut self.task.conn).await;
-        assert_eq!(spent.remove("eval"), Some(1), "one call is measured, and nobody else is on the server");
+        assert_eq!(spent.remove("eval"), Some(1), "one call is measured, without other clients");
         let total: u64 = spent.values().sum();
         let spent: Vec<String> = spent.iter().map(|(name, count)| format!("{name} {count}")).collect();
         format!("{total}: {}", spent.join(", "))
     }
 
-    /// Dispatches plain jobs in one call, with payloads of 64 bytes and ids as long as those that Heartline makes.
+    /// Dispatches plain jobs in one call, with payloads of 64 bytes and ids as long as generated ones.
     pub async fn dispatch(&mut self, n: usize) {
         self.dispatch_with(n, &[]).await;
     }
 
-    /// The same for jobs that have something of their own: column and value.
+    /// The same for jobs with a column of their own: column and value.
     pub async fn dispatch_with(&mut self, n: usize, own: &[(&str, &str)]) {
         let mut args = vec!["1".to_owned(), "1".to_owned(), n.to_string()];
         for _ in 0..n {
@@ -92,7 +92,7 @@ impl Meter {
         assert_eq!(self.call_with("dispatch", &args).await, "dispatched");
     }
 
-    /// The id of the job that was dispatched last.
+    /// The id of the last dispatched job.
     pub fn last_id(&self) -> String {
         format!("job{:019}", self.dispatched)
     }
@@ -111,7 +111,8 @@ impl Meter {
         }
     }
 
-    /// Settles: completes the `n` oldest jobs, each with the value when there is one, and claims. Returns how many it got.
+    /// Settles: completes the `n` oldest jobs, each with the value if there is one, and claims. Returns the number of
+    /// claimed jobs.
     pub async fn settle(&mut self, n: usize, value: Option<&str>, want: usize) -> usize {
         let done: Vec<Held> = self.held.drain(..n).collect();
         let mut rest: Vec<String> = done.iter().map(|(id, _)| id.clone()).collect();
@@ -123,7 +124,8 @@ impl Meter {
         self.settle_with(want, format!("{n}{ran}"), if value.is_some() { n } else { 0 }, rest).await
     }
 
-    /// Settles: says the same of the `n` oldest jobs, none of which completed (kind, attempt, detail, error), and claims.
+    /// Settles: reports the same for the `n` oldest jobs, none of which completed (kind, attempt, detail, error), and
+    /// claims.
     pub async fn settle_other(&mut self, n: usize, said: [&str; 4], want: usize) -> usize {
         let mut rest = Vec::new();
         for (id, fence) in self.held.drain(..n) {
@@ -149,13 +151,13 @@ impl Meter {
         self.held.len() - before
     }
 
-    /// Makes the last settle once more, as a worker that got no answer.
+    /// Repeats the last settle, as a worker without a reply does.
     pub async fn settle_again(&mut self) -> String {
         let args = self.last_settle.clone();
         self.call_with("settle", &args).await
     }
 
-    /// Beats for the `n` oldest jobs.
+    /// Sends a heartbeat for the `n` oldest jobs.
     pub async fn beat(&mut self, n: usize) {
         let mut args = vec![WORKER.to_owned(), ASK.to_owned(), n.to_string(), "0".to_owned()];
         args.extend(self.held.iter().take(n).map(|(id, _)| id.clone()));
@@ -172,7 +174,7 @@ impl Meter {
         reply.matches(WORKER).count()
     }
 
-    /// A question about one key of the task.
+    /// A query about one key of the task.
     pub async fn ask(&mut self, command: &[&str], key: &str, args: &[&str]) -> u64 {
         let mut cmd = redis::cmd(command[0]);
         cmd.arg(&command[1..]).arg(self.task.key(key)).arg(args);
@@ -184,7 +186,7 @@ impl Meter {
         self.ask(&["MEMORY", "USAGE"], key, &["SAMPLES", "0"]).await as f64
     }
 
-    /// The keys of the task, sorted: the server is ours, and small.
+    /// The keys of the task, sorted. The server is private and small.
     pub async fn keys(&mut self) -> Vec<String> {
         let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut self.task.conn).await.unwrap();
         let mut keys: Vec<String> =

@@ -1,7 +1,7 @@
-//! Calls a job of a real worker and of a real producer.
+//! Calls per job of a real worker and of a real producer.
 //!
-//! All of it runs on one thread, whose tasks take turns in the order in which they were woken. So what a batch holds follows
-//! from the order of steps alone, and the machine may be as busy as it likes.
+//! Everything runs on one thread, whose tasks take turns in the order in which they were woken. So the contents of a
+//! batch follow from the order of steps, on any machine.
 
 use crate::costs::meter::commands;
 use crate::support::task::TASK;
@@ -40,13 +40,14 @@ impl Counted {
         format!("costs:{{{TASK}}}:{suffix}")
     }
 
-    /// How many settle calls the worker has made: each of its lines numbers its own, and leaves the number of the last.
+    /// The number of the worker's settle calls: each of its call sequences has its own numbers, and stores the last
+    /// one.
     async fn settles(&mut self) -> usize {
         let records: HashMap<String, String> = self.conn.hgetall(Self::key("calls")).await.unwrap();
         records.values().map(|record| record.split('\n').next().unwrap().parse::<usize>().unwrap()).sum()
     }
 
-    /// Waits until no more than so many jobs are left, all of which run, and the worker blocks for more.
+    /// Waits until at most this many jobs are left, all of them running, and the worker blocks for more.
     async fn quiet(&mut self, left: usize) {
         let mut conn = self.conn.clone();
         eventually("the worker has nothing to do", PATIENCE, async || {
@@ -58,7 +59,7 @@ impl Counted {
         .await;
     }
 
-    /// How many jobs each call claimed, or how many it reported: "started" or "completed".
+    /// How many jobs each call claimed ("started") or reported ("completed").
     async fn batches<T: FromIterator<usize>>(&mut self, name: &str) -> T {
         let events: StreamRangeReply = self.conn.xrange_all(Self::key("events")).await.unwrap();
         let words = events.ids.iter().filter_map(|entry| entry.get::<String>(name));
@@ -85,7 +86,7 @@ fn options(concurrency: usize) -> TaskOptions {
     TaskOptions::new().concurrency(concurrency).retention(Retention::remove_at_once())
 }
 
-/// Jobs that run until they are told to end.
+/// Jobs that run until they may end.
 struct Gated {
     entered: Arc<AtomicUsize>,
     gate: Arc<Semaphore>,
@@ -113,17 +114,17 @@ impl Gated {
         eventually("the handlers run", PATIENCE, async || self.entered.load(Ordering::SeqCst) == count).await;
     }
 
-    /// Lets so many handlers return, all at once.
+    /// Lets this many handlers return, all at once.
     fn end(&self, count: usize) {
         self.gate.add_permits(count);
     }
 }
 
-/// All slots are filled, then all handlers return at once, again and again.
+/// All slots fill up, then all handlers return at once, again and again.
 ///
-/// The first claims carry no outcome: there are two halves of the slots, or as many batches of 200 as the slots take. After
-/// that each batch of jobs is reported in one call, which claims the next. In the end the worker is idle and finds the
-/// marker of its own last claim: one more look.
+/// The first claims carry no outcome: two halves of the slots, or as many batches of 200 as fit. After that, each
+/// batch is reported in one call, which claims the next. Finally the worker is idle and finds the marker of its own
+/// last claim: one more look.
 #[tokio::test]
 async fn jobs_that_end_together_are_settled_in_full_batches() {
     for (concurrency, batch) in [(2, 1), (100, 50), (1_000, 200)] {
@@ -143,14 +144,15 @@ async fn jobs_that_end_together_are_settled_in_full_batches() {
     }
 }
 
-/// Half a batch, 25 of the 100 slots, is what a second call opens for while one is under way. All else waits for the answer.
+/// A second call starts while one is under way only for half a batch: 25 of the 100 slots. Smaller reports wait for
+/// the reply.
 #[tokio::test]
-async fn outcomes_that_come_while_a_call_is_under_way_go_out_together() {
+async fn outcomes_that_come_during_a_call_are_sent_together() {
     let mut counted = Counted::new().await;
     let gated = Gated::dispatch(&counted, 100, 100).await;
     let worker = TestWorker::start(counted.app.worker());
     gated.entered(100).await;
-    // With a free slot the worker looks once more; from then on no call is under way.
+    // With a free slot the worker looks again; from then on no call is under way.
     gated.end(1);
     counted.quiet(99).await;
     let mut left = 99;
@@ -158,7 +160,7 @@ async fn outcomes_that_come_while_a_call_is_under_way_go_out_together() {
         counted.proxy.pause();
         for _ in 0..ends {
             gated.end(1);
-            // Each turn lets all that can run go one step.
+            // Each turn lets every ready task make one step.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
@@ -173,9 +175,9 @@ async fn outcomes_that_come_while_a_call_is_under_way_go_out_together() {
     worker.stop().await;
 }
 
-/// A call does not leave with the first outcome: whatever can run without waiting gets a turn before.
+/// A call does not start with the first outcome: every ready task gets a turn first.
 #[tokio::test]
-async fn an_outcome_that_is_a_turn_behind_another_goes_out_with_it() {
+async fn an_outcome_one_turn_after_another_is_sent_with_it() {
     let mut counted = Counted::new().await;
     let [first, between, second] = [(); 3].map(|()| Arc::new(Notify::new()));
     let (begin, ended, follow) = (first.clone(), between.clone(), second.clone());
@@ -191,7 +193,7 @@ async fn an_outcome_that_is_a_turn_behind_another_goes_out_with_it() {
             Ok::<_, heartline::JobError>(())
         }
     };
-    // By the time that this one has its turn, so has the driver been told of the first job.
+    // When this one gets its turn, the driver already knows of the first job.
     let relay = tokio::spawn(async move {
         loop {
             between.notified().await;
@@ -211,12 +213,12 @@ async fn an_outcome_that_is_a_turn_behind_another_goes_out_with_it() {
     worker.stop().await;
 }
 
-/// The number of looks depends on what comes first, so that it has bounds and no number.
+/// The number of looks depends on timing, so that the test has bounds instead of a number.
 ///
-/// Two claims without an outcome come first, each half of the slots. A handler that returns at once is over before the driver
-/// has its next turn, so a batch that was claimed whole is reported whole, in a call of its own: 40 calls. When the list is
-/// empty the worker looks once for the marker of its own last claim, unless it comes across it while it reports, and once
-/// more when the last answer with jobs came behind the first call that could get none.
+/// Two claims without an outcome come first, each for half of the slots. A handler that returns at once is done before
+/// the driver's next turn, so a batch that was claimed whole is reported whole: 40 calls. When the list is empty, the
+/// worker looks once for the marker of its own last claim, unless it finds it during a report, and once more if the
+/// last reply with jobs came after the first call that could get none.
 #[tokio::test]
 async fn handlers_that_return_at_once_are_settled_in_full_batches_too() {
     let (concurrency, batch) = (100, 50);
@@ -251,10 +253,10 @@ async fn a_lone_job_costs_two_settles() {
 }
 
 #[tokio::test]
-async fn a_dispatch_costs_one_call_and_jobs_dispatched_together_share_calls_of_200() {
+async fn a_dispatch_costs_one_call_and_concurrent_ones_share_calls() {
     let mut counted = Counted::new().await;
     let task = counted.app.task_ref::<usize, ()>(TASK).unwrap();
-    // The connection and the cache of scripts come up.
+    // Sets up the connection and the script cache.
     task.dispatch(0).await.unwrap();
     counted.reset().await;
     task.dispatch(1).await.unwrap();
@@ -262,7 +264,7 @@ async fn a_dispatch_costs_one_call_and_jobs_dispatched_together_share_calls_of_2
     counted.reset().await;
     task.dispatch_many(0..1_000).await.unwrap();
     assert_eq!(counted.scripts().await, 5);
-    // The first goes alone, and the others gather behind it.
+    // The first goes alone, and the others are batched after it.
     counted.reset().await;
     try_join_all((0..1_000).map(|job| task.dispatch(job).into_future())).await.unwrap();
     assert_eq!(counted.scripts().await, 1 + 5);
