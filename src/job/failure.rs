@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_message_is_cut_where_it_is_stored() {
+    fn a_long_message_is_cut_when_it_is_stored() {
         let stored = StoredError { code: "codec".into(), message: "é".repeat(5_000) }.to_json();
         assert_eq!(StoredError::from_json(&stored).message.len(), MESSAGE_LIMIT);
     }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_error_column_is_shown_as_it_is() {
+    fn a_damaged_error_column_is_shown_unchanged() {
         for raw in ["", "{", "[]", r#"{"code":1}"#] {
             let error = StoredError::from_json(raw);
             assert_eq!((error.code.as_str(), error.message.as_str()), ("corrupt", raw));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_happened() {
+    fn a_failure_displays_what_happened() {
         let stored = StoredError { code: "panic".into(), message: "boom".into() };
         let failure = Failure::new(JobId::parse("a").unwrap(), stored, 1, 0);
         assert_eq!(failure.to_string(), "job a failed (panic): boom");

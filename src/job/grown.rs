@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_read_back_from_beside_a_graph() {
+    fn a_value_next_to_a_graph_is_read_back() {
         assert_eq!(with_graph(Some(b"[1]"), b"{}"), b"\x013 [1]{}");
         assert_eq!(value_of(&with_graph(Some(b"\"a b\""), b"{}")), b"\"a b\"");
         assert_eq!(value_of(&with_graph(None, b"{}")), b"");

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_generated_ids_tell_their_time() {
+    fn only_generated_ids_have_a_creation_time() {
         let before = SystemTime::now() - Duration::from_millis(2);
         let made = JobId::generate().created_at().unwrap();
         assert!(made >= before && made <= SystemTime::now() + Duration::from_secs(1));

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_progress_is_read_and_what_is_none_of_ours_is_a_text() {
+    fn progress_is_read_and_unknown_json_is_a_text() {
         let read = |json| {
             let JobProgress { value, message, .. } = JobProgress::from_json(json, 5);
             (value, message)

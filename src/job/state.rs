@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn terminal_states_only_leave_by_trim_or_when_a_person_asks_for_it() {
+    fn terminal_states_only_leave_by_trim_or_by_a_person() {
         for one in TRANSITIONS {
             if one.from.is_some_and(JobState::is_terminal) {
                 let asked = [(None, "trim"), (None, "remove"), (Some(JobState::Waiting), "retry")];

@@ -65,7 +65,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn a_line_that_blocks_or_panics_holds_up_nobody() {
+    fn a_line_that_blocks_or_panics_blocks_no_caller() {
         let log = Log::start().unwrap();
         let (go, blocked) = channel::<()>();
         log.line(move || blocked.recv().unwrap());

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_as_large_as_what_is_left_and_as_the_round_trip_is_long() {
+    fn a_round_grows_with_the_candidates_and_with_the_round_trip() {
         let plan = |candidates, ms| heard(candidates, 0, Duration::from_millis(ms)).plan(1);
         let rounds = [plan(0, 0), plan(25, 0), plan(26, 0), plan(1_000, 0), plan(1_000, 5), plan(1_000, 20)];
         let sizes = rounds.map(|plan| (plan.sweeps, plan.limit));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_mostly_empty_is_made_small_once_an_epoch() {
+    fn a_mostly_empty_table_is_shrunk_once_an_epoch() {
         let mut pass = heard(999, 1_000_000, NOW);
         assert_eq!(pass.plan(3).shrinks, 250);
         pass.swept("17".to_owned(), 900);

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_stood_still_blames_no_handler() {
+    fn a_process_that_was_frozen_blames_no_handler() {
         let start = clock::now();
         let at = |seconds| start.after(Duration::from_secs(seconds));
         // The keeper ticks all the time: the runtime is blocked.
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_forgotten_only_when_it_looks_gone_for_a_minute_on_end() {
+    fn a_worker_is_removed_only_after_it_looks_gone_for_a_minute() {
         let (mut workers, gone) =
             (HashMap::new(), |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect());
         let start = clock::now();

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_runtime_is_told_when_it_is_noticed_as_it_grows_and_when_it_is_over() {
+    fn a_blocked_runtime_is_reported_at_start_growth_and_end() {
         let mut blocked = Blocked { alarm: ALARM, told: ms(0), longest: ms(0) };
         let told = [100, 300, 301, 400, 451, 452, 600, 700, 50, 60].map(|silent| blocked.observe(ms(silent)));
         let is = |index: usize, what| assert_eq!(told[index], what, "{index}");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standstill_is_told_by_its_length_and_forgives_the_canary() {
+    fn a_standstill_is_reported_by_length_and_resets_the_canary() {
         let start = clock::now();
         let mut standstill = Standstill { alarm: ALARM, resumed: start };
         assert_eq!(standstill.observe(start, start.after(ALARM)), None);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn full_slots_are_told_once_each_time() {
+    fn full_slots_are_reported_once_each_time() {
         let mut deadlock = Deadlock { is_told: false };
         let full = || Some("max_jobs 1 of the worker".to_owned());
         assert_eq!(deadlock.observe(None), None);

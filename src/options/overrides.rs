@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_read_back_and_ignore_what_they_do_not_know() {
+    fn overrides_read_back_and_ignore_unknown_fields() {
         proptest!(|(max_count: Option<u32>, timeout: Option<u64>, grace: Option<u64>, attempts: Option<u32>)| {
             let overrides = Overrides {
                 delay: timeout.map(Duration::from_millis),

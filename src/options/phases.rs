@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_waits_for_longer_only_where_that_was_set() {
+    fn a_phase_waits_longer_only_if_that_is_set() {
         let plain = StallOptions::new;
         let minute = Duration::from_secs(60);
         assert_eq!(patience(plain(), plain()), "");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_cannot_wait_for_less_than_the_interval_or_more_than_a_day() {
+    fn the_wait_of_a_phase_is_between_the_interval_and_a_day() {
         let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
         let options = StallOptions::new().claimed_interval(second).finalizing_interval(day + second);
         let faults = TaskOptions::new().stall(options).resolve(&TaskOptions::new()).unwrap_err();

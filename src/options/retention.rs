@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn remove_at_once_removes_all_and_can_spare_one_kind() {
+    fn remove_at_once_removes_all_and_can_exclude_one_kind() {
         let resolved = resolve(&Retention::remove_at_once().failed(RetentionLimit::count(5)));
         assert!(resolved.completed.remove_at_once && resolved.cancelled.remove_at_once);
         assert_eq!(resolved.failed, keeps(None, Some(5)));
     }
 
     #[test]
-    fn ages_below_a_minute_are_a_fault_and_bounds_are_as_large_as_they_may_be() {
+    fn ages_below_a_minute_are_a_fault_and_counts_are_bounded() {
         let retention = Retention::new()
             .completed(RetentionLimit::age(Duration::from_secs(60)))
             .failed(RetentionLimit::forever())

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_delay_knows_no_longest() {
+    fn a_fixed_delay_ignores_the_longest_delay() {
         let policy = exact().fixed(seconds(3600)).max_delay(seconds(1));
         assert_eq!(policy.delay(1), seconds(3600));
         assert_eq!(policy.delay(9), seconds(3600));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tiny_factor_stops_growing_instead_of_working_for_ever() {
+    fn a_tiny_factor_stops_growing_instead_of_computing_on() {
         let policy = exact().exponential(seconds(1), 1.0001);
         assert_eq!(policy.delay(u32::MAX), policy.delay(GROWTH_STEPS));
         assert!(policy.delay(u32::MAX) > seconds(2));

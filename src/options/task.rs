@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn task_goes_before_app_field_by_field() {
+    fn the_task_takes_precedence_over_the_app_field_by_field() {
         let app = TaskOptions::new()
             .stall(StallOptions::new().interval(seconds(15)).max_count(2).on_risk(OnRisk::Cancel))
             .retention(Retention::remove_at_once())
@@ -388,14 +388,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_the_app_is_found_unless_the_task_replaces_it() {
+    fn a_fault_of_the_app_is_reported_unless_the_task_replaces_it() {
         let app = TaskOptions::new().concurrency(0);
         assert!(TaskOptions::new().resolve(&app).is_err());
         assert!(TaskOptions::new().concurrency(1).resolve(&app).is_ok());
     }
 
     #[test]
-    fn overrides_go_before_the_task() {
+    fn overrides_take_precedence_over_the_task() {
         let task = crate_defaults();
         assert_eq!(task.with(&Overrides::default()), task);
         let own = task.with(&Overrides {

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_has_an_end() {
+    fn a_delay_has_an_upper_bound() {
         let delayed = |delay| Overrides { delay: Some(delay), ..Overrides::default() }.validate();
         assert!(delayed(LONGEST).is_ok() && delayed(Duration::ZERO).is_ok());
         let faults = delayed(Duration::MAX).unwrap_err();

@@ -118,7 +118,7 @@ mod tests {
     ];
 
     #[test]
-    fn two_beats_may_be_lost() {
+    fn two_heartbeats_may_be_lost() {
         for interval in INTERVALS {
             // One is sent right after the claim, two more have come before the deadline.
             assert!(beat_period(interval) * 3 <= interval);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_has_time_for_a_new_connection() {
+    fn a_heartbeat_has_time_for_a_new_connection() {
         for interval in INTERVALS {
             let slow_line = first_road(interval, interval);
             assert!(slow_line + beat_period(interval) <= interval / 2);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keeper_looks_often_enough_to_tell_sleep_from_silence() {
+    fn the_keeper_ticks_often_enough_to_tell_sleep_from_silence() {
         for interval in INTERVALS {
             let tick = tick_pause(interval);
             assert!(tick * 2 <= asleep_after(interval) && tick * 2 <= untold_risk_notice(interval));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_of_life_that_rings_is_told_in_time() {
+    fn an_urgent_heartbeat_of_a_handler_arrives_in_time() {
         for interval in INTERVALS {
             // Requested at the latest moment, it waits for its turn and for one attempt over both connections.
             let told = rings_after(interval) + extra_beat_pause(interval) + first_road(interval, interval);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_reports_for_as_long_as_nobody_takes_its_jobs() {
+    fn a_shutdown_reports_until_its_jobs_may_be_taken() {
         for interval in INTERVALS {
             // The previous beat was at most one period ago.
             assert!(reporting_time(interval) + beat_period(interval) <= interval);

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_column_is_read_and_what_is_none_of_ours_is_nothing() {
+    fn the_column_is_read_and_unknown_text_is_none() {
         let recovery = Recovery::from_wire("handler_silent w-1-00000001 5", 3).unwrap();
         assert_eq!((recovery.reason, recovery.stalled_count), (StallReason::HandlerSilent, 3));
         assert_eq!((recovery.worker.unwrap().as_str(), recovery.at), ("w-1-00000001", at_ms(5)));

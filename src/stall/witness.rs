@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_over_another_line_begins_the_watch_anew() {
+    fn a_heartbeat_over_another_connection_restarts_the_watch() {
         let mut witness = watching();
         witness.beaten_over(at(1000), Some(1));
         assert!(witness.is_of(Some(1)) && !witness.is_of(Some(2)) && !witness.is_of(None));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_epoch_begins_the_watch_anew() {
+    fn a_changed_epoch_restarts_the_watch() {
         let mut witness = watching();
         witness.beat_answered(at(2000), at(2500), 8, 3 * SECOND);
         witness.beat_answered(at(3000), at(3000), 8, 3 * SECOND);
@@ -226,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_begins_the_watch_anew() {
+    fn a_late_answer_restarts_the_watch() {
         let mut witness = watching();
         witness.beat_answered(at(2000), at(3001), 7, 3 * SECOND);
         assert_eq!(witness.sweep_at(), Some(at(6001)));
     }
 
     #[test]
-    fn a_dropped_connection_begins_the_watch_anew() {
+    fn a_dropped_connection_restarts_the_watch() {
         let mut witness = watching();
         witness.broken(at(3500), WatchBreak::ConnectionLost);
         witness.next_beat_at(at(3600));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_broke_the_watch_is_kept_and_what_follows_from_it_does_not_hide_it() {
+    fn what_broke_the_watch_is_kept_despite_its_consequences() {
         let mut witness = watching();
         assert_eq!(witness.last_break(at(3000)), None);
         witness.broken(at(3500), WatchBreak::ConnectionLost);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_stood_still_does_not_trust_its_watch() {
+    fn a_process_that_was_frozen_does_not_trust_its_watch() {
         let mut witness = watching();
         // The next beat was due at 2,000; nothing ran until 9,000.
         assert_eq!(witness.may_sweep(at(9000)), None);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_interval_in_force_is_waited_for() {
+    fn the_witness_waits_for_a_longer_interval_in_force() {
         let mut witness = watching();
         witness.beat_answered(at(2000), at(2000), 7, 5 * SECOND);
         witness.beat_answered(at(3000), at(3000), 7, 5 * SECOND);
