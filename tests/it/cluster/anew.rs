@@ -1,4 +1,4 @@
-//! A cluster that is gone for good, and another one at the address that it had.
+//! A cluster that is gone for good, and another one at its address.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ async fn epoch(port: u16) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_cluster_of_an_older_epoch_behind_the_same_name_is_followed_once_the_first_is_gone() {
+async fn a_new_cluster_of_an_older_epoch_is_followed_after_a_while() {
     let (first, second) = tokio::join!(Six::start(), Six::start());
     let (old, new) = (first.ports(), second.ports());
     let place = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
@@ -25,25 +25,25 @@ async fn another_cluster_of_an_older_epoch_behind_the_same_name_is_followed_once
     let worker = app.worker().spawn();
     assert_eq!(task.dispatch(1).await.unwrap().result().await.unwrap(), 2);
 
-    eventually("the first has a later epoch, as behind some failovers", PATIENCE, async || {
+    eventually("the first has a later epoch, as after some failovers", PATIENCE, async || {
         for node in &old[..3] {
             let _: Option<String> = ask(*node, &["CLUSTER", "BUMPEPOCH"]).await;
         }
         epoch(old[0]).await > epoch(new[0]).await + 5
     })
     .await;
-    // The process hears of that within a second.
+    // The process learns of that within a second.
     tokio::time::sleep(Duration::from_secs(3)).await;
     drop(first);
     proxy.lead_to(place(new[0]));
-    // An epoch counts for 30 s behind the last word of those who knew it.
+    // An epoch counts for 30 s after the last reply of a node that knew it.
     let job = eventually("jobs are dispatched to the second", PATIENCE * 3, async || task.dispatch(2).await.ok()).await;
     assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), 3);
     assert_eq!(worker.stop().await.unwrap(), StopReason::Shutdown);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deposed_primary_that_starts_alone_is_not_followed_by_who_knew_better() {
+async fn a_deposed_primary_that_restarts_alone_is_not_followed() {
     let mut six = Six::start().await;
     let app = App::builder().redis(six.cluster.url()).dispatch_timeout(Duration::from_secs(2)).build().await.unwrap();
     let task = app.task_ref::<u8, u8>("export").unwrap();
@@ -58,14 +58,14 @@ async fn a_deposed_primary_that_starts_alone_is_not_followed_by_who_knew_better(
     for node in &mut six.cluster.nodes {
         node.kill();
     }
-    // For longer than an epoch counts behind the last word of those who knew it.
+    // For longer than an epoch counts after the last reply of a node that knew it.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(32) {
         task.dispatch(3).await.unwrap_err();
     }
     six.cluster.nodes[at].restart().unwrap();
     let _: Option<String> = ask(deposed, &["CONFIG", "SET", "cluster-node-timeout", "15000"]).await;
-    eventually("it says that all is well", PATIENCE, async || {
+    eventually("it reports a healthy cluster", PATIENCE, async || {
         let info: Option<String> = ask(deposed, &["CLUSTER", "INFO"]).await;
         info.is_some_and(|info| info.contains("cluster_state:ok"))
     })
@@ -75,5 +75,5 @@ async fn a_deposed_primary_that_starts_alone_is_not_followed_by_who_knew_better(
         task.dispatch(4).await.unwrap_err();
     }
     let info: String = ask(deposed, &["CLUSTER", "INFO"]).await.unwrap();
-    assert!(info.contains("cluster_state:ok"), "it says so all the while: {info}");
+    assert!(info.contains("cluster_state:ok"), "it still reports a healthy cluster: {info}");
 }

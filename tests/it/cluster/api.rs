@@ -14,7 +14,7 @@ use crate::cluster::six::{Six, TASKS, ask};
 use crate::support::worker::TestWorker;
 use crate::support::{Child, PATIENCE, TestRedis, Warnings, eventually};
 
-/// An App whose jobs double their input; of 0 they go on until they are cancelled.
+/// An App whose jobs double their input; jobs with the input 0 run until they are cancelled.
 async fn app(url: &str) -> (App, Vec<TaskRef<u64, u64>>) {
     let app = App::builder().redis(url).build().await.unwrap();
     let handler = |ctx: Context, input: u64| async move {
@@ -31,7 +31,7 @@ async fn app(url: &str) -> (App, Vec<TaskRef<u64, u64>>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_of_tasks_on_all_nodes_are_dispatched_run_told_of_cancelled_and_counted() {
+async fn jobs_on_all_nodes_run_emit_events_are_cancelled_and_counted() {
     let six = Six::start().await;
     let mut nodes = BTreeSet::new();
     for task in TASKS {
@@ -46,7 +46,7 @@ async fn jobs_of_tasks_on_all_nodes_are_dispatched_run_told_of_cancelled_and_cou
         let job = task.dispatch(at).await.unwrap();
         assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), 2 * at);
     }
-    // An idle worker hears of work at once, also of the task that it has heard of last.
+    // An idle worker wakes up at once, also for the last task of its list.
     for task in tasks.iter().rev() {
         let begun = Instant::now();
         task.dispatch(1).await.unwrap().result().await.unwrap();
@@ -77,7 +77,7 @@ async fn jobs_of_tasks_on_all_nodes_are_dispatched_run_told_of_cancelled_and_cou
     worker.stop().await;
 }
 
-/// How many connections listen for work at each node, and how many block for it.
+/// How many connections subscribe to wake-ups at each node. None may block for them.
 async fn listeners(six: &Six) -> Vec<usize> {
     let mut counts = Vec::new();
     for server in &six.cluster.nodes {
@@ -89,7 +89,7 @@ async fn listeners(six: &Six) -> Vec<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_workers_listen_once_at_each_node_and_one_alone_takes_what_comes() {
+async fn idle_workers_subscribe_once_per_node_and_one_takes_a_job() {
     let six = Six::start().await;
     let (app, tasks) = app(&six.cluster.url()).await;
     let workers = [TestWorker::start(app.worker()), TestWorker::start(app.worker())];
@@ -104,7 +104,7 @@ async fn idle_workers_listen_once_at_each_node_and_one_alone_takes_what_comes() 
         assert!(begun.elapsed() < Duration::from_secs(5), "they look each 5 s: {:?}", begun.elapsed());
     };
     hears().await;
-    // The slot moves: they hear of what comes there.
+    // The slot moves: jobs there wake them too.
     six.migrate(TASKS[0], node, to, || async {}).await;
     hears().await;
     // All connections are cut.
@@ -122,7 +122,7 @@ async fn idle_workers_listen_once_at_each_node_and_one_alone_takes_what_comes() 
     for worker in workers {
         worker.stop().await;
     }
-    // Nobody is left who would take what comes: its marker stays.
+    // No worker is left to take the job: its marker stays.
     tasks[0].dispatch(1).await.unwrap();
     let marker = format!("heartline:{{{}}}:wake", TASKS[0]);
     assert_eq!(ask::<u64>(to, &["ZCARD", &marker]).await, Some(1));
@@ -137,7 +137,7 @@ async fn a_worker_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_of_a_worker_that_fell_silent_are_recovered_on_every_node() {
+async fn jobs_of_a_silent_worker_are_recovered_on_every_node() {
     let six = Six::start().await;
     let frozen = Child::start(module_path!(), "a_worker_process", &six.cluster.url());
     let (app, tasks) = app(&six.cluster.url()).await;
@@ -166,12 +166,12 @@ async fn jobs_of_a_worker_that_fell_silent_are_recovered_on_every_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_keys_is_asked_of_any_node_whichever_is_away() {
+async fn calls_without_keys_are_sent_to_any_node_that_answers() {
     let mut six = Six::start().await;
     let (app, _) = app(&six.cluster.url()).await;
     let inspector = app.inspector();
     inspector.server_time().await.unwrap();
-    // A primary stands still, and its replica is dead; then the same of another one, which has died.
+    // A primary is frozen and its replica dead; then another primary and its replica are dead.
     six.cluster.nodes[3].kill();
     six.cluster.nodes[0].freeze().unwrap();
     inspector.server_time().await.unwrap();
@@ -196,14 +196,14 @@ async fn a_worker_that_cannot_be_listed_claims_nothing() {
     let id = worker.id().to_string();
     let worker = worker.spawn();
     warnings.wait_for(&["WARN", &id, "waits for redis"], PATIENCE).await;
-    assert_eq!(job.state().await.unwrap(), JobState::Waiting, "what it leaves would stay for ever");
+    assert_eq!(job.state().await.unwrap(), JobState::Waiting, "jobs of an unlisted worker could never be recovered");
     frozen.iter().for_each(|node| node.thaw().unwrap());
     assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), 4);
     let _ = worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_of_a_cluster_needs_some_commands_more() {
+async fn a_user_of_a_cluster_needs_some_more_commands() {
     let six = Six::start().await;
     let (_, rest) = include_str!("../../../docs/acl.md").split_once("ACL SETUSER jobs on >secret ").unwrap();
     let rule = rest.split_once("```").unwrap().0;
@@ -228,7 +228,7 @@ async fn a_user_of_a_cluster_needs_some_commands_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_node_is_shown_a_password_that_changes() {
+async fn every_node_receives_a_password_that_changes() {
     let six = Six::start().await;
     let on_all = async |words: &[&str]| {
         for port in six.ports() {
@@ -251,7 +251,7 @@ async fn every_node_is_shown_a_password_that_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn addresses_say_what_they_lead_to() {
+async fn addresses_report_what_they_lead_to() {
     let six = Six::start().await;
     let build = async |url: String| App::builder().redis(url).build().await.unwrap_err();
     let e = build(format!("redis://127.0.0.1:{}", six.cluster.nodes[0].port())).await;
@@ -261,13 +261,13 @@ async fn addresses_say_what_they_lead_to() {
     assert!(matches!(e, Error::Unsupported { .. }) && e.to_string().contains("redis://127.0.0.1"), "{e}");
     let e = build("redis-cluster://127.0.0.1:1".to_owned()).await;
     assert!(matches!(e, Error::Connect { .. }) && e.to_string().contains("redis-cluster://127.0.0.1:1"), "{e}");
-    // One that is named and away is no fault as long as another one is there.
+    // A listed node that is away is not a fault if another one answers.
     let url = format!("redis-cluster://127.0.0.1:1?node=127.0.0.1:{}", six.cluster.nodes[4].port());
     App::builder().redis(url).build().await.unwrap();
     assert!(ask::<String>(six.cluster.nodes[0].port(), &["PING"]).await.is_some());
 }
 
-/// The port of the node at which the worker listens for cancels, of those that answer.
+/// The port of the node at which the worker subscribes to cancels, among those that answer.
 async fn hears_cancels_at(six: &Six, except: Option<u16>) -> Option<u16> {
     for port in six.ports().into_iter().filter(|port| Some(*port) != except) {
         let clients: String = ask(port, &["CLIENT", "LIST"]).await?;
@@ -279,7 +279,7 @@ async fn hears_cancels_at(six: &Six, except: Option<u16>) -> Option<u16> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_listened_for_cancels_at_a_primary_that_froze_listens_elsewhere_when_another_one_is_in() {
+async fn a_subscription_to_cancels_moves_when_its_node_is_replaced() {
     let six = Six::start().await;
     let (app, tasks) = app(&six.cluster.url()).await;
     let worker = TestWorker::start(app.worker());
@@ -295,7 +295,7 @@ async fn a_worker_that_listened_for_cancels_at_a_primary_that_froze_listens_else
     eventually("it runs", PATIENCE, async || job.state().await.unwrap() == JobState::Running).await;
     six.cluster.nodes[at].freeze().unwrap();
     six.another_than(frozen, lost).await;
-    // The connection itself is not known to be dead before it has been silent for 5 s.
+    // The connection itself counts as dead only after 5 s of silence.
     let elsewhere = async || hears_cancels_at(&six, Some(frozen)).await;
     eventually("it listens elsewhere", Duration::from_secs(2), elsewhere).await;
     let begun = Instant::now();
@@ -308,7 +308,7 @@ async fn a_worker_that_listened_for_cancels_at_a_primary_that_froze_listens_else
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_takes_no_more_clients_is_no_wrong_password() {
+async fn a_node_without_free_clients_is_not_a_wrong_password() {
     let six = Six::start().await;
     for port in six.ports() {
         let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"];

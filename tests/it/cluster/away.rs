@@ -1,4 +1,4 @@
-//! A primary that is away: other nodes do not notice, and nobody spins.
+//! A primary that is away: tasks on other nodes do not notice, and nothing spins.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,10 +11,10 @@ use heartline::{
 use crate::cluster::six::{Six, TASKS, ask};
 use crate::support::{Child, PATIENCE, TestRedis, eventually};
 
-/// How long each kind of time is looked at.
+/// How long each kind of time is observed.
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// How often somebody dispatches, whether the call before was answered or not: so each of those that a call holds up counts.
+/// How often a client dispatches, whether or not the call before was answered: each delayed call counts.
 const PACE: Duration = Duration::from_millis(20);
 
 async fn app(url: &str) -> (App, Vec<TaskRef<u64, u64>>) {
@@ -43,7 +43,7 @@ async fn places(six: &Six) -> (usize, Vec<usize>) {
 /// How long each call took, by when it began.
 type Calls = Arc<Mutex<Vec<(Instant, Duration)>>>;
 
-/// Calls at the pace until it is told to stop, and notes how long each took.
+/// Calls at this pace until it is stopped, and records how long each took.
 async fn calling<F: Future<Output = ()> + Send + 'static>(
     call: impl Fn() -> F,
     stopped: Arc<AtomicBool>,
@@ -65,7 +65,7 @@ async fn calling<F: Future<Output = ()> + Send + 'static>(
     }
 }
 
-/// What all but a hundredth of the calls of this time took at the most.
+/// The 99th percentile of the calls of this time.
 fn percentile(calls: &Calls, from: Instant, to: Instant) -> Duration {
     let calls = calls.lock().unwrap();
     let mut took: Vec<Duration> =
@@ -76,21 +76,21 @@ fn percentile(calls: &Calls, from: Instant, to: Instant) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_about_tasks_of_other_nodes_do_not_wait_for_a_primary_that_is_killed() {
+async fn calls_to_other_nodes_do_not_wait_for_a_killed_primary() {
     let mut six = Six::start().await;
     let (at, _) = places(&six).await;
     goes(&mut six, |six| six.cluster.nodes[at].kill()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_for_one_that_freezes() {
+async fn calls_to_other_nodes_do_not_wait_for_a_frozen_primary() {
     let mut six = Six::start().await;
     let (at, _) = places(&six).await;
     goes(&mut six, |six| six.cluster.nodes[at].freeze().unwrap()).await;
     six.cluster.nodes[at].thaw().unwrap();
 }
 
-/// Dispatches of one process about tasks on all nodes, while a worker of it works them and one of the primaries goes.
+/// Dispatches of one process to tasks on all nodes, while its worker runs them and one of the primaries fails.
 async fn goes(six: &mut Six, go: impl FnOnce(&mut Six)) {
     let (at, elsewhere) = places(six).await;
     let before = six.ports()[at];
@@ -107,7 +107,8 @@ async fn goes(six: &mut Six, go: impl FnOnce(&mut Six)) {
         };
         calls_go_on.push(tokio::spawn(calling(dispatches, Arc::clone(&stop), Arc::clone(calls))));
     }
-    // What the machine and the nodes themselves let such a call wait: on a busy one they lose sight of each other, and refuse writes.
+    // How long such a call waits for the machine and the nodes alone: on a busy machine they lose contact and refuse
+    // writes.
     let plain: Vec<Calls> = elsewhere.iter().map(|_| Calls::default()).collect();
     for (task, calls) in elsewhere.iter().zip(&plain) {
         let port = six.primary_of(TASKS[*task], before).await.unwrap();
@@ -126,14 +127,14 @@ async fn goes(six: &mut Six, go: impl FnOnce(&mut Six)) {
     }
     for task in &tasks {
         let works = async || task.counts().await.unwrap().completed > 10;
-        eventually("each task is worked", PATIENCE, works).await;
+        eventually("each task has a worker", PATIENCE, works).await;
     }
     let begun = Instant::now();
     tokio::time::sleep(WINDOW).await;
     let gone = Instant::now();
     go(six);
     six.another_than(before, TASKS[0]).await;
-    // What follows the promotion, too.
+    // Including what follows the promotion.
     tokio::time::sleep_until((Instant::now() + Duration::from_secs(1)).max(gone + WINDOW).into()).await;
     let end = Instant::now();
     stop.store(true, Ordering::SeqCst);
@@ -146,15 +147,15 @@ async fn goes(six: &mut Six, go: impl FnOnce(&mut Six)) {
         let plain = percentile(plain, gone, end);
         let told = format!("{}: {usual:?} before, {then:?} then, and {plain:?} for a plain write", TASKS[task]);
         println!("{told}");
-        // A call that waits for the node that is away waits for half a second or more, and so do those that come meanwhile. A busy
-        // machine lets calls of several steps wait at each of them.
+        // A call that waits for the failed node takes half a second or more, and so do calls made meanwhile. On a busy
+        // machine, calls of several steps wait at each of them.
         assert!(then < usual.max(plain) * 4 + Duration::from_millis(400), "{told}");
     }
     let _ = worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_act_tells_what_it_did_on_the_nodes_that_are_there_and_does_the_rest_later() {
+async fn an_action_reports_what_it_did_and_does_the_rest_later() {
     let six = Six::start().await;
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
     let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
@@ -167,7 +168,7 @@ async fn an_act_tells_what_it_did_on_the_nodes_that_are_there_and_does_the_rest_
     let ids: Vec<String> = handles.iter().map(|handle| handle.id().to_string()).collect();
     let first = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
     let at = six.ports().iter().position(|port| *port == first).unwrap();
-    // A node that has another partition, and its replica, so that nobody takes over.
+    // A node that has another partition, and its replica, so that there is no failover.
     let servers = [(at + 1) % 3, (at + 1) % 3 + 3];
     let inspector = app.inspector().by("night");
     let mut named = inspector.cancel(TASKS[0], ids, "enough");
@@ -184,7 +185,7 @@ async fn an_act_tells_what_it_did_on_the_nodes_that_are_there_and_does_the_rest_
     }
     eventually("the rest is done", PATIENCE, async || named.step().await.is_ok()).await;
     let report = named.report();
-    // The frozen node may have done what it was asked when nobody waited for it any more.
+    // The frozen node may have carried out the call after the client gave up.
     let is_done = |refused: &Refused| refused.why == Refusal::State(JobState::Cancelled);
     assert!(report.done + report.refused == 90 && report.refusals.iter().all(is_done), "{report:?}");
     assert!(report.done >= done && report.is_complete, "{report:?}");
@@ -193,7 +194,7 @@ async fn an_act_tells_what_it_did_on_the_nodes_that_are_there_and_does_the_rest_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn looks_tell_what_the_other_nodes_say_while_one_stands_still() {
+async fn reports_show_the_other_nodes_while_one_is_frozen() {
     let six = Six::start().await;
     let (app, tasks) = app(&six.cluster.url()).await;
     for task in &tasks {
@@ -202,8 +203,8 @@ async fn looks_tell_what_the_other_nodes_say_while_one_stands_still() {
     let worker = app.worker().spawn();
     let inspector = app.inspector();
     let is_worked = async || inspector.tasks().await.unwrap().iter().all(|task| task.live_workers == 1);
-    eventually("each task is worked", PATIENCE, is_worked).await;
-    // It has `export`, and the list of workers that are gone; neither that of tasks nor that of workers.
+    eventually("each task has a worker", PATIENCE, is_worked).await;
+    // It has `export` and the list of dead workers, but neither the list of tasks nor that of workers.
     let away = format!("127.0.0.1:{}", six.ports()[1]);
     for server in [1, 4] {
         six.cluster.nodes[server].freeze().unwrap();
@@ -223,7 +224,7 @@ async fn looks_tell_what_the_other_nodes_say_while_one_stands_still() {
         assert_eq!(inspector.lists_away().await.unwrap(), heartline::ListsAway::default());
     };
     told(&inspector, Duration::from_secs(6)).await;
-    // It is known to be silent now.
+    // It is now known to be silent.
     told(&inspector, Duration::from_secs(2)).await;
     // A process that starts.
     let begun = Instant::now();
@@ -232,12 +233,12 @@ async fn looks_tell_what_the_other_nodes_say_while_one_stands_still() {
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     six.cluster.nodes[1].thaw().unwrap();
     let is_back = async || inspector.tasks().await.unwrap().iter().all(|task| !task.is_away);
-    eventually("it is told of again", PATIENCE, is_back).await;
+    eventually("it is shown again", PATIENCE, is_back).await;
     let _ = worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_list_that_is_away_the_rest_is_told() {
+async fn reports_omit_a_list_that_is_away_and_show_the_rest() {
     let mut six = Six::start().await;
     let (app, tasks) = app(&six.cluster.url()).await;
     let inspector = app.inspector();
@@ -260,7 +261,7 @@ async fn without_a_list_that_is_away_the_rest_is_told() {
     six.cluster.nodes[0].thaw().unwrap();
     let is_back = async || inspector.tasks().await.unwrap().iter().all(|task| task.knows_workers && !task.is_away);
     eventually("the list of workers is back", PATIENCE, is_back).await;
-    // That of tasks is on the third one.
+    // The list of tasks is on the third one.
     for server in [5, 2] {
         six.cluster.nodes[server].kill();
     }
@@ -272,13 +273,13 @@ async fn without_a_list_that_is_away_the_rest_is_told() {
     let servers = inspector.servers().await.unwrap();
     assert_eq!(servers.iter().filter(|server| server.fault.is_some()).count(), 1, "{servers:?}");
     assert_eq!(away.says_down, None);
-    // As Redis is by default: the others say that the cluster is down.
+    // By default, Redis nodes then report that the cluster is down.
     for port in &six.ports()[..2] {
         let set = ["CONFIG", "SET", "cluster-require-full-coverage", "yes"];
         assert_eq!(ask::<String>(*port, &set).await.as_deref(), Some("OK"));
     }
     let is_down = async || inspector.lists_away().await.is_ok_and(|away| away.says_down == place(&six, 0));
-    eventually("the cluster is said to be down", PATIENCE, is_down).await;
+    eventually("the nodes report that the cluster is down", PATIENCE, is_down).await;
 }
 
 /// The program of a child.
@@ -291,7 +292,7 @@ async fn a_process_that_dispatches_and_works() {
             let mut pace = tokio::time::interval(PACE);
             loop {
                 pace.tick().await;
-                // What waits for too long is given up, and the next one waits.
+                // A call that waits for too long is given up, and the next one waits.
                 let _ = task.dispatch(1).await;
             }
         });
@@ -299,16 +300,16 @@ async fn a_process_that_dispatches_and_works() {
     let _ = app.worker().run().await.unwrap();
 }
 
-/// The time of processors that a process has used, in hundredths of a second.
+/// The processor time that a process has used, in hundredths of a second.
 #[cfg(target_os = "linux")]
 fn processor_time(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, rest) = stat.rsplit_once(')').unwrap();
-    // The state is the third field; the time of the program and that of the system for it are the 14th and the 15th.
+    // The state is the third field; user and system time are the 14th and the 15th.
     rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// How often a node was asked for the map of slots.
+/// How often the clients asked a node for the map of slots.
 async fn maps_told(port: u16) -> u64 {
     let told: String = ask(port, &["INFO", "commandstats"]).await.unwrap();
     let line = told.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
@@ -317,7 +318,7 @@ async fn maps_told(port: u16) -> u64 {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_does_no_more_while_a_primary_is_away_than_under_load() {
+async fn an_absent_primary_makes_a_process_no_busier_than_load_does() {
     let mut six = Six::start().await;
     let (at, _) = places(&six).await;
     let child = Child::start(module_path!(), "a_process_that_dispatches_and_works", &six.cluster.url());
@@ -328,7 +329,7 @@ async fn a_process_does_no_more_while_a_primary_is_away_than_under_load() {
         let port = six.primary_of(task, ports[0]).await.unwrap();
         let completed = format!("heartline:{{{task}}}:completed");
         let works = async || ask::<u64>(port, &["ZCARD", &completed]).await > Some(10);
-        eventually("each task is worked", PATIENCE, works).await;
+        eventually("each task has a worker", PATIENCE, works).await;
     }
     // No failover.
     six.cluster.nodes[at + 3].kill();
@@ -353,13 +354,13 @@ async fn a_process_does_no_more_while_a_primary_is_away_than_under_load() {
     let frozen = looked_at("one is frozen").await;
     six.cluster.nodes[at].kill();
     let dead = looked_at("one is dead").await;
-    // A loop that does not wait takes a whole processor. What little it is else depends on who shares the machine, and when.
+    // A loop without a wait uses a whole processor. The rest depends on the load of the machine.
     let most = (under_load.max(50.0) * 1.5).min(90.0);
     assert!(frozen.max(dead) < most, "{under_load} under load, then {frozen} and {dead}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pause_holds_on_the_nodes_that_are_there_and_is_told_as_what_it_is() {
+async fn a_pause_holds_on_live_nodes_and_is_shown_as_partial() {
     let six = Six::start().await;
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
     let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
@@ -367,7 +368,7 @@ async fn a_pause_holds_on_the_nodes_that_are_there_and_is_told_as_what_it_is() {
     task.dispatch_many(0..30).await.unwrap();
     let first = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
     let at = six.ports().iter().position(|port| *port == first).unwrap();
-    // A node that has another partition, and its replica, so that nobody takes over.
+    // A node that has another partition, and its replica, so that there is no failover.
     let servers = [(at + 1) % 3, (at + 1) % 3 + 3];
     let inspector = app.inspector().by("night");
     for server in servers {
@@ -375,15 +376,15 @@ async fn a_pause_holds_on_the_nodes_that_are_there_and_is_told_as_what_it_is() {
     }
     let refused = inspector.pause(TASKS[0], "maintenance").await.unwrap_err();
     assert!(matches!(refused, Error::Connect { .. }), "{refused}");
-    // It answers no more: what it was asked meanwhile is nothing that it did.
+    // The calls that it received while frozen are not carried out.
     let keys = format!("heartline:{{{}}}:meta", TASKS[0]);
     for server in servers {
         six.cluster.nodes[server].thaw().unwrap();
     }
     let report = async || inspector.task(TASKS[0]).await;
-    eventually("it is told of again", PATIENCE, async || report().await.is_ok()).await;
-    assert!(report().await.unwrap().paused.is_some_and(|pause| pause.partitions >= 2), "those that were there");
-    // One partition goes on.
+    eventually("it is shown again", PATIENCE, async || report().await.is_ok()).await;
+    assert!(report().await.unwrap().paused.is_some_and(|pause| pause.partitions >= 2), "the live partitions");
+    // One partition is resumed.
     assert_eq!(ask::<u64>(first, &["HDEL", &keys, "paused"]).await, Some(1));
     let told = report().await.unwrap();
     assert!(told.is_paused_in_part() && told.paused.as_ref().is_some_and(|pause| pause.by == "night"), "{told:?}");
@@ -394,7 +395,7 @@ async fn a_pause_holds_on_the_nodes_that_are_there_and_is_told_as_what_it_is() {
     assert!(report().await.unwrap().paused.is_none());
 }
 
-/// Freezes this primary and its replica, so that nobody takes over.
+/// Freezes this primary and its replica, so that there is no failover.
 fn freeze_both(six: &Six, at: usize) -> [usize; 2] {
     let servers = [at, at + 3];
     for server in servers {
@@ -409,7 +410,7 @@ async fn place_of(six: &Six, key: &str) -> usize {
     six.ports().iter().position(|own| *own == port).unwrap()
 }
 
-/// One of the tasks whose first table is not where the lists are, and where it is.
+/// A task whose first partition is on another node than the lists, and that node.
 async fn task_beside_the_lists(six: &Six) -> (&'static str, usize) {
     let lists = [place_of(six, "heartline:workers").await, place_of(six, "heartline:tasks").await];
     for task in TASKS {
@@ -418,10 +419,10 @@ async fn task_beside_the_lists(six: &Six) -> (&'static str, usize) {
             return (task, at);
         }
     }
-    panic!("no task is where the lists are not");
+    panic!("each task is on a node of a list");
 }
 
-/// Starts workers until one of them tells of itself there, or, without `is_there`, elsewhere.
+/// Starts workers until the presence of one is on that node or, without `is_there`, on another.
 async fn worker_that_tells(six: &Six, app: &App, at: usize, is_there: bool) -> heartline::RunningWorker {
     for _ in 0..50 {
         let worker = app.worker().spawn();
@@ -430,11 +431,11 @@ async fn worker_that_tells(six: &Six, app: &App, at: usize, is_there: bool) -> h
         }
         let _ = worker.stop().await.unwrap();
     }
-    panic!("no id of 50 is as it should be");
+    panic!("none of 50 ids fits");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pause_holds_for_the_partitions_that_are_there_also_without_the_first_one() {
+async fn a_pause_holds_for_live_partitions_even_without_the_first() {
     let six = Six::start().await;
     let (name, at) = task_beside_the_lists(&six).await;
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
@@ -444,8 +445,8 @@ async fn a_pause_holds_for_the_partitions_that_are_there_also_without_the_first_
     task.dispatch(1).await.unwrap().result().await.unwrap();
     let inspector = app.inspector();
     let knows = async || inspector.workers().await.unwrap().iter().any(|worker| worker.tasks.len() == 1);
-    eventually("it told of itself", PATIENCE, knows).await;
-    // Somebody who has not asked before how many there are.
+    eventually("its presence is written", PATIENCE, knows).await;
+    // An App that does not know the number of partitions yet.
     let other = App::builder().redis(six.cluster.url()).build().await.unwrap();
     let frozen = freeze_both(&six, at);
     let refused = other.inspector().by("night").pause(name, "maintenance").await.unwrap_err();
@@ -453,14 +454,14 @@ async fn a_pause_holds_for_the_partitions_that_are_there_also_without_the_first_
     for server in frozen {
         six.cluster.nodes[server].thaw().unwrap();
     }
-    eventually("it is told of again", PATIENCE, async || inspector.task(name).await.is_ok()).await;
-    let pause = inspector.task(name).await.unwrap().paused.expect("those that were there are paused");
+    eventually("it is shown again", PATIENCE, async || inspector.task(name).await.is_ok()).await;
+    let pause = inspector.task(name).await.unwrap().paused.expect("the live partitions are paused");
     assert!(pause.by == "night" && pause.partitions >= 2, "{pause:?}");
     let _ = worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_task_is_forgotten_that_a_worker_may_have_who_cannot_tell() {
+async fn a_task_is_kept_if_a_worker_with_lost_presence_may_have_it() {
     let six = Six::start().await;
     let (beside, at) = task_beside_the_lists(&six).await;
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
@@ -475,7 +476,7 @@ async fn no_task_is_forgotten_that_a_worker_may_have_who_cannot_tell() {
     let worker = worker_that_tells(&six, &app, at, true).await;
     let inspector = app.inspector();
     let knows = async || inspector.workers().await.unwrap().iter().any(|worker| worker.tasks.len() == 1);
-    eventually("it told of itself", PATIENCE, knows).await;
+    eventually("its presence is written", PATIENCE, knows).await;
     let frozen = freeze_both(&six, at);
     let outcome =
         eventually("it is known that the node is away", PATIENCE, async || inspector.forget_task(elsewhere).await.ok())
@@ -488,7 +489,7 @@ async fn no_task_is_forgotten_that_a_worker_may_have_who_cannot_tell() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_names_the_node_that_gave_no_answer_beside_calls_that_are_given_up() {
+async fn an_error_names_the_silent_node_next_to_calls_given_up() {
     let six = Six::start().await;
     let ports = six.ports();
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
@@ -512,7 +513,7 @@ async fn an_error_names_the_node_that_gave_no_answer_beside_calls_that_are_given
     for server in [at, at + 3] {
         six.cluster.nodes[server].freeze().unwrap();
     }
-    // The second one has no line to it any more.
+    // The second call has no connection to it any more.
     for _ in 0..2 {
         let error = silent.state().await.unwrap_err();
         let why = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);

@@ -1,4 +1,4 @@
-//! A slot that is moved key by key takes all along that a task can have.
+//! A slot that moves key by key takes every column of its task along.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const GATE: &str = "gate";
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The input says what a job does. One that is silent in its hook is left to a person.
+/// The input says what a job does. A job that is silent in its hook waits for a person.
 async fn app(url: &str, journal: &Arc<Journal>) -> (App, TaskRef<String, u64>) {
     let app = App::builder().redis(url).build().await.unwrap();
     let stall = StallOptions::new().interval(Duration::from_secs(2)).recover_finalizing(false);
@@ -75,7 +75,7 @@ async fn is(task: &TaskRef<String, u64>, id: &str, state: JobState) {
     eventually(&format!("{id} is {state}"), PATIENCE, async || handle.state().await.unwrap() == state).await;
 }
 
-/// What a node has of the task, by the names of its keys; but what heartbeats and looks for work change at any moment.
+/// What a node has of the task, by key names, without what heartbeats and idle looks change at any moment.
 async fn held_at(port: u16) -> (BTreeSet<String>, BTreeMap<String, String>) {
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
     let mut conn: MultiplexedConnection =
@@ -88,7 +88,7 @@ async fn held_at(port: u16) -> (BTreeSet<String>, BTreeMap<String, String>) {
     (names, all)
 }
 
-/// The names of all keys that a task can have, as the description of the format has them.
+/// The names of all keys that a task can have, by the description of the format.
 fn described() -> BTreeSet<String> {
     let text = include_str!("../../../docs/wire-format.md");
     let (_, rest) = text.split_once("| name | type | holds |\n|---|---|---|\n").unwrap();
@@ -97,12 +97,12 @@ fn described() -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_moves_key_by_key_takes_every_column_of_its_task_along() {
+async fn a_slot_that_moves_key_by_key_keeps_every_column_of_its_task() {
     let six = Six::start().await;
     let journal = Arc::new(Journal::default());
     let (app, task) = app(&six.cluster.url(), &journal).await;
     let inspector = app.inspector();
-    // A process dies with a job that ran and with one in its hook.
+    // A process dies with a running job and with one in its hook.
     let dead = Child::start(module_path!(), "a_worker_process_with_a_hook", &six.cluster.url());
     task.dispatch("works".into()).id("stalled").await.unwrap();
     task.dispatch("ends".into()).id("silent-in-its-hook").await.unwrap();
@@ -110,7 +110,7 @@ async fn a_slot_that_moves_key_by_key_takes_every_column_of_its_task_along() {
     is(&task, "silent-in-its-hook", JobState::Finalizing).await;
     drop(dead);
     let worker = TestWorker::start(app.worker());
-    // What ends at once, what waits for its time, what fills the four slots, and what is claimed ahead of them.
+    // Jobs that end at once, are delayed, fill the four slots, and are claimed ahead.
     let later = task.dispatch("ends".into()).id("delayed").delay(HOUR).header("answer", "42");
     later.priority(Priority::High).attempts(3).stall_max_count(5).await.unwrap();
     task.dispatch("ends".into()).id("cancelled").delay(HOUR).await.unwrap().cancel("no more").await.unwrap();
@@ -138,7 +138,7 @@ async fn a_slot_that_moves_key_by_key_takes_every_column_of_its_task_along() {
     task.dispatch("ends".into()).id("high").priority(Priority::High).await.unwrap();
     task.handle("ghost").unwrap().cancel("no more").await.unwrap();
     let silent = async || inspector.silent_jobs(TASK, None).await.unwrap().jobs.into_iter().any(|job| job.is_set_aside);
-    eventually("the one that was in its hook is set aside", PATIENCE, silent).await;
+    eventually("the job that was in its hook is parked", PATIENCE, silent).await;
     let noted = async |id: &str| inspector.job(TASK, id, JobValues::Small).await.unwrap().unwrap();
     for id in ["works", "stalled"] {
         eventually("progress is written", PATIENCE, async || noted(id).await.progress.is_some()).await;
@@ -146,11 +146,11 @@ async fn a_slot_that_moves_key_by_key_takes_every_column_of_its_task_along() {
 
     let from = six.primary_of(TASK, six.ports()[0]).await.unwrap();
     let to = six.ports()[..3].iter().copied().find(|port| *port != from).unwrap();
-    // The end of a node of a workflow of which nobody has told it.
+    // The unreported end of a node of a workflow.
     let outbox = format!("heartline:{{{TASK}}}:outbox");
     let _: Option<u64> = ask(from, &["ZADD", &outbox, "1", "~nobody/a/0/1"]).await;
     let (names, before) = held_at(from).await;
-    // Whether somebody is silent, and whether there is a marker, changes all the time.
+    // Silent jobs and the marker change all the time.
     let missing: Vec<String> = described().into_iter().filter(|name| !names.contains(name)).collect();
     assert!(missing.iter().all(|name| ["active", "candidates", "wake"].contains(&name.as_str())), "{missing:?}");
     let other = app.task_ref::<String, u64>(TASKS[1]).unwrap();
@@ -158,7 +158,7 @@ async fn a_slot_that_moves_key_by_key_takes_every_column_of_its_task_along() {
         other.dispatch("elsewhere".into()).await.unwrap();
     })
     .await;
-    eventually("it is asked at its new place", PATIENCE, async || task.counts().await.is_ok()).await;
+    eventually("calls reach its new node", PATIENCE, async || task.counts().await.is_ok()).await;
     let (left, _) = held_at(from).await;
     assert!(left.is_empty(), "{left:?}");
     assert_eq!(held_at(to).await.1, before);
@@ -183,9 +183,9 @@ async fn a_slot_that_moves_key_by_key_takes_every_column_of_its_task_along() {
     assert_eq!(noted("to-be-cancelled").await.cancel_requested.as_deref(), Some("enough"));
     assert!(noted("first").await.expires_at.is_some());
     assert_eq!(noted("in-its-hook").await.state, JobState::Finalizing);
-    assert!(silent().await, "it is left to a person still");
+    assert!(silent().await, "it still waits for a person");
 
-    // All go on where they were.
+    // All jobs continue.
     journal.open(GATE);
     let due = inspector.run_now(TASK, ["delayed", "retried", "snoozed"].map(str::to_owned).to_vec()).await.unwrap();
     assert_eq!((due.done, due.refused), (3, 0), "{due:?}");
@@ -198,7 +198,7 @@ async fn a_slot_that_moves_key_by_key_takes_every_column_of_its_task_along() {
     }
     is(&task, "to-be-cancelled", JobState::Cancelled).await;
     let counts = task.counts().await.unwrap();
-    // The ghost is one of the cancelled, and the one that is left to a person is no other's.
+    // The ghost is one of the cancelled jobs; the parked job stays.
     assert_eq!((counts.completed, counts.failed, counts.cancelled, counts.unfinished()), (11, 1, 3, 1), "{counts:?}");
     for run in ["works", "in-its-hook", "to-be-cancelled", "claimed", "low", "first", "high"] {
         assert_eq!(journal.runs_of(run).len(), 1, "{run}");

@@ -1,4 +1,4 @@
-//! How many connections a process of a worker has.
+//! How many connections a worker process has.
 
 use crate::cluster::six::{Six, TASKS};
 use crate::support::Child;
@@ -13,7 +13,7 @@ async fn an_idle_worker_of_several_tasks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_worker_of_tasks_on_all_nodes_has_no_more_than_six_connections_to_each() {
+async fn an_idle_worker_has_at_most_six_connections_to_each_node() {
     let six = Six::start().await;
     let _worker = Child::start(module_path!(), "an_idle_worker_of_several_tasks", &six.cluster.url());
     let most = most(&six.ports(), 3).await;

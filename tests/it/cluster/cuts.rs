@@ -1,4 +1,4 @@
-//! Connections of all processes that are cut at the same time.
+//! All connections of all processes cut at the same time.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::PATIENCE;
 use crate::support::load::{Load, cut};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_when_all_connections_to_all_nodes_are_cut_under_load() {
+async fn nothing_is_lost_when_all_connections_are_cut_under_load() {
     let six = Six::start().await;
     let load = Load::start(&six.cluster.url(), &TASKS).await;
     load.goes_on(PATIENCE).await;

@@ -1,4 +1,4 @@
-//! Work goes on by itself behind each kind of failover, and beyond what the servers themselves lost nothing is lost.
+//! Work continues without help after each kind of failover. Only writes that the servers themselves lost are lost.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,19 +15,19 @@ use crate::support::load::Load;
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 
-/// How long a failover itself may take: the others agree, and elect the replica.
+/// How long a failover may take: the others agree, and elect the replica.
 const FAILOVER: Duration = Duration::from_secs(5);
 
-/// By when work must go on behind that.
+/// When work must continue after that.
 const RESUMES: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_when_a_primary_is_killed() {
+async fn jobs_continue_after_a_primary_is_killed() {
     is_killed(Six::start().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_it_does_where_a_dead_primary_closes_the_whole_cluster() {
+async fn jobs_continue_after_a_dead_primary_closed_the_whole_cluster() {
     is_killed(Six::with_full_coverage().await).await;
 }
 
@@ -39,17 +39,17 @@ async fn is_killed(mut six: Six) {
     six.cluster.nodes[at].kill();
     tokio::time::timeout(RedisCluster::NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
     load.goes_on(RESUMES).await;
-    // What was on its way to the replica.
+    // Writes that had not reached the replica.
     let lost = load.accounted().await;
     assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_on_every_node_goes_on_when_one_of_them_is_killed() {
+async fn a_task_on_every_node_continues_when_one_is_killed() {
     let mut six = Six::start().await;
     let load = Load::start_in(&six.cluster.url(), &TASKS[..1], 3).await;
     load.goes_on(PATIENCE).await;
-    // A table on each.
+    // One table on each node.
     for node in &six.cluster.nodes[..3] {
         let keys: Vec<String> = ask(node.port(), &["KEYS", "*:meta"]).await.unwrap();
         assert_eq!(keys.len(), 1, "{keys:?}");
@@ -60,7 +60,7 @@ async fn a_task_on_every_node_goes_on_when_one_of_them_is_killed() {
     let task = app.task_ref::<u64, u64>(TASKS[0]).unwrap();
     task.dispatch(1).id("beside-first").await.unwrap();
     six.cluster.nodes[at].kill();
-    // Two thirds of the jobs are on the others, which go on meanwhile.
+    // Two thirds of the jobs are on the others, which continue meanwhile.
     let done = (0..30).map(|number| {
         let task = &task;
         async move {
@@ -79,12 +79,12 @@ async fn a_task_on_every_node_goes_on_when_one_of_them_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_primary_answers_that_woke_up_behind_its_failover_is_no_answer() {
+async fn replies_of_a_primary_after_its_failover_are_ignored() {
     is_frozen(Six::start().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_is_it_where_a_frozen_primary_closes_the_whole_cluster() {
+async fn they_are_also_ignored_if_the_freeze_closed_the_cluster() {
     is_frozen(Six::with_full_coverage().await).await;
 }
 
@@ -163,7 +163,7 @@ async fn a_node_that_is_added_takes_over_slots_under_load() {
     load.goes_on(PATIENCE).await;
     let added = six.grow().await;
     load.goes_on(RESUMES).await;
-    // One after the other, of each of the nodes that had slots.
+    // One slot after the other, from each of the nodes that had slots.
     for task in [TASKS[0], TASKS[1], TASKS[2]] {
         let before = six.primary_of(task, six.cluster.nodes[0].port()).await.unwrap();
         six.migrate(task, before, added, || load.goes_on_without(task, RESUMES)).await;
@@ -175,7 +175,7 @@ async fn a_node_that_is_added_takes_over_slots_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_job_that_a_primary_took_behind_its_failover_is_dispatched_anew() {
+async fn a_large_job_written_to_a_deposed_primary_is_sent_again() {
     let six = Six::start().await;
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
     let task = app.task_ref::<String, u64>(TASKS[0]).unwrap();
@@ -196,12 +196,12 @@ async fn a_large_job_that_a_primary_took_behind_its_failover_is_dispatched_anew(
         dispatched.await.unwrap().unwrap();
         let job = task.handle(format!("large-{number}")).unwrap();
         let state = job.state().await;
-        // What was acknowledged in front of the freeze may have been on its way to the replica.
+        // Jobs acknowledged before the freeze may not have reached the replica.
         assert!(state.is_ok() || number < 2, "{number}: {state:?}");
     }
 }
 
-/// Which of the first three nodes has each of these ids, were they jobs of the task over three partitions.
+/// Which of the first three nodes would have these ids as jobs of the task with three partitions.
 async fn homes(six: &Six, ids: &[String]) -> BTreeMap<String, usize> {
     let app = App::builder().redis(six.cluster.url()).prefix("elsewhere").build().await.unwrap();
     let options = TaskOptions::new().partitions(3);
@@ -220,21 +220,21 @@ async fn homes(six: &Six, ids: &[String]) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_one_slot_partitions_go_on_while_the_node_of_another_one_is_away() {
+async fn with_one_slot_partitions_run_while_another_node_is_away() {
     one_node_is_away(TaskOptions::new(), 1, Away::Frozen).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_they_do_where_jobs_are_claimed_ahead() {
+async fn partitions_run_with_prefetch_while_another_node_is_away() {
     one_node_is_away(TaskOptions::new().prefetch(6), 2, Away::Frozen).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_they_do_where_that_node_refuses_to_write() {
+async fn partitions_run_while_another_node_refuses_writes() {
     one_node_is_away(TaskOptions::new(), 1, Away::Refuses).await;
 }
 
-/// How a node is of no use.
+/// How a node fails.
 #[derive(Clone, Copy, PartialEq)]
 enum Away {
     Frozen,
@@ -290,7 +290,7 @@ async fn one_node_is_away(options: TaskOptions, slots: usize, how: Away) {
         let runs = runs.lock().unwrap();
         others.iter().all(|id| runs.contains(*id))
     };
-    eventually("the other partitions go on", PATIENCE, have_run).await;
+    eventually("the other partitions continue", PATIENCE, have_run).await;
     if how == Away::Refuses {
         refuses("0").await;
     } else {
@@ -317,7 +317,7 @@ async fn one_node_is_away(options: TaskOptions, slots: usize, how: Away) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_outcome_waits_for_a_failover_that_takes_long_and_is_recorded() {
+async fn a_large_outcome_is_recorded_after_a_slow_failover() {
     let mut six = Six::start().await;
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
     let (gate, opened) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -339,7 +339,7 @@ async fn a_large_outcome_waits_for_a_failover_that_takes_long_and_is_recorded() 
     six.cluster.nodes[at + 3].freeze().unwrap();
     six.cluster.nodes[at].kill();
     gate.notify_one();
-    // Longer than a server is given that closes the connection under a value again and again.
+    // Longer than the limit for a server that closes the connection during a value again and again.
     tokio::time::sleep(Duration::from_secs(7)).await;
     six.cluster.nodes[at + 3].thaw().unwrap();
     let value = tokio::time::timeout(PATIENCE * 2, job.result()).await.unwrap().unwrap();

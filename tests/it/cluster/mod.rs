@@ -1,4 +1,4 @@
-//! Three primaries with a replica each: real servers, which are killed, frozen and failed over, and give their slots away.
+//! Three primaries with a replica each: real servers that are killed, frozen and failed over, and whose slots move.
 
 mod anew;
 mod api;

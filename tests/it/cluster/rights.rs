@@ -1,4 +1,4 @@
-//! What managed services forbid is not needed.
+//! Commands that managed services forbid are not needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::cluster::six::{Six, TASKS, ask};
 use crate::support::worker::TestWorker;
 use crate::support::{Child, PATIENCE, eventually};
 
-/// A user who may do all but what managed services keep for themselves, each of them something else: settings, statistics of calls,
-/// other connections, other users, the copies and the slots of the cluster, snapshots, and what looks at all keys.
+/// A user without the commands that managed services reserve, each a different set: settings, statistics of calls,
+/// other connections and users, replicas and slots, snapshots, and commands that read all keys.
 const RULE: &str = "reset on >secret ~* &* +@all -@admin -@dangerous -client -command -keys -flushall -flushdb -memory -object -wait \
                     -scan -function -select -swapdb -cluster +cluster|slots +cluster|info +info";
 
-/// Some of what that forbids.
+/// Some of the forbidden commands.
 const FORBIDDEN: [&[&str]; 15] = [
     &["CONFIG", "GET", "maxmemory"],
     &["SLOWLOG", "GET"],
@@ -56,7 +56,7 @@ async fn a_worker_process_with_few_rights() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_run_and_are_recovered_where_a_service_forbids_all_that_is_not_about_jobs() {
+async fn jobs_run_and_recover_with_the_rights_of_a_managed_service() {
     let six = Six::start().await;
     for port in six.ports() {
         let words: Vec<&str> = ["ACL", "SETUSER", "jobs"].into_iter().chain(RULE.split_whitespace()).collect();
@@ -83,7 +83,7 @@ async fn jobs_run_and_are_recovered_where_a_service_forbids_all_that_is_not_abou
     let mut stalls = app.on_stalled();
     frozen.signal("STOP");
     let worker = TestWorker::start(app.worker());
-    // Dispatched, worked, delayed, cancelled, looked at, and told of.
+    // Jobs are dispatched, run, delayed, cancelled, inspected and reported.
     for task in &tasks {
         assert_eq!(task.dispatch(1).await.unwrap().result_within(PATIENCE).await.unwrap(), 2);
         let soon = task.dispatch(2).delay(Duration::from_millis(100)).await.unwrap();
@@ -106,7 +106,8 @@ async fn jobs_run_and_are_recovered_where_a_service_forbids_all_that_is_not_abou
         assert!(audit.is_clean(), "{audit:?}");
     }
     worker.stop().await;
-    // Nothing was tried that is forbidden, but what docs/acl.md says that it costs: names of connections, and sizes of columns.
+    // No forbidden command was tried, except for those that docs/acl.md lists with their cost: names of connections,
+    // and sizes of columns.
     for port in six.ports() {
         let log: Vec<BTreeMap<String, redis::Value>> = ask(port, &["ACL", "LOG"]).await.unwrap();
         let denied: BTreeSet<String> = log

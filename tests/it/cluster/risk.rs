@@ -1,15 +1,15 @@
-//! What a handler hears while the primary of its task stands still.
+//! What a handler sees while the primary of its task is frozen.
 
 use crate::cluster::six::{Six, TASKS};
 use crate::support::risk::Risk;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_hears_that_its_job_is_at_risk_while_its_primary_is_away_and_goes_on_behind_the_failover() {
+async fn a_job_is_at_risk_until_the_failover_of_a_frozen_primary() {
     let six = Six::start().await;
     let risk = Risk::start(&six.cluster.url(), TASKS[0]).await;
     let before = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
     let at = six.ports().iter().position(|port| *port == before).unwrap();
-    // The replica takes over no sooner than the handler has heard of it.
+    // The replica is not promoted before the handler has noticed.
     let [primary, replica] = [&six.cluster.nodes[at], &six.cluster.nodes[at + 3]];
     replica.freeze().unwrap();
     primary.freeze().unwrap();

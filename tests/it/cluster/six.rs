@@ -14,7 +14,7 @@ pub struct Six {
     pub cluster: RedisCluster,
 }
 
-/// What a node answers; `None` where it does not.
+/// The reply of a node; `None` if there is none.
 pub async fn ask<T: redis::FromRedisValue>(port: u16, words: &[&str]) -> Option<T> {
     ask_port(port, words, Duration::from_secs(5)).await
 }
@@ -30,7 +30,7 @@ impl Six {
         Six { cluster: started.unwrap() }
     }
 
-    /// As Redis is by default: one dead primary closes all of it until its replica is in.
+    /// As by default in Redis: one dead primary closes the whole cluster until its replica is promoted.
     pub async fn with_full_coverage() -> Six {
         let six = Six::start().await;
         for port in six.ports() {
@@ -43,7 +43,7 @@ impl Six {
         self.cluster.nodes.iter().map(RedisServer::port).collect()
     }
 
-    /// The port of the primary that has the keys of a task, as a node says that lives.
+    /// The port of the primary that has the keys of a task, as a live node reports it.
     pub async fn primary_of(&self, task: &str, witness: u16) -> Option<u16> {
         let slot: i64 = ask(witness, &["CLUSTER", "KEYSLOT", &format!("{{{task}}}")]).await?;
         let rows: Vec<Vec<Value>> = ask(witness, &["CLUSTER", "SLOTS"]).await?;
@@ -55,7 +55,7 @@ impl Six {
         })
     }
 
-    /// Waits until another node than this has the keys of the task, and says so itself.
+    /// Waits until another node has the keys of the task, and reports so itself.
     pub async fn another_than(&self, before: u16, task: &str) -> u16 {
         let witness = self.ports().into_iter().find(|port| *port != before).unwrap();
         eventually("another node is the primary", PATIENCE * 2, async || {
@@ -67,7 +67,7 @@ impl Six {
         .await
     }
 
-    /// Adds a primary without slots, and waits until all know of it and it of them. Returns its port.
+    /// Adds a primary without slots, and waits until all nodes know each other. Returns its port.
     pub async fn grow(&mut self) -> u16 {
         let start = || {
             let bus = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -86,7 +86,7 @@ impl Six {
         is_ok(first, &meets).await;
         self.cluster.nodes.push(node);
         for member in self.ports() {
-            eventually("it knows of all", PATIENCE, async || {
+            eventually("it knows all nodes", PATIENCE, async || {
                 let nodes = ask::<String>(member, &["CLUSTER", "NODES"]).await.unwrap_or_default();
                 let is_ok =
                     ask::<String>(member, &["CLUSTER", "INFO"]).await.unwrap_or_default().contains("cluster_state:ok");
@@ -97,7 +97,7 @@ impl Six {
         port
     }
 
-    /// Has the slot of a task moved from one node to another as a whole, as Valkey does from 9.0 on, and waits until it is there.
+    /// Moves the slot of a task from one node to another as a whole, as Valkey can from 9.0 on, and waits for the end.
     pub async fn migrate_whole(&self, task: &str, from: u16, to: u16) {
         let slot: i64 = ask(from, &["CLUSTER", "KEYSLOT", &format!("{{{task}}}")]).await.unwrap();
         let (slot, target) = (slot.to_string(), ask::<String>(to, &["CLUSTER", "MYID"]).await.unwrap());
@@ -110,7 +110,7 @@ impl Six {
         .await;
     }
 
-    /// Moves the slot of a task from one node to another, key by key; `meanwhile` is waited for when it is half moved.
+    /// Moves the slot of a task from one node to another, key by key; `meanwhile` runs when half of it is moved.
     pub async fn migrate<F: Future<Output = ()>>(&self, task: &str, from: u16, to: u16, meanwhile: impl FnOnce() -> F) {
         let slot: i64 = ask(from, &["CLUSTER", "KEYSLOT", &format!("{{{task}}}")]).await.unwrap();
         let (slot, target) = (slot.to_string(), to.to_string());
@@ -127,7 +127,7 @@ impl Six {
             let mut words = vec!["MIGRATE", "127.0.0.1", &target, "", "0", "5000", "KEYS"];
             words.extend(keys.iter().map(String::as_str));
             is_ok(from, &words).await;
-            // What needs keys of both sides waits; other slots do not.
+            // Calls that need keys of both sides wait; other slots do not.
             if let Some(meanwhile) = meanwhile.take() {
                 meanwhile().await;
             }

@@ -1,4 +1,4 @@
-//! Workflows whose table and tasks are on different nodes.
+//! Workflows whose own keys and tasks are on different nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ fn node(graph: &Graph<()>, name: String, task: usize, input: u64) -> Node<u64> {
     graph.node(name, &DEFS[task % TASKS.len()], input)
 }
 
-/// Adds up what it waits for, and its input.
+/// Returns the sum of its inputs and its payload.
 async fn sum(ctx: Context, input: u64) -> Result<u64, JobError> {
     let inputs = ctx.upstreams::<u64>().await?;
     Ok(input + inputs.into_iter().filter_map(|(_, value)| value.ok()).sum::<u64>())
@@ -46,7 +46,7 @@ fn graph(at: u64) -> Graph<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workflows_go_on_over_all_nodes_and_over_a_primary_that_is_away_for_a_while() {
+async fn workflows_run_across_nodes_and_survive_a_frozen_primary() {
     let six = Six::start().await;
     let app = app(&six.cluster.url()).await;
     let worker = TestWorker::start(app.worker());
@@ -54,7 +54,7 @@ async fn workflows_go_on_over_all_nodes_and_over_a_primary_that_is_away_for_a_wh
     let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
     let handle = flow.start(graph(7)).await.unwrap();
     assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap(), 80);
-    // Two of the three stand still for less than it takes until others take their places.
+    // Two of the three are frozen for less than it takes until others take their places.
     for stopped in [0, 1] {
         let mut handles = Vec::new();
         for at in 0..10 {
@@ -72,7 +72,7 @@ async fn workflows_go_on_over_all_nodes_and_over_a_primary_that_is_away_for_a_wh
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_reads_its_inputs_over_a_failover_that_takes_longer_than_a_dispatch_may() {
+async fn a_handler_reads_its_inputs_over_a_long_failover() {
     const READS: TaskDef<u64, u64> = TaskDef::new("reads");
     let six = Six::start().await;
     let app = App::builder().redis(six.cluster.url()).dispatch_timeout(Duration::from_secs(1)).build().await.unwrap();
@@ -110,7 +110,7 @@ async fn a_handler_reads_its_inputs_over_a_failover_that_takes_longer_than_a_dis
     let at = ports.iter().position(|port| *port == place).unwrap();
     six.cluster.nodes[at].freeze().unwrap();
     go.notify_one();
-    // The replica takes its place, after two seconds at the least.
+    // The replica is promoted after two seconds at the earliest.
     let has_ended = async || handle.status().await.is_ok_and(|status| status.state.is_ended());
     eventually("it has ended", PATIENCE * 2, has_ended).await;
     assert_eq!(handle.result().await.unwrap(), 7);
@@ -119,7 +119,7 @@ async fn a_handler_reads_its_inputs_over_a_failover_that_takes_longer_than_a_dis
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_of_a_task_that_is_away_hold_up_no_others() {
+async fn nodes_of_a_task_that_is_away_block_no_others() {
     let six = Six::start().await;
     let app = app(&six.cluster.url()).await;
     let ports = six.ports();
@@ -148,12 +148,12 @@ async fn nodes_of_a_task_that_is_away_hold_up_no_others() {
     };
     let worker = TestWorker::start(app.worker());
     worker.working().await;
-    // Everybody has asked which partitions there are.
+    // All processes have read the numbers of partitions.
     assert_eq!(flow.start(line(&[0, 1, 2, 3, 4])).await.unwrap().result().await.unwrap(), 5);
     for server in [at, at + 3] {
         six.cluster.nodes[server].freeze().unwrap();
     }
-    // Their next nodes can be sent to nobody.
+    // Their next nodes cannot be sent.
     let mut stand = Vec::new();
     for _ in 0..5 {
         stand.push(flow.start(line(&[elsewhere[0], 0])).await.unwrap());
@@ -174,7 +174,7 @@ async fn nodes_of_a_task_that_is_away_hold_up_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_says_nothing_keeps_no_worker_from_looking_after_what_is_elsewhere() {
+async fn a_silent_node_keeps_no_worker_from_workflows_elsewhere() {
     let six = Six::start().await;
     let app = app(&six.cluster.url()).await;
     let ports = six.ports();
@@ -210,18 +210,19 @@ async fn a_node_that_says_nothing_keeps_no_worker_from_looking_after_what_is_els
     }
     let worker = TestWorker::start(app.worker());
     worker.working().await;
-    // The first job of a workflow asks each worker what it speaks, whose word may be on the node that is silent then.
+    // The first job of a workflow reads the wire versions of all workers, and one of them may be on the silent node
+    // later.
     other.start(waits(live)).deadline(Duration::from_secs(1)).await.unwrap().result().await.unwrap_err();
     let at = ports.iter().position(|port| *port == places[silent]).unwrap();
     for server in [at, at + 3] {
         six.cluster.nodes[server].freeze().unwrap();
     }
-    // Each of those that are stopped meanwhile wants its job cancelled, which nobody answers.
+    // Each instance that is stopped meanwhile cancels its job, without an answer.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(45) {
         let stopped = other.start(waits(live)).deadline(Duration::from_secs(1)).await.unwrap();
         let ended = tokio::time::timeout(PATIENCE, stopped.result()).await;
-        ended.expect("nobody keeps its deadline").unwrap_err();
+        ended.expect("its deadline has no effect").unwrap_err();
     }
     for server in [at, at + 3] {
         six.cluster.nodes[server].thaw().unwrap();
@@ -233,14 +234,14 @@ async fn a_node_that_says_nothing_keeps_no_worker_from_looking_after_what_is_els
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partition_that_is_away_keeps_no_job_of_the_others_from_being_cancelled() {
+async fn a_partition_that_is_away_does_not_block_other_cancels() {
     const SPLIT: TaskDef<u64, u64> = TaskDef::new("split");
     let six = Six::start().await;
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
     app.task("split", TaskOptions::new().partitions(3), sum).unwrap();
     let ports = six.ports();
     let primary = async |name: &str| six.primary_of(name, ports[0]).await.unwrap();
-    // Of the three partitions each is on a primary of its own. The first is asked first.
+    // Each of the three partitions is on its own primary. The first is asked first.
     let gone = primary("split").await;
     let at = ports.iter().position(|port| *port == gone).unwrap();
     let mut names = (0..).map(|at| format!("flow-{at}"));
@@ -285,13 +286,13 @@ async fn a_partition_that_is_away_keeps_no_job_of_the_others_from_being_cancelle
     worker.stop().await;
 }
 
-/// Waits until the replica of this primary has all that it wrote.
+/// Waits until the replica of this primary has all its writes.
 async fn is_followed(six: &Six, at: usize) {
     let offset = async |server: usize, field: &str| {
         let info: String = ask(six.ports()[server], &["INFO", "replication"]).await?;
         info.lines().find_map(|line| line.strip_prefix(field)?.trim().parse::<u64>().ok())
     };
-    eventually("the replica has it all", PATIENCE, async || {
+    eventually("the replica has all writes", PATIENCE, async || {
         let (primary, replica) = (offset(at, "master_repl_offset:").await, offset(at + 3, "slave_repl_offset:").await);
         primary.is_some() && replica >= primary
     })
@@ -299,7 +300,7 @@ async fn is_followed(six: &Six, at: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_workflow_ends_once_although_the_primary_of_its_table_dies_and_loses_its_last_writes() {
+async fn every_workflow_ends_once_when_its_primary_dies() {
     let mut six = Six::start().await;
     let app = app(&six.cluster.url()).await;
     let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
@@ -318,7 +319,7 @@ async fn every_workflow_ends_once_although_the_primary_of_its_table_dies_and_los
     .await;
     six.cluster.nodes[at].kill();
     six.another_than(primary, "flow:flow").await;
-    // What the new primary had not got is found by an audit, which workers make each minute and anybody may ask for.
+    // An audit finds writes that the new primary lacks. Workers run one each minute, and any process can ask for one.
     for (at, handle) in (0..).zip(&handles) {
         eventually("it ends", PATIENCE * 4, async || {
             let _ = app.recover_stuck_workflows().await;
