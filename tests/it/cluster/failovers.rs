@@ -84,7 +84,7 @@ async fn replies_of_a_primary_after_its_failover_are_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn they_are_also_ignored_if_the_freeze_closed_the_cluster() {
+async fn old_replies_are_ignored_if_the_freeze_closed_the_cluster() {
     is_frozen(Six::with_full_coverage().await).await;
 }
 

@@ -843,7 +843,7 @@ async fn skip(task: &mut Task, child: &str) {
 }
 
 #[tokio::test]
-async fn a_root_with_a_half_removed_child_runs_again_and_goes_whole() {
+async fn a_root_with_a_half_removed_child_can_run_and_be_removed() {
     let mut task = with_child("finish", &long_line(600).named("e")).await;
     skip(&mut task, "a/1.1").await;
     task.hset("shapes", &[("d#", "1")]).await;

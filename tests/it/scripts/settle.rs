@@ -428,7 +428,7 @@ async fn an_older_call_is_stale_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_closed_call_sequence_says_so_and_writes_nothing() {
+async fn a_closed_call_sequence_returns_closed_and_writes_nothing() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     task.waiting(&["b"]).await;

@@ -371,7 +371,7 @@ async fn a_count_that_cannot_grow_loses_no_job() {
 }
 
 #[tokio::test]
-async fn a_max_count_that_is_not_a_number_is_that_of_the_task() {
+async fn a_max_count_that_is_not_a_number_falls_back_to_the_task() {
     for max in ["nan", "many", ""] {
         let mut task = one_candidate().await;
         task.hset("stalledCount", &[("a", "1")]).await;
@@ -620,7 +620,7 @@ async fn the_backoff_of_a_crash_follows_any_retry_policy() {
 }
 
 #[tokio::test]
-async fn unreadable_options_are_those_of_the_task() {
+async fn unreadable_options_of_a_job_count_as_those_of_the_task() {
     let policy = r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#;
     for own in ["", "{", "[]", "7", r#"{"retry":7,"attempts":null}"#] {
         let (action, _) = crashed(&[("onCrash", "retry"), ("retry", policy)], &[("options", own)], 1, 0).await;

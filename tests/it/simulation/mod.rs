@@ -110,6 +110,6 @@ fn no_job_is_lost_and_none_is_taken_from_a_live_worker() {
 }
 
 #[test]
-fn the_same_holds_if_nothing_is_kept() {
+fn live_workers_keep_their_jobs_if_terminal_jobs_are_not_kept() {
     simulate(false);
 }
