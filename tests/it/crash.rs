@@ -264,7 +264,7 @@ async fn jobs_of_a_killed_worker_run_again_and_those_of_others_stay() {
 }
 
 #[tokio::test]
-async fn a_poison_job_fails_after_max_count_deaths_and_others_do_not() {
+async fn a_poison_job_fails_after_one_death_more_than_max_count() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let mut events = app.events();
@@ -338,7 +338,7 @@ async fn the_hook_of_a_killed_worker_runs_without_the_handler() {
 }
 
 #[tokio::test]
-async fn a_hook_that_kills_its_workers_is_skipped_after_max_count() {
+async fn a_hook_is_skipped_after_one_death_more_than_max_count() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;
     let mut events = app.events();

@@ -271,7 +271,7 @@ async fn the_declaration_of_the_task_decides_whether_a_hook_runs() {
         task.waiting(&["~f/a/0/1"]).await;
         assert_eq!(cancel(&mut task, &["waits", "later", "~f/a/0/1"]).await, "[told ended ended ended]");
         assert_eq!(task.held("outcome").await, r#"hash {"later": "cancelled 0 0 -", "waits": "cancelled 0 0 -"}"#);
-        // A node stays in the outbox until its workflow has recorded its end.
+        // A node ends at once: its instance waits for it.
         assert_eq!(task.held("cancelled").await, r#"zset ["~f/a/0/1": NOW]"#);
         assert_eq!((task.held("outbox").await, task.held("wait").await), (task.held("cancelled").await, String::new()));
         task.declared().await;

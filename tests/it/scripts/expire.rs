@@ -68,7 +68,7 @@ async fn a_job_claimed_ahead_stays_with_its_worker() {
     assert_eq!(without(task.keys().await, &["expires"]), before);
     let again = task.score("expires", "a").await - now;
     assert!((5_000.0..6_000.0).contains(&again), "{again}");
-    // Its worker dies: it waits again, and expires.
+    // Its worker hands it back: it waits again, and expires.
     task.ok("settle", &["1", "w", "1000", "0", "0", "0", "a", "7", "requeue", "0", "", ""]).await;
     task.zadd("expires", 5.0, "a").await;
     assert_eq!(task.ok("expire", &["w", "200"]).await, "[expired 1 0]");

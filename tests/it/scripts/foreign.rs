@@ -165,7 +165,7 @@ async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) -> 
 }
 
 #[tokio::test]
-async fn each_key_refuses_a_call_with_a_job_of_every_kind() {
+async fn each_key_of_another_type_refuses_a_call_with_every_job() {
     // The table has a job for each key of each script, so a key that a script does not check before it writes is
     // found.
     let fields = [("epoch", "5"), ("hook", "1"), ("nodes", "1"), ("patience", "5 5 5"), ("onCrash", "retry")];

@@ -1,7 +1,7 @@
 use crate::scripts::call::Task;
 
 #[tokio::test]
-async fn the_number_is_set_for_a_task_without_data() {
+async fn the_number_of_partitions_is_set_for_a_task_without_data() {
     let mut task = Task::new().await;
     task.lose_options().await;
     assert_eq!(task.ok("partitions", &["1", "4"]).await, "[partitions 4]");
@@ -13,7 +13,7 @@ async fn the_number_is_set_for_a_task_without_data() {
 }
 
 #[tokio::test]
-async fn an_existing_task_has_one_and_nothing_is_written() {
+async fn an_existing_task_has_one_partition_and_nothing_is_written() {
     let mut task = Task::new().await;
     task.lose_options().await;
     let before = task.exact().await;
@@ -30,7 +30,7 @@ async fn an_existing_task_has_one_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_dispatch_with_another_number_writes_nothing() {
+async fn a_dispatch_with_another_partition_number_writes_nothing() {
     let mut task = Task::new().await;
     assert_eq!(task.ok("dispatch", &["1", "4", "1", "a", "1"]).await, "dispatched");
     assert_eq!((&*task.field("meta", "partitions").await, &*task.field("meta", "wire").await), ("4", "1"));
@@ -44,7 +44,7 @@ async fn a_dispatch_with_another_number_writes_nothing() {
 }
 
 #[tokio::test]
-async fn another_number_is_refused_unless_the_options_are_lost() {
+async fn other_partitions_are_refused_unless_the_options_are_lost() {
     let mut task = Task::new().await;
     task.lose_options().await;
     task.ok("partitions", &["1", "4"]).await;

@@ -68,7 +68,7 @@ async fn the_event_and_the_error_name_the_person() {
 }
 
 #[tokio::test]
-async fn a_call_decides_at_most_a_batch_and_keeps_its_cursor() {
+async fn a_call_decides_at_most_a_batch_and_returns_a_cursor() {
     let mut task = task_of(&[]).await;
     let ids: Vec<String> = (0..450).map(|at| format!("job-{at:03}")).collect();
     let jobs: Vec<(&str, u64)> = ids.iter().zip(1_u64..).map(|(id, fence)| (id.as_str(), fence)).collect();

@@ -43,7 +43,7 @@ async fn a_new_task_is_swept_in_epoch_zero() {
 }
 
 #[tokio::test]
-async fn another_epoch_is_moved_a_short_wait_early_and_neither_writes() {
+async fn another_epoch_gets_moved_and_a_short_wait_early() {
     let mut task = one_candidate().await;
     let before = task.exact().await;
     assert_eq!(task.ok("sweep", &["v", "1000", "4", "1000", "0", "200", "auto", ""]).await, "[moved 5 1000]");
