@@ -1,4 +1,4 @@
-//! Just enough of the Redis protocol to tell where one request or reply ends and the next begins.
+//! Just enough of the Redis protocol to find the end of a request or reply.
 
 /// The length of the first whole frame in `bytes`, or `None` while it is incomplete.
 ///
