@@ -85,7 +85,7 @@ impl fmt::Debug for OwnConnection {
 }
 
 impl OwnConnection {
-    /// Lines to the nodes of a cluster, of which none is open yet. They are opened on the runtime of the caller.
+    /// Lines to the nodes of a cluster. None is open yet. They are opened on the runtime of the caller.
     pub(super) fn routed(
         cluster: Arc<Cluster>,
         config: AsyncConnectionConfig,

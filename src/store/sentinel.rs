@@ -187,7 +187,7 @@ impl Drop for KeeperListens<'_> {
     }
 }
 
-/// Listens to these sentinels as long as anybody has their address. Without `is_keeper` it rests while a keeper listens.
+/// Listens to these sentinels until their address is dropped. Without `is_keeper` it rests while a keeper listens.
 async fn listen(sentinels: Weak<Sentinels>, nodes: Vec<Client>, is_keeper: bool) {
     let none = || SentinelWord::Nothing(Error::Closed);
     let last = Mutex::new(nodes.iter().map(|_| none()).collect::<Vec<_>>());

@@ -31,7 +31,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     /// Those of the work; `Closed` when the runtime has ended.
     ///
     /// # Cancel safety
-    /// Cancel safe: the attempt goes on for the others.
+    /// Cancel safe: the attempt continues for the others.
     pub(super) async fn attempt<F>(&self, runtime: &Handle, work: impl FnOnce() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -60,7 +60,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         attempts.insert(runtime.id(), answer.clone());
         let work = work();
         runtime.spawn(async move {
-            // Nobody may wait any more.
+            // There may be no caller left.
             sender.send_replace(Some(Arc::new(work.await)));
         });
         answer

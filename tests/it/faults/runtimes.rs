@@ -10,7 +10,7 @@ use crate::faults::unpolled::{ends, polled_once, waiting};
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
-/// A runtime in a thread of its own. It runs until it is told to end.
+/// A runtime in a thread of its own. It runs until the test ends it.
 struct Elsewhere {
     end: oneshot::Sender<()>,
     thread: std::thread::JoinHandle<()>,
@@ -122,7 +122,7 @@ async fn calls_under_way_end_when_the_runtime_of_the_app_ends() {
     assert!(written.iter().chain(&["after".to_owned()]).all(|id| waiting.contains(id)), "{written:?} {waiting:?}");
 }
 
-/// A runtime of one thread, which runs as long as the work goes on. Then it is kept, and stands still.
+/// A runtime of one thread, which runs until the work is done. Then it is kept, and no thread polls it.
 struct StandsStill {
     _kept: std::sync::mpsc::Sender<()>,
 }
