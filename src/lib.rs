@@ -177,7 +177,7 @@ mod worker_id;
 
 pub use app::{App, AppBuilder};
 pub use credentials::Credentials;
-pub use error::{Error, Interrupted, JobError, MissingData, NoteError, Result, ServerError};
+pub use error::{Error, Interrupted, JobError, MissingData, NoteError, Result, ServerError, ServerErrorKind};
 pub use events::event::{Event, LateOutcome};
 pub use events::subscription::{RecvError, Subscription};
 pub use events::workflow_event::{WorkflowEvent, WorkflowStep};

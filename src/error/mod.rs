@@ -3,9 +3,11 @@
 mod cause;
 pub(crate) mod chain;
 pub(crate) mod job_error;
+pub(crate) mod kind;
 pub(crate) mod server;
 
 pub use job_error::{JobError, MissingData};
+pub use kind::ServerErrorKind;
 pub use server::ServerError;
 
 use std::sync::Arc;
@@ -277,6 +279,26 @@ impl Error {
     }
 }
 
+impl Error {
+    /// What the server or the client reported, if the call failed by that.
+    #[must_use]
+    pub fn server_error(&self) -> Option<&ServerError> {
+        match self {
+            Error::Connect { source }
+            | Error::Denied { source }
+            | Error::Refused { source }
+            | Error::Server { source, .. } => Some(source),
+            Error::Partial { source, .. } => source.server_error(),
+            _ => None,
+        }
+    }
+
+    /// The kind of that error.
+    pub(crate) fn server_kind(&self) -> Option<ServerErrorKind> {
+        self.server_error().map(ServerError::kind)
+    }
+}
+
 /// Of nodes the limit is the same for all.
 fn too_large(what: Option<&str>, size: usize, limit: usize) -> String {
     match what {
@@ -347,7 +369,7 @@ impl Error {
 
     /// Whether the server said that a value is larger than it takes.
     pub(crate) fn is_too_large(&self) -> bool {
-        matches!(self, Error::Server { source, .. } if source.is_too_large())
+        self.server_kind() == Some(ServerErrorKind::TooLarge)
     }
 
     /// An answer that did not come in time.

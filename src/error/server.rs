@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use super::kind::ServerErrorKind;
 use crate::shown::Shown;
 
 /// What the client or the server said about a call that failed.
@@ -18,6 +19,7 @@ pub(crate) struct Said {
     pub(crate) text: String,
     /// The code that the server answered with.
     pub(crate) code: Option<String>,
+    pub(crate) kind: ServerErrorKind,
     pub(crate) nature: Nature,
     /// Whether nothing was heard of the server before.
     pub(crate) connecting: bool,
@@ -25,10 +27,12 @@ pub(crate) struct Said {
     pub(crate) suspects_tls: bool,
     /// The other end closed the connection, as one does that speaks TLS where we do not, or that wants a certificate.
     pub(crate) is_dropped: bool,
-    /// Whether the server has as many connections as it may have; it closes this one.
-    pub(crate) is_full: bool,
+    /// Whether the connection is one over TLS.
+    pub(crate) is_over_tls: bool,
     /// Whether a setting of ours is wrong: a password, a database, an address, a certificate.
     pub(crate) is_of_settings: bool,
+    /// Whether a script asked for its rights first, and wrote nothing.
+    pub(crate) wrote_nothing: bool,
     /// Where the server is, as far as it is known.
     pub(crate) place: Option<Arc<str>>,
 }
@@ -76,6 +80,30 @@ impl ServerError {
         self.0.code.as_deref()
     }
 
+    /// What kind of error it is.
+    #[must_use]
+    pub fn kind(&self) -> ServerErrorKind {
+        let said = &self.0;
+        match said.nature {
+            _ if said.kind != ServerErrorKind::Other => said.kind,
+            _ if said.suspects_tls => ServerErrorKind::Tls,
+            Nature::Closed if said.connecting && said.is_dropped => match said.is_over_tls {
+                true => ServerErrorKind::ClientCertificate,
+                false => ServerErrorKind::Tls,
+            },
+            Nature::TimedOut | Nature::Late => ServerErrorKind::Timeout,
+            Nature::Closed => ServerErrorKind::Closed,
+            Nature::Unreadable => ServerErrorKind::Unreadable,
+            Nature::Refused => ServerErrorKind::Other,
+        }
+    }
+
+    /// Whether the call was denied before it wrote anything, as far as that is known.
+    #[must_use]
+    pub fn wrote_nothing(&self) -> bool {
+        self.0.wrote_nothing
+    }
+
     /// Whether no answer came in time.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
@@ -86,8 +114,8 @@ impl ServerError {
         self.0.connecting = true;
     }
 
-    pub(crate) fn suspect_tls(&mut self, suspects: bool) {
-        self.0.suspects_tls = suspects;
+    pub(crate) fn set_tls(&mut self, is_over_tls: bool, suspects: bool) {
+        (self.0.is_over_tls, self.0.suspects_tls) = (is_over_tls, suspects);
     }
 
     pub(super) fn set_node(&mut self, node: &str) {
@@ -95,6 +123,8 @@ impl ServerError {
     }
 
     pub(super) fn set_place(&mut self, place: &Arc<str>) {
+        let scheme = place.split("://").next().unwrap_or_default();
+        self.0.is_over_tls |= ["rediss", "valkeys"].iter().any(|tls| scheme.starts_with(tls));
         self.0.place.get_or_insert_with(|| Arc::clone(place));
     }
 
@@ -111,13 +141,9 @@ impl ServerError {
         self.0.is_dropped && !self.0.connecting
     }
 
-    pub(super) fn is_too_large(&self) -> bool {
-        self.0.text.contains("invalid bulk length")
-    }
-
     /// Whether the connection was closed, gave no answer in time, or one that cannot be read.
     pub(super) fn is_broken(&self) -> bool {
-        self.0.nature != Nature::Refused || self.0.is_full
+        self.0.nature != Nature::Refused || self.0.kind == ServerErrorKind::TooManyClients
     }
 
     /// Whether the server says that the primary may be elsewhere.

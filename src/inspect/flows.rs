@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::Inspector;
 use super::page::holder;
 use super::parts::config;
-use super::tasks::foreign_key;
+use super::tasks::{ForeignKey, foreign_key};
 use super::waits::{COMPARED, NodeJob, Worked, for_so_long, why_open};
 use super::workers::WorkerReport;
-use crate::error::Error;
+use crate::error::{Error, ServerErrorKind};
 use crate::faults::ConfigErrors;
 use crate::flow::handle::WorkflowHandle;
 use crate::flow::mover::Mover;
@@ -96,6 +96,10 @@ pub struct WorkflowReport {
     /// Why it does not go on, and what else stands here may be nothing, if so: its node of a cluster is away, our user of the server lacks a right, or
     /// something foreign is stored under a key of it.
     pub fault: Option<String>,
+    /// The kind of that error, if the server reported it.
+    pub fault_kind: Option<ServerErrorKind>,
+    /// The keys of another type that keep it from being read or moved.
+    pub foreign: Vec<ForeignKey>,
 }
 
 /// A page of instances.
@@ -288,17 +292,24 @@ impl Inspector {
             }
             Ok::<_, Error>(sizes)
         };
-        // Something foreign under any of its keys stops scripts of it.
-        let foreign = async || {
-            let look = |mut conn| async move { overview::foreign_of_workflow(&mut conn, keys).await };
-            let named = self.look(look).await.unwrap_or_default().into_iter().map(foreign_key);
-            Some(named.map(|key| key.to_string()).collect::<Vec<_>>().join(", ")).filter(|named| !named.is_empty())
+        let sizes = sizes.await;
+        let is_hidden = sizes.as_ref().is_err_and(|e| e.is_outage() || e.is_denied());
+        // A key of another type stops every script of the workflow.
+        let foreign: Vec<ForeignKey> = match is_hidden {
+            true => Vec::new(),
+            false => {
+                let look = |mut conn| async move { overview::foreign_of_workflow(&mut conn, keys).await };
+                self.look(look).await.unwrap_or_default().into_iter().map(foreign_key).collect()
+            }
         };
-        let (sizes, fault) = match sizes.await {
-            Ok(sizes) => (sizes, foreign().await),
-            Err(e) if e.is_outage() || e.is_denied() => (FlowSizes::default(), Some(e.chain().to_string())),
-            Err(e) => (FlowSizes::default(), Some(foreign().await.unwrap_or_else(|| e.chain().to_string()))),
+        let named = foreign.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let fault_kind = sizes.as_ref().err().and_then(Error::server_kind);
+        let fault = match &sizes {
+            _ if !foreign.is_empty() => Some(named),
+            Ok(_) => None,
+            Err(e) => Some(e.chain().to_string()),
         };
+        let sizes = sizes.unwrap_or_default();
         let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, .. } = sizes;
         // What is put off has the time of that; what could not be told of stands in a task.
         let since_ms = lately_since(put_off, PUT_OFF, now_ms);
@@ -320,6 +331,8 @@ impl Inspector {
             corrupt_at: sizes.corrupt.1.map(at_ms),
             tasks: sizes.tasks,
             fault,
+            fault_kind,
+            foreign,
         }
     }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Inspector;
 use super::audit::Fault;
-use crate::error::Error;
+use crate::error::{Error, ServerErrorKind};
 use crate::job::id::JobId;
 use crate::limits::stored_number;
 use crate::shown::Shown;
@@ -118,6 +118,10 @@ pub struct TaskReport {
     pub parts: Vec<PartReport>,
     /// Why it cannot be read, if so; nothing else of the report says anything then.
     pub fault: Option<String>,
+    /// The kind of that error, if the server reported it.
+    pub fault_kind: Option<ServerErrorKind>,
+    /// The keys of another type that keep it from being read.
+    pub foreign: Vec<ForeignKey>,
     /// Whether that is since its node of a cluster is away: nothing is known to be wrong with the task then.
     pub is_away: bool,
     /// Whether that is since our user of the server lacks a right: nothing is known to be wrong with the task then.
@@ -281,10 +285,12 @@ pub struct ForeignKey {
     pub found: String,
     /// What should be.
     pub expected: &'static str,
+    /// Whether the key holds the options and the pause of the task.
+    pub holds_options: bool,
 }
 
-pub(super) fn foreign_key((key, found, expected): (String, String, &'static str)) -> ForeignKey {
-    ForeignKey { key, found, expected }
+pub(super) fn foreign_key((key, found, expected, holds_options): (String, String, &'static str, bool)) -> ForeignKey {
+    ForeignKey { key, found, expected, holds_options }
 }
 
 impl fmt::Display for ForeignKey {
@@ -309,29 +315,29 @@ impl Inspector {
         for some in names.chunks(TOGETHER) {
             let looks = some.iter().map(|name| self.overviews(name));
             for (name, seen) in some.iter().zip(join_all(looks).await) {
-                let is_away = seen.as_ref().is_err_and(Error::is_outage);
-                let is_denied = seen.as_ref().is_err_and(Error::is_denied);
-                let (seen, fault) = match seen {
-                    Ok(seen) => (seen, None),
-                    Err(e) if self.hides_all(&e) => return Err(e),
-                    Err(e) if is_away || is_denied => (vec![Overview::default()], Some(e.chain().to_string())),
+                let fault = match seen.as_ref().err() {
+                    Some(e) if self.hides_all(e) => return seen.map(|_| Vec::new()),
                     // One that is damaged, or on a node that is away, does not hide the others.
-                    Err(e) => (vec![Overview::default()], Some(self.fault_of(name, &e).await)),
+                    Some(e) => self.fault_of(name, e).await,
+                    None => TaskFault::default(),
                 };
-                reports.push(TaskReport { fault, is_away, is_denied, ..report(name, &seen, &fleet) });
+                let seen = seen.unwrap_or_else(|_| vec![Overview::default()]);
+                reports.push(fault.put_into(report(name, &seen, &fleet)));
             }
         }
         Ok(reports)
     }
 
-    /// Why a task cannot be read: what is foreign under its keys, if that is it.
-    async fn fault_of(&self, task: &str, e: &Error) -> String {
-        match self.foreign_keys(task).await {
-            Ok(foreign) if !foreign.is_empty() => {
-                foreign.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-            }
-            _ => e.chain().to_string(),
-        }
+    /// Why a task cannot be read. Keys of another type are named, if they are the reason.
+    async fn fault_of(&self, task: &str, e: &Error) -> TaskFault {
+        let (is_away, is_denied) = (e.is_outage(), e.is_denied());
+        let foreign = match is_away || is_denied {
+            true => Vec::new(),
+            false => self.foreign_keys(task).await.unwrap_or_default(),
+        };
+        let named = foreign.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let text = if foreign.is_empty() { e.chain().to_string() } else { named };
+        TaskFault { text: Some(text), kind: e.server_kind(), foreign, is_away, is_denied }
     }
 
     /// The keys of a task under which something of another kind is stored, which no script can read.
@@ -449,6 +455,23 @@ impl Inspector {
     }
 }
 
+/// Why a task cannot be read.
+#[derive(Default)]
+struct TaskFault {
+    text: Option<String>,
+    kind: Option<ServerErrorKind>,
+    foreign: Vec<ForeignKey>,
+    is_away: bool,
+    is_denied: bool,
+}
+
+impl TaskFault {
+    fn put_into(self, report: TaskReport) -> TaskReport {
+        let TaskFault { text: fault, kind: fault_kind, foreign, is_away, is_denied } = self;
+        TaskReport { fault, fault_kind, foreign, is_away, is_denied, ..report }
+    }
+}
+
 /// The live workers of all tasks.
 #[derive(Default)]
 struct LiveFleet {
@@ -558,6 +581,8 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         slots,
         parts: parts.iter().zip(0..).map(|(part, at)| part_report(part, at)).collect(),
         fault: None,
+        fault_kind: None,
+        foreign: Vec::new(),
         is_away: false,
         has_workflows: first.meta.get("nodes").is_some_and(|nodes| nodes == "1"),
         is_denied: false,

@@ -7,11 +7,12 @@ use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
-use crate::error::Error;
+use crate::error::{Error, ServerErrorKind};
 use crate::limits::{MOST_PARTITIONS, stored_number};
 use crate::names::names;
 use crate::process::death::DeathProof;
 use crate::stall::witness::WatchBreak;
+use crate::store::fault::kind_of_stored;
 use crate::store::workers::SILENT_AFTER;
 use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
@@ -160,6 +161,8 @@ pub struct WorkerTask {
     pub denied_at: Option<SystemTime>,
     /// What the server said then; empty where it denied nothing.
     pub denied: String,
+    /// The kind of that error: a missing right, or a wrong password.
+    pub denied_kind: Option<ServerErrorKind>,
     /// Its watch, partition by partition.
     pub watches: Vec<WatchReport>,
     /// How many partitions the task has, as the worker knows it.
@@ -384,6 +387,7 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
         task: task.to_owned(),
         denied_at: denied.and_then(|(ago, _)| before(ago)),
         denied: denied.map_or_else(String::new, |(_, said)| said.to_owned()),
+        denied_kind: denied.map(|(_, said)| kind_of_stored(said)),
         held: number(presence, &format!("held:{task}")).unwrap_or(0),
         lost_runs: lost.first().and_then(|count| count.parse().ok()).unwrap_or(0),
         last_lost_at: lost.get(1).filter(|_| lost[0] != "0").and_then(|ago| before(ago)),

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::{self, Moment};
-use crate::error::Error;
+use crate::error::{Error, ServerErrorKind};
 
 /// How long the name of a right that is lacking is kept from the last denial on.
 const NAMED_FOR: Duration = Duration::from_secs(60);
@@ -34,9 +34,7 @@ impl Rights {
         }
         // A node that does not know our user, or its password, denies all.
         let said = e.chain().to_string();
-        let is_of_password = matches!(e, Error::Connect { .. })
-            && !e.is_retryable()
-            && ["WRONGPASS", "NOAUTH", "assword"].iter().any(|word| said.contains(word));
+        let is_of_password = e.server_kind() == Some(ServerErrorKind::Auth) && !e.is_retryable();
         if e.is_denied() || is_of_password {
             self.note(said, false);
         }

@@ -21,7 +21,7 @@ use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::fault::{classify, not_connected};
+use super::fault::{classify, is_no_cluster, not_connected};
 use super::single_flight::SingleFlight;
 use super::slots::{SLOTS, slot_of};
 use super::ways::{self, Access, Clients, Plain, Ways, is_tls};
@@ -559,7 +559,7 @@ impl Cluster {
 
 /// A server without cluster support says so.
 fn not_a_cluster(node: &ClusterNode, e: redis::RedisError) -> Error {
-    if e.to_string().contains("cluster support disabled") {
+    if is_no_cluster(&e) {
         let what = format!("{node} is no node of a cluster: write redis://{node}");
         return Error::Unsupported { what };
     }

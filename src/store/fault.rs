@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError};
 
-use crate::error::Error;
 use crate::error::server::{NO_ANSWER, Nature, Said, ServerError};
+use crate::error::{Error, ServerErrorKind};
 
 const AUTH_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 
@@ -50,6 +50,39 @@ pub(crate) fn says_full(error: &RedisError) -> bool {
     error.detail().is_some_and(|text| text.contains("max number of clients"))
 }
 
+/// What kind of error this is, where the code says nothing: some have none of their own.
+fn kind_without_code(error: &RedisError, text: &str) -> ServerErrorKind {
+    match text {
+        _ if says_full(error) => ServerErrorKind::TooManyClients,
+        _ if text.contains("DB index is out of range") => ServerErrorKind::WrongDatabase,
+        _ if text.contains("invalid bulk length") => ServerErrorKind::TooLarge,
+        _ if error.kind() == ErrorKind::AuthenticationFailed || text.contains("assword") => ServerErrorKind::Auth,
+        _ if text.contains("TryAgain") => ServerErrorKind::TryAgain,
+        _ if text.contains("UnknownIssuer") => ServerErrorKind::UntrustedCertificate,
+        _ if text.contains("CertificateRequired") => ServerErrorKind::ClientCertificate,
+        _ if is_tls_fault(error) => ServerErrorKind::Tls,
+        _ => ServerErrorKind::Other,
+    }
+}
+
+/// What kind of error a worker stored as text: it begins with the code, or names it after the place.
+pub(crate) fn kind_of_stored(text: &str) -> ServerErrorKind {
+    let words = text.split(|c: char| !c.is_ascii_alphabetic());
+    let kinds = words.map(ServerErrorKind::of_code).find(|kind| *kind != ServerErrorKind::Other);
+    let is_of_password = text.contains("assword");
+    kinds.unwrap_or(if is_of_password { ServerErrorKind::Auth } else { ServerErrorKind::Other })
+}
+
+/// Whether a sentinel knows no primary of the name.
+pub(super) fn knows_no_primary(error: &RedisError) -> bool {
+    error.to_string().contains("No such master")
+}
+
+/// Whether the server does not belong to a cluster.
+pub(super) fn is_no_cluster(error: &RedisError) -> bool {
+    error.to_string().contains("cluster support disabled")
+}
+
 /// Sorts what the client reports about a call of the script `name` by what the caller can do about it.
 pub(crate) fn classify(name: &'static str, e: RedisError) -> Error {
     sort(name, &e, false)
@@ -59,7 +92,7 @@ pub(crate) fn classify(name: &'static str, e: RedisError) -> Error {
 pub(crate) fn not_connected(e: &RedisError, over_tls: bool) -> Error {
     match sort("connect", e, true) {
         Error::Server { mut source, .. } | Error::Connect { mut source } => {
-            source.suspect_tls(suspects_tls(e, over_tls));
+            source.set_tls(over_tls, suspects_tls(e, over_tls));
             Error::Connect { source }
         }
         other => other,
@@ -129,7 +162,6 @@ fn said(e: &RedisError, connecting: bool) -> Said {
         e.kind(),
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::EmptySentinelList
     );
-    let wrong_database = e.to_string().contains("DB index is out of range");
     let wrong_user = code.as_deref().is_some_and(|code| AUTH_CODES.contains(&code));
     let nature = match e.kind() {
         _ if e.is_timeout() => Nature::TimedOut,
@@ -144,11 +176,15 @@ fn said(e: &RedisError, connecting: bool) -> Said {
             format!("{text}{}", certificate_advice(&text))
         }
     };
+    let kind = code.as_deref().map_or(ServerErrorKind::Other, ServerErrorKind::of_code);
+    let kind = if kind == ServerErrorKind::Other { kind_without_code(e, &e.to_string()) } else { kind };
+    let wrong_database = kind == ServerErrorKind::WrongDatabase;
     let is_of_settings = wrong_settings || wrong_database || wrong_user || is_tls_fault(e);
-    let is_full = says_full(e);
     let closed = [io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe];
     let is_dropped = io_error(e).is_some_and(|e| closed.contains(&e.kind()));
-    Said { text, code, nature, connecting, is_full, is_of_settings, suspects_tls: false, is_dropped, place: None }
+    // A script says so that asks for its rights before it writes.
+    let wrote_nothing = text.contains("our user may not run");
+    Said { text, code, kind, nature, connecting, is_of_settings, is_dropped, wrote_nothing, ..Said::default() }
 }
 
 /// Of a server that does not speak TLS where we do there is no answer, or one that is no TLS.
@@ -304,6 +340,36 @@ mod tests {
             assert!(matches!(error, Error::Server { name: "settle", .. }), "{error:?}");
             assert!(!error.is_retryable());
             assert_eq!(error.to_string(), "the script settle failed");
+        }
+    }
+
+    #[test]
+    fn an_error_has_a_kind_by_its_code_or_its_text() {
+        use ServerErrorKind::{Auth, NoPermission, OutOfMemory, TooManyClients, TryAgain, WrongDatabase, WrongType};
+
+        let kind = |error: &Error| error.server_error().map(ServerError::kind);
+        for (code, expected) in [
+            ("NOPERM", NoPermission),
+            ("OOM", OutOfMemory),
+            ("WRONGTYPE", WrongType),
+            ("TRYAGAIN", TryAgain),
+            ("NOAUTH", Auth),
+        ] {
+            assert_eq!(kind(&server(code)), Some(expected), "{code}");
+        }
+        for (text, expected) in
+            [("DB index is out of range", WrongDatabase), ("max number of clients reached", TooManyClients)]
+        {
+            let error = classify("select", make_extension_error("ERR".into(), Some(text.into())));
+            assert_eq!(kind(&error), Some(expected), "{text}");
+        }
+        let stored = [
+            ("redis at redis://host:1 denies a right: NOPERM this user has no permissions", NoPermission),
+            ("cannot reach redis: WRONGPASS: invalid username-password pair", Auth),
+            ("cannot reach redis: Password authentication failed", Auth),
+        ];
+        for (text, expected) in stored {
+            assert_eq!(kind_of_stored(text), expected, "{text}");
         }
     }
 }

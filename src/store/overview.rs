@@ -133,8 +133,8 @@ pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
     Ok(ghosts.and_then(|Text(ghosts)| stored_number(&ghosts)).unwrap_or(0))
 }
 
-/// A key, the type that is stored there, and the type that should be.
-type Foreign = (String, String, &'static str);
+/// A key, the type that is stored there, the type that should be, and whether it is the key of the options.
+type Foreign = (String, String, &'static str, bool);
 
 /// The keys of a task that hold another type than they should.
 pub(crate) async fn foreign(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
@@ -162,11 +162,11 @@ async fn foreign_in_table(
         pipe.cmd("TYPE").arg(keys.get(key));
     }
     let kinds: Vec<String> = pipe.query_async(conn).await.map_err(|e| classify("type", e))?;
-    let found = which.zip(kinds).map(|(key, kind)| (keys.get(key).to_owned(), kind, key.kind()));
+    let found = which.zip(kinds).map(|(key, kind)| (keys.get(key).to_owned(), kind, key.kind(), key == Key::Meta));
     Ok(found.filter(is_foreign).collect())
 }
 
-fn is_foreign((_, kind, expected): &Foreign) -> bool {
+fn is_foreign((_, kind, expected, _): &Foreign) -> bool {
     kind != "none" && kind != expected
 }
 
@@ -178,7 +178,7 @@ pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<
         async move {
             let mut ask = redis::cmd("TYPE");
             let kind: String = ask.arg(&key).query_async(&mut conn).await.map_err(|e| classify("type", e))?;
-            Ok::<_, Error>((key, kind, "zset"))
+            Ok::<_, Error>((key, kind, "zset", false))
         }
     });
     Ok(try_join_all(looks).await?.into_iter().filter(is_foreign).collect())

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::app_runtime::AppRuntime;
-use super::fault::not_connected;
+use super::fault::{knows_no_primary, not_connected};
 use super::single_flight::SingleFlight;
 use super::ways::Plain;
 use crate::error::Error;
@@ -316,7 +316,7 @@ fn epoch_of(
 ) -> redis::RedisResult<Option<u64>> {
     match answer {
         Ok(told) => Ok(told.get("config-epoch").and_then(|epoch| redis::from_redis_value_ref(epoch).ok())),
-        Err(e) if e.to_string().contains("No such master") => Ok(None),
+        Err(e) if knows_no_primary(&e) => Ok(None),
         Err(e) => Err(e),
     }
 }
