@@ -151,7 +151,7 @@ mod events;
 mod faults;
 mod flow;
 pub mod guide;
-mod inspect;
+pub mod inspect;
 mod job;
 mod keeper;
 mod limits;
@@ -190,7 +190,9 @@ pub use inspect::Inspector;
 pub use inspect::acts::{Act, ActReport, ForgetOutcome, JobSelection, Refusal, Refused};
 pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Fault, Finding, RepairReport};
 pub use inspect::columns::ColumnReport;
-pub use inspect::diagnosis::{Diagnosis, LostSlots};
+pub use inspect::diagnosis::{
+    Caution, CrashDiagnoses, Diagnosis, DiagnosisKind, FleetChecks, FleetReport, LostSlots, RecentStalls, Severity,
+};
 pub use inspect::filter::JobFilter;
 pub use inspect::flows::{
     InstancePage, InstancePause, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport,

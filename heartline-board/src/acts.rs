@@ -9,20 +9,19 @@ use axum::extract::{Form, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
+use heartline::inspect::describe::{changed, runs_again};
+use heartline::inspect::text::{chain, many, placed, relative};
 use heartline::{
     Act, ActReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, ResolvedJob, SilentSelection,
     codes,
 };
 use serde::Deserialize;
 
-use crate::crashes::doomed;
 use crate::pages::jobs::Asked;
+use crate::pages::run;
 use crate::pages::worker::held_by;
-use crate::pages::{Board, Frame, answer, encoded, run};
 use crate::runs::Run;
-use crate::text::{chain, many, placed, relative};
-use crate::told::{changed, runs_again};
-use crate::troubles::{holders, holdings, is_sign_overdue, mute_holder};
+use crate::state::{Board, Frame, answer, encoded};
 
 /// For how long an answer waits for the end of what was begun, before it shows how far that is.
 const AT_ONCE: Duration = Duration::from_millis(700);
@@ -418,20 +417,20 @@ async fn of_worker(board: &Board, id: &str) -> Result<(SystemTime, String), Erro
         return Ok((SystemTime::UNIX_EPOCH, format!("nothing is known of {id}.")));
     };
     let worker = held_by(board, worker).await?;
-    let is_overdue = is_sign_overdue(&worker, board.inspector.now().await);
+    let is_overdue = worker.is_presence_overdue(board.inspector.now().await);
     let as_of = if is_overdue { worker.last_seen_at } else { SystemTime::UNIX_EPOCH };
-    let held = holdings(&board.inspector, &worker).await?;
+    let held = board.inspector.describe_held(&worker).await?;
     let held = if held.is_empty() { "no job; what it claims meanwhile is taken too".to_owned() } else { held };
     let seen = relative(worker.last_seen_at, board.inspector.now().await);
     let host = if worker.host.is_empty() { String::new() } else { format!(" on {}", worker.host) };
-    let unreadable = if worker.fault.is_some() { " What it tells of itself cannot be read." } else { "" };
+    let unreadable = if worker.fault.is_some() { " Its presence cannot be read." } else { "" };
     let mut is_mute = false;
     for its in &worker.tasks {
-        is_mute |= mute_holder(&board.inspector, &its.task, &worker).await?.is_some();
+        is_mute |= board.inspector.diagnose_mute_holder(&its.task, &worker).await?.is_some();
     }
     let alive = match (worker.state.is_live(), is_mute) {
         (true, _) => " IT IS MOST LIKELY ALIVE.",
-        (false, true) => " IT IS MOST LIKELY ALIVE: it claims jobs, and cannot tell of itself.",
+        (false, true) => " IT IS MOST LIKELY ALIVE: it claims jobs, and cannot update its presence.",
         (false, false) => "",
     };
     let text = format!(
@@ -444,16 +443,14 @@ async fn of_worker(board: &Board, id: &str) -> Result<(SystemTime, String), Erro
 
 /// What is asked about a sweep.
 async fn of_sweep(board: &Board, name: &str) -> Result<(SystemTime, String), Error> {
-    let (task, mut workers) = (board.inspector.task(name).await?, board.inspector.workers().await?);
-    let tasks = std::slice::from_ref(&task);
-    let holders = holders(&board.inspector, tasks, &mut workers).await?;
-    let failing = doomed(&board.inspector, tasks, &workers, &holders).await?;
+    let task = board.inspector.task(name).await?;
+    let risks = board.inspector.diagnose_recovery(name).await?;
     let options = board.command_options();
-    let failing: String =
-        failing.iter().map(|trouble| format!(" {}: {}.", trouble.what, placed(&trouble.hint, &options))).collect();
+    let risks: String =
+        risks.iter().map(|diagnosis| format!(" {diagnosis}: {}.", placed(&diagnosis.hint(), &options))).collect();
     let text = format!(
         "Jobs of {name} that stay silent for a stall interval, or two, run again, or fail past max_count. It is for a task that no live \
-         worker watches.{failing}"
+         worker watches.{risks}"
     );
     Ok((task.as_of, text))
 }

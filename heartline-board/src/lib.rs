@@ -22,31 +22,19 @@
 //! write that another site's page makes.
 
 mod acts;
-#[doc(hidden)]
-pub mod checks;
-#[doc(hidden)]
-pub mod crashes;
-#[doc(hidden)]
-pub mod failing;
-#[doc(hidden)]
-pub mod flows;
-#[doc(hidden)]
-pub mod guard;
-#[doc(hidden)]
-pub mod listed;
+mod escape;
+mod guard;
+mod history;
 mod live;
 mod options;
 mod pages;
+mod picture;
 mod runs;
 mod scans;
 mod sizes;
+mod state;
 mod strip;
-#[doc(hidden)]
-pub mod text;
-#[doc(hidden)]
-pub mod told;
-#[doc(hidden)]
-pub mod troubles;
+mod token;
 
 use std::sync::Arc;
 
@@ -56,9 +44,9 @@ use axum::middleware;
 use axum::routing::{get, post};
 use heartline::Inspector;
 
-pub use self::guard::ShortToken;
 pub use self::options::{BoardOptions, Colour};
-use self::pages::Board;
+use self::state::Board;
+pub use self::token::ShortToken;
 
 /// How many bytes a form may have.
 const BODY: usize = 64 * 1024;
@@ -80,7 +68,7 @@ pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
         .route("/stalls", get(pages::stalls::page))
         .route("/audit", get(pages::audit::page))
         .route("/run", get(pages::run::page).post(pages::run::stop))
-        .route("/live", get(live::stream))
+        .route("/live", get(pages::live::stream))
         .route("/server", get(pages::server::page))
         .route("/act", post(acts::act))
         .route("/login", get(guard::login_page).post(guard::login))

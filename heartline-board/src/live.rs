@@ -1,51 +1,32 @@
-//! What tells open pages that something has changed: one look a second for all of them, and none while nobody is there.
+//! The pages that listen for changes.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
 
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
-use futures_util::stream;
-use heartline::{TaskReport, WorkerReport};
 use serde::Serialize;
-use tokio::sync::broadcast::{self, Receiver};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
-
-use crate::guard::TokenCheck;
-use crate::pages::{Board, Seen};
-
-/// How often it looks, and how seldom while Redis does not answer.
-const LOOK: Duration = Duration::from_secs(1);
-const LOOK_LEAST: Duration = Duration::from_secs(10);
+use tokio::sync::Semaphore;
+use tokio::sync::broadcast;
 
 /// How many pages listen at most: one more asks by itself.
 const STREAMS: usize = 100;
-
-/// A stream ends after so long, and its page begins another one: by then a session may be over.
-const LASTS: Duration = Duration::from_secs(1800);
 
 /// How many changes a page may be behind until it is told that anything may have changed.
 const BEHIND: usize = 16;
 
 /// What has changed, as a page reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-struct Changed {
-    tasks: Vec<String>,
-    workers: bool,
+pub(crate) struct Changed {
+    pub(crate) tasks: Vec<String>,
+    pub(crate) workers: bool,
     /// Anything may have.
-    all: bool,
+    pub(crate) all: bool,
     /// Redis does not answer.
-    away: bool,
+    pub(crate) away: bool,
 }
 
 /// The pages that listen.
 pub(crate) struct Live {
-    told: broadcast::Sender<Changed>,
-    places: Arc<Semaphore>,
+    pub(crate) told: broadcast::Sender<Changed>,
+    pub(crate) places: Arc<Semaphore>,
     /// Whether somebody looks for them.
     is_looked: Mutex<bool>,
 }
@@ -56,119 +37,7 @@ impl Live {
         Live { told, places: Arc::new(Semaphore::new(STREAMS)), is_looked: Mutex::new(false) }
     }
 
-    fn is_looked(&self) -> MutexGuard<'_, bool> {
+    pub(crate) fn is_looked(&self) -> MutexGuard<'_, bool> {
         self.is_looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A page that listens.
-struct Listener {
-    board: Arc<Board>,
-    /// Its request: its session may end before it does.
-    head: HeaderMap,
-    told: Receiver<Changed>,
-    until: Instant,
-    _place: OwnedSemaphorePermit,
-}
-
-/// A stream of changes, for as long as its page is open.
-pub(crate) async fn stream(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
-    let Ok(place) = Arc::clone(&board.live.places).try_acquire_owned() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many pages listen already\n").into_response();
-    };
-    let told = board.live.told.subscribe();
-    {
-        let mut is_looked = board.live.is_looked();
-        if !*is_looked {
-            *is_looked = true;
-            tokio::spawn(look(Looks { board: Arc::clone(&board), is_over: false }));
-        }
-    }
-    let listener = Listener { board, head, told, until: Instant::now() + LASTS, _place: place };
-    let events = stream::unfold(listener, |mut listener| async {
-        let next = tokio::time::timeout_at(listener.until, listener.told.recv()).await.ok()?;
-        if listener.board.options.door.lets_in(&listener.head) != TokenCheck::Right {
-            return None;
-        }
-        let changed = match next {
-            Ok(changed) => changed,
-            Err(broadcast::error::RecvError::Lagged(_)) => Changed { all: true, ..Changed::default() },
-            Err(broadcast::error::RecvError::Closed) => return None,
-        };
-        let event = Event::default().data(serde_json::to_string(&changed).unwrap_or_default());
-        Some((Ok::<_, Infallible>(event), listener))
-    });
-    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
-}
-
-/// The one who looks. Whatever ends it, the next page that listens begins another one.
-struct Looks {
-    board: Arc<Board>,
-    /// It has said already that it ends.
-    is_over: bool,
-}
-
-impl Drop for Looks {
-    fn drop(&mut self) {
-        if !self.is_over {
-            *self.board.live.is_looked() = false;
-        }
-    }
-}
-
-async fn look(mut looks: Looks) {
-    let board = Arc::clone(&looks.board);
-    let (mut last, mut pause) = (None::<Seen>, LOOK);
-    loop {
-        tokio::time::sleep(pause).await;
-        {
-            let mut is_looked = board.live.is_looked();
-            if board.live.told.receiver_count() == 0 {
-                // Under the lock: who comes now begins another one.
-                *is_looked = false;
-                looks.is_over = true;
-                return;
-            }
-        }
-        let changed = match board.look().await {
-            Ok((seen, _)) => {
-                pause = LOOK;
-                let changed = last.as_ref().map(|last| between(last, &seen));
-                last = Some(seen);
-                changed.unwrap_or(Changed { all: true, ..Changed::default() })
-            }
-            Err(_) => {
-                pause = (2 * pause).min(LOOK_LEAST);
-                last = None;
-                Changed { away: true, ..Changed::default() }
-            }
-        };
-        if changed != Changed::default() {
-            // Whoever has gone meanwhile needs no word.
-            let _ = board.live.told.send(changed);
-        }
-    }
-}
-
-/// What is different.
-fn between(last: &Seen, seen: &Seen) -> Changed {
-    let before = |task: &TaskReport| last.tasks.iter().find(|before| before.task == task.task).map(timeless);
-    let differs = |task: &&TaskReport| before(task).as_ref() != Some(&timeless(task));
-    let mut tasks: Vec<String> = seen.tasks.iter().filter(differs).map(|task| task.task.clone()).collect();
-    let is_gone = |task: &&TaskReport| !seen.tasks.iter().any(|now| now.task == task.task);
-    tasks.extend(last.tasks.iter().filter(is_gone).map(|task| task.task.clone()));
-    let workers = of_workers(&last.workers) != of_workers(&seen.workers);
-    Changed { tasks, workers, ..Changed::default() }
-}
-
-/// A task without what is another with each look.
-fn timeless(task: &TaskReport) -> TaskReport {
-    let mut task = task.clone();
-    task.as_of = SystemTime::UNIX_EPOCH;
-    task.next_waiting_age = None;
-    task
-}
-
-fn of_workers(workers: &[WorkerReport]) -> Vec<(&str, SystemTime)> {
-    workers.iter().map(|worker| (worker.worker.as_str(), worker.last_seen_at)).collect()
 }

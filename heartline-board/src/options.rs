@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 use serde_json::Value;
 
-use crate::guard::{Door, ShortToken};
+use crate::token::{Door, ShortToken};
 
 type Allowed = Arc<dyn Fn(&Parts, &str) -> bool + Send + Sync>;
 type Redacted = Arc<dyn Fn(&str, Value) -> Value + Send + Sync>;

@@ -3,10 +3,8 @@
 use std::cmp::Reverse;
 
 use futures_util::future::join_all;
+use heartline::inspect::text::chain;
 use heartline::{ColumnReport, Error, Inspector};
-
-use crate::listed::task_names;
-use crate::text::chain;
 
 /// How many tasks are looked at.
 const TASKS: usize = 100;
@@ -31,7 +29,7 @@ impl Sizes {
     /// Looks at all of them. One that cannot be read does not hide the others.
     pub(crate) async fn look(inspector: &Inspector) -> Result<Sizes, Error> {
         let mut sizes = Sizes::default();
-        let names = task_names(inspector).await?;
+        let names = inspector.listed_task_names().await?;
         sizes.tasks = names.len();
         for some in names[..names.len().min(TASKS)].chunks(TOGETHER) {
             for columns in join_all(some.iter().map(|task| inspector.columns(task))).await {

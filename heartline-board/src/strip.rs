@@ -5,10 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
-use heartline::{Inspector, StalledEvent, TaskReport};
+use heartline::{Inspector, RecentStalls, StalledEvent, TaskReport};
 use tokio::time::Instant;
-
-use crate::pages::Board;
 
 /// How far back it reaches.
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -28,7 +26,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// What is known of stalls, read by one at a time, for whom no page waits for long.
 #[derive(Default)]
 pub(crate) struct Stalls {
-    known: Mutex<Arc<StallLog>>,
+    known: Arc<Mutex<Arc<StallLog>>>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -43,24 +41,23 @@ type OfTask = BTreeMap<(SystemTime, String), StalledEvent>;
 
 impl Stalls {
     /// What is known, which is read anew where it is old.
-    pub(crate) async fn log(board: &Arc<Board>, tasks: &[TaskReport]) -> Arc<StallLog> {
-        let stalls = &board.stalls;
-        let known = stalls.known();
+    pub(crate) async fn log(&self, inspector: &Inspector, tasks: &[TaskReport]) -> Arc<StallLog> {
+        let known = self.known();
         if known.read.is_some_and(|at| at.elapsed() < FRESH) {
             return known;
         }
-        if let Ok(turn) = Arc::clone(&stalls.turn).try_lock_owned() {
+        if let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() {
             let readable = tasks.iter().filter(|task| task.fault.is_none());
             let names: Vec<(String, u64)> = readable.map(|task| (task.task.clone(), task.stalled)).collect();
-            let board = Arc::clone(board);
+            let (inspector, kept) = (inspector.clone(), Arc::clone(&self.known));
             tokio::spawn(async move {
-                let log = StallLog::read(&board.inspector, &names, &known).await;
-                *board.stalls.known.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(log);
+                let log = StallLog::read(&inspector, &names, &known).await;
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(log);
                 drop(turn);
             });
         }
-        let _ = tokio::time::timeout(PATIENCE, stalls.turn.lock()).await;
-        stalls.known()
+        let _ = tokio::time::timeout(PATIENCE, self.turn.lock()).await;
+        self.known()
     }
 
     fn known(&self) -> Arc<StallLog> {
@@ -96,6 +93,12 @@ impl StallLog {
         let mut stalls: Vec<&StalledEvent> = self.tasks.values().flat_map(BTreeMap::values).collect();
         stalls.sort_by_key(|stall| std::cmp::Reverse(stall.at));
         stalls
+    }
+
+    /// The same, for a diagnosis.
+    pub(crate) fn recent(&self) -> RecentStalls {
+        let stalls = self.tasks.values().flat_map(BTreeMap::values).cloned().collect();
+        RecentStalls { stalls, ..RecentStalls::default() }
     }
 
     /// How many there were in each of the last 24 hours, the last one last.

@@ -10,7 +10,6 @@ use clap::builder::FalseyValueParser;
 use clap::{Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use heartline::{JobFilter, JobState, Priority, WorkflowState};
-use heartline_board::Colour;
 
 /// See, explain and steer Heartline's tasks, jobs and workers.
 ///
@@ -161,6 +160,7 @@ pub(crate) enum Command {
     Doctor,
     /// Serve the web page: tasks, jobs, workers, stalls, and what may be done
     #[command(after_help = "Example:\n  heartline board --name production --read-only")]
+    #[cfg(feature = "board")]
     Board(BoardServing),
     /// Serve the fleet's metrics to Prometheus, at /metrics, and whether jobs are processed, at /health
     #[command(
@@ -308,6 +308,7 @@ pub(crate) struct Demo {
 }
 
 /// How the web page is served.
+#[cfg(feature = "board")]
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("listen", |listen| listen.default_value("127.0.0.1:9188")))]
 pub(crate) struct BoardServing {
@@ -317,7 +318,7 @@ pub(crate) struct BoardServing {
     #[arg(long, default_value = "")]
     pub(crate) name: String,
     /// A line of this colour above every page: blue, green, orange or violet
-    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(Colour::ALL.map(Colour::as_str)))]
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(heartline_board::Colour::ALL.map(heartline_board::Colour::as_str)))]
     pub(crate) colour: Option<String>,
     /// Let nobody do anything
     #[arg(long)]

@@ -3,7 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use heartline_board::text::chain;
+use heartline::inspect::text::chain;
+use heartline::{ServerError, ServerErrorKind};
 
 /// Why a command ended without success.
 #[derive(Debug)]
@@ -12,6 +13,8 @@ pub(crate) enum Failure {
     Wrong(String),
     /// It failed.
     Failed(String),
+    /// A key holds a value of another type.
+    WrongType(String),
     /// Redis was not reached, or gave no answer.
     Away(String),
     /// It has said already what is wrong.
@@ -28,7 +31,7 @@ impl Failure {
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Failure::Wrong(_) => ExitCode::from(2),
-            Failure::Failed(_) | Failure::Away(_) | Failure::Told => ExitCode::FAILURE,
+            Failure::Failed(_) | Failure::WrongType(_) | Failure::Away(_) | Failure::Told => ExitCode::FAILURE,
             Failure::Unread => ExitCode::SUCCESS,
         }
     }
@@ -45,31 +48,24 @@ pub(crate) fn ended(is_well: bool, told: Result<(), Failure>) -> Result<(), Fail
 impl From<heartline::Error> for Failure {
     fn from(error: heartline::Error) -> Failure {
         let mut what = chain(&error);
-        if ["NOAUTH", "WRONGPASS", "invalid username-password"].iter().any(|word| what.contains(word)) {
-            what.push_str(match what.contains("-sentinel://") {
-                true => {
-                    "; put the passwords into the address: redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME for the servers, \
-                     &sentinelPassword=… (with &sentinelUsername=…) for the sentinels; best in HEARTLINE_URL"
-                }
-                false => "; put the password into the address: redis://:PASSWORD@host, best in HEARTLINE_URL",
-            });
-        }
-        if what.to_ascii_uppercase().contains("TRYAGAIN") {
-            what.push_str("; its slot is on the way to another node of the cluster: it goes on when that has arrived");
-        }
-        if what.contains("UnknownIssuer") {
-            what.push_str("; --tls-ca FILE names the CA that signed the server's certificate");
-        }
-        let wants_one = what.contains("certificate of ours") && (what.contains("rediss") || what.contains("valkeys"));
-        if wants_one || what.contains("CertificateRequired") {
-            what.push_str("; --tls-cert FILE and --tls-key FILE name the certificate that it asks for");
-        }
+        let kind = error.server_error().map(ServerError::kind);
+        what.push_str(match kind {
+            Some(ServerErrorKind::Auth) => {
+                "; put the password into the address: redis://:PASSWORD@host; with sentinels redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME \
+                 for the servers, and &sentinelPassword=… for the sentinels; best in HEARTLINE_URL"
+            }
+            Some(ServerErrorKind::TryAgain) => "; its slot is moving to another node of the cluster: try again when the move has ended",
+            Some(ServerErrorKind::UntrustedCertificate) => "; --tls-ca FILE names the CA that signed the certificate of the server",
+            Some(ServerErrorKind::ClientCertificate) => "; --tls-cert FILE and --tls-key FILE name the client certificate",
+            _ => "",
+        });
         match &error {
             heartline::Error::Config(_) => Failure::Wrong(what),
             // One that says no has answered.
             heartline::Error::Connect { source } if error.is_retryable() || source.code().is_none() => {
                 Failure::Away(what)
             }
+            _ if kind == Some(ServerErrorKind::WrongType) => Failure::WrongType(what),
             _ => Failure::Failed(what),
         }
     }

@@ -17,12 +17,12 @@ mod commands;
 #[cfg(unix)]
 mod demo;
 mod failure;
-mod fleet;
 mod openmetrics;
 mod output;
 mod serve;
 mod session;
 mod target;
+mod token;
 
 use std::process::ExitCode;
 
@@ -50,7 +50,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Who reads JSON is to read that nothing is known, too.
-            if let (Failure::Failed(what) | Failure::Away(what), true) = (&failure, tells_health) {
+            if let (Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what), true) =
+                (&failure, tells_health)
+            {
                 let _ = out.json(&serde_json::json!({ "healthy": false, "error": what }));
             }
             out.error(&failure);

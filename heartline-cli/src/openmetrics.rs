@@ -4,12 +4,9 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
-use heartline::{ServerReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState};
-use heartline_board::failing::{broken_off, in_a_row};
-use heartline_board::flows::lost_list;
-use heartline_board::text::shown;
-use heartline_board::told::STATES;
-use heartline_board::troubles::is_denied;
+use heartline::inspect::describe::STATES;
+use heartline::inspect::text::shown;
+use heartline::{FleetReport, ServerReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,7 +14,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::failure::Failure;
-use crate::fleet::Fleet;
 
 /// Whether Redis answered to who looked, if only to say no.
 pub(crate) struct IsReached(pub(crate) bool);
@@ -28,7 +24,7 @@ type Level = Gauge<f64, AtomicU64>;
 type Labels = Vec<(&'static str, String)>;
 
 /// The metrics as OpenMetrics text, of what was seen so long ago. Without a fleet nothing is known but whether Redis was reached.
-pub(crate) fn text(fleet: Result<&Fleet, IsReached>, age: Duration) -> Result<String, Failure> {
+pub(crate) fn text(fleet: Result<&FleetReport, IsReached>, age: Duration) -> Result<String, Failure> {
     let mut registry = Registry::with_prefix("heartline");
     let (up, readable) = (Gauge::<i64>::default(), Gauge::<i64>::default());
     up.set(i64::from(fleet.as_ref().map_or_else(|reached| reached.0, |_| true)));
@@ -48,7 +44,7 @@ pub(crate) fn text(fleet: Result<&Fleet, IsReached>, age: Duration) -> Result<St
         let read = [
             ("tasks", fleet.away.tasks.is_none()),
             ("workers", fleet.away.workers.is_none()),
-            ("workflows", fleet.flows.as_ref().is_ok_and(|flows| lost_list(&fleet.tasks, flows).is_none())),
+            ("workflows", fleet.checks.lists_workflows),
         ];
         for (list, is_read) in read {
             set(&lists, vec![("list", list.to_owned())], f64::from(u8::from(is_read)));
@@ -59,9 +55,9 @@ pub(crate) fn text(fleet: Result<&Fleet, IsReached>, age: Duration) -> Result<St
             lists,
         );
         of_tasks(&mut registry, fleet);
-        of_workflows(&mut registry, fleet.flows.as_deref().unwrap_or_default());
+        of_workflows(&mut registry, &fleet.checks.workflows);
         of_workers(&mut registry, fleet);
-        of_servers(&mut registry, &fleet.servers, age);
+        of_servers(&mut registry, &fleet.checks.servers, age);
     }
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|e| Failure::Failed(format!("the metrics cannot be written: {e}")))?;
@@ -83,7 +79,7 @@ pub(crate) fn as_file(open_metrics: &str) -> String {
     text
 }
 
-fn of_tasks(registry: &mut Registry, Fleet { tasks, workers, damaged, .. }: &Fleet) {
+fn of_tasks(registry: &mut Registry, FleetReport { tasks, workers, checks, .. }: &FleetReport) {
     let jobs = levels();
     let counters = Family::<Labels, Counter>::default;
     let (dispatched, ended, failed, stalled) = (counters(), counters(), counters(), counters());
@@ -93,7 +89,7 @@ fn of_tasks(registry: &mut Registry, Fleet { tasks, workers, damaged, .. }: &Fle
     let (nowhere, row, rounds, hooks, lost_slots) = (levels(), levels(), levels(), counters(), levels());
     for task in tasks {
         let label = || vec![("task", named(&task.task))];
-        let is_damaged = damaged.iter().any(|trouble| trouble.task.as_deref() == Some(&*task.task));
+        let is_damaged = checks.damaged.contains(&task.task);
         set(&readable, label(), f64::from(u8::from(task.fault.is_none() && !is_damaged)));
         if task.fault.is_some() {
             continue;
@@ -109,8 +105,8 @@ fn of_tasks(registry: &mut Registry, Fleet { tasks, workers, damaged, .. }: &Fle
         hooks.get_or_create(&label()).inc_by(task.hooks_failed);
         set(&due, label(), task.due as f64);
         set(&nowhere, label(), task.nowhere as f64);
-        set(&row, label(), in_a_row(task) as f64);
-        set(&rounds, label(), broken_off(task) as f64);
+        set(&row, label(), task.failed_in_a_row() as f64);
+        set(&rounds, label(), task.broken_off_rounds() as f64);
         let lost_age = task.data_lost_at.and_then(|at| task.as_of.duration_since(at).ok());
         if let Some(age) = lost_age {
             set(&lost, label(), age.as_secs_f64());
@@ -225,7 +221,7 @@ fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
     registry.register_with_unit("workflow_look_age", "Since a worker looked after the workflow", Unit::Seconds, looked);
 }
 
-fn of_workers(registry: &mut Registry, fleet: &Fleet) {
+fn of_workers(registry: &mut Registry, fleet: &FleetReport) {
     let (counts, known) = (levels(), levels());
     for task in &fleet.tasks {
         set(&known, vec![("task", named(&task.task))], f64::from(u8::from(task.knows_workers)));
@@ -251,7 +247,7 @@ fn of_workers(registry: &mut Registry, fleet: &Fleet) {
     blocked.set(fleet.workers.iter().filter(is_blocked).count() as f64);
     registry.register("workers_blocked", "Workers whose runtime is blocked by handlers", blocked);
     let denied = Level::default();
-    denied.set(fleet.workers.iter().filter(|worker| is_denied(worker, fleet.now)).count() as f64);
+    denied.set(fleet.workers.iter().filter(|worker| worker.was_denied(fleet.as_of)).count() as f64);
     registry.register("workers_denied", "Workers whom the server denies what they ask for", denied);
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 
-use heartline_board::text::{placed, quoted, shown};
+use heartline::inspect::text::{placed, quoted, shown};
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -80,7 +80,7 @@ impl Output {
 
     /// The error line of a failure, unless the command has reported it itself.
     pub(crate) fn error(self, failure: &Failure) {
-        if let Failure::Wrong(what) | Failure::Failed(what) | Failure::Away(what) = failure {
+        if let Failure::Wrong(what) | Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what) = failure {
             self.say(format!("error: {}", shown(what)));
         }
     }

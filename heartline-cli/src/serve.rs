@@ -10,7 +10,6 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use heartline_board::guard::{Token, TokenCheck, host_of, is_known_host};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -20,6 +19,7 @@ use tokio::task::AbortHandle;
 
 use crate::args::Serving;
 use crate::failure::Failure;
+use crate::token::{Token, TokenCheck, is_known_host};
 
 /// How long requests may go on after Ctrl-C or SIGTERM.
 const GRACE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
@@ -38,7 +38,7 @@ const CONNECTIONS: usize = 512;
 pub(crate) fn token_of(serving: &Serving) -> Result<Option<Token>, Failure> {
     let listen = serving.listen;
     match &serving.token {
-        Some(token) => Ok(Some(Token::new(token.clone()).map_err(|e| Failure::wrong(e.to_string()))?)),
+        Some(token) => Ok(Some(Token::new(token)?)),
         None if listen.ip().is_loopback() => Ok(None),
         None => {
             let rule = "others can reach it: set HEARTLINE_TOKEN, or listen on 127.0.0.1";
@@ -55,10 +55,10 @@ struct Guard {
 }
 
 async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let mut response = if !is_known_host(host_of(&request), &guard.hosts) {
+    let mut response = if !is_known_host(&request, &guard.hosts) {
         (StatusCode::MISDIRECTED_REQUEST, "unknown host; see --host\n").into_response()
     } else {
-        match guard.token.as_ref().map_or(TokenCheck::Right, |token| token.is_in(request.headers())) {
+        match guard.token.as_ref().map_or(TokenCheck::Right, |token| token.check(request.headers())) {
             TokenCheck::Right => next.run(request).await,
             TokenCheck::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens\n").into_response(),
             TokenCheck::Wrong => {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use heartline::inspect::text::shown;
 use heartline::{App, AppBuilder};
-use heartline_board::text::shown;
 
 use crate::args::Global;
 use crate::failure::Failure;

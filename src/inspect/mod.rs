@@ -6,7 +6,9 @@
 pub(crate) mod acts;
 pub(crate) mod audit;
 pub(crate) mod columns;
-pub(crate) mod diagnosis;
+#[doc(hidden)]
+pub mod describe;
+pub mod diagnosis;
 pub(crate) mod filter;
 pub(crate) mod flows;
 pub(crate) mod history;
@@ -22,6 +24,8 @@ pub(crate) mod silent;
 pub(crate) mod stalls;
 pub(crate) mod suspects;
 pub(crate) mod tasks;
+#[doc(hidden)]
+pub mod text;
 mod waits;
 pub(crate) mod workers;
 
@@ -124,6 +128,12 @@ impl Inspector {
     #[must_use]
     pub fn place(&self) -> &str {
         self.store.place()
+    }
+
+    /// Whether the server is a cluster.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        self.store.is_cluster()
     }
 
     /// What every key begins with.

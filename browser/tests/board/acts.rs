@@ -106,7 +106,7 @@ pub async fn a_task_is_paused_with_a_reason_and_goes_on(world: Rc<World>) {
     assert!(browser.text().await.contains(": the disk is full"));
     let job = site.export.dispatch("x".into()).await.unwrap();
     browser.open(&site.origin).await;
-    browser.until_text("it is paused by ada (the disk is full), and 1 job waiting").await;
+    browser.until_text(" ago (the disk is full), 1 job waiting").await;
     assert_eq!(job.state().await.unwrap(), JobState::Waiting);
     browser.open(&site.at("/task?task=export")).await;
     press(browser, "Resume", "export goes on.").await;
@@ -150,7 +150,7 @@ pub async fn jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says(world: R
     // One that lives finds them silent, and leaves them to a person.
     let worker = site.app.worker().spawn();
     browser.open(&site.origin).await;
-    browser.until_text("2 silent jobs set aside for a person, as its options say").await;
+    browser.until_text("2 silent jobs parked for a person, as the options say").await;
 
     browser.open(&site.job("again")).await;
     until("it is offered", async || browser.text().await.contains("Run again")).await;
@@ -187,13 +187,13 @@ pub async fn a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again(world: Rc
     // The page sees by itself that it is silent.
     browser.click_text("main form button", "Take its jobs from it …").await;
     browser.until_heading("Take its jobs from it?").await;
-    browser.until_text("It holds 1 of export, which its options leave to a person. They run again").await;
+    browser.until_text("It holds 1 of export, which wait for a person. They run again").await;
     assert_eq!(site.state("held").await, JobState::Running, "it was asked about");
     press(browser, "Yes, take its jobs from it", "Its jobs are taken from it.").await;
     browser.until_text("export: 1 job").await;
     browser.click_text("main a", "Back").await;
     browser.until_heading(&id).await;
-    browser.until_text("gone: board said so").await;
+    browser.until_text("gone: reported by board").await;
     site.open(1);
     let worker = site.app.worker().spawn();
     until("it completes", async || site.state("held").await == JobState::Completed).await;

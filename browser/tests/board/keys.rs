@@ -125,7 +125,7 @@ pub async fn focus_stays_on_its_own_one_of_several_links_to_a_page(world: Rc<Wor
     site.until_listed().await;
     browser.open(&site.origin).await;
     // What is wrong leads to the task, as its row does.
-    browser.until_text("1 job waiting, and no live worker works it").await;
+    browser.until_text("1 job waiting, and no live worker has the task").await;
     browser.keys("j").await;
     let class = async || browser.eval_text("return document.activeElement.className").await;
     assert_eq!(class().await, "row");

@@ -100,7 +100,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     browser.until_text("Paused by").await;
     wide.extend(fits("the task that is paused").await);
     browser.open(&site.origin).await;
-    browser.until_text("it is paused by").await;
+    browser.until_text("paused by").await;
     wide.extend(fits("the overview with a pause").await);
     // A fault with a long id.
     site.put("payload", &"f".repeat(128), "\"x\"").await;
@@ -152,7 +152,7 @@ pub async fn text_can_be_read_in_light_and_dark(world: Rc<World>) {
     let (site, _) = long_site().await;
     let live = site.app.worker().spawn();
     browser.open(&site.origin).await;
-    browser.until_text("set aside for a person").await;
+    browser.until_text("parked for a person").await;
     for is_dark in [false, true] {
         browser.dark(is_dark).await;
         let mut seen = Vec::new();

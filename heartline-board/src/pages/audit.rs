@@ -11,10 +11,10 @@ use axum::response::Response;
 use heartline::{AuditReport, ColumnReport, TaskReport};
 use serde::Deserialize;
 
-use super::{Board, Frame, answer};
 use crate::acts::in_form;
-use crate::text::{chain, exact};
-use crate::told::meaning;
+use crate::state::{Board, Frame, answer};
+use heartline::inspect::describe::meaning;
+use heartline::inspect::text::{chain, exact};
 
 /// How many findings a page shows.
 const SHOWN: usize = 500;
@@ -62,8 +62,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             Ok((seen, _)) => seen,
             Err(e) => return board.failed(&e),
         };
-        let is_away = seen.away.tasks.is_some();
-        let rows = seen.tasks.iter().map(|task| {
+        let is_away = seen.fleet.away.tasks.is_some();
+        let rows = seen.fleet.tasks.iter().map(|task| {
             let (when, found) = noted(task, now);
             (task.task.clone(), when, found)
         });

@@ -8,13 +8,13 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use heartline::{InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
+use heartline::{Diagnosis, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
 use serde::Deserialize;
 
-use super::{Board, Frame, answer, encoded};
-use crate::flows::{Picture, advice, paused, picture, troubles_of, unlisted};
-use crate::text::{exact, relative, span};
-use crate::troubles::Trouble;
+use crate::picture::{Picture, picture};
+use crate::state::{Board, Frame, answer, encoded};
+use heartline::inspect::describe::{advice, paused};
+use heartline::inspect::text::{exact, relative, span};
 
 /// How many instances a page has.
 const LISTED: usize = 50;
@@ -34,7 +34,7 @@ struct FlowsPage {
     frame: Frame,
     states: [WorkflowState; 5],
     rows: Vec<FlowRow>,
-    troubles: Vec<Trouble>,
+    diagnoses: Vec<Diagnosis>,
 }
 
 struct FlowRow {
@@ -51,9 +51,9 @@ pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> Respons
         Ok(found) => found,
         Err(e) => return board.failed(&e),
     };
-    let troubles = match flows.is_empty() {
-        true => unlisted(&board.inspector).await,
-        false => flows.iter().flat_map(troubles_of).collect(),
+    let diagnoses = match flows.is_empty() {
+        true => board.inspector.diagnose_empty_workflow_list().await,
+        false => flows.iter().flat_map(WorkflowReport::diagnoses).collect(),
     };
     let row = |flow: &WorkflowReport| {
         // What cannot be read is not 0.
@@ -67,7 +67,7 @@ pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> Respons
             tasks: flow.tasks.clone(),
         }
     };
-    answer(&FlowsPage { frame: board.frame(&head), states: PLACES, rows: flows.iter().map(row).collect(), troubles })
+    answer(&FlowsPage { frame: board.frame(&head), states: PLACES, rows: flows.iter().map(row).collect(), diagnoses })
 }
 
 fn count(flow: &WorkflowReport, state: WorkflowState) -> u64 {

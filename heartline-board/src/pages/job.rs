@@ -1,21 +1,20 @@
 //! One job: what is known of it, what has happened to it, what may be done.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use heartline::{Error, Event, JobReport, JobState, JobValues, StallReport};
+use heartline::inspect::describe::{facts, rest_of};
+use heartline::inspect::text::{bytes, exact};
+use heartline::{Diagnosis, Error, JobReport, JobState, JobValues};
 use serde::Deserialize;
 
 use super::jobs::acts_on;
-use super::{Board, Frame, answer, encoded};
-use crate::text::{bytes, exact};
-use crate::told::{facts, rest_of};
-use crate::troubles::trouble_of;
+use crate::history::{History, place_of};
+use crate::state::{Board, Frame, answer, encoded};
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -33,7 +32,7 @@ struct JobPage {
     id: String,
     state: JobState,
     facts: Vec<(&'static str, String)>,
-    trouble: Option<(String, String)>,
+    diagnoses: Vec<Diagnosis>,
     holder: String,
     acts: Vec<(&'static str, &'static str, bool)>,
     stalls: Vec<String>,
@@ -60,13 +59,13 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         }
         Err(e) => return board.failed(&e),
     };
-    let trouble = match trouble_of(&board.inspector, &job).await {
-        Ok(trouble) => trouble,
+    let diagnoses = match board.inspector.diagnose_job(&job).await {
+        Ok(diagnoses) => diagnoses,
         Err(e) => return board.failed(&e),
     };
     let now = board.inspector.now().await;
     let mut acts = acts_on(job.state);
-    if job.is_silent || trouble.is_some() {
+    if job.is_silent || !diagnoses.is_empty() {
         match job.state {
             JobState::Claimed => acts.push(("requeue_claimed", "Put back", true)),
             JobState::Running | JobState::Finalizing => {
@@ -82,7 +81,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let frame = board.frame(&head);
     answer(&JobPage {
         facts: facts(&job, now),
-        trouble,
+        diagnoses,
         holder: job.worker.as_ref().map_or(String::new(), ToString::to_string),
         acts: frame.offered(acts),
         frame,
@@ -150,34 +149,18 @@ pub(crate) async fn download(State(board): State<Arc<Board>>, Query(asked): Quer
         .into_response()
 }
 
-/// What has happened to a job, as long as it stands where it stood.
-pub(crate) struct History {
-    stands: Stands,
-    events: Vec<Event>,
-    stalls: Vec<StallReport>,
-}
-
-/// Where a job stands: whatever happens to it changes some of it, but for what is asked of it.
-type Stands = (JobState, u32, u32, u32, Option<u64>, Option<SystemTime>, Option<String>);
-
-fn stands(job: &JobReport) -> Stands {
-    let JobReport { state, failed_attempts, stalled_count, snoozed_count, fence, .. } = job;
-    let since = job.ended_at.or(job.due_at).or(job.waiting_since);
-    (*state, *failed_attempts, *stalled_count, *snoozed_count, *fence, since, job.cancel_requested.clone())
-}
-
 async fn look(
     board: &Board,
     asked: &Asked,
     values: JobValues,
 ) -> Result<Option<(JobReport, Arc<History>)>, Arc<Error>> {
     let Some(job) = board.inspector.job(&asked.task, &asked.id, values).await? else { return Ok(None) };
-    let stands = stands(&job);
+    let place = place_of(&job);
     let read = async {
         let events = board.inspector.job_events(&asked.task, &asked.id).await?;
         let stalls = board.inspector.explain(&asked.task, &asked.id).await?;
-        Ok(History { stands: stands.clone(), events, stalls })
+        Ok(History { place: place.clone(), events, stalls })
     };
-    let history = board.histories.of((&asked.task, &asked.id), |known| known.stands == stands, read).await?;
+    let history = board.histories.of((&asked.task, &asked.id), |known| known.place == place, read).await?;
     Ok(Some((job, history)))
 }

@@ -11,9 +11,9 @@ use axum::response::Response;
 use heartline::{Error, JobCount, JobFilter, JobRow, JobState};
 use serde::Deserialize;
 
-use super::{Board, Frame, answer, encoded};
-use crate::text::{brief, many, relative};
-use crate::told::{STATES, is_overdue};
+use crate::state::{Board, Frame, answer, encoded};
+use heartline::inspect::describe::{STATES, is_overdue};
+use heartline::inspect::text::{brief, many, relative};
 
 /// How many jobs a page shows.
 const ROWS: usize = 50;

@@ -8,15 +8,12 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::response::Response;
-use heartline::{JobState, TaskReport};
+use heartline::{Diagnosis, JobState, TaskReport};
 use tokio::time::Instant;
 
-use super::{Board, Frame, answer};
-use crate::crashes::{dead_handed, doomed, suspicions, taken_back, together};
-use crate::strip::Stalls;
-use crate::text::{rate_of, span};
-use crate::told::{STATES, live_workers};
-use crate::troubles::{Trouble, known_troubles, server_risks, unknowing};
+use crate::state::{Board, Frame, answer};
+use heartline::inspect::describe::{STATES, live_workers};
+use heartline::inspect::text::{rate_of, span};
 
 /// The curve breaks between two looks that lie further apart: how fast jobs ended in between is not known.
 const GAP: Duration = Duration::from_secs(5);
@@ -30,7 +27,7 @@ const HEIGHT: f64 = 60.0;
 struct OverviewPage {
     frame: Frame,
     states: [JobState; 8],
-    troubles: Vec<Trouble>,
+    diagnoses: Vec<Diagnosis>,
     rows: Vec<Row>,
     curve: Option<Curve>,
     bars: Vec<Bar>,
@@ -69,34 +66,15 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
         Ok(seen) => seen,
         Err(e) => return board.failed(&e),
     };
-    let log = Stalls::log(&board, &seen.tasks).await;
-    let now = board.inspector.now().await;
-    let hours = log.hours(now);
-    // Nobody is accused of what is not known.
-    let is_known = unknowing(&seen.slow.servers).is_none();
-    let holders = if is_known { &seen.holders[..] } else { &[] };
-    let to_come = match dead_handed(&board.inspector, &seen.workers, holders).await {
-        Ok(to_come) => to_come,
+    let fleet = &seen.fleet;
+    let log = board.stalls.log(&board.inspector, &fleet.tasks).await;
+    let hours = log.hours(board.inspector.now().await);
+    let diagnoses = match board.inspector.diagnose_fleet(fleet, &log.recent()).await {
+        Ok(diagnoses) => diagnoses,
         Err(e) => return board.failed(&e),
     };
-    let stalls = log.latest().into_iter().chain(&to_come);
-    let suspicions = match suspicions(&board.inspector, stalls, &seen.tasks, &seen.workers, now).await {
-        Ok(found) => found,
-        Err(e) => return board.failed(&e),
-    };
-    let servers = &seen.slow.servers;
-    let mut troubles = server_risks(servers);
-    troubles.extend(known_troubles(&seen.tasks, &seen.workers, holders, servers, &seen.away));
-    troubles.extend(seen.slow.damaged.iter().cloned());
-    troubles.extend(seen.slow.ailing.iter().cloned());
-    let doomed = match doomed(&board.inspector, &seen.tasks, &seen.workers, holders).await {
-        Ok(found) => found,
-        Err(e) => return board.failed(&e),
-    };
-    troubles.extend(taken_back(log.latest(), |_| true, now));
-    let troubles = together(suspicions, doomed, troubles);
     let row = |task: &TaskReport| {
-        let earlier = earlier.tasks.iter().flat_map(|tasks| tasks.iter()).find(|earlier| earlier.task == task.task);
+        let earlier = earlier.fleet.iter().flat_map(|fleet| &fleet.tasks).find(|earlier| earlier.task == task.task);
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));
         // What cannot be read is not 0.
         let known = |told: String| if task.fault.is_some() { "–".to_owned() } else { told };
@@ -116,8 +94,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
     answer(&OverviewPage {
         frame: board.frame(&head),
         states: STATES,
-        troubles,
-        rows: seen.tasks.iter().map(row).collect(),
+        diagnoses,
+        rows: fleet.tasks.iter().map(row).collect(),
         curve: curve(&earlier.ended),
         bars: bars(hours),
         stalls: hours.iter().sum(),

@@ -10,9 +10,9 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 
-use super::{Board, Frame, answer};
 use crate::runs::Run;
-use crate::text::exact;
+use crate::state::{Board, Frame, answer};
+use heartline::inspect::text::exact;
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {

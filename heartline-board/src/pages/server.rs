@@ -7,12 +7,11 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::response::Response;
-use heartline::ServerReport;
+use heartline::{Diagnosis, ServerReport};
 
-use super::{Board, Frame, answer};
-use crate::checks::{Checked, Grade, of_server};
 use crate::sizes::Sizes;
-use crate::text::{bytes, exact, span};
+use crate::state::{Board, Frame, answer};
+use heartline::inspect::text::{bytes, exact, span};
 
 #[derive(Template)]
 #[template(path = "server.html")]
@@ -26,7 +25,7 @@ struct ServerPage {
 struct Told {
     place: String,
     facts: Vec<(&'static str, String)>,
-    checks: Vec<Checked>,
+    diagnoses: Vec<Diagnosis>,
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Response {
@@ -64,5 +63,5 @@ fn told(server: &ServerReport) -> Told {
         ("its clock", exact(server.clock, SystemTime::now())),
     ];
     let facts = if server.fault.is_some() { Vec::new() } else { facts };
-    Told { place: server.place.clone(), facts, checks: of_server(server, SystemTime::now()) }
+    Told { place: server.place.clone(), facts, diagnoses: server.diagnoses() }
 }

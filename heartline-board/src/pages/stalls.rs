@@ -10,10 +10,8 @@ use axum::response::Response;
 use heartline::Suspect;
 use serde::Deserialize;
 
-use super::{Board, Frame, answer, encoded};
-use crate::crashes::survived;
-use crate::strip::Stalls;
-use crate::text::{exact, relative, span};
+use crate::state::{Board, Frame, answer, encoded};
+use heartline::inspect::text::{exact, relative, span};
 
 /// How many stalls of all tasks a page shows.
 const SHOWN: usize = 100;
@@ -76,11 +74,11 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         next: None,
     };
     {
-        let log = Stalls::log(&board, &seen.tasks).await;
+        let log = board.stalls.log(&board.inspector, &seen.fleet.tasks).await;
         let stalls = log.latest();
         let is_asked = |task: &str| asked.task.is_empty() || task == asked.task;
         let mut suspects = Suspect::among(
-            stalls.iter().copied().filter(|stall| is_asked(&stall.task) && !survived(stall, &seen.workers)),
+            stalls.iter().copied().filter(|stall| is_asked(&stall.task) && !stall.was_survived(&seen.fleet.workers)),
         );
         match board.inspector.look_up_suspects(&mut suspects).await {
             Err(e) if e.is_retryable() => return board.failed(&e),
@@ -89,9 +87,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         page.is_any_at_large = suspects.iter().any(Suspect::is_at_large);
         page.suspects = suspects.iter().map(|job| accused(job, now)).collect();
         if asked.task.is_empty() {
-            let unread = seen.tasks.iter().filter(|task| task.fault.is_some());
+            let unread = seen.fleet.tasks.iter().filter(|task| task.fault.is_some());
             let named = unread.map(|task| task.task.as_str());
-            let list = seen.away.tasks.is_some().then_some("all tasks, whose list is away");
+            let list = seen.fleet.away.tasks.is_some().then_some("all tasks, whose list is away");
             page.unread = named.chain(list).collect::<Vec<_>>().join(", ");
             page.rows = stalls
                 .into_iter()

@@ -7,13 +7,12 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use heartline::{JobFilter, JobState};
+use heartline::{Diagnosis, JobFilter, JobState};
 use serde::Deserialize;
 
-use super::{Board, Frame, answer};
-use crate::text::{exact, span};
-use crate::told::{CodeCount, STATES, codes, heard, live_workers, options};
-use crate::troubles::{Trouble, troubles_of};
+use crate::state::{Board, Frame, answer};
+use heartline::inspect::describe::{CodeCount, STATES, codes, heard, live_workers, options};
+use heartline::inspect::text::{exact, span};
 
 /// How many failed jobs are looked at for their codes.
 const LOOKED: usize = 200;
@@ -29,7 +28,7 @@ struct TaskPage {
     frame: Frame,
     task: String,
     paused: Option<String>,
-    troubles: Vec<Trouble>,
+    diagnoses: Vec<Diagnosis>,
     facts: Vec<(String, String)>,
     counts: Vec<(JobState, u64)>,
     outlook: Vec<String>,
@@ -43,10 +42,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let looked = async {
         let task = board.inspector.task(&asked.task).await?;
         let outlook = board.inspector.recovery_outlook(&asked.task).await?;
-        let troubles = troubles_of(&board.inspector, &task).await?;
-        Ok((task, outlook, troubles))
+        let diagnoses = board.inspector.diagnose_task(&task).await?;
+        Ok((task, outlook, diagnoses))
     };
-    let (task, outlook, mut troubles) = match looked.await {
+    let (task, outlook, mut diagnoses) = match looked.await {
         Ok(looked) => looked,
         Err(e) => {
             let foreign = board.inspector.foreign_keys(&asked.task).await.unwrap_or_default();
@@ -80,8 +79,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         let because = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
         format!("Paused by {} since {}{because}", pause.by, exact(pause.at, now))
     });
-    // Who paused it, and why, stands above.
-    troubles.retain(|trouble| paused.is_none() || !trouble.what.starts_with("it is paused"));
+    // The page shows the pause in a line of its own.
+    diagnoses.retain(|diagnosis| paused.is_none() || !diagnosis.is_pause());
     let mut facts = vec![
         ("workers", format!("{} live, {} slots", live_workers(&task), task.slots)),
         (
@@ -110,7 +109,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         is_unwatched: task.live_workers == 0 && task.knows_workers && task.counts.held() > 0,
         task: task.task,
         paused,
-        troubles,
+        diagnoses,
         facts,
         outlook: outlook.reasons,
         codes,

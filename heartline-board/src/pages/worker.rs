@@ -10,8 +10,8 @@ use axum::response::Response;
 use heartline::{Error, WorkerReport};
 use serde::Deserialize;
 
-use super::{Board, Frame, answer};
-use crate::told::{Beat, beats, watches, worker_facts};
+use crate::state::{Board, Frame, answer};
+use heartline::inspect::describe::{Beat, beats, watches, worker_facts};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

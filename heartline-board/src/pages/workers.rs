@@ -10,11 +10,9 @@ use axum::response::Response;
 use heartline::{HolderReport, WorkerReport, WorkerState};
 use serde::Deserialize;
 
-use super::{Board, Frame, answer};
-use crate::listed::of_lists;
-use crate::text::{placed, relative, span};
-use crate::told::{Beat, beats, watch_word, worker_state};
-use crate::troubles::leaves_jobs;
+use crate::state::{Board, Frame, answer};
+use heartline::inspect::describe::{Beat, beats, watch_word, worker_state};
+use heartline::inspect::text::{placed, relative, span};
 
 #[derive(Deserialize)]
 #[serde(default)]
@@ -60,11 +58,11 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         Ok((seen, _)) => seen,
         Err(e) => return board.failed(&e),
     };
-    let leaves = |worker: &&WorkerReport| leaves_jobs(worker, &seen.holders);
+    let leaves = |worker: &&WorkerReport| worker.leaves_jobs(&seen.fleet.holders);
     let is_shown =
         |worker: &&WorkerReport| !asked.all.is_empty() || worker.state != WorkerState::Gone || leaves(worker);
-    let mut shown: Vec<&WorkerReport> = seen.workers.iter().filter(is_shown).collect();
-    let gone = seen.workers.len() - shown.len();
+    let mut shown: Vec<&WorkerReport> = seen.fleet.workers.iter().filter(is_shown).collect();
+    let gone = seen.fleet.workers.len() - shown.len();
     shown.sort_by_key(|worker| !leaves(worker));
     let more = shown.len().saturating_sub(asked.from + LISTED);
     let page: Vec<&WorkerReport> = shown.into_iter().skip(asked.from).take(LISTED).collect();
@@ -72,13 +70,12 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let beats = beats(page.iter().copied(), now);
     answer(&WorkersPage {
         frame: board.frame(&head),
-        rows: page.iter().map(|worker| row(worker, &seen.holders, now)).collect(),
+        rows: page.iter().map(|worker| row(worker, &seen.fleet.holders, now)).collect(),
         beats: beats.into_iter().take(LISTED).collect(),
         gone,
-        away: of_lists(&seen.away)
-            .pop()
-            .filter(|_| seen.away.workers.is_some())
-            .map(|trouble| format!("{}; {}.", trouble.what, placed(&trouble.hint, &board.command_options()))),
+        away: (seen.fleet.away.diagnoses().pop())
+            .filter(|_| seen.fleet.away.workers.is_some())
+            .map(|diagnosis| format!("{diagnosis}; {}.", placed(&diagnosis.hint(), &board.command_options()))),
         more: (more > 0).then(|| {
             let all = if asked.all.is_empty() { "" } else { "&all=yes" };
             (more, board.url(&format!("/workers?from={}{all}", asked.from + LISTED)))
@@ -98,7 +95,7 @@ fn row(worker: &WorkerReport, holders: &[HolderReport], now: SystemTime) -> Row 
         id: worker.worker.to_string(),
         state: worker_state(worker),
         class: match worker.state {
-            _ if leaves_jobs(worker, holders) => "bad",
+            _ if worker.leaves_jobs(holders) => "bad",
             WorkerState::Live => "good",
             WorkerState::Silent => "bad",
             _ => "dim",

@@ -57,7 +57,7 @@ async fn every_page_shows_what_is_on_any_node_also_beside_one_that_is_away() {
     site.page("/server").await;
     let stalls = site.page("/stalls").await;
     assert!(stalls.contains("cannot be read now, of: all tasks") && !stalls.contains("No stall is known"), "{stalls}");
-    assert!(site.page("/audit").await.contains("which tasks there are is not known"));
+    assert!(site.page("/audit").await.contains("the tasks are unknown"));
     let workers = site.page("/workers").await;
     assert!(workers.contains(&away[1]) && !workers.contains("There is no worker."), "{workers}");
     site.nodes()[0].thaw().unwrap();
@@ -66,10 +66,12 @@ async fn every_page_shows_what_is_on_any_node_also_beside_one_that_is_away() {
     for node in [4, 1] {
         site.nodes()[node].kill();
     }
-    until("it is missed", async || site.get("/").await.body.contains(&format!("{}: it cannot be asked", places[1])))
-        .await;
+    until("it is missed", async || {
+        site.get("/").await.body.contains(&format!("{}: the server does not answer", places[1]))
+    })
+    .await;
     let overview = site.page("/").await;
-    assert!(overview.contains("1 task on nodes of the cluster that cannot be asked: export"), "{overview}");
+    assert!(overview.contains("nodes of the cluster do not answer: 1 task: export"), "{overview}");
     // Nothing of it is damaged, and no page may say so.
     assert!(!overview.contains("foreign"), "{overview}");
     assert!(act(&site, "billing").await.body.contains("1 cancelled"));

@@ -29,12 +29,12 @@ async fn the_way_from_the_workflows_to_a_node_that_waits_is_all_links() {
     let all = site.page("/flows").await;
     for part in [
         "href=\"/flow?workflow=nightly&amp;state=running\">2</a>",
-        "nobody has looked after the workflow nightly",
+        "no worker has advanced the workflow nightly",
         "href=\"/task?task=export\"",
     ] {
         assert!(all.contains(part), "{part}: {all}");
     }
-    assert!(site.page("/").await.contains("nobody has looked after the workflow nightly"));
+    assert!(site.page("/").await.contains("no worker has advanced the workflow nightly"));
     let list = site.page("/flow?workflow=nightly").await;
     let link = "href=\"/instance?workflow=nightly&amp;id=a%26b%3Dc\"";
     assert!(list.contains(link) && !list.contains("2.1"), "{list}");

@@ -35,7 +35,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     site.export.dispatch("x".into()).id("waits-1").await.unwrap();
     until("the overview has seen it", async || site.page("/").await.contains("href=\"/task?task=export\"")).await;
     let overview = site.page("/").await;
-    assert!(overview.contains(">export</a>: 1 job waiting, and no live worker works it"), "{overview}");
+    assert!(overview.contains(">export</a>: 1 job waiting, and no live worker has the task"), "{overview}");
     assert!(overview.contains("href=\"/jobs?task=export&amp;state=failed\">1</a>"), "{overview}");
 
     let task = site.page("/task?task=export").await;
@@ -43,7 +43,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
         "3 dispatched, 2 ended, 1 of them failed",
         "no job is held",
         "href=\"/stalls?task=export\"",
-        "<dt>runs of a job</dt><dd>1</dd>",
+        "<dt>attempts</dt><dd>1</dd>",
     ] {
         assert!(task.contains(part), "{part}: {task}");
     }
@@ -240,7 +240,7 @@ async fn who_takes_the_jobs_of_a_worker_that_may_live_is_told_so_and_that_it_can
         .await
         .unwrap();
     let asked = site.post("/act", &[("act", "recover_worker"), ("worker", id)]).await.body;
-    assert!(asked.contains("What it tells of itself cannot be read. IT IS MOST LIKELY ALIVE"), "{asked}");
+    assert!(asked.contains("Its presence cannot be read. IT IS MOST LIKELY ALIVE"), "{asked}");
     assert!(!asked.contains(" on  is"), "{asked}");
 }
 
@@ -253,14 +253,14 @@ async fn a_job_that_nobody_finds_says_so_and_what_finds_it() {
     let page = site.page("/job?task=export&id=a").await;
     // As it is to be pasted, wherever the board stands.
     assert!(
-        page.contains("it is in no list, and nobody finds it")
+        page.contains("it is in no list, so no worker finds it")
             && page.contains("`heartline --redis redis://")
             && page.contains(" --prefix board audit -t export`"),
         "{page}"
     );
     site.damaged(&["SET wait x"]).await;
     let page = site.page("/job?task=export&id=a").await;
-    assert!(page.contains("its task cannot be read") && page.contains("audit -t export`"), "{page}");
+    assert!(page.contains("the task cannot be read") && page.contains("audit -t export`"), "{page}");
     let overview = site.page("/").await;
     assert!(overview.contains("Do not stop workers before") && overview.contains("audit -t export`"), "{overview}");
 }
@@ -270,7 +270,7 @@ async fn what_is_wrong_with_a_task_stands_on_its_page_also_what_is_foreign_and_w
     let site = Site::of_one_table().await;
     site.export.dispatch("x".into()).id("a").await.unwrap();
     let page = site.page("/task?task=export").await;
-    assert!(page.contains("1 job waiting, and no live worker works it"), "{page}");
+    assert!(page.contains("1 job waiting, and no live worker has the task"), "{page}");
     assert!(!page.contains("recover sweep"), "nothing is held: {page}");
     site.damaged(&["ZADD delayed 999999999999999 far", "HSET payload far 1"]).await;
     assert!(site.page("/job?task=export&id=far").await.contains("999999999999999 ms since 1970"));

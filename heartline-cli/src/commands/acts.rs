@@ -11,8 +11,8 @@ use crate::args::Selected;
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
-use heartline_board::text::{many, shown};
-use heartline_board::told::changed;
+use heartline::inspect::describe::changed;
+use heartline::inspect::text::{many, shown};
 
 /// How many jobs a step takes at most.
 const A_STEP: usize = 200;
@@ -168,7 +168,7 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
             Ok(None) => break,
             Err(e) => {
                 // That is asked before anything is written, where the server can tell.
-                is_denied = matches!(&e, Error::Denied { source } if source.to_string().contains(ASKED_BEFORE));
+                is_denied = matches!(&e, Error::Denied { source } if source.wrote_nothing());
                 // A server that takes no writes takes none of a step.
                 was_refused = matches!(&e, Error::Connect { source } | Error::Refused { source }
                     if matches!(source.code(), Some("NOREPLICAS" | "MISCONF" | "READONLY")));
@@ -194,9 +194,6 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
         None => told,
     }
 }
-
-/// What a script says that has asked for a right, and has written nothing (`lua/lib/may.lua`).
-const ASKED_BEFORE: &str = "our user may not run";
 
 /// Tells what an act did, and fails if it did nothing but refuse.
 pub(super) fn tell(session: &Session, report: &ActReport, done: &str, is_denied: bool) -> Result<(), Failure> {

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use heartline::inspect::describe::{is_task_name, meaning, runs_again};
+use heartline::inspect::text::{bytes, many, shown};
 use heartline::{AuditReport, ColumnReport, Fault, Finding};
-use heartline_board::text::{bytes, many, shown};
-use heartline_board::told::{meaning, runs_again};
-use heartline_board::troubles::is_name;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -78,13 +77,13 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
     }
     let mut reports = Vec::new();
     let mut failed = Vec::new();
-    let (tasks, foreign): (Vec<String>, Vec<String>) = tasks.into_iter().partition(|task| is_name(task));
+    let (tasks, foreign): (Vec<String>, Vec<String>) = tasks.into_iter().partition(|task| is_task_name(task));
     failed.extend(foreign.iter().map(|name| format!("{name} is no name of a task: `heartline status` says more")));
     for task in &tasks {
         match look(session, task).await {
             Ok(report) => reports.push(report),
             // One that is damaged does not hide the others.
-            Err(Failure::Failed(what) | Failure::Away(what)) if tasks.len() > 1 => {
+            Err(Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what)) if tasks.len() > 1 => {
                 failed.push(format!("{task} cannot be looked at: {what}"))
             }
             Err(e) => return Err(e),

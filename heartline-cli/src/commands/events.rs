@@ -7,8 +7,8 @@ use heartline::{PauseEvent, TaskEvent};
 use super::{known_job, known_task};
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{rfc3339, shown};
-use heartline_board::told::rest_of;
+use heartline::inspect::describe::rest_of;
+use heartline::inspect::text::{rfc3339, shown};
 
 /// Between two looks for what is new.
 const LOOK: Duration = Duration::from_millis(500);

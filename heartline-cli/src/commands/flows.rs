@@ -2,12 +2,12 @@
 
 use std::time::SystemTime;
 
+use heartline::inspect::describe;
+use heartline::inspect::text::{exact, many, quoted, relative, shown, span};
 use heartline::{Error, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
-use heartline_board::checks::Grade;
-use heartline_board::text::{exact, many, quoted, relative, shown, span};
 use serde_json::json;
 
-use super::{near, when};
+use super::{health, near, when};
 use crate::args::{FlowsCommand, InstanceNamed};
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
@@ -40,7 +40,7 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
                 Some(pause) if pause.by == session.by && pause.reason == reason => {}
                 Some(_) => session.out.hint(format!(
                     "It was paused already, {}: that stands.",
-                    heartline_board::flows::paused(&found).unwrap_or_default()
+                    describe::paused(&found).unwrap_or_default()
                 )),
                 None => session.out.hint("Its policy had paused it: who and why are not noted."),
             }
@@ -69,9 +69,9 @@ async fn summary(session: &Session) -> Result<(), Failure> {
         return ended(is_sound, session.out.json(&flows));
     }
     if flows.is_empty() {
-        let lost = heartline_board::flows::unlisted(&session.inspector).await;
-        for trouble in &lost {
-            session.out.hint(format!("! {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
+        let lost = session.inspector.diagnose_empty_workflow_list().await;
+        for diagnosis in &lost {
+            session.out.hint(health::lines(diagnosis, false));
         }
         if lost.is_empty() {
             session.out.hint(format!("No workflow was started on {}.", session.place));
@@ -98,9 +98,8 @@ async fn summary(session: &Session) -> Result<(), Failure> {
         session.out.hint("Graphs that run as nodes are counted as running, too.");
     }
     for flow in &flows {
-        for trouble in heartline_board::flows::troubles_of(flow) {
-            let mark = if trouble.grade == Grade::Risk { "!" } else { "?" };
-            session.out.hint(format!("{mark} {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
+        for diagnosis in flow.diagnoses() {
+            session.out.hint(health::lines(&diagnosis, false));
         }
     }
     ended(is_sound, Ok(()))
@@ -182,7 +181,7 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
     session.out.facts(vec![
         ("instance", Some(format!("{} of {}", shown(&found.id), shown(&found.workflow)))),
         ("state", Some(format!("{}{stops}{left}", found.state))),
-        ("paused", heartline_board::flows::paused(&found)),
+        ("paused", describe::paused(&found)),
         ("began", found.begins_at.filter(|at| *at <= now).map(|at| exact(at, now))),
         ("begins", found.begins_at.filter(|at| *at > now).map(|at| exact(at, now))),
         ("ended", found.ended_at.map(|at| exact(at, now))),
@@ -204,7 +203,7 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
     if let Some(next) = found.next {
         session.out.hint(format!("There are more nodes: --from {next}"));
     }
-    for line in heartline_board::flows::advice(&found) {
+    for line in describe::advice(&found) {
         session.out.hint(line);
     }
     Ok(())
@@ -245,9 +244,9 @@ async fn known(session: &Session, workflow: &str) -> Result<(), Failure> {
     }
     let workflow = shown(workflow);
     if names.is_empty()
-        && let Some(lost) = heartline_board::flows::unlisted(&session.inspector).await.first()
+        && let Some(lost) = session.inspector.diagnose_empty_workflow_list().await.first()
     {
-        return Err(Failure::Failed(format!("{}: {}", shown(&lost.what), shown(&lost.hint))));
+        return Err(Failure::Failed(format!("{}: {}", shown(&lost.to_string()), shown(&lost.hint()))));
     }
     Err(Failure::wrong(match (near(&names, &workflow), names.is_empty()) {
         (Some(near), _) => format!("there is no workflow {workflow}; did you mean {near}?"),

@@ -2,46 +2,53 @@
 
 use std::fmt::Write as _;
 
-use heartline::{TaskReport, WorkerReport, WorkerState};
-use heartline_board::checks::Grade;
-use heartline_board::text::{many, shown};
-use heartline_board::troubles::{TOLD, Trouble, is_healthy, leaves_jobs};
+use heartline::inspect::text::{many, shown};
+use heartline::{Diagnosis, FleetReport, TaskReport, WorkerReport, WorkerState};
 
 use crate::failure::{Failure, ended};
-use crate::fleet::{Fleet, Lately};
 use crate::session::Session;
+
+/// At most this many diagnoses are printed.
+const PRINTED: usize = 30;
 
 /// How many tasks are named.
 const NAMED: usize = 5;
 
 pub(super) async fn health(session: &Session) -> Result<(), Failure> {
-    let fleet = Fleet::look(&session.inspector).await?;
-    let mut troubles = fleet.troubles(Lately::default());
-    let is_healthy = is_healthy(&troubles);
+    let inspector = &session.inspector;
+    let fleet = inspector.fleet(None).await?;
+    let mut diagnoses = fleet.diagnoses();
+    let is_healthy = Diagnosis::is_healthy(&diagnoses);
     if !is_healthy {
-        // With what may take down the worker that somebody starts now.
-        troubles = fleet.troubles(fleet.lately(&session.inspector).await?);
+        // With the jobs that may take down the worker that a person starts now.
+        diagnoses = inspector.diagnose_fleet(&fleet, &inspector.recent_stalls(&fleet.tasks).await).await?;
     }
-    let told = if session.out.is_json {
-        session.out.json(&serde_json::json!({ "healthy": is_healthy, "troubles": troubles }))
+    let printed = if session.out.is_json {
+        session.out.json(&serde_json::json!({ "healthy": is_healthy, "diagnoses": diagnoses }))
     } else if is_healthy {
         session.out.line("healthy")
     } else {
-        tell(session, troubles.iter().filter(|trouble| trouble.grade == Grade::Risk))
+        print(session, diagnoses.iter().filter(|diagnosis| diagnosis.is_risk()))
     };
-    ended(is_healthy, told)
+    ended(is_healthy, printed)
 }
 
 pub(super) async fn status(session: &Session) -> Result<(), Failure> {
-    let fleet = Fleet::look(&session.inspector).await?;
-    let troubles = fleet.troubles(fleet.lately(&session.inspector).await?);
-    let is_healthy = is_healthy(&troubles);
-    ended(is_healthy, tell_status(session, &fleet, &troubles, is_healthy))
+    let inspector = &session.inspector;
+    let fleet = inspector.fleet(None).await?;
+    let diagnoses = inspector.diagnose_fleet(&fleet, &inspector.recent_stalls(&fleet.tasks).await).await?;
+    let is_healthy = Diagnosis::is_healthy(&diagnoses);
+    ended(is_healthy, print_status(session, &fleet, &diagnoses, is_healthy))
 }
 
-fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_healthy: bool) -> Result<(), Failure> {
-    let Fleet { tasks, workers, away, .. } = fleet;
-    // One whose word is on a node that is away may have said that it stopped.
+fn print_status(
+    session: &Session,
+    fleet: &FleetReport,
+    diagnoses: &[Diagnosis],
+    is_healthy: bool,
+) -> Result<(), Failure> {
+    let FleetReport { tasks, workers, away, .. } = fleet;
+    // A worker whose presence cannot be read may have stopped.
     let is_told = |worker: &&WorkerReport| !worker.is_away || worker.state.is_live();
     let count = |state| workers.iter().filter(is_told).filter(|worker| worker.state == state).count();
     let sum = |of: fn(&TaskReport) -> u64| tasks.iter().map(of).sum::<u64>();
@@ -51,7 +58,7 @@ fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_health
     let failed = sum(|task| task.counts.failed);
     if session.out.is_json {
         session.out.json(&serde_json::json!({
-            "healthy": is_healthy, "troubles": troubles, "tasks": tasks.len(), "waiting": waiting, "delayed": delayed, "held": held,
+            "healthy": is_healthy, "diagnoses": diagnoses, "tasks": tasks.len(), "waiting": waiting, "delayed": delayed, "held": held,
             "failed": failed, "workers": { "live": count(WorkerState::Live), "stopping": count(WorkerState::Stopping),
             "silent": count(WorkerState::Silent) }, "server": session.place, "lists_away": away,
         }))?;
@@ -63,23 +70,23 @@ fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_health
         let unread = if unread == 0 { String::new() } else { format!(", {unread} of which cannot be read") };
         match &away.tasks {
             None => session.out.line(format!("{}{unread}: {jobs}", many(tasks.len() as u64, "task")))?,
-            Some(_) => session.out.line("tasks: not known")?,
+            Some(_) => session.out.line("tasks: unknown")?,
         }
         let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
         let states = states.map(|state| format!("{} {state}", count(state)));
         let left = workers.iter().filter(|worker| worker.state == WorkerState::Gone);
-        let left = left.filter(|worker| leaves_jobs(worker, &fleet.holders)).count();
+        let left = left.filter(|worker| worker.leaves_jobs(&fleet.holders)).count();
         let left = if left == 0 { String::new() } else { format!(", {left} gone that still hold jobs") };
         match &away.workers {
             None => session.out.line(format!("workers: {}{left}", states.join(", ")))?,
-            Some(_) => session.out.line("workers: not known")?,
+            Some(_) => session.out.line("workers: unknown")?,
         }
-        if troubles.is_empty() {
+        if diagnoses.is_empty() {
             session.out.line("Nothing is wrong.")?;
         } else if is_healthy {
-            session.out.line("For you to judge:")?;
+            session.out.line("Nothing keeps jobs from being processed. Please judge:")?;
         }
-        tell(session, troubles.iter())?;
+        print(session, diagnoses.iter())?;
     }
     Ok(())
 }
@@ -101,20 +108,22 @@ fn most_failed(tasks: &[TaskReport]) -> String {
     told.replacen("( ", "(", 1)
 }
 
-pub(super) fn tell_troubles(session: &Session, troubles: &[Trouble]) -> Result<(), Failure> {
-    tell(session, troubles.iter())
-}
-
-fn tell<'a>(session: &Session, troubles: impl Iterator<Item = &'a Trouble>) -> Result<(), Failure> {
-    let mut troubles = troubles.peekable();
-    for trouble in troubles.by_ref().take(TOLD) {
-        let mark = if trouble.grade == Grade::Risk { "!" } else { "?" };
-        let task = trouble.task.as_ref().map_or_else(String::new, |task| format!("{}: ", shown(task)));
-        session.out.line(format!("{mark} {task}{}", shown(&trouble.what)))?;
-        session.out.line(format!("    {}", shown(&trouble.hint)))?;
+/// Prints what is wrong, with what to do about it.
+pub(super) fn print<'a>(session: &Session, diagnoses: impl Iterator<Item = &'a Diagnosis>) -> Result<(), Failure> {
+    let mut diagnoses = diagnoses.peekable();
+    for diagnosis in diagnoses.by_ref().take(PRINTED) {
+        session.out.line(lines(diagnosis, true))?;
     }
-    if troubles.peek().is_some() {
-        session.out.line(format!("and {} more, all of them with --json", troubles.count()))?;
+    if diagnoses.peek().is_some() {
+        session.out.line(format!("and {} more, all of them with --json", diagnoses.count()))?;
     }
     Ok(())
+}
+
+/// A diagnosis on a line, with its hint on the next one.
+pub(super) fn lines(diagnosis: &Diagnosis, names_task: bool) -> String {
+    let mark = if diagnosis.is_risk() { "!" } else { "?" };
+    let task = diagnosis.task.as_ref().filter(|_| names_task);
+    let task = task.map_or_else(String::new, |task| format!("{}: ", shown(task)));
+    format!("{mark} {task}{}\n    {}", shown(&diagnosis.to_string()), shown(&diagnosis.hint()))
 }

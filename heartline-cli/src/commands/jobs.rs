@@ -5,18 +5,17 @@ use std::pin::pin;
 use std::time::Duration;
 
 use heartline::codes;
+use heartline::inspect::describe::{self, CodeCount, STATES, facts};
+use heartline::inspect::text::{brief, chain, exact, many, quoted, shown};
 use heartline::{JobFilter, JobRow, JobState, JobValues};
-use heartline_board::told::{self, CodeCount, STATES, facts};
-use heartline_board::troubles::trouble_of;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{acts, events, known_task, when};
+use super::{acts, events, health, known_task, when};
 use crate::args::{Filter, JobsCommand, Selected};
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
-use heartline_board::text::{brief, chain, exact, many, quoted, shown};
 
 pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;
@@ -171,14 +170,14 @@ async fn tell_of_holders(session: &Session, jobs: &Selected) -> Result<(), Failu
             _ => continue,
         };
         // Only a note depends on it: the jobs are cancelled.
-        if let Ok(Some((what, hint))) = trouble_of(&session.inspector, &job).await {
-            let told = format!(
+        for diagnosis in session.inspector.diagnose_job(&job).await.unwrap_or_default() {
+            let (what, hint) = (diagnosis.to_string(), diagnosis.hint());
+            session.out.say(format!(
                 "note: {} is cancelled when it is recovered: {}\n    {}",
                 shown(id),
                 shown(&what),
                 shown(&hint)
-            );
-            session.out.say(told);
+            ));
         }
     }
     Ok(())
@@ -194,7 +193,7 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
         filter = filter.younger_than(age);
     }
     let page = session.inspector.jobs(task, &filter, None, LOOKED).await?;
-    let counted = told::codes(&page.jobs);
+    let counted = describe::codes(&page.jobs);
     // In an outage with retries none has failed for good yet.
     let mut delayed = JobFilter::new(JobState::Delayed).oldest_first();
     if let Some(age) = younger {
@@ -203,7 +202,7 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
     let delayed = session.inspector.jobs(task, &delayed, None, LOOKED).await?;
     let (looked, more) = (delayed.jobs.len() as u64, delayed.next.is_some());
     let tried_again: Vec<_> = delayed.jobs.into_iter().filter(|job| job.code.is_some()).collect();
-    let retries = told::codes(&tried_again);
+    let retries = describe::codes(&tried_again);
     if session.out.is_json {
         let told = serde_json::json!({ "looked": page.jobs.len(), "codes": counted, "tried_again": retries });
         return session.out.json(&told);
@@ -258,36 +257,41 @@ async fn warn_of_a_long_wait(session: &Session, task: &str) {
 /// How often it is looked what keeps a job from its end that is waited for.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Waits for a job, and says meanwhile what keeps it from beginning or ending, where that is known.
+/// Waits for a job, and says meanwhile what keeps it from starting or ending, if that is known: once for each kind of reason.
 async fn meanwhile<T>(session: &Session, task: &str, id: &str, wait: impl IntoFuture<Output = T>) -> T {
     let mut wait = pin!(wait.into_future());
-    let mut told = None;
+    let mut said: Vec<String> = Vec::new();
+    let mut is_away = false;
     loop {
-        let trouble = async {
+        let look = async {
             tokio::time::sleep(LOOK).await;
             match session.inspector.job(task, id, JobValues::None).await? {
-                Some(job) => trouble_of(&session.inspector, &job).await,
-                None => Ok(None),
+                Some(job) => session.inspector.diagnose_job(&job).await,
+                None => Ok(Vec::new()),
             }
         };
-        let trouble = tokio::select! {
+        let diagnoses = tokio::select! {
             done = &mut wait => return done,
-            trouble = trouble => trouble,
+            diagnoses = look => diagnoses,
         };
-        let (what, hint) = match trouble {
-            Ok(Some(trouble)) => trouble,
-            Ok(None) => continue,
-            // For a note: a look that fails ends nothing.
-            Err(e) if e.is_retryable() => (chain(&e), "it is asked again".to_owned()),
-            Err(_) => continue,
-        };
-        // Numbers in it go up and down, and with them their units.
-        let is_told = |word: &&str| !word.starts_with(|c: char| c.is_ascii_digit());
-        let cause: Vec<String> =
-            what.split(' ').filter(is_told).map(|word| word.trim_end_matches('s').to_owned()).collect();
-        if told.as_ref() != Some(&cause) {
-            say!("note: {}: {}\n    {}", shown(id), shown(&what), shown(&hint));
-            told = Some(cause);
+        match diagnoses {
+            Ok(diagnoses) => {
+                is_away = false;
+                let kinds = diagnoses.iter().map(|diagnosis| diagnosis.kind.code()).collect();
+                if kinds != said {
+                    for diagnosis in &diagnoses {
+                        let (what, hint) = (diagnosis.to_string(), diagnosis.hint());
+                        say!("note: {}: {}\n    {}", shown(id), shown(&what), shown(&hint));
+                    }
+                }
+                said = kinds;
+            }
+            // A look that fails ends nothing.
+            Err(e) if e.is_retryable() && !is_away => {
+                is_away = true;
+                say!("note: {}: {}\n    it is asked again", shown(id), shown(&chain(&e)));
+            }
+            Err(_) => {}
         }
     }
 }
@@ -401,17 +405,17 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
         };
         return Err(Failure::Failed(format!("there is no job {id} of {task}; {told}{lost}")));
     };
-    let trouble = trouble_of(&session.inspector, &job).await?;
+    let diagnoses = session.inspector.diagnose_job(&job).await?;
     if session.out.is_json {
         let mut told = serde_json::to_value(&job)?;
-        told["trouble"] = trouble.map_or(Value::Null, |(what, hint)| serde_json::json!({ "what": what, "hint": hint }));
+        told["diagnoses"] = serde_json::to_value(&diagnoses)?;
         return session.out.json(&told);
     }
     let mut told = vec![("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task))))];
     told.extend(facts(&job, session.inspector.now().await).into_iter().map(|(name, fact)| (name, Some(fact))));
     session.out.facts(told)?;
-    if let Some((what, hint)) = trouble {
-        session.out.line(format!("! {}\n    {}", shown(&what), shown(&hint)))?;
+    for diagnosis in &diagnoses {
+        session.out.line(health::lines(diagnosis, false))?;
     }
     for (name, value) in [("payload", &job.payload), ("result", &job.result), ("checkpoint", &job.checkpoint)] {
         if let Some(value) = value {

@@ -8,15 +8,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use heartline::Inspector;
-use heartline_board::checks::Grade;
-use heartline_board::text::many;
+use heartline::inspect::text::many;
+use heartline::{FleetReport, Inspector};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::args::Serving;
 use crate::failure::Failure;
-use crate::fleet::{Fleet, Lately};
 use crate::openmetrics::{IsReached, as_file, text};
 use crate::output::Output;
 use crate::serve::serve_guarded;
@@ -48,13 +46,13 @@ struct Exporter {
     /// The last look and when it was. Those who come together wait for one.
     last: Mutex<Option<(Instant, Seen)>>,
     /// The last one that came to its end, and when.
-    good: std::sync::Mutex<Option<(Instant, Arc<Fleet>)>>,
+    good: std::sync::Mutex<Option<(Instant, Arc<FleetReport>)>>,
 }
 
 /// What a look has come to.
 #[derive(Clone)]
 enum Seen {
-    Fleet(Arc<Fleet>),
+    Fleet(Arc<FleetReport>),
     /// Redis is not reached.
     Away,
     /// What stands there cannot be read.
@@ -87,7 +85,7 @@ impl Exporter {
         if let Some((_, seen)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return seen.clone();
         }
-        let looked = timeout(LONGEST, Fleet::look(&self.inspector)).await;
+        let looked = timeout(LONGEST, async { Ok(self.inspector.fleet(None).await?) }).await;
         let looked = looked.unwrap_or_else(|_| Err(Failure::Away("redis gives no answer in time".to_owned())));
         let seen = match looked {
             Ok(fleet) => {
@@ -113,7 +111,7 @@ fn is_away(failure: &Failure) -> bool {
 }
 
 pub(super) async fn once(session: &Session) -> Result<(), Failure> {
-    let fleet = Fleet::look(&session.inspector).await;
+    let fleet = session.inspector.fleet(None).await.map_err(Failure::from);
     let seen = fleet.as_ref().map_err(|failure| IsReached(!is_away(failure)));
     session.out.verbatim(as_file(&text(seen, Duration::ZERO)?).trim_end())?;
     fleet.map(drop)
@@ -160,10 +158,10 @@ async fn healthy(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
             return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
         }
     };
-    match fleet.troubles(Lately::default()).iter().filter(|trouble| trouble.grade == Grade::Risk).count() {
+    match fleet.diagnoses().iter().filter(|diagnosis| diagnosis.is_risk()).count() {
         0 => "healthy\n".into_response(),
-        troubles => {
-            let told = format!("{}; `heartline health` tells of each\n", many(troubles as u64, "trouble"));
+        risks => {
+            let told = format!("{}; `heartline health` lists them\n", many(risks as u64, "risk"));
             (StatusCode::SERVICE_UNAVAILABLE, told).into_response()
         }
     }

@@ -2,6 +2,7 @@
 
 mod acts;
 mod audit;
+#[cfg(feature = "board")]
 mod board;
 mod doctor;
 mod events;
@@ -27,10 +28,7 @@ use crate::args::{Args, Command};
 use crate::demo;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::crashes::{doomed, suspicions_of, together};
-use heartline_board::listed::{self, of_lists};
-use heartline_board::text::{relative, shown};
-use heartline_board::troubles::{holders, unknown, unwritable};
+use heartline::inspect::text::{relative, shown};
 
 /// Does what was asked for.
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
@@ -45,19 +43,29 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Command::DemoWorker { workflow } => return demo::work(&args.global, workflow).await,
         _ => {}
     }
-    let lasts = matches!(args.command, Command::Metrics { .. } | Command::Board(_));
+    let lasts = lasts(&args.command);
     let session = Session::open(&args.global, lasts).await?;
     match within(&session, args.command).await {
         Err(Failure::Away(what)) => Err(Failure::Away(with_lists(&session, what).await)),
-        Err(Failure::Failed(what)) if what.contains("WRONGTYPE") => Err(Failure::Failed(named(&session, what).await)),
+        Err(Failure::WrongType(what)) => Err(Failure::Failed(named(&session, what).await)),
         ended => ended,
+    }
+}
+
+/// Whether a command connects when it first asks, and again whenever it must.
+fn lasts(command: &Command) -> bool {
+    match command {
+        Command::Metrics { .. } => true,
+        #[cfg(feature = "board")]
+        Command::Board(_) => true,
+        _ => false,
     }
 }
 
 /// A failure by a node of a cluster that is away; where it has the list of tasks, or of workers, with what may be asked all the same.
 async fn with_lists(session: &Session, what: String) -> String {
     let away = session.inspector.lists_away().await.unwrap_or_default();
-    let told = of_lists(&away).into_iter().map(|trouble| format!("{}; {}", trouble.what, trouble.hint));
+    let told = away.diagnoses().into_iter().map(|diagnosis| format!("{diagnosis}; {}", diagnosis.hint()));
     std::iter::once(what).chain(told).collect::<Vec<_>>().join(". ")
 }
 
@@ -89,6 +97,7 @@ async fn within(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Health => health::health(session).await,
         Command::Doctor => doctor::doctor(session).await,
         Command::Metrics { once: true, .. } => metrics::once(session).await,
+        #[cfg(feature = "board")]
         Command::Board(asked) => board::board(session, asked).await,
         Command::Metrics { serving, .. } => metrics::export(session, serving).await,
         Command::Tasks => tasks::list(session).await,
@@ -116,35 +125,30 @@ fn when(at: Option<SystemTime>, now: SystemTime) -> String {
     at.map_or_else(|| "-".to_owned(), |at| relative(at, now))
 }
 
-/// Tells, to a person, that nobody knows who is live, where that is so.
+/// Tells a person if it is unknown which workers live.
 async fn tell_unknown(session: &Session) -> bool {
-    let told = unknown(&session.inspector).await;
-    if let Some((what, hint)) = &told {
-        session.out.hint(format!("! {}\n    {}", shown(what), shown(hint)));
+    let unknown = session.inspector.presence_unknown().await;
+    if let Some(unknown) = &unknown {
+        session.out.hint(health::lines(unknown, false));
     }
-    told.is_some()
+    unknown.is_some()
 }
 
-/// Tells, to a person, of jobs of a task that may take down the next worker, and of those that fail when they are taken back.
+/// Tells a person which jobs of a task may take down the next worker, and which will fail when they are recovered.
 async fn tell_risks(session: &Session, task: &str) -> Result<(), Failure> {
     // What follows is refused, and says why.
-    if unwritable(&session.inspector).await.is_some() {
+    if session.inspector.writes_refused().await.is_some() {
         return Ok(());
     }
-    let (report, mut workers) = (session.inspector.task(task).await?, listed::workers(&session.inspector).await?);
-    let tasks = std::slice::from_ref(&report);
-    let holders = holders(&session.inspector, tasks, &mut workers).await?;
-    let failing = doomed(&session.inspector, tasks, &workers, &holders).await?;
-    let suspicions = suspicions_of(&session.inspector, &report, &workers, &holders).await?;
-    for trouble in together(suspicions, failing, Vec::new()) {
-        session.out.hint(format!("! {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
+    for diagnosis in session.inspector.diagnose_recovery(task).await? {
+        session.out.hint(health::lines(&diagnosis, false));
     }
     Ok(())
 }
 
 /// A task of which nothing is known is most likely a typo: what was meant, if that can be guessed.
 async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
-    let names = listed::task_names(&session.inspector).await?;
+    let names = session.inspector.listed_task_names().await?;
     if names.iter().any(|name| name == task) {
         return Ok(());
     }
@@ -159,8 +163,8 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
     }
     if names.is_empty() {
         let away = session.inspector.lists_away().await?;
-        if let Some(trouble) = of_lists(&away).first().filter(|_| away.tasks.is_some()) {
-            return Err(Failure::Failed(format!("nothing is known of a task {task}: {}", trouble.what)));
+        if let Some(diagnosis) = away.diagnoses().first().filter(|_| away.tasks.is_some()) {
+            return Err(Failure::Failed(format!("nothing is known of a task {task}: {diagnosis}")));
         }
     }
     Err(Failure::wrong(match (near(&names, task), names.is_empty()) {

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use heartline::{ResolvedJob, SilentJob, SilentSelection, WorkerState};
 
-use super::{acts, known_task, when, workers};
+use super::{acts, health, known_task, when, workers};
 use crate::args::{RecoverCommand, Silent};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{many, quoted, relative, shown, span};
-use heartline_board::told::{is_overdue, proof, worker_state};
-use heartline_board::troubles::{
-    claims, holdings, is_sign_overdue, mute_worker, next_step, standing, unwritable, waits_for_people,
-};
+use heartline::inspect::describe::{is_overdue, proof, worker_state};
+use heartline::inspect::text::{many, quoted, relative, shown, span};
 
 /// How long a watch takes at most where no interval is in force: two of the default.
 const LONGEST_WATCH: Duration = Duration::from_secs(60);
+
+/// What `recover claimed` does.
+const PUT_BACK: &str = "put back claimed";
 
 /// How many jobs are listed; --json lists all.
 const LISTED: usize = 100;
@@ -91,7 +91,7 @@ async fn dead_holders(session: &Session, task: &str) -> Result<Vec<String>, Fail
 async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(), Failure> {
     let task = session.inspector.task(&jobs.task).await?;
     let silent = silent_jobs(session, &jobs.task).await?;
-    let is_meant = |job: &&SilentJob| job.is_claimed || !verb.contains("claimed");
+    let is_meant = |job: &&SilentJob| job.is_claimed || verb != PUT_BACK;
     let silent = silent.iter().filter(is_meant).count();
     let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();
     let what = match set_aside {
@@ -137,7 +137,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json(&jobs);
     }
-    let patient = if waits_for_people(&report) { "you" } else { "its longer interval" };
+    let patient = if report.waits_for_person() { "you" } else { "its longer interval" };
     let cells = |job: &SilentJob| {
         vec![
             shown(job.id.as_str()),
@@ -173,18 +173,9 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
     if early > 0 {
         session.out.hint(format!("{early} more are not heard from since, and need not be yet."));
     }
-    for holder in session.inspector.holders(task).await?.holders {
-        let worker = workers.iter().find(|worker| worker.worker == holder.worker);
-        let is_listed = jobs.iter().any(|job| job.worker.as_ref() == Some(&holder.worker));
-        if !is_listed && !worker.is_some_and(|worker| worker.state.is_live()) {
-            let (id, jobs) = (holder.worker.as_str(), many(holder.jobs, "job"));
-            let (what, hint) = match worker.filter(|worker| claims(&holder, worker, report.as_of)) {
-                Some(worker) => mute_worker(&holder, worker, report.as_of),
-                None => {
-                    (format!("{jobs} held by {}", standing(id, worker, report.as_of)), next_step(&report, id, worker))
-                }
-            };
-            session.out.hint(format!("{}\n    {}", shown(&what), shown(&hint)));
+    for (holder, diagnosis) in session.inspector.diagnose_holders(&report, &workers).await? {
+        if jobs.iter().all(|job| job.worker.as_ref() != Some(&holder)) {
+            session.out.hint(health::lines(&diagnosis, false));
         }
     }
     if report.live_workers == 0 && report.knows_workers && held > 0 {
@@ -206,7 +197,8 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     let proof = known.death.as_ref().map_or("its death is not proven", |death| proof(death.proof));
     let seen = relative(known.last_seen_at, now);
     let own = holders.iter().flat_map(|report| &report.holders).filter(|holder| holder.worker == known.worker);
-    let claimed = own.filter(|holder| claims(holder, &known, now)).map(|holder| holder.last_claimed_at).max();
+    let claimed =
+        own.filter(|holder| holder.claims_without_presence(&known, now)).map(|holder| holder.last_claimed_at).max();
     let alive = match claimed {
         Some(at) => format!(
             "; IT IS MOST LIKELY ALIVE, since it claimed a job {}, and its jobs would run twice",
@@ -230,11 +222,11 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
         let alive = if alive.is_empty() { ", and may be alive".to_owned() } else { alive };
         return Err(Failure::wrong(format!("{id} {why}{alive}: {what}")));
     }
-    let held = holdings(&session.inspector, &known).await?;
+    let held = session.inspector.describe_held(&known).await?;
     let held = if held.is_empty() { "none now; what it claims meanwhile is taken too".to_owned() } else { held };
     let what = format!("take the jobs of {id} from it: {held}. They run again, or fail past max_count");
     let stops = if known.death.is_some() { "" } else { "; if it lives it hears of that within 10s, and stops" };
-    let is_overdue = is_sign_overdue(&known, now);
+    let is_overdue = known.is_presence_overdue(now);
     if !session.out.is_json {
         for its in known.tasks.iter().filter(|its| its.held > 0) {
             super::tell_risks(session, &its.task).await?;
@@ -273,8 +265,8 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
 async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
     // Before it is watched for an interval, which would be for nothing.
-    if let Some(what) = unwritable(&session.inspector).await {
-        return Err(Failure::Failed(format!("{what}; nothing can be resolved until it takes writes")));
+    if let Some(refused) = session.inspector.writes_refused().await {
+        return Err(Failure::Failed(format!("{refused}; nothing can be resolved until it takes writes")));
     }
     if !session.out.is_json {
         super::tell_risks(session, task).await?;

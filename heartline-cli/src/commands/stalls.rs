@@ -9,8 +9,7 @@ use crate::args::StallsCommand;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
 use heartline::Suspect;
-use heartline_board::crashes::accusation;
-use heartline_board::text::{chain, exact, quoted, relative, shown, span};
+use heartline::inspect::text::{chain, exact, quoted, relative, shown, span};
 
 /// How many stalls of all tasks are listed.
 const LISTED: usize = 100;
@@ -174,11 +173,12 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
         let id = quoted(&shown(first.id.as_str()));
         session.out.hint(format!("`heartline stalls explain -t {task} {id}` tells each of its deaths."));
     }
-    let at_large: Vec<&Suspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
-    session.out.hint(match at_large.is_empty() {
-        true => "None of them may take a worker down now: each has ended, or its deaths are those of another job, perhaps of another task, that was held at more of them (UNEXPLAINED 0 or 1). One that failed may do it again when it is retried.".to_owned(),
-        false => accusation(task, &suspects.iter().collect::<Vec<_>>(), &at_large, session.inspector.task(task).await?.paused.is_some()),
-    });
+    let report = session.inspector.task(task).await?;
+    session.out.hint(Suspect::advice(&report, &suspects).unwrap_or_else(|| {
+        "None of them may take a worker down now: each has ended, or another job, perhaps of another task, explains its deaths (UNEXPLAINED 0 or \
+         1). A failed one may do it again when it is retried."
+            .to_owned()
+    }));
     Ok(())
 }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use heartline::inspect::describe::{STATES, heard, live_workers, options};
+use heartline::inspect::text::{exact, many, rate_of, shown, span};
 use heartline::{Error, ForgetOutcome, JobState, PartReport, TaskRates, TaskReport};
-use heartline_board::listed::workers;
-use heartline_board::told::{STATES, heard, live_workers, options};
 use serde::Serialize;
 
 use super::{acts, known_task, tell_risks, when};
@@ -12,8 +12,6 @@ use crate::args::TaskCommand;
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
-use heartline_board::text::{exact, many, rate_of, shown, span};
-use heartline_board::troubles::troubles_of;
 
 /// Between two looks, from which rates are told.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -29,7 +27,7 @@ struct Row {
 pub(super) async fn list(session: &Session) -> Result<(), Failure> {
     let earlier = session.inspector.tasks().await?;
     if earlier.is_empty() && !session.out.is_json {
-        let is_worked = workers(&session.inspector).await?.iter().any(|worker| worker.state.is_live());
+        let is_worked = session.inspector.listed_workers().await?.iter().any(|worker| worker.state.is_live());
         session.out.hint(match is_worked {
             true => format!(
                 "No task is listed on {}, and live workers are there: `heartline status` says why.",
@@ -105,7 +103,7 @@ fn in_part(e: Error) -> Failure {
         return e.into();
     }
     match Failure::from(e) {
-        Failure::Failed(what) | Failure::Away(what) => Failure::Failed(format!(
+        Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what) => Failure::Failed(format!(
             "{what}; of a task with partitions it may have been done to the others, as `heartline task show` tells: repeat it when the node is back"
         )),
         failure => failure,
@@ -161,13 +159,13 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
     tokio::time::sleep(SAMPLE).await;
     let (task, outlook) = (session.inspector.task(name).await?, session.inspector.recovery_outlook(name).await?);
     let rates = task.rates_since(&earlier);
-    let troubles = troubles_of(&session.inspector, &task).await?;
+    let diagnoses = session.inspector.diagnose_task(&task).await?;
     if session.out.is_json {
         return session
             .out
-            .json(&serde_json::json!({ "task": task, "rates": rates, "troubles": troubles, "outlook": outlook }));
+            .json(&serde_json::json!({ "task": task, "rates": rates, "diagnoses": diagnoses, "outlook": outlook }));
     }
-    super::health::tell_troubles(session, &troubles)?;
+    super::health::print(session, diagnoses.iter())?;
     let (now, counts) = (task.as_of, &task.counts);
     let states = STATES.iter().map(|state| format!("{} {state}", counts.of_state(*state)));
     let paused = task.paused.as_ref().map(|pause| {

@@ -3,11 +3,9 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use heartline::TaskReport;
-use heartline_board::checks::Grade;
-use heartline_board::text::{shown, span};
-use heartline_board::told::{Beat, beats, live_workers};
-use heartline_board::troubles::Trouble;
+use heartline::inspect::describe::{Beat, beats, live_workers};
+use heartline::inspect::text::{shown, span};
+use heartline::{CrashDiagnoses, Diagnosis, FleetReport, TaskReport};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -17,7 +15,6 @@ use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
-use crate::fleet::{Fleet, Lately};
 use crate::session::Session;
 
 /// How often it looks.
@@ -26,17 +23,17 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Behind so long what is shown is out of date.
 const LATE: Duration = Duration::from_secs(3);
 
-/// How many looks what is suspected stands.
-const SUSPECTED: u32 = 10;
+/// The last stalls are read every few looks.
+const STALLS: u32 = 10;
 
-/// How many troubles are told.
-const TROUBLES: usize = 6;
+/// How many diagnoses are shown.
+const SHOWN: usize = 6;
 
 pub(super) async fn top(session: &Session) -> Result<(), Failure> {
     if !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
         return Err(Failure::wrong("top needs a terminal; `heartline status` and `heartline tasks` do not"));
     }
-    let first = Fleet::look(&session.inspector).await?;
+    let first = session.inspector.fleet(None).await?;
     let (keys, mut pressed) = mpsc::channel(1);
     let mut terminal = ratatui::init();
     // It reads for as long as somebody takes what it read; the process ends behind it.
@@ -56,25 +53,29 @@ pub(super) async fn top(session: &Session) -> Result<(), Failure> {
 async fn show(
     session: &Session,
     terminal: &mut DefaultTerminal,
-    mut last: Fleet,
+    mut last: FleetReport,
     pressed: &mut mpsc::Receiver<Event>,
 ) -> Result<(), Failure> {
     let (mut before, mut problem) = (Vec::<TaskReport>::new(), String::new());
-    let (mut lately, mut looks) = (Lately::default(), 0);
+    let (mut crashes, mut looks) = (CrashDiagnoses::default(), 0);
     let mut stop = std::pin::pin!(heartline::shutdown_signal());
     loop {
-        let is_due = looks % SUSPECTED == 0;
+        let is_due = looks % STALLS == 0;
         looks += 1;
         let mut looking = std::pin::pin!(async {
             tokio::time::sleep(LOOK).await;
-            let seen = Fleet::look(&session.inspector).await?;
-            let lately = if is_due { Some(seen.lately(&session.inspector).await?) } else { None };
-            Ok((seen, lately))
+            let seen = session.inspector.fleet(None).await?;
+            if !is_due {
+                return Ok((seen, None));
+            }
+            let recent = session.inspector.recent_stalls(&seen.tasks).await;
+            let crashes = session.inspector.diagnose_crashes(&seen, &recent).await?;
+            Ok((seen, Some(crashes)))
         });
         let mut late = std::pin::pin!(tokio::time::sleep(LOOK + LATE));
         let seen = loop {
-            let troubles = last.troubles(lately.clone());
-            terminal.draw(|frame| draw(frame, &last, &before, &troubles, &problem))?;
+            let diagnoses = last.diagnoses_with(&crashes);
+            terminal.draw(|frame| draw(frame, &last, &before, &diagnoses, &problem))?;
             tokio::select! {
                 () = &mut stop => return Ok(()),
                 read = pressed.recv() => match read {
@@ -88,10 +89,12 @@ async fn show(
         match seen {
             Ok((seen, newer)) => {
                 before = std::mem::replace(&mut last, seen).tasks;
-                lately = newer.unwrap_or(lately);
+                crashes = newer.unwrap_or(crashes);
                 problem.clear();
             }
-            Err(Failure::Failed(what) | Failure::Away(what) | Failure::Wrong(what)) => problem = what,
+            Err(Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what) | Failure::Wrong(what)) => {
+                problem = what;
+            }
             Err(e) => return Err(e),
         }
     }
@@ -104,12 +107,12 @@ fn ends(read: &Event) -> bool {
     key.kind == KeyEventKind::Press && (is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
 }
 
-fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], troubles: &[Trouble], problem: &str) {
+fn draw(frame: &mut Frame<'_>, seen: &FleetReport, before: &[TaskReport], diagnoses: &[Diagnosis], problem: &str) {
     let mut told: Vec<Line<'_>> = Vec::new();
-    let known = || seen.servers.iter().filter(|server| server.fault.is_none());
+    let known = || seen.checks.servers.iter().filter(|server| server.fault.is_none());
     let memory = known().map(|server| server.used_memory).sum::<u64>() as f64 / 1024.0 / 1024.0;
     let round_trip = known().map(|server| server.round_trip).max().unwrap_or_default().as_micros();
-    let what = match &seen.servers[..] {
+    let what = match &seen.checks.servers[..] {
         [server] => format!("{} {}", shown(&server.name), shown(&server.version)),
         servers => format!("{} of {} primaries", known().count(), servers.len()),
     };
@@ -118,13 +121,13 @@ fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], troubles: &[
     if !problem.is_empty() {
         told.push(Line::styled(format!("out of date: {}", shown(problem)), bad));
     }
-    for trouble in troubles.iter().take(TROUBLES) {
-        let task = trouble.task.as_deref().map_or_else(String::new, |task| format!("{task}: "));
-        let (mark, style) = if trouble.grade == Grade::Risk { ("!", bad) } else { ("?", Style::new()) };
-        told.push(Line::styled(shown(&format!("{mark} {task}{}", trouble.what)), style));
+    for diagnosis in diagnoses.iter().take(SHOWN) {
+        let task = diagnosis.task.as_deref().map_or_else(String::new, |task| format!("{task}: "));
+        let (mark, style) = if diagnosis.is_risk() { ("!", bad) } else { ("?", Style::new()) };
+        told.push(Line::styled(shown(&format!("{mark} {task}{diagnosis}")), style));
     }
-    if troubles.len() > TROUBLES {
-        told.push(Line::from(format!("and {} more: `heartline status`", troubles.len() - TROUBLES)));
+    if diagnoses.len() > SHOWN {
+        told.push(Line::from(format!("and {} more: `heartline status`", diagnoses.len() - SHOWN)));
     }
     let tasks = Constraint::Length(seen.tasks.len() as u16 + 2);
     let [head, tasks, workers] =
@@ -142,7 +145,7 @@ fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], troubles: &[
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).style(bold)), tasks);
     let names = ["WORKER", "TASK", "HELD", "HEARTBEAT", "TOOK", "RECOVERED", ""];
     let widths = [32, 18, 9, 12, 8, 13, 14].map(Constraint::Length);
-    let rows = beats(&seen.workers, seen.now).into_iter().map(|beat| {
+    let rows = beats(&seen.workers, seen.as_of).into_iter().map(|beat| {
         let style = if beat.is_at_risk { bad } else { Style::new() };
         let Beat { worker, task, held, slots, answered, took, deadline, verdict, .. } = beat;
         let cells =

@@ -29,8 +29,8 @@ use super::near;
 use crate::args::{Global, Work};
 use crate::failure::Failure;
 use crate::target::Target;
-use heartline_board::text::shown;
-use heartline_board::told::NOT_STARTED_AT_ALL;
+use heartline::inspect::describe::PROGRAM_NOT_STARTED;
+use heartline::inspect::text::shown;
 
 /// What a program says that does not fail and is not done: EX_TEMPFAIL of sysexits.h.
 const SNOOZE: i32 = 75;
@@ -239,7 +239,7 @@ impl Program {
     async fn not_started(&self, ctx: &Context, why: &str) -> JobError {
         let why = shown(why);
         say!("warning: {} of {} is put off: the program cannot be started: {why}", ctx.id(), ctx.task());
-        let _ = ctx.progress("put off", format!("{NOT_STARTED_AT_ALL}: {why}"));
+        let _ = ctx.progress(PROGRAM_NOT_STARTED, format!("the program cannot be started: {why}"));
         let is_final = {
             let mut failures = self.failures();
             let failures = failures.get_or_insert_with(|| Failures {

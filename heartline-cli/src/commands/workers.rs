@@ -4,18 +4,17 @@ use std::collections::BTreeSet;
 
 use heartline::{HolderReport, WorkerReport, WorkerState};
 
-use super::when;
+use super::{health, when};
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{many, relative, shown, span};
-use heartline_board::told::{Beat, beats, watch_word, watches, worker_facts, worker_state};
-use heartline_board::troubles::{correct, leaves_jobs, next_step};
+use heartline::inspect::describe::{Beat, beats, is_watch_broken, watch_word, watches, worker_facts, worker_state};
+use heartline::inspect::text::{relative, shown, span};
 
 pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     let mut listed = session.inspector.workers().await?;
     let holders = held_by(session, &mut listed).await?;
     let known = listed.len();
-    let leaves = |worker: &WorkerReport| leaves_jobs(worker, &holders);
+    let leaves = |worker: &WorkerReport| worker.leaves_jobs(&holders);
     listed.retain(|worker| all || worker.state != WorkerState::Gone || leaves(worker));
     listed.sort_by_key(|worker| !leaves(worker));
     let gone = known - listed.len();
@@ -49,8 +48,7 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
         ]
     };
     session.out.table(&COLUMNS, listed.iter().map(cells).collect())?;
-    let is_broken = |worker: &WorkerReport| worker.state.is_live() && watch_word(worker, now).starts_with("broken");
-    if listed.iter().any(is_broken) {
+    if listed.iter().any(|worker| is_watch_broken(worker, now)) {
         session.out.hint(
             "WATCH: what interrupted a worker's watch over held jobs last. It began anew then, and recovers nothing before a whole interval without a break.",
         );
@@ -71,7 +69,7 @@ pub(super) async fn held_by(session: &Session, workers: &mut [WorkerReport]) -> 
             Err(e) => say!("note: who holds jobs of {} cannot be read: {}", shown(task), shown(&e.to_string())),
         }
     }
-    correct(workers, &found);
+    workers.iter_mut().for_each(|worker| worker.correct_held(&found));
     Ok(found)
 }
 
@@ -98,12 +96,15 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
     }
     let is_known = worker.state.is_live() || !super::tell_unknown(session).await;
     for report in held_by.iter().filter(|_| is_known && !worker.state.is_live()) {
-        if let Some(held) = report.holders.iter().find(|holder| holder.worker == worker.worker) {
-            let task = session.inspector.task(&report.task).await?;
-            let (jobs, hint) = (many(held.jobs, "job"), next_step(&task, worker.worker.as_str(), Some(&worker)));
-            session.out.line(format!("! it still holds {jobs} of {}: {}", shown(&report.task), shown(&hint)))?;
-            super::tell_risks(session, &report.task).await?;
+        if report.holders.iter().all(|holder| holder.worker != worker.worker) {
+            continue;
         }
+        let task = session.inspector.task(&report.task).await?;
+        let held = session.inspector.diagnose_holders(&task, std::slice::from_ref(&worker)).await?;
+        for (_, diagnosis) in held.iter().filter(|(id, _)| *id == worker.worker) {
+            session.out.line(health::lines(diagnosis, true))?;
+        }
+        super::tell_risks(session, &report.task).await?;
     }
     for watch in watches(&worker, now) {
         session.out.line(format!("watch of {watch}"))?;

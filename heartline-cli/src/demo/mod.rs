@@ -16,7 +16,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use heartline::StopReason;
-use heartline_board::BoardOptions;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
@@ -57,8 +56,13 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
     let mut index = Index::new(&app, &mut servers, &crew, &paths)?;
     let ended = if demo.board {
         let listener = listen(demo.listen).await?;
-        let options = BoardOptions::behind_own_auth().name("demo").plain_http();
-        let pages = heartline_board::board(app.inspector(), options);
+        #[cfg(feature = "board")]
+        let pages = {
+            let options = heartline_board::BoardOptions::behind_own_auth().name("demo").plain_http();
+            heartline_board::board(app.inspector(), options)
+        };
+        #[cfg(not(feature = "board"))]
+        let pages = axum::Router::new();
         tokio::select! {
             served = serve(listener, pages, |at| say!("the board is on http://{at}/; Ctrl-C ends the demo")) => served,
             ended = index.run_forever(out) => ended,

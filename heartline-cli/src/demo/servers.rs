@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::SystemTime;
 
+use heartline::inspect::text::chain;
 use heartline::private_server::{RedisCluster, RedisServer, StartError};
-use heartline_board::text::chain;
 
 use crate::args::Global;
 use crate::failure::Failure;

@@ -108,7 +108,7 @@ async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person
     let table = bench.run(&["recover", "silent", "-t", "export"]).await.ok();
     assert_eq!(table.lines().filter(|line| line.ends_with("you")).count(), 2, "{table}");
     let ran = bench.run(&["health"]).await;
-    assert!(ran.status == 1 && ran.out.contains("! export: 2 silent jobs set aside for a person"), "{ran:?}");
+    assert!(ran.status == 1 && ran.out.contains("! export: 2 silent jobs parked for a person"), "{ran:?}");
     let told = bench.run(&["stalls", "outlook", "-t", "export"]).await.ok();
     assert!(told.contains("2 silent jobs are set aside: they wait for a person"), "{told}");
     assert!(!told.contains("The next job may be resolved"), "{told}");
@@ -150,7 +150,7 @@ async fn the_word_of_a_person_that_a_worker_is_dead_takes_its_jobs_at_once() {
     assert!(ran.status == 1 && ran.err.contains("nothing is known of a worker nobody-1-2"), "{ran:?}");
     let ran = bench.run(&["recover", "worker", &id]).await;
     assert!(ran.status == 2 && ran.err.contains("its death is not proven; IT IS MOST LIKELY ALIVE"), "{ran:?}");
-    assert!(ran.err.contains("2 of export, which its options leave to a person, 1 of which will fail"), "{ran:?}");
+    assert!(ran.err.contains("2 of export, which wait for a person, 1 of which will fail"), "{ran:?}");
     // Who says yes to all has not looked.
     let ran = bench.run(&["recover", "worker", &id, "-y"]).await;
     assert!(ran.status == 2 && ran.err.contains("a person at a terminal must say that it is dead"), "{ran:?}");
@@ -192,7 +192,7 @@ async fn who_waits_for_a_job_hears_what_keeps_it() {
     bench.export.dispatch_many((0..slots).map(|_| "hold".to_owned())).await.unwrap();
     bench.export.dispatch("x".into()).id("behind").await.unwrap();
     let waits = bench.on_terminal("jobs result -t export behind");
-    waits.until("slots are taken, and 1 job waiting").await;
+    waits.until("slots are taken, 1 job waiting").await;
     waits.until("`heartline jobs list -t export -s running`").await;
     bench.open();
     waits.until("\n2").await;

@@ -209,7 +209,7 @@ async fn of_a_worker_that_was_killed_it_is_told_who_saw_that_and_what_became_of_
     for part in ["script", "1 of 1", "recovered", "worker_restarted", &dead, "s before", &heir_id] {
         assert!(row.contains(part), "{part}: {table}");
     }
-    let proof = format!("gone: its process is gone, says {heir_id}");
+    let proof = format!("gone: its process is gone, reported by {heir_id}");
     let shown = bench.run(&["workers", &dead]).await.ok();
     assert!(shown.contains(&proof), "{shown}");
     let board = board(&bench);
@@ -267,7 +267,7 @@ async fn a_job_that_killed_its_process_twice_is_named_and_who_was_beside_it_once
     assert!(ran.err.contains("`heartline stalls explain -t script poison` tells each of its deaths."), "{ran:?}");
     let told = bench.run(&["stalls", "explain", "-t", "script", "poison"]).await.ok();
     assert!(told.lines().count() == 2 && told.contains(&first) && told.contains(&second), "{told}");
-    let accused = "1 job held at the deaths of two workers or more: poison";
+    let accused = "1 job held when two or more workers died: poison";
     let shown = bench.run(&["task", "show", "script"]).await.ok();
     assert!(shown.contains(&format!("? script: {accused}\n")), "{shown}");
     let board = board(&bench);
@@ -356,19 +356,21 @@ async fn of_a_job_that_does_not_begin_it_is_told_who_paused_its_task_and_why() {
     })
     .await;
 
-    let because = "paused by eve (the disk is full)";
     let shown = bench.run(&["jobs", "show", "-t", "script", "waits"]).await.ok();
-    assert!(shown.contains(&format!("! its task is {because}\n")), "{shown}");
-    assert!(shown.contains("`heartline task resume script` lets it begin"), "{shown}");
-    assert!(shown.contains("state        waiting") && !shown.contains("task:started"), "{shown}");
+    assert!(
+        shown.contains("! paused by eve ") && shown.contains(" ago (the disk is full), 1 job waiting\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("`heartline task resume script` lets its jobs start"), "{shown}");
+    assert!(shown.contains("state          waiting") && !shown.contains("task:started"), "{shown}");
     let task = bench.run(&["task", "show", "script"]).await.ok();
-    assert!(task.contains(&format!("! script: it is {because}, and 1 job waiting")), "{task}");
+    assert!(task.contains("! script: paused by eve "), "{task}");
     let paused = row(&task, "by eve since ");
     assert!(paused.starts_with("paused ") && paused.ends_with(": the disk is full"), "{task}");
     let board = board(&bench);
     let body = page(&board, "/job?task=script&id=waits");
-    assert!(body.contains(&format!("its task is {because}")), "{body}");
-    assert!(body.contains(" task resume script` lets it begin") && !body.contains("Its worker"), "{body}");
+    assert!(body.contains("paused by eve ") && body.contains(" ago (the disk is full)"), "{body}");
+    assert!(body.contains(" task resume script` lets its jobs start") && !body.contains("Its worker"), "{body}");
     let body = page(&board, "/task?task=script");
     assert!(body.contains("Paused by eve since ") && body.contains(": the disk is full</p>"), "{body}");
     assert_eq!(job.state().await.unwrap(), JobState::Waiting);

@@ -42,24 +42,24 @@ async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
     let began = json["begins_at_ms"].as_u64().unwrap();
     assert!(json["as_of_ms"].as_u64().unwrap() - began < 60_000 && json["ended_at_ms"].is_null(), "{json}");
     let child = bench.run(&["flows", "show", "nightly", "2026-11-21/3.1"]).await;
-    assert!(child.err.contains("`heartline flows show nightly 2026-11-21` shows what it is of"), "{child:?}");
+    assert!(child.err.contains("`heartline flows show nightly 2026-11-21` shows its instance"), "{child:?}");
     assert!(child.ok().contains("inner"));
     let summary = bench.run(&["flows", "summary"]).await;
-    assert!(!summary.err.contains("nobody has looked after"), "it has just begun: {summary:?}");
+    assert!(!summary.err.contains("no worker has advanced"), "it has just begun: {summary:?}");
     let (mut conn, long_ago) = (bench.redis().await, 1_000);
     let mut late = redis::cmd("ZADD");
     late.arg("cli:{nightly:flow}:outbox").arg(long_ago).arg("o 2026-11-21/1");
     late.query_async::<()>(&mut conn).await.unwrap();
     let summary = bench.run(&["flows", "summary"]).await;
-    assert!(summary.err.contains("nobody has looked after the workflow nightly"), "{summary:?}");
+    assert!(summary.err.contains("no worker has advanced the workflow nightly"), "{summary:?}");
     let status = bench.run(&["status"]).await;
-    assert!(status.out.contains("nobody has looked after the workflow nightly"), "{status:?}");
+    assert!(status.out.contains("no worker has advanced the workflow nightly"), "{status:?}");
     assert_eq!(status.status, 1);
     // Whoever recovers it looks after it.
     bench.run(&["flows", "recover"]).await.ok();
     let summary = bench.run(&["flows", "summary", "--json"]).await.json();
     let looked = summary[0]["looked_at_ms"].as_u64().unwrap();
-    assert!(looked > crate::night::ms_ago(Duration::from_secs(60)), "{summary}");
+    assert!(looked > crate::lost_workers::ms_ago(Duration::from_secs(60)), "{summary}");
     let worker = bench.worker();
     until("a worker looked after it", async || {
         let json = bench.run(&["flows", "summary", "--json"]).await.json();
@@ -165,12 +165,12 @@ async fn a_pause_by_hand_is_told_apart_from_one_by_a_failure() {
     bench.run(&["flows", "recover"]).await.ok();
     let shown = bench.run(&["flows", "show", "nightly", "one"]).await;
     assert!(shown.out.contains("broken by") && shown.out.contains("by alice"), "{shown:?}");
-    assert!(shown.err.contains("Somebody paused it: ask before you let it go on."), "{shown:?}");
+    assert!(shown.err.contains("A person paused it: ask before you resume it."), "{shown:?}");
     bench.run(&["flows", "resume", "nightly", "one"]).await.ok();
     let list = bench.run(&["flows", "list", "nightly"]).await.ok();
     assert!(list.contains("running (broken)"), "{list}");
     let shown = bench.run(&["flows", "show", "nightly", "one"]).await;
-    assert!(shown.err.contains("It fails once what does not depend on the failure has ended"), "{shown:?}");
+    assert!(shown.err.contains("It fails when the nodes that do not depend on the failure have ended"), "{shown:?}");
     let refused = bench.run(&["flows", "retry", "nightly", "one"]).await;
     assert!(refused.status == 1 && refused.err.contains("retry it when it has ended"), "{refused:?}");
     let job = bench.run(&["jobs", "retry", "-t", "export", "~nightly/one/0/1"]).await;
@@ -189,12 +189,12 @@ async fn workflows_that_cannot_be_read_are_told_of_and_what_is_read_stands_besid
     for (key, told, metric) in [
         (
             "cli:{nightly:flow}:head",
-            "the workflow nightly cannot be moved",
+            "the workflow nightly cannot advance",
             "heartline_workflow_readable{workflow=\"nightly\"} 0",
         ),
         (
             "cli:{nightly:flow}:deadlines",
-            "the workflow nightly cannot be moved",
+            "the workflow nightly cannot advance",
             "heartline_workflow_readable{workflow=\"nightly\"} 0",
         ),
         ("cli:flows", "the list of workflows cannot be read", "heartline_list_readable{list=\"workflows\"} 0"),
@@ -235,7 +235,7 @@ async fn what_the_server_lost_of_workflows_is_told_of_with_what_finds_it_again()
     redis::cmd("DEL").arg(&lists).query_async::<()>(&mut conn).await.unwrap();
     let status = bench.run(&["status"]).await;
     assert!(
-        status.status == 1 && status.out.contains("no workflow is listed, and export has jobs of some"),
+        status.status == 1 && status.out.contains("no workflow is listed, and the task export has jobs of some"),
         "{status:?}"
     );
     let metrics = bench.run(&["metrics", "--once"]).await.ok();
@@ -253,7 +253,10 @@ async fn what_the_server_lost_of_workflows_is_told_of_with_what_finds_it_again()
     // It is listed again, before it is recovered.
     redis::cmd("ZADD").arg(lists[0]).arg(0).arg("nightly").query_async::<()>(&mut conn).await.unwrap();
     let status = bench.run(&["status"]).await;
-    assert!(status.out.contains("1 instance of the workflow nightly, at the least, stands in no place"), "{status:?}");
+    assert!(
+        status.out.contains("the server lost the state of at least 1 instance of the workflow nightly"),
+        "{status:?}"
+    );
     let metrics = bench.run(&["metrics", "--once"]).await.ok();
     assert!(metrics.contains("heartline_workflow_nowhere{workflow=\"nightly\"} 1"), "{metrics}");
     redis::cmd("DEL").arg(lists[0]).query_async::<()>(&mut conn).await.unwrap();

@@ -8,10 +8,10 @@ mod demo;
 #[cfg(target_os = "linux")]
 mod explain;
 mod flows;
+#[cfg(target_os = "linux")]
+mod lost_workers;
 mod metrics;
 mod monitoring;
-#[cfg(target_os = "linux")]
-mod night;
 mod production;
 mod reads;
 mod rights;

@@ -143,7 +143,7 @@ async fn the_fleet_is_told_as_prometheus_reads_it() {
     assert_eq!(seen["heartline_task_paused{task=\"export\"}"], 1.0);
     assert_eq!(seen["heartline_jobs{task=\"export\",state=\"waiting\"}"], 1.0);
     let (status, _, body) = exporter.get("/health", "localhost", "");
-    assert_eq!((status, body.contains("1 trouble;"), body.contains("export")), (503, true, false), "{body}");
+    assert_eq!((status, body.contains("1 risk;"), body.contains("export")), (503, true, false), "{body}");
     bench.open();
     let _ = worker.stop().await.unwrap();
 }

@@ -97,7 +97,7 @@ async fn the_role_of_a_reader_is_enough_for_each_look() {
         let words: Vec<&str> = look.split(' ').collect();
         let ran = bench.run(&[&words[..], &["--redis", &url]].concat()).await;
         assert!(!ran.err.contains("NOPERM") && !ran.out.contains("NOPERM"), "{look}: {ran:?}");
-        // A job that failed is a trouble of the fleet, and no failure of the command.
+        // A job that failed is a diagnosis, and no failure of the command.
         assert!(ran.status == 0 || ["status", "health"].contains(&look), "{look}: {ran:?}");
     }
     let tried = denied(&bench).await;
@@ -173,7 +173,7 @@ async fn a_worker_that_is_denied_the_keys_of_a_workflow_is_told_of_with_the_work
     app.task("quick", TaskOptions::new(), async |_: Context, _: String| Ok::<u64, JobError>(1)).unwrap();
     let worker = app.worker().spawn();
     // Who works no node needs none of that: it has looked for workflows, and told of itself behind that.
-    let is_told = |out: &str| out.contains("denies the worker") && out.contains("what a workflow needs: ");
+    let is_told = |out: &str| out.contains("denies the worker") && out.contains("calls of a workflow: ");
     until("it has told of itself again", async || {
         let workers = bench.app.inspector().workers().await.unwrap();
         let told = |worker: &WorkerReport| worker.last_seen_at.duration_since(worker.started_at?).ok();

@@ -276,14 +276,12 @@ async fn workers_that_are_stopped_or_die_sooner_than_their_jobs_end_are_told_of(
     assert!(!ran.out.contains("broke off"), "a deploy is nothing: {ran:?}");
     goes(2, "-TERM").await;
     let ran = bench.run(&["status"]).await;
-    let told =
-        "? script: 6 runs broke off and none completed, as their workers stopped, died or froze: 3 for each job ";
+    let told = "? script: 6 runs broke off and none completed, as workers stopped or died: 3 for each job ";
     assert!(ran.out.contains(told), "{ran:?}");
     // Whether they were stopped or killed is the same.
     goes(1, "-KILL").await;
     goes(1, "-TERM").await;
-    let told =
-        "! script: 10 runs broke off and none completed, as their workers stopped, died or froze: 5 for each job ";
+    let told = "! script: 10 runs broke off and none completed, as workers stopped or died: 5 for each job ";
     let url = bench.url();
     let args = ["--redis", &url, "--prefix", "cli", "health"];
     let ran = bench.run(&args).await;
@@ -344,7 +342,7 @@ async fn many_workers_that_died_are_told_of_together() {
     until("all are known to be silent", async || {
         let ran = bench.run(&["status"]).await;
         let one_by_one = ran.out.matches("! script: 1 job held by").count();
-        one_by_one == 3 && ran.out.contains("! script: 3 jobs held by 3 workers more that are not live")
+        one_by_one == 3 && ran.out.contains("! script: 3 jobs held by 3 more workers that are not live")
     })
     .await;
     std::fs::remove_file(&file).unwrap();
@@ -414,7 +412,7 @@ async fn a_worker_that_can_start_no_program_ends_and_is_missed() {
     assert_eq!((job.state.is_terminal(), job.failed_attempts), (false, 0), "its time of a run is none of its fault");
     let shown = bench.run(&["jobs", "show", "-t", "script", "one"]).await.ok();
     assert!(shown.contains("the program cannot be started"), "{shown}");
-    until("it is missed", async || bench.run(&["health"]).await.out.contains("no live worker works it")).await;
+    until("it is missed", async || bench.run(&["health"]).await.out.contains("no live worker has the task")).await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod cancel;
 mod credentials;
 mod damage;
 mod definitions;
+mod diagnosis;
 mod dispatch;
 mod events;
 mod fan_out;

@@ -5,8 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use heartline::_internals::Timings;
+use heartline::inspect::diagnosis::QueueCondition;
 use heartline::{
-    App, Context, Diagnosis, Heartbeat, JobError, StallOptions, TaskOptions, WorkerHealth, WorkerMonitor, WorkerPhase,
+    App, Context, Diagnosis, DiagnosisKind, Heartbeat, JobError, StallOptions, TaskOptions, WorkerHealth,
+    WorkerMonitor, WorkerPhase,
 };
 
 use crate::support::task::{INTERVAL, TASK, TestTask, fast, options};
@@ -115,6 +117,10 @@ async fn a_worker_that_waits_for_redis_to_start_is_live_and_not_ready() {
     line.accept().await;
     becomes(&monitor, "it works", is_well).await;
     let _ = running.stop().await.unwrap();
+}
+
+fn is_of_slots(diagnosis: &Diagnosis) -> bool {
+    matches!(diagnosis.kind, DiagnosisKind::Queue(QueueCondition::SlotsHeldByLostRuns { .. }))
 }
 
 /// A worker on a runtime of its own with so many threads. It tells its monitor, and stops when `stop` says so.
@@ -275,15 +281,14 @@ async fn a_worker_whose_slots_are_held_by_lost_runs_is_not_live() {
     warnings.wait_for(&["a run outlives its cancel grace", &test.name, "blocks"], PATIENCE).await;
     let inspector = app.inspector();
     let diagnosis = eventually("it is diagnosed", PATIENCE, async || {
-        let (task, workers) = (inspector.task(&test.name).await.unwrap(), inspector.workers().await.unwrap());
-        Diagnosis::of_task(&task, &workers).pop()
+        let task = inspector.task(&test.name).await.unwrap();
+        inspector.diagnose_task(&task).await.unwrap().into_iter().find(is_of_slots)
     })
     .await;
     let id = inspector.workers().await.unwrap()[0].worker.clone();
-    assert!(diagnosis.is_grave() && diagnosis.task() == Some(&test.name), "{diagnosis:?}");
-    let text = format!("2 jobs wait and none is claimed: runs that lost their jobs hold 1 of 1 slots ({id}: 1)");
-    assert_eq!(diagnosis.to_string(), text);
-    assert_eq!(serde_json::to_value(&diagnosis).unwrap()["kind"], "slots_held_by_lost_runs");
+    assert!(diagnosis.is_risk() && diagnosis.task.as_deref() == Some(&test.name), "{diagnosis:?}");
+    let facts = serde_json::json!({ "waiting": 2, "slots": 1, "workers": [{ "worker": id, "slots": 1 }] });
+    assert_eq!(serde_json::to_value(&diagnosis).unwrap()["facts"], facts);
 
     free.send(()).unwrap();
     for job in [blocks, waits] {
@@ -326,9 +331,11 @@ async fn a_lost_run_that_holds_the_only_slot_of_a_worker_stops_all() {
     assert!(!dead.live, "{dead:?}");
     let inspector = app.inspector();
     eventually("both are diagnosed", PATIENCE, async || {
-        let workers = inspector.workers().await.unwrap();
-        let tasks = [inspector.task(&test.name).await.unwrap(), inspector.task(&other).await.unwrap()];
-        tasks.iter().all(|task| Diagnosis::of_task(task, &workers).iter().any(Diagnosis::is_grave))
+        let found = inspector.diagnose().await.unwrap();
+        let tasks = [&test.name, &other].map(|name| Some(name.as_str()));
+        tasks.iter().all(|task| {
+            found.iter().any(|found| is_of_slots(found) && found.is_risk() && found.task.as_deref() == *task)
+        })
     })
     .await;
     free.send(()).unwrap();

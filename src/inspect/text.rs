@@ -1,13 +1,12 @@
-//! Text for people: what may come from anybody is shown harmless, times are relative and exact.
+//! Text for people: foreign text made harmless, counts, sizes and times. The tools share it.
 
 use std::error::Error as StdError;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-use askama::filters::{Escaper, Html};
+use crate::times::ms_of;
 
-/// Text that somebody else wrote, on one line of a terminal: control characters, and those that turn the direction of the text, are
-/// escaped.
+/// Foreign text on one line of a terminal: control characters and those that change the direction of the text are escaped.
 #[must_use]
 pub fn shown(text: &str) -> String {
     let mut told = String::with_capacity(text.len());
@@ -23,23 +22,6 @@ pub fn shown(text: &str) -> String {
     told
 }
 
-/// How pages write every text, foreign or not: as HTML needs it, and escaped by [`shown`], except for the ends of lines. `askama.toml` makes
-/// templates use it.
-#[derive(Clone, Copy, Debug)]
-pub struct Page;
-
-impl Escaper for Page {
-    fn write_escaped_str<W: fmt::Write>(&self, mut page: W, text: &str) -> fmt::Result {
-        for (at, line) in text.split('\n').enumerate() {
-            if at > 0 {
-                page.write_char('\n')?;
-            }
-            Html.write_escaped_str(&mut page, &shown(line))?;
-        }
-        Ok(())
-    }
-}
-
 /// The beginning of a text, for a column of a table.
 #[must_use]
 pub fn brief(text: &str, most: usize) -> String {
@@ -50,7 +32,7 @@ pub fn brief(text: &str, most: usize) -> String {
     told.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A word as a shell takes it, at the end of a command that somebody is to paste: an id may be anything that can be printed.
+/// A word quoted for a shell, as the last word of a command to paste.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:@%+,/=-".contains(c);
@@ -64,13 +46,13 @@ pub fn quoted(word: &str) -> String {
 /// How a line names a command.
 const COMMAND: &str = "`heartline ";
 
-/// The line, with these options in each command that it names.
+/// The line with these options added to each command in it.
 #[must_use]
 pub fn placed(line: &str, options: &str) -> String {
     if options.is_empty() { line.to_owned() } else { line.replace(COMMAND, &format!("{COMMAND}{options} ")) }
 }
 
-/// So many of a thing: `1 job`, `2 jobs`.
+/// A count with its noun: `1 job`, `2 jobs`.
 #[must_use]
 pub fn many(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
@@ -88,7 +70,7 @@ pub fn chain(error: &dyn StdError) -> String {
     told
 }
 
-/// A word of a command that a shell hands on byte by byte, whatever is in it.
+/// A word quoted for a shell, whatever bytes are in it.
 #[must_use]
 pub fn printed(word: &str) -> String {
     if !word.chars().any(char::is_control) {
@@ -115,17 +97,25 @@ pub fn bytes(count: u64) -> String {
     format!("{of_unit:.1} {}", UNITS[at])
 }
 
-/// A time span in its two largest units: `840ms`, `4.2s`, `3m 5s`, `2days 4h`.
+/// A time span in its two largest units: `840ms`, `4.2s`, `3m 5s`, `2d 4h`.
 #[must_use]
 pub fn span(time: Duration) -> String {
-    if time < Duration::from_secs(1) {
-        return format!("{}ms", time.as_millis());
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
+    let mut rest = time.as_secs();
+    match rest {
+        0 => return format!("{}ms", time.as_millis()),
+        1..10 => return format!("{:.1}s", time.as_secs_f64()),
+        _ => {}
     }
-    if time < Duration::from_secs(10) {
-        return format!("{:.1}s", time.as_secs_f64());
+    let mut parts = Vec::new();
+    for (seconds, unit) in UNITS {
+        if rest >= seconds {
+            parts.push(format!("{}{unit}", rest / seconds));
+        }
+        rest %= seconds;
     }
-    let whole = humantime::format_duration(Duration::from_secs(time.as_secs())).to_string();
-    whole.split(' ').take(2).collect::<Vec<_>>().join(" ")
+    parts.truncate(2);
+    parts.join(" ")
 }
 
 /// How long ago, or in how long.
@@ -143,19 +133,28 @@ pub fn exact(at: SystemTime, now: SystemTime) -> String {
     format!("{} ({})", rfc3339(at), relative(at, now))
 }
 
-/// The time as RFC 3339 has it, or, where that has no word for it any more, in ms since 1970.
+/// The time as RFC 3339 in UTC; after the year 9999 as ms since 1970.
 #[must_use]
 pub fn rfc3339(at: SystemTime) -> String {
-    let mut told = String::new();
-    match write!(told, "{}", humantime::format_rfc3339_millis(at)) {
-        Ok(()) => told,
-        Err(_) => {
-            format!("{} ms since 1970", at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis())
-        }
+    let ms = ms_of(at);
+    let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
+    // Days since the first of March of the year 0, in cycles of 400 years.
+    let shifted = days + 719_468;
+    let (cycle, of_cycle) = (shifted / 146_097, shifted % 146_097);
+    let year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+    let of_year = of_cycle - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = cycle * 400 + year + u64::from(month <= 2);
+    if year > 9999 {
+        return format!("{ms} ms since 1970");
     }
+    let (hour, minute, second, ms) = (seconds / 3600, seconds / 60 % 60, seconds % 60, ms % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// So many a second: few of them with a digit behind the point.
+/// A rate a second; a small one with one decimal.
 #[must_use]
 pub fn rate_of(a_second: f64) -> String {
     if a_second > 0.0 && a_second < 9.95 { format!("{a_second:.1}") } else { format!("{a_second:.0}") }
@@ -186,13 +185,6 @@ mod tests {
     }
 
     #[test]
-    fn a_page_shows_every_text_as_one_that_does_nothing() {
-        let mut page = String::new();
-        Page.write_escaped_str(&mut page, "<b>\u{202e}gpj.exe & \u{1b}[2J\nnext").unwrap();
-        assert_eq!(page, "&#60;b&#62;\\u{202e}gpj.exe &#38; \\u{1b}[2J\nnext");
-    }
-
-    #[test]
     fn what_a_person_pastes_into_a_shell_is_one_word() {
         let told = ["export-7:a/b", "$(reboot)", "it's", "", "-x"].map(quoted);
         assert_eq!(told, ["export-7:a/b", "'$(reboot)'", r"'it'\''s'", "''", "-- -x"]);
@@ -203,11 +195,13 @@ mod tests {
         let told = |ms| span(Duration::from_millis(ms));
         assert_eq!((told(0), told(840), told(4_240)), ("0ms".into(), "840ms".into(), "4.2s".into()));
         assert_eq!((told(185_000), told(60_000)), ("3m 5s".into(), "1m".into()));
-        assert_eq!(told(187_200_000), "2days 4h");
+        assert_eq!((told(187_200_000), told(3_605_000)), ("2d 4h".into(), "1h 5s".into()));
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
         assert_eq!(relative(now - Duration::from_secs(30), now), "30s ago");
         assert_eq!(relative(now + Duration::from_secs(30), now), "in 30s");
         assert_eq!(exact(now, now), "1970-01-01T00:01:40.000Z (0ms ago)");
+        let leap = SystemTime::UNIX_EPOCH + Duration::from_millis(1_709_251_199_999);
+        assert_eq!(rfc3339(leap), "2024-02-29T23:59:59.999Z");
         let far = SystemTime::UNIX_EPOCH + Duration::from_millis(999_999_999_999_999);
         assert!(exact(far, now).starts_with("999999999999999 ms since 1970 (in "), "{}", exact(far, now));
     }

@@ -1,0 +1,34 @@
+//! How pages write text: as HTML needs it, without what would turn the page around.
+
+use std::fmt;
+
+use askama::filters::{Escaper, Html};
+use heartline::inspect::text::shown;
+
+/// Writes every text of a page: as HTML needs it, and escaped by [`shown`], except for line ends. `askama.toml` makes templates use it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page;
+
+impl Escaper for Page {
+    fn write_escaped_str<W: fmt::Write>(&self, mut page: W, text: &str) -> fmt::Result {
+        for (at, line) in text.split('\n').enumerate() {
+            if at > 0 {
+                page.write_char('\n')?;
+            }
+            Html.write_escaped_str(&mut page, &shown(line))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_shows_every_text_as_one_that_does_nothing() {
+        let mut page = String::new();
+        Page.write_escaped_str(&mut page, "<b>\u{202e}gpj.exe & \u{1b}[2J\nnext").unwrap();
+        assert_eq!(page, "&#60;b&#62;\\u{202e}gpj.exe &#38; \\u{1b}[2J\nnext");
+    }
+}

@@ -1,0 +1,134 @@
+//! The graph of an instance, drawn from left to right.
+
+use heartline::inspect::text::{brief, shown};
+use heartline::{InstanceReport, NodeState};
+
+/// The most nodes of a graph that is drawn.
+const DRAWN: usize = 60;
+
+/// The size of a node, and the distance between nodes.
+const WIDTH: usize = 150;
+const HEIGHT: usize = 30;
+const ACROSS: usize = 210;
+const DOWN: usize = 44;
+
+/// How much of a name fits.
+const LETTERS: usize = 18;
+
+/// A graph as it is drawn: the nodes that a node waits for are left of it.
+#[derive(Debug)]
+pub(crate) struct Picture {
+    /// How large it is.
+    pub(crate) width: usize,
+    /// The same.
+    pub(crate) height: usize,
+    /// From where to where lines go.
+    pub(crate) lines: Vec<String>,
+    /// The nodes.
+    pub(crate) boxes: Vec<NodeBox>,
+}
+
+/// A node as it is drawn.
+#[derive(Debug)]
+pub(crate) struct NodeBox {
+    /// Its position.
+    pub(crate) x: usize,
+    /// The same.
+    pub(crate) y: usize,
+    /// Its name, as far as it fits.
+    pub(crate) name: String,
+    /// The tooltip.
+    pub(crate) told: String,
+    /// By which it is coloured.
+    pub(crate) state: NodeState,
+}
+
+/// Draws a graph whose nodes are all in the report; `None` of one that is too large to be seen.
+#[must_use]
+pub(crate) fn picture(found: &InstanceReport) -> Option<Picture> {
+    if found.node_count > DRAWN || found.nodes.len() != found.node_count || found.node_count == 0 {
+        return None;
+    }
+    // A node is one column after the last one that it waits for.
+    let mut columns = vec![0; found.nodes.len()];
+    for _ in 0..found.nodes.len() {
+        let mut is_settled = true;
+        for (at, node) in found.nodes.iter().enumerate() {
+            let after = node.after.iter().filter_map(|input| columns.get(*input as usize)).max();
+            let column = after.map_or(0, |column| column + 1);
+            is_settled &= columns[at] == column;
+            columns[at] = column;
+        }
+        if is_settled {
+            break;
+        }
+    }
+    let mut taken = vec![0; columns.iter().max().map_or(1, |most| most + 1)];
+    let mut places = Vec::with_capacity(columns.len());
+    for column in &columns {
+        let row = taken.get_mut(*column)?;
+        places.push((8 + column * ACROSS, 8 + *row * DOWN));
+        *row += 1;
+    }
+    let mut lines = Vec::new();
+    for (node, (x, y)) in found.nodes.iter().zip(&places) {
+        for (from, above) in node.after.iter().filter_map(|input| places.get(*input as usize)) {
+            let (x1, y1, y2) = (from + WIDTH, above + HEIGHT / 2, y + HEIGHT / 2);
+            let bend = (ACROSS - WIDTH) / 2;
+            lines.push(format!("M{x1} {y1} C{} {y1} {} {y2} {x} {y2}", x1 + bend, x - bend));
+        }
+    }
+    let boxes = found.nodes.iter().zip(places).map(|(node, (x, y))| {
+        let name = shown(&node.name);
+        let why = node.why.as_ref().map_or_else(String::new, |why| format!(": {}", shown(why)));
+        NodeBox { x, y, told: format!("{name} is {}{why}", node.state), name: brief(&name, LETTERS), state: node.state }
+    });
+    let rows = taken.iter().max().copied().unwrap_or(1);
+    Some(Picture {
+        width: 16 + (taken.len() - 1) * ACROSS + WIDTH,
+        height: 8 + rows * DOWN,
+        lines,
+        boxes: boxes.collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use heartline::{App, Graph, TaskDef, WorkflowOptions};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_graph_is_drawn_from_left_to_right_in_the_order_of_what_waits() {
+        const TASK: TaskDef<u32, u32> = TaskDef::new("work");
+        let test = heartline::testing::TestApp::start().await.unwrap();
+        let app: &App = test.app();
+        let flow = app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap();
+        let graph = Graph::new();
+        let first = graph.node("first", &TASK, 1);
+        let parts = [
+            graph.node("one", &TASK, 1).after(&first),
+            graph.node("a-name-that-is-much-too-long-for-its-box", &TASK, 1).after(&first),
+        ];
+        graph.node("last", &TASK, 1).after(&parts).after(&first);
+        flow.start(graph).id("x").await.unwrap();
+        let found = app.inspector().instance("nightly", "x", 0).await.unwrap().unwrap();
+        let drawn = picture(&found).unwrap();
+        let places: Vec<(usize, usize)> = drawn.boxes.iter().map(|node| (node.x, node.y)).collect();
+        assert_eq!(places, [(8, 8), (218, 8), (218, 52), (428, 8)]);
+        assert_eq!((drawn.lines.len(), drawn.width, drawn.height), (5, 586, 96));
+        assert_eq!(drawn.lines[0], "M158 23 C188 23 188 23 218 23");
+        assert!(
+            drawn.boxes[2].name.len() < 25 && drawn.boxes[2].told.contains("much-too-long-for-its-box is pending"),
+            "{}",
+            drawn.boxes[2].told
+        );
+        let large = Graph::new();
+        for n in 0..61 {
+            large.node(format!("n-{n}"), &TASK, 1);
+        }
+        flow.start(large).id("y").await.unwrap();
+        let found = app.inspector().instance("nightly", "y", 0).await.unwrap().unwrap();
+        assert!(picture(&found).is_none());
+    }
+}

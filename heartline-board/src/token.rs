@@ -1,0 +1,231 @@
+//! The token that lets people in, and the sessions that it signs.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::http::{HeaderMap, header};
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+
+/// The fewest bytes of a token: fewer can be guessed.
+const TOKEN: usize = 16;
+
+/// How many wrong tokens a minute are listened to.
+const TRIES: usize = 10;
+
+/// How long a session lasts.
+const SESSION: Duration = Duration::from_secs(12 * 3600);
+
+/// The name of the cookie, in front of the port: cookies of one host are sent to all of its ports.
+const COOKIE: &str = "heartline_session";
+
+/// A token has fewer than 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortToken;
+
+impl fmt::Display for ShortToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the token must have at least {TOKEN} bytes: fewer can be guessed")
+    }
+}
+
+impl std::error::Error for ShortToken {}
+
+/// A token, compared in constant time. Wrong ones are counted.
+#[derive(Clone)]
+pub(crate) struct Token {
+    text: Arc<str>,
+    /// When the wrong ones of the last minute came.
+    wrong: Arc<Mutex<VecDeque<Instant>>>,
+}
+
+/// The result of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenCheck {
+    /// It is the right one, which is always taken: who shows wrong ones must not keep people out.
+    Right,
+    /// It is another one, or there is none.
+    Wrong,
+    /// It is another one, and so were ten in the last minute.
+    TooMany,
+}
+
+impl Token {
+    /// # Errors
+    /// [`ShortToken`] if it has fewer than 16 bytes.
+    pub(crate) fn new(token: String) -> Result<Token, ShortToken> {
+        if token.len() < TOKEN { Err(ShortToken) } else { Ok(Token { text: token.into(), wrong: Arc::default() }) }
+    }
+
+    /// Whether this is it.
+    #[must_use]
+    pub(crate) fn is(&self, said: &str) -> TokenCheck {
+        if said.as_bytes().ct_eq(self.text.as_bytes()).into() {
+            return TokenCheck::Right;
+        }
+        let mut wrong = held(&self.wrong);
+        while wrong.front().is_some_and(|at| at.elapsed() > Duration::from_secs(60)) {
+            wrong.pop_front();
+        }
+        if wrong.len() >= TRIES {
+            return TokenCheck::TooMany;
+        }
+        wrong.push_back(Instant::now());
+        TokenCheck::Wrong
+    }
+
+    /// Whether the head of a request has it, as `Authorization: Bearer`.
+    #[must_use]
+    pub(crate) fn is_in(&self, head: &HeaderMap) -> TokenCheck {
+        let said = head.get(header::AUTHORIZATION).and_then(|said| said.to_str().ok());
+        said.and_then(|said| said.strip_prefix("Bearer ")).map_or(TokenCheck::Wrong, |said| self.is(said))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// Who is let in: everybody, or those who know the token.
+#[derive(Clone, Debug)]
+pub(crate) struct Door(pub(crate) Option<Lock>, pub(crate) bool);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Lock(Token);
+
+impl Door {
+    pub(crate) fn open() -> Door {
+        Door(None, false)
+    }
+
+    pub(crate) fn with_token(token: String) -> Result<Door, ShortToken> {
+        let token = Token::new(token)?;
+        Ok(Door(Some(Lock(token)), false))
+    }
+
+    pub(crate) fn allow_plain_http(&mut self) {
+        self.1 = true;
+    }
+
+    /// Whether the sender is let in, by the token or by a session.
+    pub(crate) fn lets_in(&self, head: &HeaderMap) -> TokenCheck {
+        match &self.0 {
+            None => TokenCheck::Right,
+            Some(lock) if session_of(head).is_some_and(|session| lock.knows(&session)) => TokenCheck::Right,
+            Some(Lock(token)) => token.is_in(head),
+        }
+    }
+
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn is_bearer(&self, head: &HeaderMap) -> bool {
+        self.0.as_ref().is_some_and(|Lock(token)| token.is_in(head) == TokenCheck::Right)
+    }
+}
+
+/// A session is a cookie that the token has signed, and nothing that a process keeps: every replica with the same token takes it, and a restart
+/// ends none. It says until when it lasts, in seconds since 1970, a dot, and the signature.
+impl Lock {
+    fn knows(&self, session: &str) -> bool {
+        let Some((until, signature)) = session.split_once('.') else { return false };
+        let (Ok(seconds), Some(signature)) = (until.parse::<u64>(), from_hex(signature)) else { return false };
+        let lasts =
+            SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).is_some_and(|end| end > SystemTime::now());
+        lasts && self.signed(until).is_some_and(|signed| signed.verify_slice(&signature).is_ok())
+    }
+
+    /// A new session, if the token is right; else what it is.
+    pub(crate) fn open(&self, said: &str) -> Result<String, TokenCheck> {
+        match self.0.is(said) {
+            TokenCheck::Right => {}
+            other => return Err(other),
+        }
+        let end = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + SESSION;
+        let until = end.as_secs().to_string();
+        let signed = self.signed(&until).ok_or(TokenCheck::Wrong)?.finalize().into_bytes();
+        let signature: String = signed.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(format!("{until}.{signature}"))
+    }
+
+    fn signed(&self, until: &str) -> Option<Hmac<Sha256>> {
+        let signed = Hmac::<Sha256>::new_from_slice(self.0.text.as_bytes()).ok()?;
+        // The token signs nothing else, and whatever it comes to sign will begin in another way.
+        Some(signed.chain_update("heartline session ").chain_update(until))
+    }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+    digits.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn cookie_of(head: &HeaderMap) -> String {
+    let host = head.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+    let port: String = port.chars().filter(char::is_ascii_digit).take(5).collect();
+    format!("{COOKIE}_{port}")
+}
+
+fn session_of(head: &HeaderMap) -> Option<String> {
+    let name = cookie_of(head);
+    let cookies = head.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    let mut cookies = cookies.flat_map(|cookies| cookies.split("; "));
+    cookies.find_map(|cookie| cookie.strip_prefix(&name)?.strip_prefix('=').map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_as_long_as_it_must_be_and_shows_itself_nowhere() {
+        assert_eq!(Token::new("short".to_owned()).unwrap_err(), ShortToken);
+        let token = Token::new("0123456789abcdef".to_owned()).unwrap();
+        let shown = ["0123456789abcdef", "0123456789abcdeX", ""].map(|said| token.is(said));
+        assert_eq!(shown, [TokenCheck::Right, TokenCheck::Wrong, TokenCheck::Wrong]);
+        assert_eq!(format!("{token:?}"), "Token(..)");
+    }
+
+    #[test]
+    fn a_session_is_of_its_token_and_of_its_time() {
+        let lock = |token: &str| Lock(Token::new(token.to_owned()).unwrap());
+        let (lock, other) = (lock("0123456789abcdef"), lock("0123456789abcdeX"));
+        let session = lock.open("0123456789abcdef").unwrap();
+        assert_eq!(lock.open("0123456789abcdeX"), Err(TokenCheck::Wrong));
+        assert!(lock.knows(&session) && !other.knows(&session), "{session}");
+        let (until, signature) = session.split_once('.').unwrap();
+        let later = until.parse::<u64>().unwrap() + 1;
+        for forged in [format!("{later}.{signature}"), format!("{until}."), until.to_owned(), format!("{until}.zz")] {
+            assert!(!lock.knows(&forged), "{forged}");
+        }
+        let over = Lock::signed(&lock, "1").unwrap().finalize().into_bytes();
+        let over: String = over.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(!lock.knows(&format!("1.{over}")), "its time is over");
+    }
+
+    #[test]
+    fn wrong_tokens_are_listened_to_ten_times_a_minute() {
+        let Door(Some(lock), _) = Door::with_token("0123456789abcdef".to_owned()).unwrap() else { panic!() };
+        for _ in 0..TRIES {
+            assert_eq!(lock.open("wrong"), Err(TokenCheck::Wrong));
+        }
+        assert_eq!(lock.open("wrong"), Err(TokenCheck::TooMany));
+        let head = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("Bearer wrong"))]);
+        assert_eq!(lock.0.is_in(&head), TokenCheck::TooMany, "by whatever way they come");
+        let session = lock.open("0123456789abcdef").unwrap();
+        assert!(lock.knows(&session) && !lock.knows("other"));
+    }
+}

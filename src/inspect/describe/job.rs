@@ -1,0 +1,171 @@
+//! Jobs in words: their facts, why they failed, what an act and a repair did.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::acts::ActReport;
+use super::super::audit::{Fault, Finding};
+use super::super::job::JobReport;
+use super::super::page::JobRow;
+use super::super::text::{brief, exact, many, shown, span};
+use crate::job::state::JobState;
+
+/// The value that `heartline work` stores as progress of a job whose program it cannot start.
+pub const PROGRAM_NOT_STARTED: &str = "program_not_started";
+
+/// The states of a job, in the order of its life.
+pub const STATES: [JobState; 8] = [
+    JobState::Waiting,
+    JobState::Delayed,
+    JobState::Claimed,
+    JobState::Running,
+    JobState::Finalizing,
+    JobState::Completed,
+    JobState::Failed,
+    JobState::Cancelled,
+];
+
+/// How much of a value is shown in the line of an event.
+const VALUE: usize = 200;
+
+/// The facts of a job, each with its name.
+#[must_use]
+pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
+    let time = |at: Option<SystemTime>| at.map(|at| exact(at, now));
+    let bytes = |bytes: usize| (bytes > 0).then(|| format!("{bytes} bytes"));
+    let of = |most: Option<u32>| most.map_or_else(String::new, |most| format!(" of {most}"));
+    let recovery = job.recovery.as_ref().map(|recovery| {
+        let of = recovery.worker.as_ref().map_or_else(String::new, |worker| format!(" from {worker}"));
+        format!("{}{of}, {}", recovery.reason, exact(recovery.at, now))
+    });
+    let facts = [
+        ("state", Some(job.state.to_string())),
+        ("priority", Some(job.priority.to_string())),
+        ("dispatched", time(job.dispatched_at)),
+        ("waiting since", time(job.waiting_since)),
+        ("expires", time(job.expires_at)),
+        ("due", time(job.due_at)),
+        ("started", time(job.started_at)),
+        ("ended", time(job.ended_at)),
+        ("worker", job.worker.as_ref().map(ToString::to_string)),
+        ("fence", job.fence.map(|fence| fence.to_string())),
+        ("cancel requested", job.cancel_requested.clone()),
+        ("failed runs", Some(format!("{}{}", job.failed_attempts, of(job.options.attempts)))),
+        ("stalls", Some(format!("{}{}", job.stalled_count, of(job.options.max_count)))),
+        ("recovered", recovery),
+        ("snoozed", (job.snoozed_count > 0).then(|| job.snoozed_count.to_string())),
+        ("timeout", job.options.timeout.map(span)),
+        ("error", job.error.as_ref().map(|error| format!("{}: {}", error.code, error.message))),
+        ("progress", job.progress.as_ref().map(|progress| format!("{} {}", progress.value, progress.message))),
+        ("payload", Some(format!("{} bytes", job.payload_bytes))),
+        ("result", bytes(job.result_bytes)),
+        ("checkpoint", bytes(job.checkpoint_bytes)),
+    ];
+    facts.into_iter().filter_map(|(name, fact)| Some((name, shown(&fact?)))).collect()
+}
+
+/// How many jobs an act changed, and how.
+#[must_use]
+pub fn changed(report: &ActReport, done: &str) -> String {
+    let changed = report.done - report.cancelled_instead;
+    match report.cancelled_instead {
+        0 => format!("{changed} {done}"),
+        cancelled => format!("{changed} {done}, {cancelled} cancelled, as requested before"),
+    }
+}
+
+/// An error code, how many of the jobs read have it, and the last of them.
+#[derive(Clone, Debug, Serialize)]
+pub struct CodeCount {
+    /// The code.
+    pub code: String,
+    /// How many jobs have it.
+    pub jobs: u64,
+    /// When the last of them ended.
+    #[serde(skip)]
+    pub last_at: Option<SystemTime>,
+    /// Which one that is.
+    pub last_id: String,
+    /// The beginning of its message.
+    pub last_message: String,
+}
+
+/// The error codes of these jobs, the most frequent first. The jobs are sorted with the latest first.
+#[must_use]
+pub fn codes(jobs: &[JobRow]) -> Vec<CodeCount> {
+    let mut found: Vec<CodeCount> = Vec::new();
+    for job in jobs {
+        let code = job.code.as_deref().unwrap_or_default();
+        match found.iter_mut().find(|count| count.code == code) {
+            Some(count) => count.jobs += 1,
+            None => found.push(CodeCount {
+                code: code.to_owned(),
+                jobs: 1,
+                last_at: job.since,
+                last_id: job.id.to_string(),
+                last_message: job.message.clone().unwrap_or_default(),
+            }),
+        }
+    }
+    found.sort_by_key(|count| std::cmp::Reverse(count.jobs));
+    found
+}
+
+/// The fields of an event other than its name, time, task and job.
+#[must_use]
+pub fn rest_of(event: &impl Serialize) -> String {
+    let mut rest = Vec::new();
+    if let Ok(Value::Object(fields)) = serde_json::to_value(event) {
+        for (name, value) in &fields {
+            match value {
+                _ if ["event", "task", "id", "at_ms"].contains(&name.as_str()) => {}
+                Value::Null => {}
+                Value::String(text) if text.is_empty() => {}
+                Value::String(text) => rest.push(format!("{name}={}", brief(text, VALUE))),
+                other => rest.push(format!("{name}={}", brief(&other.to_string(), VALUE))),
+            }
+        }
+    }
+    rest.join(" ")
+}
+
+/// How many jobs a repair of these runs again or removes, for a confirmation; empty if none.
+#[must_use]
+pub fn runs_again<'a>(found: impl Iterator<Item = &'a Finding>) -> String {
+    let (mut again, mut removed) = (0, 0);
+    for finding in found {
+        again += usize::from(finding.fault == Fault::Nowhere);
+        removed += usize::from(finding.fault == Fault::NoPayload);
+    }
+    let removed = match removed {
+        0 => String::new(),
+        jobs => format!("; this REMOVES {}", many(jobs as u64, "job")),
+    };
+    let again = match again {
+        0 => String::new(),
+        1 => "; 1 job RUNS AGAIN, even if it had already ended".to_owned(),
+        jobs => format!("; {jobs} jobs RUN AGAIN, even those that had already ended"),
+    };
+    removed + &again
+}
+
+/// What a fault of an audit means, and what the repair does.
+#[must_use]
+pub fn meaning(fault: Fault) -> &'static str {
+    match fault {
+        Fault::NoPayload => "its payload is lost, so it can never run; the repair REMOVES the rest",
+        Fault::TwoPlaces => "it is in more than one list or set; the repair keeps one",
+        Fault::Nowhere => "it is in no list or set, and its outcome, if any, is lost; the repair RUNS IT AGAIN at once",
+        Fault::EndedNowhere => "it has ended, and its place is lost; the repair restores it, as if it had just ended",
+        Fault::Unlocked => "it is marked as running, and no worker holds it; the repair removes the mark",
+        Fault::Unwatched => "it is held, and no sweep checks it; after the repair the next one does",
+        Fault::BothSets => "it counts both as silent and as alive; the repair marks it as alive",
+        Fault::StrayCancel => "a cancel is requested, and no worker holds it; the repair drops the request",
+        Fault::StrayClaim | Fault::StrayHook => "a mark is left over or missing; the repair corrects it",
+        Fault::BadCounter | Fault::BadMeta => "a counter is not a number, or too large; the repair resets it to 0",
+        Fault::Miscounted => "entries of lists are miscounted; the repair counts them again",
+        Fault::StaleRecord => "a record of a worker that is gone; the repair removes it",
+    }
+}

@@ -1,0 +1,281 @@
+//! What is wrong with everything, with one task, and what to know before jobs run again.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use super::super::Inspector;
+use super::super::holders::HolderReport;
+use super::super::lists::ListsAway;
+use super::super::server::ServerReport;
+use super::super::suspects::Suspect;
+use super::super::tasks::TaskReport;
+use super::super::workers::WorkerReport;
+use super::crash::CrashCondition;
+use super::failure::FailureCondition;
+use super::find_crashes;
+use super::find_crashes::{CrashDiagnoses, RecentStalls};
+use super::find_data;
+use super::find_servers;
+use super::find_tasks;
+use super::find_workers;
+use super::finding::{Caution, Diagnosis, DiagnosisKind};
+use super::fleet::FleetReport;
+use super::queue::QueueCondition;
+use crate::error::Error;
+
+impl Inspector {
+    /// Everything that is wrong, or may be, with the most severe first. It takes some calls for each task and each worker, however many jobs
+    /// there are.
+    ///
+    /// ```no_run
+    /// # async fn run(app: heartline::App) -> heartline::Result<()> {
+    /// for diagnosis in app.inspector().diagnose().await? {
+    ///     println!("{}: {diagnosis}", diagnosis.task.as_deref().unwrap_or("all"));
+    ///     println!("    {}", diagnosis.hint());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn diagnose(&self) -> Result<Vec<Diagnosis>, Error> {
+        let fleet = self.fleet(None).await?;
+        let recent = self.recent_stalls(&fleet.tasks).await;
+        self.diagnose_fleet(&fleet, &recent).await
+    }
+
+    /// Everything that is wrong with this fleet, with what its last stalls show.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn diagnose_fleet(&self, fleet: &FleetReport, recent: &RecentStalls) -> Result<Vec<Diagnosis>, Error> {
+        Ok(fleet.diagnoses_with(&self.diagnose_crashes(fleet, recent).await?))
+    }
+
+    /// What the last stalls of this fleet show, see [`FleetReport::diagnoses_with`].
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn diagnose_crashes(&self, fleet: &FleetReport, recent: &RecentStalls) -> Result<CrashDiagnoses, Error> {
+        let FleetReport { tasks, workers, holders, .. } = fleet;
+        let mut crashes = Box::pin(self.crashes(recent, tasks, workers, holders)).await?;
+        crashes.others = find_crashes::recovered(recent, fleet.as_of);
+        if recent.not_read > 0 {
+            crashes.others.push(Diagnosis::note(None, CrashCondition::StallsNotRead { tasks: recent.not_read }));
+        }
+        Ok(crashes)
+    }
+
+    /// What is wrong with one task, the same as among all.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn diagnose_task(&self, task: &TaskReport) -> Result<Vec<Diagnosis>, Error> {
+        let (tasks, mut workers) = (std::slice::from_ref(task), self.listed_workers().await?);
+        let holders = Box::pin(self.suspicious_holders(tasks, &mut workers)).await?;
+        let mut found = of_fleet(tasks, &workers, &holders, &ListsAway::default());
+        found.extend(Box::pin(self.diagnose_retries(tasks)).await);
+        let mut found = together(&self.crashes_of(task, &workers, &holders).await?, found);
+        found.retain(|diagnosis| diagnosis.task.as_deref() == Some(&*task.task));
+        // The servers are asked only if something is wrong.
+        if !found.is_empty()
+            && let Some(unknown) = self.presence_unknown().await
+        {
+            found = vec![Diagnosis { task: Some(task.task.clone()), ..unknown }];
+            found.extend(find_data::unreadable(task));
+        }
+        Ok(found)
+    }
+
+    async fn crashes_of(
+        &self,
+        task: &TaskReport,
+        workers: &[WorkerReport],
+        holders: &[HolderReport],
+    ) -> Result<CrashDiagnoses, Error> {
+        let stalls = match self.last_stalls(&task.task).await {
+            Ok((stalls, _)) => stalls,
+            Err(e) if e.is_retryable() => return Err(e),
+            Err(_) => Vec::new(),
+        };
+        let recent = RecentStalls { stalls, ..RecentStalls::default() };
+        Box::pin(self.crashes(&recent, std::slice::from_ref(task), workers, holders)).await
+    }
+
+    /// What a person should know before jobs of this task run again: its poison suspects, and the jobs that will fail when recovered.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn diagnose_recovery(&self, task: &str) -> Result<Vec<Diagnosis>, Error> {
+        let (report, mut workers) = (self.task(task).await?, self.listed_workers().await?);
+        let holders = Box::pin(self.suspicious_holders(std::slice::from_ref(&report), &mut workers)).await?;
+        Ok(together(&self.crashes_of(&report, &workers, &holders).await?, Vec::new()))
+    }
+
+    /// Whether the task has poison suspects that may take down the next worker.
+    pub(super) async fn has_suspects(&self, task: &TaskReport) -> Result<bool, Error> {
+        let mut workers = self.listed_workers().await?;
+        let holders = Box::pin(self.suspicious_holders(std::slice::from_ref(task), &mut workers)).await?;
+        Ok(!self.crashes_of(task, &workers, &holders).await?.at_large.is_empty())
+    }
+
+    /// If a server refuses writes, which workers live is unknown. A user that may not ask the servers does not see it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn presence_unknown(&self) -> Option<Diagnosis> {
+        let condition = find_servers::presence_unknown(&self.servers().await.ok()?)?;
+        Some(Diagnosis::risk(None, condition))
+    }
+
+    /// The same, if no server takes writes: whatever changes something is refused.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn writes_refused(&self) -> Option<Diagnosis> {
+        let servers = self.servers().await.ok()?;
+        let refuses = |server: &ServerReport| server.fault.is_some() || server.write_refusal.is_some();
+        let condition = find_servers::presence_unknown(&servers).filter(|_| servers.iter().all(refuses))?;
+        Some(Diagnosis::risk(None, condition))
+    }
+}
+
+impl ListsAway {
+    /// That these lists cannot be read.
+    #[must_use]
+    pub fn diagnoses(&self) -> Vec<Diagnosis> {
+        find_servers::of_lists(self)
+    }
+}
+
+impl ServerReport {
+    /// What is wrong with the server, or could be better, by the clock of this machine.
+    #[must_use]
+    pub fn diagnoses(&self) -> Vec<Diagnosis> {
+        find_servers::of_server(self, SystemTime::now())
+    }
+}
+
+/// What is wrong with tasks and workers by their reports.
+fn of_fleet(
+    tasks: &[TaskReport],
+    workers: &[WorkerReport],
+    holders: &[HolderReport],
+    away: &ListsAway,
+) -> Vec<Diagnosis> {
+    let mut found = find_servers::of_lists(away);
+    found.extend(find_data::of_lost_data(tasks));
+    for task in tasks {
+        let own = holders.iter().find(|report| report.task == task.task);
+        found.extend(find_tasks::of_task(task, own, workers));
+    }
+    found.extend(find_servers::of_nodes(tasks, workers));
+    let now = tasks.iter().map(|task| task.as_of).max().unwrap_or_else(SystemTime::now);
+    found.extend(workers.iter().filter_map(|worker| find_workers::of_worker(worker, now)));
+    if away.tasks.is_none() {
+        found.extend(find_data::of_lost_tasks(tasks, workers));
+    }
+    Diagnosis::sort(&mut found);
+    found
+}
+
+impl FleetReport {
+    /// What is wrong by this report alone, without the last stalls: what a health check asks for.
+    #[must_use]
+    pub fn diagnoses(&self) -> Vec<Diagnosis> {
+        self.diagnoses_with(&CrashDiagnoses::default())
+    }
+
+    /// The same, with what the last stalls show.
+    #[must_use]
+    pub fn diagnoses_with(&self, crashes: &CrashDiagnoses) -> Vec<Diagnosis> {
+        let mut found = self.found();
+        found.extend(crashes.others.iter().cloned());
+        together(crashes, found)
+    }
+
+    fn found(&self) -> Vec<Diagnosis> {
+        let servers = &self.checks.servers;
+        let mut found = find_servers::of_servers(servers, SystemTime::now());
+        found.retain(Diagnosis::is_risk);
+        found.extend(servers.iter().filter_map(|server| find_servers::restarted(server, &self.workers)));
+        match find_servers::presence_unknown(servers) {
+            None => found.extend(of_fleet(&self.tasks, &self.workers, &self.holders, &self.away)),
+            Some(condition) => {
+                // No worker can update its presence: none is silent for that.
+                found.extend(find_servers::of_lists(&self.away));
+                found.push(Diagnosis::note(None, condition));
+                found.extend(self.tasks.iter().filter_map(find_data::unreadable));
+            }
+        }
+        found.extend(self.checks.found.iter().cloned());
+        found
+    }
+}
+
+/// All of them, the most severe first, and among those the suspects and the jobs that will fail. No hint that lets jobs run comes without a
+/// word of these.
+fn together(crashes: &CrashDiagnoses, mut others: Vec<Diagnosis>) -> Vec<Diagnosis> {
+    let CrashDiagnoses { at_large, failed, will_fail, .. } = crashes;
+    let tasks = |found: &[Diagnosis]| found.iter().filter_map(|found| found.task.clone()).collect::<BTreeSet<String>>();
+    let (suspected, failing) = (tasks(at_large), tasks(will_fail));
+    // Why all runs of a task fail says more than that they do.
+    let explained: BTreeSet<String> =
+        tasks(&others.iter().filter(|found| explains_failures(found)).cloned().collect::<Vec<_>>());
+    let is_in =
+        |tasks: &BTreeSet<String>, found: &Diagnosis| found.task.as_ref().is_some_and(|task| tasks.contains(task));
+    others.retain(|found| !(are_retries(found) && is_in(&explained, found)));
+    for found in others.iter_mut().filter(|found| is_in(&failing, found) && found.lets_jobs_run()) {
+        found.caution = Some(Caution::FailingJobs);
+    }
+    let mut all = will_fail.clone();
+    all.extend(others);
+    for found in all.iter_mut().filter(|found| is_in(&suspected, found) && found.lets_jobs_run()) {
+        found.caution = Some(Caution::Suspects);
+    }
+    all.splice(0..0, at_large.iter().cloned());
+    all.extend(failed.iter().cloned());
+    Diagnosis::sort(&mut all);
+    all
+}
+
+fn explains_failures(found: &Diagnosis) -> bool {
+    matches!(
+        found.kind,
+        DiagnosisKind::Failure(FailureCondition::NewerProducer { .. })
+            | DiagnosisKind::Queue(QueueCondition::SlotsHeldByLostRuns { .. })
+    )
+}
+
+/// Whether it reports failed runs of jobs that are all tried again.
+fn are_retries(found: &Diagnosis) -> bool {
+    matches!(found.kind, DiagnosisKind::Failure(FailureCondition::JobsFail { failed_lately: 0, .. }))
+}
+
+impl Suspect {
+    /// What to do about these poison suspects of a task, if some may still take a worker down.
+    #[must_use]
+    pub fn advice(task: &TaskReport, suspects: &[Suspect]) -> Option<String> {
+        let all: Vec<&Suspect> = suspects.iter().collect();
+        let at_large: Vec<&Suspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
+        let is_paused = task.paused.is_some();
+        let condition = find_crashes::accusation(&all, &at_large, false, is_paused, task.live_workers > 0);
+        (!at_large.is_empty()).then(|| condition.accusation(&task.task))
+    }
+}

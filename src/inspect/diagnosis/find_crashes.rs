@@ -1,0 +1,283 @@
+//! Finds what the last stalls show: jobs recovered from lost workers, poison suspects, and jobs that will fail when recovered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::super::Inspector;
+use super::super::filter::JobFilter;
+use super::super::holders::{Holder, HolderReport};
+use super::super::job::JobValues;
+use super::super::page::JobRow;
+use super::super::suspects::Suspect;
+use super::super::tasks::TaskReport;
+use super::super::workers::WorkerReport;
+use super::crash::CrashCondition;
+use super::find_holders::find;
+use super::finding::Diagnosis;
+use super::task_facts::{TOGETHER, claimers};
+use crate::error::Error;
+use crate::job::state::JobState;
+use crate::stall::action::{StallAction, StalledEvent};
+use crate::worker_id::WorkerId;
+
+/// A poison suspect is reported for this long after the last death.
+const SUSPECT_FOR: Duration = Duration::from_secs(3600);
+
+/// A recovery is reported for this long.
+pub(super) const RECOVERED_FOR: Duration = Duration::from_secs(600);
+
+/// How many jobs that would fail are looked up: one whose cancel is requested does not.
+const LOOKED_UP: usize = 100;
+
+/// How many suspects are looked up for a requested cancel.
+const SUSPECTS: usize = 20;
+
+/// How many running jobs are read for those that would fail.
+const RUNNING: usize = 1000;
+
+/// The stalls of the last minutes, and some before.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RecentStalls {
+    /// The stalls.
+    pub stalls: Vec<StalledEvent>,
+    /// The tasks of which some of the last minutes are missing.
+    pub partial: BTreeSet<String>,
+    /// How many tasks with stalls were not read.
+    pub not_read: u64,
+}
+
+impl TaskReport {
+    /// Whether a job of the task fails by its next stall.
+    #[must_use]
+    pub fn is_last_run(&self, max_count: Option<u32>, stalled_count: u32) -> bool {
+        let option = |name: &str| self.options.values.get(name).map_or("", String::as_str);
+        let is_unset = option("onCrash") == "retry" && option("maxCountSet") != "1";
+        let of_task = if is_unset { None } else { option("maxCount").parse().ok() };
+        option("onCrash") == "fail" || max_count.or(of_task).is_some_and(|most| stalled_count >= most)
+    }
+}
+
+/// What the last stalls show. See [`Inspector::diagnose_crashes`].
+#[derive(Clone, Debug, Default)]
+pub struct CrashDiagnoses {
+    /// Poison suspects that may take down the next worker.
+    pub(super) at_large: Vec<Diagnosis>,
+    /// Poison suspects that failed.
+    pub(super) failed: Vec<Diagnosis>,
+    /// Jobs that will fail when they are recovered.
+    pub(super) will_fail: Vec<Diagnosis>,
+    pub(super) others: Vec<Diagnosis>,
+}
+
+impl StalledEvent {
+    /// Whether its worker was seen after the stall, so that it did not die, or is not known to be dead yet.
+    #[must_use]
+    pub fn was_survived(&self, workers: &[WorkerReport]) -> bool {
+        let held = self.worker.as_ref().and_then(|worker| find(worker, workers));
+        held.is_some_and(|worker| worker.last_seen_at > self.at || worker.state.is_live())
+    }
+}
+
+/// The suspects of a task, as a condition: `all` of them, and those that are `at_large`.
+#[must_use]
+pub(super) fn accusation(
+    all: &[&Suspect],
+    at_large: &[&Suspect],
+    is_proven: bool,
+    is_paused: bool,
+    has_workers: bool,
+) -> CrashCondition {
+    let top = Suspect::foremost(all).filter(|top| at_large.iter().any(|suspect| suspect.id == top.id));
+    let are_alone = at_large.iter().all(|suspect| suspect.alone == suspect.deaths);
+    CrashCondition::PoisonSuspects {
+        jobs: at_large.iter().map(|suspect| suspect.id.to_string()).collect(),
+        others: (all.len() - at_large.len()) as u64,
+        always_alone: are_alone && (top.is_none() || at_large.len() == 1),
+        top: top.map(|suspect| suspect.id.to_string()),
+        is_proven,
+        is_paused,
+        has_workers,
+    }
+}
+
+fn by_task<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> BTreeMap<&'a str, Vec<&'a Suspect>> {
+    let mut tasks: BTreeMap<&str, Vec<&Suspect>> = BTreeMap::new();
+    for suspect in suspects {
+        tasks.entry(&suspect.task).or_default().push(suspect);
+    }
+    tasks
+}
+
+/// What was recovered recently. It is over, and may have been missed.
+pub(super) fn recovered(recent: &RecentStalls, now: SystemTime) -> Vec<Diagnosis> {
+    let is_recent = |stall: &&StalledEvent| now.duration_since(stall.at).unwrap_or_default() < RECOVERED_FOR;
+    let mut tasks: BTreeMap<&str, Vec<&StalledEvent>> = BTreeMap::new();
+    for stall in recent.stalls.iter().filter(is_recent) {
+        tasks.entry(&stall.task).or_default().push(stall);
+    }
+    let report = |(task, stalls): (&str, Vec<&StalledEvent>)| {
+        // A job may have been recovered more than once: the last time counts.
+        let mut jobs: BTreeMap<&str, &StalledEvent> = BTreeMap::new();
+        for stall in &stalls {
+            let last = jobs.entry(stall.id.as_str()).or_insert(stall);
+            if (last.at, last.stalled_count) < (stall.at, stall.stalled_count) {
+                *last = stall;
+            }
+        }
+        let count = |action: StallAction| jobs.values().filter(|stall| stall.action == action).count() as u64;
+        let workers: BTreeMap<&str, &WorkerId> =
+            stalls.iter().filter_map(|stall| stall.worker.as_ref()).map(|worker| (worker.as_str(), worker)).collect();
+        let last = stalls.iter().map(|stall| stall.at).max().unwrap_or(now);
+        let condition = CrashCondition::JobsRecovered {
+            jobs: jobs.len() as u64,
+            stalls: stalls.len() as u64,
+            is_exact: !recent.partial.contains(task),
+            workers: workers.into_values().cloned().collect(),
+            failed: count(StallAction::Failed),
+            cancelled: count(StallAction::Cancelled),
+            last_ago: now.duration_since(last).unwrap_or_default(),
+        };
+        Diagnosis::note(Some(task), condition)
+    };
+    tasks.into_iter().map(report).collect()
+}
+
+impl Inspector {
+    /// Jobs that were held when two or more workers died, the last one recently, by these stalls and by those to come; and jobs that will fail.
+    pub(super) async fn crashes(
+        &self,
+        recent: &RecentStalls,
+        tasks: &[TaskReport],
+        workers: &[WorkerReport],
+        holders: &[HolderReport],
+    ) -> Result<CrashDiagnoses, Error> {
+        let (to_come, now) = (self.stalls_of_the_dead(workers, holders).await?, self.now().await);
+        let stalls = recent.stalls.iter().chain(&to_come);
+        let deaths: Vec<&StalledEvent> = stalls.filter(|stall| !stall.was_survived(workers)).collect();
+        let is_recent = |suspect: &Suspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR;
+        let mut found = Suspect::among(deaths.iter().copied());
+        // If no worker is left, a suspect waits for the next one, however long.
+        found.retain(|suspect| is_recent(suspect) || claimers(&suspect.task, workers).next().is_none());
+        match self.look_up_suspects(&mut found).await {
+            Err(e) if e.is_retryable() => return Err(e),
+            // Suspects of a damaged task are not reported.
+            _ => {}
+        }
+        let cancelled = self.cancelled_suspects(&found).await;
+        let at_large = by_task(found.iter().filter(|suspect| {
+            suspect.is_at_large() && !cancelled.contains(&(suspect.task.clone(), suspect.id.to_string()))
+        }));
+        let report = |(task, suspects): (&str, Vec<&Suspect>)| {
+            let all: Vec<&Suspect> = found.iter().filter(|suspect| suspect.task == task).collect();
+            let is_dead = |worker: &WorkerId| find(worker, workers).is_some_and(|worker| worker.death.is_some());
+            let mut own =
+                deaths.iter().filter(|stall| suspects.iter().any(|job| job.task == stall.task && job.id == stall.id));
+            let is_proven = own.all(|stall| stall.worker.as_ref().is_some_and(is_dead));
+            let is_paused = tasks.iter().any(|report| report.task == task && report.paused.is_some());
+            let has_workers = claimers(task, workers).next().is_some();
+            // If no worker is left, the next one may be taken down as well; a paused task starts no job.
+            let condition = accusation(&all, &suspects, is_proven, is_paused, has_workers);
+            Diagnosis::when(!is_paused && !has_workers, Some(task), condition)
+        };
+        let has_failed = |suspect: &&Suspect| {
+            suspect.state == Some(JobState::Failed) && suspect.unexplained > 1 && is_recent(suspect)
+        };
+        let failed = by_task(found.iter().filter(has_failed)).into_iter().map(|(task, suspects)| {
+            let jobs = suspects.iter().map(|suspect| suspect.id.to_string()).collect();
+            Diagnosis::note(Some(task), CrashCondition::FailedSuspects { jobs })
+        });
+        let (at_large, failed) = (at_large.into_iter().map(report).collect(), failed.collect());
+        let will_fail = self.jobs_that_will_fail(tasks, workers, holders).await?;
+        Ok(CrashDiagnoses { at_large, failed, will_fail, others: Vec::new() })
+    }
+
+    /// The suspects whose cancel is requested: they are cancelled when they are recovered, and take down no worker.
+    async fn cancelled_suspects(&self, suspects: &[Suspect]) -> BTreeSet<(String, String)> {
+        let mut cancelled = BTreeSet::new();
+        for suspect in suspects.iter().filter(|suspect| suspect.is_at_large()).take(SUSPECTS) {
+            let job = self.job(&suspect.task, suspect.id.as_str(), JobValues::None).await;
+            if job.is_ok_and(|job| job.is_some_and(|job| job.cancel_requested.is_some())) {
+                cancelled.insert((suspect.task.clone(), suspect.id.to_string()));
+            }
+        }
+        cancelled
+    }
+
+    /// The stalls to come of jobs that dead workers hold: no worker may be left that reports them.
+    async fn stalls_of_the_dead(
+        &self,
+        workers: &[WorkerReport],
+        holders: &[HolderReport],
+    ) -> Result<Vec<StalledEvent>, Error> {
+        let is_dead = |holder: &Holder| find(&holder.worker, workers).is_some_and(|worker| worker.death.is_some());
+        let mut stalls = Vec::new();
+        for report in holders.iter().filter(|report| report.holders.iter().any(is_dead)).take(TOGETHER) {
+            match self.stalls_to_come(&report.task).await {
+                Ok(some) => stalls.extend(some),
+                Err(e) if e.is_retryable() => return Err(e),
+                // A damaged task hides no other.
+                Err(_) => {}
+            }
+        }
+        Ok(stalls)
+    }
+
+    /// Jobs that fail when they are recovered from workers that are not live: a worker that a person starts does that.
+    async fn jobs_that_will_fail(
+        &self,
+        tasks: &[TaskReport],
+        workers: &[WorkerReport],
+        holders: &[HolderReport],
+    ) -> Result<Vec<Diagnosis>, Error> {
+        let mut found = Vec::new();
+        for report in holders {
+            let Some(task) = tasks.iter().find(|task| task.task == report.task) else { continue };
+            let may_live = |holder: &&Holder| {
+                find(&holder.worker, workers)
+                    .is_some_and(|known| known.state.is_live() || holder.claims_without_presence(known, task.as_of))
+            };
+            let lost: BTreeSet<&str> =
+                report.holders.iter().filter(|holder| !may_live(holder)).map(|holder| holder.worker.as_str()).collect();
+            if lost.is_empty() {
+                continue;
+            }
+            let jobs = self.would_fail(task, |id| lost.contains(id)).await?;
+            if jobs > 0 {
+                found.push(will_fail(task, jobs, None));
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many jobs of these workers would fail if they were recovered, of the first 1,000 that run.
+    pub(super) async fn would_fail(&self, task: &TaskReport, is_theirs: impl Fn(&str) -> bool) -> Result<u64, Error> {
+        let jobs = match self.jobs(&task.task, &JobFilter::new(JobState::Running), None, RUNNING).await {
+            Ok(page) => page.jobs,
+            Err(e) if e.is_retryable() => return Err(e),
+            // A damaged column keeps no one from asking.
+            Err(_) => return Ok(0),
+        };
+        let is_last = |job: &&JobRow| {
+            let is_theirs = job.worker.as_ref().is_some_and(|holder| is_theirs(holder.as_str()));
+            is_theirs && task.is_last_run(job.max_count, job.stalled_count)
+        };
+        let last: Vec<&JobRow> = jobs.iter().filter(is_last).collect();
+        let mut cancelled = 0;
+        for job in last.iter().take(LOOKED_UP) {
+            let job = self.job(&task.task, job.id.as_str(), JobValues::None).await;
+            cancelled += u64::from(job.is_ok_and(|job| job.is_some_and(|job| job.cancel_requested.is_some())));
+        }
+        Ok(last.len() as u64 - cancelled)
+    }
+}
+
+/// That this many jobs fail when they are recovered.
+pub(super) fn will_fail(task: &TaskReport, jobs: u64, first: Option<String>) -> Diagnosis {
+    let by_person = task.runs_wait_for_person();
+    let has_live_workers = task.live_workers > 0 || !task.knows_workers;
+    let condition = CrashCondition::JobsWillFail { jobs, first, by_person, has_live_workers };
+    // If they wait for a person, no one else decides.
+    Diagnosis::when(!by_person, Some(&task.task), condition)
+}

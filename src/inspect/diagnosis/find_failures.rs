@@ -1,0 +1,123 @@
+//! Finds what fails, and runs that break off, by the report of a task.
+
+use std::time::{Duration, SystemTime};
+
+use super::super::tasks::TaskReport;
+use super::failure::FailureCondition;
+use super::finding::Diagnosis;
+
+/// How many failures in a row are named next to what completed before.
+const IN_A_ROW: u64 = 5;
+
+/// How many failures in a row are an outage: jobs run, and none completes.
+const OUTAGE: u64 = 20;
+
+/// How many rounds of runs that broke off are a note, and a risk.
+const ROUNDS: (u64, u64) = (3, 5);
+
+/// At least this many jobs may have run together, even if fewer slots are left.
+const RAN_TOGETHER: u64 = 10;
+
+/// How many hooks that failed are a risk.
+const HOOKS: u64 = 20;
+
+/// Runs that ended within this time count as present.
+const PRESENT: Duration = Duration::from_secs(300);
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// How long ago that was, by the time of the report.
+pub(super) fn ago(task: &TaskReport, at: Option<SystemTime>) -> Option<Duration> {
+    at.map(|at| task.as_of.duration_since(at).unwrap_or_default())
+}
+
+fn is_within(task: &TaskReport, at: Option<SystemTime>, time: Duration) -> bool {
+    ago(task, at).is_some_and(|ago| ago < time)
+}
+
+impl TaskReport {
+    /// Whether a run completed in the last 5 minutes.
+    pub(super) fn completes(&self) -> bool {
+        is_within(self, self.last_completed_at, PRESENT)
+    }
+
+    /// Whether a run failed in the last 5 minutes.
+    pub(super) fn fails(&self) -> bool {
+        is_within(self, self.last_failed_at, PRESENT)
+    }
+
+    fn keeps_failed(&self) -> bool {
+        self.options.values.get("keepFailed").is_none_or(|value| value != "0")
+    }
+
+    /// How many jobs began to fail since a run completed or was snoozed. 0 if none failed in the last day, or none of them is left: no job
+    /// is failed or unfinished, although failed ones are kept.
+    #[must_use]
+    pub fn failed_in_a_row(&self) -> u64 {
+        let is_left = self.counts.failed + self.counts.unfinished() > 0 || !self.keeps_failed();
+        if is_left && is_within(self, self.last_failed_at, DAY) { self.failed_since_completed } else { 0 }
+    }
+
+    /// Whether jobs run and none completes.
+    pub(super) fn is_outage(&self) -> bool {
+        self.failed_in_a_row() >= OUTAGE
+    }
+
+    /// How often each job that can run broke off on average, since a run completed; 0 if none did in the last hour.
+    #[must_use]
+    pub fn broken_off_rounds(&self) -> u64 {
+        let able = (self.counts.waiting + self.counts.held()).min(self.slots.max(RAN_TOGETHER));
+        let is_recent = is_within(self, self.last_broken_off_at, HOUR);
+        if is_recent { self.broken_off_since_completed.checked_div(able).unwrap_or(0) } else { 0 }
+    }
+}
+
+/// Whether this many jobs are an outage.
+pub(super) fn are_many(jobs: u64) -> bool {
+    jobs >= OUTAGE
+}
+
+/// What fails, and whether that is an outage.
+pub(super) fn of_failures(task: &TaskReport) -> Option<Diagnosis> {
+    let (row, is_outage) = (task.failed_in_a_row(), task.is_outage());
+    let is_named = row >= IN_A_ROW && (task.completed_lately > 0 || is_outage && row > task.failed_lately);
+    if task.failed_lately == 0 && row == 0 {
+        return None;
+    }
+    let condition = FailureCondition::JobsFail {
+        failed_lately: task.failed_lately,
+        completed_lately: task.completed_lately,
+        in_a_row: if is_named || task.failed_lately == 0 { row } else { 0 },
+        // Jobs that are tried again have not failed for good.
+        are_final: !task.keeps_failed() || task.counts.failed > 0,
+        kept: if task.keeps_failed() { task.counts.failed } else { 0 },
+        has_workflows: task.has_workflows,
+        last_failed_ago: ago(task, task.last_failed_at),
+    };
+    Some(Diagnosis::when(is_outage, Some(&task.task), condition))
+}
+
+/// Hooks that failed for good.
+pub(super) fn of_hooks(task: &TaskReport) -> Option<Diagnosis> {
+    let hooks = task.hooks_failed_in_a_row;
+    let last = task.hook_failed_at.filter(|_| hooks > 0)?;
+    let condition = FailureCondition::HooksFail {
+        hooks,
+        over: last.duration_since(task.hooks_failing_since.unwrap_or(last)).unwrap_or_default(),
+        last_ago: ago(task, Some(last)).unwrap_or_default(),
+    };
+    Some(Diagnosis::when(hooks >= HOOKS, Some(&task.task), condition))
+}
+
+/// Runs that break off again and again, as workers stop or die, while none completes: runs longer than the life of a worker never end.
+pub(super) fn of_broken_off(task: &TaskReport) -> Option<Diagnosis> {
+    let (rounds, (note, risk)) = (task.broken_off_rounds(), ROUNDS);
+    let condition = FailureCondition::RunsBreakOff {
+        runs: task.broken_off_since_completed,
+        rounds,
+        has_completed: task.last_completed_at.is_some(),
+        last_ago: ago(task, task.last_broken_off_at)?,
+    };
+    (rounds >= note).then(|| Diagnosis::when(rounds >= risk, Some(&task.task), condition))
+}

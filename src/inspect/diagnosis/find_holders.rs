@@ -1,0 +1,238 @@
+//! Finds the workers that hold jobs and are not live.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::try_join_all;
+
+use super::super::Inspector;
+use super::super::holders::{Holder, HolderReport};
+use super::super::tasks::TaskReport;
+use super::super::waits::Worked;
+use super::super::workers::WorkerReport;
+use super::crash::CrashCondition;
+use super::finding::Diagnosis;
+use super::lost_holder::{LostHolder, Rescue, Rescuer};
+use super::task_facts::{DEFAULT_INTERVAL, LONG_WAIT, RECENT, TOGETHER, has_waited};
+use crate::error::Error;
+use crate::worker_id::WorkerId;
+
+/// The most lost workers of a task that are reported one by one.
+const REPORTED: usize = 3;
+
+/// The most holders that are looked up, of those that are not listed.
+const LOOKED_UP: usize = 100;
+
+/// A worker that claims jobs this long after its last presence cannot update it; and the claims of this time count.
+const CLAIMED: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+
+impl TaskReport {
+    /// Whether silent jobs wait for a person while claimed, running and finalizing.
+    fn person_phases(&self) -> [bool; 3] {
+        Worked::for_people(self.options.values.get("patience").map_or("", String::as_str))
+    }
+
+    /// Whether silent jobs of some phase wait for a person.
+    #[must_use]
+    pub fn waits_for_person(&self) -> bool {
+        self.person_phases().contains(&true)
+    }
+
+    /// Whether silent running jobs wait for a person.
+    #[must_use]
+    pub fn runs_wait_for_person(&self) -> bool {
+        self.person_phases()[1]
+    }
+}
+
+impl Holder {
+    /// Whether it claimed a job recently, well after its last presence: it works, and cannot update its presence.
+    #[must_use]
+    pub fn claims_without_presence(&self, worker: &WorkerReport, now: SystemTime) -> bool {
+        let (later, recent) = CLAIMED;
+        let is_seen = worker.last_seen_at > SystemTime::UNIX_EPOCH && worker.death.is_none();
+        let is_later = self.last_claimed_at.duration_since(worker.last_seen_at).is_ok_and(|after| after > later);
+        // A claim in the future comes from a clock that went back, and proves nothing.
+        let is_recent = match now.duration_since(self.last_claimed_at) {
+            Ok(ago) => ago < recent,
+            Err(ahead) => ahead.duration() < later,
+        };
+        is_seen && is_later && is_recent
+    }
+}
+
+impl WorkerReport {
+    /// Whether it holds jobs by these reports, and is not live.
+    #[must_use]
+    pub fn leaves_jobs(&self, holders: &[HolderReport]) -> bool {
+        let holds = |report: &HolderReport| report.holders.iter().any(|holder| holder.worker == self.worker);
+        !self.state.is_live() && holders.iter().any(holds)
+    }
+
+    /// Whether its next presence is late, so that a later one proves that it lives.
+    #[must_use]
+    pub fn is_presence_overdue(&self, now: SystemTime) -> bool {
+        !self.state.is_live() || now.duration_since(self.last_seen_at).is_ok_and(|since| since > CLAIMED.0)
+    }
+
+    /// Corrects how many jobs it holds by these reports: its own figures are some seconds old, and stay when it dies.
+    pub fn correct_held(&mut self, holders: &[HolderReport]) {
+        for its in &mut self.tasks {
+            if let Some(report) = holders.iter().find(|report| report.is_whole && report.task == its.task) {
+                let own = report.holders.iter().find(|holder| holder.worker == self.worker);
+                its.held = own.map_or(0, |holder| holder.jobs);
+            }
+        }
+    }
+}
+
+pub(super) fn find<'a>(worker: &WorkerId, workers: &'a [WorkerReport]) -> Option<&'a WorkerReport> {
+    workers.iter().find(|known| known.worker == *worker)
+}
+
+/// What is known of a holder that is not live.
+pub(super) fn lost_holder(id: &WorkerId, known: Option<&WorkerReport>, now: SystemTime) -> LostHolder {
+    LostHolder {
+        worker: id.clone(),
+        is_known: known.is_some(),
+        host: known.map_or_else(String::new, |worker| worker.host.clone()),
+        pid: known.and_then(|worker| worker.pid),
+        is_contained: known.is_some_and(|worker| worker.is_contained),
+        death: known.and_then(|worker| worker.death.as_ref()).map(|death| death.proof),
+        has_stopped: known.is_some_and(|worker| worker.stopped_at.is_some()),
+        seen_ago: known.map_or(Duration::ZERO, |worker| now.duration_since(worker.last_seen_at).unwrap_or_default()),
+    }
+}
+
+/// Who recovers jobs of lost workers of this task.
+fn rescue(task: &TaskReport) -> Rescue {
+    let longest = task.parts.iter().max_by_key(|part| part.interval);
+    let interval = longest.and_then(|part| part.interval).unwrap_or(DEFAULT_INTERVAL);
+    let asker = longest.and_then(|part| part.asker.clone()).filter(|_| interval > DEFAULT_INTERVAL);
+    // A worker that has just started watches for a whole interval first.
+    let epoch = task.parts.iter().filter_map(|part| part.epoch_at).chain(task.options.declared_at).max();
+    let swept = epoch.map_or(Duration::ZERO, |at| task.as_of.duration_since(at).unwrap_or_default());
+    let by = match task.live_workers {
+        _ if task.runs_wait_for_person() => Rescuer::Person,
+        0 if task.knows_workers => Rescuer::NextWorker,
+        _ if swept > interval * 3 => Rescuer::LateWorkers,
+        _ => Rescuer::LiveWorkers,
+    };
+    Rescue { by, partly_by_person: task.waits_for_person(), within: interval * 2, asker }
+}
+
+/// That a worker which is not live holds jobs of the task.
+pub(super) fn held_by_lost(
+    task: &TaskReport,
+    holder: &Holder,
+    known: Option<&WorkerReport>,
+    is_exact: bool,
+) -> Diagnosis {
+    let lost = lost_holder(&holder.worker, known, task.as_of);
+    let condition =
+        CrashCondition::HeldByLostWorker { jobs: holder.jobs, is_exact, holder: lost, rescue: rescue(task) };
+    Diagnosis::risk(Some(&task.task), condition)
+}
+
+/// That a worker holds jobs and works, and cannot update its presence.
+pub(super) fn held_by_mute(task: &str, holder: &Holder, worker: &WorkerReport, now: SystemTime) -> Diagnosis {
+    let ago = |at: SystemTime| now.duration_since(at).unwrap_or_default();
+    let condition = CrashCondition::HeldByMuteWorker {
+        jobs: holder.jobs,
+        worker: holder.worker.clone(),
+        claimed_ago: ago(holder.last_claimed_at),
+        seen_ago: ago(worker.last_seen_at),
+    };
+    Diagnosis::risk(Some(task), condition)
+}
+
+/// The workers that hold jobs of the task and are not live, those with the most jobs first.
+pub(super) fn of_holders(task: &TaskReport, report: &HolderReport, workers: &[WorkerReport]) -> Vec<Diagnosis> {
+    let is_live = |holder: &&Holder| find(&holder.worker, workers).is_some_and(|worker| worker.state.is_live());
+    let is_mute = |holder: &&Holder| {
+        find(&holder.worker, workers).is_some_and(|worker| holder.claims_without_presence(worker, task.as_of))
+    };
+    let not_live = report.holders.iter().filter(|holder| !is_live(holder));
+    let (mute, mut lost): (Vec<&Holder>, Vec<&Holder>) = not_live.partition(is_mute);
+    lost.sort_by(|one, other| other.jobs.cmp(&one.jobs).then_with(|| one.worker.cmp(&other.worker)));
+    // One more takes as much space as the line about it.
+    let named = if lost.len() <= REPORTED + 1 { lost.len() } else { REPORTED };
+    let named = lost.split_at(named);
+    let own = |holder: &&Holder| held_by_lost(task, holder, find(&holder.worker, workers), report.is_whole);
+    let mut found: Vec<Diagnosis> = named.0.iter().map(own).collect();
+    if !named.1.is_empty() {
+        let is_dead = |holder: &&&Holder| find(&holder.worker, workers).is_some_and(|worker| worker.death.is_some());
+        let condition = CrashCondition::HeldByMoreLostWorkers {
+            jobs: named.1.iter().map(|holder| holder.jobs).sum(),
+            is_exact: report.is_whole,
+            workers: named.1.len() as u64,
+            dead: named.1.iter().filter(is_dead).count() as u64,
+        };
+        found.push(Diagnosis::risk(Some(&task.task), condition));
+    }
+    found.extend(
+        mute.iter()
+            .take(REPORTED)
+            .filter_map(|holder| Some(held_by_mute(&task.task, holder, find(&holder.worker, workers)?, task.as_of))),
+    );
+    found
+}
+
+impl Inspector {
+    /// Who holds the jobs of those tasks of which that may be wrong. Corrects what the workers report to hold.
+    pub(super) async fn suspicious_holders(
+        &self,
+        tasks: &[TaskReport],
+        workers: &mut Vec<WorkerReport>,
+    ) -> Result<Vec<HolderReport>, Error> {
+        let is_asked = |task: &&TaskReport| {
+            let is_lost = |worker: &WorkerReport| {
+                let is_its = worker.tasks.iter().any(|its| its.task == task.task);
+                let was_seen = task.as_of.duration_since(worker.last_seen_at).unwrap_or_default() < RECENT;
+                is_its && was_seen && !worker.state.is_live()
+            };
+            let may_be_wrong = task.live_workers == 0 || has_waited(task, LONG_WAIT) || workers.iter().any(is_lost);
+            task.counts.held() > 0 && may_be_wrong
+        };
+        let asked: Vec<&TaskReport> = tasks.iter().filter(is_asked).collect();
+        let mut found = Vec::with_capacity(asked.len());
+        for some in asked.chunks(TOGETHER) {
+            found.extend(try_join_all(some.iter().map(|task| self.holders(&task.task))).await?);
+        }
+        let unknown = self.look_up_holders_of(&found, workers).await?;
+        // Report only holders that were looked up.
+        for report in found.iter_mut().filter(|_| !unknown.is_empty()) {
+            let before = report.holders.len();
+            report.holders.retain(|holder| !unknown.contains(holder.worker.as_str()));
+            report.is_whole &= report.holders.len() == before;
+        }
+        workers.iter_mut().for_each(|worker| worker.correct_held(&found));
+        let is_idle =
+            |name: &str| tasks.iter().any(|task| task.task == name && task.fault.is_none() && task.counts.held() == 0);
+        let lost = workers.iter_mut().filter(|worker| !worker.state.is_live());
+        for its in lost.flat_map(|worker| &mut worker.tasks).filter(|its| is_idle(&its.task)) {
+            its.held = 0;
+        }
+        Ok(found)
+    }
+
+    /// Adds the holders that are not listed: one of many that died, or one that just started. Returns those that could not be looked up.
+    async fn look_up_holders_of(
+        &self,
+        found: &[HolderReport],
+        workers: &mut Vec<WorkerReport>,
+    ) -> Result<BTreeSet<String>, Error> {
+        let missing =
+            found.iter().flat_map(|report| &report.holders).filter(|holder| find(&holder.worker, workers).is_none());
+        let missing: BTreeSet<String> = missing.map(|holder| holder.worker.to_string()).collect();
+        let mut unknown: BTreeSet<String> = missing.iter().skip(LOOKED_UP).cloned().collect();
+        for worker in missing.into_iter().take(LOOKED_UP) {
+            match self.worker(&worker).await {
+                // The presence may be on a node of a cluster that does not answer.
+                Err(e) if e.is_retryable() => drop(unknown.insert(worker)),
+                known => workers.extend(known?),
+            }
+        }
+        Ok(unknown)
+    }
+}

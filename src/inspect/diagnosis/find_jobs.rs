@@ -1,0 +1,216 @@
+//! Finds why one job is where it is, if that may be wrong.
+
+use super::super::Inspector;
+use super::super::describe::is_overdue;
+use super::super::holders::Holder;
+use super::super::job::{JobReport, JobValues};
+use super::super::tasks::TaskReport;
+use super::super::text::shown;
+use super::super::workers::WorkerReport;
+use super::data::DataCondition;
+use super::find_crashes::will_fail;
+use super::find_holders::{held_by_lost, held_by_mute};
+use super::find_tasks::{no_worker, paused};
+use super::finding::{Caution, Diagnosis};
+use super::jobs::JobCondition;
+use super::queue::QueueCondition;
+use super::task_facts::{claimers, waiting};
+use crate::error::Error;
+use crate::job::failure::codes;
+use crate::job::state::JobState;
+use crate::worker_id::WorkerId;
+
+/// How a job that counts as waiting had ended, as what is stored of it shows.
+fn lost_outcome(job: &JobReport) -> Option<&'static str> {
+    let code = job.error.as_ref().map(|error| error.code.as_str());
+    match code {
+        _ if job.result_bytes > 0 => Some("completed"),
+        Some(codes::CANCELLED) => Some("been cancelled"),
+        Some(codes::EXPIRED) => Some("expired"),
+        _ => None,
+    }
+}
+
+impl Inspector {
+    /// Why a job does not run, if that may be wrong; empty if nothing is. For a held job, only its holder is read while all is well.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn diagnose_job(&self, job: &JobReport) -> Result<Vec<Diagnosis>, Error> {
+        match &job.worker {
+            Some(holder) => Box::pin(self.diagnose_held_job(job, holder)).await,
+            None if matches!(job.state, JobState::Waiting | JobState::Delayed) => {
+                Box::pin(self.diagnose_waiting_job(job)).await
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn diagnose_waiting_job(&self, job: &JobReport) -> Result<Vec<Diagnosis>, Error> {
+        let name = Some(&*job.task);
+        let task = match self.task(&job.task).await {
+            Ok(task) => task,
+            Err(e) if e.is_retryable() => return Err(e),
+            // A damaged task does not hide the job.
+            Err(e) => {
+                let (error, is_denied) = (e.chain().to_string(), e.is_denied());
+                return Ok(vec![Diagnosis::risk(name, DataCondition::TaskUnreadable { error, is_denied })]);
+            }
+        };
+        if job.state == JobState::Waiting {
+            let condition = match lost_outcome(job) {
+                Some(outcome) => Some(JobCondition::JobPlaceLost { outcome }),
+                None if task.counts.waiting == 0 => {
+                    return Ok(match self.still_waits(job).await? {
+                        true => vec![Diagnosis::risk(name, JobCondition::JobInNoList)],
+                        false => Vec::new(),
+                    });
+                }
+                None => (task.nowhere > 0).then_some(JobCondition::JobMayBeInNoList { jobs: task.nowhere }),
+            };
+            if let Some(condition) = condition {
+                return Ok(vec![Diagnosis::risk(name, condition)]);
+            }
+        }
+        let workers = self.listed_workers().await?;
+        let Some(why) = why_it_waits(job, &task, &workers) else { return Ok(Vec::new()) };
+        if task.paused.is_none()
+            && let Some(unknown) = self.presence_unknown().await
+        {
+            return Ok(vec![unknown]);
+        }
+        self.with_caution(&task, vec![why]).await
+    }
+
+    /// Whether the job still counts as waiting: it may have begun meanwhile.
+    async fn still_waits(&self, job: &JobReport) -> Result<bool, Error> {
+        let now = self.job(&job.task, job.id.as_str(), JobValues::None).await?;
+        let place = |job: &JobReport| (job.state, job.waiting_since, job.dispatched_at);
+        Ok(now.is_some_and(|now| place(&now) == place(job)))
+    }
+
+    async fn diagnose_held_job(&self, job: &JobReport, id: &WorkerId) -> Result<Vec<Diagnosis>, Error> {
+        let worker = self.worker(id.as_str()).await?;
+        let is_live = worker.as_ref().is_some_and(|worker| worker.state.is_live());
+        if is_live && !job.is_silent {
+            return Ok(Vec::new());
+        }
+        let task = self.task(&job.task).await?;
+        if is_live {
+            let silent = JobCondition::JobSilent { worker: id.clone() };
+            let found = is_overdue(&task).then(|| Diagnosis::risk(Some(&job.task), silent));
+            return Ok(found.into_iter().collect());
+        }
+        if let Some(unknown) = self.presence_unknown().await {
+            return Ok(vec![unknown]);
+        }
+        if let Some(worker) = &worker
+            && let Some(mute) = self.diagnose_mute_holder(&job.task, worker).await?
+        {
+            return Ok(vec![mute]);
+        }
+        let at = job.started_at.unwrap_or(task.as_of);
+        let holder = Holder { worker: id.clone(), jobs: 1, first_claimed_at: at, last_claimed_at: at };
+        let mut found = vec![held_by_lost(&task, &holder, worker.as_ref(), true)];
+        let is_last = task.is_last_run(job.options.max_count, job.stalled_count) && job.cancel_requested.is_none();
+        if job.state == JobState::Running && is_last {
+            found.insert(0, will_fail(&task, 1, Some(job.id.to_string())));
+        }
+        self.with_caution(&task, found).await
+    }
+
+    /// Marks hints that let jobs run, if the task has poison suspects.
+    async fn with_caution(&self, task: &TaskReport, mut found: Vec<Diagnosis>) -> Result<Vec<Diagnosis>, Error> {
+        if self.has_suspects(task).await? {
+            let cautioned = found.iter_mut().filter(|found| found.lets_jobs_run());
+            cautioned.for_each(|found| found.caution = Some(Caution::Suspects));
+        }
+        Ok(found)
+    }
+
+    /// Whether this worker, which is not live, works and cannot update its presence: it has claimed jobs of the task since.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn diagnose_mute_holder(&self, task: &str, worker: &WorkerReport) -> Result<Option<Diagnosis>, Error> {
+        let now = self.now().await;
+        let holders = self.holders(task).await?.holders;
+        let own = holders.iter().find(|holder| holder.worker == worker.worker);
+        let own = own.filter(|holder| holder.claims_without_presence(worker, now));
+        Ok(own.map(|holder| held_by_mute(task, holder, worker, now)))
+    }
+
+    /// The holders of jobs of the task that are not live, one by one.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn diagnose_holders(
+        &self,
+        task: &TaskReport,
+        workers: &[WorkerReport],
+    ) -> Result<Vec<(WorkerId, Diagnosis)>, Error> {
+        let report = self.holders(&task.task).await?;
+        let known = |id: &WorkerId| workers.iter().find(|worker| worker.worker == *id);
+        let lost =
+            report.holders.iter().filter(|holder| !known(&holder.worker).is_some_and(|worker| worker.state.is_live()));
+        let diagnosis = |holder: &Holder| match known(&holder.worker) {
+            Some(worker) if holder.claims_without_presence(worker, task.as_of) => {
+                held_by_mute(&task.task, holder, worker, task.as_of)
+            }
+            known => held_by_lost(task, holder, known, report.is_whole),
+        };
+        Ok(lost.map(|holder| (holder.worker.clone(), diagnosis(holder))).collect())
+    }
+
+    /// What a worker holds, task by task, and what happens to the jobs when they are recovered; empty if it holds nothing.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn describe_held(&self, worker: &WorkerReport) -> Result<String, Error> {
+        let mut held = Vec::new();
+        for its in worker.tasks.iter().filter(|its| its.held > 0) {
+            let task = self.task(&its.task).await?;
+            let kept = if task.runs_wait_for_person() { ", which wait for a person" } else { "" };
+            let failing = match self.would_fail(&task, |id| id == worker.worker.as_str()).await? {
+                0 => String::new(),
+                failing => format!(", {failing} of which will fail: they have reached max_stalls"),
+            };
+            held.push(format!("{} of {}{kept}{failing}", its.held, shown(&its.task)));
+        }
+        Ok(held.join("; "))
+    }
+}
+
+/// Why a job does not start that waits, or is due.
+fn why_it_waits(job: &JobReport, task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
+    if job.state == JobState::Delayed && job.due_at.is_none_or(|at| at > task.as_of) {
+        return None;
+    }
+    let name = &*task.task;
+    if let Some(paused) = paused(task) {
+        return Some(paused);
+    }
+    if task.live_workers == 0 {
+        return task.knows_workers.then(|| Diagnosis::risk(Some(name), no_worker(task)));
+    }
+    let is_its = |worker: &&WorkerReport| worker.tasks.iter().any(|its| its.task == name);
+    let is_live = workers.iter().filter(is_its).any(|worker| worker.state.is_live());
+    let (slots, waiting) = (task.slots, waiting(task));
+    if task.knows_workers && is_live && claimers(name, workers).next().is_none() {
+        return Some(Diagnosis::risk(Some(name), QueueCondition::WorkersStopping { waiting }));
+    }
+    let is_full = task.counts.claimed + task.counts.running >= slots;
+    is_full.then(|| Diagnosis::note(Some(name), QueueCondition::SlotsFull { slots, waiting }))
+}

@@ -1,0 +1,247 @@
+//! Finds what is wrong with a task by its report and its workers.
+
+use std::time::Duration;
+
+use super::super::holders::{Holder, HolderReport};
+use super::super::tasks::{PartReport, TaskReport};
+use super::super::workers::{WatchReport, WorkerReport, WorkerState, WorkerTask};
+use super::crash::CrashCondition;
+use super::data::DataCondition;
+use super::find_data::{of_losses, unreadable};
+use super::find_failures::{of_failures, of_hooks};
+use super::find_holders::{find, of_holders};
+use super::finding::Diagnosis;
+use super::queue::{LostSlots, QueueCondition};
+use super::task_facts::{DEFAULT_INTERVAL, LONG_WAIT, RECENT, ago, claimers, has_task, has_waited, waiting};
+use crate::stall::cadence;
+
+/// An epoch that lasts for this many intervals while jobs are held is overdue: it takes one, and a third until the next heartbeat.
+const OVERDUE_EPOCH: u32 = 3;
+
+/// A wait this long while every slot is taken is reported.
+const CROWDED: Duration = Duration::from_secs(300);
+
+/// If no slot became free for this long, and no run may take as long, jobs are not done.
+const HUNG: Duration = Duration::from_secs(1800);
+
+/// A deploy replaces its workers within this time.
+const DEPLOY: Duration = Duration::from_secs(15);
+
+/// The pause of a task.
+pub(super) fn paused(task: &TaskReport) -> Option<Diagnosis> {
+    let pause = task.paused.as_ref()?;
+    let waiting = waiting(task);
+    let condition = QueueCondition::Paused {
+        by: pause.by.clone(),
+        reason: pause.reason.clone(),
+        waiting,
+        paused_partitions: pause.partitions as u64,
+        partitions: task.parts.len() as u64,
+        ago: ago(task, pause.at),
+    };
+    Some(Diagnosis::when(waiting > 0, Some(&task.task), condition))
+}
+
+/// That no live worker has the task, for jobs that wait.
+pub(super) fn no_worker(task: &TaskReport) -> QueueCondition {
+    let declared_by = task.options.declared_by.clone();
+    QueueCondition::NoWorker { waiting: waiting(task), due: task.due, held: task.counts.held(), declared_by }
+}
+
+/// What is wrong with a task. `holders` are those of [`suspicious_holders`](super::super::Inspector::suspicious_holders).
+pub(super) fn of_task(task: &TaskReport, holders: Option<&HolderReport>, workers: &[WorkerReport]) -> Vec<Diagnosis> {
+    if task.is_away {
+        // Reported together.
+        return Vec::new();
+    }
+    if let Some(unreadable) = unreadable(task) {
+        return vec![unreadable];
+    }
+    let mut found = Vec::new();
+    let own = holders.map_or(&[][..], |report| &report.holders);
+    found.extend(of_workers(task, own, workers));
+    if task.nowhere > 0 {
+        found.push(Diagnosis::risk(Some(&task.task), DataCondition::JobsWithoutPlace { jobs: task.nowhere }));
+    }
+    found.extend(stopping(task, workers));
+    found.extend(not_claimed(task, workers));
+    found.extend(paused(task));
+    found.extend(holders.iter().flat_map(|report| of_holders(task, report, workers)));
+    found.extend(of_sweeps(task, workers));
+    found.extend(of_parked(task));
+    found.extend(holders.and_then(|report| holders_not_read(task, report, workers)));
+    let lost_slots = held_by_lost_runs(task, workers);
+    if lost_slots.is_none() && holders.is_none_or(|report| report.is_whole) {
+        found.extend(crowded(task, own, workers));
+    }
+    found.extend(lost_slots);
+    found.extend(of_failures(task));
+    found.extend(of_hooks(task));
+    found.extend(of_losses(task));
+    found
+}
+
+/// That no live worker has the task, where that is known.
+fn of_workers(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -> Vec<Diagnosis> {
+    let name = &*task.task;
+    // A worker that works and cannot update its presence is reported as a holder.
+    let works = |holder: &Holder| {
+        find(&holder.worker, workers).is_some_and(|worker| holder.claims_without_presence(worker, task.as_of))
+    };
+    if task.live_workers > 0 || !task.knows_workers || holders.iter().any(works) {
+        return Vec::new();
+    }
+    let (waiting, held, delayed) = (waiting(task), task.counts.held(), task.counts.delayed);
+    let mut found = Vec::new();
+    if waiting > 0 {
+        let has_just_stopped = workers
+            .iter()
+            .any(|worker| worker.stopped_at.is_some_and(|at| ago(task, at) < DEPLOY) && has_task(worker, name));
+        found.push(Diagnosis::when(!has_just_stopped, Some(name), no_worker(task)));
+    }
+    if waiting == 0 && held == 0 {
+        let last = workers.iter().filter(|worker| has_task(worker, name)).max_by_key(|worker| worker.last_seen_at);
+        let last = last.filter(|last| last.stopped_at.is_none() && ago(task, last.last_seen_at) < RECENT);
+        found.extend(last.map(|last| {
+            let (worker, seen_ago) = (last.worker.clone(), ago(task, last.last_seen_at));
+            Diagnosis::note(Some(name), QueueCondition::LastWorkerLost { worker, seen_ago })
+        }));
+    }
+    if waiting == 0 && delayed > task.due {
+        let next_due_in = task.next_due_at.and_then(|at| at.duration_since(task.as_of).ok());
+        let declared_by = task.options.declared_by.clone();
+        let condition = QueueCondition::NoWorkerForDelayed { delayed, next_due_in, declared_by };
+        found.push(Diagnosis::note(Some(name), condition));
+    }
+    found
+}
+
+/// That jobs wait while all workers of the task are stopping.
+fn stopping(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
+    let claims = claimers(&task.task, workers).next().is_some();
+    if task.live_workers == 0 || claims || !has_waited(task, DEPLOY) {
+        return None;
+    }
+    let has_just_claimed = task.last_claimed_at.is_some_and(|at| ago(task, at) < DEPLOY);
+    let condition = QueueCondition::WorkersStopping { waiting: waiting(task) };
+    Some(Diagnosis::when(!has_just_claimed, Some(&task.task), condition))
+}
+
+/// That jobs wait in some partitions and none is claimed, although slots are free.
+fn not_claimed(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
+    if !has_waited(task, LONG_WAIT) || !claimers(&task.task, workers).any(|worker| worker.has_room(&task.task)) {
+        return None;
+    }
+    let is_stuck = |part: &&PartReport| {
+        let is_idle = part.last_claimed_at.is_none_or(|at| ago(task, at) >= LONG_WAIT);
+        part.next_waiting_age.is_some_and(|age| age >= LONG_WAIT) && is_idle
+    };
+    let stuck: Vec<&PartReport> = task.parts.iter().filter(is_stuck).collect();
+    let first = stuck.iter().max_by_key(|part| part.next_waiting_age)?;
+    let condition = QueueCondition::JobsNotClaimed {
+        waiting: waiting(task),
+        stuck: stuck.len() as u64,
+        partitions: task.parts.len() as u64,
+        partition: first.part,
+        waited: first.next_waiting_age.unwrap_or_default(),
+        idle: first.last_claimed_at.map(|at| ago(task, at)),
+    };
+    Some(Diagnosis::risk(Some(&task.task), condition))
+}
+
+/// That held jobs have not been swept for several intervals.
+fn of_sweeps(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
+    if task.counts.held() == 0 || task.live_workers == 0 {
+        return None;
+    }
+    let name = &*task.task;
+    let watches = || {
+        let live = workers.iter().filter(|worker| worker.state.is_live()).flat_map(|worker| &worker.tasks);
+        live.filter(|its| its.task == name).flat_map(|its| &its.watches)
+    };
+    let is_overdue = |part: &PartReport| {
+        let interval = part.interval.unwrap_or(DEFAULT_INTERVAL);
+        let epoch = part.epoch_at.map_or(Duration::ZERO, |at| ago(task, at));
+        // After an outage the watches begin again, and a worker that has just started has not reported its watch yet.
+        let is_new = |watch: &WatchReport| ago(task, watch.since) < interval * 2;
+        let has_started = |worker: &WorkerReport| worker.started_at.is_some_and(|at| ago(task, at) < interval * 2);
+        epoch > interval * OVERDUE_EPOCH && !watches().any(is_new) && !claimers(name, workers).any(has_started)
+    };
+    let part = task.parts.iter().filter(|part| is_overdue(part)).min_by_key(|part| part.epoch_at)?;
+    let condition = CrashCondition::SweepOverdue {
+        ago: part.epoch_at.map_or(Duration::ZERO, |at| ago(task, at)),
+        interval: part.interval.unwrap_or(DEFAULT_INTERVAL),
+    };
+    Some(Diagnosis::risk(Some(name), condition))
+}
+
+/// Silent jobs that are parked for a person.
+fn of_parked(task: &TaskReport) -> Option<Diagnosis> {
+    let jobs: u64 = task.parts.iter().map(|part| part.set_aside).sum();
+    let is_parked = jobs > 0 && task.waits_for_person();
+    is_parked.then(|| Diagnosis::risk(Some(&task.task), CrashCondition::JobsParked { jobs }))
+}
+
+/// That not all holders of jobs were read.
+fn holders_not_read(task: &TaskReport, report: &HolderReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
+    let lost = workers.iter().filter(|worker| !worker.state.is_live()).flat_map(|worker| &worker.tasks);
+    let condition = CrashCondition::HoldersNotRead {
+        read: report.holders.iter().map(|holder| holder.jobs).sum(),
+        held: task.counts.held(),
+        reported: lost.filter(|its| its.task == task.task).map(|its| its.held).sum(),
+    };
+    (!report.is_whole).then(|| Diagnosis::note(Some(&task.task), condition))
+}
+
+/// That every slot was taken for long: handlers may hang, or there is more to do than the workers can.
+fn crowded(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -> Option<Diagnosis> {
+    let name = &*task.task;
+    let mut claimers = claimers(name, workers).peekable();
+    let is_full = claimers.peek().is_some() && claimers.all(|worker| !worker.has_room(name));
+    if !has_waited(task, CROWDED) || !is_full {
+        return None;
+    }
+    let waited = task.next_waiting_age.unwrap_or_default();
+    let idle = ago(task, holders.iter().map(|holder| holder.last_claimed_at).max().or(task.last_claimed_at)?);
+    if idle < LONG_WAIT {
+        let condition = QueueCondition::Backlog { waiting: waiting(task), waited };
+        return Some(Diagnosis::note(Some(name), condition));
+    }
+    let timeout = task.options.values.get("timeoutMs").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+    let timeout = timeout.filter(|timeout| !timeout.is_zero());
+    let condition = QueueCondition::SlotsTaken {
+        slots: (task.counts.claimed + task.counts.running >= task.slots).then_some(task.slots),
+        has_timeout: timeout.is_some(),
+        idle,
+        waited,
+        oldest_run: holders.iter().map(|holder| holder.first_claimed_at).min().map(|at| ago(task, at)),
+    };
+    Some(Diagnosis::when(idle > HUNG.max(timeout.unwrap_or_default()), Some(name), condition))
+}
+
+/// That runs which lost their jobs hold slots while jobs wait.
+fn held_by_lost_runs(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
+    let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(DEFAULT_INTERVAL);
+    let live = workers.iter().filter(|worker| worker.state == WorkerState::Live);
+    let claimers: Vec<(&WorkerReport, &WorkerTask)> =
+        live.filter_map(|worker| Some((worker, worker.tasks.iter().find(|its| its.task == task.task)?))).collect();
+    let has_room = claimers.iter().any(|(worker, _)| worker.has_room(&task.task));
+    if waiting(task) == 0 || task.paused.is_some() || has_room {
+        return None;
+    }
+    let is_long = |its: &WorkerTask| its.last_lost_at.is_some_and(|at| ago(task, at) > cadence::lost_slots(interval));
+    let lost_slots = |(worker, its): &(&WorkerReport, &WorkerTask)| {
+        // If a worker has fewer slots than its tasks ask for, a run of another task may hold the slot that this task needs.
+        let of_worker = worker.tasks.iter().filter(|its| is_long(its)).map(|its| its.lost_runs).sum::<u64>();
+        let own = if is_long(its) { its.lost_runs.min(its.slots) } else { 0 };
+        let slots = if worker.max_jobs.is_some_and(|most| of_worker >= most) { its.slots } else { own };
+        (slots > 0).then(|| LostSlots { worker: worker.worker.clone(), slots })
+    };
+    let workers: Vec<LostSlots> = claimers.iter().filter_map(lost_slots).collect();
+    let slots = claimers.iter().map(|(_, its)| its.slots).sum();
+    let is_risk = super::queue::lost_slots(&workers) >= slots;
+    (!workers.is_empty()).then(|| {
+        let condition = QueueCondition::SlotsHeldByLostRuns { waiting: waiting(task), slots, workers };
+        Diagnosis::when(is_risk, Some(&task.task), condition)
+    })
+}

@@ -1,0 +1,237 @@
+//! Everything at one time, and what is wrong with it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use futures_util::future::{join, join_all};
+
+use super::super::Inspector;
+use super::super::flows::WorkflowReport;
+use super::super::holders::HolderReport;
+use super::super::lists::ListsAway;
+use super::super::server::ServerReport;
+use super::super::tasks::TaskReport;
+use super::super::workers::WorkerReport;
+use super::data::DataCondition;
+use super::find_crashes::{RECOVERED_FOR, RecentStalls};
+use super::find_servers;
+use super::find_workers;
+use super::find_workflows;
+use super::finding::Diagnosis;
+use super::task_facts::TOGETHER;
+use crate::error::Error;
+use crate::stall::action::StalledEvent;
+
+/// Of how many tasks the last stalls are read.
+const STALLS: usize = 200;
+
+/// How many pages of the stalls of a task are read.
+const PAGES: usize = 10;
+
+/// How many tasks are checked key by key.
+const CHECKED: usize = 50;
+
+/// All tasks, workers and servers at one time. See [`Inspector::fleet`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FleetReport {
+    /// The tasks; none if their list cannot be read.
+    pub tasks: Vec<TaskReport>,
+    /// The workers; none if their list cannot be read.
+    pub workers: Vec<WorkerReport>,
+    /// Who holds jobs, of the tasks where that may be wrong.
+    pub holders: Vec<HolderReport>,
+    /// The lists that cannot be read, since their node of a cluster does not answer.
+    pub away: ListsAway,
+    /// What takes more calls.
+    pub checks: Arc<FleetChecks>,
+    /// When this was read, by the clock of the server.
+    pub as_of: SystemTime,
+}
+
+/// The part of a [`FleetReport`] that takes more calls, and changes slowly.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FleetChecks {
+    /// The server, or the primaries of a cluster.
+    pub servers: Vec<ServerReport>,
+    /// The workflows; none if their list cannot be read.
+    pub workflows: Vec<WorkflowReport>,
+    /// Whether the list of workflows can be read, and is not lost.
+    pub lists_workflows: bool,
+    /// The tasks that can be read, although some of their keys have another type.
+    pub damaged: BTreeSet<String>,
+    pub(super) found: Vec<Diagnosis>,
+}
+
+impl Inspector {
+    /// All tasks, workers and servers. The checks of an earlier report are used again, if given.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn fleet(&self, checks: Option<Arc<FleetChecks>>) -> Result<FleetReport, Error> {
+        let (tasks, workers) = join(self.tasks(), self.workers()).await;
+        let away = match (&tasks, &workers) {
+            (Err(e), _) | (_, Err(e)) if e.is_retryable() => self.lists_away().await?,
+            _ => ListsAway::default(),
+        };
+        let tasks = unless_away(away.tasks.is_some(), tasks)?;
+        let mut workers = unless_away(away.workers.is_some(), workers)?;
+        // Boxed: the futures of many calls in each other are too deep for the compiler.
+        let mut holders = Box::pin(self.suspicious_holders(&tasks, &mut workers)).await?;
+        let checks = match checks {
+            Some(checks) => checks,
+            None => Arc::new(Box::pin(self.fleet_checks(&tasks)).await?),
+        };
+        if find_servers::presence_unknown(&checks.servers).is_some() {
+            // Which workers live is unknown: report no holder.
+            holders.clear();
+        }
+        Ok(FleetReport { tasks, workers, holders, away, checks, as_of: self.now().await })
+    }
+
+    async fn fleet_checks(&self, tasks: &[TaskReport]) -> Result<FleetChecks, Error> {
+        let mut found = self.foreign_keys_of(tasks).await?;
+        let damaged = found.iter().filter_map(|diagnosis| diagnosis.task.clone()).collect();
+        found.extend(Box::pin(self.diagnose_retries(tasks)).await);
+        let workflows = self.workflows_or_diagnosis().await;
+        let lists_workflows = workflows.as_ref().is_ok_and(|flows| find_workflows::lost_list(tasks, flows).is_none());
+        let workflows = match workflows {
+            Ok(flows) => {
+                found.extend(find_workflows::of_all(tasks, &flows));
+                flows
+            }
+            Err(unlisted) => {
+                found.push(unlisted);
+                Vec::new()
+            }
+        };
+        Ok(FleetChecks { servers: self.servers().await?, workflows, lists_workflows, damaged, found })
+    }
+
+    /// Tasks that can be read, while keys of another type make other calls fail.
+    async fn foreign_keys_of(&self, tasks: &[TaskReport]) -> Result<Vec<Diagnosis>, Error> {
+        let mut sound: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none()).collect();
+        // Those with jobs first.
+        sound.sort_by_key(|task| Reverse(task.counts.unfinished()));
+        sound.truncate(CHECKED);
+        let mut found = Vec::new();
+        for some in sound.chunks(TOGETHER) {
+            let reads = join_all(some.iter().map(|task| self.foreign_keys(&task.task))).await;
+            for (task, read) in some.iter().zip(reads) {
+                let keys = match read {
+                    Ok(keys) => keys,
+                    Err(e) if e.is_retryable() => return Err(e),
+                    // A user without that right does not see them.
+                    Err(_) => continue,
+                };
+                if !keys.is_empty() {
+                    found.push(Diagnosis::risk(Some(&task.task), DataCondition::ForeignKeys { keys }));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The last stalls of these tasks. A task whose stalls cannot be read hides no other.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn recent_stalls(&self, tasks: &[TaskReport]) -> RecentStalls {
+        let mut readable: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none()).collect();
+        // Those that stalled most first: most tasks never did.
+        readable.sort_by_key(|task| Reverse(task.stalled));
+        let not_read = readable.iter().skip(STALLS).filter(|task| task.stalled > 0).count() as u64;
+        readable.truncate(STALLS);
+        let reads = join_all(readable.iter().map(|task| self.last_stalls(&task.task))).await;
+        let mut recent = RecentStalls { not_read, ..RecentStalls::default() };
+        for (task, read) in readable.iter().zip(reads) {
+            let Ok((stalls, is_whole)) = read else { continue };
+            recent.stalls.extend(stalls);
+            if !is_whole {
+                recent.partial.insert(task.task.clone());
+            }
+        }
+        recent
+    }
+
+    /// The last stalls of a task, and whether none of the last minutes is missing.
+    pub(super) async fn last_stalls(&self, task: &str) -> Result<(Vec<StalledEvent>, bool), Error> {
+        let (mut stalls, mut cursor, now) = (Vec::new(), None, self.now().await);
+        for _ in 0..PAGES {
+            let (some, next) = self.stalled_events(task, cursor.as_deref()).await?;
+            let is_old = |stall: &StalledEvent| now.duration_since(stall.at).unwrap_or_default() > RECOVERED_FOR;
+            let is_through = next.is_none() || some.last().is_none_or(is_old);
+            stalls.extend(some);
+            if is_through {
+                return Ok((stalls, true));
+            }
+            cursor = next;
+        }
+        Ok((stalls, false))
+    }
+
+    /// The names of the tasks; none if their list is on a node of a cluster that does not answer.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn listed_task_names(&self) -> Result<Vec<String>, Error> {
+        match self.task_names().await {
+            Err(e) if e.is_retryable() => unless_away(self.lists_away().await?.tasks.is_some(), Err(e)),
+            names => names,
+        }
+    }
+
+    /// Every worker; none if their list is on a node of a cluster that does not answer.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn listed_workers(&self) -> Result<Vec<WorkerReport>, Error> {
+        match self.workers().await {
+            Err(e) if e.is_retryable() => unless_away(self.lists_away().await?.workers.is_some(), Err(e)),
+            workers => workers,
+        }
+    }
+}
+
+fn unless_away<T>(is_away: bool, read: Result<Vec<T>, Error>) -> Result<Vec<T>, Error> {
+    match read {
+        Err(e) if e.is_retryable() && is_away => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+impl FleetReport {
+    /// What could be better with the servers, the distance to them, the workers and the options, next to what [`Inspector::diagnose`] reports.
+    #[must_use]
+    pub fn setup(&self) -> Vec<Diagnosis> {
+        let mut found = find_servers::of_servers(&self.checks.servers, SystemTime::now());
+        found.retain(|diagnosis| !diagnosis.is_risk());
+        found.extend(find_servers::of_round_trip(&self.checks.servers, &self.tasks));
+        if self.away.workers.is_none() {
+            found.extend(find_workers::of_all(&self.workers));
+        }
+        if self.away.tasks.is_none() {
+            found.extend(find_workers::undeclared(&self.tasks));
+        }
+        found
+    }
+
+    /// Whether nothing is here yet: no task and no live worker.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        let is_live = self.workers.iter().any(|worker| worker.state.is_live());
+        self.tasks.is_empty() && self.away == ListsAway::default() && !is_live
+    }
+}

@@ -1,0 +1,42 @@
+//! What several finders ask of a task and its workers.
+
+use std::time::{Duration, SystemTime};
+
+use super::super::tasks::TaskReport;
+use super::super::workers::{WorkerReport, WorkerState};
+
+/// How many tasks are asked about at a time.
+pub(super) const TOGETHER: usize = 20;
+
+/// After this long a wait, the holders of the jobs are read.
+pub(super) const LONG_WAIT: Duration = Duration::from_secs(60);
+
+/// A lost worker is looked for this long.
+pub(super) const RECENT: Duration = Duration::from_secs(3600);
+
+/// The stall interval of a task that has not set one.
+pub(super) const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long ago that was, by the time of the report.
+pub(super) fn ago(task: &TaskReport, at: SystemTime) -> Duration {
+    task.as_of.duration_since(at).unwrap_or_default()
+}
+
+/// Whether the next job of the task has waited for this long, and the task is not paused.
+pub(super) fn has_waited(task: &TaskReport, long: Duration) -> bool {
+    task.paused.is_none() && task.next_waiting_age.is_some_and(|age| age >= long)
+}
+
+pub(super) fn has_task(worker: &WorkerReport, task: &str) -> bool {
+    worker.tasks.iter().any(|its| its.task == task)
+}
+
+/// The workers that claim jobs of the task.
+pub(super) fn claimers<'a>(task: &'a str, workers: &'a [WorkerReport]) -> impl Iterator<Item = &'a WorkerReport> {
+    workers.iter().filter(move |worker| worker.state == WorkerState::Live && has_task(worker, task))
+}
+
+/// Jobs that wait, or are due.
+pub(super) fn waiting(task: &TaskReport) -> u64 {
+    task.counts.waiting.saturating_add(task.due)
+}

@@ -1,0 +1,155 @@
+//! What is stored: foreign keys, and data that was lost.
+
+use super::*;
+
+#[tokio::test]
+async fn a_key_of_another_type_is_named_whatever_it_breaks() {
+    for (column, holds_options) in [("progress", false), ("failed", false), ("meta", true)] {
+        let scene = Scene::waiting(&["a"]).await;
+        scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+        scene.test.run::<()>("DEL", column, &[]).await;
+        scene.test.run::<()>("SET", column, &["x"]).await;
+        assert_eq!(scene.kinds().await, ["!foreign_keys"], "{column}");
+        let facts = scene.facts("foreign_keys").await;
+        let key = serde_json::json!({
+            "key": scene.test.key(column), "found": "string", "holds_options": holds_options,
+            "expected": if column == "failed" { "zset" } else { "hash" },
+        });
+        assert_eq!(facts["keys"], serde_json::json!([key]), "{column}");
+        scene.test.run::<u64>("DEL", column, &[]).await;
+        assert!(!scene.kinds().await.contains(&"!foreign_keys".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_name_in_the_list_of_tasks_hides_no_task() {
+    let scene = Scene::waiting(&["a"]).await;
+    let list = format!("{}:tasks", scene.test.prefix);
+    let mut conn = scene.test.conn().await;
+    redis::cmd("ZADD").arg(&list).arg(1).arg("x; touch y #").query_async::<()>(&mut conn).await.unwrap();
+    assert_eq!(scene.kinds().await, ["!no_worker", "!invalid_task_name"]);
+    let found = scene.diagnoses().await;
+    assert!(found[1].hint().contains("ZREM KEY 'x; touch y #'"), "{}", found[1].hint());
+    // The list itself, and that of the workers, may be of another type: no report hides that.
+    for list in [&list, &format!("{}:workers", scene.test.prefix)] {
+        let () = redis::pipe().del(list).set(list, "x").query_async(&mut conn).await.unwrap();
+        assert!(scene.inspector.diagnose().await.is_err());
+        let () = redis::cmd("DEL").arg(list).query_async(&mut conn).await.unwrap();
+    }
+    assert_eq!(scene.kinds().await, ["!no_tasks"]);
+    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    assert_eq!(scene.kinds().await, ["!task_list_lost"]);
+    scene.app.task_ref::<String, u64>("other").unwrap().dispatch("x".into()).await.unwrap();
+    assert!(scene.kinds().await.contains(&"!task_not_listed".to_owned()));
+}
+
+#[tokio::test]
+async fn lost_data_and_lost_options_are_told_apart() {
+    let scene = Scene::new().await;
+    let worker = scene.worker();
+    scene.completes(1).await;
+    scene.jobs.dispatch("hold".into()).await.unwrap();
+    scene.test.run::<u64>("DEL", "meta", &[]).await;
+    scene.until("?options_lost").await;
+    assert!(!scene.kinds().await.contains(&"!data_lost".to_owned()));
+    let pattern = format!("{}:{{work}}:*", scene.test.prefix);
+    let mut conn = scene.test.conn().await;
+    let keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut conn).await.unwrap();
+    redis::cmd("DEL").arg(keys).query_async::<()>(&mut conn).await.unwrap();
+    scene.until("!data_lost").await;
+    assert_eq!(scene.facts("data_lost").await["tasks"], serde_json::json!([TASK]));
+    scene.test.journal.open("gate");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn jobs_in_no_list_are_a_risk_until_they_are_repaired() {
+    let scene = Scene::waiting(&["a", "b", "c"]).await;
+    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    scene.test.run::<u64>("LREM", "wait", &["0", "a"]).await;
+    assert_eq!(scene.kinds().await, ["!jobs_without_place"]);
+    assert_eq!(scene.of_job("a").await, ["!job_may_be_in_no_list"]);
+    scene.test.run::<u64>("DEL", "wait", &[]).await;
+    assert_eq!(scene.facts("jobs_without_place").await["jobs"], 3);
+    assert_eq!(scene.of_job("a").await, ["!job_in_no_list"]);
+    let audited = scene.inspector.audit(TASK).await.unwrap();
+    scene.inspector.repair(&audited).await.unwrap();
+    assert_eq!(scene.kinds().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_job_that_ended_and_lost_its_place_does_not_wait() {
+    let scene = Scene::waiting(&["first", "cancelled"]).await;
+    scene.test.declared().await;
+    scene.jobs.handle("cancelled").unwrap().cancel("no").await.unwrap();
+    scene.test.run::<u64>("DEL", "cancelled", &[]).await;
+    assert_eq!(scene.of_job("cancelled").await, ["!job_place_lost"]);
+    let audited = scene.inspector.audit(TASK).await.unwrap();
+    scene.inspector.repair(&audited).await.unwrap();
+    let counts = scene.jobs.counts().await.unwrap();
+    assert_eq!((counts.cancelled, counts.waiting), (1, 1));
+}
+
+#[tokio::test]
+async fn jobs_without_payload_are_a_risk_where_they_wait() {
+    let scene = Scene::waiting(&["a", "b"]).await;
+    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    scene.test.run::<u64>("HDEL", "payload", &["b"]).await;
+    assert_eq!(scene.kinds().await, ["!jobs_without_payload"]);
+    let facts = scene.facts("jobs_without_payload").await;
+    assert_eq!(facts, serde_json::json!({ "jobs": 1, "read": 2, "waiting": 1, "first": "b" }));
+
+    let scene = Scene::new().await;
+    let worker = scene.worker();
+    scene.jobs.dispatch("x".into()).id("done").await.unwrap().result().await.unwrap();
+    scene.test.run::<u64>("HDEL", "payload", &["done"]).await;
+    assert_eq!(scene.kinds().await, ["?jobs_without_payload"], "a job that has ended needs none");
+    let gone = scene.jobs.dispatch("x".into()).id("gone").delay(Duration::from_millis(200)).await.unwrap();
+    scene.test.run::<u64>("HDEL", "payload", &["gone"]).await;
+    assert!(gone.result().await.is_err());
+    scene.until("?payloads_lost").await;
+    assert_eq!(scene.facts("payloads_lost").await["jobs"], 1);
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_writes_accuses_no_worker() {
+    let server = crate::support::TestRedis::start();
+    let app = crate::support::task::built(&server.url(), "refused").await;
+    let jobs = app.task_ref::<String, u64>("export").unwrap();
+    for id in ["a", "b"] {
+        jobs.dispatch("x".into()).id(id).await.unwrap();
+    }
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut conn = client.get_multiplexed_async_connection().await.unwrap();
+    let seen = ms_ago(MINUTE).to_string();
+    let mut pipe = redis::pipe();
+    pipe.lrem("refused:{export}:wait", 0, "a").ignore();
+    pipe.hset("refused:{export}:locks", "a", format!("{LOST}:{}", ms_ago(MINUTE * 2) * 1000)).ignore();
+    pipe.sadd("refused:{export}:active", "a").ignore().zadd("refused:workers", LOST, &seen).ignore();
+    let facts = [("tasks", "export"), ("held:export", "0"), ("slots:export", "2"), ("lastSeenAt", &*seen)];
+    pipe.hset_multiple(format!("refused:worker:{LOST}"), &facts).ignore();
+    let () = pipe.query_async(&mut conn).await.unwrap();
+    let inspector = app.inspector();
+    let kinds = async || inspector.diagnose().await.unwrap().iter().map(kind).collect::<Vec<_>>();
+    let before = kinds().await;
+    assert!(before.contains(&"!held_by_lost_worker".to_owned()), "{before:?}");
+    let mut needs = async |replicas: u8| {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("min-replicas-to-write").arg(replicas);
+        set.query_async::<()>(&mut conn).await.unwrap();
+    };
+    needs(1).await;
+    assert_eq!(kinds().await, ["!writes_refused", "?presence_unknown"]);
+    assert!(inspector.writes_refused().await.is_some());
+    let report = inspector.task("export").await.unwrap();
+    let of_task: Vec<_> = inspector.diagnose_task(&report).await.unwrap().iter().map(kind).collect();
+    assert_eq!(of_task, ["!presence_unknown"]);
+    for id in ["a", "b"] {
+        let job = inspector.job("export", id, JobValues::None).await.unwrap().unwrap();
+        let found: Vec<_> = inspector.diagnose_job(&job).await.unwrap().iter().map(kind).collect();
+        assert_eq!(found, ["!presence_unknown"], "{id}");
+    }
+    needs(0).await;
+    assert_eq!(kinds().await, before);
+}
