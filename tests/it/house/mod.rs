@@ -4,6 +4,7 @@ mod commands;
 mod lua_text;
 mod lua_values;
 mod rooms;
+mod sentences;
 
 use heartline::_internals::scripts;
 use std::collections::{BTreeMap, BTreeSet};
