@@ -157,7 +157,9 @@ pub fn meaning(fault: Fault) -> &'static str {
     match fault {
         Fault::NoPayload => "its payload is lost, so it can never run; the repair REMOVES the rest",
         Fault::TwoPlaces => "it is in more than one list or set; the repair keeps one",
-        Fault::Nowhere => "it is in no list or set, and its outcome, if any, is lost; the repair RUNS IT AGAIN at once",
+        Fault::Nowhere => {
+            "it is in no list or set, and its outcome, if any, is lost; after the repair it RUNS AGAIN at once"
+        }
         Fault::EndedNowhere => "it has ended, and its place is lost; the repair restores it, as if it had just ended",
         Fault::Unlocked => "it is marked as running, and no worker holds it; the repair removes the mark",
         Fault::Unwatched => "it is held, and no sweep checks it; after the repair the next one does",
