@@ -12,11 +12,12 @@ use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::stored_number;
 
-/// A job that an action names. With a stamp, the job must still be where it was when it had that stamp.
+/// A job that an action names. With a stamp, the action applies only if the job is still in the state that the stamp
+/// describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) id: JobId,
-    /// Its score or its token, or `=` and its state; empty for any.
+    /// Its score or its token, or `=` and its state; empty for any state.
     pub(crate) stamp: String,
 }
 
@@ -45,15 +46,15 @@ impl Named {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Done,
-    /// The worker that holds the job was asked to do it.
+    /// The worker that holds the job was asked to cancel it.
     Requested,
     /// Nothing: the action does not apply to this state.
     InState(JobState),
-    /// Nothing: the job is not where its stamp says any more.
+    /// Nothing: the job is no longer in the state that its stamp describes.
     Changed,
     /// There is no such job.
     Unknown,
-    /// Nothing: it was too much for one call. The caller names the job again.
+    /// Nothing: the call had reached its limit. The caller names the job again.
     Left,
 }
 
@@ -65,7 +66,7 @@ pub(crate) async fn cancel(
     reason: &str,
     by: &str,
 ) -> Result<Vec<Told>, Error> {
-    // An empty reason would mean that no cancel was asked for.
+    // To the scripts, an empty reason means that no cancel was requested.
     let reason = if reason.trim().is_empty() { "no reason was given" } else { reason };
     let mut call = scripts::CANCEL.on(keys);
     call.arg(reason).arg(keys.cancel_channel()).arg(by);
@@ -139,7 +140,7 @@ fn told(reply: &mut Reply, done: &str) -> Result<Vec<Told>, Error> {
 /// The pause of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Paused {
-    /// Since when, ms.
+    /// When it was paused, ms.
     pub(crate) at_ms: u64,
     pub(crate) by: String,
     pub(crate) reason: String,

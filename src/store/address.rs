@@ -1,4 +1,4 @@
-//! Where the server is, and how a connection to it comes up.
+//! The address of the server, and how connections to it are made.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,13 +30,14 @@ pub(crate) enum Role {
     Wake,
     Hints,
     Events,
-    /// Writes that wait for replicas, which holds up their connection.
+    /// Writes that wait for replicas: they block their connection.
     Replicated,
-    /// Questions about jobs, and values that travel apart.
+    /// Reads of jobs, and large values that are sent separately.
     Pool,
 }
 
-/// The server and the way to it. Nothing of it is shown but host, port and database: a URL may hold a password.
+/// The address of the server and how to reach it. `Debug` shows only host, port and database: a URL may hold a
+/// password.
 pub(crate) struct Address {
     road: Road,
     place: Arc<str>,
@@ -46,29 +47,29 @@ pub(crate) struct Address {
     runtime: Arc<AppRuntime>,
 }
 
-/// The way to the primary.
+/// How the primary is found.
 enum Road {
-    /// It is where the address says.
+    /// At the given address.
     Straight(Box<Clients>),
-    /// The sentinels say where.
+    /// By asking the sentinels.
     Sentinels(Box<Guided>),
-    /// Each node of a cluster is the primary of some slots.
+    /// In a cluster each node is the primary of some slots.
     Cluster(Arc<Cluster>),
 }
 
-/// The way that sentinels show.
+/// How the primary is found through sentinels.
 struct Guided {
     sentinels: Arc<Sentinels>,
     ways: Ways,
-    /// The one that was taken last.
+    /// The primary that was used last.
     last: Mutex<Option<(Primary, Clients)>>,
 }
 
-/// Whose connections these are.
+/// The process whose connections these are.
 #[derive(Debug)]
 struct Owner {
     name: String,
-    /// Whether it is a worker, and not only a process that dispatches.
+    /// Whether it runs a worker. A process without a worker only dispatches.
     works: bool,
 }
 
@@ -79,17 +80,17 @@ impl fmt::Debug for Address {
 }
 
 impl Address {
-    /// Takes the address; nothing is connected yet.
+    /// Parses the address. Does not connect.
     ///
     /// # Errors
-    /// `Config` when it is no URL, or cannot be used with these settings.
+    /// `Config` if it is not a URL, or cannot be used with these settings.
     pub(super) fn open(url: &str, access: &Access, name: &str) -> Result<Address, Error> {
         let owner = Arc::new(Mutex::new(Owner { name: name.to_owned(), works: false }));
         let runtime = Arc::new(AppRuntime::of_caller());
         if let Some(ClusterUrl { info, nodes, place }) = ClusterUrl::of(url)? {
             let is_tls = is_tls(info.addr());
             let ways = Ways { access: access.clone(), info };
-            // What is wrong with the settings is told at once.
+            // Report wrong settings at once.
             ways.to(ways.info.addr().clone())?;
             let nodes = nodes.into_iter().map(|(host, port)| ClusterNode { host, port }).collect();
             return Ok(Address {
@@ -131,12 +132,13 @@ impl Address {
         })
     }
 
-    /// The runtime of what callers share.
+    /// The runtime for shared work.
     pub(super) fn runtime(&self) -> &Arc<AppRuntime> {
         &self.runtime
     }
 
-    /// To which primary connections lead: grows whenever that is another one. Those to a cluster see to it themselves.
+    /// The generation of the primary: grows with each failover. Always 0 in a cluster, whose connections check this
+    /// themselves.
     pub(super) fn generation(&self) -> u64 {
         match &self.road {
             Road::Straight(_) | Road::Cluster(_) => 0,
@@ -144,7 +146,7 @@ impl Address {
         }
     }
 
-    /// Grows whenever some server is a primary that was none before, or is none any more.
+    /// Grows whenever a server becomes a primary, or stops being one.
     pub(super) fn changes(&self) -> u64 {
         match &self.road {
             Road::Straight(_) => 0,
@@ -153,7 +155,7 @@ impl Address {
         }
     }
 
-    /// Which primary has this key: another number for another one, and for one that became it anew.
+    /// The reign of the primary that has this key. A server that becomes primary again gets a new number.
     pub(super) fn reign_over(&self, key: &str) -> u64 {
         match &self.road {
             Road::Straight(_) => 0,
@@ -162,7 +164,6 @@ impl Address {
         }
     }
 
-    /// The cluster, if it is one.
     pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
         match &self.road {
             Road::Cluster(cluster) => Some(cluster),
@@ -170,7 +171,6 @@ impl Address {
         }
     }
 
-    /// Whether it is a cluster.
     pub(super) fn is_cluster(&self) -> bool {
         matches!(self.road, Road::Cluster(_))
     }
@@ -180,7 +180,7 @@ impl Address {
         !matches!(self.road, Road::Straight(_))
     }
 
-    /// Sees to it that somebody asks who the primary is.
+    /// Starts the task that watches for a new primary, unless it runs.
     pub(super) fn keep_watch(&self) {
         match &self.road {
             Road::Straight(_) => {}
@@ -189,7 +189,7 @@ impl Address {
         }
     }
 
-    /// Watches who the primary is, for a keeper, as long as this is polled. It does not end.
+    /// Watches for a new primary on the keeper's runtime. Never returns.
     pub(super) async fn watch(&self) {
         if let Road::Sentinels(guided) = &self.road {
             guided.sentinels.watch().await;
@@ -197,16 +197,16 @@ impl Address {
         std::future::pending().await
     }
 
-    /// Does the work as long as the server is the primary that was so in this generation: what answers later is no answer.
+    /// Does the work while the primary of this generation remains the primary. An answer that comes later is discarded.
     ///
     /// # Errors
-    /// Those of the work, and as of a connection that was closed.
+    /// Those of the work; if the primary changes, the same error as for a closed connection.
     pub(super) fn steady_since<'a, T: 'a>(
         &'a self,
         generation: u64,
         work: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
-        // No async function: each would hold the work twice, and callers have little stack.
+        // Not an async function: that would store the work twice in the future, and callers have small stacks.
         let Road::Sentinels(guided) = &self.road else { return Either::Left(work) };
         let work = Box::pin(work);
         Either::Right(async move {
@@ -218,7 +218,7 @@ impl Address {
         })
     }
 
-    /// How to reach the primary; of a cluster any of its nodes.
+    /// How to reach the primary; in a cluster, any node.
     async fn clients(&self) -> Result<Clients, Error> {
         let Guided { sentinels, ways, last } = match &self.road {
             Road::Straight(clients) => return Ok(Clients::clone(clients)),
@@ -244,8 +244,8 @@ impl Address {
         &self.place
     }
 
-    /// A connection that tells when it drops. `response` bounds each answer; `None` is for calls that block, or whose caller
-    /// keeps the time.
+    /// A connection that reports when it drops. `response` bounds each answer; `None` is for calls that block, or whose
+    /// caller keeps the time.
     pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
         let config = self.access.config().set_response_timeout(response);
         if let Road::Cluster(cluster) = &self.road {
@@ -256,13 +256,13 @@ impl Address {
         self.open_with(role, |clients| clients.client, config).await.map(OwnConnection::One)
     }
 
-    /// A connection that hands on what it is sent, up to the news that it dropped.
+    /// A connection that forwards each push message to `to`, and last the news that it dropped.
     pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<Plain, Error> {
         let config = self.access.config().set_response_timeout(None).set_push_sender(to);
         self.open_with(role, |clients| clients.listener, config).await
     }
 
-    /// The same from a node of a cluster.
+    /// As [`Address::listen`], from a node of a cluster.
     pub(super) async fn listen_at(
         &self,
         node: &ClusterNode,
@@ -308,24 +308,24 @@ impl Address {
         not_connected(&e, self.is_tls).at(&self.place)
     }
 
-    /// The server did not answer in the time that a connection has.
+    /// The error for a server that did not answer within the time-out of its connection.
     pub(super) fn timed_out(&self) -> Error {
         self.fault(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
     }
 
-    /// Tells the servers what the connection is for.
+    /// Sets the name that `CLIENT LIST` shows for the connection.
     pub(super) fn name(&self, conn: &OwnConnection, role: Role) {
         conn.open().iter().for_each(|conn| name(conn, role, &self.owner));
     }
 
-    /// From now on connections have the name of this worker.
+    /// New connections get the name of this worker from now on.
     pub(super) fn works_as(&self, worker: &str) {
         let owner = Owner { name: worker.to_owned(), works: true };
         *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = owner;
     }
 }
 
-/// Tells the server what the connection is for. Nobody waits for the answer: a name that is refused is none.
+/// Sets the client name without waiting for the answer. If the server refuses it, the connection has no name.
 fn name(conn: &Plain, role: Role, owner: &Mutex<Owner>) {
     let owner = owner.lock().unwrap_or_else(PoisonError::into_inner);
     let role = match role {
@@ -348,7 +348,7 @@ fn name(conn: &Plain, role: Role, owner: &Mutex<Owner>) {
     });
 }
 
-/// One that was demoted, or is not promoted yet, is not the one to write to.
+/// Checks that the server is a primary. A demoted server, or one that is not promoted yet, must not be written to.
 async fn is_primary(conn: &mut Plain) -> Result<(), Error> {
     let asked = redis::cmd("ROLE").query_async::<Vec<redis::Value>>(conn).await.map_err(|e| classify("role", e))?;
     match asked.first().map(redis::from_redis_value_ref::<String>) {

@@ -1,4 +1,4 @@
-//! The tokio runtime on which an App was built. What the callers of the App share runs there.
+//! The tokio runtime on which an App was built. It runs the work that the callers of the App share.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +21,7 @@ struct Chosen {
 }
 
 impl AppRuntime {
-    /// The runtime of the caller. Outside of a runtime, that of the first caller who has one.
+    /// The runtime of the caller. Outside a runtime, the first caller that has one sets it.
     pub(crate) fn of_caller() -> AppRuntime {
         let runtime = AppRuntime::default();
         runtime.handle();
@@ -40,15 +40,16 @@ impl AppRuntime {
         chosen.as_ref().map(|chosen| chosen.handle.clone())
     }
 
-    /// Runs the work in a task that no caller waits for. `None` if there is no runtime.
+    /// Runs the work in a detached task. `None` if there is no runtime.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
         self.handle().map(|handle| handle.spawn(work))
     }
 
-    /// Runs the work in a task of its own: the caller may stop polling this future. The task ends when this future is dropped.
+    /// Runs the work in its own task, so that it proceeds even if the caller does not poll this future. Dropping the
+    /// future ends the task.
     ///
     /// # Errors
-    /// Those of the work; `Closed` when the runtime has ended.
+    /// Those of the work; `Closed` if the runtime has ended.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// The nodes that a call waits for, or waited for in vain.
+/// The nodes from which a call expects an answer, or expected one and got none.
 type Asked = Arc<Mutex<Vec<String>>>;
 
 tokio::task_local! {
     static ASKED: Asked;
 }
 
-/// Makes a call whose answer must come within `time`: else it fails as late, by the node that it waited for last.
+/// Makes a call whose answer must come within `time`. If it is late, the error names the node that the call waited for
+/// last.
 pub(crate) async fn within<T>(
     time: Duration,
     late: fn() -> Error,
@@ -26,12 +27,12 @@ pub(crate) async fn within<T>(
     }
 }
 
-/// Makes a call that keeps its own time, and says [`timed_out`] where that is over.
+/// Makes a call that keeps its own time, and that may return [`timed_out`].
 pub(crate) async fn noted<T>(call: impl Future<Output = T>) -> T {
     ASKED.scope(Asked::default(), call).await
 }
 
-/// No answer came in time, by the node that the call around this waited for last.
+/// The error for a late answer. It names the node that the surrounding call waited for last.
 pub(crate) fn timed_out() -> Error {
     let last = |asked: &Asked| list(asked).last().cloned();
     Error::timed_out().by_node(ASKED.try_with(last).ok().flatten())
@@ -41,7 +42,7 @@ fn list(asked: &Asked) -> MutexGuard<'_, Vec<String>> {
     asked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// That a call waits for a node. One that is given up leaves it as it is: that node did not answer.
+/// Marks that a call waits for a node. If the call is dropped, the mark stays: that node did not answer.
 pub(super) struct Awaited {
     asked: Option<Asked>,
     node: String,

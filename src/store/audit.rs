@@ -1,5 +1,5 @@
-//! The audit of a task: reads what is stored (`lua/scan.lua`), finds what is wrong with jobs (`lua/look.lua`), mends it
-//! (`lua/mend.lua`), and notes the result (`lua/audited.lua`).
+//! The audit of a task: reads what is stored (`lua/scan.lua`), finds faults of jobs (`lua/look.lua`), repairs them
+//! (`lua/mend.lua`), and records the result (`lua/audited.lua`).
 
 use super::connection::Connection;
 use super::fault::classify;
@@ -9,10 +9,10 @@ use super::scripts;
 use super::settle::LINES;
 use crate::error::Error;
 
-/// About how many bytes of values one [`scan`] may make the server move.
+/// About how many bytes of values one [`scan`] may make the server copy.
 const BYTES: u64 = 1024 * 1024;
 
-/// The most buckets of one [`scan`].
+/// How many buckets one [`scan`] may visit at most.
 const MOST: u64 = 250;
 
 /// The fields of `meta` that scripts read as numbers.
@@ -47,8 +47,7 @@ pub(crate) async fn scan(
     Ok((next.parse().unwrap_or(0), names.into_iter().map(|Text(name)| name).collect()))
 }
 
-/// How many buckets one [`scan`] of the key may visit: the larger its values, the fewer, since the server copies them within
-/// itself.
+/// How many buckets one [`scan`] of the key may visit. Larger values allow fewer, since the server copies them.
 pub(crate) async fn scan_count(conn: &mut impl Connection, keys: &TaskKeys, place: Key) -> Result<u64, Error> {
     let ask = |name: &str| {
         let mut cmd = redis::cmd(name);
@@ -62,13 +61,13 @@ pub(crate) async fn scan_count(conn: &mut impl Connection, keys: &TaskKeys, plac
     let fields: u64 = ask("HLEN").query_async(conn).await.map_err(|e| classify("scan", e))?;
     let mut usage = redis::cmd("MEMORY");
     usage.arg("USAGE").arg(keys.get(place)).arg("SAMPLES").arg(20);
-    // Without the right to ask, assume large values.
+    // Without permission to ask, assume large values.
     let bytes: Option<u64> = usage.query_async(conn).await.unwrap_or(Some(fields * BYTES / 10));
     let each = bytes.unwrap_or(0) / fields.max(1);
     Ok((BYTES / each.max(1)).clamp(1, MOST))
 }
 
-/// Some held ids with their tokens. The cursor is as that of [`scan`].
+/// Some held ids with their tokens. The cursor works as that of [`scan`].
 pub(crate) async fn locks(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -82,7 +81,7 @@ pub(crate) async fn locks(
     Ok((next, pairs.chunks_exact(2).map(pair).collect()))
 }
 
-/// A page of a list, from its end on, the last entry first. `seen` entries from the end are skipped.
+/// A page of a list, from its end towards its head. The last `seen` entries are skipped.
 pub(crate) async fn page_of_list(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -97,8 +96,8 @@ pub(crate) async fn page_of_list(
     Ok(ids.into_iter().rev().map(|Text(id)| id).collect())
 }
 
-/// The faults of each job, words with spaces between. Each job comes with how many entries the lists have of it; the lists
-/// were read from `began_ms` on.
+/// The faults of each job, as words separated by spaces. Each job comes with its number of list entries; the lists were
+/// read from `began_ms` on.
 pub(crate) async fn look(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -115,8 +114,8 @@ pub(crate) async fn look(
     reply.rest()
 }
 
-/// Mends the faults that are still there. Each job comes with how many entries the lists have of it, and its faults. Returns
-/// those that were mended.
+/// Repairs the faults that still exist. Each job comes with its number of list entries and its faults. Returns those
+/// that were repaired.
 pub(crate) async fn mend(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -134,7 +133,7 @@ pub(crate) async fn mend(
     reply.rest()
 }
 
-/// Notes what an audit found. Returns whether Redis has anything of the task.
+/// Records what an audit found. Returns whether Redis has any key of the task.
 pub(crate) async fn audited(conn: &mut impl Connection, keys: &TaskKeys, found: &str) -> Result<bool, Error> {
     let mut reply = scripts::AUDITED.on(keys).arg(found).call(conn).await?;
     Ok(reply.next::<String>()? == "noted")

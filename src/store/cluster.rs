@@ -1,11 +1,12 @@
 //! Which node of a Redis Cluster has which slots.
 //!
-//! The map is asked for when a node says that a slot is elsewhere, when a connection to a node fails, and when an answer takes long: a
-//! primary that stands still says nothing. The node that gave cause is asked last, since one that was frozen believes that it still is
-//! what it was, and a map that is older by its epoch than one that was told before counts only if nobody tells a newer one.
+//! The slot map is read when a node says that a slot moved, when a connection to a node fails, and when an answer is
+//! late: a frozen primary says nothing. The node that caused the read is asked last, since a node that was frozen
+//! reports its old role. A map with an older epoch than the known one counts only if no node has a newer map.
 //!
-//! A node that is a primary has a *reign*, a number that no other and no later one has. Where a primary loses all of its slots its reign is
-//! over: lines to it are left, and what comes over them is no answer. A slot that moves between living primaries changes the map alone.
+//! Each primary has a *reign*: a number that is never used again. A primary that loses all of its slots ends its reign.
+//! Its connections are closed, and answers that still come over them are discarded. A slot that moves between living
+//! primaries changes only the map.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -27,25 +28,25 @@ use super::slots::{SLOTS, slot_of};
 use super::ways::{self, Access, Clients, Plain, Ways, is_tls};
 use crate::error::Error;
 
-/// How long a node may say nothing before the next one is asked too.
+/// How long to wait for a node before also asking the next one.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long they may take together: a connection with TLS and a password is some round trips.
+/// How long all nodes together may take. A connection with TLS and a password needs several round trips.
 const LONGEST: Duration = Duration::from_secs(4);
 
-/// How many lines are kept for it.
+/// How many connections are kept for reading the map.
 const LINES: usize = 2;
 
-/// How often the map is asked for where nothing gives cause: who waits for an answer of a node does not know whether it stands still.
+/// How often the map is read without a cause: an answer that is late does not show whether its node is frozen.
 const WATCH: Duration = Duration::from_secs(1);
 
-/// The shortest time between two looks, and the longest while looks change nothing.
+/// The shortest time between two reads of the map, and the longest while reads change nothing.
 const BETWEEN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// For so long nobody who looks waits for a node again that gave him no answer.
+/// How long page reads skip a node that gave them no answer.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// A node, as the others name it.
+/// A node, under the address that other nodes give for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClusterNode {
     pub(super) host: String,
@@ -61,27 +62,27 @@ impl fmt::Display for ClusterNode {
     }
 }
 
-/// When for so long no node has told anything as new as what is known, a cluster of an older epoch goes in its place that has no node of those: it
-/// was made anew, or the name leads elsewhere now. What a node of the same cluster tells is no such thing: one that was deposed, and starts alone,
-/// says for a while that all is well.
+/// After this long without a map as new as the known one, a map with an older epoch is accepted if it shares no node id
+/// with the known one. The cluster was created again, or the name leads to another cluster. A map of the same cluster
+/// is not accepted: a deposed node that restarts alone reports for a while that all is well.
 const GONE: Duration = Duration::from_secs(30);
 
 /// Which primary has which slots.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct SlotMap {
-    /// The first and the last slot of each range, by their order.
+    /// The first and the last slot of each range, in order.
     ranges: Vec<(u16, u16, ClusterNode)>,
-    /// Slots of which a node said since that they are elsewhere.
+    /// Slots that a node has since reported as moved.
     moved: HashMap<u16, ClusterNode>,
-    /// Every node that is known, replicas too.
+    /// Every known node, replicas included.
     nodes: BTreeSet<ClusterNode>,
-    /// The ids of all nodes that the cluster has, and had: no two clusters share one.
+    /// The ids of all nodes that the cluster has or had. No two clusters share one.
     ids: BTreeSet<String>,
-    /// The reign of each primary.
     reigns: HashMap<ClusterNode, u64>,
-    /// What the cluster counts its changes by, as the node knew it that told.
+    /// The cluster's epoch, as the node that sent the map knew it.
     epoch: u64,
-    /// Whether that node takes part: one that is cut off from most of the others says so, and tells what was.
+    /// Whether that node takes part in the cluster. A node without contact to the majority says that it does not, and
+    /// sends an old map.
     is_part: bool,
 }
 
@@ -95,12 +96,12 @@ impl SlotMap {
         self.ranges.iter().map(|(.., node)| node).collect()
     }
 
-    /// Whether it is that of a cluster that is well, and has no node of the other one.
+    /// Whether this map is that of another cluster: a healthy one that shares no node with the known one.
     fn is_another_than(&self, known: &SlotMap) -> bool {
         self.is_part && !self.ids.is_empty() && self.ids.is_disjoint(&known.ids)
     }
 
-    /// Gives the primaries their reigns: those that they had, or the next numbers.
+    /// Gives each primary its reign: the one that it had, or the next number.
     fn crown(&mut self, before: &SlotMap, next: &mut u64) {
         for node in self.primaries().into_iter().cloned().collect::<Vec<_>>() {
             let reign = before.reigns.get(&node).copied().unwrap_or_else(|| {
@@ -112,17 +113,18 @@ impl SlotMap {
     }
 }
 
-/// When the map was asked for last, and how long it is let be.
+/// When the map was read last, and how long to wait until the next read.
 #[derive(Debug)]
 struct LastLook {
     at: Option<Instant>,
-    /// When the last one that brought a map had begun.
+    /// When the last read that returned a map began.
     begun: Option<Instant>,
     pause: Duration,
 }
 
 impl LastLook {
-    /// Whether another one may begin, by how long it is let be; one that does counts from now on. The first one is nobody's here.
+    /// Whether another read may begin. If so, the pause counts from now. Never true before the first read, which
+    /// [`Cluster::ready`] makes.
     fn is_due(&mut self, pause: impl FnOnce(Duration) -> Duration) -> bool {
         let is_due = self.at.is_some_and(|at| at.elapsed() >= pause(self.pause));
         if is_due {
@@ -132,32 +134,32 @@ impl LastLook {
     }
 }
 
-/// A cluster, and what its nodes say of it.
+/// A cluster, and what its nodes report about it.
 pub(super) struct Cluster {
-    /// The nodes that the address names.
+    /// The nodes in the address.
     seeds: Vec<ClusterNode>,
     ways: Ways,
     is_tls: bool,
     map: Mutex<Arc<SlotMap>>,
-    /// How many reigns there were.
+    /// How many reigns have begun.
     reigns: AtomicU64,
-    /// How often other nodes were the primaries.
+    /// How often the set of primaries has changed.
     changes: watch::Sender<u64>,
     /// The reigns whose servers were checked.
     checked: Mutex<BTreeSet<u64>>,
     looked: Mutex<LastLook>,
     looking: SingleFlight<()>,
     turn: AtomicUsize,
-    /// How many lines were made to nodes.
+    /// How many connections to nodes were made.
     lines_made: AtomicU64,
-    /// With which node the next look begins: another one in each process, so that not all ask the same, and another one behind each look that
-    /// failed.
+    /// The node with which the next read begins. It differs between processes, so that not all ask the same node, and
+    /// moves on after each read that failed.
     from: AtomicUsize,
-    /// The lines over which the map came last.
+    /// The connections over which the map was read last.
     lines: Mutex<Vec<(ClusterNode, Plain)>>,
-    /// Since when no node has told anything as new as what is known.
+    /// Since when no node has sent a map as new as the known one.
     unheard: Mutex<Option<Instant>>,
-    /// The nodes that gave no answer to somebody who looked, and when.
+    /// The nodes that gave a page read no answer, and when.
     silent: Mutex<HashMap<ClusterNode, Instant>>,
 }
 
@@ -168,7 +170,7 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// These nodes; nothing is connected yet.
+    /// A cluster with these seed nodes. Does not connect.
     pub(super) fn new(seeds: Vec<ClusterNode>, ways: Ways) -> Arc<Cluster> {
         Arc::new(Cluster {
             seeds,
@@ -201,18 +203,18 @@ impl Cluster {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Grows whenever other nodes are the primaries.
+    /// Grows whenever the set of primaries changes.
     pub(super) fn changes(&self) -> u64 {
         *self.changes.borrow()
     }
 
-    /// The reign of the primary that has the slot; 0 where that is not known.
+    /// The reign of the primary that has the slot; 0 if it is unknown.
     pub(super) fn reign_over(&self, slot: u16) -> u64 {
         let map = self.map();
         map.node_of(slot).and_then(|node| map.reigns.get(node)).copied().unwrap_or(0)
     }
 
-    /// The reign of a node; `None` where it is no primary.
+    /// The reign of a node; `None` if it is not a primary.
     pub(super) fn reign_of(&self, node: &ClusterNode) -> Option<u64> {
         self.map().reigns.get(node).copied()
     }
@@ -223,11 +225,11 @@ impl Cluster {
 
     /// Returns when the reign is over.
     pub(super) async fn over(&self, reign: u64) {
-        // The sender lives in `self`, so that an error cannot be.
+        // Cannot fail: the sender lives in `self`.
         let _ = self.changes.subscribe().wait_for(|_| self.is_over(reign)).await;
     }
 
-    /// How this client shows who it is.
+    /// How this client authenticates.
     pub(super) fn access(&self) -> &Access {
         &self.ways.access
     }
@@ -237,17 +239,18 @@ impl Cluster {
         self.ways.to_node(&node.host, node.port)
     }
 
-    /// The node that has the slot, as far as is known.
+    /// The node that has the slot, if it is known.
     pub(super) fn node_of(&self, slot: u16) -> Option<ClusterNode> {
         self.map().node_of(slot).cloned()
     }
 
-    /// The node that has this key, as far as is known.
+    /// The node that has this key, if it is known.
     pub(super) fn node_of_key(&self, key: &str) -> Option<ClusterNode> {
         self.node_of(slot_of(key.as_bytes()))
     }
 
-    /// A node to listen to: each time another one, so that one that is away is left.
+    /// A node to subscribe at. Each call returns the next one, so that a node that is unreachable is not chosen again
+    /// at once.
     pub(super) fn any_node(&self) -> ClusterNode {
         let map = self.map();
         let primaries: Vec<&ClusterNode> = map.primaries().into_iter().collect();
@@ -255,12 +258,12 @@ impl Cluster {
         primaries.get(turn % primaries.len().max(1)).map_or_else(|| self.seeds[0].clone(), |node| (*node).clone())
     }
 
-    /// Those that have slots.
+    /// The nodes that have slots.
     pub(super) fn primaries(&self) -> Vec<ClusterNode> {
         self.map().primaries().into_iter().cloned().collect()
     }
 
-    /// The primaries that nobody has checked in this reign.
+    /// The primaries that were not yet checked in this reign.
     pub(super) fn unchecked(&self) -> Vec<ClusterNode> {
         let (map, checked) = (self.map(), self.checked());
         let is_new = |node: &&ClusterNode| map.reigns.get(*node).is_some_and(|reign| !checked.contains(reign));
@@ -275,7 +278,7 @@ impl Cluster {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that no line to a node had before.
+    /// A number for a new connection to a node; never given twice.
     pub(super) fn line_number(&self) -> u64 {
         self.lines_made.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -285,7 +288,7 @@ impl Cluster {
         self.silent().get(node).is_some_and(|since| since.elapsed() < SILENT)
     }
 
-    /// A node gave no answer in the time that a look has.
+    /// Records that a node gave no answer to a page read in time.
     pub(super) fn fell_silent(&self, node: &ClusterNode) {
         let mut silent = self.silent();
         silent.retain(|_, since| since.elapsed() < SILENT);
@@ -296,10 +299,10 @@ impl Cluster {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the map where nobody has yet.
+    /// Reads the map unless it is known.
     ///
     /// # Errors
-    /// `Connect` where no node tells one.
+    /// `Connect` if no node sends one.
     pub(super) async fn ready(self: &Arc<Self>) -> Result<(), Error> {
         if !self.map().ranges.is_empty() {
             return Ok(());
@@ -307,7 +310,7 @@ impl Cluster {
         self.look(None).await
     }
 
-    /// A node said that the slot is elsewhere.
+    /// Records that a node reported the slot as moved.
     pub(super) fn moved(self: &Arc<Self>, slot: u16, to: ClusterNode, from: &ClusterNode) {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         let newer = Arc::make_mut(&mut map);
@@ -318,13 +321,13 @@ impl Cluster {
         self.suspect(from);
     }
 
-    /// A node took long to answer. Returns whether that was the answer of a primary: whether the others say, now that it is here, that it
-    /// still is one.
+    /// Asks the other nodes whether a node that answered late is still a primary. Its answer counts only if they say so
+    /// after it came.
     pub(super) async fn confirms(self: &Arc<Self>, node: &ClusterNode, reign: u64) -> bool {
         let came = Instant::now();
-        // An attempt of others may have begun before.
+        // An attempt of other callers may have begun before the answer came.
         for _ in 0..2 {
-            // Many may have waited for long: those who come within this time share the next look.
+            // Many calls may have waited: those that return within this time share the next read.
             let rest = self.looked().at.map_or(Duration::ZERO, |at| BETWEEN.0.saturating_sub(at.elapsed()));
             tokio::time::sleep(rest).await;
             let is_new = || self.looked().begun.is_some_and(|begun| begun >= came);
@@ -332,7 +335,7 @@ impl Cluster {
                 break;
             }
             if self.look(Some(node)).await.is_err() {
-                // None of the others can be asked: its own word, which came behind its answer, counts for more than that.
+                // No other node can be asked. The node's own report is newer than its answer, so it decides.
                 let Ok(own) = self.ask(node.clone(), false).await else { return false };
                 return own.is_part && own.epoch >= self.map().epoch && own.primaries().contains(node);
             }
@@ -343,7 +346,7 @@ impl Cluster {
         !self.is_over(reign)
     }
 
-    /// Something is wrong with a node: somebody asks the others, unless somebody has just done so.
+    /// Reads the map from the other nodes after a problem with this one, unless that was just done.
     pub(super) fn suspect(self: &Arc<Self>, node: &ClusterNode) {
         let is_due = self.looked().is_due(|pause| pause);
         if is_due {
@@ -352,7 +355,7 @@ impl Cluster {
         }
     }
 
-    /// Sees to it that somebody asks for the map now and then.
+    /// Reads the map now and then.
     pub(super) fn keep_watch(self: &Arc<Self>) {
         let is_due = self.looked().is_due(|_| WATCH);
         if is_due {
@@ -361,7 +364,7 @@ impl Cluster {
         }
     }
 
-    /// Asks for the map, one attempt at a time for all callers of a runtime.
+    /// Reads the map; one attempt at a time for all callers of a runtime.
     async fn look(self: &Arc<Self>, except: Option<&ClusterNode>) -> Result<(), Error> {
         let look = || {
             let (cluster, except) = (Arc::clone(self), except.cloned());
@@ -374,9 +377,9 @@ impl Cluster {
         let (map, begun) = (self.map(), Instant::now());
         let is_known = !map.ranges.is_empty();
         let mut nodes = self.in_turn(&map);
-        // A stable sort: who gave cause comes last.
+        // A stable sort: the node that caused the read comes last.
         nodes.sort_by_key(|node| Some(node) == except);
-        // Where nothing gave cause, a second one is asked too: the first may be cut off, and not know it yet.
+        // Without a cause, ask a second node too: the first may be cut off and not know it yet.
         let wanted = if is_known && except.is_none() { 2 } else { 1 };
         let mut nodes = nodes.into_iter().peekable();
         let (mut asking, mut failure, mut older) = (FuturesUnordered::new(), None, None::<SlotMap>);
@@ -386,7 +389,7 @@ impl Cluster {
                 silent.push((node.clone(), Instant::now()));
                 asking.push(async { (node.clone(), self.ask(node, is_known).await) });
             }
-            // The next one is asked when this one has failed, or says nothing.
+            // Ask the next one when this one has failed or gives no answer.
             let left = LONGEST.saturating_sub(begun.elapsed());
             let has_any_told = !newest.is_empty() || older.is_some();
             let patience = if nodes.peek().is_some() || has_any_told { PATIENCE.min(left) } else { left };
@@ -403,18 +406,18 @@ impl Cluster {
                         break;
                     }
                 }
-                // It has not heard of a failover yet, or the cluster was made anew.
+                // The node has not learned of a failover yet, or the cluster was created again.
                 Ok(Some(Ok(told))) => {
                     let is_newer = older.as_ref().is_none_or(|before| before.epoch < told.epoch);
                     older = if is_newer { Some(told) } else { older };
                 }
-                // What a node says of us counts for more than that another one is away.
+                // An error about our access is more useful than the news that another node is unreachable.
                 Ok(Some(Err(e))) => {
                     let counts = failure.as_ref().is_none_or(|before: &Error| before.is_retryable());
                     failure = if counts { Some(e) } else { failure };
                 }
                 Ok(None) => break,
-                // One has told, and the second opinion takes long.
+                // One node has answered, and the second takes long.
                 Err(_) if !newest.is_empty() => break,
                 Err(_) if nodes.peek().is_some() => {}
                 Err(_) => {
@@ -423,11 +426,11 @@ impl Cluster {
                 }
             }
         }
-        // A line on which nothing comes is not asked again.
+        // Do not reuse a connection on which nothing arrives.
         let is_silent =
             |node: &ClusterNode| silent.iter().any(|(silent, since)| silent == node && since.elapsed() >= PATIENCE);
         self.lines().retain(|(node, _)| !is_silent(node));
-        // Of a cluster that is down no node takes part. What none of them can tell better counts, if it is no older than what is known.
+        // If the cluster is down, no node takes part. Then the best map counts, if it is not older than the known one.
         let all_say_so = failure.is_none() || !is_known;
         let is_gone = self.unheard_for(!newest.is_empty(), begun) >= GONE;
         let older = older.filter(|told| all_say_so || told.epoch >= map.epoch || is_gone && told.is_another_than(&map));
@@ -444,7 +447,7 @@ impl Cluster {
                 Ok(())
             }
             None => {
-                // The next look begins behind those that were asked.
+                // The next read begins with the nodes after those that were asked.
                 self.from.fetch_add(1, Ordering::Relaxed);
                 self.looked_at(false, None);
                 Err(failure.unwrap_or(Error::Closed))
@@ -452,7 +455,7 @@ impl Cluster {
         }
     }
 
-    /// For how long no node has told anything as new as what is known.
+    /// For how long no node has sent a map as new as the known one.
     fn unheard_for(&self, is_heard: bool, begun: Instant) -> Duration {
         let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
         if is_heard {
@@ -462,8 +465,9 @@ impl Cluster {
         unheard.get_or_insert(begun).elapsed()
     }
 
-    /// The nodes in the order in which they are asked: those that told last; then the others in turn, with one of those that the address names
-    /// among the first, since its name may lead elsewhere by now. It is not among the first two: by another name it may be the same as they.
+    /// The nodes in the order in which they are asked: those that answered last, then the others in turn. The third of
+    /// those is a seed of the address, since its name may lead elsewhere by now. It is not among the first two: it may
+    /// be one of them under another name.
     fn in_turn(&self, map: &SlotMap) -> Vec<ClusterNode> {
         let mut nodes: Vec<ClusterNode> = self.lines().iter().map(|(node, _)| node.clone()).collect();
         let turned = |mut nodes: Vec<ClusterNode>| {
@@ -492,7 +496,7 @@ impl Cluster {
     fn take(&self, mut newer: SlotMap, begun: Instant) {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         if self.looked().begun.is_some_and(|last| last > begun) {
-            // A look of another runtime began later, and was faster.
+            // A read on another runtime began later and finished sooner.
             return;
         }
         let mut reigns = self.reigns.load(Ordering::SeqCst);
@@ -510,12 +514,12 @@ impl Cluster {
         }
     }
 
-    /// A node said nothing.
+    /// The error for nodes that did not answer.
     fn silence(&self) -> Error {
         not_connected(&io::Error::from(io::ErrorKind::TimedOut).into(), self.is_tls)
     }
 
-    /// Asks one node. The line is kept for the next time where that is so.
+    /// Reads the map from one node. With `is_kept`, its connection is kept for the next read.
     async fn ask(&self, node: ClusterNode, is_kept: bool) -> Result<SlotMap, Error> {
         let own = self.lines().iter().find(|(own, _)| *own == node).map(|(_, line)| line.clone());
         let asked = async {
@@ -536,7 +540,7 @@ impl Cluster {
             map.epoch = epoch_of(&info).ok_or_else(Error::timed_out)?;
             map.is_part = info.contains("cluster_state:ok");
             if map.ranges.is_empty() {
-                // It has not met the others yet, or has forgotten them.
+                // The node has not met the others yet, or has forgotten them.
                 return Err(Error::timed_out());
             }
             Ok((map, line))
@@ -557,7 +561,7 @@ impl Cluster {
     }
 }
 
-/// A server without cluster support says so.
+/// The error of a server, with a clear text if the server has no cluster support.
 fn not_a_cluster(node: &ClusterNode, e: redis::RedisError) -> Error {
     if is_no_cluster(&e) {
         let what = format!("{node} is no node of a cluster: write redis://{node}");
@@ -566,7 +570,7 @@ fn not_a_cluster(node: &ClusterNode, e: redis::RedisError) -> Error {
     classify("cluster slots", e)
 }
 
-/// What `CLUSTER INFO` says of the epoch.
+/// The epoch in the answer to `CLUSTER INFO`.
 fn epoch_of(info: &str) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"))?.trim().parse().ok()
 }
@@ -582,7 +586,7 @@ fn read(asked: &ClusterNode, told: &Value) -> Option<SlotMap> {
         if first > last || last >= SLOTS {
             return None;
         }
-        // One whose place is not known has its slots all the same: others are asked for them.
+        // A primary whose address is unknown still has its slots: other nodes are asked for them.
         if let Some(primary) = node_of(asked, primary) {
             map.nodes.insert(primary.clone());
             map.ranges.push((first, last, primary));
@@ -594,13 +598,13 @@ fn read(asked: &ClusterNode, told: &Value) -> Option<SlotMap> {
     Some(map)
 }
 
-/// The id of a node, as `CLUSTER SLOTS` tells it.
+/// The id of a node in `CLUSTER SLOTS`.
 fn id_of(told: &Value) -> Option<String> {
     let Value::Array(parts) = told else { return None };
     redis::from_redis_value_ref(parts.get(2)?).ok()
 }
 
-/// A node as `CLUSTER SLOTS` names it: without a host it is the one that was asked, `?` is nobody.
+/// A node in `CLUSTER SLOTS`. Without a host it is the node that was asked; `?` means unknown.
 fn node_of(asked: &ClusterNode, told: &Value) -> Option<ClusterNode> {
     let Value::Array(parts) = told else { return None };
     let [host, Value::Int(port), ..] = &parts[..] else { return None };
@@ -656,7 +660,7 @@ mod tests {
         assert_eq!(reigns(&moved), reigns(&first));
         let failed_over = map(&[(0, 99, &[("10.0.0.1", 3)]), (100, 199, &[("10.0.0.1", 2)])], &moved);
         assert_eq!(reigns(&failed_over), [None, Some(2), Some(3)]);
-        // What it was before does not come back with it.
+        // A server that becomes primary again gets a new reign.
         let again = map(&[(0, 99, &[("10.0.0.1", 1)]), (100, 199, &[("10.0.0.1", 2)])], &failed_over);
         assert_eq!(reigns(&again), [Some(4), Some(2), None]);
     }

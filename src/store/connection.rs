@@ -1,4 +1,4 @@
-//! What a call goes over: a connection to one server, or to each node of a cluster that is needed.
+//! What a call goes over: a connection to one server, or to each needed node of a cluster.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,41 +21,42 @@ use super::ways::{self, Plain};
 
 pub(crate) use redis::aio::ConnectionLike as Connection;
 
-/// Behind so long without an answer it is asked whether the node is still the one that has the slot, and again after as long.
+/// After this long without an answer, check whether the node is still the primary of its slots, and again after as
+/// long.
 const LATE: Duration = Duration::from_millis(500);
 
-/// How long one of several nodes may take over a call that another one can answer as well.
+/// How long one node may take for a call that any node can answer.
 const ANY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long somebody who looks waits for a node: what the others say is told without it. Less than any other bound has for one node.
+/// How long a page read waits for a node before it returns without it. Shorter than every other time-out for one node.
 const LOOK_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// A connection that many may share.
+/// A connection that many callers may share.
 #[derive(Clone)]
 pub(crate) enum OwnConnection {
     /// To one server.
     One(Plain),
     /// To the nodes of a cluster: each command goes to the node that has its key.
     Routed(Arc<NodeLines>),
-    /// To one of those nodes.
+    /// To one node of a cluster.
     Pinned(Arc<NodeLines>, Box<NodeLine>),
 }
 
-/// Connections to nodes, each made when it is needed first.
+/// Connections to nodes. Each is made when it is first needed.
 #[derive(Clone)]
 pub(crate) struct NodeLines {
     cluster: Arc<Cluster>,
     config: AsyncConnectionConfig,
     opened: Arc<Mutex<HashMap<ClusterNode, Opened>>>,
-    /// The runtime on which they are opened.
+    /// The runtime that opens them.
     runtime: Arc<AppRuntime>,
-    /// What is told to a server of a new connection.
+    /// Names a new connection at its server.
     name: Arc<dyn Fn(&Plain) + Send + Sync>,
-    /// Whether they are for somebody who looks, and does not wait for a node that says nothing.
+    /// Whether they serve page reads, which do not wait for a node that gives no answer.
     are_for_looks: bool,
 }
 
-/// A line that is open, or about to be, and the reign of its node when it was wanted first.
+/// A connection that is open or being opened, and the reign of its node when it was first needed.
 #[derive(Clone, Default)]
 struct Opened {
     reign: Option<u64>,
@@ -68,7 +69,7 @@ struct Opened {
 pub(crate) struct NodeLine {
     conn: Plain,
     node: ClusterNode,
-    /// That of the node; `None` of one that has no slots.
+    /// The reign of the node; `None` if it has no slots.
     reign: Option<u64>,
     silence: Arc<Mutex<Silence>>,
     number: u64,
@@ -85,7 +86,7 @@ impl fmt::Debug for OwnConnection {
 }
 
 impl OwnConnection {
-    /// Lines to the nodes of a cluster. None is open yet. They are opened on the runtime of the caller.
+    /// Connections to the nodes of a cluster. None is open yet; they are opened on the runtime of the caller.
     pub(super) fn routed(
         cluster: Arc<Cluster>,
         config: AsyncConnectionConfig,
@@ -95,8 +96,8 @@ impl OwnConnection {
         OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened, runtime, name, are_for_looks: false }))
     }
 
-    /// The same lines for somebody who looks at many nodes: one that says nothing fails the call soon, and for some time each later one at
-    /// once.
+    /// The same connections for reads of many nodes. A node that gives no answer fails the call soon, and for some time
+    /// each later call at once.
     pub(super) fn for_looks(&self) -> OwnConnection {
         match self {
             OwnConnection::Routed(lines) => {
@@ -106,14 +107,14 @@ impl OwnConnection {
         }
     }
 
-    /// The connection to the server that has this key, for what must stay on one.
+    /// The connection to the server that has this key, for calls that must stay on one server.
     pub(crate) async fn at(&self, key: &str) -> RedisResult<OwnConnection> {
         let OwnConnection::Routed(lines) = self else { return Ok(self.clone()) };
         let node = lines.node_of(slot_of(key.as_bytes()))?;
         lines.pinned(&node).await
     }
 
-    /// The primaries of a cluster, each as `host:port`; no place where there is one server alone.
+    /// The primaries of a cluster, each as `host:port`; one empty text for a single server.
     pub(crate) fn places(&self) -> Vec<String> {
         match self {
             OwnConnection::Routed(lines) => lines.cluster.primaries().iter().map(ClusterNode::to_string).collect(),
@@ -136,7 +137,7 @@ impl OwnConnection {
         }
     }
 
-    /// Whether a call over this connection may be about this key.
+    /// Whether a call over this connection may use this key.
     pub(crate) fn has(&self, key: &str) -> bool {
         match self {
             OwnConnection::One(_) | OwnConnection::Routed(_) => true,
@@ -146,8 +147,8 @@ impl OwnConnection {
         }
     }
 
-    /// Over which line calls about this key go: another number for each that was ever made. `None` where there is none now; 0 to one server
-    /// alone, whose connection is the line.
+    /// The number of the connection that serves this key; each new connection gets another one. `None` if none is open;
+    /// 0 for a single server.
     pub(crate) fn line_to(&self, key: &str) -> Option<u64> {
         match self {
             OwnConnection::One(_) => Some(0),
@@ -159,7 +160,7 @@ impl OwnConnection {
         }
     }
 
-    /// Those that are open.
+    /// The connections that are open.
     pub(super) fn open(&self) -> Vec<Plain> {
         match self {
             OwnConnection::One(conn) => vec![conn.clone()],
@@ -170,7 +171,7 @@ impl OwnConnection {
         }
     }
 
-    /// Whether a call may be about keys of several servers.
+    /// Whether calls may use keys of several servers.
     pub(crate) fn is_routed(&self) -> bool {
         matches!(self, OwnConnection::Routed(_))
     }
@@ -206,7 +207,7 @@ impl Connection for OwnConnection {
     }
 }
 
-/// What a node answers as long as it is the primary that it was.
+/// Waits for a node's answer as long as the node's reign lasts.
 async fn while_it_reigns<T>(
     cluster: &Cluster,
     reign: Option<u64>,
@@ -220,16 +221,16 @@ async fn while_it_reigns<T>(
     }
 }
 
-/// As of a connection that was closed.
+/// The error for a deposed primary: the same as for a closed connection.
 fn deposed() -> RedisError {
     io::Error::new(io::ErrorKind::ConnectionAborted, "another server is the primary").into()
 }
 
-/// Where a node says that a call belongs.
+/// Where a node redirects a call.
 enum Elsewhere {
-    /// For good.
+    /// The slot has moved for good.
     Moved(u16, ClusterNode),
-    /// This once: the slot is on its way.
+    /// Only this call: the slot is being moved.
     Ask(ClusterNode),
 }
 
@@ -251,7 +252,7 @@ impl Elsewhere {
     }
 }
 
-/// Whether a node says that it takes no part, or that its slot is nobody's.
+/// Whether a node says that the cluster is down for it, or that the slot has no primary.
 fn is_down(answer: &RedisResult<Value>) -> bool {
     let is_down =
         |e: &RedisError| e.code().is_some_and(|code| ["CLUSTERDOWN", "MASTERDOWN", "READONLY"].contains(&code));
@@ -263,7 +264,7 @@ fn is_down(answer: &RedisResult<Value>) -> bool {
 }
 
 impl NodeLines {
-    /// Leaves what is open to nodes whose reign is over.
+    /// Drops connections to nodes whose reign is over.
     fn leave_past(&self) {
         self.opened().retain(|node, own| own.reign.is_none() || self.cluster.reign_of(node) == own.reign);
     }
@@ -273,18 +274,18 @@ impl NodeLines {
     }
 
     fn node_of(&self, slot: u16) -> RedisResult<ClusterNode> {
-        // Nobody has the slot, or who has it is not known yet.
+        // The slot has no node, or its node is unknown.
         self.cluster.node_of(slot).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
     }
 
-    /// The line to a node.
+    /// The connection to a node.
     async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeLine> {
         let reign = self.cluster.reign_of(node);
         let opening = {
             let mut opened = self.opened();
             let own = opened.entry(node.clone()).or_default();
             if own.reign != reign {
-                // What comes over the one before is no answer any more.
+                // Answers over the former connection no longer count.
                 *own = Opened { reign, ..Opened::default() };
             }
             match &own.line {
@@ -307,7 +308,7 @@ impl NodeLines {
         let line = self.looked(node, opened).await.inspect_err(|_| self.cluster.suspect(node))?;
         self.leave_past();
         let mut opened = self.opened();
-        // Another one may have been made for a later reign.
+        // Another connection may have been made for a later reign.
         let own = opened.get_mut(node).filter(|own| Arc::ptr_eq(&own.opening, &opening));
         Ok(own.map(|own| own.line.get_or_insert(line.clone()).clone()).unwrap_or(line))
     }
@@ -326,7 +327,7 @@ impl NodeLines {
         Ok(OwnConnection::Pinned(Arc::clone(self), line))
     }
 
-    /// The line is of no use any more: the next call to the node makes another.
+    /// Drops the connection. The next call to the node makes another.
     fn leave(&self, line: &NodeLine) {
         let mut opened = self.opened();
         let is_it = |own: &Opened| own.line.as_ref().is_some_and(|own| Arc::ptr_eq(&own.silence, &line.silence));
@@ -335,7 +336,7 @@ impl NodeLines {
         }
     }
 
-    /// Has a node asked about that takes long: one that stands still says nothing.
+    /// Reads the slot map whenever a node takes long: a frozen node says nothing.
     async fn watched<T>(&self, node: &ClusterNode, answer: impl Future<Output = T>) -> T {
         tokio::pin!(answer);
         let waiting = Awaited::on(node);
@@ -350,7 +351,7 @@ impl NodeLines {
         }
     }
 
-    /// What a node answers to somebody who looks, in the time that there is for it.
+    /// Bounds the answer of a node to a page read.
     async fn looked<T>(&self, node: &ClusterNode, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         if !self.are_for_looks {
             return answer.await;
@@ -368,7 +369,7 @@ impl NodeLines {
         }
     }
 
-    /// Waits for an answer of a node. What took long is the answer of a primary only if it still is one.
+    /// Waits for an answer of a node. A late answer counts only if the node is still a primary.
     async fn answered<T>(&self, line: &NodeLine, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let mut under_way = AtNode { lines: self, line, begun: Instant::now(), has_ended: false };
         let answer = self.watched(&line.node, while_it_reigns(&self.cluster, line.reign, answer));
@@ -399,8 +400,8 @@ impl NodeLines {
         self.answered(line, conn.req_packed_command(cmd)).await
     }
 
-    /// Makes a call over this line; where its slot is on its way, at the node that has the key by now. Who sends it elsewhere for good gets no
-    /// other chance.
+    /// Makes a call over this connection. If its slot is being moved, asks the node that has the key by now. If the
+    /// slot has moved for good, returns the redirect as an error.
     async fn ask_over(self: &Arc<Self>, line: &NodeLine, cmd: &Cmd) -> RedisResult<Value> {
         let answer = self.at(line, cmd).await;
         match Elsewhere::of(&answer, &line.node) {
@@ -429,7 +430,7 @@ impl NodeLines {
         self.answered(line, conn.req_packed_commands(pipeline, offset, count)).await
     }
 
-    /// Makes a call at the node to which its slot is on its way.
+    /// Makes a call at the node to which its slot is being moved.
     async fn ask_on_its_way(self: &Arc<Self>, node: &ClusterNode, cmd: &Cmd) -> RedisResult<Value> {
         let mut asking = redis::pipe();
         asking.cmd("ASKING").ignore().add_command(cmd.clone());
@@ -437,7 +438,7 @@ impl NodeLines {
         answers.pop().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into())
     }
 
-    /// Makes a call that is about no key, which any primary can answer: at the first of them that does.
+    /// Makes a call without a key at the first primary that answers.
     async fn ask_any(self: &Arc<Self>, cmd: &Cmd) -> RedisResult<Value> {
         let mut failure = io::Error::from(io::ErrorKind::NotConnected).into();
         for node in self.cluster.primaries() {
@@ -450,7 +451,7 @@ impl NodeLines {
         Err(failure)
     }
 
-    /// Makes a call at the node that has its key; once more where that one sends it.
+    /// Makes a call at the node that has its key, and follows one redirect.
     async fn route(self: &Arc<Self>, cmd: &Cmd) -> RedisResult<Value> {
         let Some(key) = key_of(cmd) else { return self.ask_any(cmd).await };
         let node = self.node_of(slot_of(key))?;
@@ -479,7 +480,8 @@ impl NodeLines {
         self.ask_all_over(&line, pipeline, offset, count).await
     }
 
-    /// Makes calls together that are about keys of one slot, in no transaction. Those that a node sends elsewhere are made there one by one.
+    /// Makes calls together, without a transaction; their keys are in one slot. Those that a node redirects are
+    /// repeated one by one.
     async fn route_all(self: &Arc<Self>, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
         let key = pipeline.cmd_iter().find_map(|cmd| key_of(cmd));
         let key = key.ok_or((ErrorKind::InvalidClientConfig, "calls together are about keys"))?;
@@ -501,7 +503,7 @@ impl NodeLine {
     }
 }
 
-/// A call to a node that is under way. Dropped before its end, it was given up.
+/// A call to a node that is under way. If it is dropped before its end, the caller gave up.
 struct AtNode<'a> {
     lines: &'a NodeLines,
     line: &'a NodeLine,

@@ -11,16 +11,17 @@ use crate::times::to_ms;
 /// The version of keys, fields and scripts that this crate speaks. A task that a newer version wrote is refused.
 pub(crate) const WIRE_VERSION: u32 = 1;
 
-/// The options of a task, as they are in force.
+/// The declared options of a task.
 #[derive(Debug)]
 pub(crate) enum Declared {
-    /// They are this caller's: when it started, and what changed: name, old value, new value.
+    /// Those of this caller: when it started, and what changed, as name, old value, new value.
     Ours(u64, Vec<(String, String, String)>),
-    /// A later start has declared them, at this time of the server, ms.
+    /// Those of a worker that started later, at this time of the server, ms.
     Theirs(u64),
 }
 
-/// Writes a task's options for the scripts. `stamp` is what the worker was given at its start; `None`: it starts now.
+/// Writes a task's options for the scripts. `stamp` is the time that the worker got at its start; `None`: it starts
+/// now.
 pub(crate) async fn declare(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -33,15 +34,15 @@ pub(crate) async fn declare(
     call.arg("maxCount").arg(options.max_count);
     call.arg("maxCountSet").arg(if options.max_count_set { "1" } else { "0" });
     call.arg("onCrash").arg(options.on_crash.as_str());
-    // By it a sweep works out when a job comes back whose worker died.
+    // A sweep needs it to decide when the job of a dead worker runs again.
     call.arg("retry").arg(serde_json::to_string(&options.retry).unwrap_or_default());
     call.arg("patience").arg(options.patience.to_string());
     call.arg("heartbeat").arg(options.heartbeat.as_str());
     call.arg("eventMode").arg(options.events.as_str());
     call.arg("priority").arg(options.priority.as_str());
     let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    // For people: what a worker does by itself.
-    // Else each start would say that it changed.
+    // The script does not store a single partition, so naming it would report a change at each start. The options below
+    // are for people.
     if keys.parts() > 1 {
         call.arg("partitions").arg(keys.parts());
     }
@@ -67,7 +68,7 @@ pub(crate) async fn declare(
     Ok(Declared::Ours(stamp, changed))
 }
 
-/// Writes the options of a task again, which the server may have lost, unless a worker that started later has declared its own.
+/// Writes the options of a task again if the server lost them, unless a worker that started later has declared its own.
 /// Returns whether they are in force.
 pub(crate) async fn declare_again(
     conn: &mut impl Connection,
@@ -79,10 +80,10 @@ pub(crate) async fn declare_again(
     Ok(matches!(declare(conn, keys, worker, Some(stamp), options).await?, Declared::Ours(..)))
 }
 
-/// How many partitions the task has; `None` if nothing of it was written yet.
+/// How many partitions the task has; `None` if nothing of the task was written yet.
 ///
 /// # Errors
-/// `Unsupported` when a newer version of this crate wrote the task.
+/// `Unsupported` if a newer version of this crate wrote the task.
 pub(crate) async fn written_partitions(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<u32>, Error> {
     let mut cmd = redis::cmd("HMGET");
     cmd.arg(keys.get(Key::Meta)).arg("wire").arg("partitions");

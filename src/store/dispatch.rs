@@ -22,9 +22,9 @@ pub(crate) struct NewJob {
     pub(crate) payload: Vec<u8>,
     pub(crate) priority: Option<Priority>,
     pub(crate) overrides: Overrides,
-    /// How long after its dispatch the job fails unless it has begun.
+    /// How long after its dispatch the job fails if it has not begun.
     pub(crate) expires_after: Option<Duration>,
-    /// When it was dispatched, ms since 1970, if its id does not have the time.
+    /// When it was dispatched, ms since 1970, if its id does not contain the time.
     pub(crate) dispatched_at_ms: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ impl AsRef<NewJob> for NewJob {
 }
 
 impl NewJob {
-    /// Whether it has nothing but an id and a payload.
+    /// Whether it has only an id and a payload.
     fn is_plain(&self) -> bool {
         let NewJob { id: _, payload: _, priority, overrides, expires_after, dispatched_at_ms } = self;
         priority.is_none() && overrides.is_empty() && expires_after.is_none() && dispatched_at_ms.is_none()
@@ -47,11 +47,11 @@ impl NewJob {
 pub(crate) enum Dispatched {
     /// The jobs are written: for each, whether it existed before.
     Existed(Vec<bool>),
-    /// Nothing is written: the task has this number of partitions, and not the caller's.
+    /// Nothing is written: the task has this number of partitions, which differs from the caller's.
     Partitions(u32),
 }
 
-/// Writes jobs of one partition. `all_keys` is set if the task has a default priority: then also plain jobs need all keys.
+/// Writes jobs of one partition. Set `all_keys` if the task has a default priority: then plain jobs also need all keys.
 pub(crate) async fn dispatch(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -81,7 +81,7 @@ pub(crate) async fn dispatch(
     Ok(Dispatched::Existed(existed))
 }
 
-/// The keys that every job needs come first, and are enough for plain jobs.
+/// The keys that every job needs come first; plain jobs need only those.
 fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> Result<scripts::Invocation, Error> {
     let mut call = if plain { scripts::DISPATCH.on_first(keys, PLAIN_KEYS) } else { scripts::DISPATCH.on(keys) };
     call.arg(WIRE_VERSION).arg(keys.parts()).arg(jobs.len());

@@ -1,4 +1,4 @@
-//! What tests do to delayed jobs, whose tasks are small.
+//! What tests do to delayed jobs.
 
 use super::connection::Connection;
 use super::fault::classify;
@@ -7,7 +7,7 @@ use super::values::columns;
 use super::wake;
 use crate::error::Error;
 
-/// The delayed jobs, each with the column `deferred`: for tests, whose tasks are small.
+/// The delayed jobs, each with its column `deferred`. Reads all of them: for small tasks of tests.
 pub(crate) async fn delayed(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<(String, String)>, Error> {
     let mut cmd = redis::cmd("ZRANGE");
     cmd.arg(keys.get(Key::Delayed)).arg(0).arg(-1);
@@ -20,7 +20,7 @@ pub(crate) async fn delayed(conn: &mut impl Connection, keys: &TaskKeys) -> Resu
     Ok(ids.into_iter().zip(deferred.into_iter().map(Option::unwrap_or_default)).collect())
 }
 
-/// Whether something is to be done for workflows that stands in this outbox, of a task or of a workflow.
+/// Whether the outbox of a task or of a workflow has entries.
 pub(crate) async fn is_moving(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
     let mut cmd = redis::cmd("ZCARD");
     cmd.arg(keys.get(Key::Outbox));
@@ -28,7 +28,7 @@ pub(crate) async fn is_moving(conn: &mut impl Connection, keys: &TaskKeys) -> Re
     Ok(entries > 0)
 }
 
-/// Makes a delayed job due, and tells the workers.
+/// Makes a delayed job due, and wakes the workers.
 pub(crate) async fn bring_forward(conn: &mut (impl Connection + Send), keys: &TaskKeys, id: &str) -> Result<(), Error> {
     let mut cmd = redis::cmd("ZADD");
     cmd.arg(keys.get(Key::Delayed)).arg("XX").arg(0).arg(id);
@@ -36,7 +36,7 @@ pub(crate) async fn bring_forward(conn: &mut (impl Connection + Send), keys: &Ta
     wake::mark_wake(conn, keys).await
 }
 
-/// Makes the hooks due that wait, and tells the workers.
+/// Makes waiting hooks due, and wakes the workers.
 pub(crate) async fn bring_hooks_forward(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<(), Error> {
     let classify = |e| classify("drain", e);
     let mut cmd = redis::cmd("ZRANGE");

@@ -1,5 +1,5 @@
-//! How wake markers of a cluster are heard of: each script that sets one publishes that on the channel of the marker's name, and so does who
-//! puts one back. Who hears it takes the marker, which only one can.
+//! How workers learn of wake markers in a cluster. Whatever sets a marker or puts it back also publishes on the channel
+//! of the marker's name. A subscriber then tries to take the marker; only one succeeds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::error::Error;
 
 pub(crate) use super::cluster::ClusterNode;
 
-/// How often the node is asked whether it is there: it may have nothing to say for hours.
+/// How often to ping the node: it may have nothing to send for hours.
 const PING: Duration = Duration::from_secs(2);
 
-/// A connection to a node that hears of its wake markers.
+/// A connection to a node that receives news of its wake markers.
 pub(crate) struct Ear {
     conn: Plain,
     pushes: UnboundedReceiver<PushInfo>,
@@ -34,22 +34,22 @@ pub(crate) struct Ear {
 }
 
 impl Store {
-    /// The node that has the wake marker of the task, as far as that is known.
+    /// The node that has the wake marker of the task, if it is known.
     pub(crate) fn node_of(&self, keys: &TaskKeys) -> Option<ClusterNode> {
         self.address.cluster()?.node_of_key(keys.get(Key::Wake))
     }
 
-    /// Listens at a node for the wake markers of these tasks.
+    /// Subscribes at a node to the wake markers of these tasks.
     ///
     /// # Errors
-    /// As every call; also where one of them is not there any more.
+    /// As every call; also if the node no longer has one of them.
     pub(crate) async fn ear(&self, node: &ClusterNode, tasks: &[&TaskKeys]) -> Result<Ear, Error> {
         let cluster = Arc::clone(self.address.cluster().ok_or(Error::Closed)?);
         let reign = cluster.reign_of(node);
         let (sender, pushes) = unbounded_channel();
         let listening = async {
             let conn = self.address.listen_at(node, Role::Wake, sender).await?;
-            // A call each, since their slots differ; together, since a round trip may take long.
+            // One call each, since their slots differ; all at once, since a round trip may take long.
             let subscribed = tasks.iter().map(|keys| {
                 let mut conn = conn.clone();
                 async move {
@@ -74,7 +74,8 @@ impl Store {
 }
 
 impl Ear {
-    /// Hands on the name of each marker that was set, until the node is not what it was, says nothing, or gives up a slot of these.
+    /// Reports the name of each marker that is set. Returns if the node loses its role, gives no answer, or gives up
+    /// one of these slots.
     pub(crate) async fn listen(mut self, mut heard: impl FnMut(&str), mut answered: impl FnMut()) -> Error {
         let mut own = OwnConnection::One(self.conn);
         let pings = async {
@@ -94,7 +95,7 @@ impl Ear {
                             heard(&channel);
                         }
                     }
-                    // Nobody asked for it: the slot is elsewhere. It may have been taken for the answer to a call, too.
+                    // Not requested: the slot has moved. The client may also have taken it for the answer to a call.
                     PushKind::SUnsubscribe | PushKind::Disconnection => break,
                     _ => {}
                 }
@@ -124,7 +125,7 @@ pub(crate) async fn take(conn: &mut impl Connection, keys: &TaskKeys) -> Result<
     popped.map(|popped| !popped.is_empty()).map_err(|e| classify("wake", e))
 }
 
-/// Puts the marker back, and tells of it, for a worker that can use it.
+/// Puts the marker back and publishes that, for a worker that can use it.
 pub(crate) async fn put_back(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
     let mut add = redis::cmd("ZADD");
     let is_new: bool =

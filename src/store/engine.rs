@@ -1,4 +1,4 @@
-//! The connections to one server, and what was found out about it.
+//! The connections to one server or cluster, and what is known about it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -30,7 +30,7 @@ use super::turns::Turns;
 use crate::error::Error;
 use crate::timings::Timings;
 
-/// Connections to one server, and what was found out about it.
+/// The connections to one server or cluster, and what is known about it.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(super) address: Arc<Address>,
@@ -41,38 +41,38 @@ pub(crate) struct Store {
     pub(crate) timings: Timings,
     /// For dispatch and settle.
     hot: Slot,
-    /// For what moves little, and is asked now and then.
+    /// For small and occasional calls.
     calm: Slot,
-    /// For the values that many wait for.
+    /// For reads of values on behalf of many callers.
     bulk: Slot,
     reads: Arc<Turns>,
     writes: Arc<Turns>,
-    /// One more than the generation of the primary that was checked last; 0: none was.
+    /// One more than [`Address::changes`] at the last check; 0 before the first.
     checked: AtomicU64,
     checking: SingleFlight<()>,
-    /// The tasks that this process has put into the registry, and when.
+    /// The tasks that this process has registered, and when.
     registered: Mutex<HashMap<String, Instant>>,
-    /// The tables of the tasks that anybody here has asked about.
+    /// The tables of the tasks that this process has used.
     tables: Mutex<HashMap<String, Arc<Tables>>>,
-    /// Tells that one of them turned out to have other partitions than was known.
+    /// Signals that the number of partitions of a task turned out to be different.
     layouts: Arc<watch::Sender<()>>,
 }
 
-/// With so many of them those are forgotten that nobody has.
+/// At this size, forget the tables that are not in use.
 const MANY_TABLES: usize = 1000;
 
-/// How long the first look at a node of a cluster may take: less than a caller has for all of them.
+/// How long the first check of a cluster node may take: less than a caller has for all nodes.
 const NODE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The same where another one is there: who wants that one does not wait for long.
+/// The same once another node has passed: a caller of that one does not wait long.
 const OTHER_NODES_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Store {
-    /// Takes the address, and the name that connections have until a worker runs; nothing is connected yet. What callers share runs on
-    /// the runtime of this call.
+    /// Opens the address. `name` is the client name of connections until a worker runs. Does not connect. Shared work
+    /// runs on the runtime of this call.
     ///
     /// # Errors
-    /// `Config` when the URL is none.
+    /// `Config` if the URL is invalid.
     pub(crate) fn open(
         url: &str,
         access: &Access,
@@ -102,12 +102,11 @@ impl Store {
         })
     }
 
-    /// The runtime of what callers share.
+    /// The runtime for shared work.
     pub(crate) fn runtime(&self) -> &Arc<AppRuntime> {
         self.address.runtime()
     }
 
-    /// The tables of a task.
     pub(crate) fn tables(&self, task: &str) -> Arc<Tables> {
         let mut known = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tables) = known.get(task) {
@@ -121,12 +120,12 @@ impl Store {
         tables
     }
 
-    /// Tells that a task turned out to have other partitions than was known.
+    /// Signals that the number of partitions of a task turned out to be different.
     pub(crate) fn layouts(&self) -> watch::Receiver<()> {
         self.layouts.subscribe()
     }
 
-    /// Connects and checks the server once, and each one that becomes a primary; other calls cost nothing.
+    /// Connects and checks the server once, and again each server that becomes a primary. Other calls cost nothing.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let changes = self.address.changes();
         let before = self.checked.load(Ordering::Acquire);
@@ -161,7 +160,7 @@ impl Store {
                                 cluster.was_checked(node);
                                 found = true;
                             }
-                            // Of a cluster that is there a node may be away, or not be as it should: that concerns the tasks that are on it.
+                            // A single cluster node may be unreachable or unfit. That concerns only the tasks on it.
                             Err(e) if e.is_outage() => failure = Some(e),
                             Err(e) if before > 0 => {
                                 tracing::warn!(error = %e.chain(), "a node that became a primary is not fit");
@@ -178,19 +177,19 @@ impl Store {
         };
         let runtime = self.runtime().handle().ok_or(Error::Closed)?;
         self.checking.attempt(&runtime, check).await.map_err(|e| e.at_first().at(self.place()))?;
-        // The first look at a cluster is itself a change.
+        // The first read of a cluster's slot map is itself a change.
         let changes = if before == 0 && changes == 0 { self.address.changes() } else { changes };
         self.checked.store(changes + 1, Ordering::Release);
         Ok(())
     }
 
-    /// [`Store::ready`] for the time that a connection has.
+    /// [`Store::ready`], bounded by the connect time-out.
     pub(crate) async fn ready_in_time(&self) -> Result<(), Error> {
         let ready = tokio::time::timeout(CONNECT_TIMEOUT, self.ready()).await;
         ready.unwrap_or_else(|_| Err(self.address.timed_out()))
     }
 
-    /// Makes a call on the connection of dispatch and settle, whose answer must come within `time`.
+    /// Makes a call on the connection of dispatch and settle. Its answer must come within `time`.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
@@ -202,23 +201,23 @@ impl Store {
         self.hot.call(time, call).await
     }
 
-    /// A place for a connection of its own, for one whose calls must not hold up others.
+    /// A separate connection, for calls that must not delay others.
     pub(crate) fn line(&self, role: Role) -> Slot {
         Slot::new(Arc::clone(&self.address), role)
     }
 
-    /// The connection of dispatch and settle, with its number, if there is one.
+    /// The connection of dispatch and settle with its number, if it is open.
     pub(crate) fn shared_if_up(&self) -> Option<(OwnConnection, usize)> {
         self.hot.if_up()
     }
 
-    /// A call on the connection of dispatch and settle of this number failed, which may be the end of it.
+    /// Records that a call on this connection of dispatch and settle failed. The connection may be dropped for it.
     pub(crate) fn shared_failed(&self, before: usize, e: &Error) {
         self.hot.failed(before, e);
     }
 
-    /// Makes a call that moves little, for somebody who asks about a job or a task; once more where the connection was
-    /// there before and turns out to be broken.
+    /// Makes a small call about a job or a task. If a connection that was open turns out to be broken, repeats the call
+    /// once.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
@@ -230,8 +229,8 @@ impl Store {
         self.calm.call_again(time, call).await
     }
 
-    /// The same for somebody who looks, at many tasks it may be: a node of a cluster that says nothing fails the call soon, and for some
-    /// time each later one at once.
+    /// [`Store::ask`] for a page of many tasks. A cluster node that gives no answer fails the call soon, and for some
+    /// time each later call at once.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -243,7 +242,7 @@ impl Store {
         self.calm.call_again(time, |conn| call(conn.for_looks())).await
     }
 
-    /// [`Store::ask`], and once only: its answer may be lost.
+    /// [`Store::ask`] without a repeat: the answer may be lost.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
@@ -255,7 +254,8 @@ impl Store {
         self.calm.call(time, async |conn| call(conn.clone()).await).await
     }
 
-    /// Makes a call that reads values for many. One at a time: each moves as much as a line is to have at a time.
+    /// Makes a call that reads values for many callers. Make one at a time: each already moves the most that a
+    /// connection should carry at once.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -268,16 +268,16 @@ impl Store {
         self.bulk.call(time, call).await
     }
 
-    /// Turns for writing large values.
+    /// Permits to write large values.
     pub(crate) fn write_turns(&self) -> &Arc<Turns> {
         &self.writes
     }
 
-    /// Reads a large value on a connection of its own, in a turn, and in a task of its own: a future that is not polled must
-    /// not keep others waiting.
+    /// Reads a large value on a separate connection, under a permit. It runs in its own task: a future that is not
+    /// polled must not block the permits.
     ///
     /// # Cancel safety
-    /// The call is given up when the future is dropped.
+    /// Dropping the future abandons the call.
     pub(crate) async fn read_apart<T, F>(
         &self,
         time: Duration,
@@ -309,42 +309,44 @@ impl Store {
         self.address.fails_over()
     }
 
-    /// Whether the keys of different tasks may be on different servers, so that no call is about two of them.
+    /// Whether the keys of different tasks may be on different servers. Then no call may use two tasks.
     pub(crate) fn is_cluster(&self) -> bool {
         self.address.is_cluster()
     }
 
-    /// The node of a cluster that has this key, as far as is known.
+    /// The cluster node that has this key, if it is known.
     pub(super) fn place_of(&self, key: &str) -> Option<String> {
         self.address.cluster()?.node_of_key(key).map(|node| node.to_string())
     }
 
-    /// Which primary the address leads to: grows whenever that is another one. Of a server that stands alone it is always 0, and of a
-    /// cluster, where connections see to it themselves.
+    /// The generation of the primary: grows with each failover. Always 0 for a single server, and for a cluster, whose
+    /// connections check this themselves.
     pub(crate) fn generation(&self) -> u64 {
         self.address.generation()
     }
 
-    /// Which primary has the keys of a task: another number for another one, and for one that became it anew. Of a server that stands
-    /// alone it is always 0.
+    /// The reign of the primary that has the keys of a task. A server that becomes primary again gets a new number.
+    /// Always 0 for a single server.
     pub(crate) fn reign_over(&self, keys: &TaskKeys) -> u64 {
         self.address.reign_over(keys.get(Key::Meta))
     }
 
-    /// Watches who the primary is, for a keeper: handlers may block the runtime of the App. It does not end.
+    /// Watches for a new primary on the keeper's runtime, since handlers may block the runtime of the App. Never
+    /// returns.
     pub(crate) async fn watch_primary(&self) {
         self.address.watch().await;
     }
 
-    /// Sees to it that somebody asks who the primary is.
+    /// Starts the task that watches for a new primary, unless it runs.
     pub(crate) fn keep_watch(&self) {
         self.address.keep_watch();
     }
 
-    /// Does work on connections of the caller's own as long as the primary is the same: what another one answers behind that is no answer.
+    /// Does work on the caller's own connections as long as the primary stays the same. Answers after a change are
+    /// discarded.
     ///
     /// # Errors
-    /// Those of the work, and as of a connection that was closed.
+    /// Those of the work; if the primary changes, the same error as for a closed connection.
     pub(crate) fn steady<'a, T: 'a>(
         &'a self,
         work: impl Future<Output = Result<T, Error>> + 'a,
@@ -352,7 +354,7 @@ impl Store {
         self.address.steady_since(self.address.generation(), work)
     }
 
-    /// The same for work on what was connected in this generation.
+    /// The same for work on a connection that was made in this generation.
     pub(crate) fn steady_since<'a, T: 'a>(
         &'a self,
         generation: u64,
@@ -361,8 +363,8 @@ impl Store {
         self.address.steady_since(generation, work)
     }
 
-    /// A connection of the caller's own, which tells when it drops. `response` bounds each answer; `None` is for calls
-    /// that block, or whose caller keeps the time.
+    /// A separate connection, which reports when it drops. `response` bounds each answer; `None` is for calls that
+    /// block, or whose caller keeps the time.
     pub(crate) async fn dedicated(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
         self.address.connect(role, response).await
     }
@@ -371,17 +373,17 @@ impl Store {
         self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the server is, without any secret.
+    /// The server's URL without any secret.
     pub(crate) fn place(&self) -> &Arc<str> {
         self.address.place()
     }
 
-    /// What every key begins with.
+    /// The prefix of every key.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// From now on the connections have the name of this worker.
+    /// New connections get the name of this worker from now on.
     pub(crate) fn works_as(&self, worker: &str) {
         self.address.works_as(worker);
         if let Some((conn, _)) = self.hot.if_up() {
@@ -389,9 +391,9 @@ impl Store {
         }
     }
 
-    /// The cancel hints of the tasks, each as its channel and the id of the job, on a connection of its own. The stream
-    /// ends when the connection drops, and when the node of a cluster to which it leads, any of which hears what is published at another, is no
-    /// primary any more; whether the other end is still there is found out by [`ping`](super::hints::ping).
+    /// The cancel hints of the tasks, each as its channel and the job's id, on a separate connection. The stream ends
+    /// when the connection drops, or when its cluster node is no longer a primary. Any node works: a cluster forwards
+    /// what is published to all nodes. Use [`ping`](super::hints::ping) to check whether the server still answers.
     pub(crate) async fn cancel_hints(
         &self,
         tasks: &[&TaskKeys],
@@ -428,7 +430,7 @@ impl Store {
     }
 }
 
-/// Checks a server, and gives it the scripts. All together: a round trip may take long.
+/// Checks a server and loads the scripts, all at once: a round trip may take long.
 async fn check(mut conn: OwnConnection, eviction: server::EvictionCheck, is_cluster: bool) -> Result<(), Error> {
     server::check(&mut conn, eviction, is_cluster).await?;
     let loads = scripts::ALL.iter().map(|script| {

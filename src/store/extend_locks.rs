@@ -1,4 +1,4 @@
-//! `lua/extend_locks.lua`: a beat.
+//! `lua/extend_locks.lua`: a heartbeat.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use super::scripts;
 use crate::error::Error;
 use crate::times::to_ms;
 
-/// A job that a beat names.
+/// A job that a heartbeat names.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldJob {
     pub(crate) id: crate::job::id::JobId,
     pub(crate) fence: u64,
 }
 
-/// The answer to a beat.
+/// The answer to a heartbeat.
 #[derive(Debug)]
 pub(crate) struct Beaten {
     pub(crate) epoch: u64,
     pub(crate) interval: Duration,
     pub(crate) lost: Vec<u64>,
     pub(crate) cancelled: Vec<u64>,
-    /// When the options in force were declared, ms by the clock of the server; 0: it has lost them.
+    /// When the options in force were declared, ms by the server's clock; 0 if the server has lost them.
     pub(crate) declared_at: u64,
-    /// Before this beat.
+    /// The number before this heartbeat.
     pub(crate) candidates: u64,
-    /// Before this beat.
+    /// The number before this heartbeat.
     pub(crate) active: u64,
 }
 

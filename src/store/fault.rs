@@ -12,7 +12,7 @@ use crate::error::{Error, ServerErrorKind};
 
 const AUTH_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 
-/// How Redis 6.2 and 7.0 tell, under no code of its own, that a script may not run a command, or touch a key.
+/// How Redis 6.2 and 7.0 report, without a code, that a script may not run a command or use a key.
 const DENIED_IN_SCRIPT: &str = "The user executing the script can't ";
 
 const REFUSING_CODES: [&str; 4] = ["OOM", "READONLY", "NOREPLICAS", "MISCONF"];
@@ -20,10 +20,10 @@ const REFUSING_CODES: [&str; 4] = ["OOM", "READONLY", "NOREPLICAS", "MISCONF"];
 const UNREADY_CODES: [&str; 8] =
     ["LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "UNKILLABLE"];
 
-/// The code the server answered with.
+/// The code of the server's error.
 ///
-/// For a pipeline `RedisError::code` knows only the codes that the client has a name for, so the first
-/// failure in it is asked instead.
+/// For a pipeline, `RedisError::code` knows only codes that the client has a name for. So look at the first failure in
+/// it.
 fn code_of(error: &RedisError) -> Option<String> {
     let first =
         error.clone().into_server_errors().and_then(|all| all.first().map(|(_, first)| first.code().to_owned()));
@@ -37,15 +37,16 @@ fn code_of(error: &RedisError) -> Option<String> {
     Some(code)
 }
 
-/// Redis 6.2 wraps what a command inside a script raised: `ERR Error running script (call to …): @user_script:3: WRONGTYPE …`;
-/// and what it does not let the script do, twice: `…: @user_script:3: @user_script: 3: -OOM …`.
+/// The error inside a wrapped one. Redis 6.2 wraps what a command in a script raised: `ERR Error running script (call
+/// to …): @user_script:3: WRONGTYPE …`. It wraps what the script may not do twice: `…: @user_script:3: @user_script: 3:
+/// -OOM …`.
 fn raised_inside(text: &str) -> Option<String> {
     let (_, raised) = text.rsplit_once("@user_script:")?;
     let word = raised.split_whitespace().nth(1)?.trim_start_matches('-');
     (word.len() > 1 && word.bytes().all(|b| b.is_ascii_uppercase())).then(|| word.to_owned())
 }
 
-/// Whether the server has as many connections as it may have; it closes this one.
+/// Whether the server has reached its connection limit. It closes this connection.
 pub(crate) fn says_full(error: &RedisError) -> bool {
     error.detail().is_some_and(|text| text.contains("max number of clients"))
 }
@@ -83,12 +84,12 @@ pub(super) fn is_no_cluster(error: &RedisError) -> bool {
     error.to_string().contains("cluster support disabled")
 }
 
-/// Sorts what the client reports about a call of the script `name` by what the caller can do about it.
+/// Classifies an error of a call of the script `name` by what the caller can do about it.
 pub(crate) fn classify(name: &'static str, e: RedisError) -> Error {
     sort(name, &e, false)
 }
 
-/// Sorts what keeps a connection from coming up.
+/// Classifies an error of a new connection.
 pub(crate) fn not_connected(e: &RedisError, over_tls: bool) -> Error {
     match sort("connect", e, true) {
         Error::Server { mut source, .. } | Error::Connect { mut source } => {
@@ -121,7 +122,7 @@ fn sort(name: &'static str, e: &RedisError, connecting: bool) -> Error {
     }
     match e.kind() {
         ErrorKind::RESP3NotSupported => Error::Unsupported { what: "the server does not speak RESP3".to_owned() },
-        // After a reply that cannot be parsed the connection is of no use any more.
+        // After a reply that cannot be parsed, the connection is unusable.
         ErrorKind::Io
         | ErrorKind::Parse
         | ErrorKind::AuthenticationFailed
@@ -134,8 +135,8 @@ fn sort(name: &'static str, e: &RedisError, connecting: bool) -> Error {
     }
 }
 
-/// The command that the server does not know: `ERR unknown command 'TIME', with args …`, in Redis 6.2 with other quotes. Of one that
-/// a script calls it does not say the name.
+/// The command that the server does not know: `ERR unknown command 'TIME', with args …`, in Redis 6.2 with other
+/// quotes. Inside a script, the server does not name it.
 fn missing_command(script: &str, text: &str) -> Option<String> {
     if text.contains("nknown Redis command") || text.contains("Invalid command passed to redis.acl_check_cmd") {
         return Some(format!("TIME, no RENAME, or no other command that the script {script} calls"));
@@ -144,7 +145,7 @@ fn missing_command(script: &str, text: &str) -> Option<String> {
     rest.split(['\'', '`', '"']).find(|word| !word.is_empty()).map(str::to_owned)
 }
 
-/// What mends a certificate that is refused.
+/// How to fix a rejected certificate.
 fn certificate_advice(text: &str) -> &'static str {
     match text {
         _ if text.contains("CaUsedAsEndEntity") => {
@@ -187,12 +188,12 @@ fn said(e: &RedisError, connecting: bool) -> Said {
     Said { text, code, kind, nature, connecting, is_of_settings, is_dropped, wrote_nothing, ..Said::default() }
 }
 
-/// Of a server that does not speak TLS where we do there is no answer, or one that is no TLS.
+/// A server that does not speak TLS gives no answer to a TLS client, or one that is not TLS.
 fn suspects_tls(e: &RedisError, over_tls: bool) -> bool {
     over_tls && (e.is_timeout() || has_wrong_bytes(e))
 }
 
-/// That this server, which is not the one that people named, did not answer in time.
+/// This server did not answer in time. The address of the user names another one.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}: no answer in time")]
 pub(super) struct Unanswered(String);
@@ -203,13 +204,13 @@ impl Unanswered {
     }
 }
 
-/// Which server it was that did not answer, if it is not the one that people named.
+/// The server that did not answer, if the user's address does not name it.
 fn unanswered(e: &RedisError) -> Option<&Unanswered> {
     io_error(e)?.get_ref()?.downcast_ref()
 }
 
 pub(super) fn io_error(e: &RedisError) -> Option<&io::Error> {
-    // The client keeps what it was given behind a shared pointer.
+    // The client keeps the error in a shared pointer.
     let given = StdError::source(e)?;
     match given.downcast_ref::<Arc<dyn StdError + Send + Sync>>() {
         Some(shared) => shared.downcast_ref(),

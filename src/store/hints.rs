@@ -1,4 +1,4 @@
-//! The channel on which keepers hear of cancels.
+//! The channel on which keepers receive cancel hints.
 
 use super::connection::OwnConnection;
 use super::fault::classify;
@@ -15,7 +15,7 @@ pub(super) fn hint_of(data: Vec<redis::Value>) -> Option<(String, String)> {
     Some((words.next()??, words.next()??))
 }
 
-/// Asks the server behind a connection for hints whether it is there.
+/// Checks that the server of a connection for hints still answers.
 pub(crate) async fn ping(conn: &mut OwnConnection) -> Result<(), Error> {
     let ping = redis::cmd("PING");
     let answer = tokio::time::timeout(RESPONSE_TIMEOUT, ping.query_async::<redis::Value>(conn)).await;

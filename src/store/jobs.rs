@@ -1,4 +1,4 @@
-//! Reads jobs: one of them (`lua/inspect.lua`), a page of those in one state (`lua/jobs.lua`), and where many are
+//! Reads jobs: one job (`lua/inspect.lua`), a page of the jobs in one state (`lua/jobs.lua`), and the states of many
 //! (`lua/states.lua`).
 
 use super::connection::Connection;
@@ -12,7 +12,7 @@ use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::stored_number;
 
-/// The state of a job, and what decides about its next run.
+/// The state of a job, and the numbers that decide about its next run.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredJob {
     pub(crate) state: JobState,
@@ -28,28 +28,28 @@ pub(crate) struct Inspected {
     pub(crate) job: StoredJob,
     /// Its score, or its token while it is held; empty while it waits.
     pub(crate) stamp: String,
-    /// JSON of the overrides of its dispatch; empty for none.
+    /// JSON of the options set at its dispatch; empty for none.
     pub(crate) overrides: String,
     pub(crate) max_count: Option<u32>,
     /// Empty for the normal priority.
     pub(crate) priority: String,
     pub(crate) dispatched_at_ms: Option<u64>,
     pub(crate) waiting_since_ms: Option<u64>,
-    /// How it was recovered last; empty if it never was.
+    /// How it was last recovered; empty if it never was.
     pub(crate) recovery: String,
-    /// Until when it must have begun.
+    /// The time by which it must have begun.
     pub(crate) expires_at_ms: Option<u64>,
-    /// Why it is to be cancelled while it is held; empty if it is not.
+    /// Why it will be cancelled while it is held; empty if it will not.
     pub(crate) cancelling: String,
     /// Its progress, as it is stored; empty for none.
     pub(crate) progress: String,
-    /// Its stored outcome while its hook is to run; empty for none.
+    /// Its stored outcome while its hook has yet to run; empty for none.
     pub(crate) outcome: String,
-    /// Whether it was silent since the snapshot.
+    /// Whether it sent no heartbeat since the snapshot.
     pub(crate) is_candidate: bool,
     pub(crate) payload_bytes: usize,
     pub(crate) result_bytes: usize,
-    /// With the few bytes that are stored with it.
+    /// Includes the few bytes that are stored with it.
     pub(crate) checkpoint_bytes: usize,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct PageLook<'a> {
     pub(crate) cursor: &'a str,
     /// How many jobs to read.
     pub(crate) count: usize,
-    /// The smallest and the greatest score, ms, for a state that is ordered by one.
+    /// The lowest and the highest score, ms, for a state that has scores.
     pub(crate) scores: (Option<u64>, Option<u64>),
     pub(crate) code: &'a str,
     /// Text in the message of the error, escaped as in JSON.

@@ -1,5 +1,5 @@
-//! The only place that builds a key. Every key of a table shares its hash tag: `{task}`, or, of a partition behind the first,
-//! `{task:<partition>.<number>}`.
+//! The only place that builds a key. All keys of a table share a hash tag: `{task}`, or `{task:<partition>.<number>}`
+//! for a later partition.
 
 use super::slots;
 
@@ -10,15 +10,15 @@ macro_rules! keys {
         pub(crate) enum Key { $($key,)* $($other),* }
 
         impl Key {
-            /// Every key of a task, then those that only a workflow has, in the order of the enum.
+            /// Every key of a task, then those that only workflows have, in the order of the enum.
             pub(crate) const ALL: [Key; [$($suffix),*].len()] = [$(Key::$key),*];
 
-            /// The last part of the key, as `docs/wire-format.md` and the script headers name it.
+            /// The last part of the key, as in `docs/wire-format.md` and the script headers.
             pub(crate) const fn suffix(self) -> &'static str {
                 match self { $(Key::$key => $suffix,)* $(Key::$other => $other_suffix),* }
             }
 
-            /// What Redis keeps under the key, as `TYPE` names that.
+            /// Its type in Redis, as `TYPE` returns it.
             pub(crate) const fn kind(self) -> &'static str {
                 match self { $(Key::$key => stringify!($kind),)* $(Key::$other => stringify!($other_kind)),* }
             }
@@ -31,7 +31,7 @@ macro_rules! keys {
     };
 }
 
-// Those of a task or a workflow, then those across tasks: of all workers, and of one.
+// Keys of a task or a workflow, then keys of all workers and of one.
 keys! {
     WaitHigh list "wait:high",
     Wait list "wait",
@@ -71,7 +71,7 @@ keys! {
     Events stream "events",
     Stalls stream "stalls",
     Wake zset "wake",
-    // Of workflows alone.
+    // Keys of workflows only.
     Head hash "head",
     Running zset "running",
     Paused zset "paused",
@@ -90,7 +90,7 @@ keys! {
     Workers zset "workers", Worker hash "worker"
 }
 
-/// The keys of one table, built once: of a task, or of a partition of one.
+/// The keys of one table, built once: that of a task or of one partition.
 #[derive(Debug)]
 pub(crate) struct TaskKeys {
     task: String,
@@ -103,12 +103,12 @@ pub(crate) struct TaskKeys {
 }
 
 impl TaskKeys {
-    /// Those of the first partition, on one server or in a cluster.
+    /// The keys of the first partition, on one server or in a cluster.
     pub(crate) fn new(prefix: &str, task: &str, is_cluster: bool) -> TaskKeys {
         TaskKeys::of_part(prefix, task, (0, 1), is_cluster)
     }
 
-    /// Those of a partition, of so many.
+    /// The keys of partition `part` of `parts`.
     pub(crate) fn of_part(prefix: &str, task: &str, (part, parts): (u32, u32), is_cluster: bool) -> TaskKeys {
         let tag = if part == 0 { task.to_owned() } else { slots::tag_of_part(task, part, parts) };
         TaskKeys::tagged(prefix, task, &tag, (part, parts), is_cluster)
@@ -125,12 +125,13 @@ impl TaskKeys {
         }
     }
 
-    /// Those of a workflow. No task has `:` in its name, nor a partition a word behind it.
+    /// The keys of a workflow. They cannot clash: no task name contains `:`, and a partition's tag has a number after
+    /// it.
     pub(crate) fn of_workflow(prefix: &str, name: &str, is_cluster: bool) -> TaskKeys {
         TaskKeys::tagged(prefix, name, &workflow_tag(name), (0, 1), is_cluster)
     }
 
-    /// Which partition they are of, from 0.
+    /// Their partition, from 0.
     pub(crate) fn part(&self) -> u32 {
         self.part
     }
@@ -145,7 +146,7 @@ impl TaskKeys {
         &self.task
     }
 
-    /// Whether they are in a cluster, where nobody blocks for work.
+    /// Whether they are in a cluster, where workers subscribe to wake markers instead of blocking on them.
     pub(crate) fn is_cluster(&self) -> bool {
         self.is_cluster
     }
@@ -154,7 +155,7 @@ impl TaskKeys {
         &self.keys[key as usize]
     }
 
-    /// The channel on which a cancel is hinted to the keepers of the task.
+    /// The channel for hints to keepers that a job of the task is cancelled.
     pub(crate) fn cancel_channel(&self) -> &str {
         &self.cancel_channel
     }
@@ -165,17 +166,17 @@ pub(crate) fn workers(prefix: &str) -> String {
     format!("{prefix}:workers")
 }
 
-/// The ZSET of workers that were not seen for long, by when they were seen last (ms).
+/// The ZSET of workers that have been silent for long, by when they were last seen (ms).
 pub(crate) fn gone(prefix: &str) -> String {
     format!("{prefix}:gone")
 }
 
-/// The ZSET of all tasks, by when they were declared or dispatched to last (ms).
+/// The ZSET of all tasks, by the time of their last declaration or dispatch (ms).
 pub(crate) fn tasks(prefix: &str) -> String {
     format!("{prefix}:tasks")
 }
 
-/// What is behind the name of a workflow in the tag of its keys.
+/// What follows the name of a workflow in the tag of its keys.
 const OF_WORKFLOW: &str = ":flow";
 
 /// The tag of the keys of a workflow.
@@ -183,27 +184,27 @@ pub(super) fn workflow_tag(name: &str) -> String {
     format!("{name}{OF_WORKFLOW}")
 }
 
-/// The workflow that the tag of its keys names.
+/// The workflow of such a tag.
 pub(crate) fn workflow_of(tag: &str) -> Option<&str> {
     tag.strip_suffix(OF_WORKFLOW)
 }
 
-/// The ZSET of all workflows that were started, by when somebody looked after them last (ms).
+/// The ZSET of all workflows that were started, by the time of their last upkeep (ms).
 pub(crate) fn flows(prefix: &str) -> String {
     format!("{prefix}:flows")
 }
 
-/// The ZSET of the workers of one boot of one host, by when they were seen last (ms).
+/// The ZSET of the workers of one boot of one host, by when they were last seen (ms).
 pub(crate) fn boot(prefix: &str, boot_id: &str) -> String {
     format!("{prefix}:boot:{boot_id}")
 }
 
-/// The ZSET of the workers that have, or had, an exclusive name.
+/// The ZSET of the workers that have or had an exclusive name.
 pub(crate) fn name(prefix: &str, name: &str) -> String {
     format!("{prefix}:name:{name}")
 }
 
-/// The hash that tells who a worker is.
+/// The hash with a worker's presence.
 pub(crate) fn worker(prefix: &str, id: &str) -> String {
     format!("{prefix}:worker:{id}")
 }

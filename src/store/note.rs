@@ -1,4 +1,4 @@
-//! `lua/note.lua`: writes what handlers note of their jobs.
+//! `lua/note.lua`: writes the checkpoints and progress of handlers.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES, stored_number};
 
-/// What one run has noted and Redis does not know yet.
+/// Notes of one run that Redis does not have yet.
 #[derive(Clone, Debug)]
 pub(crate) struct RunNote {
     pub(crate) id: JobId,
@@ -27,13 +27,13 @@ pub(crate) struct RunNote {
 }
 
 impl RunNote {
-    /// How large it is on its way, but for a few bytes.
+    /// Its size in a call, except for a few bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.checkpoint.as_ref().map_or(0, |json| json.len()) + self.progress.as_ref().map_or(0, |json| 2 * json.len())
     }
 }
 
-/// Writes the notes of jobs that the worker holds. Returns the fences of those that it does not.
+/// Writes the notes of jobs that the worker holds. Returns the fences of the jobs that it no longer holds.
 pub(crate) async fn note(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -55,7 +55,7 @@ pub(crate) async fn note(
     lost.iter().map(|Text(fence)| fence.parse().map_err(|_| reply.unexpected(fence))).collect()
 }
 
-/// The checkpoint or the progress of a job, as it is stored; `None` where there is none.
+/// The stored checkpoint or progress of a job; `None` if there is none.
 pub(crate) async fn stored(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -71,7 +71,7 @@ pub(crate) async fn stored(
 /// A note as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
-    /// When it was written, ms by the clock of the server.
+    /// When it was written, ms by the server's clock.
     pub(crate) at_ms: u64,
     pub(crate) json: String,
 }
@@ -84,7 +84,7 @@ impl Stored {
     }
 }
 
-/// The notes in calls that are not too large, oldest runs first.
+/// Splits the notes into calls of bounded size, oldest runs first.
 pub(crate) fn in_calls(mut notes: Vec<RunNote>) -> Vec<Vec<RunNote>> {
     notes.sort_unstable_by_key(|note| note.fence);
     let mut calls: Vec<Vec<RunNote>> = Vec::new();

@@ -45,14 +45,14 @@ pub(crate) async fn count_all(store: &Store, tables: &[Arc<TaskKeys>]) -> Result
     Ok(try_join_all(looks).await?.into_iter().fold([0; 8], add))
 }
 
-/// A task at one moment.
+/// The state of a task at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Overview {
     /// The server's time, ms.
     pub(crate) now_ms: u64,
     /// How many jobs wait, are delayed, claimed, running, finalizing, completed, failed and cancelled.
     pub(crate) counts: [u64; 8],
-    /// The first job of each list, and since when it waits, ms; `None` if its id has the time.
+    /// The first job of each list, and when it began to wait, ms; `None` if its id contains that time.
     pub(crate) heads: Vec<(JobId, Option<u64>)>,
     /// When the first delayed job is due, ms.
     pub(crate) first_due_ms: Option<u64>,
@@ -65,9 +65,9 @@ pub(crate) struct Overview {
     pub(crate) failed_lately: u64,
     /// Kept jobs that completed in the last 5 minutes.
     pub(crate) completed_lately: u64,
-    /// Delayed jobs whose time has come.
+    /// Delayed jobs that are due.
     pub(crate) due: u64,
-    /// How many jobs have a payload: all that exist.
+    /// The number of payloads, which equals the number of jobs.
     pub(crate) payloads: u64,
 }
 
@@ -125,7 +125,7 @@ pub(crate) async fn epoch(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     Ok((epoch.unwrap_or(0), interval))
 }
 
-/// How many entries of the lists belong to no waiting job.
+/// How many list entries belong to no waiting job.
 pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<u64, Error> {
     let mut cmd = redis::cmd("HGET");
     cmd.arg(keys.get(Key::Meta)).arg("ghosts");
@@ -136,18 +136,18 @@ pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
 /// A key, the type that is stored there, the type that should be, and whether it is the key of the options.
 type Foreign = (String, String, &'static str, bool);
 
-/// The keys of a task that hold another type than they should.
+/// The keys of a task that have a wrong type.
 pub(crate) async fn foreign(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
     foreign_in_table(conn, keys, Key::ALL.into_iter()).await
 }
 
-/// The same for a workflow.
+/// The keys of a workflow that have a wrong type.
 pub(crate) async fn foreign_of_workflow(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
     let own = Key::ALL.into_iter().skip_while(|key| *key != Key::Head);
     foreign_in_table(conn, keys, own.chain(ALSO_OF_WORKFLOWS)).await
 }
 
-/// The keys that a workflow has in common with a task.
+/// The keys that workflows share with tasks.
 const ALSO_OF_WORKFLOWS: [Key; 7] =
     [Key::Completed, Key::Failed, Key::Cancelled, Key::Error, Key::Outbox, Key::Meta, Key::Events];
 
@@ -170,7 +170,7 @@ fn is_foreign((_, kind, expected, _): &Foreign) -> bool {
     kind != "none" && kind != expected
 }
 
-/// The same for the lists of tasks, workers and workflows.
+/// The lists of tasks, workers and workflows that have a wrong type.
 pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<Vec<Foreign>, Error> {
     let lists = [keys::tasks(prefix), keys::workers(prefix), keys::gone(prefix), keys::flows(prefix)];
     let looks = lists.into_iter().map(|key| {
@@ -184,7 +184,7 @@ pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<
     Ok(try_join_all(looks).await?.into_iter().filter(is_foreign).collect())
 }
 
-/// The keys of the task that exist, each with its bytes. `MEMORY USAGE` samples the entries of a key.
+/// The existing keys of the task, each with its size in bytes. `MEMORY USAGE` samples the entries of a key.
 pub(crate) async fn key_sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<(Key, u64)>, Error> {
     let mut ask = redis::pipe();
     for key in Key::ALL {

@@ -14,11 +14,11 @@ use super::tables::Tables;
 use crate::error::Error;
 use crate::faults::{ConfigError, ConfigErrors};
 
-/// For so long it is not asked again how many there are.
+/// How long a known number of partitions is not read again.
 const FRESH: Duration = Duration::from_secs(5);
 
 impl Tables {
-    /// Asks how many there are.
+    /// Reads the number of partitions.
     pub(crate) async fn refresh(&self, store: &Store) -> Result<(), Error> {
         let first = &self.first();
         let count = store.ask(RESPONSE_TIMEOUT, |mut conn| async move { count(&mut conn, first).await }).await?;
@@ -26,7 +26,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The same over this connection, where it was asked some seconds ago.
+    /// The same over this connection, if the known number is old.
     pub(crate) async fn refresh_over(&self, conn: &mut OwnConnection) -> Result<(), Error> {
         if self.is_old() {
             self.learn(count(conn, &self.first()).await?);
@@ -34,18 +34,18 @@ impl Tables {
         Ok(())
     }
 
-    /// Whether it was asked some seconds ago, or never.
+    /// Whether the number was read some seconds ago, or never.
     pub(crate) fn is_old(&self) -> bool {
-        // Several stay as many until somebody forgets the task.
+        // A number above 1 changes only if the task is forgotten.
         let fresh = if self.parts() > 1 { 12 * FRESH } else { FRESH };
         self.asked_at().is_none_or(|at| at.elapsed() > fresh)
     }
 
-    /// All of them; asked for where that was some seconds ago.
+    /// All tables of the task. Reads their number if the known one is old.
     pub(crate) async fn asked(&self, store: &Store) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
         if self.is_old() {
             match self.refresh(store).await {
-                // What was known of several holds, also while the node of the first one is away.
+                // A known number above 1 stays valid while the node of the first partition is unreachable.
                 Err(e) if e.is_outage() && self.parts() > 1 => {}
                 answer => answer?,
             }
@@ -53,7 +53,7 @@ impl Tables {
         Ok(self.all())
     }
 
-    /// Makes the task have so many, where nothing of it was declared or dispatched yet.
+    /// Sets the number of partitions, if nothing of the task was declared or dispatched yet.
     ///
     /// # Errors
     /// `Config` if it has another number.
@@ -65,7 +65,7 @@ impl Tables {
     }
 }
 
-/// How many partitions the task of these keys has, by its first one.
+/// Reads the number of partitions from the first one.
 async fn count(conn: &mut impl Connection, first: &TaskKeys) -> Result<u32, Error> {
     let mut cmd = redis::cmd("HGET");
     let cmd = cmd.arg(first.get(Key::Meta)).arg("partitions");
@@ -73,14 +73,14 @@ async fn count(conn: &mut impl Connection, first: &TaskKeys) -> Result<u32, Erro
     Ok(count.unwrap_or(1))
 }
 
-/// Makes the task have so many partitions, where nothing of it is there yet. Returns how many it has.
+/// Sets the number of partitions if the task has no keys yet. Returns the number in force.
 async fn partitions(conn: &mut impl Connection, keys: &TaskKeys, count: u32) -> Result<u32, Error> {
     let mut reply = scripts::PARTITIONS.on(keys).arg(WIRE_VERSION).arg(count).call(conn).await?;
     let _: String = reply.next()?;
     reply.next()
 }
 
-/// That a task has another number of partitions than its options say.
+/// The error for options that say another number of partitions than the task has.
 pub(crate) fn other_number(task: &str, wanted: u32, has: u32) -> Error {
     let fix = "leave the option out to take what is there; to change it end all jobs, stop workers and producers, forget \
                the task (`heartline task forget`), and declare it anew";

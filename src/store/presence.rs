@@ -1,5 +1,5 @@
-//! Presence: what a worker writes of itself (`lua/enlist.lua`, `lua/announce.lua`), how its calls end (`lua/close.lua`), and
-//! its exclusive name (`lua/take_name.lua`).
+//! Presence: what a worker reports about itself (`lua/enlist.lua`, `lua/announce.lua`), how its calls end
+//! (`lua/close.lua`), and its exclusive name (`lua/take_name.lua`).
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::streams;
 use crate::error::Error;
 use crate::limits::BATCH;
 
-/// In a cluster, bounds a call to one node: another node may be away, and the other calls should still be made.
+/// In a cluster, bounds a call to one node. If that node is unreachable, the calls to other nodes should still be made.
 async fn in_time(is_routed: bool, call: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
     if !is_routed {
         return call.await;
@@ -32,7 +32,8 @@ async fn enlist(conn: &mut OwnConnection, list: &str, worker: &str) -> Result<()
     in_time(is_routed, async { enlist.arg(worker).call(conn).await.map(drop) }).await
 }
 
-/// Ends the lines of calls of workers that have stopped or are dead. There may be thousands if a process dies at each start.
+/// Closes the call sequences of workers that have stopped or are dead. There may be thousands if a process dies at each
+/// start.
 pub(super) async fn close_calls(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -51,13 +52,13 @@ pub(super) async fn close_calls(
 }
 
 impl Store {
-    /// Adds the worker to the list of workers. That comes first: a worker that is not listed is never forgotten, nor found
+    /// Adds the worker to the list of workers. Do this first: a worker that is not listed is never forgotten, nor found
     /// dead.
     pub(crate) async fn enlist(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
         enlist(conn, &keys::workers(&self.prefix), worker).await
     }
 
-    /// Writes what the worker says of itself, and when it was seen.
+    /// Writes the worker's presence, and when it was seen.
     pub(crate) async fn announce(
         &self,
         conn: &mut OwnConnection,
@@ -69,7 +70,7 @@ impl Store {
         let mut away = None;
         for list in lists.into_iter().chain([keys::workers(&self.prefix)]) {
             match enlist(conn, &list, worker).await {
-                // In a cluster each list is on its own node: if one is away, the others are still written.
+                // In a cluster each list is on its own node. If one is unreachable, write the others.
                 Err(e) if conn.is_routed() && e.is_outage() => away = Some(e),
                 told => drop(told?),
             }
@@ -79,8 +80,8 @@ impl Store {
         away.map_or(Ok(()), Err)
     }
 
-    /// Writes that the worker has stopped, and how many jobs of each task it still holds. No later call of it counts. What it
-    /// leaves is removed an hour later.
+    /// Records that the worker has stopped, and how many jobs of each task it still holds. Its later calls are refused.
+    /// Its records are removed an hour later.
     pub(crate) async fn close(
         &self,
         conn: &mut OwnConnection,
@@ -113,7 +114,7 @@ impl Store {
             }
         }
         let now = streams::server_time_ms(conn).await?;
-        // Its task names are needed to forget it, and the server may have lost those that it wrote before.
+        // The task names are needed to forget it later, and the server may have lost those that it wrote before.
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
         tasks.iter().for_each(|(name, _, jobs)| *held.entry(name).or_default() += jobs);
         let names: Vec<&str> = held.keys().copied().collect();
@@ -124,7 +125,7 @@ impl Store {
         away.map_or(Ok(()), Err)
     }
 
-    /// Writes into the presence of a worker that it is dead, and the proof. Writes nothing if there is no presence.
+    /// Records in the presence of a worker that it is dead, and the proof. Does nothing if there is no presence.
     pub(crate) async fn note_death(
         &self,
         conn: &mut OwnConnection,
@@ -137,7 +138,7 @@ impl Store {
         let mut known = redis::cmd("HMGET");
         let (seen, noted): (Option<f64>, Option<f64>) =
             known.arg(&key).arg("lastSeenAt").arg("deadAt").query_async(conn).await.map_err(classify)?;
-        // The first note stays, unless the worker was seen again after it.
+        // Keep the first note, unless the worker was seen again after it.
         if seen.is_none_or(|seen| noted.is_some_and(|noted| noted >= seen)) {
             return Ok(());
         }
@@ -147,7 +148,7 @@ impl Store {
         note.query_async(conn).await.map_err(classify)
     }
 
-    /// Takes an exclusive name for the worker. Returns the workers that had it before and still have to be dropped.
+    /// Takes an exclusive name for the worker. Returns the former owners that still have to be dropped.
     pub(crate) async fn take_name(
         &self,
         conn: &mut impl Connection,
@@ -160,8 +161,8 @@ impl Store {
         Ok(reply.rest::<Text>()?.into_iter().map(|Text(worker)| worker).collect())
     }
 
-    /// Asks the worker that had the name to stop: it reads that in its presence. A hint on the channel of one of its tasks
-    /// makes it look at once.
+    /// Asks the former owner of the name to stop: it reads that in its presence. A hint on the channel of one of its
+    /// tasks makes it look at once.
     pub(crate) async fn ask_to_stop(
         &self,
         conn: &mut impl Connection,
@@ -177,7 +178,7 @@ impl Store {
         hint.query_async::<()>(conn).await.map_err(|e| classify("cancel hints", e))
     }
 
-    /// Drops workers that had the name before.
+    /// Drops former owners of the name.
     pub(crate) async fn drop_names(
         &self,
         conn: &mut impl Connection,

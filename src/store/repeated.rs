@@ -1,4 +1,4 @@
-//! How long a call is repeated while Redis is away.
+//! How long a call is repeated while Redis is unreachable.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,37 +9,37 @@ use super::patience::transfer_time;
 use crate::error::Error;
 use crate::pauses::Pauses;
 
-/// The times of one call.
+/// The time limits of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Until when it is repeated.
+    /// The call is repeated until then.
     pub(crate) deadline: Instant,
-    /// The least that one attempt is given, also when the time for repeats is over.
+    /// The shortest time for one attempt, also after the deadline.
     pub(crate) least: Duration,
 }
 
 impl Patience {
-    /// For a call that was asked for at `since` and carries so many bytes: the time for a dispatch, beside the time that its
-    /// bytes take. The last attempt may take a tenth longer.
+    /// For a call of this many bytes that was requested at `since`: the dispatch time-out plus the transfer time. The
+    /// last attempt may exceed that by a tenth of the time-out.
     pub(crate) fn new(dispatch_timeout: Duration, since: Instant, bytes: usize) -> Patience {
         Patience { deadline: since + dispatch_timeout + transfer_time(bytes), least: dispatch_timeout / 10 }
     }
 
-    /// Whether nothing is repeated any more.
+    /// Whether the time for repeats is over.
     pub(crate) fn is_over(&self) -> bool {
         Instant::now() >= self.deadline
     }
 
-    /// The same for a call whose every attempt takes so much longer.
+    /// The same for a call whose every attempt takes this much longer.
     pub(crate) fn and(self, time: Duration) -> Patience {
         Patience { deadline: self.deadline + time, least: self.least + time }
     }
 }
 
-/// Makes the call, and again while Redis cannot be reached or a failover is under way, as long as there is patience.
+/// Makes the call, and repeats it until the deadline while Redis is unreachable or a failover is under way.
 ///
 /// # Errors
-/// What the last call said, or the one before when that did not end; `Connect` with a time-out where there was none.
+/// The error of the last call; if that did not end, of the one before. `Connect` with a time-out if there was none.
 pub(crate) async fn repeated<T, F>(patience: Patience, mut call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
@@ -59,7 +59,7 @@ where
                 }
                 tracing::debug!(error = %e.chain(), "redis cannot be reached; the call is repeated");
                 tokio::time::sleep_until(deadline.min(Instant::now() + pauses.next())).await;
-                // Nobody may have polled this for long. What may have been written then is not written again.
+                // If this future was not polled for long, do not write again what may have been written then.
                 if Instant::now() > deadline + least {
                     return Err(e);
                 }

@@ -1,4 +1,4 @@
-//! Waits until replicas have what was written.
+//! Waits until replicas have a write.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::error::Error;
 use crate::options::modes::{Copies, Durability};
 use crate::times::to_ms;
 
-/// The connection to the primary of the task, on which both the write and the wait for its copies are made.
+/// The connection to the primary of the task. The write and the wait for its copies both use it.
 pub(crate) async fn at_primary(conn: &OwnConnection, keys: &TaskKeys) -> Result<OwnConnection, Error> {
     conn.at(keys.get(Key::Meta)).await.map_err(|e| classify("wait", e))
 }
 
-/// Waits until so many replicas have what was written to the task so far, or the time is over. Returns how many have it.
+/// Waits until this many replicas have all writes to the task so far, or the time is over. Returns how many have them.
 ///
-/// `WAIT` counts the writes of its own connection. If that wrote nothing, as when all jobs existed, `WAIT` returns at once. So
-/// this writes something first.
+/// `WAIT` counts the writes of its own connection. If that wrote nothing, for example because all jobs existed, `WAIT`
+/// returns at once. So this writes something first.
 pub(crate) async fn copied(conn: &mut OwnConnection, keys: &TaskKeys, copies: Copies) -> Result<u32, Error> {
     let mut wait = redis::pipe();
     wait.cmd("HINCRBY").arg(keys.get(Key::Meta)).arg("replicated").arg(1).ignore();
@@ -29,13 +29,13 @@ pub(crate) async fn copied(conn: &mut OwnConnection, keys: &TaskKeys, copies: Co
     Ok(acked)
 }
 
-/// What a call answered, and an error if fewer replicas than asked for have what it wrote.
+/// A call's answer, and an error if fewer replicas than requested have its write.
 pub(crate) type Copied<T> = (T, Result<(), Error>);
 
 /// Makes a call that writes, and waits for replicas if its durability asks for them.
 ///
-/// `wrote` says whether the answer is one after which something is there to wait for. Such a call has a connection of its own, so that no other
-/// call waits after it.
+/// `wrote` says whether an answer means that there is a write to wait for. The call uses a separate connection, so that
+/// no other call waits for it.
 pub(crate) async fn ask_copied<T, F>(
     store: &Store,
     keys: &TaskKeys,
@@ -60,7 +60,8 @@ where
     made.map_err(|e| e.at(store.place()))
 }
 
-/// Waits until as many replicas as asked for have what was written to the task. The inner error says that fewer have it in time.
+/// Waits until the requested number of replicas has the writes to the task. The inner error says that fewer had them in
+/// time.
 pub(crate) async fn enough(
     conn: &mut OwnConnection,
     keys: &TaskKeys,

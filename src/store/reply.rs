@@ -1,4 +1,4 @@
-//! What a script answers, word by word.
+//! The reply of a script, word by word.
 
 use redis::{ErrorKind, Value};
 
@@ -13,7 +13,7 @@ pub(crate) struct Reply {
 
 impl Reply {
     /// # Errors
-    /// `Server` when a script replies with anything else.
+    /// `Server` if a script replies with anything else.
     pub(super) fn of(name: &'static str, answer: Value) -> Result<Reply, Error> {
         let items = match answer {
             Value::Array(items) => items,
@@ -28,7 +28,7 @@ impl Reply {
     /// The next word of the reply.
     ///
     /// # Errors
-    /// `Server` when the reply is shorter, or the word has another type.
+    /// `Server` if the reply is shorter, or the word has another type.
     pub(crate) fn next<T: redis::FromRedisValue>(&mut self) -> Result<T, Error> {
         let value = self.items.next().unwrap_or(Value::Nil);
         redis::from_redis_value(value).map_err(|e| classify(self.name, e.into()))
@@ -37,13 +37,13 @@ impl Reply {
     /// The remaining words of the reply.
     ///
     /// # Errors
-    /// `Server` when a word has another type.
+    /// `Server` if a word has another type.
     pub(crate) fn rest<T: redis::FromRedisValue>(&mut self) -> Result<Vec<T>, Error> {
         let name = self.name;
         self.items.by_ref().map(|value| redis::from_redis_value(value).map_err(|e| classify(name, e.into()))).collect()
     }
 
-    /// An error that names the script, for a word that the caller does not know.
+    /// The error for a word that the caller does not know. It names the script.
     pub(crate) fn unexpected(&self, what: &str) -> Error {
         unexpected(self.name, what)
     }

@@ -21,26 +21,26 @@ pub(crate) enum Disposition {
     Failed { attempt: u32, error: StoredError },
     /// Another run follows after the delay.
     Retry { attempt: u32, delay: Duration, error: StoredError },
-    /// The handler wants to run later. No attempt is used.
+    /// The handler asked to run later. No attempt is used.
     Snooze { deferred: Deferred, delay: Duration },
-    /// The handler cannot decode the payload, but another version of it may. No attempt is used.
+    /// The handler could not decode the payload, but another version of it may. No attempt is used.
     Undecodable { deferred: Deferred, delay: Duration, error: StoredError },
     /// The hook has run, or failed for good: the job ends with its stored outcome.
     Hooked(Option<StoredError>),
-    /// The hook failed, this often now, and runs again after the delay.
+    /// The hook failed, `failed` times so far, and runs again after the delay.
     HookRetry { failed: u32, delay: Duration, error: StoredError },
-    /// Its workflow does not want it any more: it is removed before its handler begins.
+    /// The job's workflow no longer wants it. It is removed before its handler begins.
     Drop,
-    /// It goes back to the front of its list. No attempt is used.
+    /// The job returns to the front of its list. No attempt is used.
     Requeue,
-    /// It was claimed ahead and begins, in a free slot or before it has one (`early`). The worker keeps it.
+    /// The job was claimed ahead and now begins, in a free slot or before it has one (`early`). The worker keeps it.
     Begin { early: bool },
-    /// It did not begin after all, and is claimed ahead again.
+    /// The job did not begin after all, and counts as claimed ahead again.
     Unstart,
 }
 
 impl Disposition {
-    /// Whether the worker loses its hold on the job when this is recorded.
+    /// Whether the worker no longer holds the job once this is recorded.
     pub(crate) fn ends_the_hold(&self) -> bool {
         !matches!(self, Disposition::Begin { .. } | Disposition::Unstart)
     }
@@ -52,9 +52,9 @@ pub(crate) struct Report {
     pub(crate) id: crate::job::id::JobId,
     pub(crate) fence: u64,
     pub(crate) outcome: Disposition,
-    /// Which run of the job it was, from 1.
+    /// The run's number, from 1.
     pub(crate) attempt: u32,
-    /// The size of the job's payload, which may be removed with it.
+    /// The size of the job's payload, which may be removed with the job.
     pub(crate) payload_bytes: usize,
     /// How long the handler ran.
     pub(crate) ran: Duration,
@@ -76,7 +76,7 @@ impl Report {
         matches!(self.outcome, Disposition::Completed(_) | Disposition::Failed { .. } | Disposition::Hooked(_))
     }
 
-    /// About how many bytes it has in a call.
+    /// About how many bytes it adds to a call.
     pub(crate) fn bytes(&self) -> usize {
         match &self.outcome {
             Disposition::Completed(value) => value.as_ref().map_or(0, Vec::len),
@@ -108,14 +108,14 @@ pub(crate) fn fitting<'a>(reports: impl Iterator<Item = &'a Report>) -> usize {
     count
 }
 
-/// The words for the event of a failure: the code, and the beginning of the message as one word.
+/// The words about a failure in its event: the code, and the beginning of the message as one word.
 fn words_of(error: &StoredError) -> String {
     const UNSAFE: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
     let brief = utf8_percent_encode(cut(&error.message, BRIEF), UNSAFE).to_string();
     format!("{} {}", error.code, if brief.is_empty() { "-" } else { &brief })
 }
 
-/// Adds the arguments of `lua/settle.lua` from the fifth on: the completed jobs, those that begin, then the others.
+/// Adds the arguments of `lua/settle.lua` from the fifth on: completed jobs, those that begin, then the others.
 pub(super) fn add_reports(call: &mut Invocation, reports: &[Report]) {
     let completed = || {
         reports.iter().filter_map(|report| match &report.outcome {

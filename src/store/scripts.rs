@@ -1,5 +1,5 @@
-//! The table of scripts, and how each is called. The header of a script names its keys, in their order, and the fragments
-//! that it uses: tests compare every header with what the server gets.
+//! The table of scripts, and how each is called. The header of a script names its keys in order, and the fragments that
+//! it uses. Tests compare every header with what the server gets.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -34,7 +34,7 @@ fragments! {
     replay report resolve since spare states tally terminal told types unlock wake
 }
 
-/// The fragment that wakes an idle worker, and the one that replaces it in a cluster, where it costs a command more.
+/// The fragment that wakes an idle worker, and its replacement in a cluster, which costs one more command.
 const BLOCKS: &str = lib!("wake");
 const HEARD: &str = lib!("wake_heard");
 
@@ -48,10 +48,10 @@ macro_rules! scripts {
     };
 }
 
-// `on` gives the first key of a script that is called on one of several: its header has a general name for it.
+// `on` gives the first key of a script that works on one of several keys; its header has a general name for that.
 scripts! {
     DISPATCH "dispatch", SETTLE "settle", NOTE "note",
-    // What workers do for each other.
+    // What workers do on behalf of others.
     EXTEND_LOCKS "extend_locks", SHRINK "shrink", SWEEP "sweep", RECONCILE "reconcile", EXPIRE "expire",
     TRIM "trim" on Completed, CLOSE "close", DECLARE "declare", PARTITIONS "partitions", RIGHTS "rights",
     // What people and tools read.
@@ -61,7 +61,7 @@ scripts! {
     CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", FORGET "forget",
     // The audit.
     SCAN "scan" on Payload, LOOK "look", MEND "mend", AUDITED "audited",
-    // Each of these has one key, which is not of any task.
+    // Each of these has one key, which belongs to no task.
     ANNOUNCE "announce", ENLIST "enlist" on Workers, TAKE_NAME "take_name" on Workers, FLOW_TURN "flow_turn" on Workers,
     // Workflows.
     FLOW_START "flow_start", FLOW_STAGE "flow_stage", FLOW_UNSTAGE "flow_unstage", FLOW_ADVANCE "flow_advance",
@@ -88,7 +88,7 @@ pub(crate) struct ScriptDef {
     pub(crate) name: &'static str,
     /// The whole file, with its header.
     file: &'static str,
-    /// The first key, where the header has a general name for it; else empty.
+    /// The first key, if the header has a general name for it; else empty.
     first: &'static [Key],
     keys: OnceLock<Vec<Key>>,
     /// The text as the server gets it.
@@ -124,7 +124,7 @@ impl ScriptDef {
         self.header("-- KEYS[").filter_map(|line| line.split_whitespace().nth(1))
     }
 
-    /// The keys that it takes, in the order of the header.
+    /// The keys that it needs, in the order of the header.
     pub(crate) fn keys(&self) -> &[Key] {
         self.keys.get_or_init(|| {
             let others = self.named_keys().skip(self.first.len()).filter_map(Key::named);
@@ -143,8 +143,8 @@ impl ScriptDef {
         self.source.get_or_init(source)
     }
 
-    /// The line that gives each key its name in Lua. It comes after the fragments, whose functions are given what they need:
-    /// a function that takes a variable from around it is slower.
+    /// The line that gives each key its name in Lua. It comes after the fragments, whose functions take keys as
+    /// parameters: outer variables would make them slower.
     fn names_of_keys(&self) -> String {
         let names: Vec<String> = self.named_keys().map(lua_name).collect();
         format!("local {} = unpack(KEYS)\n", names.join(", "))
@@ -182,7 +182,7 @@ impl ScriptDef {
         self.with_keys(keys, std::iter::once(place).chain(self.keys().iter().skip(1).copied()))
     }
 
-    /// Starts a call with one key, which is not of any task.
+    /// Starts a call with one key, which belongs to no task.
     pub(crate) fn on_key(&'static self, key: &str) -> Invocation {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(self.script().get_hash()).arg(1).arg(key);
@@ -209,7 +209,8 @@ impl ScriptDef {
     }
 }
 
-/// The name of a key in the scripts: `wait:high` is `wait_high`, `maxCount` is `max_count`. Lua has a function `error`.
+/// The name of a key in the scripts: `wait:high` is `wait_high`, `maxCount` is `max_count`. `error` gets another name,
+/// since Lua has a function `error`.
 fn lua_name(key: &str) -> String {
     let mut name = String::with_capacity(key.len() + 1);
     for c in if key == "error" { "errors" } else { key }.chars() {
@@ -235,8 +236,8 @@ impl Invocation {
         self
     }
 
-    /// Makes the call. A server that lost its script cache (restart, SCRIPT FLUSH) gets the text in the same call: between
-    /// a load and another call it could lose the cache again.
+    /// Makes the call. If the server has lost its script cache (restart, SCRIPT FLUSH), the repeat contains the text:
+    /// after a separate load it could lose the cache again.
     pub(crate) async fn call(&self, conn: &mut impl ConnectionLike) -> Result<Reply, Error> {
         let begun = Instant::now();
         let answer = match conn.req_packed_command(&self.cmd).await.and_then(Value::extract_error) {

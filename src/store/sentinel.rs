@@ -1,8 +1,9 @@
-//! Who is the primary, as the sentinels have it.
+//! Which server is the primary, according to the sentinels.
 //!
-//! Every process keeps one connection to each sentinel that its address names. It asks all of them each second, and at once when one of them
-//! tells of another primary (`+switch-master`): a primary that was demoted in order takes writes for some seconds more, and all of those are
-//! lost. Another primary is another *generation*: every line to the one before is left, and an answer that comes over one of them is none.
+//! Every process keeps one connection to each sentinel in its address. It asks all of them each second, and at once
+//! when one of them reports a new primary (`+switch-master`). This matters because a primary that is demoted in order
+//! still accepts writes for some seconds, and all of those are lost. Each new primary starts a new *generation*: all
+//! connections to the former one are dropped, and answers over them are discarded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,19 +25,19 @@ use crate::error::Error;
 /// How often the sentinels are asked.
 const ASK: Duration = Duration::from_secs(1);
 
-/// How long one of them may take to answer, and a connection to it to come up.
+/// How long a sentinel may take to answer, or to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long the first look may take.
+/// How long the first query may take.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 
-/// What a sentinel sends when the primary is another one.
+/// The channel on which a sentinel announces a new primary.
 const SWITCHED: &str = "+switch-master";
 
-/// The sentinels of a primary, and what they say of it.
+/// The sentinels of a primary, and what they report.
 #[derive(Debug)]
 pub(super) struct Sentinels {
-    /// The name under which they watch it.
+    /// The name of the primary in the sentinels' configuration.
     service: String,
     nodes: Vec<Client>,
     known: Mutex<Option<Primary>>,
@@ -45,11 +46,11 @@ pub(super) struct Sentinels {
     runtime: Arc<AppRuntime>,
     /// The task that listens to them on the runtime of the App.
     listener: Mutex<Option<JoinHandle<()>>>,
-    /// How many keepers listen, each on its own runtime: then that task rests.
+    /// How many keepers listen, each on its own runtime. While one does, that task rests.
     keepers: AtomicUsize,
 }
 
-/// The primary, as sentinels have it.
+/// The primary, as sentinels report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Primary {
     pub(super) host: String,
@@ -64,7 +65,7 @@ impl Primary {
     }
 }
 
-/// What one of the sentinels said.
+/// The last answer of a sentinel.
 #[derive(Debug)]
 enum SentinelWord {
     Primary(Primary),
@@ -74,7 +75,7 @@ enum SentinelWord {
 }
 
 impl Sentinels {
-    /// These sentinels; nothing is connected yet.
+    /// These sentinels. Does not connect.
     pub(super) fn new(service: String, nodes: Vec<Client>, runtime: Arc<AppRuntime>) -> Arc<Sentinels> {
         let generation = watch::Sender::new(0);
         Arc::new(Sentinels {
@@ -93,21 +94,21 @@ impl Sentinels {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Grows whenever another primary answers for the address.
+    /// Grows whenever the address gets another primary.
     pub(super) fn generation(&self) -> u64 {
         *self.generation.borrow()
     }
 
-    /// Returns when the primary is another one than in this generation.
+    /// Returns when this generation is over.
     pub(super) async fn left(&self, generation: u64) {
-        // The sender lives in `self`, so that an error cannot be.
+        // Cannot fail: the sender lives in `self`.
         let _ = self.generation.subscribe().wait_for(|now| *now != generation).await;
     }
 
-    /// The primary, asked for where nobody has yet.
+    /// The primary; asks the sentinels if it is not known yet.
     ///
     /// # Errors
-    /// `Config` where every sentinel that answered knows no primary of this name and nobody ever did, `Connect` where none answered.
+    /// `Config` if a sentinel does not know a primary of this name and no other names one; `Connect` if none answers.
     pub(super) async fn primary(self: &Arc<Self>) -> Result<Primary, Error> {
         self.keep_watch();
         let known = self.known().clone();
@@ -130,7 +131,7 @@ impl Sentinels {
         let words = tokio::time::timeout(FIRST_LOOK, asked).await.map_err(|_| Error::timed_out())?;
         let is_unknown = words.iter().any(|word| matches!(word, SentinelWord::Unknown));
         if let Some(best) = best(&words) {
-            // The one that listens may have been sooner.
+            // The listener may have been faster.
             return Ok(self.known().get_or_insert(best).clone());
         }
         if is_unknown {
@@ -152,13 +153,14 @@ impl Sentinels {
         }
     }
 
-    /// Listens to the sentinels for a keeper, as long as this is polled: handlers may block the runtime of the App.
+    /// Listens to the sentinels on the keeper's runtime, since handlers may block the runtime of the App. Never returns
+    /// while polled.
     pub(super) async fn watch(self: &Arc<Self>) {
         let _keeper = KeeperListens::begin(self);
         listen(Arc::downgrade(self), self.nodes.clone(), true).await;
     }
 
-    /// Takes what they said.
+    /// Applies what the sentinels report.
     fn hear(&self, words: &[SentinelWord]) {
         let mut known = self.known();
         let Some(next) = heard(known.as_ref(), words) else { return };
@@ -171,7 +173,7 @@ impl Sentinels {
     }
 }
 
-/// A keeper that listens, until it is dropped.
+/// Counts a keeper that listens, until this is dropped.
 struct KeeperListens<'a>(&'a Sentinels);
 
 impl KeeperListens<'_> {
@@ -187,11 +189,11 @@ impl Drop for KeeperListens<'_> {
     }
 }
 
-/// Listens to these sentinels until their address is dropped. Without `is_keeper` it rests while a keeper listens.
+/// Listens to these sentinels while their address is in use. Without `is_keeper` it rests while a keeper listens.
 async fn listen(sentinels: Weak<Sentinels>, nodes: Vec<Client>, is_keeper: bool) {
     let none = || SentinelWord::Nothing(Error::Closed);
     let last = Mutex::new(nodes.iter().map(|_| none()).collect::<Vec<_>>());
-    // Each by itself: one that is frozen keeps no other waiting.
+    // Each in its own loop: a frozen sentinel must not delay the others.
     let listeners = nodes.iter().enumerate().map(|(at, node)| {
         let (sentinels, last) = (sentinels.clone(), &last);
         async move {
@@ -228,8 +230,8 @@ fn best(words: &[SentinelWord]) -> Option<Primary> {
     told.max_by_key(|primary| primary.epoch).cloned()
 }
 
-/// The primary to go by from now on, if that is another one, or its epoch is. A sentinel that was cut off tells of the one before: what is not
-/// newer counts only if all of them say so.
+/// The new primary to use, if its address or its epoch has changed. A sentinel that was cut off reports the former
+/// primary, so an answer with an older epoch counts only if all agree.
 fn heard(known: Option<&Primary>, words: &[SentinelWord]) -> Option<Primary> {
     let best = best(words)?;
     let Some(known) = known else { return Some(best) };
@@ -237,13 +239,13 @@ fn heard(known: Option<&Primary>, words: &[SentinelWord]) -> Option<Primary> {
     let goes = match best.epoch.cmp(&known.epoch) {
         std::cmp::Ordering::Greater => true,
         _ if best == *known => false,
-        // Set up anew by hand: epochs begin from 0.
+        // The sentinels were set up again by hand: epochs begin from 0.
         _ => all_say_so(),
     };
     goes.then_some(best)
 }
 
-/// Waits until a sentinel tells of another primary, or the time is over.
+/// Waits until a sentinel announces a new primary, or the time is over.
 async fn switched_within(pushes: &mut UnboundedReceiver<PushInfo>, time: Duration) {
     let switched = async {
         while let Some(push) = pushes.recv().await {
@@ -255,7 +257,7 @@ async fn switched_within(pushes: &mut UnboundedReceiver<PushInfo>, time: Duratio
     let _ = tokio::time::timeout(time, switched).await;
 }
 
-/// The connection to one sentinel, which is made anew when it breaks.
+/// The connection to one sentinel. It is made again when it breaks.
 struct SentinelLine<'a> {
     node: &'a Client,
     pushes: &'a UnboundedSender<PushInfo>,
@@ -290,7 +292,7 @@ impl<'a> SentinelLine<'a> {
                     .set_push_sender(self.pushes.clone());
                 let node = self.node.get_multiplexed_async_connection_with_config(&config);
                 let mut conn = node.await.map_err(unreached)?;
-                // Where that is refused, it is asked each second all the same.
+                // If that is refused, the queries of each second suffice.
                 let _ = conn.subscribe(SWITCHED).await;
                 self.conn.insert(conn)
             }
@@ -300,7 +302,7 @@ impl<'a> SentinelLine<'a> {
             cmd.arg(what).arg(service);
             cmd
         };
-        // The epoch first: an address that is newer than its epoch is heard again, one that is older would stand.
+        // Read the epoch first. An address newer than its epoch is read again later; an older one would stay in use.
         let epoch = epoch_of(ask("MASTER").query_async(conn).await).map_err(unreached)?;
         let at: Option<(String, u16)> = ask("GET-MASTER-ADDR-BY-NAME").query_async(conn).await.map_err(unreached)?;
         Ok(match (at, epoch) {
@@ -310,7 +312,7 @@ impl<'a> SentinelLine<'a> {
     }
 }
 
-/// The epoch of the last failover; `None` where the sentinel knows no primary of the name.
+/// The epoch of the last failover; `None` if the sentinel knows no primary of the name.
 fn epoch_of(
     answer: redis::RedisResult<std::collections::HashMap<String, redis::Value>>,
 ) -> redis::RedisResult<Option<u64>> {

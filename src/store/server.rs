@@ -1,4 +1,4 @@
-//! The server: what is checked before anything is written to it (also `lua/rights.lua`), and what it says of itself.
+//! Checks a server before anything is written to it (also `lua/rights.lua`), and reads what it reports about itself.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::error::Error;
 /// The oldest server that has every command the scripts use (SMISMEMBER, ZMSCORE, XTRIM with MINID).
 const OLDEST: (u32, u32) = (6, 2);
 
-/// The oldest server whose cluster has what is needed (scripts that publish, `CLUSTER SLOTS` with host names).
+/// The oldest server whose cluster has what is needed: scripts that publish, and `CLUSTER SLOTS` with host names.
 const OLDEST_CLUSTER: (u32, u32) = (7, 0);
 
-/// Whether a server is refused whose eviction policy could delete jobs.
+/// Whether to refuse a server whose eviction policy could delete jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionCheck {
     Refuse,
@@ -77,7 +77,7 @@ pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck, i
     Ok(())
 }
 
-/// What the server says of itself.
+/// What the server reports about itself.
 #[derive(Debug)]
 pub(crate) struct ServerLook {
     pub(crate) info: InfoDict,
@@ -91,23 +91,23 @@ pub(crate) struct ServerLook {
     pub(crate) wanted_replicas: Option<u64>,
 }
 
-/// Errors of one write that say nothing about others: no permission, a foreign key, a slot that moves.
+/// Errors of one write that say nothing about others: no permission, a wrong type, a slot that moves.
 const NOT_OF_THE_SERVER: [&str; 5] = ["NOPERM", "WRONGTYPE", "MOVED", "ASK", "TRYAGAIN"];
 
-/// How many short calls are timed.
+/// How many short calls are measured.
 const TIMED: usize = 9;
 
-/// For how long they are timed, if each takes long.
+/// For how long to measure, if each call takes long.
 const TIMED_FOR: Duration = Duration::from_secs(1);
 
-/// How long each answer of a cluster node may take, so that a node that is away does not hide the others.
+/// How long each answer of a cluster node may take. A node that is unreachable must not hide the others.
 const NODE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks each server about itself: the only one, or every primary of a cluster with its address. `keys` are sorted sets of the
-/// crate; each server should have one of them.
+/// Reads the state of the single server, or of every primary of a cluster with its address. `keys` are sorted sets of
+/// the crate; each server should have one of them.
 ///
 /// # Errors
-/// That of the only server; in a cluster that of the last node, if no node answers.
+/// The error of the single server; in a cluster that of the last node, if no node answers.
 pub(crate) async fn look_at_all(
     conn: &OwnConnection,
     keys: &[String],
@@ -143,7 +143,8 @@ async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>)
     }
 }
 
-/// Asks the server about itself, and whether it accepts writes: by one to a key that it has, which changes nothing.
+/// Reads the server's state, and tests whether it accepts writes with a write that changes nothing, to a key that it
+/// has.
 async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Duration>) -> Result<ServerLook, Error> {
     let info: RedisResult<InfoDict> = in_time(patience, redis::cmd("INFO").query_async(conn)).await?;
     let info = info.map_err(|e| classify("info", e))?;
@@ -161,7 +162,7 @@ async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Durati
         written.err().filter(|e| !e.is_io_error() && !NOT_OF_THE_SERVER.contains(&e.code().unwrap_or_default()));
     let mut refusal = refused.map(|e| e.to_string());
     if refusal.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
-        // The server may have none of the keys, so that no write was tried. A denied `CLUSTER INFO` is ignored.
+        // If the server has none of the keys, no write was tested. A denied `CLUSTER INFO` is ignored.
         let mut ask = redis::cmd("CLUSTER");
         let state = in_time(patience, ask.arg("INFO").query_async::<String>(conn)).await?.unwrap_or_default();
         refusal = state.contains("cluster_state:fail").then(|| "CLUSTERDOWN The cluster is down".to_owned());
@@ -170,8 +171,8 @@ async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Durati
     Ok(ServerLook { info, now_ms, round_trips, refusal, wanted_replicas })
 }
 
-/// How many replicas the server needs to accept a write. `INFO` counts them if it needs any; the number is a setting that the
-/// user may not be allowed to read.
+/// How many replicas the server needs to accept a write. `INFO` counts them if there is such a number. The number
+/// itself is a setting that the user may not be allowed to read.
 async fn wanted_replicas(conn: &mut OwnConnection, info: &InfoDict) -> Option<u64> {
     info.get::<String>("min_slaves_good_slaves")?;
     let mut ask = redis::cmd("CONFIG");
@@ -179,10 +180,10 @@ async fn wanted_replicas(conn: &mut OwnConnection, info: &InfoDict) -> Option<u6
     Some(told.ok().and_then(|told| told.into_values().next()).unwrap_or(1))
 }
 
-/// How many keys are named for a command.
+/// How many keys are listed for a command.
 const NAMED: usize = 3;
 
-/// Checks that the user of the connection may run every command of the scripts that move jobs, as far as the server can tell.
+/// Checks, as far as the server can tell, that the user may run every command of the scripts that move jobs.
 ///
 /// # Errors
 /// `Unsupported` with what is missing.

@@ -1,4 +1,4 @@
-//! Work that several callers need at the same time, done once for all of them.
+//! Work that several callers need at the same time and that is done once for all.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -11,8 +11,8 @@ use crate::error::Error;
 
 /// Work of one kind, with at most one attempt at a time on each runtime.
 ///
-/// An attempt runs in a task of its own, since a caller may stop polling its future. Callers on different runtimes do not share
-/// one: handlers may block the user's runtime, and the keeper must not wait for that.
+/// An attempt runs in its own task, since a caller may stop polling its future. Callers on different runtimes do not
+/// share one: handlers may block the user's runtime, and the keeper must not wait for that.
 #[derive(Debug)]
 pub(super) struct SingleFlight<T>(Mutex<HashMap<runtime::Id, Answer<T>>>);
 
@@ -28,7 +28,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     /// Waits for the attempt that is under way on the runtime, or starts one.
     ///
     /// # Errors
-    /// Those of the work; `Closed` when the runtime has ended.
+    /// Those of the work; `Closed` if the runtime has ended.
     ///
     /// # Cancel safety
     /// Cancel safe: the attempt continues for the others.
@@ -51,7 +51,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let mut attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A sender that is gone has answered, or its runtime has ended.
+        // If the sender is gone, it has answered, or its runtime has ended.
         attempts.retain(|_, answer| answer.borrow().is_none() && answer.has_changed().is_ok());
         if let Some(answer) = attempts.get(&runtime.id()) {
             return answer.clone();
@@ -60,7 +60,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         attempts.insert(runtime.id(), answer.clone());
         let work = work();
         runtime.spawn(async move {
-            // There may be no caller left.
+            // There may be no receiver any more.
             sender.send_replace(Some(Arc::new(work.await)));
         });
         answer

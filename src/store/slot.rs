@@ -1,4 +1,4 @@
-//! A place for one connection that many calls share.
+//! A connection that many calls share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use super::patience::Silence;
 use super::single_flight::SingleFlight;
 use crate::error::Error;
 
-/// The shortest time between two connections that are left since the server says no on them.
+/// The shortest time between two connections that are dropped because of the server's refusals.
 const BETWEEN_REFUSALS: Duration = Duration::from_secs(1);
 
-/// The connection, once it was needed. One that failed is left, and the next call makes another.
+/// A connection that is made when it is first needed. If it fails, it is dropped, and the next call makes another.
 #[derive(Debug)]
 pub(crate) struct Slot {
     address: Arc<Address>,
@@ -22,25 +22,25 @@ pub(crate) struct Slot {
     connecting: SingleFlight<Up>,
 }
 
-/// A connection that is there.
+/// An open connection.
 #[derive(Clone, Debug)]
 struct Up {
     conn: OwnConnection,
     /// Its number.
     before: usize,
-    /// Which primary it leads to.
+    /// The generation of its primary.
     generation: u64,
 }
 
 #[derive(Debug, Default)]
 struct SlotState {
     conn: Option<OwnConnection>,
-    /// Which primary it leads to.
+    /// The generation of its primary.
     generation: u64,
-    /// How many connections there were before it.
+    /// How many connections were made before it; also its number.
     before: usize,
     silence: Silence,
-    /// When a connection was last left since the server said no.
+    /// When a connection was last dropped because of a refusal.
     refused: Option<Instant>,
 }
 
@@ -60,7 +60,7 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection with its number, if there is one.
+    /// The connection with its number, if it is open.
     pub(super) fn if_up(&self) -> Option<(OwnConnection, usize)> {
         self.up().map(|up| (up.conn, up.before))
     }
@@ -75,7 +75,7 @@ impl Slot {
         None
     }
 
-    /// The connection of this number is of no use any more. Of calls that fail together the first one counts.
+    /// Drops the connection of this number. If several calls fail together, the first one counts.
     pub(super) fn leave(&self, before: usize) {
         let mut state = self.state();
         if state.before == before {
@@ -83,8 +83,8 @@ impl Slot {
         }
     }
 
-    /// A call on the connection of this number failed. Returns whether the connection is left for it. Lines to the nodes of a cluster
-    /// are left one by one.
+    /// Records that a call on the connection of this number failed. Returns whether the connection is dropped for it.
+    /// In a cluster, connections to nodes are dropped one by one instead.
     pub(super) fn failed(&self, before: usize, e: &Error) -> bool {
         let ends = !self.address.is_cluster() && e.ends_connection() && (e.is_broken() || self.may_refuse());
         if ends {
@@ -93,7 +93,8 @@ impl Slot {
         ends
     }
 
-    /// Whether the connection may be left for what the server says on it, which another one may say too.
+    /// Whether the connection may be dropped because of a refusal. The next connection may be refused for the same
+    /// reason, so this is limited.
     fn may_refuse(&self) -> bool {
         let mut state = self.state();
         let may = state.refused.is_none_or(|at| at.elapsed() > BETWEEN_REFUSALS);
@@ -103,12 +104,13 @@ impl Slot {
         may
     }
 
-    /// Makes a call, whose answer must come within `time`. A connection that failed, gave no answer in time, or leads to a
-    /// demoted primary is left, and the next call makes another.
+    /// Makes a call. Its answer must come within `time`. If the connection fails, gives no answer in time, or leads to
+    /// a demoted primary, it is dropped, and the next call makes another.
     ///
     /// # Cancel safety
-    /// The call may have been carried out when the future is dropped. A connection is left when those who gave up had waited for
-    /// a second together and nothing was answered: callers that are less patient than `time` must not keep a dead one.
+    /// The call may have been carried out when the future is dropped. The connection is dropped once abandoned calls
+    /// have waited for a second in total without any answer: callers with a shorter time-out must not keep a dead
+    /// connection alive.
     pub(crate) async fn call<T>(
         &self,
         time: Duration,
@@ -124,8 +126,8 @@ impl Slot {
         answer.map_err(|e| e.at(self.address.place()))
     }
 
-    /// The same for a call that only reads, or may be repeated: once more where the connection was there before and turns out
-    /// to be broken. It may have been closed long ago.
+    /// The same for a call that only reads or may be repeated. If a connection that was open turns out to be broken,
+    /// repeats the call once: the server may have closed it long ago.
     pub(super) async fn call_again<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -151,7 +153,7 @@ impl Slot {
                 // Each call keeps its own time.
                 let conn = address.connect(role, None).await?;
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                // One that led to the primary before is left.
+                // Drop a connection to the former primary.
                 let before = state.before + usize::from(state.conn.is_some());
                 *state = SlotState { before, refused: state.refused, ..SlotState::default() };
                 (state.conn, state.generation) = (Some(conn.clone()), generation);
@@ -162,7 +164,7 @@ impl Slot {
     }
 }
 
-/// A call that is under way. Dropped before its end, it was given up.
+/// A call that is under way. If it is dropped before its end, the caller gave up.
 struct UnderWay<'a> {
     slot: &'a Slot,
     before: usize,

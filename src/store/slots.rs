@@ -1,5 +1,4 @@
-//! The slot of a key in Redis Cluster: CRC16 (XMODEM) of the key, or of its hash tag, modulo 16,384, as the specification of Redis Cluster
-//! says.
+//! The slot of a key in Redis Cluster: CRC16 (XMODEM) of the key, or of its hash tag, modulo 16,384, as specified.
 
 use redis::{Arg, Cmd};
 
@@ -11,7 +10,7 @@ pub(super) fn slot_of(key: &[u8]) -> u16 {
     crc16(tag_of(key)) % SLOTS
 }
 
-/// What is hashed of a key: what stands between its first brace and the next closing one, if that is anything.
+/// The part of a key that is hashed: the text between its first brace and the next closing one, unless it is empty.
 fn tag_of(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
     let rest = &key[open + 1..];
@@ -25,14 +24,15 @@ pub(super) fn crc16(bytes: &[u8]) -> u16 {
     crc16_on(0, bytes)
 }
 
-/// That of what comes behind bytes of which it is known.
+/// Continues a CRC16 over more bytes.
 fn crc16_on(crc: u16, bytes: &[u8]) -> u16 {
     let step = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
     bytes.iter().fold(crc, |crc, byte| (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| step(crc)))
 }
 
-/// The hash tag of a partition behind the first: `<task>:<partition>.<number>`, with the smallest number for which the partitions lie about
-/// evenly on the circle of slots, from that of the task on. Nodes have ranges of slots, and tags without such a number would fall together.
+/// The hash tag of a later partition: `<task>:<partition>.<number>`. The number is the smallest that spreads the
+/// partitions about evenly over the slots, starting from the slot of the task. Nodes own ranges of slots, so tags
+/// without such a number could end up on one node.
 pub(super) fn tag_of_part(task: &str, part: u32, parts: u32) -> String {
     let (slots, parts) = (u32::from(SLOTS), parts.max(1));
     let ideal = (u32::from(slot_of(task.as_bytes())) + part * slots / parts) % slots;
@@ -43,12 +43,12 @@ pub(super) fn tag_of_part(task: &str, part: u32, parts: u32) -> String {
         let far = slot.abs_diff(ideal);
         far.min(slots - far) <= window
     };
-    // Of a million numbers some thousands are near.
+    // Among a million numbers, some thousands are near.
     let number = (0..1_000_000).find(is_near).unwrap_or(0);
     format!("{task}:{part}.{number}")
 }
 
-/// The first key of a command, if it has one; of the commands that we send.
+/// The first key of a command, if it has one. Knows only the commands that the crate sends.
 pub(super) fn key_of(cmd: &Cmd) -> Option<&[u8]> {
     let mut args = cmd.args_iter().map(|arg| match arg {
         Arg::Simple(arg) => arg,
@@ -91,7 +91,7 @@ mod tests {
                 assert!(far <= (u32::from(SLOTS) / (64 * parts)).max(1), "{task}: {part} of {parts} is off by {far}");
             }
         }
-        // They are in stored data: the numbers must never change.
+        // Stored data depends on them: the numbers must never change.
         assert_eq!(
             (tag_of_part("export", 1, 3), tag_of_part("export", 2, 3)),
             ("export:1.51".into(), "export:2.131".into())

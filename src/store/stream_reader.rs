@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// How often the number of entries is halved for a stream whose answers are late.
 const HALVINGS: u32 = 6;
 
-/// How long a small question may take to a server that is late with larger ones.
+/// How long a server that is late with a large answer may take for a small one.
 const SMALL: Duration = Duration::from_millis(300);
 
 /// Blocks until one of the streams has entries after its id, or `block` is over. Returns at most `count` entries of each, with
@@ -37,7 +37,7 @@ pub(crate) async fn read(
     read_together(conn, &after, Some(block), count).await
 }
 
-/// Streams on different servers. Each is read by itself, so that a server that is away or slow delays no other.
+/// Streams on different servers. Each is read by itself, so that a server that is unreachable or slow delays no other.
 #[derive(Default)]
 pub(crate) struct StreamsApart {
     under_way: FuturesUnordered<StreamRead>,
@@ -49,14 +49,14 @@ pub(crate) struct StreamsApart {
 /// The position of a stream, and its entries.
 type StreamRead = BoxFuture<'static, (usize, Result<Vec<Entry>, Error>)>;
 
-/// One of the streams.
+/// The state of one stream.
 #[derive(Clone, Copy, Default)]
 struct StreamApart {
     is_under_way: bool,
     /// The pause before the next read.
     pause: Duration,
     has_failed: bool,
-    /// How often an answer was late since all entries were read. The number of entries is halved as often.
+    /// How often an answer was late since all entries were last read. The number of entries is halved as often.
     late: u32,
     answered_at: Option<Instant>,
 }
@@ -83,8 +83,8 @@ impl StreamApart {
 }
 
 impl StreamsApart {
-    /// Starts the reads that are not under way. Returns when any stream has entries, when a server answers for the first time, or
-    /// when `block` is over.
+    /// Starts the reads that are not under way. Returns when any stream has entries, when a server answers for the
+    /// first time, or when `block` is over.
     ///
     /// # Errors
     /// If every stream fails, or if a server that is up is late even for a few entries.
@@ -101,7 +101,7 @@ impl StreamsApart {
         loop {
             for (at, (stream, (keys, key, id))) in self.streams.iter_mut().zip(after).enumerate() {
                 let has_come = found.iter().any(|(found, _)| *found == at);
-                // The next call reads on after these entries.
+                // The next call continues after these entries.
                 if !has_come && !std::mem::replace(&mut stream.is_under_way, true) {
                     let (of, count) = ((Arc::clone(keys), *key, (*id).to_owned()), stream.wanted(count));
                     self.under_way.push(read_later(at, stream.pause, conn.clone(), of, count));
@@ -127,7 +127,8 @@ impl StreamsApart {
                 Err(e) if self.streams.iter().all(|stream| stream.has_failed) => return Err(e),
                 Err(e) if self.streams[at].late > HALVINGS => {
                     self.streams[at].late = HALVINGS;
-                    // A server that answers a small question is up: the caller gives it more time. Else it is away.
+                    // If the server answers a small question, it is up, and the caller gives it more time. Else it is
+                    // unreachable.
                     let (keys, key, _) = after[at];
                     let mut conn = conn.clone();
                     let asked = last_entry(&mut conn, keys, key, "+");

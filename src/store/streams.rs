@@ -58,14 +58,14 @@ pub(crate) async fn server_times_ms(conn: &OwnConnection, tasks: &[&TaskKeys]) -
         tokio::time::timeout(NODE_PATIENCE, asked).await.unwrap_or_else(|_| Err(Error::timed_out()))
     });
     let times = join_all(times).await;
-    // For a node that is away, use the clock of another one.
+    // For a node that is unreachable, use the clock of another one.
     match times.iter().flatten().max().copied() {
         Some(other) => Ok(times.into_iter().map(|time| time.unwrap_or(other)).collect()),
         None => times.into_iter().collect(),
     }
 }
 
-/// Reads streams of one server in one call. Without `block` it does not wait.
+/// Reads streams of one server in one call. Without `block`, it does not wait.
 pub(super) async fn read_together(
     conn: &mut impl Connection,
     after: &[(&TaskKeys, Key, &str)],
@@ -77,7 +77,7 @@ pub(super) async fn read_together(
     let mut cmd = redis::cmd("XREAD");
     cmd.arg("COUNT").arg(count);
     if let Some(block) = block {
-        // Zero would mean for ever.
+        // Zero would block forever.
         cmd.arg("BLOCK").arg(to_ms(block).max(1));
     }
     cmd.arg("STREAMS").arg(&names).arg(ids);
@@ -93,7 +93,7 @@ pub(super) async fn read_together(
     Ok(found)
 }
 
-/// The last entry of a stream up to an id, or of all for `+`; `None` if it has none.
+/// The last entry of a stream up to an id, or of the whole stream for `+`; `None` if there is none.
 pub(crate) async fn last_entry(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -107,7 +107,7 @@ pub(crate) async fn last_entry(
     Ok(entries.into_iter().next().and_then(entry))
 }
 
-/// At most `count` entries of a stream after `after`; with `newest` those before it, the newest first.
+/// At most `count` entries of a stream after `after`; with `newest` those before it, newest first.
 pub(crate) async fn range(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -125,8 +125,8 @@ pub(crate) async fn range(
     Ok(entries.into_iter().filter_map(entry).collect())
 }
 
-/// Reads up to `look` entries after `after`, up to `until`. Returns those that name the word, and the id of the last entry that
-/// was read; `None` at the end.
+/// Reads up to `look` entries after `after`, up to `until`. Returns those that contain the word, and the id of the last
+/// entry that was read; `None` at the end.
 pub(crate) async fn history(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -143,7 +143,7 @@ pub(crate) async fn history(
     Ok((found.into_iter().filter_map(entry).collect(), Some(last).filter(|last| !last.is_empty())))
 }
 
-/// Pairs, which RESP2 sends as a list of pairs or as one flat list, and RESP3 as a map.
+/// Pairs. RESP2 sends a list of pairs or one flat list, RESP3 a map.
 fn pairs(value: Value) -> Vec<(Value, Value)> {
     match value {
         Value::Map(pairs) => pairs,

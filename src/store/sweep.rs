@@ -1,4 +1,4 @@
-//! Takes back the jobs of silent workers (`lua/sweep.lua`, `lua/shrink.lua`) and of dead ones (`lua/reconcile.lua`).
+//! Recovers the jobs of silent workers (`lua/sweep.lua`, `lua/shrink.lua`) and of dead ones (`lua/reconcile.lua`).
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl StalledJob {
 /// The answer to a sweep.
 #[derive(Debug)]
 pub(crate) enum SweepReply {
-    /// Candidates were resolved. With `snapshot` none is left, and a new epoch began.
+    /// Candidates were resolved. With `snapshot`, none is left, and a new epoch began.
     Swept {
         epoch: u64,
         interval: Duration,
@@ -40,7 +40,7 @@ pub(crate) enum SweepReply {
         snapshot: bool,
         left: u64,
         resolved: Vec<StalledJob>,
-        /// How many were parked: their phase has more time.
+        /// How many were parked because their phase has a longer limit.
         aside: u64,
     },
     /// Another epoch is in force.
@@ -60,16 +60,16 @@ pub(crate) struct Decision {
     pub(crate) ids: Vec<String>,
 }
 
-/// What becomes of a candidate whose stall would be counted.
+/// What happens to a candidate whose stall would be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// What the options of its task say.
     Auto,
-    /// It runs again, however often it stalled.
+    /// It runs again, however often it has stalled.
     Recover,
     /// It fails.
     Fail,
-    /// It stays as it is, unless it was claimed ahead and has not begun: then it goes back to its list.
+    /// It stays parked, unless it was claimed ahead and has not begun: then it returns to its list.
     Requeue,
 }
 
@@ -84,8 +84,8 @@ impl Verdict {
     }
 }
 
-/// Resolves up to `limit` candidates of the epoch that the caller has watched for `waited`. Without an epoch, resolves parked
-/// jobs among those that the decision names.
+/// Resolves up to `limit` candidates of the epoch that the caller has watched for `waited`. Without an epoch, resolves
+/// parked jobs among those that the decision names.
 #[allow(clippy::too_many_arguments)]
 pub(crate) async fn sweep(
     conn: &mut impl Connection,
@@ -140,8 +140,8 @@ pub(super) fn stalled_jobs(words: &[Text]) -> Vec<StalledJob> {
     words.chunks_exact(5).map(job).collect()
 }
 
-/// Makes the server shrink the hash table of the candidates, so that finding the last few takes no milliseconds. Useful when
-/// less than a thousandth of the running jobs is left, once for each `SHRINK_STEP`.
+/// Makes the server shrink the hash table of the candidates, so that finding the last few stays fast. Useful when less
+/// than a thousandth of the running jobs is left, once for each `SHRINK_STEP`.
 pub(crate) async fn shrink(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
     scripts::SHRINK.on(keys).call(conn).await.map(drop)
 }
@@ -149,23 +149,23 @@ pub(crate) async fn shrink(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
 /// How many buckets of the locks one call visits.
 const LOOK: usize = 500;
 
-/// Why the jobs are taken back.
+/// Why jobs are taken from their workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Word<'a> {
-    /// Their processes are gone, or another worker has their exclusive name.
+    /// Their processes are proven dead, or another worker has their exclusive name.
     Proof,
     /// Another worker took their exclusive name, and they did not stop when asked. No stall is counted.
     Replaced,
-    /// This person says that the workers are dead.
+    /// This person declared the workers dead.
     Of(&'a str),
 }
 
-/// Takes back the jobs of a task that dead workers hold, call by call. Their lines of calls are closed first: a delayed
+/// Takes the jobs of a task from dead workers, call by call. Closes the workers' call sequences first: a delayed
 /// duplicate must not claim jobs for a worker that will never see them.
 #[derive(Debug, Default)]
 pub(crate) struct TakeBack {
     is_closed: bool,
-    /// The cursor of the locks.
+    /// The cursor in the locks.
     at: Option<String>,
     is_done: bool,
     /// What was decided so far.
@@ -173,13 +173,13 @@ pub(crate) struct TakeBack {
 }
 
 impl TakeBack {
-    /// Whether no call is left to make.
+    /// Whether all calls were made.
     pub(crate) fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Makes the next call. Returns whether the server has the options of the task: without them it decides nothing. A call
-    /// that failed is repeated by the next step.
+    /// Makes the next call. Returns whether the server has the options of the task: without them it decides nothing. If
+    /// a call fails, the next step repeats it.
     pub(crate) async fn step(
         &mut self,
         conn: &mut impl Connection,

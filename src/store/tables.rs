@@ -1,4 +1,4 @@
-//! The tables of a task: one, or, of a task with partitions, one for each.
+//! The tables of a task: one, or one for each partition.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,8 @@ use super::keys::TaskKeys;
 use super::slots;
 use crate::limits::MOST_PARTITIONS;
 
-/// The tables of a task, as far as this process knows: one until it learns of others. All of an App share them.
+/// The tables of a task, as far as this process knows: one, until it learns of partitions. All users of an App share
+/// them.
 #[derive(Debug)]
 pub(crate) struct Tables {
     prefix: String,
@@ -19,14 +20,14 @@ pub(crate) struct Tables {
     /// How many there are.
     parts: AtomicU32,
     known: Mutex<KnownTables>,
-    /// Tells of news about any task.
+    /// Signals a changed number of partitions of any task.
     layouts: Arc<watch::Sender<()>>,
 }
 
 #[derive(Debug)]
 struct KnownTables {
     tables: Arc<[Arc<TaskKeys>]>,
-    /// When that was asked last.
+    /// When their number was last read.
     asked: Option<Instant>,
 }
 
@@ -38,7 +39,7 @@ impl Tables {
         Tables { prefix, task, is_cluster, parts, known, layouts }
     }
 
-    /// When it was asked last how many there are.
+    /// When their number was last read.
     pub(super) fn asked_at(&self) -> Option<Instant> {
         self.known().asked
     }
@@ -47,28 +48,28 @@ impl Tables {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are, as far as is known.
+    /// The known number of tables.
     pub(crate) fn parts(&self) -> u32 {
         self.parts.load(Ordering::Acquire)
     }
 
-    /// All of them, as far as is known.
+    /// All known tables.
     pub(crate) fn all(&self) -> Arc<[Arc<TaskKeys>]> {
         Arc::clone(&self.known().tables)
     }
 
-    /// The first one, which has the options of the task whatever their number.
+    /// The first table. It has the options of the task, however many tables there are.
     pub(crate) fn first(&self) -> Arc<TaskKeys> {
         Arc::clone(&self.known().tables[0])
     }
 
-    /// That of a job.
+    /// The table of a job.
     pub(crate) fn of(&self, id: &str) -> Arc<TaskKeys> {
         let known = self.known();
         Arc::clone(&known.tables[part_of(id, known.tables.len())])
     }
 
-    /// Takes in how many there are.
+    /// Records how many there are.
     pub(crate) fn learn(&self, count: u32) {
         let count = count.clamp(1, MOST_PARTITIONS);
         let mut known = self.known();
@@ -84,7 +85,7 @@ impl Tables {
     }
 }
 
-/// The partition of a job, of so many.
+/// The partition of a job, if there are `parts` partitions.
 pub(crate) fn part_of(id: &str, parts: usize) -> usize {
     if parts <= 1 { 0 } else { usize::from(slots::crc16(id.as_bytes())) % parts }
 }

@@ -16,7 +16,7 @@ use crate::limits::stored_score;
 /// How often a process registers a task to which it dispatches.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// How long it waits after a failure in a cluster.
+/// How long to wait after a failure in a cluster.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// How long this may delay a dispatch.
@@ -29,7 +29,7 @@ impl Store {
         enlist.arg(task).call(conn).await.map(drop)
     }
 
-    /// Adds tasks that are missing: the node of the registry may have lost it and nothing else.
+    /// Adds tasks that are missing: the node of the registry may have lost it, and nothing else.
     pub(crate) async fn relist(&self, conn: &mut impl Connection, tasks: &[&str], now_ms: u64) -> Result<(), Error> {
         if tasks.is_empty() {
             return Ok(());
@@ -42,7 +42,7 @@ impl Store {
         cmd.query_async(conn).await.map_err(|e| classify("tasks", e))
     }
 
-    /// Registers a task once a minute: it may have been forgotten, or the registry lost. This must not fail or delay a
+    /// Registers a task once a minute, in case it was forgotten or the registry was lost. This must not fail or delay a
     /// dispatch. After an outage the next dispatch tries again.
     pub(crate) async fn register_once(&self, task: &str) {
         if self.registered().get(task).is_some_and(|at| at.elapsed() < AGAIN) {
@@ -51,7 +51,8 @@ impl Store {
         match self.shared(PATIENCE, async |conn| self.register(conn, task).await).await {
             Err(e) if e.is_outage() => {
                 tracing::debug!(%task, error = %e.chain(), "the task could not be put into the list of tasks yet");
-                // In a cluster the registry is on its own node. While that is away, not every dispatch should wait for it.
+                // In a cluster the registry is on its own node. While that is unreachable, not every dispatch should
+                // wait for it.
                 if let Some(soon) = Instant::now().checked_sub(AGAIN - PAUSE).filter(|_| self.is_cluster()) {
                     self.registered().insert(task.to_owned(), soon);
                 }
@@ -71,7 +72,7 @@ impl Store {
         Ok(found.into_iter().map(|(Text(task), ms)| (task, stored_score(ms))).collect())
     }
 
-    /// The nodes of the lists of tasks and of workers, if they cannot be reached, and whether they report the cluster as down.
+    /// Which nodes of the lists of tasks and of workers are unreachable, and whether they report the cluster as down.
     pub(crate) async fn lists_away(&self, conn: &OwnConnection) -> [Option<(String, bool)>; 2] {
         let looks = [keys::tasks(&self.prefix), keys::workers(&self.prefix)].map(|list| async move {
             let mut first = redis::cmd("ZRANGE");

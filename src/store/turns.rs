@@ -1,4 +1,4 @@
-//! Turns of large values: a few are on their way at a time.
+//! Bounds how many large values are transferred at a time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// How many large values a client writes, and how many it reads, at a time.
 const AT_ONCE: usize = 8;
 
-/// How often a caller that waits looks at how the turns of others end.
+/// How often a waiting caller checks how the transfers of others ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Permits to move a large value.
+/// Permits to transfer a large value.
 #[derive(Debug)]
 pub(crate) struct Turns {
     free: Arc<Semaphore>,
-    /// When a turn last ended, and whether its work succeeded.
+    /// When a transfer last ended, and whether it succeeded.
     last: Mutex<(Instant, bool)>,
 }
 
-/// A turn, until it is dropped.
+/// A permit, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     turns: Arc<Turns>,
@@ -36,7 +36,8 @@ impl Turns {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a turn, for `time` at least, and as long as the work of others succeeds. `None` if it does not. Cancel safe.
+    /// Waits for a permit, at least for `time`, and longer while transfers of others succeed; else returns `None`.
+    /// Cancel safe.
     pub(crate) async fn take(self: &Arc<Self>, time: Duration) -> Option<Turn> {
         let since = Instant::now();
         let free = Arc::clone(&self.free).acquire_owned();
@@ -54,7 +55,7 @@ impl Turns {
 }
 
 impl Turn {
-    /// Does the work, and ends the turn.
+    /// Does the work, and returns the permit.
     ///
     /// # Errors
     /// Those of the work.

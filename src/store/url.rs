@@ -1,4 +1,4 @@
-//! The text of an address, as people write it.
+//! Parses the addresses that people write.
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 use url::Url;
@@ -6,13 +6,13 @@ use url::Url;
 use crate::error::Error;
 use crate::faults::{ConfigError, ConfigErrors};
 
-/// The port of sentinels where none is said.
+/// The default port of sentinels.
 const PORT: u16 = 26379;
 
-/// What is said of the name by which sentinels know the primary.
+/// The parameter with the name by which sentinels know the primary.
 const SERVICE: &str = "sentinelServiceName";
 
-/// What an address of one server may have after its `?`, over TCP and over a socket of this host.
+/// Which parameters the URL of a single server may have, over TCP and over a Unix socket.
 const STRAIGHT: [&str; 2] = ["db", "protocol"];
 const UNIX: [&str; 4] = ["db", "user", "pass", "protocol"];
 
@@ -30,10 +30,10 @@ pub(super) struct SentinelUrl {
 }
 
 impl SentinelUrl {
-    /// `None` where the scheme is another one.
+    /// `None` for another scheme.
     ///
     /// # Errors
-    /// `Config` where something is missing, or not known.
+    /// `Config` if something is missing or unknown.
     pub(super) fn of(text: &str) -> Result<Option<SentinelUrl>, Error> {
         let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
         let straight = match scheme {
@@ -69,7 +69,7 @@ impl SentinelUrl {
     }
 }
 
-/// The port of nodes where none is said.
+/// The default port of nodes.
 const NODE_PORT: u16 = 6379;
 
 /// `redis-cluster://[user:password@]host[:6379][?node=host:port]…`.
@@ -83,10 +83,10 @@ pub(super) struct ClusterUrl {
 }
 
 impl ClusterUrl {
-    /// `None` where the scheme is another one.
+    /// `None` for another scheme.
     ///
     /// # Errors
-    /// `Config` where something is missing, or not known.
+    /// `Config` if something is missing or unknown.
     pub(super) fn of(text: &str) -> Result<Option<ClusterUrl>, Error> {
         let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
         let straight = match scheme {
@@ -152,17 +152,17 @@ pub(super) fn info_of(text: &str) -> Result<ConnectionInfo, Error> {
     Ok(info.set_redis_settings(settings))
 }
 
-/// What to do where a user name or a password may have been taken for another part of the address.
+/// What to do if a user name or a password may have been read as another part of the URL.
 const ESCAPED: &str =
     "in a user name or password write % as %25, # as %23, ? as %3F, / as %2F, @ as %40, : as %3A and & as %26";
 
 /// The parameters that hold a password.
 const SECRETS: [&str; 2] = ["pass", "sentinelPassword"];
 
-/// Reads an address, in which these parameters are known. What nothing reads is refused: it was meant to do something.
+/// Parses a URL with these known parameters. Refuses every unknown part: it was meant to do something.
 fn read(text: &str, known: &[&str], fix: &str) -> Result<Url, Error> {
     let refused = |rule: &str| bad(rule, &format!("{fix}; {ESCAPED}"));
-    // No error of the parser: it may show what it read.
+    // Do not show the error of the parser: it may contain what it read.
     let url = Url::parse(text).map_err(|_| refused("must be a URL"))?;
     if url.fragment().is_some() {
         return Err(refused("must have no #, nor anything after it"));
@@ -173,7 +173,7 @@ fn read(text: &str, known: &[&str], fix: &str) -> Result<Url, Error> {
             may_be_secret |= SECRETS.contains(&&*name);
             continue;
         }
-        // What follows an unescaped character of a password is a part of the password.
+        // What follows an unescaped character of a password is part of the password.
         let is_name = !may_be_secret && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
         let name = if is_name { format!("the parameter {name}") } else { "the parameter that it has".to_owned() };
         return Err(refused(&format!("must not have {name}; it takes {}", known.join(", "))));
@@ -191,7 +191,7 @@ pub(super) fn place_of(info: &ConnectionInfo) -> String {
     }
 }
 
-/// A host and its port; an address of IPv6 goes in brackets.
+/// A host and its port. An IPv6 address gets brackets.
 fn place_at(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -203,7 +203,7 @@ fn primary_host(info: &ConnectionInfo) -> String {
     }
 }
 
-/// A place that is reached as the first one is.
+/// Another host, with the settings of the given one.
 fn at(like: &ConnectionInfo, host: &str, port: u16) -> ConnectionAddr {
     match like.addr() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {

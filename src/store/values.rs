@@ -1,4 +1,5 @@
-//! Payloads, results and errors, read by plain commands: through a script the server would copy them several times.
+//! Payloads, results and errors. They are read by plain commands: through a script the server would copy them several
+//! times.
 
 use super::connection::Connection;
 use super::fault::classify;
@@ -14,12 +15,12 @@ pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &st
     value(conn, keys, Key::Payload, id).await
 }
 
-/// The value of a completed job; `None` if none is kept.
+/// The value of a completed job; `None` if none is stored.
 pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
     Ok(value(conn, keys, Key::Result, id).await?.and_then(without_graph))
 }
 
-/// The value in a result. The job of a node may have returned a graph with it.
+/// The value in a result. A node's job may also have returned a graph in it.
 fn without_graph(result: Vec<u8>) -> Option<Vec<u8>> {
     let value = value_of(&result);
     if value.len() == result.len() { Some(result) } else { Some(value.to_vec()).filter(|value| !value.is_empty()) }
@@ -72,7 +73,8 @@ pub(super) async fn columns<T: redis::FromRedisValue>(
     cmd.query_async(conn).await.map_err(|e| classify("value", e))
 }
 
-/// The fences under which jobs were claimed ahead, in order; `None` for others. One is valid while the lock has the same fence.
+/// The fences under which jobs were claimed ahead, in order; `None` for others. A fence is valid while the lock has the
+/// same one.
 pub(crate) async fn claimed(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -127,7 +129,7 @@ pub(crate) async fn tokens(
     Ok(tokens.into_iter().map(|token| token.map(|Text(token)| token)).collect())
 }
 
-/// When the jobs were dispatched, ms by the dispatchers' clocks; `None` if that is not known.
+/// When the jobs were dispatched, ms by the dispatchers' clocks; `None` if unknown.
 pub(crate) async fn dispatched_at(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -136,7 +138,7 @@ pub(crate) async fn dispatched_at(
     times(conn, keys.get(Key::DispatchedAt), ids).await
 }
 
-/// Since when the jobs wait that were put back or delayed, ms; `None` for others.
+/// When jobs that were requeued or delayed began to wait, ms; `None` for others.
 pub(crate) async fn waiting_since(
     conn: &mut impl Connection,
     keys: &TaskKeys,

@@ -1,4 +1,4 @@
-//! The wake marker, and the connection that waits for it.
+//! The wake marker, and the connection that blocks on it.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use crate::error::Error;
 
-/// A marker that was taken, for the task of this position in the list.
+/// A marker that was taken, for the task at this position of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// There is work.
     Marker(usize),
-    /// There may be, if the worker that took the marker is frozen.
+    /// There may be work, if the worker that took the marker is frozen.
     Spare(usize),
 }
 
-/// Blocks until one of the tasks has a wake marker, which is taken; or until `timeout`.
+/// Blocks until one of the tasks has a wake marker, and takes it; or until `timeout`.
 pub(crate) async fn wait_for_wake(
     conn: &mut impl Connection,
     tasks: &[&TaskKeys],
     timeout: Duration,
 ) -> Result<Option<Taken>, Error> {
     let names: Vec<&str> = tasks.iter().map(|keys| keys.get(Key::Wake)).collect();
-    // Zero would mean for ever.
+    // Zero would block forever.
     let seconds = timeout.as_secs_f64().max(0.001);
     let mut cmd = redis::cmd("BZPOPMIN");
     cmd.arg(&names).arg(format!("{seconds:.3}"));
@@ -34,10 +34,10 @@ pub(crate) async fn wait_for_wake(
     }))
 }
 
-/// The marker of a worker that looks a moment later; `lua/lib/wake.lua` writes it.
+/// The marker for a worker that checks a moment later; `lua/lib/wake.lua` writes it.
 const SPARE: &str = "spare";
 
-/// Puts a marker (back), for a worker that can use it.
+/// Sets a marker, or puts one back, for a worker that can use it.
 pub(crate) async fn mark_wake(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<(), Error> {
     redis::cmd("ZADD")
         .arg(keys.get(Key::Wake))
@@ -48,12 +48,12 @@ pub(crate) async fn mark_wake(conn: &mut (impl Connection + Send), keys: &TaskKe
         .map_err(|e| classify("wake", e))
 }
 
-/// The number under which the server knows this connection, for [`unblock`].
+/// The server's number for this connection, for [`unblock`].
 pub(crate) async fn client_id(conn: &mut impl Connection) -> Result<u64, Error> {
     redis::cmd("CLIENT").arg("ID").query_async(conn).await.map_err(|e| classify("wake", e))
 }
 
-/// Ends the block of another connection; its call then answers as if the time were over.
+/// Ends the block of another connection, whose call then returns as after its time-out.
 pub(crate) async fn unblock(conn: &mut impl Connection, client: u64) -> Result<(), Error> {
     redis::cmd("CLIENT").arg("UNBLOCK").arg(client).query_async(conn).await.map_err(|e| classify("wake", e))
 }

@@ -1,4 +1,4 @@
-//! How connections to a server are made, whichever server it is.
+//! How connections to any server are made.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,36 +25,36 @@ use crate::error::Error;
 use crate::faults::{ConfigError, ConfigErrors, Faults};
 use crate::pauses::Pauses;
 
-/// A connection to one server, which many may share.
+/// A connection to one server, which many callers may share.
 pub(crate) use redis::aio::MultiplexedConnection as Plain;
 
-/// What servers let us in by, beside what the URL says.
+/// How this client authenticates, in addition to the URL.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
-    /// Go in place of user and password of the URL.
+    /// Replace user and password of the URL.
     pub(crate) credentials: Option<watch::Receiver<Credentials>>,
-    /// The CA of TLS, as PEM. Goes in place of the roots that the crate brings.
+    /// The CA for TLS, as PEM. Replaces the roots that the crate includes.
     #[cfg(feature = "tls")]
     pub(crate) ca: Option<Vec<u8>>,
     /// Certificate and key, as PEM.
     #[cfg(feature = "tls")]
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
-    /// Servers that did not let us in the last time, by their addresses.
+    /// Servers that refused our password last time, by their addresses.
     refusals: Arc<Mutex<HashMap<String, ShutOut>>>,
 }
 
-/// That a server refused who we said that we are.
+/// A server's refusal of our password.
 struct ShutOut {
     e: RedisError,
     shown: Option<Credentials>,
     at: Instant,
     pauses: Pauses,
-    /// For so long nobody asks it again.
+    /// How long not to connect to it again.
     pause: Duration,
 }
 
 impl Access {
-    /// What every connection to a server of data is made with.
+    /// The settings of every connection to a data server.
     pub(super) fn config(&self) -> AsyncConnectionConfig {
         let config = AsyncConnectionConfig::new();
         match &self.credentials {
@@ -63,7 +63,7 @@ impl Access {
         }
     }
 
-    /// User and password as they are now, where they may change.
+    /// The current user and password, if they can change.
     pub(super) fn current(&self) -> Option<Credentials> {
         self.credentials.as_ref().map(|credentials| credentials.borrow().clone())
     }
@@ -72,14 +72,14 @@ impl Access {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the server at this address said a moment ago to who we are now.
+    /// The error of the server at this address, if it refused our current password a moment ago.
     fn refused(&self, place: &str) -> Option<RedisError> {
         let (shown, refusals) = (self.current(), self.refusals());
         let refusal = refusals.get(place).filter(|refusal| refusal.shown == shown)?;
         (refusal.at.elapsed() < refusal.pause).then(|| refusal.e.clone())
     }
 
-    /// Keeps what the server said to this, if it did not let us in.
+    /// Records whether the server accepted this password.
     fn said(&self, place: String, shown: Option<Credentials>, opened: &Result<Plain, RedisError>) {
         let mut refusals = self.refusals();
         match opened {
@@ -94,13 +94,13 @@ impl Access {
     }
 }
 
-/// Shows who connects to each new connection, and again to all that are open when it changes.
+/// Authenticates each new connection, and all open ones again when the password changes.
 struct Rotating(watch::Receiver<Credentials>);
 
 impl StreamingCredentialsProvider for Rotating {
     fn subscribe(&self) -> Pin<Box<dyn Stream<Item = RedisResult<BasicAuth>> + Send>> {
         let shown = |Credentials { username, password }| Ok(BasicAuth::new(username, password));
-        // Where nobody can tell of others any more, the last ones stand.
+        // After the sender is dropped, the last password stays in use.
         WatchStream::new(self.0.clone()).map(shown).chain(stream::pending()).boxed()
     }
 }
@@ -109,19 +109,19 @@ impl StreamingCredentialsProvider for Rotating {
 #[derive(Clone)]
 pub(super) struct Clients {
     pub(super) client: Client,
-    /// The same for connections that listen, which take RESP3.
+    /// The same for connections that receive push messages, which need RESP3.
     pub(super) listener: Client,
 }
 
 /// How connections to any server are made.
 pub(super) struct Ways {
-    /// But for the place.
+    /// The settings from the URL, except for the address.
     pub(super) info: ConnectionInfo,
     pub(super) access: Access,
 }
 
 impl Ways {
-    /// The way to a server that another one has named.
+    /// How to reach a server that another one has named.
     pub(super) fn to_node(&self, host: &str, port: u16) -> Result<Clients, Error> {
         let host = host.to_owned();
         self.to(match self.info.addr() {
@@ -141,7 +141,8 @@ impl Ways {
     }
 }
 
-/// Connects. A server that has just refused who we are is let be for a while: each call of somebody who goes on would knock anew.
+/// Connects. After an authentication failure, waits before it connects to the server again: each retry of a caller
+/// would fail the same way.
 pub(super) async fn open(
     client: &Client,
     access: &Access,
@@ -157,14 +158,14 @@ pub(super) async fn open(
     opened
 }
 
-/// A server that takes no more clients is no wrong password.
+/// Connects, and separates a wrong password from a server that accepts no more clients.
 async fn let_in(client: &Client, access: &Access, config: &AsyncConnectionConfig) -> Result<Plain, RedisError> {
     let connect = || client.get_multiplexed_async_connection_with_config(config);
     match connect().await {
         Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, access).await {
             Some(refusal) => Err(if is_of_the_password(&refusal) { e } else { refusal }),
             None => connect().await.map_err(|e| match e.kind() {
-                // The password is right.
+                // The password was accepted just now.
                 ErrorKind::AuthenticationFailed => io::Error::from(io::ErrorKind::ConnectionReset).into(),
                 _ => e,
             }),
@@ -173,8 +174,8 @@ async fn let_in(client: &Client, access: &Access, config: &AsyncConnectionConfig
     }
 }
 
-/// Shows the password by hand. To the client every answer to that is a wrong password, also one of a server that takes no more
-/// clients, and the text of it is lost. `None`: the password is right.
+/// Sends the password by hand. The client reports every error as a wrong password, also that of a server that accepts
+/// no more clients, and drops its text. `None`: the password is right.
 async fn refusal(client: &Client, access: &Access) -> Option<RedisError> {
     let settings = client.get_connection_info().redis_settings();
     let info = client.get_connection_info().clone().set_redis_settings(RedisConnectionInfo::default());
@@ -192,12 +193,12 @@ async fn refusal(client: &Client, access: &Access) -> Option<RedisError> {
     tokio::time::timeout(CONNECT_TIMEOUT, asked).await.unwrap_or_else(|_| late()).err()
 }
 
-/// Whether the server has looked at the password.
+/// Whether the server has checked the password.
 fn is_of_the_password(refusal: &RedisError) -> bool {
     !says_full(refusal) && !refusal.is_io_error()
 }
 
-/// The same error of a server that is not the one that people named: what cannot be reached is this one.
+/// The same error, naming the server if the user's address names another one.
 pub(super) fn of_node(e: RedisError, node: impl fmt::Display) -> RedisError {
     match io_error(&e) {
         Some(own) if own.raw_os_error().is_some() => io::Error::new(own.kind(), format!("{node}: {own}")).into(),
@@ -225,14 +226,14 @@ fn client_of(info: ConnectionInfo, access: &Access) -> Result<Client, Error> {
         }
         return Client::open(info).map_err(|e| bad(format!("must be an address that can be used: {e}"), "correct it"));
     }
-    // rustls panics where none is the process's own, and several are compiled in.
+    // rustls panics if the process has no default provider and several are compiled in.
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Somebody else may just have done the same.
+        // Another thread may just have done the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let mut faults = Faults::default();
     let mut check = |field: &str, pem: &[u8]| {
-        // The client takes a PEM without a certificate in silence.
+        // The client accepts a PEM without a certificate silently.
         if !pem.windows(27).any(|part| part == b"-----BEGIN CERTIFICATE-----") {
             let value = format!("{} bytes", pem.len());
             faults.push(ConfigError::new(

@@ -1,5 +1,4 @@
-//! The lists of workers: who is in them, what they said of themselves, and the removal of those that
-//! are gone.
+//! The lists of workers: their members, their presence, and the removal of those that are gone.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -21,15 +20,15 @@ const KEEP: Duration = Duration::from_secs(3600);
 /// The same for workers that exceed the limit.
 const KEEP_EXCESS: Duration = Duration::from_secs(300);
 
-/// The most workers that one call sets aside or forgets.
+/// The most workers that one call moves to `gone` or forgets.
 const FORGOTTEN: u64 = 100;
 
-/// A worker writes its presence every 5 s. After three times as long without one it may be gone.
+/// A worker writes its presence every 5 s. After three missed ones it may be gone.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(15);
 
 impl Store {
-    /// The listed workers, each with when it was seen last, ms: those that are not silent, then the silent ones, then those
-    /// that are gone. `most` bounds each group; the latest come first.
+    /// The listed workers, each with when it was last seen, ms: live ones, then silent ones, then those that are gone.
+    /// `most` bounds each group; the latest come first.
     pub(crate) async fn workers(
         &self,
         conn: &mut OwnConnection,
@@ -47,7 +46,7 @@ impl Store {
             let mut cmd = redis::cmd("ZREVRANGE");
             cmd.arg(key).arg(from).arg(from + most - 1).arg("WITHSCORES");
             let page: Vec<(Text, f64)> = match cmd.query_async(conn).await.map_err(|e| classify("presence", e)) {
-                // In a cluster this list is on its own node. If that is away, live workers are still returned.
+                // In a cluster this list is on its own node. If that is unreachable, live workers are still returned.
                 Err(e) if *key == gone && conn.is_routed() && e.is_outage() => Vec::new(),
                 page => page?,
             };
@@ -57,7 +56,7 @@ impl Store {
         Ok(found)
     }
 
-    /// The workers of one boot of a host that were seen in the last hour or so, the latest first, at most `most`.
+    /// The workers of one boot of a host that were seen in about the last hour, latest first, at most `most`.
     pub(crate) async fn of_boot(
         &self,
         conn: &mut impl Connection,
@@ -70,7 +69,7 @@ impl Store {
         Ok(found.into_iter().map(|Text(worker)| worker).collect())
     }
 
-    /// When a worker was seen last, ms, by the lists; `None` if it is in none.
+    /// When a worker was last seen, ms, according to the lists; `None` if it is in none.
     pub(crate) async fn last_seen(&self, conn: &mut impl Connection, worker: &str) -> Result<Option<u64>, Error> {
         let mut seen = None;
         for list in [keys::workers(&self.prefix), keys::gone(&self.prefix)] {
@@ -84,7 +83,7 @@ impl Store {
         Ok(seen_in(conn, &keys::workers(&self.prefix), worker).await?.is_some())
     }
 
-    /// What a worker said of itself last; empty if nothing is kept of it.
+    /// The last presence of a worker; empty if none is kept.
     pub(crate) async fn presence(
         &self,
         conn: &mut impl Connection,
@@ -96,7 +95,7 @@ impl Store {
         Ok(fields.into_iter().map(|(Text(name), Text(value))| (name, value)).collect())
     }
 
-    /// Workers that were not seen for an hour, and the oldest that exceed `most`; a bounded number of them.
+    /// Workers that were not seen for an hour, and the oldest that exceed `most`. Bounded per call.
     pub(crate) async fn long_gone(&self, conn: &mut impl Connection, most: Option<u64>) -> Result<Vec<String>, Error> {
         let workers = keys::workers(&self.prefix);
         let gone = self.unseen_since(conn, &workers, KEEP).await?;
@@ -118,7 +117,8 @@ impl Store {
         count.query_async(conn).await.map_err(|e| classify("presence", e))
     }
 
-    /// Removes the records of the last calls of a worker that is gone, and keeps only its presence. Each step may be repeated.
+    /// Removes the records of the last calls of a worker that is gone, and keeps only its presence. Each step may be
+    /// repeated.
     pub(crate) async fn put_aside(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
         let classify = |e| classify("presence", e);
         let (workers, gone) = (keys::workers(&self.prefix), keys::gone(&self.prefix));
@@ -130,11 +130,11 @@ impl Store {
         said.arg(keys::worker(&self.prefix, worker)).arg("tasks").arg("bootId");
         let (tasks, boot_id): (Option<String>, Option<String>) = said.query_async(conn).await.map_err(classify)?;
         for task in tasks.iter().flat_map(|names| names.split_whitespace()) {
-            // Over this connection: the keeper's runtime has no other.
+            // Use this connection: the keeper's runtime has no other.
             let tables = self.tables(task);
             match tables.refresh_over(conn).await {
                 Err(e) if e.is_outage() => return Err(e),
-                // A foreign key is in the way: use the tables that are known.
+                // A key with a wrong type is in the way: use the known tables.
                 _ => {}
             }
             for keys in tables.all().iter() {
@@ -156,7 +156,8 @@ impl Store {
         redis::cmd("ZREM").arg(&workers).arg(worker).query_async(conn).await.map_err(classify)
     }
 
-    /// Removes the presence of workers that are gone for too long, or are too many, a bounded number of them. Returns how many.
+    /// Removes the presence of workers that have been gone for too long, or are too many. Bounded per call. Returns how
+    /// many.
     pub(crate) async fn forget_gone(&self, conn: &mut OwnConnection, keep: LimitMs) -> Result<usize, Error> {
         let classify = |e| classify("presence", e);
         let gone = keys::gone(&self.prefix);
@@ -174,7 +175,7 @@ impl Store {
             }
         }
         for worker in &forgotten {
-            // A worker that came back, as after a long SIGSTOP, keeps its presence.
+            // A worker that came back, for example after a long SIGSTOP, keeps its presence.
             let mut seen = redis::cmd("ZSCORE");
             seen.arg(keys::workers(&self.prefix)).arg(worker);
             if seen.query_async::<Option<f64>>(conn).await.map_err(classify)?.is_none() {

@@ -1,5 +1,5 @@
-//! Moves instances of workflows on: nodes end (`lua/flow_advance.lua`, `lua/flow_visit.lua`), open (`lua/flow_open.lua`), and
-//! may begin (`lua/flow_enter.lua`).
+//! Advances instances of workflows: nodes end (`lua/flow_advance.lua`, `lua/flow_visit.lua`), open
+//! (`lua/flow_open.lua`), and may begin (`lua/flow_enter.lua`).
 
 use super::start::{ToSend, to_send};
 use crate::error::Error;
@@ -52,19 +52,19 @@ pub(crate) struct EndedNode {
 /// What is to be done next.
 #[derive(Debug, Default)]
 pub(crate) struct Advanced {
-    /// Entries of the outbox that are to be carried out at once.
+    /// Outbox entries to carry out at once.
     pub(crate) entries: Vec<String>,
     pub(crate) sends: Vec<ToSend>,
 }
 
 impl Advanced {
-    /// Whether nothing is to be done.
+    /// Whether there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.sends.is_empty()
     }
 }
 
-/// Records the ends of nodes of one workflow, at most 200. It is safe to repeat.
+/// Records the ends of at most 200 nodes of one workflow. Safe to repeat.
 pub(crate) async fn advance(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -79,7 +79,7 @@ pub(crate) async fn advance(
     news(&mut reply, keys)
 }
 
-/// Visits more dependents of an ended node, named as `<instance>/<node>/<run>`. It is safe to repeat.
+/// Visits more dependents of an ended node, named as `<instance>/<node>/<run>`. Safe to repeat.
 pub(crate) async fn visit(conn: &mut impl Connection, keys: &TaskKeys, mark: &str) -> Result<Advanced, Error> {
     let mut words = mark.rsplitn(3, '/');
     let (run, node, instance) = (words.next(), words.next(), words.next());
@@ -90,7 +90,7 @@ pub(crate) async fn visit(conn: &mut impl Connection, keys: &TaskKeys, mark: &st
     news(&mut reply, keys)
 }
 
-/// Opens the ready nodes of the next page of an instance. Returns what follows, and whether there are more pages. It is safe
+/// Opens the ready nodes of the next page of an instance. Returns what follows, and whether there are more pages. Safe
 /// to repeat.
 pub(crate) async fn open(
     conn: &mut impl Connection,
@@ -106,8 +106,8 @@ pub(crate) async fn open(
     Ok((news(&mut reply, keys)?, more > 0))
 }
 
-/// Asks whether the handlers of these nodes may begin, all of one workflow, at most 200. Returns also what follows from those
-/// that this call cancels.
+/// Asks whether the handlers of these nodes may begin, at most 200 of one workflow. Also returns what follows from
+/// nodes that this call cancels.
 pub(crate) async fn enter(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -135,7 +135,7 @@ pub(super) fn news(reply: &mut Reply, keys: &TaskKeys) -> Result<Advanced, Error
     Ok(Advanced { entries: counted(reply)?, sends: to_send(reply, keys)? })
 }
 
-/// A number, and as many words after it.
+/// A number, then as many words.
 pub(super) fn counted(reply: &mut Reply) -> Result<Vec<String>, Error> {
     let count: usize = reply.next()?;
     (0..count).map(|_| reply.next().map(|Text(word)| word)).collect()

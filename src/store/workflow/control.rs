@@ -11,14 +11,14 @@ use crate::store::scripts;
 /// The answer to a cancel.
 #[derive(Debug)]
 pub(crate) enum Controlled {
-    /// The open nodes of this run are to be cancelled.
+    /// The open nodes of this run must be cancelled.
     Stopping(u64),
-    /// It has ended, before or now, in this place. For a child: what follows from that.
+    /// It has ended, before or by this call, in this place. For a child: what follows from that.
     Ended(FlowPlace, Advanced),
     Unknown,
 }
 
-/// Cancels the instance. It is safe to repeat.
+/// Cancels the instance. Safe to repeat.
 pub(crate) async fn cancel(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -38,7 +38,7 @@ pub(crate) async fn cancel(
     }
 }
 
-/// What is asked for, and by whom, if that is known.
+/// The request, and who made it, if known.
 #[derive(Debug)]
 pub(crate) enum TurnAsked<'a> {
     /// `why` is JSON.
@@ -55,7 +55,7 @@ pub(crate) enum TurnAsked<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turned {
     Paused,
-    /// The ready nodes of this run are to be opened.
+    /// The ready nodes of this run must be opened.
     Resumed(u64),
     /// It had no nodes left, and ended.
     Ended,
@@ -64,7 +64,7 @@ pub(crate) enum Turned {
     Unknown,
 }
 
-/// Pauses or resumes the instance, if it is still in the turn that the caller saw. It is safe to repeat.
+/// Pauses or resumes the instance, if it is still in the turn that the caller saw. Safe to repeat.
 pub(crate) async fn turn(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -91,21 +91,21 @@ pub(crate) async fn turn(
 /// The answer to a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
-    /// The ready nodes of this run are to be opened.
+    /// The ready nodes of this run must be opened.
     Run(u64),
-    /// The next part is to come.
+    /// The caller must send the next part.
     Part,
     /// This many nodes are open: their handlers may be running.
     Busy(u64),
-    /// One of the nodes has completed since. The caller reads them again.
+    /// A node has completed since the caller read them. It must read them again.
     Moved,
     /// It has changed its place since.
     Changed,
     Unknown,
 }
 
-/// Writes these states, at most 500, if the instance is in the turn that the caller saw. The last part says how many live
-/// nodes there are in all, and begins a new run.
+/// Writes these states, at most 500, if the instance is in the turn that the caller saw. The last part contains the
+/// total number of live nodes, and begins a new run.
 pub(crate) async fn retry(
     conn: &mut impl Connection,
     keys: &TaskKeys,

@@ -20,7 +20,7 @@ pub(crate) enum FlowPlace {
 }
 
 impl FlowPlace {
-    /// An unknown place, written by hand, is a failure.
+    /// An unknown place, written by hand, counts as failed.
     pub(super) fn from_wire(word: &str) -> FlowPlace {
         match word {
             "running" => FlowPlace::Running,
@@ -46,11 +46,11 @@ pub(crate) struct FlowState {
     pub(crate) digest: String,
     /// The first node that broke it, and its failure as JSON.
     pub(crate) broken_by: Option<(u32, String)>,
-    /// Its answer as JSON, or why it did not complete, or who paused it; empty for nothing.
+    /// Its answer as JSON, or why it did not complete, or who paused it; else empty.
     pub(crate) answer: Vec<u8>,
     /// How often it changed its place.
     pub(crate) turn: u64,
-    /// No node of it opens any more.
+    /// No more nodes of it will open.
     pub(crate) is_stopping: bool,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct InstanceLine {
     pub(crate) live: u64,
     pub(crate) open: u64,
     pub(crate) is_stopping: bool,
-    /// A node of it has failed, so that it fails or is paused.
+    /// A node of it has failed, so it will fail or is paused.
     pub(crate) is_broken: bool,
     /// When it began, or begins, ms.
     pub(crate) begins_ms: Option<u64>,
@@ -120,10 +120,10 @@ pub(crate) async fn list(
     Ok((words.chunks_exact(8).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
 }
 
-/// Checks that scripts of a workflow can be called. While a slot moves to another node, each key is found alone, and a script
-/// that has several of them fails.
+/// Checks that scripts of a workflow can be called. While a slot is being moved, single keys are found, but a script
+/// with several of them fails.
 pub(crate) async fn can_be_called(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
-    // The script reads the first of these keys; the server looks for all.
+    // The script uses only the first of these keys, but the server locates all of them.
     let others = scripts::FLOW_ADVANCE.keys().iter().filter(|key| !scripts::FLOW_LIST.keys().contains(key));
     let mut call = scripts::FLOW_LIST.with_keys(keys, scripts::FLOW_LIST.keys().iter().chain(others).copied());
     call.arg(1).arg("").arg(1);
@@ -139,18 +139,18 @@ pub(crate) struct FlowSizes {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
-    /// Instances in no place: children that have ended, and lost ones; and how many are lost at the least.
+    /// Instances in no place: children that have ended, and lost ones; and the least number of lost ones.
     pub(crate) unplaced: u64,
     pub(crate) nowhere: u64,
     /// Entries of its outbox.
     pub(crate) outbox: u64,
     /// Since when the oldest of them is due, ms.
     pub(crate) oldest_ms: Option<u64>,
-    /// Since when entries are delayed again and again, and when last, ms.
+    /// When entries were first and last delayed again, ms.
     pub(crate) put_off: Option<(u64, u64)>,
     /// The same for ended jobs that the workflow could not record.
     pub(crate) untold: Option<(u64, u64)>,
-    /// How often some of its data could not be read, and when last, ms.
+    /// How often its data could not be read, and when last, ms.
     pub(crate) corrupt: (u64, Option<u64>),
     pub(crate) tasks: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Workflows in Redis: what writes their instances, moves them on, and reads them. All keys of a workflow are in one table.
+//! Workflows in Redis: writes, advances and reads their instances. All keys of a workflow are in one table.
 
 pub(crate) mod advance;
 pub(crate) mod control;

@@ -58,7 +58,7 @@ pub(crate) async fn digest(
     Ok(head.and_then(|Text(head)| head.split(' ').nth(4).map(str::to_owned)))
 }
 
-/// From when on the jobs of each instance may run, ms: its start and its delay. `None` if that is not known.
+/// When the jobs of each instance may run first, ms: its start plus its delay. `None` if unknown.
 pub(crate) async fn begins(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -72,7 +72,7 @@ pub(crate) async fn begins(
     Ok(heads.into_iter().map(due).collect())
 }
 
-/// When an instance began, or begins, and since when it is in this place, ms. `None` for what is not known.
+/// When an instance began or will begin, and since when it is in its place, ms. `None` for what is unknown.
 pub(crate) async fn times(
     conn: &mut impl Connection,
     keys: &TaskKeys,

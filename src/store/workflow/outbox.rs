@@ -1,5 +1,5 @@
-//! Outboxes: what is still to be done for instances of a workflow (`lua/flow_look.lua`, `lua/flow_resend.lua`,
-//! `lua/flow_put_off.lua`), and jobs of a task that ended as nodes (`lua/ended.lua`).
+//! Outboxes: what remains to be done for instances of a workflow (`lua/flow_look.lua`, `lua/flow_resend.lua`,
+//! `lua/flow_put_off.lua`), and a task's jobs that ended as nodes (`lua/ended.lua`).
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,7 @@ use crate::store::reply::Text;
 use crate::store::scripts;
 use crate::times::{ms_of, to_ms};
 
-/// What was found to do.
+/// Work that was found in an outbox.
 #[derive(Debug)]
 pub(crate) struct FlowLook {
     /// There may be more.
@@ -36,7 +36,7 @@ pub(crate) async fn look(conn: &mut impl Connection, keys: &TaskKeys, grace: Dur
     Ok(FlowLook { more, entries: counted(&mut reply)?, sends: to_send(&mut reply, keys)? })
 }
 
-/// The nodes that are to be sent again, and those that are not any more, as `<instance>/<node>/<run>`.
+/// The nodes to send again, and those that no longer need it, as `<instance>/<node>/<run>`.
 pub(crate) async fn resend(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -52,8 +52,8 @@ pub(crate) async fn resend(
     Ok((to_send(&mut reply, keys)?, lost))
 }
 
-/// Delays entries of a workflow's outbox that could not be carried out, at most 200, so that they do not hold up others. No
-/// entries mean that the workflow could not record jobs that ended: those are in the outboxes of their tasks.
+/// Delays at most 200 entries of a workflow's outbox that could not be carried out, so that they do not hold up others.
+/// No entries mean that the workflow could not record jobs that ended: those are in the outboxes of their tasks.
 pub(crate) async fn put_off(conn: &mut impl Connection, keys: &TaskKeys, entries: &[String]) -> Result<(), Error> {
     let mut call = scripts::FLOW_PUT_OFF.on(keys);
     for entry in entries {
@@ -79,7 +79,7 @@ pub(crate) async fn done(
     cmd.query_async(conn).await.map_err(|e| classify("outbox", e))
 }
 
-/// Since when each entry is in the outbox, ms; `None` if it is not there.
+/// Since when each entry has been in the outbox, ms; `None` if it is not there.
 pub(crate) async fn in_outbox(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -154,8 +154,8 @@ pub(crate) async fn ended(
     Ok((found, strange, more > 0))
 }
 
-/// Delays ended jobs that no workflow could record, so that they do not hold up others: [`ended`] takes what is 10 s old, and
-/// so takes these 5 s later.
+/// Delays ended jobs that no workflow could record, so that they do not hold up others. [`ended`] returns entries that
+/// are 10 s old, so it returns these 5 s later.
 pub(crate) async fn put_jobs_off(conn: &mut impl Connection, keys: &TaskKeys, ids: &[String]) -> Result<(), Error> {
     if ids.is_empty() {
         return Ok(());

@@ -26,9 +26,9 @@ pub(crate) const GRAPH: &str = "@";
 pub(crate) struct NewInstance<'a> {
     pub(crate) id: &'a str,
     pub(crate) shape: &'a ShapeRecords,
-    /// The inputs of the nodes that have one of their own, by node number.
+    /// The inputs of the nodes that have their own, by node number.
     pub(crate) inputs: &'a [(u32, Vec<u8>)],
-    /// How long its jobs wait before they may run; zero for none.
+    /// How long its jobs wait before they may run; zero for no wait.
     pub(crate) delay: Duration,
     /// After how long it is stopped.
     pub(crate) deadline: Option<Duration>,
@@ -57,11 +57,11 @@ pub(crate) struct ShapeRecords {
 /// The answer to a start.
 #[derive(Debug)]
 pub(crate) enum Started {
-    /// These nodes are to be sent.
+    /// These nodes must be sent.
     Now(Vec<ToSend>),
-    /// It was written in parts; its ready nodes are to be opened.
+    /// It was written in parts; its ready nodes must be opened.
     InParts,
-    /// The id is taken.
+    /// The id is in use.
     Existed,
     /// No node waits for this child any more.
     Stale,
@@ -73,7 +73,7 @@ pub(crate) enum Started {
     Left,
 }
 
-/// A node that is open and is to be sent.
+/// An open node that must be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct ToSend {
     pub(crate) id: NodeId,
@@ -81,7 +81,7 @@ pub(crate) struct ToSend {
     pub(crate) task: String,
     /// How long after it opened its job may run, ms.
     pub(crate) wait_ms: u64,
-    /// JSON of what its dispatch sets; empty for nothing. For a graph that its job returned: the policy of its instance.
+    /// JSON of its dispatch options; empty for none. For a graph that its job returned: the policy of its instance.
     pub(crate) own: String,
     pub(crate) payload: NodePayload,
 }
@@ -90,7 +90,7 @@ pub(crate) struct ToSend {
 #[derive(Clone, Debug)]
 pub(crate) enum NodePayload {
     Here(Vec<u8>),
-    /// Too large to come with others: in this column of the workflow, under this field.
+    /// Too large to send with others: in this column of the workflow, under this field.
     Apart(Key, String),
 }
 
@@ -105,7 +105,7 @@ pub(crate) enum Comes<'a> {
     Parts { nonce: &'a str, parts: u32, is_new: bool },
 }
 
-/// Writes an instance. It is safe to repeat.
+/// Writes an instance. Safe to repeat.
 pub(crate) async fn start(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -174,7 +174,7 @@ pub(super) fn to_send(reply: &mut Reply, keys: &TaskKeys) -> Result<Vec<ToSend>,
     Ok(found)
 }
 
-/// A part of an instance: numbers of nodes whose states it has, numbers of records, numbers of inputs.
+/// A part of an instance: the node numbers of its states, of its records and of its inputs.
 #[derive(Debug, Default)]
 pub(crate) struct StagedPart {
     pub(crate) states: Vec<u32>,
@@ -188,17 +188,17 @@ pub(crate) enum Staged {
     Written {
         shape_is_known: bool,
     },
-    /// The id is taken.
+    /// The id is in use.
     Existed,
     /// Another caller is starting an instance with this id.
     Other,
-    /// Another caller has given one up. What it wrote is to be removed.
+    /// Another caller has abandoned a start. Its parts must be removed.
     Left,
     /// Some of the parts before it are missing.
     PartsUnknown,
 }
 
-/// Writes a part of an instance that is too large for one call. It is safe to repeat.
+/// Writes a part of an instance that is too large for one call. Safe to repeat.
 pub(crate) async fn stage(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -232,8 +232,8 @@ pub(crate) async fn stage(
     }
 }
 
-/// Removes parts of unfinished starts: those of `instance` if they got no new part for some seconds, else some that are an
-/// hour old. Returns whether more may follow at once.
+/// Removes parts of unfinished starts: those of `instance` if they got no new part for some seconds, else some that are
+/// an hour old. Returns whether more may follow at once.
 pub(crate) async fn unstage(
     conn: &mut impl Connection,
     keys: &TaskKeys,

@@ -1,4 +1,4 @@
-//! Upkeep of workflows: which are due (`lua/flow_turn.lua`), instances that stood still (`lua/flow_audit.lua`) or are in no
+//! Upkeep of workflows: which are due (`lua/flow_turn.lua`), instances without progress (`lua/flow_audit.lua`) or in no
 //! place (`lua/flow_place.lua`), and the removal of ended ones (`lua/flow_trim.lua`).
 
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Notes that the upkeep of a workflow is done.
+    /// Records that the upkeep of a workflow is done.
     pub(crate) async fn looked_after(&self, conn: &mut impl Connection, name: &str) -> Result<(), Error> {
         scripts::ENLIST.on_key(&keys::flows(&self.prefix)).arg(name).call(conn).await.map(drop)
     }
@@ -84,7 +84,7 @@ pub(crate) async fn tasks(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     Ok(names.into_iter().map(|Text(name)| name).collect())
 }
 
-/// Takes instances that were not moved for this long and have open nodes. Returns whether there may be more.
+/// Takes instances without progress for this long that have open nodes. Returns whether there may be more.
 pub(crate) async fn audit(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -98,7 +98,8 @@ pub(crate) async fn audit(
     Ok((reply.rest::<Text>()?.into_iter().map(|Text(instance)| instance).collect(), more > 0))
 }
 
-/// Puts those of the instances, at most 200, that are in no place into one. Returns how many these were. It is safe to repeat.
+/// Puts those of the instances, at most 200, that are in no place into one. Returns how many these were. Safe to
+/// repeat.
 pub(crate) async fn place(conn: &mut impl Connection, keys: &TaskKeys, instances: &[String]) -> Result<u64, Error> {
     let mut call = scripts::FLOW_PLACE.on(keys);
     for instance in instances {
