@@ -68,7 +68,7 @@ struct Shared {
     data: Arc<Data>,
     errors: Vec<ErrorMap>,
     tasks: Mutex<AppTasks>,
-    /// Moves the workflows that this App starts.
+    /// Advances the workflows that this App starts.
     mover: Arc<Mover>,
 }
 
@@ -76,7 +76,7 @@ struct Shared {
 #[derive(Default)]
 struct AppTasks {
     declared: HashMap<Arc<str>, DeclaredTask>,
-    /// Those without a handler, for as long as somebody has one. What is gone goes when others come.
+    /// Tasks without a handler, while a reference to them is in use. Unused entries are removed when others are added.
     named: HashMap<Arc<str>, Weak<TaskShared>>,
     tidy_at: usize,
 }
@@ -84,7 +84,7 @@ struct AppTasks {
 struct DeclaredTask {
     shared: Arc<TaskShared>,
     handler: Handler,
-    /// The task's, then the App's.
+    /// Error maps of the task, then of the App.
     errors: Arc<[ErrorMap]>,
     needs: Arc<[Need]>,
 }
@@ -122,21 +122,23 @@ pub struct AppBuilder {
 }
 
 impl AppBuilder {
-    /// Where Redis is: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature `tls`), or
-    /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`. The database may also be the parameter `db`. A parameter that is not
-    /// known, and anything after a `#`, is an error. In a user name or password `%`, `#`, `?`, `/`, `@`, `:` and `&` must be
-    /// percent-encoded (`#` as `%23`).
+    /// The address of Redis: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature
+    /// `tls`), or `unix:///path`. Defaults to `redis://127.0.0.1:6379`. The database may also be the parameter `db`. An
+    /// unknown parameter, and anything after a `#`, is an error. In a user name or password `%`, `#`, `?`, `/`, `@`,
+    /// `:` and `&` must be percent-encoded (`#` as `%23`).
     ///
-    /// A primary that sentinels watch is
+    /// Sentinel:
     /// `redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name[&node=host:port]…[&sentinelUsername=…][&sentinelPassword=…]`,
-    /// the same with `rediss-sentinel://`: hosts and `node`s are the sentinels, user and password before the `@` those of the servers.
+    /// or `rediss-sentinel://`. Host and `node`s are the sentinels; user and password before the `@` are those of the
+    /// servers.
     ///
-    /// A cluster is `redis-cluster://[user:password@]host[:6379][?node=host:port&…]`, the same with `rediss-cluster://`: host and `node`s are
-    /// some nodes; one of them must answer. It needs Redis 7.0 or later, or Valkey. See [`crate::guide::engines`] for both.
+    /// Cluster: `redis-cluster://[user:password@]host[:6379][?node=host:port&…]`, or `rediss-cluster://`. Host and
+    /// `node`s are some of the nodes; one of them must answer. It needs Redis 7.0 or later, or Valkey. See
+    /// [`crate::guide::engines`] for both.
     ///
-    /// Over TLS the server must show a certificate for its host. One of Mozilla's roots must have signed it, or the CA that
-    /// `AppBuilder::tls_ca` sets. If the process has no crypto provider for rustls, Heartline installs `ring`; a program that
-    /// wants another one installs it before.
+    /// With TLS the server must present a certificate for its host, signed by one of Mozilla's roots or by the CA of
+    /// `AppBuilder::tls_ca`. If the process has no crypto provider for rustls, Heartline installs `ring`. A program
+    /// that wants another one must install it before.
     pub fn redis(mut self, url: impl Into<String>) -> Self {
         self.url = url.into();
         self
@@ -156,9 +158,10 @@ impl AppBuilder {
         self
     }
 
-    /// Who connects, in place of user and password of the URL, where that changes while the process runs. Each connection is made with what
-    /// the channel has then; when it has others, every open connection shows them with `AUTH`. A server must take the next ones before they
-    /// are sent, and the ones before until they are. Where the sender is dropped, the last ones stand. Sentinels are shown what the URL says.
+    /// User and password that change while the process runs. They replace those of the URL. New connections use the
+    /// channel's current value; when it changes, every open connection sends `AUTH` again. The server must accept the
+    /// new password before the value is sent, and the old one until then. If the sender is dropped, the last value
+    /// stays in use. For sentinels the URL applies.
     ///
     /// ```no_run
     /// use heartline::{App, Credentials};
@@ -189,22 +192,22 @@ impl AppBuilder {
         self
     }
 
-    /// The prefix of every key, which keeps several systems apart on one Redis: 1 to 64 characters of `A-Z a-z 0-9 . _ : -`.
-    /// Defaults to `heartline`.
+    /// The prefix of every key, which separates several systems on one Redis: 1 to 64 characters of `A-Z a-z 0-9 . _ :
+    /// -`. Defaults to `heartline`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Connects and checks the server at first use instead of in [`AppBuilder::build`]. A worker then waits at its start for a
-    /// server that is away.
+    /// Connects and checks the server at first use instead of in [`AppBuilder::build`]. A worker then waits at its
+    /// start for a server that is unreachable.
     pub fn lazy(mut self) -> Self {
         self.lazy = true;
         self
     }
 
-    /// Accepts a server with an `allkeys-*` eviction policy, which evicts whole columns of jobs when memory is short. Without
-    /// this such a server is refused.
+    /// Accepts a server with an `allkeys-*` eviction policy, which deletes whole columns of jobs when memory is short.
+    /// By default such a server is refused.
     pub fn accept_eviction(mut self) -> Self {
         self.eviction = EvictionCheck::Accept;
         self
@@ -217,23 +220,23 @@ impl AppBuilder {
         self
     }
 
-    /// How long a dispatch or a cancel is repeated while Redis cannot be reached, before it fails with [`Error::Connect`], or takes no writes as a
-    /// replica, or without its replicas, before it fails with [`Error::Refused`]. The
-    /// last attempt may take a tenth longer, and large values get more time. In a web request, 1 s is a good value. 100 ms to
-    /// 1 h. Defaults to 10 s.
+    /// How long a dispatch or a cancel is repeated while Redis is unreachable or refuses writes, because it is a
+    /// replica or lacks its replicas. After that it fails with [`Error::Connect`] or [`Error::Refused`]. The last
+    /// attempt may take a tenth longer, and large values get more time. In a web request, 1 s is a good value. 100 ms
+    /// to 1 h. Defaults to 10 s.
     pub fn dispatch_timeout(mut self, timeout: Duration) -> Self {
         self.dispatch_timeout = timeout;
         self
     }
 
-    /// A value that handlers share: a pool, a client, settings. A handler reads it with [`Context::data`]. There is one value
-    /// for each type; a later one of the same type replaces it.
+    /// A value that handlers share: a pool, a client, settings. A handler reads it with [`Context::data`]. There is one
+    /// value for each type; a later one of the same type replaces it.
     pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.data.insert(value);
         self
     }
 
-    /// Shortens times that a test would have to wait for.
+    /// Shortens internal times in tests.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn timings(mut self, timings: Timings) -> Self {
@@ -241,7 +244,7 @@ impl AppBuilder {
         self
     }
 
-    /// Says what an error of the type `T` means for a job of any task: its code, whether it is fatal, when to try again.
+    /// Says what an error of type `T` means for a job of any task: its code, whether it is fatal, when to try again.
     ///
     /// [`TaskHandler::on_error`] of a task takes precedence.
     pub fn on_error<T: StdError + Send + Sync + 'static>(
@@ -254,13 +257,13 @@ impl AppBuilder {
 
     /// Checks the settings, connects within 5 s, and checks the server.
     ///
-    /// The tokio runtime on which this is called must keep running while the App is used, as with sqlx or reqwest: connections
-    /// and tasks that callers share run there. If it ends, calls under way may fail with [`Error::Closed`], and later calls
-    /// connect again on the runtime of their caller. Heartbeats and sweeps run on a thread of their own.
+    /// The tokio runtime on which this is called must keep running while the App is used, as with sqlx or reqwest: it
+    /// runs shared connections and tasks. If it ends, calls under way may fail with [`Error::Closed`], and later calls
+    /// connect again on the runtime of their caller. Heartbeats and sweeps have their own thread.
     ///
     /// # Errors
     /// - [`Error::Config`] if settings are wrong; it lists all of them.
-    /// - [`Error::Connect`] if the server cannot be reached; it says where that is.
+    /// - [`Error::Connect`] if the server cannot be reached; it contains the address.
     /// - [`Error::Denied`] if a right is missing.
     /// - [`Error::Unsupported`] if the server is older than Redis 6.2, or its eviction policy could evict jobs.
     pub async fn build(self) -> Result<App, Error> {
@@ -338,7 +341,7 @@ impl App {
     ///
     /// # When it does not compile
     ///
-    /// "type annotations needed": nothing in the closure tells the type of its error. Say it with the value,
+    /// "type annotations needed": the closure does not fix the type of its error. Say it with the value,
     /// `Ok::<_, JobError>(value)`, or write an `async fn`.
     ///
     /// ```compile_fail,E0283
@@ -412,12 +415,14 @@ impl App {
         TaskShared::new(Arc::clone(name), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events))
     }
 
-    /// A reference to a task that other processes work, to dispatch jobs and to find them again. It has the options of the
-    /// task, if this App has declared it with a handler before, and otherwise the defaults of the App.
+    /// A reference to a task that other processes work, to dispatch and find jobs. It has the options of the task if
+    /// this App has declared it with a handler before; otherwise the defaults of the App.
     ///
-    /// `I` may be any type whose JSON the handler reads: a handler that takes a `String` can get `task_ref::<&str, _>`.
+    /// `I` may be any type whose JSON the handler can read: for a handler that takes a `String`, `task_ref::<&str, _>`
+    /// works.
     ///
-    /// Keep the reference where you dispatch often: references that live at the same time share what makes dispatching fast.
+    /// Keep the reference if you dispatch often: references that live at the same time share what makes dispatching
+    /// fast.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid.
@@ -434,7 +439,7 @@ impl App {
         self.named(task.name(), task.own_options(), |known| known.options == options)
     }
 
-    /// The task of this name that somebody has, if it fits, or one with these options.
+    /// The existing reference to the task, if it fits, or a new one with these options.
     fn named<I, O>(
         &self,
         name: &str,
@@ -459,9 +464,9 @@ impl App {
         Ok(TaskRef::new(shared))
     }
 
-    /// A definition of workflows: graphs of jobs of any tasks, whose instances answer a `T`.
+    /// A definition of workflows: graphs of jobs of any tasks, whose instances return a `T`.
     ///
-    /// Every worker of the prefix moves instances on, whichever tasks it works.
+    /// Every worker of the prefix advances instances, whichever tasks it works.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not 1 to 64 characters of `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
@@ -470,7 +475,7 @@ impl App {
         Ok(Workflow::new(name, options, store, mover, Arc::clone(&self.0.events))?)
     }
 
-    /// Looks after every workflow of the prefix at once, see [`Inspector::recover_stuck_workflows`].
+    /// Checks every workflow of the prefix at once, see [`Inspector::recover_stuck_workflows`].
     ///
     /// # Errors
     /// As there.
@@ -486,11 +491,11 @@ impl App {
         faults.gather(validate::task_name(name));
         let resolved = faults.gather(options.resolve(&self.0.defaults));
         faults.finish()?;
-        // There are options where there is no fault.
+        // Without a fault there are options.
         resolved.ok_or(Error::Closed)
     }
 
-    /// A worker for every task that has a handler in this App by now. It does not work tasks that are declared later.
+    /// A worker for every task that has a handler in this App now. It does not work tasks that are declared later.
     pub fn worker(&self) -> Worker {
         let mut tasks: Vec<Definition> = self
             .tasks()
@@ -518,19 +523,19 @@ impl App {
         Worker { store, data, tasks, cap: None, observers: Vec::new(), id, identity, keep_dead, monitor }
     }
 
-    /// Sees, explains and steers tasks, jobs and workers by their names, without handlers: see [`Inspector`].
+    /// Reads and controls tasks, jobs and workers by name, without handlers: see [`Inspector`].
     pub fn inspector(&self) -> Inspector {
         Inspector::new(Arc::clone(&self.0.store), self.0.defaults.clone())
     }
 
-    /// Subscribes to `task:stalled` of every task of this App: one event for each job that was found stalled, with what
-    /// was decided about it, whichever worker found it. The tasks are those of [`App::events`].
+    /// Subscribes to `task:stalled` of every task of this App: one event for each stalled job, with the decision about
+    /// it, whichever worker found it. The tasks are those of [`App::events`].
     pub fn on_stalled(&self) -> Subscription<StalledEvent> {
         self.0.events.stalled()
     }
 
-    /// Subscribes to every event of every task that this App has: those declared with [`App::task`], and those of which a
-    /// [`TaskRef`] or a handle lives. There is one event for each transition. Tasks that come later are included from then on.
+    /// Subscribes to every event of every task of this App: those declared with [`App::task`], and those with a live
+    /// [`TaskRef`] or handle. Each transition has one event. Tasks that are added later are included from then on.
     pub fn events(&self) -> Subscription<Event> {
         self.0.events.all()
     }

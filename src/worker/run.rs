@@ -1,4 +1,4 @@
-//! A worker's run, from the first look at the server to the reason for which it stopped.
+//! A worker's run, from its check of the server to the reason for which it stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ use crate::store::server;
 /// A shorter interval hardly outlasts a failover.
 const OVER_FAILOVERS: Duration = Duration::from_secs(3);
 
-/// How many tasks, and partitions of one, a start asks about at a time.
+/// How many tasks or partitions are checked at a time at the start.
 const TOGETHER: usize = 32;
 
 impl Worker {
@@ -50,7 +50,8 @@ impl Worker {
     /// # Cancel safety
     /// As [`Worker::run_until`].
     pub async fn run_until_signal(self) -> Result<StopReason, Error> {
-        // Both hear all from now on. The shutdown may begin without a signal, when a part of the worker breaks.
+        // Both listen to all signals from now on. The shutdown may begin without a signal, when a part of the worker
+        // breaks.
         let (mut first, mut second, told) = (Signals::listen(), Signals::listen(), AtomicBool::new(false));
         let shutdown = async {
             first.next().await;
@@ -65,30 +66,32 @@ impl Worker {
         self.run_with(shutdown, hurry).await
     }
 
-    /// Works until `shutdown` completes, then stops claiming, lets handlers go on for the shutdown grace, tells them to
-    /// stop, drops them after the cancel grace, and requeues what is unfinished: to the front of its list, with no
-    /// stall counted and no attempt used. [`Worker::longest_shutdown`] tells how long that takes.
+    /// Works until `shutdown` completes, then stops claiming. Handlers may continue for the shutdown grace; then they
+    /// are cancelled, and after the cancel grace they are dropped. Unfinished jobs return to the front of their lists,
+    /// with no stall counted and no attempt used. [`Worker::longest_shutdown`] returns how long that takes.
     ///
-    /// A server that is away, also at the start, is waited for. A shutdown ends a start that is under way.
+    /// While the server is unreachable, also at the start, the worker waits for it. A shutdown ends a start that is
+    /// under way.
     ///
     /// # Errors
     /// If the worker cannot start, and waiting does not help:
     ///
     /// - [`Error::Connect`] if the password is wrong, or what answers is not Redis.
-    /// - [`Error::Denied`] or [`Error::Unsupported`] if a right is missing, the server is too old, or a newer version of Heartline
-    ///   wrote the task.
-    /// - [`Error::Server`] if something foreign is stored under a key of a task.
+    /// - [`Error::Denied`] or [`Error::Unsupported`] if a right is missing, the server is too old, or a newer version
+    ///   of Heartline wrote the task.
+    /// - [`Error::Server`] if a key of a task has a wrong type.
     /// - [`Error::Config`] if there is no task to work, or data that a task needs is missing.
     ///
     /// # Cancel safety
-    /// If the future is dropped, or aborted with its task or its runtime, the handlers are dropped. A thread of its own goes on to
-    /// send heartbeats until they are gone, for at most the cancel grace and a second. It then records what had ended and requeues
-    /// the rest, as long as the process lives. Prefer to complete `shutdown`, which lets handlers end.
+    /// If the future is dropped, or aborted with its task or its runtime, the handlers are dropped. A separate thread
+    /// sends heartbeats until they are gone, for at most the cancel grace and a second. It then records finished
+    /// outcomes and requeues the rest, if the process lives that long. Prefer to complete `shutdown`, which lets
+    /// handlers finish.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
         self.run_with(shutdown, std::future::pending()).await
     }
 
-    /// The same; when `hurry` completes behind it, the shutdown grace is over.
+    /// As [`Worker::run_until`]. When `hurry` completes after `shutdown`, the shutdown grace ends.
     pub(crate) async fn run_with(
         self,
         shutdown: impl Future<Output = ()>,
@@ -160,15 +163,16 @@ impl Worker {
         self.work(tasks, shutdown, hurry).await
     }
 
-    /// Checks the server and declares the tasks. Returns them, one for each partition, with when each was declared, ms by the clock of the
-    /// server. It may be dropped at any time; `announced` says whether redis knows of the worker.
+    /// Checks the server and declares the tasks. Returns them, one for each partition, with the time of each
+    /// declaration, ms by the server's clock. It may be dropped at any time; `announced` says whether Redis knows of
+    /// the worker.
     async fn start(&self, announced: &AtomicBool) -> Result<Vec<(Definition, u64)>, Error> {
         self.store.ready().await?;
-        // A start that is refused changes nothing, of no task.
+        // A start that is refused changes nothing of any task.
         let checks: Vec<_> = self.tasks.iter().map(|task| self.check_task(task)).collect();
         stream::iter(checks).buffered(TOGETHER).try_collect::<()>().await?;
         announced.store(true, Ordering::SeqCst);
-        // Before the first claim: of a worker that is not listed, what it leaves would stay for ever.
+        // Before the first claim: what a worker that is not listed leaves would stay forever.
         if self.store.is_cluster() {
             let enlist = async |conn: &mut _| self.store.enlist(conn, self.id.as_str()).await;
             self.store.shared(RESPONSE_TIMEOUT, enlist).await?;
@@ -177,7 +181,8 @@ impl Worker {
         facts.extend(self.identity.name().into_iter().flat_map(|name| self.named_facts(name)));
         let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
         match self.store.shared(RESPONSE_TIMEOUT, announce).await {
-            // The keeper tells it again each 5 s. Of a cluster the node may be away that has its presence, or the list of its boot.
+            // The keeper writes it again every 5 s. In a cluster, the node of the presence or of the boot's list may be
+            // unreachable.
             Err(e) if self.store.is_cluster() && e.is_outage() => {
                 tracing::debug!(error = %e.chain(), "not all of the presence could be told yet");
             }
@@ -192,13 +197,13 @@ impl Worker {
         Ok(declared.into_iter().flatten().collect())
     }
 
-    /// Makes sure that this worker and our user of the server can work the task.
+    /// Checks that this worker and its user at the server can work the task.
     async fn check_task(&self, task: &Definition) -> Result<(), Error> {
         let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| server::check_rights(conn, &task.keys).await);
         tokio::try_join!(self.check_partitions(task), rights).map(drop)
     }
 
-    /// Learns how many partitions the task has.
+    /// Reads how many partitions the task has.
     ///
     /// # Errors
     /// `Config` if the options ask for another number, `Unsupported` if a newer version of this crate wrote the task.
@@ -214,7 +219,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Tells redis that a start that was under way has ended.
+    /// Records in Redis that an unfinished start has ended.
     async fn leave(&self, announced: &AtomicBool) {
         if !announced.load(Ordering::SeqCst) {
             return;
@@ -226,7 +231,7 @@ impl Worker {
         }
     }
 
-    /// Writes the options of a task, and puts it into the list of tasks. Returns its partitions, with when each was declared.
+    /// Writes the options of a task, and registers it. Returns its partitions, with the time of each declaration.
     async fn declare_task(&self, task: &Definition) -> Result<Vec<(Definition, u64)>, Error> {
         let tables = self.store.tables(&task.name);
         if let Some(wanted) = task.options.partitions {
@@ -234,7 +239,7 @@ impl Worker {
         }
         let known = tables.parts();
         let declared = match self.declare_all(task).await {
-            // A producer has just given it a number of partitions, which a worker without the option takes.
+            // A producer has just set the number of partitions. A worker without the option uses it.
             Err(e) if !e.is_retryable() && task.options.partitions.is_none() => {
                 tables.refresh(&self.store).await?;
                 if tables.parts() == known {
@@ -247,7 +252,7 @@ impl Worker {
         let register = async |conn: &mut _| self.store.register(conn, &task.name).await;
         match self.store.shared(RESPONSE_TIMEOUT, register).await {
             Err(e) if self.store.is_cluster() && e.is_outage() => {}
-            // It is for people, and must not keep the worker from its jobs.
+            // The list is for people. It must not keep the worker from its jobs.
             Err(e) if !e.is_retryable() => {
                 tracing::warn!(task = %task.name, error = %e.chain(), "the task could not be put into the list of tasks");
             }
@@ -256,20 +261,20 @@ impl Worker {
         Ok(declared)
     }
 
-    /// Writes the options of a task, in each of its partitions.
+    /// Writes the options of a task in each of its partitions.
     async fn declare_all(&self, task: &Definition) -> Result<Vec<(Definition, u64)>, Error> {
         let parts = task.clone().of_tables(&self.store.tables(&task.name).all());
         let declares: Vec<_> = parts.into_iter().map(|part| self.declare(part)).collect();
         stream::iter(declares).buffered(TOGETHER).try_collect().await
     }
 
-    /// Writes the options of a task, or of a partition of one. Returns when that was.
+    /// Writes the options of a task or of a partition. Returns when that was.
     async fn declare(&self, task: Definition) -> Result<(Definition, u64), Error> {
         let worker = self.id.as_str();
         let declare = async |conn: &mut _| declare::declare(conn, &task.keys, worker, None, &task.options).await;
         match self.store.shared(RESPONSE_TIMEOUT, declare).await? {
             Declared::Ours(stamp, changed) => {
-                // Of the others it is the same.
+                // The same for every partition, so log it once.
                 for (option, old, new) in changed.into_iter().filter(|_| task.keys.part() == 0) {
                     let (old, new) = (Shown(&old), Shown(&new));
                     tracing::info!(task = %task.name, option, %old, %new, "an option of the task changed with this start");
@@ -280,7 +285,7 @@ impl Worker {
         }
     }
 
-    /// Works with a crew until it is told to stop, and lets it wind down.
+    /// Works with a crew until it is asked to stop, and lets it wind down.
     async fn work(
         self,
         tasks: Vec<(Definition, u64)>,
@@ -310,7 +315,7 @@ impl Worker {
         let mut crew = Crew::start(Arc::clone(&worker), Arc::clone(&tasks))?;
         self.monitor.runs(&worker, &tasks);
         let (prefix, server) = (worker.store.prefix(), worker.store.place());
-        // What takes log lines may panic: jobs are held by now.
+        // A log subscriber may panic, and by now jobs are held.
         let _ = guarded(|| {
             tracing::info!(worker_id = %worker.id, tasks = %about.join(", "), prefix, %server, "working");
         });

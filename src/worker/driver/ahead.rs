@@ -1,7 +1,7 @@
-//! Jobs that the worker holds and does not run yet: claimed ahead, or begun behind those that run.
+//! Jobs that the worker holds and does not run yet: claimed ahead, or begun early and waiting for a slot.
 //!
-//! A job that is claimed ahead begins, for Redis, by a call of settle. Where runs are short against a round trip, some begin
-//! behind those that run here, so that a slot that comes free need not wait for an answer.
+//! A job that was claimed ahead begins in Redis with a settle call. If runs are short compared with a round trip, some
+//! jobs begin early, so that a free slot need not wait for an answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::store::report::{Disposition, Report};
 use crate::store::settle::Claimed;
 use crate::worker::runner::Own;
 
-/// Payloads that wait in a worker take no more than this, a task.
+/// The most bytes of waiting payloads, per task.
 const WAITING_BYTES: usize = 4 * 1024 * 1024;
 
 /// A job that is held and does not run yet.
@@ -23,8 +23,8 @@ pub(super) struct NotBegun {
 }
 
 impl NotBegun {
-    /// Whether it may begin before it has a slot: a crash would count a stall, which must not end it; and who is recovered from one
-    /// does not risk the next. Nor does one that may expire: it has not begun in its own time.
+    /// Whether it may begin early. A crash would count a stall for it, which must not end it. A job that has stalled
+    /// before must not risk the next stall. A job that may expire must begin only when it can run.
     fn may_begin_behind(&self) -> bool {
         self.own.options.max_count > 0 && self.job.stalled_count == 0 && !self.job.expires
     }
@@ -34,11 +34,11 @@ impl NotBegun {
 #[derive(Default)]
 pub(super) struct Ahead {
     claimed: BTreeMap<u64, NotBegun>,
-    /// They have begun, as Redis has it, and wait for a slot.
+    /// Begun in Redis, waiting for a slot.
     begun: BTreeMap<u64, NotBegun>,
-    /// A call that lets them begin, or takes that back, is on its way.
+    /// A call is under way that begins them or reverts that.
     moving: BTreeMap<u64, NotBegun>,
-    /// Of all payloads.
+    /// The size of all payloads.
     bytes: usize,
     pace: Pace,
 }
@@ -63,7 +63,7 @@ impl Ahead {
         self.claimed.len()
     }
 
-    /// How many have begun, or are about to; also those of which that is taken back.
+    /// How many have begun, or are in a call that begins them or reverts that.
     pub(super) fn begun(&self) -> usize {
         self.begun.len() + self.moving.len()
     }
@@ -72,12 +72,12 @@ impl Ahead {
         !self.begun.is_empty()
     }
 
-    /// Whether there is room for more payloads, when calls that claim are under way.
+    /// Whether there is room for more payloads, given the number of claims under way.
     pub(super) fn has_room(&self, calls: usize) -> bool {
         self.bytes + calls * crate::limits::BATCH_BYTES < WAITING_BYTES
     }
 
-    /// Lets up to `slots` jobs begin, for each of which there is a slot, and up to `behind` more that wait for one.
+    /// Begins up to `slots` jobs that have a slot each, and then up to `behind` early ones, which will wait for a slot.
     pub(super) fn begin(&mut self, slots: usize, behind: usize) -> Vec<Report> {
         let mut reports = Vec::new();
         while reports.len() < slots + behind {
@@ -93,7 +93,7 @@ impl Ahead {
         reports
     }
 
-    /// Takes back that jobs have begun which wait for a slot; a hook is not claimed ahead.
+    /// Reverts the begin of jobs that wait for a slot. Hooks stay: they are not claimed ahead.
     pub(super) fn unstart(&mut self) -> Vec<Report> {
         let (hooks, begun) =
             std::mem::take(&mut self.begun).into_iter().partition(|(_, waiting)| waiting.job.outcome.is_some());
@@ -107,8 +107,8 @@ impl Ahead {
         reports
     }
 
-    /// The call that carried the report was answered; of a paused task nothing has begun. Returns whether the job was to
-    /// have a slot, and has none now.
+    /// Applies the answer to such a report. While the task is paused, nothing begins. Returns whether the job was to
+    /// begin in a slot and did not.
     pub(super) fn moved(&mut self, report: &Report, is_paused: bool) -> bool {
         let Some(waiting) = self.moving.remove(&report.fence) else { return false };
         let was_to_begin = matches!(report.outcome, Disposition::Begin { .. });
@@ -117,7 +117,7 @@ impl Ahead {
         was_to_begin && is_paused
     }
 
-    /// The job is not the worker's any more. Returns whether it had a slot.
+    /// Removes a job that the worker no longer holds. Returns whether it had a slot.
     pub(super) fn lose(&mut self, fence: u64) -> bool {
         let claimed = self.claimed.remove(&fence);
         let had_slot = claimed.is_none();
@@ -128,23 +128,23 @@ impl Ahead {
         had_slot
     }
 
-    /// Fences of the jobs of which no call is on its way, and for which this holds.
+    /// Fences of the jobs that match and are in no call.
     pub(super) fn which(&self, is_so: impl Fn(&Held) -> bool) -> Vec<u64> {
         let all = self.claimed.iter().chain(&self.begun);
         all.filter(|(_, waiting)| is_so(&waiting.held)).map(|(fence, _)| *fence).collect()
     }
 
-    /// Fences of the last jobs that have begun.
+    /// Fences of the jobs that have begun last.
     pub(super) fn last_begun(&self, count: usize) -> Vec<u64> {
         self.begun.keys().rev().take(count).copied().collect()
     }
 
-    /// A run has ended after this time.
+    /// Records how long a run took.
     pub(super) fn ran(&mut self, time: Duration) {
         self.pace.ran(time);
     }
 
-    /// A call was answered after this time.
+    /// Records how long a call took.
     pub(super) fn answered(&mut self, round_trip: Duration) {
         self.pace.answered(round_trip);
     }
@@ -154,24 +154,24 @@ impl Ahead {
         self.pace.finished_in_a_round_trip(slots)
     }
 
-    /// How long it is until jobs that wait for a slot have waited too long; `None` when none waits.
+    /// How long jobs may still wait for a slot; `None` if none waits.
     pub(super) fn patience(&self) -> Option<Duration> {
         self.begun.values().any(|waiting| waiting.job.outcome.is_none()).then(|| self.pace.patience())
     }
 }
 
-/// How long runs and round trips take, by the last ones.
+/// How long recent runs and round trips took.
 #[derive(Debug, Default)]
 struct Pace {
     run: Option<Duration>,
     round_trip: Duration,
-    /// When a run began or ended last.
+    /// When a run last began or ended.
     moved: Option<Instant>,
 }
 
 impl Pace {
     fn ran(&mut self, time: Duration) {
-        // Long ones count at once, short ones little by little.
+        // A long run counts at once, short ones gradually.
         self.run = Some(match self.run {
             Some(run) if time < run => run - (run - time) / 8,
             Some(run) => (run + time) / 2,
@@ -195,7 +195,7 @@ impl Pace {
         }
     }
 
-    /// What is left of two round trips since a run began or ended.
+    /// Two round trips, less the time since a run began or ended.
     fn patience(&self) -> Duration {
         let since = self.moved.map_or(Duration::ZERO, |moved| moved.elapsed());
         (self.round_trip * 2).saturating_sub(since)

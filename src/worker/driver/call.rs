@@ -1,4 +1,4 @@
-//! One call of settle, repeated under its number until it is answered.
+//! A settle call. It is repeated under its number until it is answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use crate::store::report::{Disposition, Report};
 use crate::store::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
 use crate::store::streams::server_time_ms;
 
-/// How incidents name the notes that go in front of outcomes.
+/// How incidents name the notes that are written before outcomes.
 const NOTES: &str = "notes/outcomes";
 
 /// A call that is under way.
@@ -33,22 +33,22 @@ pub(super) struct Call {
     line: usize,
     number: u64,
     want: Want,
-    /// `want`, or nothing when it is too late for what it would get.
+    /// `want`, or nothing once it is too late to claim.
     asked: Want,
     reports: Arc<Vec<Report>>,
     sent: Moment,
     /// How long an attempt waits for its answer.
     patience: Duration,
     pauses: Pauses,
-    /// The notes in front of the outcomes were late once.
+    /// Whether the notes before the outcomes were late once.
     notes_late: bool,
-    /// How often the connection was closed under a large outcome, or under the answer to a claim.
+    /// How often the connection closed during a large outcome or during the answer to a claim.
     closings: Closings,
-    /// Whether it has given its slots back.
+    /// Whether it has returned its slots.
     is_away: Arc<AtomicBool>,
 }
 
-/// The slots that a call has: for jobs that it may be given to begin, and for those that it lets begin.
+/// The slots of a call: those for jobs that it may claim to begin, and those for jobs that it begins.
 pub(super) fn slots_of(want: Want, reports: &[Report]) -> usize {
     want.begin + reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin { .. })).count()
 }
@@ -60,16 +60,16 @@ pub(super) struct Answered {
     pub(super) sent: Moment,
     pub(super) reports: Arc<Vec<Report>>,
     pub(super) want: Want,
-    /// `want`, or nothing when an old call was repeated.
+    /// `want`, or nothing if an old call was repeated.
     pub(super) asked: Want,
     /// How long the last attempt took.
     pub(super) round_trip: Duration,
-    /// None when the lines of this worker are closed.
+    /// `None` if the call sequences of this worker are closed.
     pub(super) settled: Option<Settled>,
 }
 
 impl Call {
-    /// The call of this number of the line. `is_away` becomes true when it gives its slots back.
+    /// The call with this number of its sequence. `is_away` becomes true when it returns its slots.
     pub(super) fn new(
         task: Arc<TaskRuntime>,
         worker: Arc<WorkerShared>,
@@ -78,7 +78,7 @@ impl Call {
         reports: Arc<Vec<Report>>,
         is_away: Arc<AtomicBool>,
     ) -> Call {
-        // Both ways: a claim may be answered with as much.
+        // Both ways: the answer to a claim may be as large.
         let patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
         let (sent, pauses) = (clock::now(), Pauses::until_answered());
         Call {
@@ -103,7 +103,7 @@ impl Call {
         loop {
             let mut connected = false;
             let noted = self.write_notes().await;
-            // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
+            // The deadline of claimed jobs counts from the first send, so a late repeat claims nothing new.
             let late = cadence::late_claim(self.task.options.interval);
             if !self.task.beats_are_fresh() || clock::now().since(self.sent) >= late {
                 self.asked = Want::NONE;
@@ -153,8 +153,9 @@ impl Call {
         }
     }
 
-    /// Writes what was noted of the jobs in front of their outcomes, behind which nobody may. An error is an outage, in which the
-    /// outcomes would not get through either; for a server that takes no notes, or none so large in time, they do not wait.
+    /// Writes the notes of the jobs before their outcomes: afterwards the worker may not. Returns only an error that
+    /// means an outage, in which outcomes fail too. If the server refuses notes, or is late with them twice, the
+    /// outcomes do not wait.
     async fn write_notes(&mut self) -> Result<(), Error> {
         let Err(e) = write_notes(&self.task, &self.worker, &self.reports, self.patience).await else {
             self.worker.answered(NOTES, self.task.of());
@@ -173,7 +174,7 @@ impl Call {
         Answered { line, number, sent, reports, want, asked, round_trip, settled }
     }
 
-    /// Makes it once. `connected` tells whether the server was there when a large outcome was sent.
+    /// Makes one attempt. Sets `connected` if the server answered before a large outcome was sent.
     async fn attempt(&self, connected: &mut bool) -> Result<SettleReply, Error> {
         let Call { task, worker, number, asked, reports, .. } = self;
         task.may_write(&worker.store).await?;
@@ -203,14 +204,15 @@ impl Call {
         if self.line == LARGE_LINE {
             apart(worker, task, time, connected, copied).await
         } else {
-            // The lines of one task may wait one behind the other.
+            // Both calls of a task may wait for this connection in turn.
             let line = task.replicated.get_or_init(|| worker.store.line(Role::Replicated));
             line.call(time + copies.within, copied).await
         }
     }
 
-    /// While a node of a cluster is away, or refuses, what is on others goes on with the slots. What the call brings in the end begins as far as
-    /// there are slots then, and is handed back beyond that. A large outcome has none.
+    /// Returns the slots while a cluster node is unreachable or refuses the call, so that tasks on other nodes can use
+    /// them. When the answer comes, its jobs begin as far as slots are free, and the rest is requeued. A call with a
+    /// large outcome has no slots.
     fn gives_slots_back(&self) {
         let slots = self.task.slots(&self.worker);
         let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.line != LARGE_LINE;
@@ -220,7 +222,7 @@ impl Call {
         }
     }
 
-    /// Only a second driver under our name could have gone ahead of us.
+    /// Continues with a higher number. Only a second driver with the same worker id could have used this one.
     fn renumber(&mut self) {
         let Call { task, line, number, .. } = self;
         tracing::error!(task = %task.name, number = *number, "a settle call was overtaken; it gets a new number");
@@ -231,14 +233,14 @@ impl Call {
         }
     }
 
-    /// Gives the next attempt more time, or gives a large outcome up.
+    /// Gives the next attempt more time, or fails a job whose outcome is too large.
     fn learn(&mut self, e: &Error, connected: bool) {
         if e.is_late() {
-            // Large values over a slow line take as long as they take.
+            // Large values on a slow link take their time.
             self.patience = doubled(self.patience);
         } else if self.line == LARGE_LINE {
-            // A server that finds a value too large for it says so, if the line lets it, and closes the connection in the middle
-            // of it, each time.
+            // A server that finds a value too large closes the connection while it receives it, each time. It sends an
+            // error only if the connection allows that.
             let is_closed = connected && (e.is_too_large() || e.is_broken());
             if self.closings.failed(is_closed) || is_closed && e.is_too_large() {
                 let task = &self.task.name;
@@ -249,8 +251,8 @@ impl Call {
         }
     }
 
-    /// Has answers of claims be small where the server answers, and yet the connection is closed each time under the answer to this
-    /// one: its output buffer takes no such answer, and no job after these would be claimed.
+    /// Requests small answers to claims if the server answers, but the connection closes during each answer to this
+    /// claim. Its output buffer is too small for the answer, and no later job would be claimed.
     async fn narrow_claims(&mut self, e: &Error) {
         let is_claim = self.line != LARGE_LINE && self.want.jobs > 0;
         if !is_claim || !self.closings.failed(e.is_broken() && !e.is_late()) || self.worker.narrow.is_on() {
@@ -265,14 +267,14 @@ impl Call {
 
     fn tell(&self, e: &Error, connected: bool, pause: Duration) {
         let (task, part) = (&self.task.name, PARTS[self.line]);
-        // A large value may be late, or refused by a closed connection, while the server answers.
+        // A large value may be late, or end in a closed connection, while the server answers.
         let is_away = e.is_outage() && !(self.line == LARGE_LINE && connected);
         self.worker.log(self.worker.incidents.failed(part, self.task.of(), e, is_away));
         tracing::debug!(%task, part, error = %e.chain(), ?pause, "settle failed; it is repeated");
     }
 }
 
-/// Makes a call on a connection of its own. `connected` tells whether the server that has the task was there when it was sent.
+/// Makes a call on a separate connection. Sets `connected` if the server of the task answered before it was sent.
 async fn apart<T>(
     worker: &WorkerShared,
     task: &TaskRuntime,
@@ -295,7 +297,7 @@ async fn apart<T>(
     worker.store.steady(made).await
 }
 
-/// Puts a failure in place of a value that the server refuses for good.
+/// Replaces a value that the server will never accept with a failure.
 fn too_large(report: &mut Report) {
     if let Disposition::Completed(Some(value)) = &report.outcome {
         let message = format!("the server does not take the value, which has {} bytes of JSON", value.len());

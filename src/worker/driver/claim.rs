@@ -1,4 +1,4 @@
-//! How many jobs a driver claims, which of those that it has begin, and how they start.
+//! How many jobs a driver claims, which of the held ones begin, and how they start.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,14 +16,15 @@ use crate::store::settle::{Claimed, Payload, Settled, Want};
 use crate::store::workflow::advance::{EndedNode, NodeEnd};
 use crate::worker::runner::{self, Own};
 
-/// How long the worker that took the marker has for its claim, until the one with the spare looks.
+/// How long the worker that took the marker has to claim, until the one with the spare marker checks.
 const SPARE_LOOK: Duration = Duration::from_millis(500);
 
-/// From so many requeues in a row on, that a job never gets to begin is worth a warning.
+/// After this many requeues in a row, log a warning that the job never begins.
 const REQUEUED_OFTEN: u32 = 3;
 
 impl Driver {
-    /// Which jobs begin by the next call, and how many it claims. Slots of a worker-wide cap are taken for those that begin.
+    /// Decides which jobs begin with the next call, and how many it claims. Takes slots of the worker-wide cap for
+    /// those that begin.
     pub(super) fn plan(&mut self) -> (Vec<Report>, Want) {
         if self.stop.is_some() {
             return (Vec::new(), Want::NONE);
@@ -33,20 +34,21 @@ impl Driver {
             self.look_at = self.look_at.min(clock::now().after(SPARE_LOOK));
         }
         self.hungry |= woken || clock::now() >= self.look_at;
-        // Slots that a call has just given back are not for the same node.
+        // Slots that a call has just returned must not go to the same node.
         let is_away = self.is_away();
         let may_claim = self.task.beats_are_fresh() && !is_away && (self.hungry || !self.pending.is_empty());
         let looks = may_claim || self.ahead.claimed() > 0 && !is_away;
         let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });
         let (room, behind) = (self.room(), self.behind(slots));
-        // Hooks that wait go before what was claimed ahead: otherwise nobody would take them for as long as there is work.
+        // Waiting hooks take precedence over jobs that were claimed ahead. Otherwise they would wait as long as there
+        // is work.
         let hooks_first = may_claim && self.hooks_left;
         self.hooks_left &= slots == 0;
         let begins = if hooks_first { Vec::new() } else { self.ahead.begin(slots, behind) };
         let slots_left = slots.saturating_sub(begins.len());
         let behind_left = (slots + behind).saturating_sub(begins.len().max(slots));
         let mut want = Want::NONE;
-        // Those that were claimed ahead go first.
+        // Jobs that were claimed ahead come first.
         if may_claim && (self.task.options.prefetch == 0 || hooks_first) {
             want = Want { jobs: slots_left, begin: slots_left, at_once: slots_left, ..Want::NONE };
         } else if may_claim {
@@ -65,7 +67,7 @@ impl Driver {
         (begins, want)
     }
 
-    /// How many more jobs the worker may hold of the task.
+    /// How many more jobs of the task the worker may hold.
     pub(super) fn room(&self) -> usize {
         let prefetch = self.task.options.prefetch;
         if prefetch == 0 || self.worker.clogged.load(Ordering::SeqCst) {
@@ -80,8 +82,9 @@ impl Driver {
         (self.task.options.concurrency + prefetch).saturating_sub(self.occupied() + ahead)
     }
 
-    /// How many jobs may begin behind those that run, beside these slots. A crash charges a stall to what has begun: only where
-    /// outcomes show that they run soon, and one stall does not end them, by our options and by those of the newest start.
+    /// How many jobs may begin early, in addition to these slots. A crash counts a stall for each job that has begun.
+    /// So outcomes must show that jobs run soon, and one stall must not end them, by our options and those of the
+    /// newest worker.
     fn behind(&self, slots: usize) -> usize {
         let options = &self.task.options;
         let is_safe = options.max_count > 0
@@ -101,7 +104,7 @@ impl Driver {
         self.busy.len() >= self.task.options.concurrency
     }
 
-    /// Takes up to `wanted` slots of the worker's cap, and a place in the queue when there is none.
+    /// Takes up to `wanted` slots of the worker's cap; if there is none, takes a place in the queue.
     pub(super) fn take_slots(&mut self, wanted: usize) -> usize {
         let granted = usize::from(std::mem::take(&mut self.granted));
         let taken = granted.min(wanted) + self.slots().take(wanted.saturating_sub(granted));
@@ -114,20 +117,20 @@ impl Driver {
         taken
     }
 
-    /// Slots that neither a run fills, nor a call under way may fill, nor an outcome that waits behind the next call: it takes
-    /// memory as a run does.
+    /// Slots that are not used by a run, reserved by a call under way, or used by an outcome that the next call cannot
+    /// carry: it takes as much memory as a run.
     pub(super) fn free_slots(&self) -> usize {
         self.task.options.concurrency.saturating_sub(self.occupied())
     }
 
-    /// Jobs that run or are to run next, and outcomes that wait.
+    /// Jobs that run or are about to, and outcomes that the next call cannot carry.
     fn occupied(&self) -> usize {
         let wanted: usize = self.lines.iter().filter_map(|line| line.wanted).map(|want| want.begin).sum();
         let behind = self.large.len() + self.pending.len() - self.fitting(self.pending.iter());
         self.busy.len() + self.ahead.begun() + wanted + behind
     }
 
-    /// Enters claimed jobs, which nobody can take before an interval has passed since `kept`.
+    /// Records claimed jobs as held. No worker can take them until an interval has passed since `kept`.
     pub(super) fn enter(&mut self, kept: Moment, claimed: Vec<Claimed>) {
         let stopping = self.worker.stopping.is_cancelled();
         let too_late = clock::now() >= kept.after(self.task.options.interval);
@@ -157,15 +160,16 @@ impl Driver {
                 self.ahead.enter(NotBegun { job, own, held });
             }
         }
-        // In the table before they run: a handler may look at its own deadline at once.
+        // Record them before they run: a handler may read its own deadline at once.
         self.task.held.insert(&entered);
         starting.into_iter().for_each(|job| self.spawn(job));
     }
 
-    /// Runs as many of the jobs that have begun as there are slots.
+    /// Runs jobs that have begun, as many as there are free slots.
     pub(super) fn run_next(&mut self) {
         if self.ahead.claimed() > 0 {
-            // A cancel, or a loss, ends one that waits behind a long run too. And what runs may wait for one of them.
+            // Do not keep a cancelled or lost job waiting for a long run. And a running handler may be waiting for one
+            // of these jobs.
             let clogged = self.worker.clogged.load(Ordering::SeqCst);
             self.hand_back(|held| clogged || held.flags().intersects(Flags::NOT_TO_BEGIN));
         }
@@ -175,12 +179,12 @@ impl Driver {
             self.spawn(next);
         }
         if self.is_full() && self.ahead.patience().is_some_and(|left| left.is_zero()) {
-            // What runs takes longer than was thought.
+            // Running jobs take longer than estimated.
             self.pending.extend(self.ahead.unstart());
         }
     }
 
-    /// Hands back jobs that were let begin, for which there is no slot any more, the last ones first.
+    /// Requeues jobs that have begun and have no slot any more, the last ones first.
     pub(super) fn hand_back_owed(&mut self) {
         if self.owed > 0 {
             let last = self.ahead.last_begun(self.owed);
@@ -188,7 +192,6 @@ impl Driver {
         }
     }
 
-    /// Runs the job.
     fn spawn(&mut self, NotBegun { job, own, held }: NotBegun) {
         self.started = true;
         self.busy.insert(job.fence, job.id.clone());
@@ -202,7 +205,7 @@ impl Driver {
         });
     }
 
-    /// Hands back those of the jobs that do not run yet for which this holds.
+    /// Requeues matching jobs that do not run yet.
     pub(super) fn hand_back(&mut self, which: impl Fn(&Held) -> bool) {
         for fence in self.ahead.which(which) {
             let Some(held) = self.task.held.get(fence) else { continue };
@@ -217,7 +220,7 @@ impl Driver {
         }
     }
 
-    /// Leaves word of the nodes of workflows that ended: these are told at once, and go on.
+    /// Passes on the ends of workflow nodes, so that their workflows advance at once.
     pub(super) fn tell_workflows(&self, reports: &[Report], settled: &Settled) {
         let mut look = false;
         for report in reports.iter().filter(|report| report.id.is_of_workflow() && report.outcome.ends_the_hold()) {
@@ -229,7 +232,7 @@ impl Driver {
                 continue;
             }
             let (end, said) = match &report.outcome {
-                // With a hook nothing has ended yet.
+                // With a hook, the job has not ended yet.
                 _ if self.task.hook.is_some() => continue,
                 Disposition::Completed(value) => (NodeEnd::Completed, value.clone().unwrap_or_default()),
                 Disposition::Failed { error, .. } => (NodeEnd::Failed, error.to_json().into_bytes()),
@@ -244,7 +247,8 @@ impl Driver {
         }
     }
 
-    /// The reports were answered: what is not held any more leaves the table, what begins or does not after all moves.
+    /// Applies the answer to these reports: jobs that are no longer held are removed, and jobs that begin, or do not
+    /// after all, are moved.
     pub(super) fn released(&mut self, reports: &[Report], settled: &Settled) {
         if self.task.options.prefetch == 0 {
             return self.task.held.remove(reports.iter().map(|report| report.fence));
@@ -253,7 +257,7 @@ impl Driver {
         let (kept, ended): (Vec<&Report>, Vec<&Report>) =
             reports.iter().partition(|report| !report.outcome.ends_the_hold() && !gone(&report.fence));
         for report in &ended {
-            // Of one that was about to begin.
+            // Of a job that was about to begin.
             let had_slot = self.ahead.lose(report.fence);
             self.give_back(usize::from(had_slot));
         }

@@ -1,8 +1,8 @@
-//! The settle loop of one task: outcomes and free slots go out, jobs come in.
+//! The settle loop of one task: it sends outcomes and the number of free slots, and receives jobs.
 //!
-//! Settle is group commit: while a call is under way more outcomes gather, so batches grow with load, a lone job costs
-//! one round trip, and nothing waits for more work to come. Under load two calls are under way, each on a line of its
-//! own: Redis works on one while the other is on its way.
+//! Settle is group commit. While a call is under way, more outcomes gather, so batches grow with load. A lone job costs
+//! one round trip, and nothing waits for more work to come. Under load two calls are under way, each in its own call
+//! sequence: Redis works on one while the other is in transit.
 //!
 //! | mode | entered when | left when |
 //! |---|---|---|
@@ -43,15 +43,15 @@ use crate::process::task::TaskRuntime;
 use crate::store::report::{Disposition, Report};
 use crate::store::settle::{LARGE_LINE, LINES, Want};
 
-/// An idle task looks for work this often even when no marker came: a worker may have died with it.
+/// How often an idle task looks for work without a marker: the worker that took it may have died.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// How often one of so many partitions does: however many they are, some 4 a second.
+/// The same for one of `parts` partitions. All together look at most about 4 times a second.
 fn look_again(parts: u32) -> Duration {
     LOOK_AGAIN.max(Duration::from_secs(1) * parts / 4)
 }
 
-/// For how long no job begins before it has a slot, once the task has said that none may.
+/// How long no job begins early after the task has said that none may.
 const NONE_EARLY: Duration = Duration::from_secs(30);
 
 /// How long a shutdown waits for handlers to be dropped.
@@ -61,39 +61,40 @@ const DROP_TIME: Duration = Duration::from_secs(1);
 pub(super) struct Driver {
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
-    /// Where runs write what their handlers note.
+    /// Where runs write their notes.
     note_store: Arc<NoteStore>,
     runs: JoinSet<()>,
-    /// Runs by fence that have not reported yet; each fills a slot.
+    /// Runs without a report yet, by fence. Each fills a slot.
     busy: HashMap<u64, JobId>,
     /// Jobs that are held and do not run yet.
     ahead: Ahead,
-    /// Outcomes that no call carries yet.
+    /// Outcomes that are in no call yet.
     pending: Vec<Report>,
-    /// Those that are large.
+    /// Large outcomes that are in no call yet.
     large: VecDeque<Report>,
     lines: [Line; LINES.len()],
     calls: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     hungry: bool,
-    /// Hooks are due that nobody has taken, says the last answer.
+    /// Whether there are due hooks that no worker has claimed, according to the last answer.
     hooks_left: bool,
-    /// Until when no job begins before it has a slot: a worker that started later allows no stall.
+    /// Until when no job begins early: a worker that started later allows no stall.
     none_early_until: Moment,
-    /// A place in the queue for a slot of the worker's cap: one of its tasks must not take all of them again and again.
+    /// A place in the queue for a slot of the worker's cap. It keeps one task from taking all slots again and again.
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// A slot that came of it.
+    /// Whether that place has brought a slot.
     granted: bool,
-    /// Slots that calls were given, gave back while their node was away, and did not get again: what is given back next pays for them.
+    /// Slots that calls returned while their node was unreachable, and did not get back. The next returned slots go
+    /// here first.
     owed: usize,
-    /// Runs were spawned since the last wait.
+    /// Whether runs were spawned since the last wait.
     started: bool,
     look_at: Moment,
     /// When the last answer came.
     heard_at: Moment,
     stop: Option<Stop>,
-    /// Redis says that this worker has stopped: no call of it counts any more.
+    /// Redis reports that this worker has stopped. Its calls no longer count.
     closed: bool,
-    /// Dropped behind all else.
+    /// Declared last, so that it is dropped last.
     _alive: TaskTrackerToken,
 }
 
@@ -103,13 +104,15 @@ impl Drop for Driver {
     }
 }
 
-/// A line of calls, one at a time and numbered. Of two lines, one call can be on its way while Redis works on the other.
+/// A sequence of numbered calls, one at a time. With two sequences, one call can be in transit while Redis works on the
+/// other.
 #[derive(Debug)]
 struct Line {
     next_call: u64,
     /// What the call under way asks for.
     wanted: Option<Want>,
-    /// Whether that has given its slots back: its node of a cluster is away, and others are not to wait for it.
+    /// Whether that call has returned its slots, because its cluster node is unreachable and others should not wait for
+    /// it.
     is_away: Arc<AtomicBool>,
 }
 
@@ -148,8 +151,8 @@ impl Driver {
         }
     }
 
-    /// Works until the shutdown is through. Returns the jobs that Redis could not be told about, or, where a claim was not
-    /// answered, that there may be some: then the list may be empty. `None`: nothing is left.
+    /// Works until the shutdown is complete. Returns `None` if nothing is left. Else returns the jobs that could not be
+    /// reported. That list may be empty: then a claim without an answer may have brought jobs.
     pub(super) async fn run(mut self) -> Option<Vec<JobId>> {
         loop {
             self.collect().await;
@@ -174,24 +177,24 @@ impl Driver {
         }
     }
 
-    /// The slots that its jobs need.
     fn slots(&self) -> TaskSlots<'_> {
         self.task.slots(&self.worker)
     }
 
-    /// Whether a call waits for a node of a cluster that is away, and has given its slots back.
+    /// Whether a call has returned its slots and waits for a cluster node that is unreachable.
     fn is_away(&self) -> bool {
         self.lines.iter().any(|line| line.is_away.load(Ordering::SeqCst))
     }
 
-    /// Gives slots back; those that are owed come first.
+    /// Returns slots, those that are owed first.
     fn give_back(&mut self, slots: usize) {
         let pays = slots.min(self.owed);
         self.owed -= pays;
         self.slots().give_back(slots - pays);
     }
 
-    /// The most jobs a call carries either way: half of those that may be held, so that one half runs while the other is settled.
+    /// The most jobs of one call in each direction: half of those that may be held, so that one half runs while the
+    /// other is settled.
     fn batch(&self) -> usize {
         (self.task.options.concurrency + self.task.options.prefetch).div_ceil(2).min(BATCH)
     }
@@ -210,12 +213,13 @@ impl Driver {
         self.hand_back(|_| true);
     }
 
-    /// Tells the handlers when the grace is over. When the cancel grace is over too, drops them and requeues what is left.
+    /// Cancels the handlers when the grace is over. When the cancel grace is over too, drops them and requeues the
+    /// rest.
     async fn advance_stop(&mut self) {
         let Some(stop) = &mut self.stop else { return };
         let now = clock::now();
         if self.worker.is_keeper_gone() || self.worker.hurry.is_cancelled() {
-            // Nobody beats for these jobs any more, or nobody wants to wait for them.
+            // There are no more heartbeats for these jobs, or the user does not want to wait for them.
             stop.hurry(now);
         }
         if now >= stop.grace && !stop.told {
@@ -223,7 +227,7 @@ impl Driver {
             self.task.held.for_each(|held| held.set(Flags::SHUTDOWN));
         }
         if now >= stop.cancel && !self.busy.is_empty() {
-            // A handler that blocks its thread cannot be dropped; its job is requeued all the same.
+            // A handler that blocks its thread cannot be dropped. Its job is requeued anyway.
             let _ = tokio::time::timeout(DROP_TIME, self.runs.shutdown()).await;
             self.collect().await;
             for (fence, id) in self.busy.drain() {
@@ -232,8 +236,9 @@ impl Driver {
         }
     }
 
-    /// Sends the next call, if there is a free line and something to say. The second line is for load: it opens for half a
-    /// batch of outcomes, which would otherwise wait for the answer to the first. A shutdown requeues in order, on one.
+    /// Sends the next call, if a sequence is free and there is something to send. The second sequence is for load: it
+    /// needs half a batch of outcomes, which would otherwise wait for the answer to the first. A shutdown requeues in
+    /// order, so it uses one.
     fn send(&mut self) -> bool {
         if self.lines[LARGE_LINE].wanted.is_none()
             && let Some(report) = self.large.pop_front()
@@ -250,7 +255,7 @@ impl Driver {
             return false;
         }
         let (begins, want) = self.plan();
-        // A worker that is full has nothing to say, and would not hear of a pause.
+        // A worker that is full has nothing to send, and would not learn of a pause.
         let listens = self.ahead.claimed() > 0 && clock::now() >= self.heard_at.after(LOOK_AGAIN);
         if self.pending.is_empty() && begins.is_empty() && want.jobs == 0 && !listens {
             return false;
@@ -258,7 +263,7 @@ impl Driver {
         let mut reports = self.next_reports();
         reports.extend(begins);
         if want.jobs > 0 {
-            // A marker that comes while the call is under way makes it hungry again.
+            // A marker that comes during the call makes the driver hungry again.
             self.hungry = false;
         }
         self.send_on(line, want, reports);
@@ -277,27 +282,27 @@ impl Driver {
         self.calls.push(Box::pin(Call::new(task, worker, (line, number), want, reports, is_away).answered()));
     }
 
-    /// Waits for an answer, for an outcome that a call can carry, for work, or for the next step of a shutdown.
+    /// Waits for an answer, for an outcome to send, for work, or for the next step of a shutdown.
     async fn wait(&mut self) {
         let mut until = LOOK_AGAIN;
         let now = clock::now();
         if self.is_away() {
-            // Nor may a slot that it was about to get, or its place in the queue for one, keep others waiting.
+            // Do not keep others waiting for a slot or a place in the queue that this task cannot use now.
             self.take_slots(0);
         }
         let fresh = self.task.beats_are_fresh();
-        // A large outcome may be on its way for long; the task looks for work all the same.
+        // A large outcome may take long. The task looks for work meanwhile.
         if self.lines[..LARGE_LINE].iter().all(|line| line.wanted.is_none()) {
             let idle = self.stop.is_none() && self.room() > 0 && fresh && !self.hungry;
             if idle && std::mem::take(&mut self.started) {
-                // What was claimed starts before anybody hears that there are slots left.
+                // Start claimed jobs before reporting that slots are free.
                 return tokio::task::yield_now().await;
             }
             self.worker.wake.set_idle(self.task.index, idle);
             if idle {
                 until = until.min(self.look_at.since(now));
             } else if !fresh {
-                // Told through `poke` too, when the next beat is answered.
+                // The answer to the next heartbeat also wakes this loop, through `poke`.
                 until = until.min(self.task.beat_period());
             }
         }
@@ -316,7 +321,7 @@ impl Driver {
             }
         };
         let answered = tokio::select! {
-            // First, or a call that is not on its way yet would wait for the next round.
+            // Answers first; else a call that is not sent yet would wait for the next round.
             biased;
             Some(answered) = self.calls.next() => Some(answered),
             () = granted => {
@@ -332,7 +337,7 @@ impl Driver {
         }
     }
 
-    /// Takes the answer in: outcomes that were recorded leave the table, claimed jobs enter it and start.
+    /// Applies an answer: removes recorded outcomes, records claimed jobs as held, and starts them.
     fn apply(&mut self, answered: Answered) {
         let Answered { line, number, sent, reports, want, asked, round_trip, settled } = answered;
         let Some(settled) = settled else {
@@ -365,12 +370,12 @@ impl Driver {
         let begun = settled.claimed.iter().filter(|job| job.begins).count();
         self.give_back(want.begin.saturating_sub(begun));
         if want.jobs > 0 {
-            // A claim that is cut short in bytes leaves more behind, too.
+            // An answer that was cut at its size limit also means that there is more.
             let bytes: usize = settled.claimed.iter().map(|job| job.payload.bytes()).sum();
             self.hungry |= settled.claimed.len() >= asked.jobs || bytes > BATCH_BYTES / 2;
             self.look_at = clock::now().after(look_again(self.task.keys.parts()));
         }
-        // Also of a call that claims nothing: it may have delayed the next job that is due.
+        // Even a call that claims nothing may have delayed the next due job.
         if let Some(due) = settled.next_due {
             self.look_at = self.look_at.min(clock::now().after(due));
         }

@@ -1,4 +1,4 @@
-//! What handlers noted goes to Redis in front of the outcomes.
+//! Writes the notes of handlers before their outcomes.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::store::note::{self, RunNote};
 use crate::store::patience::response_time;
 use crate::store::report::{Disposition, Report};
 
-/// Writes what was noted of these jobs and Redis does not know yet: whoever runs them next goes on from it. Nobody goes on from a
-/// completed one. A call waits for its answer for `patience`, or as long as its bytes take.
+/// Writes the notes of these jobs that Redis does not have yet, since their next run continues from them. A completed
+/// job has no next run. Each call waits for its answer for `patience`, or as long as its bytes take.
 pub(super) async fn write_notes(
     task: &TaskRuntime,
     worker: &WorkerShared,

@@ -6,7 +6,8 @@ use crate::process::held::Flags;
 use crate::store::report::{self, Disposition, Report};
 
 impl Driver {
-    /// Takes the outcomes that are there. Short of a batch, runs that can end without waiting get to do so first.
+    /// Collects the outcomes that are ready. If they do not fill a batch, first gives runs that are about to end the
+    /// chance to do so.
     pub(super) async fn collect(&mut self) {
         let mut seen = 0;
         loop {
@@ -18,7 +19,7 @@ impl Driver {
             tokio::task::yield_now().await;
         }
         for report in self.task.outbox.take() {
-            // A job that was requeued while its handler would not stop has been reported already.
+            // The job was requeued because its handler did not stop. It has been reported already.
             if self.busy.remove(&report.fence).is_none() {
                 continue;
             }
@@ -38,8 +39,8 @@ impl Driver {
         while self.runs.try_join_next().is_some() {}
     }
 
-    /// The reports of the next call. Where jobs are handed back the youngest go first: each call puts its jobs in front of those
-    /// that the call before requeued, so that in the end the oldest is in front.
+    /// The reports of the next call. Requeued jobs go youngest first: each call puts its jobs in front of those
+    /// requeued before, so that in the end the oldest is first.
     pub(super) fn next_reports(&mut self) -> Vec<Report> {
         if self.stop.is_none() && !self.pending.iter().any(|report| matches!(report.outcome, Disposition::Requeue)) {
             let count = self.fitting(self.pending.iter());
@@ -49,7 +50,7 @@ impl Driver {
         self.pending.split_off(self.pending.len() - self.fitting(self.pending.iter().rev()))
     }
 
-    /// How many of the reports one call carries.
+    /// How many of the reports fit into one call.
     pub(super) fn fitting<'a>(&self, reports: impl Iterator<Item = &'a Report>) -> usize {
         report::fitting(reports.take(self.batch()))
     }

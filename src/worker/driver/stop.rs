@@ -9,15 +9,16 @@ use crate::store::patience::RESPONSE_TIMEOUT;
 
 /// The times of a shutdown.
 pub(super) struct Stop {
-    /// Handlers may go on until here.
+    /// Handlers may continue until then.
     pub(super) grace: Moment,
-    /// Handlers were told to stop; what still runs here is requeued.
+    /// Handlers were cancelled; jobs that still run then are requeued.
     pub(super) cancel: Moment,
-    /// What Redis could not be told by here is left.
+    /// What was not reported by then is left.
     pub(super) end: Moment,
-    /// The same where nothing is held, and only a claim waits for its answer: within the grace, but for a call's usual time.
+    /// The end if no job is held and only a claim waits for its answer: the end of the grace, or the usual time-out of
+    /// a call if that is later.
     pub(super) idle_end: Moment,
-    /// Whether the handlers were told to stop.
+    /// Whether the handlers were cancelled.
     pub(super) told: bool,
 }
 
@@ -39,7 +40,7 @@ impl Stop {
         }
     }
 
-    /// How long it is until the next step.
+    /// The time until the next step.
     pub(super) fn next_step(&self, now: Moment) -> Option<Duration> {
         [self.grace, self.cancel, self.end, self.idle_end]
             .into_iter()
