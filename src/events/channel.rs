@@ -1,4 +1,4 @@
-//! The channel behind subscriptions: who listens, and how many events each listener missed.
+//! The channel from a reader to its subscriptions: who listens, and how many events each listener missed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,19 +11,19 @@ use super::source::{Position, Source};
 use super::stream_event::StreamEvent;
 use crate::store::keys::Key;
 
-/// How long a reader stays when nobody listens any more: a caller that waits for one result after the other would
-/// otherwise connect anew for each.
+/// How long a reader stays without listeners. A caller that waits for one result after another would otherwise connect
+/// again for each.
 const LINGER: Duration = Duration::from_millis(250);
 
-/// An event and its place among all events of the channel, those that were missed included. Without an event it only wakes
-/// subscribers, one of which is then to start a reader.
+/// An event and its number among all events of the channel, missed ones included. Without an event it only wakes
+/// subscribers, one of which then starts a reader.
 #[derive(Clone)]
 pub(super) struct Numbered<T> {
     pub(super) number: u64,
     pub(super) event: Option<T>,
 }
 
-/// Reads into a channel, as the reader of this number and from then on, until it is dropped.
+/// Reads into a channel, under this reader number and from this time on, until it is dropped.
 pub(super) type Read<T> = fn(Arc<Channel<T>>, u64, Instant) -> BoxFuture<'static, ()>;
 
 /// One kind of events: its listeners and its reader.
@@ -38,18 +38,18 @@ pub(super) struct Channel<T> {
 }
 
 struct ChannelState<T> {
-    /// None when the app is gone.
+    /// `None` once the App is gone.
     sender: Option<broadcast::Sender<Numbered<T>>>,
-    /// Events so far, those that were missed included.
+    /// Events so far, missed ones included.
     number: u64,
     listeners: usize,
-    /// From when on the next reader is to read.
+    /// From when on the next reader reads.
     since: Instant,
-    /// The running reader, by a number of its own.
+    /// The number of the running reader.
     reader: Option<u64>,
     readers: u64,
     abort: Option<AbortHandle>,
-    /// How far a reader had come whose runtime ended before its subscribers did.
+    /// How far a reader had read whose runtime ended before its subscribers did.
     positions: Vec<Position>,
 }
 
@@ -61,7 +61,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
         source: Arc<Source>,
         read: Read<T>,
     ) -> Arc<Channel<T>> {
-        // The bounds are those of the broadcast channel, which takes the next power of two.
+        // The limits of the broadcast channel, which rounds up to a power of two.
         let capacity = capacity.clamp(1, usize::MAX / 4);
         let state = ChannelState {
             sender: Some(broadcast::Sender::new(capacity)),
@@ -76,18 +76,18 @@ impl<T: Clone + Send + 'static> Channel<T> {
         Arc::new(Channel { key, pick, capacity, source, read, state: Mutex::new(state), left: Notify::new() })
     }
 
-    /// What is sent from now on, and the number of the last event before.
+    /// A receiver of later events, and the number of the last event before.
     pub(super) fn receive(&self) -> (broadcast::Receiver<Numbered<T>>, u64) {
         let state = self.state();
         let receiver = match &state.sender {
             Some(sender) => sender.subscribe(),
-            // A receiver without a sender is a closed one.
+            // A receiver without a sender reports that the channel is closed.
             None => broadcast::channel(1).1,
         };
         (receiver, state.number)
     }
 
-    /// Keeps a reader going, from now on, once the listener has started it.
+    /// Keeps a reader from now on, once the listener has started it.
     pub(super) fn listen(self: &Arc<Self>) -> Listener<T> {
         let mut state = self.state();
         if state.listeners == 0 {
@@ -98,7 +98,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
         Listener { channel: self.clone(), start: start::<T> }
     }
 
-    /// Hands an event of this reader to the listeners.
+    /// Sends an event of this reader to the listeners.
     pub(super) fn send_from(&self, reader: u64, event: T) {
         let mut state = self.state();
         if state.reader != Some(reader) {
@@ -107,18 +107,18 @@ impl<T: Clone + Send + 'static> Channel<T> {
         state.number += 1;
         let number = state.number;
         if let Some(sender) = &state.sender {
-            // No receiver is no error: a caller that waits for a result listens without one.
+            // Having no receiver is not an error: a caller that waits for a result listens without one.
             let _ = sender.send(Numbered { number, event: Some(event) });
         }
     }
 
-    /// Where the next reader is to go on, if one stopped in the middle.
+    /// Where the next reader continues, if one stopped in the middle.
     pub(super) fn go_on(&self) -> Vec<Position> {
         std::mem::take(&mut self.state().positions)
     }
 
-    /// A reader has stopped. If that was not for want of listeners the next one goes on there; what this one has read and not
-    /// sent is missed.
+    /// Records that a reader has stopped. If there are listeners, the next reader continues there. Events that were
+    /// read and not sent count as missed.
     pub(super) fn left_off(&self, reader: u64, positions: Vec<Position>, unsent: u64) {
         let mut state = self.state();
         if state.reader == Some(reader) && state.listeners > 0 {
@@ -127,7 +127,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
         }
     }
 
-    /// Counts events that nobody will get, says this reader.
+    /// Counts events that this reader cannot deliver.
     pub(super) fn missed(&self, reader: u64, count: u64) {
         let mut state = self.state();
         if state.reader == Some(reader) {
@@ -135,12 +135,12 @@ impl<T: Clone + Send + 'static> Channel<T> {
         }
     }
 
-    /// How many events the slowest subscriber has before it.
+    /// How many events the slowest subscriber has not received yet.
     pub(super) fn queued(&self) -> usize {
         self.state().sender.as_ref().map_or(0, broadcast::Sender::len)
     }
 
-    /// Returns when nobody has listened for a while.
+    /// Returns once there was no listener for a while.
     pub(super) async fn abandoned(&self, reader: u64) {
         loop {
             let left = self.left.notified();
@@ -151,7 +151,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
             tokio::time::sleep(LINGER).await;
             let mut state = self.state();
             if state.listeners == 0 {
-                // In the same breath, so that a listener that comes now starts the next reader.
+                // Under the same lock, so that a listener that comes now starts the next reader.
                 if state.reader == Some(reader) {
                     state.reader = None;
                 }
@@ -166,7 +166,7 @@ impl<T> Channel<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the reader and tells every subscriber that nothing follows.
+    /// Ends the reader, and closes every subscription.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.sender = None;
@@ -178,7 +178,7 @@ impl<T> Channel<T> {
     }
 }
 
-/// Starts the reader, unless there is one or no runtime to run it.
+/// Starts the reader, unless it runs or there is no runtime for it.
 fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
     let (reader, runtime, since) = {
         let mut state = channel.state();
@@ -206,7 +206,7 @@ fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
     }
 }
 
-/// Tells the channel when its reader is gone, also when the runtime dropped it.
+/// Records the end of a reader, also if the runtime dropped it.
 struct Running<T> {
     channel: Arc<Channel<T>>,
     reader: u64,
@@ -233,14 +233,14 @@ impl<T> Drop for Running<T> {
     }
 }
 
-/// Somebody for whom a reader is kept.
+/// Keeps a reader while it lives.
 pub(super) struct Listener<T> {
     channel: Arc<Channel<T>>,
     start: fn(&Arc<Channel<T>>),
 }
 
 impl<T> Listener<T> {
-    /// Starts the reader unless it runs, or no runtime is there to run it.
+    /// Starts the reader, unless it runs or there is no runtime for it.
     pub(super) fn start(&self) {
         (self.start)(&self.channel);
     }

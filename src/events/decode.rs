@@ -1,4 +1,4 @@
-//! How an entry of an event stream is read.
+//! Decodes the entries of event streams.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -14,11 +14,11 @@ use crate::stall::action::{StallReason, StalledEvent};
 use crate::store::streams::Entry;
 use crate::worker_id::WorkerId;
 
-/// What one stream entry says.
+/// The content of a stream entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Decoded<E = Event> {
     pub(crate) events: Vec<E>,
-    /// Whether there were fields that this version does not know, which may be events too.
+    /// Whether there were fields that this version does not know, which may also be events.
     pub(super) unknown_fields: bool,
 }
 
@@ -34,10 +34,10 @@ pub(super) fn total_of(entry: &Entry) -> Option<u64> {
     stored_number(total)
 }
 
-/// Reads the events of an entry, in the order in which they happened.
+/// Decodes the events of an entry, in the order in which they happened.
 ///
 /// # Errors
-/// The name of the field that is no list of words as `docs/wire-format.md` has it.
+/// The name of a field whose words do not match `docs/wire-format.md`.
 pub(crate) fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
     let mut reading = Reading {
         task,
@@ -57,24 +57,24 @@ pub(crate) fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
     Ok(reading.decoded)
 }
 
-/// Whether a field says something about the events in the fields behind it, and is none itself.
+/// Whether a field describes the events in the fields after it, and is not an event itself.
 fn is_context(name: &str) -> bool {
     ["total", "worker", "reason", "since", "ran", "by", "why", "watched", "paused", "resumed"].contains(&name)
 }
 
-/// An entry that is being read.
+/// An entry that is being decoded.
 struct Reading<'a> {
     task: &'a str,
     at: Option<SystemTime>,
     worker: &'a str,
     reason: Option<StallReason>,
-    /// Who asked for it.
+    /// Who requested it.
     by: Option<&'a str>,
-    /// Whether what is removed had no payload.
+    /// Whether the removed jobs had no payload.
     lost_payload: bool,
     /// By job: when it was dispatched, and how long it was delayed, ms.
     since: HashMap<&'a str, (&'a str, u64)>,
-    /// How long each of the completed ran.
+    /// How long each completed job ran.
     ran: std::str::SplitAsciiWhitespace<'a>,
     decoded: Decoded,
 }
@@ -99,7 +99,7 @@ impl<'a> Reading<'a> {
                 self.lost_payload = value == "no_payload";
                 Some(())
             }
-            // They are for people, who read them by themselves.
+            // For people, who read them directly.
             "watched" | "paused" | "resumed" => Some(()),
             "since" => groups(value, |[id, dispatched_at, delay_ms]| {
                 self.since.insert(id, (dispatched_at, stored_number(delay_ms)?));
@@ -220,8 +220,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// How long a job waited until it started, from when it could first be claimed: its dispatch, which it tells itself or `since`
-/// does, and its delay.
+/// How long a job waited until it started, from when it could first be claimed: its dispatch, from the id or from
+/// `since`, plus its delay.
 fn waited(id: &JobId, since: Option<(&str, u64)>, started: SystemTime) -> Option<Duration> {
     let (dispatched_at, delay_ms) = since.unwrap_or(("-", 0));
     let dispatched_at = if dispatched_at == "-" { id.created_at() } else { time(dispatched_at) };
@@ -229,7 +229,7 @@ fn waited(id: &JobId, since: Option<(&str, u64)>, started: SystemTime) -> Option
     Some(started.duration_since(claimable).unwrap_or_default())
 }
 
-/// How long a run took; `None` within where nobody knows, since its worker died.
+/// How long a run took; the inner `None` if unknown, since its worker died.
 fn ran_of(us: &str) -> Option<Option<Duration>> {
     if us == "-" { Some(None) } else { stored_number(us).map(|us| Some(Duration::from_micros(us))) }
 }
@@ -238,7 +238,7 @@ fn delay_of(ms: &str) -> Option<Duration> {
     stored_number(ms).map(Duration::from_millis)
 }
 
-/// Hands the words on, `N` at a time; `None` when they do not come out even, or are refused.
+/// Passes the words on, `N` at a time; `None` if some are left over or are refused.
 pub(super) fn groups<'a, const N: usize>(
     words: &'a str,
     mut each: impl FnMut([&'a str; N]) -> Option<()>,
@@ -254,7 +254,7 @@ pub(super) fn groups<'a, const N: usize>(
     Some(())
 }
 
-/// The beginning of an error, as an entry has it: percent-encoded, since words have no spaces.
+/// The beginning of an error. It is percent-encoded in an entry, since words have no spaces.
 fn message_of(brief: &str) -> String {
     if brief == "-" { String::new() } else { percent_decode_str(brief).decode_utf8_lossy().into_owned() }
 }

@@ -1,4 +1,4 @@
-//! What an event says.
+//! The events of jobs.
 
 use std::time::{Duration, SystemTime};
 
@@ -28,33 +28,33 @@ use crate::worker_id::WorkerId;
 ///
 /// When an event arrives, the state in Redis has already changed, and may have changed again since.
 ///
-/// A transition is one event. One that ends a job with a stall is told twice: by `Stalled`, and by `Failed`, `Cancelled` or
-/// `Removed` behind it, so that one event tells of every job that failed, whoever decided it.
+/// A transition is one event. A stall that ends a job emits two: `Stalled`, then `Failed`, `Cancelled` or `Removed`. So
+/// every job that failed has a `Failed` event, whatever decided it.
 ///
-/// Every App hears of all that happens to a task, in any process. To count runs once, in the process that runs them, use an
-/// [`Observer`](crate::Observer). As JSON an event is an object with `event` (`completed`), times in ms since 1970 and
-/// durations in ms, but for how long a handler ran (`ran_us`).
+/// Every App receives all events of a task, from any process. To count runs once, in the process that runs them, use an
+/// [`Observer`](crate::Observer). As JSON an event is an object with `event` (`completed`). Times are ms since 1970,
+/// and durations ms, except for how long a handler ran (`ran_us`).
 ///
 /// | event | name | when |
 /// |---|---|---|
 /// | `Dispatched` | `task:dispatched` | the job was written; it waits, or is delayed |
 /// | `Claimed` | `task:claimed` | a worker claimed it ahead; it has not begun |
-/// | `Started` | `task:started` | a worker claimed it and runs it, or begins with one that it had claimed |
-/// | `Progress` | `task:progress` | its handler said how far it has come |
+/// | `Started` | `task:started` | a worker claimed it and runs it, or begins a job that it had claimed ahead |
+/// | `Progress` | `task:progress` | its handler reported progress |
 /// | `Completed` | `task:completed` | the handler returned a value |
-/// | `Failed` | `task:failed` | a run failed and no other follows, or it stalled too often |
+/// | `Failed` | `task:failed` | a run failed and no other follows, or the job stalled too often |
 /// | `Retrying` | `task:retrying` | a run failed, another one follows after the delay |
-/// | `Finalizing` | `task:finalizing` | its outcome is stored, and the hook of its task is to run before it has ended |
+/// | `Finalizing` | `task:finalizing` | its outcome is stored, and the hook of its task runs before it ends |
 /// | `HookRetrying` | `task:hook_retrying` | its hook failed; it runs again after the delay |
 /// | `HookFailed` | `task:hook_failed` | its hook failed, or its workers died, too often: the job ends without it |
-/// | `Snoozed` | `task:snoozed` | the handler put the job off, which is no failure |
-/// | `Undecodable` | `task:undecodable` | the payload is no input of its worker's handler; the job is put off |
-/// | `Stalled` | `task:stalled` | its worker was silent; the event says what became of the job |
-/// | `Cancelled` | `task:cancelled` | it was cancelled: while it waited, its handler, or when it had stalled |
-/// | `Requeued` | `task:requeued` | its worker put it back unfinished, or a person had it put back that was in no place; no attempt is counted |
-/// | `Retried` | `task:retried` | a person had it put back into its list after it had failed or was cancelled |
-/// | `Promoted` | `task:promoted` | a person had it put to the front of its list before it was due |
-/// | `Refused` | `task:refused` | a worker reported an outcome too late: it did not hold the job any more |
+/// | `Snoozed` | `task:snoozed` | the handler postponed the job, which does not count as a failure |
+/// | `Undecodable` | `task:undecodable` | its worker's handler cannot decode the payload; the job is postponed |
+/// | `Stalled` | `task:stalled` | its worker was silent; the event says what happened to the job |
+/// | `Cancelled` | `task:cancelled` | it was cancelled while it waited or ran, or when it had stalled |
+/// | `Requeued` | `task:requeued` | its worker returned it unfinished, or a person requeued it from no place; no attempt is counted |
+/// | `Retried` | `task:retried` | a person put it back into its list after it had failed or was cancelled |
+/// | `Promoted` | `task:promoted` | a person moved it to the front of its list before it was due |
+/// | `Refused` | `task:refused` | a worker reported an outcome too late: it no longer held the job |
 /// | `Removed` | `task:removed` | retention or a person removed it, or it had no payload when it was claimed or had stalled |
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -71,7 +71,8 @@ pub enum Event {
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
     },
-    /// A worker claimed the job ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)), or took back that it had begun: its handler has not.
+    /// A worker claimed the job ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)), or reverted its begin:
+    /// its handler has not begun.
     #[non_exhaustive]
     Claimed {
         /// The task.
@@ -84,7 +85,7 @@ pub enum Event {
         /// The worker.
         worker: WorkerId,
     },
-    /// A worker claimed the job and runs it; or begins with one that it had claimed ahead.
+    /// A worker claimed the job and runs it, or begins a job that it had claimed ahead.
     #[non_exhaustive]
     Started {
         /// The task.
@@ -94,20 +95,20 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
-        /// Which attempt this run is, from 1; a run that stalled does not count.
+        /// The attempt of this run, from 1. A run that stalled does not count.
         attempt: u32,
         /// How often the job stalled before.
         stalled_count: u32,
-        /// How long it waited since it could first be claimed, to the millisecond: from the call of dispatch, with its way to
-        /// Redis, less its delay. It is off by what the clocks of producer and Redis server differ, and never below 0. `None`
-        /// when it failed, stalled or was put off before, or the time of its dispatch is not known. Of a job that was requeued
-        /// it counts what was before that too.
+        /// How long the job waited since it could first be claimed, to the millisecond: from the call of dispatch, less
+        /// its delay. It includes the way to Redis and the time before a requeue. A difference between the clocks of
+        /// producer and Redis server distorts it; it is never below 0. `None` if the job failed, stalled or was
+        /// postponed before, or the time of its dispatch is unknown.
         #[serde(rename = "waited_ms", serialize_with = "as_ms_where_known")]
         waited: Option<Duration>,
         /// The worker.
         worker: WorkerId,
     },
-    /// The handler said how far the job has come, with [`Context::progress`](crate::Context::progress).
+    /// The handler reported progress with [`Context::progress`](crate::Context::progress).
     #[non_exhaustive]
     Progress {
         /// The task.
@@ -117,9 +118,9 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
-        /// A percentage, or whatever the handler said.
+        /// A percentage, or any other value that the handler reported.
         value: serde_json::Value,
-        /// What it said beside it; may be empty.
+        /// The handler's message; may be empty.
         message: String,
         /// The worker.
         worker: WorkerId,
@@ -154,7 +155,7 @@ pub enum Event {
         code: String,
         /// The first 160 bytes of the error.
         message: String,
-        /// How long the last run took, to the microsecond; `None` where none ended: the job had stalled, or was corrupt.
+        /// How long the last run took, to the microsecond; `None` if none ended: the job had stalled, or was corrupt.
         #[serde(rename = "ran_us", serialize_with = "as_us_where_known")]
         ran: Option<Duration>,
         /// The worker that reported it, or found it stalled.
@@ -185,8 +186,8 @@ pub enum Event {
         /// The worker that reported it.
         worker: WorkerId,
     },
-    /// The outcome of the job is stored, and the hook of its task ([`TaskRef::on_complete`](crate::TaskRef::on_complete)) runs next. The event of
-    /// the end follows when it has.
+    /// The outcome of the job is stored, and the hook of its task
+    /// ([`TaskRef::on_complete`](crate::TaskRef::on_complete)) runs next. The event of the end follows after the hook.
     #[non_exhaustive]
     Finalizing {
         /// The task.
@@ -196,9 +197,9 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
-        /// How it will have ended: completed, failed or cancelled.
+        /// How the job will end: completed, failed or cancelled.
         outcome: JobState,
-        /// The worker that stored it; empty where a person or a producer did.
+        /// The worker that stored it; empty if a person or a producer did.
         worker: WorkerId,
     },
     /// The hook failed, and runs again.
@@ -223,7 +224,8 @@ pub enum Event {
         /// The worker that ran it.
         worker: WorkerId,
     },
-    /// The hook failed and runs no more: its attempts are used up, or its workers died too often. The job ends with its stored outcome.
+    /// The hook failed and will not run again: its attempts are used up, or its workers died too often. The job ends
+    /// with its stored outcome.
     #[non_exhaustive]
     HookFailed {
         /// The task.
@@ -240,7 +242,7 @@ pub enum Event {
         /// The worker that reported it, or found it stalled.
         worker: WorkerId,
     },
-    /// The handler put the job off. No attempt is counted.
+    /// The handler postponed the job. No attempt is counted.
     #[non_exhaustive]
     Snoozed {
         /// The task.
@@ -250,14 +252,14 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
-        /// How often it was so far.
+        /// How often the job was snoozed so far.
         snoozed_count: u32,
         /// How long until the next run.
         #[serde(rename = "delay_ms", serialize_with = "as_ms")]
         delay: Duration,
     },
-    /// The payload is no input of its worker's handler, and the job was put off: workers of a later version may be on their
-    /// way. No attempt is counted.
+    /// Its worker's handler cannot decode the payload. The job was postponed, since workers of a later version may
+    /// come. No attempt is counted.
     #[non_exhaustive]
     Undecodable {
         /// The task.
@@ -267,9 +269,9 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
-        /// How often it was so far.
+        /// How often this happened so far.
         undecodable_count: u32,
-        /// How long until the next look.
+        /// How long until the next try.
         #[serde(rename = "delay_ms", serialize_with = "as_ms")]
         delay: Duration,
     },
@@ -285,10 +287,10 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
-        /// The name that a person or tool gave who asked for it through the [`Inspector`](crate::Inspector).
+        /// The name of the person or tool that requested it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
     },
-    /// The worker put the job back unfinished; or a person had it put back that was in no place.
+    /// The worker returned the job unfinished, or a person requeued a job that was in no place.
     #[non_exhaustive]
     Requeued {
         /// The task.
@@ -298,7 +300,7 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
-        /// The name of that person, or of the tool, by which it was asked for; `None` where the worker did it.
+        /// The name of the person or tool that requested it; `None` if the worker did it.
         by: Option<String>,
     },
     /// A failed or cancelled job was put back into its list, to run as if it never had.
@@ -311,10 +313,10 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
-        /// The name that a person or tool gave who asked for it through the [`Inspector`](crate::Inspector).
+        /// The name of the person or tool that requested it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
     },
-    /// A delayed job was put to the front of its list before it was due.
+    /// A delayed job was moved to the front of its list before it was due.
     #[non_exhaustive]
     Promoted {
         /// The task.
@@ -324,10 +326,10 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
-        /// The name that a person or tool gave who asked for it through the [`Inspector`](crate::Inspector).
+        /// The name of the person or tool that requested it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
     },
-    /// A worker reported the outcome of a job that it did not hold any more. Nothing was recorded.
+    /// A worker reported the outcome of a job that it no longer held. Nothing was recorded.
     #[non_exhaustive]
     Refused {
         /// The task.
@@ -344,7 +346,7 @@ pub enum Event {
         /// The worker.
         worker: WorkerId,
     },
-    /// What was left of the job was removed.
+    /// The job was removed.
     #[non_exhaustive]
     Removed {
         /// The task.
@@ -354,9 +356,10 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
-        /// The name that a person or tool gave who asked for it through the [`Inspector`](crate::Inspector).
+        /// The name of the person or tool that requested it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
-        /// Whether that is since its payload was gone, so that there was nothing to run: somebody deleted it, or the server lost it.
+        /// Whether the reason is a missing payload, so that there was nothing to run: it was deleted, or the server
+        /// lost it.
         lost_payload: bool,
     },
 }
@@ -468,8 +471,8 @@ impl Event {
 
     /// Whether the job ended with this event: completed, failed or cancelled.
     ///
-    /// `Stalled` is not terminal: where it ends the job, an event that is follows. Nor is `Removed`, which mostly follows such
-    /// an event, much later.
+    /// `Stalled` is not terminal: if a stall ends the job, a terminal event follows. `Removed` is not either; it
+    /// usually comes long after such an event.
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         match self {
@@ -494,7 +497,7 @@ impl Event {
     }
 }
 
-/// What a worker reported of a job that it did not hold any more.
+/// What a worker reported about a job that it no longer held.
 ///
 /// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the lower-case name of the variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -507,17 +510,17 @@ pub enum LateOutcome {
     Failed,
     /// Its handler had failed, and another run was to follow.
     Retry,
-    /// The worker wanted to put the job back unfinished.
+    /// The worker wanted to requeue the job unfinished.
     Requeue,
-    /// Its handler had put the job off.
+    /// Its handler had postponed the job.
     Snooze,
-    /// Its payload was no input of the handler.
+    /// Its handler could not decode the payload.
     Undecodable,
     /// Its hook had run.
     Hooked,
     /// Its hook had failed, and was to run again.
     HookRetry,
-    /// Its workflow wanted it no more, and its handler had not begun.
+    /// Its workflow no longer wanted it, and its handler had not begun.
     Drop,
 }
 

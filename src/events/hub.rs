@@ -1,4 +1,4 @@
-//! The event hub of an app: whoever subscribes shares one reader a kind.
+//! The event hub of an App.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use crate::store::engine::Store;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::tables::Tables;
 
-/// The events of one app: whoever subscribes shares one reader a kind.
+/// The events of one App. All subscribers share one reader for each kind of events.
 pub(crate) struct EventHub {
     stalls: Arc<Channel<StalledEvent>>,
     events: Arc<Channel<Event>>,
-    /// Over a connection of their own, for whoever asks for them.
+    /// On a separate connection, only while there is a subscriber.
     workflows: Arc<Channel<WorkflowEvent>>,
 }
 
 impl EventHub {
-    /// A hub without tasks and readers. `capacity` is how many events a subscriber may be behind.
+    /// A hub without tasks and readers. `capacity` is how many unread events a subscriber may have.
     pub(crate) fn new(store: Arc<Store>, capacity: usize) -> Arc<EventHub> {
         let (source, workflows) = (Arc::new(Source::new(Arc::clone(&store))), Arc::new(Source::new(store)));
         Arc::new(EventHub {
@@ -35,8 +35,8 @@ impl EventHub {
         })
     }
 
-    /// Adds a task: running readers follow it from now on, later ones from their own start. It is followed for as long as
-    /// anybody keeps what is returned.
+    /// Adds a task. Running readers follow it from now on, later ones from their own start, as long as the returned
+    /// value is kept.
     pub(crate) fn follow(&self, task: &Arc<str>, tables: &Arc<Tables>) -> Arc<Followed> {
         self.events.source.follow(task, tables)
     }
@@ -61,14 +61,14 @@ impl EventHub {
         self.workflows.subscribe()
     }
 
-    /// Waits for the end of one job, from now on. Any number of these share one task that looks, and with `listens` the
-    /// reader of [`EventHub::all`]; an event costs the same however many wait.
+    /// Waits for the end of one job, from now on. All callers share one task that polls, and with `listens` the reader
+    /// of [`EventHub::all`]. The cost of an event does not grow with the number of callers.
     pub(crate) fn wait(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId, listens: bool) -> Waiter {
         let listener = listens.then(|| self.events.listen());
         Waiter::new(&self.events.source.waiters, task, keys, id, listener)
     }
 
-    /// Ends the readers; every subscriber is told that nothing follows.
+    /// Ends the readers, and closes every subscription.
     pub(crate) fn close(&self) {
         self.stalls.close();
         self.events.close();

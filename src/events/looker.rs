@@ -1,7 +1,7 @@
-//! How those who wait for jobs learn that they have ended: one task looks for all of them, in few calls.
+//! Finds the ends of jobs for callers that wait: one task polls for all of them, in few calls.
 //!
-//! An event that ends a job makes the looker look at once, and so does a reconnect or a gap. Without either it looks
-//! seldom: after a second, then after ever longer pauses.
+//! An event that ends a job triggers a poll at once, and so does a reconnect or a gap. Without either it polls seldom:
+//! after a second, then after ever longer pauses.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -27,51 +27,51 @@ use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::settle::Payload;
 use crate::store::values;
 
-/// The first pause between two looks at a job; each next one is half as long again.
+/// The first pause between two polls of a job; each next one is half as long again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause while events tell of ends.
+/// The longest pause while events report the ends.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The longest pause where they do not.
+/// The longest pause while they do not.
 const LONGEST_PAUSE_WITHOUT_EVENTS: Duration = Duration::from_secs(5);
 
 /// The most failures that are read in one call.
 const FAILURES: usize = 100;
 
-/// How a job ended, or that it is not there.
+/// How a job ended, or that it does not exist.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    /// The value as JSON, or its size where it is to be read apart; `None`: no value is kept.
+    /// The value as JSON, or its size if it is read separately; `None`: no value is kept.
     Completed(Option<Payload>),
     Otherwise(StoredJob),
-    /// No such job. `seen`: an earlier look had found it.
+    /// There is no such job. `seen`: an earlier poll had found it.
     Gone {
         seen: bool,
     },
 }
 
-/// Whoever waits, and the task that looks for them.
+/// The callers that wait, and the task that polls for them.
 pub(super) struct Waiters {
     store: Arc<Store>,
     all: Mutex<HashMap<JobId, Vec<Arc<Waiting>>>>,
-    /// Rings when a look is due sooner than was planned.
+    /// Signals that a poll is due sooner than planned.
     changed: Notify,
-    /// Whether there is a task that looks.
+    /// Whether the polling task runs.
     has_looker: AtomicBool,
     /// Whether the reader of events is connected.
     flowing: AtomicBool,
-    /// How often in a row a read was late: each next one is given twice the time, and carries half as much.
+    /// How often in a row a read was late. Each next one gets twice the time and reads half as much.
     late: AtomicU32,
-    /// How often the connection was closed under a read.
+    /// How often the connection was closed during a read.
     closings: Mutex<Closings>,
-    /// Whether all but small values are read apart, since the server closes the connection under them.
+    /// Whether all but small values are read separately, since the server closes the connection during larger answers.
     narrow: Narrow,
-    /// Held by a look where there is one server: a line is to have one at a time.
+    /// Held by a poll of a single server: one at a time for each connection.
     turn: AsyncMutex<()>,
 }
 
-/// The table in which a job is.
+/// The table of a job.
 type Table = (Arc<str>, u32, u32);
 
 pub(super) struct Waiting {
@@ -79,7 +79,8 @@ pub(super) struct Waiting {
     keys: Arc<TaskKeys>,
     pub(super) id: JobId,
     state: Mutex<WaitState>,
-    /// Rings when the job has ended, when the event that ended it has come, or when a task that looks or reads events has ended.
+    /// Signals that the job has ended, that the event of its end has arrived, or that the polling or reading task has
+    /// ended.
     pub(super) told: Notify,
 }
 
@@ -96,12 +97,12 @@ impl Waiting {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table of the job: the task, which partition, of how many.
+    /// The table of the job: the task, its partition, and the number of partitions.
     fn table(&self) -> Table {
         (Arc::clone(&self.task), self.keys.part(), self.keys.parts())
     }
 
-    /// How the job ended, if that was found.
+    /// How the job ended, if it was found.
     pub(super) fn end(&self) -> Option<Result<End, Error>> {
         self.state().found.as_ref().map(|found| match &**found {
             Ok(end) => Ok(end.clone()),
@@ -109,7 +110,7 @@ impl Waiting {
         })
     }
 
-    /// The event that ended the job, if it has come by.
+    /// The event that ended the job, if it has arrived.
     pub(super) fn event(&self) -> Option<Event> {
         self.state().event.clone()
     }
@@ -143,7 +144,7 @@ impl Waiters {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks for the end of a job from now on, until it is told to stop.
+    /// Polls for the end of a job from now on, until [`Waiters::forget`].
     pub(super) fn look_for_end(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId) -> Arc<Waiting> {
         let state = WaitState { next_look: Instant::now(), pause: FIRST_PAUSE, seen: false, found: None, event: None };
         let waiting = Arc::new(Waiting {
@@ -158,7 +159,7 @@ impl Waiters {
         waiting
     }
 
-    /// Nobody waits in this place any more.
+    /// Stops polling for this caller.
     pub(super) fn forget(&self, left: &Arc<Waiting>) {
         let mut all = self.all();
         if let Some(of_job) = all.get_mut(&left.id) {
@@ -169,7 +170,7 @@ impl Waiters {
         }
     }
 
-    /// An event ends a job, or takes it away.
+    /// Handles an event that ends or removes a job.
     pub(super) fn tell(&self, event: &Event) {
         if !event.is_terminal() && !matches!(event, Event::Removed { .. }) {
             return;
@@ -187,19 +188,19 @@ impl Waiters {
         }
     }
 
-    /// Events may have been missed: everybody is looked for.
+    /// Polls for all jobs now: events may have been missed.
     pub(super) fn look_for_all(&self) {
         let now = Instant::now();
         self.all().values().flatten().for_each(|waiting| waiting.state().next_look = now);
         self.changed.notify_waiters();
     }
 
-    /// The reader of events is connected, or not any more.
+    /// Records whether the reader of events is connected.
     pub(super) fn set_flowing(&self, flowing: bool) {
         self.flowing.store(flowing, Ordering::SeqCst);
     }
 
-    /// Starts the task that looks, unless it runs.
+    /// Starts the polling task, unless it runs.
     pub(super) fn see_to_a_looker(self: &Arc<Self>) {
         let Some(runtime) = self.store.runtime().handle() else { return };
         if !self.has_looker.swap(true, Ordering::SeqCst) {
@@ -208,17 +209,17 @@ impl Waiters {
         }
     }
 
-    /// Wakes all callers: they start again what has ended.
+    /// Wakes all callers. They start tasks again that have ended.
     pub(super) fn wake_all(&self) {
         self.all().values().flatten().for_each(|waiting| waiting.told.notify_one());
     }
 
-    /// Looks until no caller waits. Each task, and each partition of one, is looked for by itself: in a cluster it may be on a node that is
-    /// away.
+    /// Polls until no caller waits. Each task, and each partition, is polled separately: in a cluster its node may be
+    /// unreachable.
     async fn look(&self) {
         let (mut looks, mut busy) = (FuturesUnordered::new(), HashSet::new());
         loop {
-            // From here on nothing that is rung is missed.
+            // From here on no signal is missed.
             let changed = self.changed.notified();
             let (due, next) = {
                 let all = self.all();
@@ -233,7 +234,7 @@ impl Waiters {
                 let next = later.iter().map(|waiting| waiting.state().next_look).min();
                 (due.into_iter().cloned().collect::<Vec<_>>(), next)
             };
-            // Each job is asked for once, however many wait for it.
+            // Each job is read once, however many callers wait for it.
             let mut by_table: HashMap<Table, HashMap<JobId, Vec<Arc<Waiting>>>> = HashMap::new();
             for waiting in due {
                 let of_table = by_table.entry(waiting.table()).or_default();
@@ -261,7 +262,7 @@ impl Waiters {
         }
     }
 
-    /// Looks for some jobs of one table, and tells those who wait for them what is found.
+    /// Polls some jobs of one table, and reports what it finds to their callers.
     async fn look_for(&self, some: &[Group<'_>]) {
         let asked_at = Instant::now();
         match self.find_ends(some).await {
@@ -270,7 +271,7 @@ impl Waiters {
                 let longest = if flowing { LONGEST_PAUSE } else { LONGEST_PAUSE_WITHOUT_EVENTS };
                 for waiting in some.iter().copied().flatten() {
                     let mut state = waiting.state();
-                    // Asked for once more while this look was under way: it may have come too soon.
+                    // Another poll was requested during this one, which may have come too early.
                     if state.found.is_none() && state.next_look <= asked_at {
                         state.seen = true;
                         state.next_look = Instant::now() + state.pause;
@@ -291,7 +292,7 @@ impl Waiters {
         }
     }
 
-    /// Finds which of the jobs have ended, and tells those who wait, call by call. Returns whether the task writes events.
+    /// Finds which of the jobs have ended, and reports them call by call. Returns whether the task writes events.
     async fn find_ends(&self, some: &[Group<'_>]) -> Result<bool, Error> {
         let Some(keys) = some.iter().find_map(|group| group.first()).map(|first| Arc::clone(&first.keys)) else {
             return Ok(true);
@@ -303,7 +304,7 @@ impl Waiters {
         let (its_keys, ids_asked) = (&keys, &asked);
         let look = |mut conn| async move { jobs::states(&mut conn, its_keys, ids_asked).await };
         let looked = self.store.ask(RESPONSE_TIMEOUT, look).await?;
-        // What is read in a second step: values, of so many bytes each, and failures.
+        // What is read in a second step: values, each with its size, and failures.
         let (mut values, mut failures) = (Vec::new(), Vec::new());
         let large = if self.narrow.is_on() { NARROW_BYTES } else { LARGE };
         for (group, job) in some.iter().copied().zip(&looked.jobs) {
@@ -330,7 +331,7 @@ impl Waiters {
             let bytes = batch.iter().map(|(_, bytes)| bytes).sum();
             let read = self.read(bytes, async |conn: &mut _| values::results(conn, &keys, &asked).await).await?;
             for ((group, _), value) in batch.iter().zip(read) {
-                // A value that was there and is not any more was removed with its job.
+                // A value that was there before was removed together with its job.
                 let value = value.map(|value| End::Completed(Some(Payload::Here(value))));
                 tell(group, value.unwrap_or(End::Gone { seen: true }));
             }
@@ -349,7 +350,8 @@ impl Waiters {
         Ok(looked.events.unwrap_or(true))
     }
 
-    /// Makes a call that moves about this many bytes, and learns from one that was late, or under which the connection was closed.
+    /// Makes a call that reads about this many bytes. Adapts the next calls if this one was late, or if the connection
+    /// closed during it.
     async fn read<T>(
         &self,
         bytes: usize,
@@ -360,13 +362,13 @@ impl Waiters {
         match &answer {
             Ok(_) => {
                 self.late.store(0, Ordering::SeqCst);
-                // What is small gets through in any case.
+                // Small answers get through in any case.
                 if bytes > NARROW_BYTES {
                     self.closings().failed(false);
                 }
             }
             Err(e) if e.is_late() => self.late.store(late + 1, Ordering::SeqCst),
-            // The server has just said where the jobs are: it is there.
+            // The server has just answered where the jobs are, so it is reachable.
             Err(e) if self.closings().failed(e.is_broken()) => {
                 self.narrow.begin();
             }
@@ -376,21 +378,21 @@ impl Waiters {
     }
 }
 
-/// The task that looks. It is dropped when no caller waits any more, or when its runtime ends.
+/// The polling task. It ends when no caller waits, or when its runtime ends.
 struct Looker(Arc<Waiters>);
 
 impl Drop for Looker {
     fn drop(&mut self) {
         self.0.has_looker.store(false, Ordering::SeqCst);
-        // A caller that came since then starts another one.
+        // A caller that has come since then starts another one.
         self.0.wake_all();
     }
 }
 
-/// Those who wait for the same job.
+/// The callers that wait for the same job.
 type Group<'a> = &'a Vec<Arc<Waiting>>;
 
-/// Tells all who wait for a job how it ended.
+/// Reports to all callers of a job how it ended.
 fn tell(group: Group<'_>, end: End) {
     let end = Arc::new(Ok(end));
     group.iter().for_each(|waiting| waiting.found(Arc::clone(&end)));

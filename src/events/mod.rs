@@ -1,7 +1,7 @@
-//! Events of jobs and workflows: what they say, how a stream entry is read, and the subscriptions to them.
+//! Events of jobs and workflows: their content, how a stream entry is decoded, and the subscriptions to them.
 //!
-//! Every script call that changes something adds one entry to the event stream of its task. The [`hub`] of an app has a
-//! [`reader`] of the streams of all its tasks, over one connection, which passes them on through a [`channel`].
+//! Every script call that changes something adds one entry to the event stream of its task. The [`hub`] of an App has a
+//! [`reader`] of the streams of all its tasks, over one connection. The reader passes them on through a [`channel`].
 
 pub(crate) mod channel;
 pub(crate) mod decode;

@@ -1,8 +1,8 @@
 //! The task that reads the event streams into a channel.
 //!
-//! A reader has its own connection, blocked in XREAD over the streams of all declared tasks. It keeps the id of the last
-//! entry of each, so that an outage costs no event. Each entry carries the stream's cumulative count of events: what
-//! was trimmed before it was read is counted as missed.
+//! A reader has a separate connection, blocked in XREAD on the streams of all declared tasks. It keeps the id of the
+//! last entry of each, so that an outage costs no event. Each entry carries the stream's cumulative count of events. So
+//! the reader counts events as missed that were trimmed before it read them.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -24,26 +24,26 @@ use crate::store::keys::{Key, TaskKeys};
 use crate::store::stream_reader::{self, StreamsApart};
 use crate::store::streams::{self, Entry};
 
-/// How long one XREAD blocks when nothing comes.
+/// How long one XREAD blocks without entries.
 const BLOCK: Duration = Duration::from_secs(5);
 
-/// How long the answer may take beyond that before the connection counts as dead.
+/// How much longer the answer may take before the connection counts as dead.
 const MARGIN: Duration = Duration::from_secs(3);
 
-/// The most entries of one stream a call; an entry of `settle` can hold hundreds of events. After an answer that was late it is
-/// half as many, in twice the time.
+/// The most entries of one stream in a call; an entry of `settle` can hold hundreds of events. After a late answer, the
+/// limit is halved and the time doubled.
 const ENTRIES: usize = 100;
 
-/// How often entries are halved.
+/// How often the limit is halved at most.
 const HALVINGS: u32 = 6;
 
-/// How long a reader waits for more tasks when one has come, before it connects anew for them.
+/// How long a reader waits for more new tasks before it connects again for them.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// How many streams are asked for their ends at a time.
+/// How many streams are asked for their last entries at a time.
 const TOGETHER: usize = 200;
 
-/// After how many events the reader looks whether its subscribers keep up.
+/// After how many events the reader checks whether its subscribers keep up.
 const CHUNK: usize = 64;
 
 struct Reader<'a, T: Clone + Send + 'static> {
@@ -55,22 +55,22 @@ struct Reader<'a, T: Clone + Send + 'static> {
     /// Whether the connection failed and has not answered since.
     broken: bool,
     pauses: Pauses,
-    /// Whether a subscriber does not move at all, so that waiting for it is of no use.
+    /// Whether a subscriber makes no progress at all, so that waiting for it is useless.
     stuck: bool,
-    /// How often an answer was late since all was read.
+    /// How often an answer was late since all entries were last read.
     late: u32,
     /// Events that were read and are not sent yet.
     unsent: u64,
 }
 
 impl<T: Clone + Send + 'static> Drop for Reader<'_, T> {
-    /// Where the runtime ends and subscribers are left, the next reader goes on where this one stopped.
+    /// If the runtime ends and subscribers remain, the next reader continues from here.
     fn drop(&mut self) {
         self.channel.left_off(self.reader, std::mem::take(&mut self.positions), self.unsent);
     }
 }
 
-/// Reads until it is dropped; a lost connection is made again.
+/// Reads until it is dropped, and reconnects when the connection is lost.
 pub(super) fn run<T: Clone + Send + 'static>(
     channel: Arc<Channel<T>>,
     reader: u64,
@@ -106,7 +106,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         loop {
             added.borrow_and_update();
             if source.followed().is_empty() {
-                // The sender lives in `source`, so that an error cannot be.
+                // Cannot fail: the sender lives in `source`.
                 let _ = added.changed().await;
                 continue;
             }
@@ -136,14 +136,14 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let entries = (ENTRIES >> self.late).max(1);
                 let is_first = std::mem::take(&mut first);
                 let found = if is_first {
-                    // Whatever comes meanwhile: each connection brings something.
+                    // Do not wait for new tasks here, so that each connection returns something.
                     let block = if conn.is_routed() { streams::NODE_PATIENCE } else { Duration::ZERO };
                     stream_reader::read(&mut conn, &mut apart, &after, block, entries).await
                 } else {
                     tokio::select! {
                         found = store.steady_since(generation, stream_reader::read(&mut conn, &mut apart, &after, BLOCK, entries)) => found,
-                        // The block cannot be taken back: the connection is given up with it. What it has heard is forgotten
-                        // when the other one wins, and asked for below.
+                        // A blocking call cannot be withdrawn, so the connection is dropped with it. A change that
+                        // `new_task` saw while the read won is checked below.
                         () = new_task(&source, added.clone(), &self.positions) => break,
                     }
                 };
@@ -155,10 +155,10 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     }
                 };
                 if found.iter().all(|(_, some)| some.len() < entries) && !is_first {
-                    // Nothing is left behind.
+                    // All entries were read.
                     self.late = 0;
                 }
-                // The nodes of a cluster may all refuse, and be there.
+                // Even if every node of a cluster refuses the call, the nodes are reachable.
                 let is_answered = apart.has_answered || !conn.is_routed();
                 if is_answered && std::mem::take(&mut self.broken) {
                     self.pauses.reset();
@@ -167,7 +167,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 if is_answered && self.channel.key == Key::Events {
                     source.waiters.set_flowing(true);
                 }
-                // On one server all streams go back together; on several one may, while others are busy.
+                // On one server all streams go back together. In a cluster one may, while others are busy.
                 let is_quiet = found.is_empty() && !is_first;
                 if is_quiet || conn.is_routed() && gaps_at.elapsed() >= BLOCK {
                     store.steady_since(generation, self.find_gaps(&conn, &apart.away())).await?;
@@ -180,7 +180,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 for (at, entries) in found {
                     self.deliver(at, entries).await;
                 }
-                // A task that came, or partitions of one.
+                // A new task, or a new number of partitions.
                 added.mark_unchanged();
                 if is_any_new(&source, &self.positions) {
                     break;
@@ -189,10 +189,10 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         }
     }
 
-    /// Goes on with the tasks that somebody has, also with those that were dropped and came back, and with no others.
+    /// Continues with the tasks that are in use, including those that were dropped and came back, and with no others.
     fn follow_on(&mut self, followed: &[Arc<Followed>]) {
         self.positions.retain_mut(|position| {
-            // The first partition has the stream that the task had alone.
+            // The first partition has the stream that the task had before it had partitions.
             let is_there = |task: &&Arc<Followed>| {
                 let is_same = task.tables.parts() == position.keys.parts() || position.keys.part() == 0;
                 task.name == position.name && is_same
@@ -206,8 +206,8 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         });
     }
 
-    /// Takes up the tasks that came since: from when they came or the first subscription on, whichever was later, in terms
-    /// of the clocks of their servers.
+    /// Starts reading new tasks: from when they were added or from the first subscription, whichever was later, by the
+    /// clocks of their servers.
     fn take_up(&mut self, parts: &[(Arc<Followed>, Arc<TaskKeys>)], servers_ms: &[u64]) {
         let now = Instant::now();
         for ((task, keys), server_ms) in parts.iter().zip(servers_ms.iter().copied()) {
@@ -221,9 +221,9 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         }
     }
 
-    /// Finds streams that have gone back behind what was read of them: after a failover to a server that had not got all,
-    /// new entries may have ids below ours, and would never be read. The reader goes on at their end, and tells of a gap.
-    /// Of a stream that is new to it, it asks for the count before the first entry that it will read.
+    /// Finds streams that went back to an earlier id. After a failover to a server with fewer entries, new ids may be
+    /// lower than the position, and would never be read. The reader then continues at the end of the stream and reports
+    /// a gap. For a stream that it has just begun, it reads the count of the entry before.
     async fn find_gaps(&mut self, conn: &OwnConnection, away: &[usize]) -> Result<(), Error> {
         let key = self.channel.key;
         let mut lasts = Vec::with_capacity(self.positions.len());
@@ -233,7 +233,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let (mut conn, is_away) = (conn.clone(), away.contains(at));
                 async move {
                     if is_away {
-                        // It would keep the others waiting.
+                        // Its node is unreachable: it would keep the others waiting.
                         return Ok(None);
                     }
                     let up_to = if position.asked { "+" } else { &position.last_id };
@@ -242,7 +242,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     if is_alone {
                         return last.await.map(Some);
                     }
-                    // A node that is away is asked again later.
+                    // A node that is unreachable is asked again later.
                     Ok(tokio::time::timeout(streams::NODE_PATIENCE, last).await.ok().and_then(Result::ok))
                 }
             });
@@ -257,7 +257,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let Some(last) = last.filter(|last| is_before(&last.id, &position.last_id)) else { continue };
             let total = total_of(&last);
             if !position.has_read && position.total == total && total.is_some() {
-                // The entry before the first that is to be read.
+                // The entry just before the position: the stream did not go back.
                 continue;
             }
             let missed = total.unwrap_or(0).saturating_sub(position.total.unwrap_or(0)).max(1);
@@ -269,7 +269,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         Ok(())
     }
 
-    /// Hands on what a stream had; first to those who wait for a job, since subscribers may have to be waited for.
+    /// Delivers the entries of a stream. Callers that wait for a job come first, since subscribers may be slow.
     async fn deliver(&mut self, at: usize, entries: Vec<Entry>) {
         let mut batch = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -304,8 +304,8 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         }
     }
 
-    /// Lets subscribers keep up: what is not read yet waits in Redis, where it is safe for longer. For no more than
-    /// 50 ms at a time, and not for a subscriber that takes nothing at all.
+    /// Waits for slow subscribers. Unread events stay in Redis, where they are kept longer. Waits at most 50 ms at a
+    /// time, and not for a subscriber that makes no progress.
     async fn pace(&mut self) {
         let (half, mut before) = (self.channel.capacity / 2, self.channel.queued());
         if before <= half {
@@ -327,11 +327,11 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
     }
 }
 
-/// Returns when there is a task that is not read yet. Several that come together are waited for.
+/// Returns when a task is not read yet, after a short wait for others that come with it.
 async fn new_task(source: &Source, mut added: watch::Receiver<()>, positions: &[Position]) {
     let mut layouts = source.store.layouts();
     loop {
-        // The senders live in `source`, so that an error cannot be.
+        // Cannot fail: the senders live in `source`.
         tokio::select! {
             _ = added.changed() => {}
             _ = layouts.changed() => {}
@@ -361,12 +361,12 @@ fn parts_of(followed: &[Arc<Followed>]) -> Vec<(Arc<Followed>, Arc<TaskKeys>)> {
     followed.iter().flat_map(tables).collect()
 }
 
-/// Asks how many partitions the tasks have, where that was some seconds ago: others may have fixed that. What is not answered is
-/// asked again.
+/// Reads the number of partitions of tasks if it is some seconds old: another process may have set it. A read without
+/// an answer is repeated later.
 async fn learn_partitions(source: &Source, conn: &OwnConnection) {
     let followed = source.followed();
     for some in followed.chunks(TOGETHER) {
-        // More than one never change. A node that is away must not keep the others waiting.
+        // A number above 1 never changes. A node that is unreachable must not keep the others waiting.
         let asked = some.iter().filter(|task| task.tables.parts() == 1);
         let asks = asked.map(|task| {
             let mut conn = conn.clone();
@@ -385,14 +385,14 @@ fn is_before(id: &str, other: &str) -> bool {
     parts(id) < parts(other)
 }
 
-/// Where to begin so that nothing of the last `ago` is missed. The margin covers the rounding of the clock and the
+/// Where to begin so that no event of the last `ago` is missed. The margin covers the rounding of the clock and the
 /// drift between ours and the server's.
 fn start_ms(server_ms: u64, ago: Duration) -> u64 {
     let margin = Duration::from_millis(5) + ago / 1000;
     server_ms.saturating_sub(u64::try_from((ago + margin).as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Moves the position behind the entry. Returns how many events in front of it, or in it, cannot be told, and those that can.
+/// Moves the position past the entry. Returns how many events before it or in it were missed, and the events in it.
 fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<StreamEvent>) {
     let task = &*position.name;
     let (decoded, damaged) = match stream_event::read(task, &entry) {
@@ -404,11 +404,11 @@ fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<StreamEvent>) 
     };
     let total = total_of(&entry);
     let missed = match (position.total, total) {
-        // Fields of a later version may be events, which are nobody's loss.
+        // Unknown fields of a later version may be events, which do not count as missed.
         (Some(before), Some(total)) if !decoded.unknown_fields => {
             total.saturating_sub(before).saturating_sub(decoded.events.len() as u64)
         }
-        // What was there before it is gone, and nobody knows how much of it came after the start.
+        // Earlier entries are gone, and how many of their events came after the start is unknown.
         (None, Some(total)) if position.asked && !decoded.unknown_fields => {
             u64::from(total > decoded.events.len() as u64)
         }
@@ -426,7 +426,7 @@ pub(super) mod tests {
     use crate::store::engine::Store;
     use crate::store::server::EvictionCheck;
 
-    /// A source with no task, whose reader has nothing to connect for.
+    /// A source without tasks, so that its reader does not connect.
     pub(in crate::events) fn unreachable_source() -> Arc<Source> {
         let store = Store::open(
             "redis://127.0.0.1:1",

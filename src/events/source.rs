@@ -1,4 +1,4 @@
-//! What the readers of a hub read from.
+//! The source of the readers of a hub.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,16 +11,16 @@ use crate::store::engine::Store;
 use crate::store::keys::{TaskKeys, workflow_of};
 use crate::store::tables::Tables;
 
-/// What both readers of a hub read from, and who waits for single jobs.
+/// What both readers of a hub share: the followed tasks, and the callers that wait for single jobs.
 pub(super) struct Source {
     pub(super) store: Arc<Store>,
     tasks: Mutex<FollowedTasks>,
-    /// Tells that a task came.
+    /// Signals a new task.
     pub(super) added: watch::Sender<()>,
     pub(super) waiters: Arc<Waiters>,
 }
 
-/// The tasks of an app, by name. One that nobody has any more goes when others come.
+/// The followed tasks of an App, by name. Unused entries are removed when others are added.
 #[derive(Default)]
 struct FollowedTasks {
     by_name: HashMap<Arc<str>, Weak<Followed>>,
@@ -64,14 +64,14 @@ impl Source {
         followed
     }
 
-    /// The tasks that somebody has.
+    /// The tasks that are in use.
     pub(super) fn followed(&self) -> Vec<Arc<Followed>> {
         let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.by_name.values().filter_map(Weak::upgrade).collect()
     }
 }
 
-/// How far the stream of a task was read, or, of one with partitions, that of one of them.
+/// How far the stream of a task, or of one of its partitions, was read.
 #[derive(Clone)]
 pub(super) struct Position {
     pub(super) name: Arc<str>,
@@ -80,14 +80,14 @@ pub(super) struct Position {
     pub(super) last_id: String,
     /// The stream's count of events up to there; unknown before the first entry.
     pub(super) total: Option<u64>,
-    /// Whether the stream was asked for the entry before the first that is read.
+    /// Whether the stream was asked for the entry before the first to read.
     pub(super) asked: bool,
-    /// Whether an entry of it was read.
+    /// Whether any entry was read.
     pub(super) has_read: bool,
 }
 
 impl Position {
-    /// Whether it is in the stream of this table.
+    /// Whether this is the position in the stream of this table.
     pub(super) fn is_of(&self, task: &Followed, keys: &TaskKeys) -> bool {
         self.name == task.name && (self.keys.part(), self.keys.parts()) == (keys.part(), keys.parts())
     }

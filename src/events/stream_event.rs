@@ -1,4 +1,4 @@
-//! What a reader hears of: events of jobs, and of workflows.
+//! What a reader reads: events of jobs, and of workflows.
 
 use super::decode::{self, Decoded};
 use super::event::Event;
@@ -7,7 +7,7 @@ use crate::stall::action::StalledEvent;
 use crate::store::keys::workflow_of;
 use crate::store::streams::Entry;
 
-/// What a reader hears of.
+/// An event of a stream.
 pub(super) enum StreamEvent {
     Job(Event),
     Workflow(WorkflowEvent),
@@ -36,10 +36,10 @@ impl StreamEvent {
     }
 }
 
-/// Reads an entry of the stream of a task, or of a workflow.
+/// Decodes an entry of the stream of a task or of a workflow.
 ///
 /// # Errors
-/// The name of the field that is no list of words as `docs/wire-format.md` has it.
+/// The name of a field whose words do not match `docs/wire-format.md`.
 pub(super) fn read(name: &str, entry: &Entry) -> Result<Decoded<StreamEvent>, String> {
     let (events, unknown_fields) = match workflow_of(name) {
         Some(workflow) => {

@@ -11,20 +11,20 @@ use tokio_stream::wrappers::BroadcastStream;
 use super::channel::{Channel, Listener, Numbered};
 use super::source::Followed;
 
-/// Why [`Subscription::recv`] has no event to give.
+/// Why [`Subscription::recv`] returned no event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// So many events were missed, since this subscriber was too slow, or since the stream in Redis was trimmed before
-    /// they were read. The next call goes on behind the gap.
+    /// This many events were missed, because this subscriber was too slow, or the stream in Redis was trimmed before
+    /// they were read. The next call continues after the gap.
     #[error("{0} events were missed")]
     Lagged(u64),
-    /// The app is gone; nothing follows.
+    /// The App is gone; nothing follows.
     #[error("the app is closed")]
     Closed,
 }
 
-/// A stream of events, from the moment of the call on that made it.
+/// A stream of events that begins with the call that made it.
 ///
 /// ```no_run
 /// # use heartline::{App, RecvError};
@@ -40,29 +40,31 @@ pub enum RecvError {
 /// # }
 /// ```
 ///
-/// Take events with [`recv`](Subscription::recv), or use it as a [`Stream`] of `Result<T, RecvError>`, which ends
-/// where `recv` would say [`RecvError::Closed`] (a stream never yields that).
+/// Call [`recv`](Subscription::recv), or use it as a [`Stream`] of `Result<T, RecvError>`. The stream ends where `recv`
+/// would return [`RecvError::Closed`], and never yields that.
 ///
-/// Nothing that happened after the call to the tasks that the App knew then is missed in silence, an outage of Redis
-/// included: what could not be delivered is counted and told as [`RecvError::Lagged`]. Events of the last few milliseconds before the call may be among the
-/// first. Within a task events come in the order in which they happened; between tasks there is no order.
+/// No event after the call is lost silently, not even in an outage of Redis, for tasks that the App knew then. Events
+/// that could not be delivered are counted and reported as [`RecvError::Lagged`]. Events of the last few milliseconds
+/// before the call may be among the first. Within a task, events come in the order in which they happened; between
+/// tasks there is no order.
 ///
-/// A subscription to one task ([`TaskRef::events`](crate::TaskRef::events)) shares the room for waiting events with those of
-/// the App: what it missed may have been events of other tasks.
+/// A subscription to one task ([`TaskRef::events`](crate::TaskRef::events)) shares its buffer with the subscriptions of
+/// the App: the missed events may have been events of other tasks.
 ///
-/// All subscribers of an App share one reader, with one connection. It runs on the tokio runtime on which the App was built.
+/// All subscribers of an App share one reader with one connection. It runs on the tokio runtime on which the App was
+/// built.
 #[must_use = "events are read only for a subscription that is kept"]
 pub struct Subscription<T> {
     stream: BroadcastStream<Numbered<T>>,
-    /// The number of the last event that was delivered or told as missed.
+    /// The number of the last event that was delivered or reported as missed.
     last: u64,
-    /// An event that waits behind the gap in front of it.
+    /// An event that is returned after the gap before it was reported.
     pending: Option<T>,
     listener: Listener<T>,
     only: Option<Only<T>>,
 }
 
-/// The one task that a subscription is about.
+/// The one task of a subscription.
 struct Only<T> {
     task: Arc<Followed>,
     task_of: fn(&T) -> &str,
@@ -79,15 +81,15 @@ impl<T: Clone + Send + 'static> Channel<T> {
 }
 
 impl<T: Clone + Send + 'static> Subscription<T> {
-    /// Leaves out what is not about the task, and follows it for as long as this lives.
+    /// Keeps only the events of the task, and follows it as long as this lives.
     pub(crate) fn only(self, task: Arc<Followed>, task_of: fn(&T) -> &str) -> Subscription<T> {
         Subscription { only: Some(Only { task, task_of }), ..self }
     }
 
-    /// The next event.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// - [`RecvError::Lagged`] if events were missed. The next call goes on behind the gap.
+    /// - [`RecvError::Lagged`] if events were missed. The next call continues after the gap.
     /// - [`RecvError::Closed`] if the App is gone.
     ///
     /// # Cancel safety
@@ -96,12 +98,13 @@ impl<T: Clone + Send + 'static> Subscription<T> {
         self.next().await.unwrap_or(Err(RecvError::Closed))
     }
 
-    /// The next event if there is one already, without waiting; `None` when there is none yet.
+    /// The next event, without waiting; `None` if there is none yet.
     ///
     /// # Errors
     /// As [`recv`](Subscription::recv).
     pub fn try_recv(&mut self) -> Result<Option<T>, RecvError> {
-        // Unconstrained: a caller that drains in a loop must not be told "none" because its task has run for long.
+        // Unconstrained: a caller that drains in a loop must not get `None` because its tokio task has used up its
+        // budget.
         match tokio::task::unconstrained(self.recv()).now_or_never() {
             Some(Ok(event)) => Ok(Some(event)),
             Some(Err(e)) => Err(e),
@@ -123,7 +126,8 @@ impl<T: Clone + Send + 'static> Stream for Subscription<T> {
                 self.listener.start();
             }
             match ready!(polled) {
-                // The number of the next event tells how many, and counts those that never came this far.
+                // The number of the next event shows how many were missed, including those that never reached this
+                // channel.
                 Some(Err(_)) | Some(Ok(Numbered { event: None, .. })) => {}
                 Some(Ok(Numbered { number, event: Some(event) })) => {
                     let missed = number.saturating_sub(self.last + 1);
@@ -143,7 +147,7 @@ impl<T: Clone + Send + 'static> Stream for Subscription<T> {
     }
 }
 
-// Nothing is pinned in place: the stream is behind a box and the event is moved out.
+// The stream is boxed and the event is moved out, so nothing here is pinned.
 impl<T> Unpin for Subscription<T> {}
 
 impl<T> fmt::Debug for Subscription<T> {

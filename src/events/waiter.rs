@@ -1,4 +1,4 @@
-//! Somebody who waits for the end of one job.
+//! A caller that waits for the end of one job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::job::id::JobId;
 use crate::store::keys::TaskKeys;
 
-/// Somebody who waits for the end of one job.
+/// A caller that waits for the end of one job.
 pub(crate) struct Waiter {
     waiting: Arc<Waiting>,
     waiters: Arc<Waiters>,
@@ -18,7 +18,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Waits from now on. `listener` is kept for as long as it waits.
+    /// Waits from now on. Keeps the `listener` meanwhile.
     pub(super) fn new(
         waiters: &Arc<Waiters>,
         task: &Arc<str>,
@@ -29,10 +29,10 @@ impl Waiter {
         Waiter { waiting: waiters.look_for_end(task, keys, id), waiters: Arc::clone(waiters), listener }
     }
 
-    /// Waits until the job has ended, or is found not to be there.
+    /// Waits until the job has ended, or turns out not to exist.
     ///
     /// # Errors
-    /// What waiting cannot mend.
+    /// Those that waiting cannot fix.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -49,7 +49,7 @@ impl Waiter {
         }
     }
 
-    /// The event that ended the job, if it comes by within the time.
+    /// The event that ended the job, if it arrives within the time.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -65,7 +65,7 @@ impl Waiter {
         tokio::time::timeout(time, told).await.ok()
     }
 
-    /// Whether events of the task are listened to.
+    /// Whether it also waits for events.
     pub(crate) fn listens(&self) -> bool {
         self.listener.is_some()
     }

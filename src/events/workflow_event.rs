@@ -1,4 +1,4 @@
-//! What the events of a workflow say, and how an entry of its stream is read.
+//! The events of workflows, and how an entry of their streams is decoded.
 
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use crate::job::instance::{NodeState, WorkflowState};
 use crate::store::streams::Entry;
 use crate::times::ms_since_1970;
 
-/// What happened to an instance of a workflow, from [`Workflow::events`](crate::Workflow::events).
+/// An event of an instance of a workflow, from [`Workflow::events`](crate::Workflow::events).
 ///
 /// ```no_run
 /// # use heartline::{Workflow, WorkflowStep};
@@ -24,9 +24,11 @@ use crate::times::ms_since_1970;
 /// # }
 /// ```
 ///
-/// When an event arrives, the state in Redis has already changed, and may have changed again since. What the job of a node does until it
-/// ends, its task tells: [`TaskRef::events`](crate::TaskRef::events), under the id of the job. A graph that runs as a node is an instance of its own with the id
-/// `<instance>/<node>.<run>`, and has its own events. What one call did comes in the order of the table below, nodes in the order in which they ended.
+/// When an event arrives, the state in Redis has already changed, and may have changed again since. What a node's job
+/// does until it ends is reported by its task: [`TaskRef::events`](crate::TaskRef::events), under the id of the job.
+///
+/// A subgraph is an instance with the id `<instance>/<node>.<run>` and with its own events. The events of one call come
+/// in the order of the table of [`WorkflowStep`]; nodes come in the order in which they ended.
 ///
 /// As JSON an event is an object with `event` (`ended`), and the time in ms since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -36,15 +38,16 @@ pub struct WorkflowEvent {
     pub workflow: String,
     /// The instance.
     pub id: String,
-    /// Which run of it, from 1: [`retry_failed`](crate::WorkflowHandle::retry_failed) begins another.
+    /// The run of the instance, from 1: [`retry_failed`](crate::WorkflowHandle::retry_failed) begins another.
     pub run: u64,
-    /// Who paused or resumed it by hand, which may have ended it, where a name was given ([`Inspector::by`](crate::Inspector::by)).
+    /// Who paused or resumed it by hand, if a name was given ([`Inspector::by`](crate::Inspector::by)). That may have
+    /// ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// What happened.
     #[serde(flatten)]
     pub step: WorkflowStep,
-    /// When, to the millisecond and by the clock of the Redis server.
+    /// When it happened, to the millisecond and by the clock of the Redis server.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
 }
@@ -55,8 +58,8 @@ pub struct WorkflowEvent {
 /// |---|---|---|
 /// | `Started` | `workflow:started` | the instance was written, or begins a new run |
 /// | `Node` | `workflow:node` | one of its nodes ended, or was skipped |
-/// | `Paused` | `workflow:paused` | none of its nodes opens any more: a person, or its policy, paused it |
-/// | `Resumed` | `workflow:resumed` | a person let it go on |
+/// | `Paused` | `workflow:paused` | a person or its policy paused it: no more of its nodes open |
+/// | `Resumed` | `workflow:resumed` | a person resumed it |
 /// | `Ended` | `workflow:ended` | it completed, failed or was cancelled |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -64,17 +67,18 @@ pub struct WorkflowEvent {
 pub enum WorkflowStep {
     /// It was written, or begins a new run.
     Started,
-    /// One of its nodes ended, or was skipped. What waited for it is on its way.
+    /// One of its nodes ended, or was skipped. Nodes that waited for it are about to open.
     #[non_exhaustive]
     Node {
-        /// The number of the node, from 0, in the order in which the graph made them: that of [`WorkflowStatus::nodes`](crate::WorkflowStatus::nodes).
+        /// The number of the node, from 0, in the order in which the graph made them: that of
+        /// [`WorkflowStatus::nodes`](crate::WorkflowStatus::nodes).
         node: u32,
         /// How it ended: completed, failed, cancelled or skipped.
         state: NodeState,
     },
-    /// None of its nodes opens any more until somebody resumes it.
+    /// No more of its nodes open until it is resumed.
     Paused,
-    /// A person let it go on.
+    /// A person resumed it.
     Resumed,
     /// It has ended.
     #[non_exhaustive]
@@ -98,16 +102,16 @@ impl WorkflowEvent {
     }
 }
 
-/// Reads the events of an entry of the stream of a workflow.
+/// Decodes the events of an entry of a workflow's stream.
 ///
 /// # Errors
-/// The name of the field that is no list of words as `docs/wire-format.md` has it.
+/// The name of a field whose words do not match `docs/wire-format.md`.
 pub(super) fn decode(workflow: &str, entry: &Entry) -> Result<Decoded<WorkflowEvent>, String> {
     let mut decoded = Decoded::default();
     let at = written_at(&entry.id);
     let by = entry.fields.iter().find(|(name, _)| name == "by").map(|(_, by)| by.clone());
     for (name, words) in &entry.fields {
-        // Of an instance in a run.
+        // The events of an instance in a run.
         let mut push = |id: &str, run, step| {
             let (workflow, id, by) = (workflow.to_owned(), id.to_owned(), by.clone());
             decoded.events.push(WorkflowEvent { workflow, id, run, by, step, at: at? });
@@ -139,7 +143,7 @@ pub(super) fn decode(workflow: &str, entry: &Entry) -> Result<Decoded<WorkflowEv
     Ok(decoded)
 }
 
-/// What is in front of the number of a run, and that.
+/// Splits a mark into what comes before the run number, and that number.
 fn run_of(mark: &str) -> Option<(&str, u64)> {
     let (named, run) = mark.rsplit_once('/')?;
     Some((named, run.parse().ok()?))
