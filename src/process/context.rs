@@ -1,4 +1,4 @@
-//! What a handler can ask and tell while it runs.
+//! What a handler can read and report while it runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::stall::recovery::Recovery;
 use crate::store::keys::Key;
 use crate::worker_id::WorkerId;
 
-/// The handler's side of one run of a job. Cheap to clone; clones may go to other tasks and threads.
+/// The handler's side of one run of a job. Cheap to clone; clones may move to other tasks and threads.
 ///
 /// ```
 /// # use heartline::{Context, JobError};
@@ -38,7 +38,7 @@ use crate::worker_id::WorkerId;
 #[derive(Clone)]
 pub struct Context(pub(crate) Arc<Run>);
 
-/// What is fixed for one run.
+/// The fixed data of one run.
 pub(crate) struct Run {
     pub(crate) held: Arc<Held>,
     pub(crate) task: Arc<str>,
@@ -48,14 +48,14 @@ pub(crate) struct Run {
     pub(crate) stalled_count: u32,
     pub(crate) snoozed_count: u32,
     pub(crate) recovery: Option<Recovery>,
-    /// The hook runs, not the handler.
+    /// Whether this runs the hook instead of the handler.
     pub(crate) is_hook: bool,
     pub(crate) dispatched_at: SystemTime,
     pub(crate) headers: Headers,
     pub(crate) data: Arc<Data>,
-    /// None in a test of a handler.
+    /// `None` in a test of a handler.
     pub(crate) note_store: Option<Arc<NoteStore>>,
-    /// In a test of a handler of a node: the names of those that it waits for, and what they have said.
+    /// In a test of a node's handler: the names of the nodes that it waits for, and their outcomes.
     pub(crate) given: Vec<GivenNode>,
 }
 
@@ -75,8 +75,8 @@ impl Context {
         &self.0.task
     }
 
-    /// Which run this is, from 1. A run that stalled does not count: see [`Context::stalled_count`]. In a hook this and the other counts are those of
-    /// the hook.
+    /// The number of this run, from 1. A run that stalled does not count: see [`Context::stalled_count`]. In a hook
+    /// this and the other counts are those of the hook.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.0.failed_attempts.saturating_add(1)
@@ -94,8 +94,8 @@ impl Context {
         self.0.stalled_count
     }
 
-    /// How the job was recovered last: why, from which worker, and when. `None` if it never was. A job that was recovered for an earlier
-    /// run keeps it.
+    /// How the job was last recovered: why, from which worker, and when. `None` if it never was. It stays for the later
+    /// runs of the job.
     #[must_use]
     pub fn recovery(&self) -> Option<&Recovery> {
         self.0.recovery.as_ref()
@@ -113,17 +113,17 @@ impl Context {
         self.0.dispatched_at
     }
 
-    /// A header that was given with the dispatch.
+    /// A header that was set at the dispatch.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.0.headers.get(name).map(String::as_str)
     }
 
-    /// The value of this type that [`AppBuilder::data`](crate::AppBuilder::data) was given.
+    /// The value of this type that was passed to [`AppBuilder::data`](crate::AppBuilder::data).
     ///
     /// # Errors
-    /// [`MissingData`] if there is none. If a handler returns it, the job fails at once with the code `missing_data`. With
-    /// [`TaskHandler::needs`](crate::TaskHandler::needs) the worker finds that out when it starts.
+    /// [`MissingData`] if there is none. If a handler returns it, the job fails at once with the code `missing_data`.
+    /// With [`TaskHandler::needs`](crate::TaskHandler::needs) the worker checks this when it starts.
     pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T, MissingData> {
         self.0.data.get()
     }
@@ -134,28 +134,29 @@ impl Context {
         &self.0.worker
     }
 
-    /// A number that grows from claim to claim of the task, also over a failover or a restart of Redis.
+    /// A number that grows with each claim of the task, also across a failover or a restart of Redis.
     ///
-    /// A job can run twice: after a stall, the first run may still be going on somewhere. Write the fence beside your
-    /// own side effects, and refuse a write whose fence is lower than the one that is there.
+    /// A job can run twice: after a stall, the first run may still continue somewhere. Store the fence next to your own
+    /// side effects, and refuse a write with a lower fence than the stored one.
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.0.held.fence
     }
 
-    /// Shows that the handler is alive, and returns an error if it should stop. Call it at every step of a long job, and with
-    /// `Heartbeat::Manual` several times an interval.
+    /// Shows that the handler is alive, and returns an error if it should stop. Call it at every step of a long job,
+    /// and with `Heartbeat::Manual` several times an interval.
     ///
-    /// It reads and writes local state only: free in a tight loop, and the same in async code, `spawn_blocking` and
-    /// rayon. While Redis is away it stays `Ok`: the lock decides when Redis is back.
+    /// It reads and writes only local state: it is free in a tight loop, and works the same in async code,
+    /// `spawn_blocking` and rayon. While Redis is unreachable it returns `Ok`: the lock decides when Redis is back.
     ///
     /// # Errors
     /// - `Lost` if the lock is gone: the job stalled, and nothing that this run returns is recorded.
-    /// - `Cancelled` if somebody cancelled the job.
+    /// - `Cancelled` if the job was cancelled.
     /// - `AtRisk` if the job may soon be lost and `OnRisk::Cancel` is set. Return, and the job will run again.
-    /// - `Shutdown` if the worker's shutdown grace is over. Return an error, and the job is requeued; `Ok` completes it.
-    /// - `Frozen` if this process stood still (SIGSTOP, a paused VM) past the moment up to which the job was safe. The job may
-    ///   run elsewhere by now. The error stays until a heartbeat is answered.
+    /// - `Shutdown` if the worker's shutdown grace is over. Return an error, and the job is requeued; `Ok` completes
+    ///   it.
+    /// - `Frozen` if this process was frozen (SIGSTOP, a paused VM) beyond the time for which the job was safe. The job
+    ///   may run elsewhere by now. The error stays until a heartbeat is answered.
     /// - `Ended` if this run returned, or its time-out dropped it. Only code that outlived the run sees this.
     ///
     /// A time-out gives no notice: it drops the handler's future at once.
@@ -163,39 +164,40 @@ impl Context {
         self.0.held.heartbeat()
     }
 
-    /// Notes from where the next run of the job can go on, and shows that the handler is alive, as [`Context::heartbeat`] does. The
-    /// next run, after a crash, a failure or a shutdown, reads it with [`Context::last_checkpoint`].
+    /// Stores where the next run of the job can continue, and shows that the handler is alive, as
+    /// [`Context::heartbeat`] does. The next run, after a crash, a failure or a shutdown, reads it with
+    /// [`Context::last_checkpoint`].
     ///
-    /// At most 64 KiB of JSON. It is written once in a third of the stall interval, the latest wins, and what is newer than that when the run fails
-    /// or is handed back is written before, unless Redis takes outcomes alone since it is full; so it is free to call at every step. A crash loses what
-    /// was noted since. A job that completes
-    /// keeps none.
+    /// At most 64 KiB of JSON. It is written once per third of the stall interval, and the latest wins, so it is free
+    /// to call at every step. If the run fails or is requeued, a newer checkpoint is written before the outcome, unless
+    /// Redis is full and accepts only outcomes. A crash loses what was not written yet. A job that completes keeps no
+    /// checkpoint.
     ///
     /// # Errors
-    /// - [`NoteError::Interrupted`] if the handler should stop, as `heartbeat` says. The checkpoint was noted all the same, unless the job is lost
-    ///   or the run has ended.
+    /// - [`NoteError::Interrupted`] if the handler should stop, as from `heartbeat`. The checkpoint counts anyway,
+    ///   unless the job is lost or the run has ended.
     /// - [`NoteError::TooLarge`] or [`NoteError::Codec`] if the value cannot be stored.
     pub fn checkpoint<T: Serialize + ?Sized>(&self, state: &T) -> Result<(), NoteError> {
         let json = checkpoint_json(state)?;
         self.note(|held| held.notes.set_checkpoint(json))
     }
 
-    /// The same, and waits until Redis has it, for 5 s at the most: so no more than the step since the last one runs twice after a crash.
-    /// [`Context::fence`] guards what must not.
+    /// As [`Context::checkpoint`], and waits until Redis has it, for at most 5 s. So at most the step since the last
+    /// one runs twice after a crash. [`Context::fence`] guards what must not run twice.
     ///
     /// # Errors
-    /// As [`Context::checkpoint`]; and [`NoteError::Redis`] if Redis did not take it, or gave no answer. It is then tried again as with
-    /// `checkpoint`.
+    /// As [`Context::checkpoint`], and [`NoteError::Redis`] if Redis refused it or gave no answer. It is then retried
+    /// as with `checkpoint`.
     ///
     /// # Cancel safety
-    /// Cancel safe: the checkpoint is noted, and written soon.
+    /// Cancel safe: the checkpoint counts, and is written soon.
     pub async fn checkpoint_now<T: Serialize + ?Sized>(&self, state: &T) -> Result<(), NoteError> {
         let told = self.checkpoint(state);
         if !matches!(told, Ok(()) | Err(NoteError::Interrupted(_))) {
             return told;
         }
         if !self.0.held.notes.has_checkpoint() {
-            // The keeper was first: it may have heard that the job is lost.
+            // The keeper wrote it first. It may have learned that the job is lost.
             return told.and_then(|()| Ok(self.heartbeat()?));
         }
         if let Some(store) = &self.0.note_store
@@ -209,8 +211,9 @@ impl Context {
 
     /// The latest [`checkpoint`](Context::checkpoint) of this run or an earlier one; `None` if there is none.
     ///
-    /// A checkpoint that does not read as `T`, as after a deploy that changed the type, reads as `None`, with a warning in the log: a
-    /// job must be able to start without one anyway. To migrate old checkpoints, read them as a `serde_json::Value`.
+    /// A checkpoint that cannot be decoded as `T`, for example after a deploy that changed the type, counts as `None`,
+    /// with a warning in the log: a job must be able to start without one anyway. To migrate old checkpoints, read them
+    /// as a `serde_json::Value`.
     ///
     /// # Errors
     /// [`NoteError::Redis`] if Redis does not answer.
@@ -233,11 +236,13 @@ impl Context {
             .ok())
     }
 
-    /// Tells people how far the job has come, and shows that the handler is alive, as [`Context::heartbeat`] does. The value is a percentage
-    /// or anything else, at most 1 KiB of JSON with the message, which may be empty; one of more than 512 bytes is cut.
+    /// Reports the progress of the job to people, and shows that the handler is alive, as [`Context::heartbeat`] does.
+    /// The value is a percentage or anything else. Value and message have at most 1 KiB of JSON. The message may be
+    /// empty; it is cut to 512 bytes.
     ///
-    /// It is stored with the job, for [`JobHandle::progress`](crate::JobHandle::progress) and [`JobReport`](crate::JobReport), and told by
-    /// [`Event::Progress`](crate::Event::Progress), at most once a second for a job: the latest wins. What is newer than that when the job completes is dropped.
+    /// It is stored with the job, for [`JobHandle::progress`](crate::JobHandle::progress) and
+    /// [`JobReport`](crate::JobReport), and emitted as [`Event::Progress`](crate::Event::Progress). Both happen at most
+    /// once a second for a job, and the latest wins. A newer value is dropped when the job completes.
     ///
     /// # Errors
     /// As [`Context::checkpoint`].
@@ -255,9 +260,9 @@ impl Context {
         Ok(told?)
     }
 
-    /// Completes when the handler should stop: the job was lost or cancelled, the shutdown grace is over, or the job may soon
-    /// be lost and `OnRisk::Cancel` is set. After the cancel grace the handler's future is dropped. For code that outlives the
-    /// run it completes when the run ends, or before.
+    /// Completes when the handler should stop: the job was lost or cancelled, the shutdown grace is over, or the job
+    /// may soon be lost and `OnRisk::Cancel` is set. After the cancel grace the handler's future is dropped. For code
+    /// that outlives the run it completes when the run ends, or before.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -271,7 +276,8 @@ impl Context {
         self.0.held.flags().intersects(Flags::STOP)
     }
 
-    /// Completes when a tenth of the interval is left until the job could be taken, with or without a connection to Redis.
+    /// Completes when a tenth of the interval is left until the job can be taken, with or without a connection to
+    /// Redis.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -279,13 +285,14 @@ impl Context {
         self.0.held.wait_for(Flags::AT_RISK).await;
     }
 
-    /// Whether the job is at risk now: it could be taken in less than a tenth of the interval. An answered heartbeat ends that.
+    /// Whether the job is at risk now: less than a tenth of the interval is left until it can be taken. An answered heartbeat ends
+    /// that.
     #[must_use]
     pub fn is_at_risk(&self) -> bool {
         self.0.held.flags().intersects(Flags::AT_RISK)
     }
 
-    /// Completes when the worker begins to shut down: the shutdown grace runs from then.
+    /// Completes when the worker begins to shut down. The shutdown grace begins then.
     ///
     /// # Cancel safety
     /// Cancel safe.

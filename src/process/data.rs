@@ -1,4 +1,4 @@
-//! What an App shares with its handlers, and what these say that they need of it.
+//! The values that an App shares with its handlers, and which of them the handlers need.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::error::job_error::MissingData;
 use crate::faults::ConfigError;
 
-/// A type of which a handler wants the App's value.
+/// A type whose value a handler needs from the App.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     id: TypeId,
@@ -21,7 +21,7 @@ impl Need {
     }
 }
 
-/// What the App shares with its handlers, one value for each type.
+/// The values that an App shares with its handlers, one for each type.
 #[derive(Clone, Default)]
 pub(crate) struct Data(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
@@ -35,7 +35,7 @@ impl Data {
         value.ok_or(MissingData { type_name: type_name::<T>() })
     }
 
-    /// What a task needs and is not there.
+    /// A fault for each missing value that a task needs.
     pub(crate) fn faults(&self, task: &str, needs: &[Need]) -> impl Iterator<Item = ConfigError> {
         needs.iter().filter(|need| !self.0.contains_key(&need.id)).map(move |need| {
             let rule = format!("must be there, since the task {task} needs it");

@@ -1,8 +1,8 @@
-//! Whether the process of another worker is gone, so that nobody needs to wait for it.
+//! Whether the process of another worker is gone, so that its jobs can be recovered without waiting.
 //!
-//! A worker is proven dead by a process of the same boot of the same host, in the same pid namespace, when its pid is gone or belongs to
-//! another process by now. Never by a host name: siblings on one host are alive. Where anything is in doubt nothing is proven, and the
-//! sweep decides.
+//! A worker is proven dead if its pid is gone or belongs to another process by now. Only a process of the same boot of
+//! the same host, in the same pid namespace, can prove that. A host name proves nothing: siblings on one host are
+//! alive. In any doubt nothing is proven, and the sweep decides.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use crate::names::names;
 
 /// How the death of a worker is known.
 ///
-/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
+/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with
+/// underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -22,11 +23,11 @@ pub enum DeathProof {
     Gone,
     /// Another process has its pid.
     PidReused,
-    /// Its process has ended, and its parent has not taken note of that yet.
+    /// Its process has ended, and its parent has not collected its exit status yet.
     Unreaped,
     /// Another worker has its exclusive name.
     Replaced,
-    /// A person said so.
+    /// A person declared it dead.
     SaidSo,
 }
 
@@ -38,25 +39,25 @@ names!(DeathProof, "proof", {
     SaidSo = "said_so",
 });
 
-/// By how much the clock of the server may have moved against the boot clock of this host: that it has moved by more is the only thing that a copy of
-/// a virtual machine, restored beside the original, can tell of itself.
+/// How far the server's clock may have moved against the boot clock of this host. A larger difference is the only sign
+/// of a restored copy of a virtual machine that runs next to the original.
 const CLOCK_SLACK_MS: u64 = 2_000;
 
-/// This process as `/proc` shows it: what the facts of others are compared with.
+/// This process according to `/proc`, to compare with the facts of others.
 #[derive(Debug)]
 pub(crate) struct Host {
     proc: PathBuf,
     boot_id: String,
     namespace: String,
-    /// In which start times are told; `None` where the kernel knows none.
+    /// The namespace of start times; `None` if the kernel has none.
     time_namespace: Option<String>,
-    /// When the boot clock was 0, by the clock of the server, ms: as we said first, and last.
+    /// When the boot clock was 0, by the server's clock, ms: as we first and last reported it.
     booted_at_ms: Vec<u64>,
 }
 
 impl Host {
-    /// `None` where nothing can be proven: `/proc` is not there, or shows other processes than those of our namespace. `own` is what
-    /// this worker said of itself last.
+    /// `None` if nothing can be proven: `/proc` is missing, or shows the processes of another namespace. `own` is the
+    /// last presence of this worker.
     pub(crate) fn look(own: &HashMap<String, String>) -> Option<Host> {
         Host::look_at(PathBuf::from("/proc"), own)
     }
@@ -71,7 +72,7 @@ impl Host {
             return None;
         }
         let host = Host { proc, boot_id, namespace, time_namespace, booted_at_ms };
-        // Read back right there: it is we who have our pid.
+        // Check that our own pid is this process.
         let is_ours = own.get("bootId") == Some(&host.boot_id) && own.get("pidNamespace") == Some(&host.namespace);
         let stat = host.stat(own.get("pid")?)?;
         (is_ours && Some(&stat.start) == own.get("processStart")).then_some(host)
@@ -82,20 +83,20 @@ impl Host {
         &self.boot_id
     }
 
-    /// Whether the worker that said this of itself runs, or ran, where we could see its process.
+    /// Whether the worker with this presence runs, or ran, where this process can see it.
     pub(crate) fn is_here(&self, said: &HashMap<String, String>) -> bool {
         said.get("bootId") == Some(&self.boot_id)
             && said.get("pidNamespace") == Some(&self.namespace)
             && said.get("timeNamespace") == self.time_namespace.as_ref()
     }
 
-    /// Whether the worker that said this of itself is dead.
+    /// The proof that the worker with this presence is dead, if there is one.
     pub(crate) fn proof(&self, said: &HashMap<String, String>) -> Option<DeathProof> {
         let is_ours = |theirs: u64| self.booted_at_ms.iter().any(|ours| ours.abs_diff(theirs) <= CLOCK_SLACK_MS);
         if booted_at(said).any(is_ours) && self.is_here(said) { self.end_of(said) } else { None }
     }
 
-    /// How the process ended that has, or had, this pid and start time. It asks nobody but the system.
+    /// How the process with this pid and start time ended. Asks only the system.
     pub(crate) fn end_of(&self, said: &HashMap<String, String>) -> Option<DeathProof> {
         let (pid, start) = (said.get("pid")?, said.get("processStart")?);
         match self.stat(pid) {
@@ -116,12 +117,12 @@ impl Host {
     }
 }
 
-/// A pid, which is a number and no path.
+/// A pid, checked to be a number and not a path.
 fn checked(pid: &str) -> Option<String> {
     pid.parse::<u32>().ok().filter(|pid| *pid > 0).map(|pid| pid.to_string())
 }
 
-/// A `/proc` that hides the processes of others still lets us ask for one by its number.
+/// A `/proc` that hides the processes of others still allows asking for one by its number.
 #[cfg(target_os = "linux")]
 fn no_process(pid: &str) -> bool {
     let Some(pid) = pid.parse().ok().and_then(rustix::process::Pid::from_raw) else { return false };
@@ -133,28 +134,28 @@ fn no_process(_pid: &str) -> bool {
     false
 }
 
-/// When the boot clock was 0, by the clock of the server: the earliest time that a worker said, which no late call has moved, and
-/// the one that it said last, which follows a step of the server's clock.
+/// When the boot clock was 0, by the server's clock. The earliest value does not depend on late calls; the last value
+/// follows a step of the server's clock.
 fn booted_at(said: &HashMap<String, String>) -> impl Iterator<Item = u64> {
     let number = |field: &str| said.get(field)?.parse::<u64>().ok();
     let last = || number("lastSeenAt")?.checked_sub(number("bootClock")?);
     [number("bootedAt"), last()].into_iter().flatten()
 }
 
-/// What `/proc/<pid>/stat` tells.
+/// The content of `/proc/<pid>/stat`.
 struct Stat {
     start: String,
     has_ended: bool,
 }
 
 impl Stat {
-    /// The fields are counted behind the name of the command, which may hold spaces: state is the third of all, the number of threads
-    /// the 20th, the start time the 22nd (proc(5)).
+    /// The fields are counted after the name of the command, which may contain spaces. State is field 3 of all, the
+    /// number of threads 20, the start time 22 (proc(5)).
     fn read(stat: &str) -> Option<Stat> {
         let (_, rest) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let (state, threads, start) = (fields.first()?, fields.get(17)?, fields.get(19)?);
-        // Of a process whose first thread has ended others may go on.
+        // If the first thread of a process has ended, others may continue.
         let has_ended = matches!(*state, "Z" | "X") && matches!(*threads, "0" | "1");
         Some(Stat { start: (*start).to_owned(), has_ended })
     }
@@ -203,7 +204,7 @@ mod tests {
         usual.iter().chain(fields).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// A pid that no process has: the greatest that Linux gives is 2^22.
+    /// A pid that no process has: the highest on Linux is 2^22.
     const NO_PID: &str = "2000000000";
 
     #[cfg(target_os = "linux")]
@@ -216,12 +217,12 @@ mod tests {
         assert_eq!(proof(&[("processStart", "69")]), Some(DeathProof::PidReused));
         process(&proc, 8, "Z", 1, 80);
         assert_eq!(proof(&[("pid", "8"), ("processStart", "80")]), Some(DeathProof::Unreaped));
-        // Alive: as it is, or with another thread that goes on.
+        // Alive: unchanged, or with another thread that continues.
         process(&proc, 9, "Z", 2, 90);
         for alive in [&[][..], &[("pid", "9"), ("processStart", "90")]] {
             assert_eq!(proof(alive), None, "{alive:?}");
         }
-        // Elsewhere, unknown, or in doubt: another boot, another container, a copy of this machine, no number.
+        // Elsewhere, unknown, or in doubt: another boot, another container, a copy of this machine, not a number.
         for doubt in [
             ("bootId", "other"),
             ("pidNamespace", "pid:[2]"),
@@ -235,7 +236,7 @@ mod tests {
         ] {
             assert_eq!(proof(&[("pid", NO_PID), ("processStart", "1"), doubt]), None, "{doubt:?}");
         }
-        // A late call said more than the ones before it, and the clock of the server may step.
+        // A late call reported a higher value than those before, and the server's clock may step.
         for moved in ["2000", "9000"] {
             let fields = [("pid", NO_PID), ("bootClock", moved), ("bootedAt", "1000000000")];
             assert_eq!(proof(&fields), Some(DeathProof::Gone), "{moved}");
@@ -244,7 +245,7 @@ mod tests {
         }
         // Clocks may differ a little.
         assert_eq!(proof(&[("pid", NO_PID), ("bootClock", "4000")]), Some(DeathProof::Gone));
-        // Hidden, not missing: the process with the pid of this test lives.
+        // Hidden, not missing: the process with the pid of this test is alive.
         let own = std::process::id().to_string();
         assert_eq!(proof(&[("pid", &own), ("processStart", "1")]), None);
         std::fs::remove_dir_all(proc).unwrap();
@@ -256,7 +257,7 @@ mod tests {
         let proc = proc("blind");
         let look = |fields: &[(&str, &str)]| Host::look_at(proc.clone(), &said(fields)).is_some();
         assert!(look(&[]));
-        // The process with our pid is another one: this is the /proc of the host, or of another container.
+        // Another process has our pid: this is the `/proc` of the host or of another container.
         for other in
             [("processStart", "71"), ("pid", "6"), ("pidNamespace", "pid:[2]"), ("bootId", "x"), ("bootClock", "")]
         {

@@ -1,4 +1,4 @@
-//! Where drivers and runs leave what the courier of their worker is to do.
+//! The queue from drivers and runs to the courier of their worker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,35 +8,35 @@ use crate::job::node_id::NodeId;
 use crate::store::keys::TaskKeys;
 use crate::store::workflow::advance::EndedNode;
 
-/// How much may wait: more is found by a look.
+/// How many notices may wait. The courier finds more by reading outboxes.
 const WAITING: usize = 10_000;
 
-/// What the courier is to know.
+/// A notice for the courier.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// A node ended; the table has it in its outbox.
+    /// A node ended; its task has it in the outbox.
     Ended(EndedNode, Arc<TaskKeys>),
-    /// Jobs of workflows ended of which no more is known here.
+    /// Jobs of workflows ended, and this process has no details about them.
     LookAt(Arc<TaskKeys>),
 }
 
-/// A run of a node that asks whether it may begin.
+/// A run of a node asks whether it may begin.
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) node: NodeId,
     pub(crate) answer: oneshot::Sender<bool>,
-    /// How often it was asked in vain.
+    /// How often this was asked without an answer.
     pub(crate) tries: u32,
 }
 
-/// What the courier reads.
+/// The receiving end of the courier.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) notices: mpsc::Receiver<Notice>,
     pub(crate) asks: mpsc::UnboundedReceiver<Ask>,
 }
 
-/// Where notices and questions are left.
+/// The sending end for notices and questions.
 #[derive(Debug)]
 pub(crate) struct Desk {
     notices: mpsc::Sender<Notice>,
@@ -52,20 +52,20 @@ impl Default for Desk {
 }
 
 impl Desk {
-    /// What the courier reads; `None` from the second time on.
+    /// The receiving end. `None` after the first call.
     pub(crate) fn inbox(&self) -> Option<Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Leaves a notice. Where too many wait it is dropped: the outbox has it.
+    /// Sends a notice. It is dropped if too many wait: the outbox still has it.
     pub(crate) fn leave(&self, notice: Notice) {
         let _ = self.notices.try_send(notice);
     }
 
-    /// Asks whether the node may begin. No answer comes once the courier has gone.
+    /// Asks whether the node may begin. There is no answer if the courier is gone.
     pub(crate) fn ask(&self, node: NodeId) -> oneshot::Receiver<bool> {
         let (answer, answered) = oneshot::channel();
-        // One run asks at a time for each slot: there are no more than these.
+        // One run per slot asks at a time, so their number is bounded.
         let _ = self.asks.send(Ask { node, answer, tries: 0 });
         answered
     }

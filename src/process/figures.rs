@@ -1,4 +1,4 @@
-//! What a worker counts of itself: plain numbers, to which any of its threads adds, and which whoever wants them reads.
+//! What a worker counts about itself: plain numbers. Any of its threads may add to them, and any caller may read them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use crate::stall::witness::WatchBreak;
 use crate::store::scripts;
 use crate::times::as_ms;
 
-/// How a worker finds out by itself that a job stalled.
+/// How a worker itself detects that a job stalled.
 const FOUND_BY: [StallReason; 3] = [StallReason::Silent, StallReason::HandlerSilent, StallReason::WorkerRestarted];
 
-/// What a worker counts of one of its tasks.
+/// What a worker counts about one of its tasks.
 #[derive(Debug, Default)]
 pub(crate) struct TaskTally {
     pub(crate) beats: Timing,
@@ -32,24 +32,24 @@ pub(crate) struct TaskTally {
 }
 
 impl TaskTally {
-    /// A call of settle was answered.
+    /// Counts an answered settle call.
     pub(crate) fn settled(&self, took: Duration, reported: usize, claimed: usize) {
         self.settles.add(took);
         self.reported.fetch_add(reported as u64, Ordering::Relaxed);
         self.claimed.fetch_add(claimed as u64, Ordering::Relaxed);
     }
 
-    /// One was not answered, and is made again.
+    /// Counts a repeat of a settle call.
     pub(crate) fn repeats(&self) {
         self.repeated.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A sweep of this worker came to its end.
+    /// Counts a finished sweep of this worker.
     pub(crate) fn swept(&self) {
         self.sweeps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// This worker decided about a job: in a sweep, or since its worker is dead.
+    /// Counts a decision of this worker about a job: in a sweep, or because the job's worker is dead.
     pub(crate) fn stalled(&self, reason: StallReason, action: &str) {
         let by = FOUND_BY.iter().position(|known| *known == reason);
         let at = StallAction::ALL.iter().position(|known| known.as_str() == action);
@@ -62,7 +62,7 @@ impl TaskTally {
         self.locks_lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Fewer replicas have so many outcomes than the task asks for.
+    /// Counts outcomes that fewer replicas have than the task asks for.
     pub(crate) fn not_replicated(&self, outcomes: usize) {
         self.not_replicated.fetch_add(outcomes as u64, Ordering::Relaxed);
     }
@@ -71,13 +71,13 @@ impl TaskTally {
         self.at_risk.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often the watch was broken by each cause.
+    /// Stores how often each cause broke the watch.
     pub(crate) fn watch_broken(&self, breaks: &[u64; WatchBreak::ALL.len()]) {
         self.watch_breaks.iter().zip(breaks).for_each(|(told, breaks)| told.store(*breaks, Ordering::Relaxed));
     }
 }
 
-/// What a worker counts of itself as a whole.
+/// What a worker counts about itself as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerTally {
     standstills: AtomicU64,
@@ -95,7 +95,7 @@ impl WorkerTally {
         self.blocked_ms.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// As it is now, with its tasks.
+    /// The current figures, with those of its tasks.
     pub(crate) fn read(&self, tasks: Vec<TaskFigures>) -> WorkerFigures {
         WorkerFigures {
             standstills: read(&self.standstills),
@@ -107,25 +107,26 @@ impl WorkerTally {
     }
 }
 
-/// What a worker has counted of itself since it started. See [`WorkerMonitor::figures`](crate::WorkerMonitor::figures).
+/// What a worker has counted about itself since it started. See
+/// [`WorkerMonitor::figures`](crate::WorkerMonitor::figures).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerFigures {
-    /// How often the process stood still: stopped, on a paused machine, or without CPU time.
+    /// How often the process was frozen: stopped, on a paused machine, or without CPU time.
     pub standstills: u64,
-    /// For how long, together.
+    /// For how long, in total.
     #[serde(rename = "stood_still_ms", serialize_with = "as_ms")]
     pub stood_still: Duration,
-    /// For how long handlers have blocked the runtime, together. A time is added when it is over.
+    /// For how long handlers have blocked the runtime, in total. A block is added when it is over.
     #[serde(rename = "runtime_blocked_ms", serialize_with = "as_ms")]
     pub runtime_blocked: Duration,
-    /// Its tasks; none before it runs, and when it has stopped.
+    /// Its tasks; none before it runs and after it has stopped.
     pub tasks: Vec<TaskFigures>,
-    /// How long the scripts took to be answered that this process has called, whichever of its Apps and workers did, by their names.
+    /// How long the scripts called by this process took to be answered, by name, over all of its Apps and workers.
     pub calls: BTreeMap<&'static str, Spread>,
 }
 
-/// What a worker has counted of one of its tasks since it started.
+/// What a worker has counted about one of its tasks since it started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TaskFigures {
@@ -137,31 +138,32 @@ pub struct TaskFigures {
     pub slots: u64,
     /// Heartbeats that were answered.
     pub beats: Spread,
-    /// Calls that report outcomes and claim jobs, and were answered: how long the last try of each took.
+    /// Answered calls that report outcomes and claim jobs: how long the last try of each took.
     pub settles: Spread,
     /// How many outcomes those reported.
     pub reported: u64,
-    /// How many jobs they brought.
+    /// How many jobs those claimed.
     pub claimed: u64,
-    /// How often one was made again.
+    /// How often one was repeated.
     pub repeated: u64,
-    /// Sweeps of this worker that came to their end, and began an epoch.
+    /// Finished sweeps of this worker. Each began an epoch.
     pub sweeps: u64,
-    /// Jobs about which those decided, and those that were taken back from dead workers of this host: how each stall was found out, what was
-    /// done, and how often.
+    /// Jobs that those decided about or that were recovered from dead workers of this host: how each stall was
+    /// detected, what was done, and how often.
     pub stalls: BTreeMap<StallReason, BTreeMap<StallAction, u64>>,
     /// Jobs that were taken from this worker while it ran them.
     pub locks_lost: u64,
-    /// Jobs that came at risk: no heartbeat was answered for so long.
+    /// Jobs that came at risk: no heartbeat was answered for too long.
     pub at_risk: u64,
-    /// Outcomes that fewer replicas had than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) waits for.
+    /// Outcomes that fewer replicas had than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated)
+    /// requires.
     pub not_replicated: u64,
     /// What broke its watch over the task, and how often.
     pub watch_breaks: BTreeMap<WatchBreak, u64>,
 }
 
 impl TaskTally {
-    /// As it is now.
+    /// The current figures.
     pub(crate) fn read(&self, task: &str, held: usize, slots: usize) -> TaskFigures {
         TaskFigures {
             task: task.to_owned(),

@@ -1,4 +1,4 @@
-//! A handler with its types folded away.
+//! A handler with its types erased.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,35 +7,35 @@ use super::context::Context;
 use crate::error::job_error::JobError;
 use crate::job::outcome::Outcome;
 
-/// A handler with its types folded away: payload in, JSON out (`None` for null).
+/// A handler with its types erased: payload in, JSON out (`None` for null).
 pub(crate) type Handler = Arc<dyn Fn(Context, Vec<u8>) -> RunFuture + Send + Sync>;
 
-/// What runs: a handler, or a hook, which has no value.
+/// A run of a handler, or of a hook, which has no value.
 pub(crate) type RunFuture = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, RunError>> + Send>>;
 
-/// A hook with its types folded away: how the job ended, a value as JSON (empty for null).
+/// A hook with its types erased: how the job ended, with a value as JSON (empty for null).
 pub(crate) type Hook = Arc<dyn Fn(Context, Outcome<Vec<u8>>) -> RunFuture + Send + Sync>;
 
 /// Why a run did not return a value.
 #[derive(Debug)]
 pub(crate) enum RunError {
-    /// The handler said so.
+    /// The handler returned this error.
     Handler(JobError),
-    /// The payload is no input of the handler.
+    /// The handler cannot decode the payload.
     Undecodable(String),
-    /// The value cannot be kept as JSON.
+    /// The value cannot be stored as JSON.
     Codec(String),
 }
 
-/// What is wrong with JSON that is no input of a handler, and where, without any of its text: errors are stored, and shown
-/// to more people than payloads are.
+/// What is wrong with JSON that a handler cannot decode, and where, without any of its text: errors are stored, and
+/// more people see them than payloads.
 pub(crate) fn shape_fault(e: &serde_json::Error) -> String {
     let place = if e.line() > 0 { format!(" at line {} column {}", e.line(), e.column()) } else { String::new() };
     let text = e.to_string();
     let text = text.strip_suffix(&place).unwrap_or(&text);
     let quoting = ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];
     let fault = if let Some(kind) = quoting.into_iter().find(|kind| text.starts_with(kind)) {
-        // What is quoted stands before what was expected.
+        // What is quoted comes before what was expected.
         text.rsplit_once(", expected ").map_or(kind.to_owned(), |(_, expected)| format!("{kind}, expected {expected}"))
     } else if !e.is_data() || text.starts_with("missing field `") || text.starts_with("duplicate field `") {
         text.to_owned()

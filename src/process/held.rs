@@ -1,7 +1,7 @@
-//! The jobs that this process holds: the one thing that driver, runner, keeper and context share.
+//! The jobs that this process holds: the only data that driver, runner, keeper and context share.
 //!
-//! The table is keyed by fence: a worker may hold a new run of a job while the old one winds down. An entry leaves
-//! only by an answer from Redis.
+//! The table is keyed by fence: a worker may hold a new run of a job while the old one winds down. Only an answer from
+//! Redis removes an entry.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -21,42 +21,43 @@ use crate::options::stall::{Heartbeat, OnRisk};
 use crate::stall::cadence;
 use crate::store::note::RunNote;
 
-/// What may be true of a held job.
+/// A set of states of a held job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flags(u16);
 
 impl Flags {
-    /// Redis said that somebody else decides about the job now.
+    /// Redis reported that the worker no longer holds the job.
     pub(crate) const LOST: Flags = Flags(1);
-    /// Its cancel was asked for.
+    /// The job is to be cancelled.
     pub(crate) const CANCELLED: Flags = Flags(1 << 1);
     /// The shutdown grace is over.
     pub(crate) const SHUTDOWN: Flags = Flags(1 << 2);
-    /// The deadline passed before anything in this process could notice that it came near.
+    /// The deadline passed before this process could notice that it was near.
     pub(crate) const FROZEN: Flags = Flags(1 << 3);
     /// The deadline is near, or past.
     pub(crate) const AT_RISK: Flags = Flags(1 << 4);
-    /// `OnRisk::Cancel` came true: the handler is to stop before the deadline.
+    /// `OnRisk::Cancel` applies: the handler must stop before the deadline.
     pub(crate) const GIVE_UP: Flags = Flags(1 << 5);
-    /// The worker shuts down; the handler may go on for the grace period.
+    /// The worker shuts down; the handler may continue for the grace period.
     pub(crate) const SHUTTING_DOWN: Flags = Flags(1 << 6);
-    /// The handler was told of a freeze: what it returns as an error afterwards is not its fault.
+    /// The handler got `Frozen`. If it then returns an error, that is not its fault.
     pub(crate) const TOLD_FROZEN: Flags = Flags(1 << 7);
-    /// The handler ended; the outcome waits for its answer.
+    /// The handler ended; its outcome waits for an answer.
     pub(crate) const FINISHED: Flags = Flags(1 << 8);
-    /// Somebody else decides about the job.
+    /// The job is lost or cancelled.
     pub(crate) const TAKEN: Flags = Flags(1 | 1 << 1);
-    /// The log has that the handler runs on after its cancel grace.
+    /// The log already says that the handler runs beyond its cancel grace.
     pub(crate) const OVERSTAY_LOGGED: Flags = Flags(1 << 10);
-    /// All that ends a handler.
+    /// Every reason to end a handler.
     pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
-    /// The handler has not begun, and cannot show that it is alive: the job is claimed ahead, or its payload is on its way.
+    /// The handler has not begun and cannot show that it is alive: the job is claimed ahead, or its payload is being
+    /// read.
     pub(crate) const NOT_BEGUN: Flags = Flags(1 << 9);
-    /// Before and after the run the worker beats for the job in every mode.
+    /// Before and after the run, heartbeats extend the lock in every mode.
     pub(crate) const NOT_RUNNING: Flags = Flags(1 << 8 | 1 << 9);
-    /// All after which a run is not to begin.
+    /// Every reason not to begin a run.
     pub(crate) const NOT_TO_BEGIN: Flags = Flags(Flags::INTERRUPTED.0 | Flags::SHUTTING_DOWN.0);
-    /// All after which work on the job is to stop: also what outlived its run, in a thread of its own.
+    /// Every reason to stop work on the job, also for code that outlived its run.
     pub(crate) const STOP: Flags = Flags(Flags::INTERRUPTED.0 | Flags::FINISHED.0);
 
     pub(crate) fn intersects(self, other: Flags) -> bool {
@@ -64,7 +65,7 @@ impl Flags {
     }
 }
 
-/// What keeps a job its worker's.
+/// The settings by which a job is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     pub(crate) heartbeat: Heartbeat,
@@ -90,33 +91,33 @@ pub(crate) struct Held {
     pub(crate) fence: u64,
     guard: Guard,
     flags: AtomicU16,
-    /// When the last beat that was answered had been sent, ms on the boot-time clock.
+    /// When the last answered heartbeat was sent, ms on the boot-time clock.
     beat_sent: AtomicU64,
-    /// Manual: whether the handler beat since the last call.
+    /// Manual mode: whether the handler gave a sign of life since the last call.
     beaten: AtomicBool,
-    /// Manual: when the handler beat last, ms on the boot-time clock.
+    /// Manual mode: when the handler last gave a sign of life, ms on the boot-time clock.
     handler_beat: AtomicU64,
     /// When this worker learned that the job is lost or cancelled, ms on the boot-time clock; 0 before.
     taken_at: AtomicU64,
     changed: Notify,
     /// Whether the handler waits for another job.
     pub(crate) waits: Waits,
-    /// The keeper is asked to beat for this job before the next beat of all.
+    /// Whether the keeper was asked to send a heartbeat for this job before the next regular one.
     rang: AtomicBool,
-    /// When the keeper looked at the deadlines last, ms on the boot-time clock.
+    /// When the keeper last checked the deadlines, ms on the boot-time clock.
     last_tick: Arc<AtomicU64>,
-    /// Tells the keeper that a job of the task rang, or has noted something.
+    /// Signals to the keeper about this task.
     bells: Arc<Bells>,
     news: Arc<News>,
     pub(crate) notes: Notes,
 }
 
-/// What rings at the keeper for a task.
+/// Signals to the keeper about a task.
 #[derive(Debug, Default)]
 pub(crate) struct Bells {
-    /// The keeper is to beat for some jobs soon.
+    /// Some jobs need a heartbeat soon.
     pub(crate) rung: Notify,
-    /// A handler has noted something.
+    /// A handler has written a note.
     pub(crate) noted: Notify,
 }
 
@@ -126,7 +127,8 @@ impl HasWaits for Held {
     }
 }
 
-/// Held jobs about which the keeper has news. It wakes nobody itself: a waker may be the user's code.
+/// Held jobs about which the keeper has news. The keeper does not wake their handlers itself: a waker may run the
+/// user's code.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     about: Mutex<Vec<Arc<Held>>>,
@@ -138,21 +140,21 @@ impl News {
         self.about.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there are news. Cancel safe.
+    /// Waits for news. Cancel safe.
     pub(crate) async fn posted(&self) {
         self.posted.notified().await;
     }
 
-    /// Forgets the news: they and the jobs that they are about hold each other.
+    /// Drops the news. They and the jobs that they are about refer to each other.
     pub(crate) fn clear(&self) {
         self.about().clear();
     }
 
-    /// Wakes all whom the news are for.
+    /// Wakes the handlers of these jobs.
     pub(crate) fn tell(&self) {
         let about = std::mem::take(&mut *self.about());
         for held in about {
-            // A waker that panics is nobody's fault but its own.
+            // A waker that panics must not keep the others from being woken.
             let woken = AssertUnwindSafe(|| held.changed.notify_waiters());
             if std::panic::catch_unwind(woken).is_err() {
                 tracing::error!(job_id = %held.id, "a waker that waited for news of the job panicked");
@@ -190,12 +192,12 @@ impl Held {
         }
     }
 
-    /// What is to be written of it; `None` when Redis knows all. Without checkpoints only the progress.
+    /// The note to write; `None` if Redis has everything. Without checkpoints only the progress.
     pub(crate) fn pending_note(&self, with_checkpoints: bool) -> Option<RunNote> {
         self.notes.pending(&self.id, self.fence, with_checkpoints)
     }
 
-    /// The handler has noted something: the keeper writes it soon.
+    /// Signals that the handler has written a note. The keeper sends it soon.
     pub(crate) fn noted(&self) {
         self.bells.noted.notify_one();
     }
@@ -210,7 +212,7 @@ impl Held {
         }
     }
 
-    /// As [`Held::set`], from the keeper's thread: a task on the user's runtime wakes those who wait.
+    /// As [`Held::set`], for the keeper's thread: a task on the user's runtime wakes the waiters.
     pub(crate) fn post(self: &Arc<Self>, flags: Flags) {
         if self.adds(flags) {
             self.news.about().push(Arc::clone(self));
@@ -222,20 +224,20 @@ impl Held {
     fn adds(&self, flags: Flags) -> bool {
         if flags.intersects(Flags::TAKEN) {
             let now = clock::now().as_millis().max(1);
-            // The first time counts.
+            // Only the first time counts.
             let _ = self.taken_at.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
         }
         self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0
     }
 
-    /// For how long its handler has run since the job was lost or cancelled; `None` otherwise.
+    /// For how long its handler has run since the job was lost or cancelled; `None` if it was not.
     pub(crate) fn overstays(&self, now: Moment) -> Option<Duration> {
         let taken_at = self.taken_at.load(Ordering::SeqCst);
         let runs_on = taken_at > 0 && !self.flags().intersects(Flags::NOT_RUNNING);
         runs_on.then(|| now.since(Moment::from_millis(taken_at)))
     }
 
-    /// Whether its handler runs on though its cancel grace is over and it should have been dropped, and the log does not have that yet.
+    /// How long the handler has run since then, if that is beyond the cancel grace and not logged yet.
     pub(crate) fn begins_to_overstay(&self, now: Moment) -> Option<Duration> {
         let overstays = self.overstays(now).filter(|time| *time > self.guard.cancel_grace + DROP_TIME)?;
         self.adds(Flags::OVERSTAY_LOGGED).then_some(overstays)
@@ -258,58 +260,58 @@ impl Held {
         }
     }
 
-    /// Nobody can take the job before this moment: one interval after the last answered beat was sent.
+    /// No worker can take the job before this moment: one interval after the last answered heartbeat was sent.
     pub(crate) fn deadline(&self) -> Moment {
         Moment::from_millis(self.beat_sent.load(Ordering::SeqCst)).after(self.guard.interval)
     }
 
-    /// Whether the next beat extends this lock, or only asks about it.
+    /// Whether the next heartbeat extends this lock, or only asks about it.
     pub(crate) fn take_beat(&self) -> bool {
         self.guard.heartbeat == Heartbeat::Automatic
             || self.flags().intersects(Flags::NOT_RUNNING)
             || self.beaten.swap(false, Ordering::SeqCst)
     }
 
-    /// The handler begins: from now on it is the one that shows whether it is alive.
+    /// The handler begins: from now on it must show that it is alive.
     pub(crate) fn begins(&self) {
         self.handler_beat.store(clock::now().as_millis(), Ordering::SeqCst);
         self.beaten.store(true, Ordering::SeqCst);
         self.clear(Flags::NOT_BEGUN);
     }
 
-    /// Asks the keeper to beat for this job soon.
+    /// Asks the keeper for a heartbeat for this job soon.
     fn ring(&self) {
         self.rang.store(true, Ordering::SeqCst);
         self.bells.rung.notify_one();
     }
 
-    /// Whether the job rang since the last call.
+    /// Whether that was asked since the last call.
     pub(crate) fn take_ring(&self) -> bool {
         self.rang.swap(false, Ordering::SeqCst)
     }
 
-    /// A beat that named this job was not answered: the handler's sign of life is still to be told.
+    /// A heartbeat that named this job was not answered, so the handler's sign of life is sent again.
     pub(crate) fn return_beat(&self) {
         self.beaten.store(true, Ordering::SeqCst);
     }
 
-    /// The beat that was sent at `sent` extended the lock.
+    /// The heartbeat that was sent at `sent` extended the lock.
     pub(crate) fn extended(&self, sent: Moment) {
         self.beat_sent.fetch_max(sent.as_millis(), Ordering::SeqCst);
-        // An answer that was on its way while this process stood still says nothing of now.
+        // If this process was frozen while the answer was in transit, the answer says nothing about now.
         if clock::now() < self.deadline() {
             self.clear(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0));
         }
     }
 
-    /// Whether this process stood still and the deadline is past. The keeper looks far more often than every tenth of the
-    /// interval: after a longer gap nobody here knows what became of the job meanwhile.
+    /// Whether this process was frozen past the deadline. The keeper checks far more often than every tenth of the
+    /// interval. After a longer gap, this process cannot know what happened to the job.
     fn slept_through_deadline(&self, last_tick: Moment, now: Moment) -> bool {
         self.deadline() <= now && now.since(last_tick) > cadence::asleep_after(self.guard.interval)
     }
 
-    /// The keeper looks at the deadline, as it did at `last_tick`. `beats_answered` tells whether the task's beats got
-    /// through within it.
+    /// Checks the deadline. `last_tick` is the time of the last check. `beats_answered` says whether the task's
+    /// heartbeats were answered in time. Returns whether the job is newly at risk.
     pub(crate) fn tick(self: &Arc<Self>, last_tick: Moment, now: Moment, beats_answered: bool) -> bool {
         let flags = self.flags();
         if flags.intersects(Flags::FINISHED) {
@@ -319,8 +321,8 @@ impl Held {
             self.post(Flags::FROZEN);
         }
         if now.after(cadence::risk_notice(self.guard.interval)) >= self.deadline() {
-            // In Manual mode the handler may just be silent: it is then left to the sweep. A sign of life that was not
-            // delivered is no silence; it gets half of the time that is left.
+            // In Manual mode the handler may just be silent, and is then left to the sweep. But a sign of life that was
+            // not sent yet is not silence: it gets half of the remaining time.
             let untold = self.handler_beat.load(Ordering::SeqCst) > self.beat_sent.load(Ordering::SeqCst)
                 && now.after(cadence::untold_risk_notice(self.guard.interval)) >= self.deadline();
             let silent = self.guard.heartbeat == Heartbeat::Manual && beats_answered && !untold;
@@ -331,7 +333,7 @@ impl Held {
         false
     }
 
-    /// What `ctx.heartbeat()` does: a sign of life, and the news. Reads and writes local state only.
+    /// Implements `ctx.heartbeat()`: a sign of life, and the news. Reads and writes only local state.
     pub(crate) fn heartbeat(&self) -> Result<(), Interrupted> {
         let now = clock::now();
         if self.guard.heartbeat == Heartbeat::Manual {
@@ -360,7 +362,7 @@ impl Held {
             self.ring();
             return Err(Interrupted::Frozen);
         }
-        // The handler goes on after all: an error from here on is its own.
+        // The handler continues after all: a later error is its own.
         self.clear(Flags::TOLD_FROZEN);
         if flags.intersects(Flags::SHUTDOWN) {
             return Err(Interrupted::Shutdown);
@@ -389,14 +391,14 @@ impl HeldTable {
         }
     }
 
-    /// Every entry, oldest fence first.
+    /// Every entry, lowest fence first.
     pub(crate) fn all(&self) -> Vec<Arc<Held>> {
         let mut all: Vec<_> = self.entries().values().cloned().collect();
         all.sort_unstable_by_key(|held| held.fence);
         all
     }
 
-    /// Visits every entry, in no order. The table is not locked meanwhile.
+    /// Visits every entry, in any order. Does not hold the lock meanwhile.
     pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<Held>)) {
         let all: Vec<Arc<Held>> = self.entries().values().cloned().collect();
         all.iter().for_each(visit);
@@ -406,12 +408,13 @@ impl HeldTable {
         self.entries().get(&fence).cloned()
     }
 
-    /// Asks the keeper to beat soon for what is held of this job.
+    /// Asks the keeper for a heartbeat soon for every held run of this job.
     pub(crate) fn ring(&self, id: &str) {
         self.entries().values().filter(|held| held.id.as_str() == id).for_each(|held| held.ring());
     }
 
-    /// Forgets all entries: nobody beats for them any more, and what outlives its run hears that the job is lost.
+    /// Removes all entries, marks them lost, and returns their jobs: they get no more heartbeats, and code that
+    /// outlives its run learns that the job is lost.
     pub(crate) fn let_go(&self) -> Vec<JobId> {
         let all: Vec<Arc<Held>> = self.entries().drain().map(|(_, held)| held).collect();
         all.iter().for_each(|held| held.set(Flags::LOST));
@@ -459,7 +462,7 @@ mod tests {
         held.extended(ago(5));
         held.tick(Moment::from_millis(ago(5).as_millis() + 500), now, false);
         assert_eq!(held.heartbeat(), Err(Interrupted::Frozen));
-        // The answer to a beat that was sent before the process stood still is read now.
+        // The answer to a heartbeat that was sent before the freeze is read now.
         held.extended(Moment::from_millis(ago(5).as_millis() + 300));
         assert_eq!(held.heartbeat(), Err(Interrupted::Frozen));
         held.extended(now);
@@ -487,7 +490,7 @@ mod tests {
         assert!(!silent.flags().intersects(Flags::GIVE_UP) && silent.flags().intersects(Flags::AT_RISK));
     }
 
-    /// Ticks through an outage that begins right after a beat that did not name the job yet was answered.
+    /// Ticks through an outage that begins right after an answered heartbeat that did not name the job yet.
     fn through_an_outage(held: &Arc<Held>, start: Moment) -> Option<Duration> {
         let last_beat = start.after(Duration::from_millis(5));
         let mut last = start;

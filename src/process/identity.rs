@@ -1,9 +1,10 @@
-//! What a worker says of itself and its process.
+//! What a worker reports about itself and its process.
 
 use crate::clock;
 use crate::store::declare::WIRE_VERSION;
 
-/// What presence says of this process, besides its id: facts by which a later start can prove that it is gone.
+/// The facts about this process in presence, besides its id. With them a later start can prove that the process is
+/// gone.
 pub(crate) fn process_facts() -> Vec<(String, String)> {
     let mut facts = vec![
         ("host".to_owned(), hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()),
@@ -25,7 +26,7 @@ pub(crate) fn process_facts() -> Vec<(String, String)> {
     facts
 }
 
-/// What a worker says of itself: the facts of its process, its tasks, and how many jobs of each it holds.
+/// A worker's presence: the facts of its process, its tasks, and how many jobs of each it holds.
 pub(crate) fn presence<'a>(
     facts: &[(String, String)],
     tasks: impl Iterator<Item = (&'a str, usize)> + Clone,
@@ -38,7 +39,7 @@ pub(crate) fn presence<'a>(
     fields
 }
 
-/// The boot of this host, where the system tells (Linux).
+/// The boot id of this host, if the system has one (Linux).
 pub(crate) fn boot_id() -> Option<String> {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|boot_id| boot_id.trim().to_owned())
 }

@@ -1,4 +1,5 @@
-//! What Redis does not do for a worker: it gives no answer, or refuses calls. Logged when it begins and when it ends.
+//! Failures of Redis from a worker's view: it gives no answer, or refuses calls. Logged when they begin and when they
+//! end.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,16 +10,17 @@ use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::worker_id::WorkerId;
 
-/// The part of the worker that calls, and the number and the name of what it calls for: a task or a workflow.
+/// The part of the worker that calls, and the number and name of the task or workflow that it calls for.
 type PartCall = (&'static str, usize, String);
 
-/// What is called for no task.
+/// For calls that concern no task.
 pub(crate) const NO_TASK: (usize, &str) = (0, "");
 
-/// Of a worker: each of its parts has connections of its own, and an incident lasts until the last of them is answered.
+/// The open incidents of a worker. Each part of the worker has its own connections, and an incident lasts until the
+/// last of them is answered.
 #[derive(Debug, Default)]
 pub(crate) struct Incidents {
-    /// Whether there is anything to end, for those who are answered all the time.
+    /// Whether any incident is open: a quick check for parts that are answered all the time.
     any: AtomicBool,
     open: Mutex<Open>,
 }
@@ -26,7 +28,7 @@ pub(crate) struct Incidents {
 #[derive(Debug, Default)]
 struct Open {
     incidents: Vec<Incident>,
-    /// Calls whose connection was closed once: the next try is over a new one, and most often it is answered.
+    /// Calls whose connection closed once. The next try uses a new one, and usually succeeds.
     dropped: BTreeSet<PartCall>,
 }
 
@@ -40,9 +42,9 @@ struct Incident {
 #[derive(Debug, PartialEq, Eq)]
 enum IncidentCause {
     NoAnswer,
-    /// The server takes no writes, or no longer knows our user: every part gets that answer.
+    /// The server accepts no writes, or no longer accepts our user: every part gets that answer.
     Server(String),
-    /// This call alone.
+    /// Only this call.
     Call(String, PartCall),
 }
 
@@ -62,7 +64,7 @@ impl IncidentCause {
 }
 
 impl Incidents {
-    /// A part got no answer, or was refused. Returns what is new.
+    /// Records that a part got no answer, or was refused. Returns the incidents that begin or end.
     pub(crate) fn failed(&self, part: &'static str, of: (usize, &str), e: &Error, is_away: bool) -> Vec<Change> {
         let call = (part, of.0, of.1.to_owned());
         let cause = IncidentCause::of(&call, e, is_away);
@@ -84,7 +86,7 @@ impl Incidents {
         changes
     }
 
-    /// A part was answered. Returns what ends with it.
+    /// Records that a part was answered. Returns the incidents that end.
     pub(crate) fn answered(&self, part: &'static str, of: (usize, &str)) -> Vec<Change> {
         if !self.any.load(Ordering::SeqCst) {
             return Vec::new();
@@ -95,7 +97,7 @@ impl Incidents {
         changes
     }
 
-    /// Whether Redis gives no answer, as far as it was asked.
+    /// Whether Redis gives no answer, according to the last calls.
     pub(crate) fn is_away(&self) -> bool {
         self.any.load(Ordering::SeqCst)
             && self.open().incidents.iter().any(|incident| incident.cause == IncidentCause::NoAnswer)
@@ -107,7 +109,7 @@ impl Incidents {
 }
 
 impl Open {
-    /// Takes the call out of all incidents but the one with this cause. Those end that no other call is left in.
+    /// Removes the call from all incidents except the one with this cause. Incidents without calls end.
     fn close(&mut self, call: &PartCall, but: Option<&IncidentCause>) -> Vec<Change> {
         self.dropped.remove(call);
         let mut changes = Vec::new();
@@ -123,7 +125,7 @@ impl Open {
     }
 }
 
-/// An incident that begins or ends, for the log.
+/// An incident that begins or ends, to be logged.
 #[derive(Debug)]
 pub(crate) enum Change {
     Begins { call: PartCall, error: String, is_away: bool, is_retryable: bool },
@@ -133,7 +135,7 @@ pub(crate) enum Change {
 impl Change {
     pub(crate) fn log(&self, worker_id: &WorkerId) {
         let (Change::Begins { call: (part, _, of), .. } | Change::Ends { call: (part, _, of), .. }) = self;
-        // The presence of a worker is of no task.
+        // A worker's presence concerns no task.
         let task = (!of.is_empty()).then_some(of.as_str());
         match self {
             Change::Begins { error, is_away: true, .. } => {
@@ -155,7 +157,7 @@ impl Change {
     }
 }
 
-/// What a worker lacks that is refused this.
+/// What a worker cannot do if this is refused.
 fn effect(part: &str) -> &'static str {
     match part {
         "beat" => "no heartbeats: its jobs may be taken from the worker",
@@ -209,7 +211,7 @@ mod tests {
         let answered = |part| shown(incidents.answered(part, (0, "a")));
         assert_eq!([failed("beat"), failed("settle"), answered("beat"), failed("beat")], [""; 4]);
         assert!(!incidents.is_away());
-        // Twice in a row it is one.
+        // Twice in a row counts.
         assert_eq!([failed("beat"), failed("settle"), answered("settle"), answered("beat")], ["+", "", "", "-"]);
     }
 
@@ -218,7 +220,7 @@ mod tests {
         let incidents = Incidents::default();
         let failed = |part, code| shown(incidents.failed(part, (0, "a"), &said(code), false));
         assert_eq!([failed("beat", "MISCONF"), failed("settle", "MISCONF"), failed("beat", "MISCONF")], ["+", "", ""]);
-        // It runs out of memory, too, and one part learns that first.
+        // The server also runs out of memory, and one part learns that first.
         assert_eq!([failed("beat", "OOM"), failed("settle", "OOM")], ["+", "-"]);
         assert!(!incidents.is_away());
         assert_eq!(shown(incidents.failed("beat", (0, "a"), &said("LOADING"), true)), "+");

@@ -1,4 +1,4 @@
-//! Runs that lost their jobs and keep their slots: a handler that blocks its thread cannot be dropped.
+//! Runs that have lost their jobs and still use slots: a handler that blocks its thread cannot be dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::task::TaskRuntime;
 use crate::clock::Moment;
 use crate::stall::cadence;
 
-/// Runs that lost their jobs and hold slots.
+/// Runs that have lost their jobs and still use slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LostRuns {
     pub(crate) count: usize,
@@ -19,7 +19,7 @@ pub(crate) struct LostRuns {
 }
 
 impl LostRuns {
-    /// Those of several tasks, or of the partitions of one; `None` if there are none.
+    /// Those of several tasks or partitions; `None` if there are none.
     pub(crate) fn of<'a>(tasks: impl Iterator<Item = &'a Arc<TaskRuntime>>, now: Moment) -> Option<LostRuns> {
         let mut lost: Option<LostRuns> = None;
         for task in tasks {
@@ -35,15 +35,15 @@ impl LostRuns {
     }
 }
 
-/// A task that cannot begin any job: for two intervals such runs have held all of its slots, or all of its worker's.
+/// A task that cannot begin any job: for two intervals such runs have used all of its slots, or all of its worker's.
 pub(crate) struct Jam<'a> {
     pub(crate) task: &'a str,
     pub(crate) held_for: Duration,
-    /// Jobs that wait, which are some.
+    /// The number of waiting jobs, at least one.
     pub(crate) waiting: u64,
 }
 
-/// The tasks of a worker that cannot begin any of the jobs that wait.
+/// The tasks of a worker that have waiting jobs and cannot begin any.
 pub(crate) fn jams<'a>(worker: &WorkerShared, tasks: &'a [Arc<TaskRuntime>], now: Moment) -> Vec<Jam<'a>> {
     let Some(all) = LostRuns::of(tasks.iter(), now) else { return Vec::new() };
     let of_worker = worker.slots.most().is_some_and(|most| all.count >= most).then_some(all);

@@ -1,4 +1,4 @@
-//! What one worker process holds, and all its actors share.
+//! What one worker process holds and all its parts share.
 
 pub(crate) mod context;
 pub(crate) mod data;

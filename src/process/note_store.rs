@@ -1,4 +1,4 @@
-//! How a handler writes a note at once, and reads what an earlier run noted.
+//! Writes a handler's note at once, and reads what an earlier run noted.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::store::note::{self, Stored};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::worker_id::WorkerId;
 
-/// Where the notes of a run go.
+/// Where the notes of a run are written.
 pub(crate) struct NoteStore {
     pub(crate) store: Arc<Store>,
     pub(crate) keys: Arc<TaskKeys>,
     pub(crate) worker: WorkerId,
-    /// Of the workflows whose nodes run here.
+    /// The shapes of workflows whose nodes run here.
     pub(crate) shapes: KnownShapes,
 }
 
 impl NoteStore {
-    /// Writes what Redis does not know yet of the job. Returns whether the worker still holds it.
+    /// Writes the notes that Redis does not have yet. Returns whether the worker still holds the job.
     pub(crate) async fn write(&self, held: &Held) -> Result<bool, Error> {
         let Some(note) = held.pending_note(true) else { return Ok(true) };
         let call =
@@ -32,7 +32,7 @@ impl NoteStore {
         Ok(lost.is_empty())
     }
 
-    /// What is stored in this column of the job.
+    /// The value in this column of the job.
     pub(crate) async fn stored(&self, column: Key, id: &JobId) -> Result<Option<Stored>, Error> {
         self.store.shared(RESPONSE_TIMEOUT, async |conn| note::stored(conn, &self.keys, column, id).await).await
     }

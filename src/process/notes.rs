@@ -1,4 +1,4 @@
-//! What a handler notes of its job, until Redis knows it.
+//! The notes of a handler about its job, until Redis has them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,13 +8,13 @@ use crate::error::NoteError;
 use crate::job::id::JobId;
 use crate::store::note::RunNote;
 
-/// The most bytes of JSON of a checkpoint.
+/// The most bytes of JSON in a checkpoint.
 pub(crate) const CHECKPOINT_LIMIT: usize = 64 * 1024;
 
-/// The most bytes of JSON of a progress, with its message.
+/// The most bytes of JSON in a progress value with its message.
 pub(crate) const PROGRESS_LIMIT: usize = 1024;
 
-/// A longer message of a progress is cut.
+/// A longer progress message is cut to this many bytes.
 pub(crate) const MESSAGE_CUT: usize = 512;
 
 /// The latest notes of one run.
@@ -24,10 +24,10 @@ pub(crate) struct Notes(Mutex<Latest>);
 #[derive(Debug, Default)]
 struct Latest {
     number: u64,
-    /// What Redis may not know, each with its number.
+    /// What Redis may not have yet, each with its number.
     checkpoint: Option<(u64, Arc<str>)>,
     progress: Option<(u64, Arc<str>)>,
-    /// A graph that the node of a workflow goes on as.
+    /// A graph that replaces the node of a workflow.
     grown: Option<Arc<[u8]>>,
 }
 
@@ -56,7 +56,7 @@ impl Notes {
         latest.progress = Some((latest.number, json.into()));
     }
 
-    /// What is to be written of the job; `None` when Redis knows all. Without checkpoints only the progress.
+    /// The note to write; `None` if Redis has everything. Without checkpoints only the progress.
     pub(crate) fn pending(&self, id: &JobId, fence: u64, with_checkpoints: bool) -> Option<RunNote> {
         let latest = self.latest();
         let checkpoint = latest.checkpoint.as_ref().filter(|_| with_checkpoints);
@@ -73,23 +73,23 @@ impl Notes {
         })
     }
 
-    /// The checkpoint that is to be written.
+    /// The checkpoint that is not written yet.
     pub(crate) fn last_checkpoint(&self) -> Option<String> {
         self.latest().checkpoint.as_ref().map(|(_, json)| json.to_string())
     }
 
-    /// The progress that is to be written.
+    /// The progress that is not written yet.
     #[cfg(feature = "testing")]
     pub(crate) fn last_progress(&self) -> Option<String> {
         self.latest().progress.as_ref().map(|(_, json)| json.to_string())
     }
 
-    /// Whether a checkpoint is to be written.
+    /// Whether a checkpoint is not written yet.
     pub(crate) fn has_checkpoint(&self) -> bool {
         self.latest().checkpoint.is_some()
     }
 
-    /// Redis knows this note, or does not want it. What is newer is still to be written.
+    /// Redis has this note, or refused it. A newer one must still be written.
     pub(crate) fn written(&self, note: &RunNote) {
         let mut latest = self.latest();
         if note.checkpoint.is_some() {
@@ -101,7 +101,7 @@ impl Notes {
     }
 }
 
-/// What is stored of a progress.
+/// The stored form of a progress value.
 #[derive(Serialize)]
 struct WithMessage<'a, T: ?Sized> {
     value: &'a T,

@@ -1,4 +1,4 @@
-//! What the process that runs jobs can hear of its runs.
+//! Observers of runs, in the process that runs them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use crate::job::id::JobId;
 use crate::store::report::Disposition;
 use crate::worker_id::WorkerId;
 
-/// Hears of each run of a handler in this worker, where it happens and once: for metrics.
+/// Called once for each run of a handler in this worker, in the process that runs it: for metrics.
 ///
-/// Events ([`App::events`](crate::App::events)) are for what happens to jobs, whoever does it: each process that subscribes hears
-/// of all, so that counts are multiplied by the number of processes. An observer hears of the runs of its worker alone.
+/// Events ([`App::events`](crate::App::events)) report what happens to jobs in any process. Each subscribed process
+/// receives all of them, so its counts would be multiplied by the number of processes. An observer receives only the
+/// runs of its own worker.
 ///
-/// It is called in the task of the run, between claim and report: keep it short, and do not block. A panic in it is caught and
-/// changes nothing.
+/// It is called in the task of the run, between claim and report: keep it short, and do not block. A panic in it is
+/// caught and changes nothing.
 ///
 /// ```
 /// use heartline::{Observer, RunEnd, RunInfo};
@@ -33,13 +34,13 @@ pub trait Observer: Send + Sync + 'static {
         let _ = run;
     }
 
-    /// A run has ended: returned, failed, panicked, timed out, or was dropped. What it comes to is not recorded yet, and is not
-    /// where the job was lost meanwhile.
+    /// A run has ended: it returned, failed, panicked, timed out, or was dropped. Its outcome is not recorded yet, and
+    /// will not be if the job was lost meanwhile.
     fn ended(&self, run: &RunInfo<'_>, end: &RunEnd<'_>) {
         let _ = (run, end);
     }
 
-    /// A call to Redis was answered that reported outcomes, brought jobs, or both. It is told in a task of its own.
+    /// A call to Redis was answered that reported outcomes, claimed jobs, or both. Called in a separate tokio task.
     fn called(&self, call: &CallInfo) {
         let _ = call;
     }
@@ -53,18 +54,18 @@ pub struct RunInfo<'a> {
     pub task: &'a str,
     /// The job.
     pub id: &'a JobId,
-    /// Which run this is, from 1; runs that stalled or were put off do not count.
+    /// The number of this run, from 1. Runs that stalled or were postponed do not count.
     pub attempt: u32,
     /// How many runs may fail before the job does.
     pub max_attempts: u32,
     /// How often the job stalled before.
     pub stalled_count: u32,
-    /// When it was dispatched, by the clock of the producer; 1970 where that is not known.
+    /// When it was dispatched, by the producer's clock; 1970 if unknown.
     pub dispatched_at: SystemTime,
-    /// How long it waited since it could first be claimed: from the call of dispatch, with its way to Redis, less its delay,
-    /// until the run begins. It is off by what the clocks of producer and worker differ, and never below 0. `None` when the job
-    /// failed, stalled or was put off before, or the time of its dispatch is not known. Of a job that was requeued it counts
-    /// what was before that too.
+    /// How long the job waited since it could first be claimed: from the call of dispatch, less its delay, until the
+    /// run begins. It includes the way to Redis and the time before a requeue. A difference between the clocks of
+    /// producer and worker distorts it; it is never below 0. `None` if the job failed, stalled or was postponed before,
+    /// or the time of its dispatch is unknown.
     pub waited: Option<Duration>,
     /// The worker.
     pub worker: &'a WorkerId,
@@ -80,15 +81,15 @@ pub struct CallInfo {
     pub worker: WorkerId,
     /// How many outcomes it reported.
     pub reported: usize,
-    /// How many jobs it brought.
+    /// How many jobs it claimed.
     pub claimed: usize,
     /// When it was answered.
     pub answered_at: SystemTime,
-    /// How long the last try of it took.
+    /// How long its last try took.
     pub took: Duration,
 }
 
-/// Tells of a call, apart from who made it.
+/// Reports a call in a separate task.
 pub(crate) fn tell_of_call(observers: &Arc<[Arc<dyn Observer>]>, call: CallInfo) {
     if observers.is_empty() || call.reported + call.claimed == 0 {
         return;
@@ -109,7 +110,7 @@ pub(crate) fn tell_of_call(observers: &Arc<[Arc<dyn Observer>]>, call: CallInfo)
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RunEnd<'a> {
-    /// What becomes of the job.
+    /// What happens to the job.
     pub outcome: RunOutcome,
     /// The failure code of a run that failed.
     pub code: Option<&'a str>,
@@ -119,7 +120,7 @@ pub struct RunEnd<'a> {
     pub ran: Duration,
 }
 
-/// What becomes of a job after a run.
+/// What happens to a job after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RunOutcome {
@@ -129,9 +130,9 @@ pub enum RunOutcome {
     Failed,
     /// The run failed and another one follows.
     Retrying,
-    /// The handler put the job off.
+    /// The handler postponed the job.
     Snoozed,
-    /// The payload is no input of the handler; the job is put off.
+    /// The handler cannot decode the payload; the job is postponed.
     Undecodable,
     /// The run did not end by itself: the worker stops, the job was lost or cancelled, or is requeued to be safe.
     Interrupted,
@@ -158,7 +159,7 @@ impl fmt::Display for RunOutcome {
     }
 }
 
-/// A run that is observed. Dropped before its end, it was interrupted.
+/// A run that is observed. If it is dropped before its end, it was interrupted.
 pub(crate) struct Observed<'a> {
     observers: Arc<[Arc<dyn Observer>]>,
     run: RunInfo<'a>,
@@ -179,7 +180,7 @@ impl<'a> Observed<'a> {
         self.began.elapsed()
     }
 
-    /// Tells that it has ended, after it ran so long.
+    /// Reports that it has ended after this time.
     pub(crate) fn end(mut self, outcome: &Disposition, ran: Duration) {
         let (outcome, error) = match outcome {
             Disposition::Completed(_) => (RunOutcome::Completed, None),
@@ -187,7 +188,7 @@ impl<'a> Observed<'a> {
             Disposition::Retry { error, .. } => (RunOutcome::Retrying, Some(error)),
             Disposition::Snooze { .. } => (RunOutcome::Snoozed, None),
             Disposition::Undecodable { error, .. } => (RunOutcome::Undecodable, Some(error)),
-            // Of hooks nobody is told here.
+            // Hooks are not reported here.
             Disposition::Hooked(_)
             | Disposition::HookRetry { .. }
             | Disposition::Drop
@@ -217,7 +218,7 @@ impl Drop for Observed<'_> {
 
 fn guarded(run: &RunInfo<'_>, call: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err() {
-        // What takes log lines may panic as well.
+        // A log subscriber may panic as well.
         let log = || tracing::error!(task = run.task, job_id = %run.id, "the observer of the worker panicked");
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(log));
     }

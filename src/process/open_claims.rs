@@ -1,4 +1,5 @@
-//! The claims of one task that are under way: what Redis gave out for them is ours, and the driver does not know of it yet.
+//! The claims of one task that are under way. Redis may have given us jobs for them that the driver does not know of
+//! yet.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use crate::clock::{self, Moment};
 use crate::store::settle::LINES;
 
-/// The claims whose answer was not taken in, by line.
+/// The claims whose answer was not applied yet, by call sequence.
 #[derive(Debug, Default)]
 pub(crate) struct OpenClaims(Mutex<[Option<Claim>; LINES.len()]>);
 
@@ -14,7 +15,7 @@ pub(crate) struct OpenClaims(Mutex<[Option<Claim>; LINES.len()]>);
 struct Claim {
     number: u64,
     sent: Moment,
-    /// Nobody can take its jobs before an interval has passed since.
+    /// No worker can take its jobs before an interval has passed since then.
     kept: Moment,
 }
 
@@ -23,34 +24,35 @@ impl OpenClaims {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The call of this number was sent on the line.
+    /// Records that the call of this number was sent in this sequence.
     pub(crate) fn sent(&self, line: usize, number: u64, sent: Moment) {
         self.lines()[line] = Some(Claim { number, sent, kept: sent });
     }
 
-    /// A beat that was sent then named all that the call was given.
+    /// Records that a heartbeat that was sent then named all jobs of the call.
     pub(crate) fn beaten(&self, line: usize, number: u64, sent: Moment) {
         if let Some(claim) = self.lines()[line].as_mut().filter(|claim| claim.number == number) {
             claim.kept = claim.kept.max(sent);
         }
     }
 
-    /// Since when the jobs of the claim of this line are safe for an interval.
+    /// Since when the jobs of this sequence's claim are safe for an interval.
     pub(crate) fn kept_since(&self, line: usize) -> Option<Moment> {
         self.lines()[line].map(|claim| claim.kept)
     }
 
-    /// The jobs of the claim of this line have entered the held table.
+    /// The jobs of this sequence's claim are recorded as held.
     pub(crate) fn taken_in(&self, line: usize) {
         self.lines()[line] = None;
     }
 
-    /// Nobody takes the answers in any more.
+    /// Drops all claims: their answers will not be applied.
     pub(crate) fn let_go(&self) {
         *self.lines() = Default::default();
     }
 
-    /// The calls, by line and number, that have been under way for so long: the runtime may be blocked, or the answer late.
+    /// The calls, by sequence and number, that have been under way for this long: the runtime may be blocked, or the
+    /// answer late.
     pub(crate) fn older_than(&self, age: Duration) -> Vec<(usize, u64)> {
         let (now, lines) = (clock::now(), self.lines());
         let claims = lines.iter().enumerate().filter_map(|(line, claim)| claim.map(|claim| (line, claim)));

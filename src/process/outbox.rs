@@ -1,27 +1,27 @@
-//! What Redis does not know yet of a task's runs. It lies next to the held jobs, so that the keeper finds it when the driver was
-//! dropped.
+//! The outcomes of a task's runs that Redis does not have yet. They are kept next to the held jobs, so that the keeper
+//! finds them after the driver was dropped.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::store::report::Report;
 use crate::store::settle::LINES;
 
-/// Outcomes of finished runs, and the last call of each line.
+/// Outcomes of finished runs, and the last call of each sequence.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox(Mutex<Unreported>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Unreported {
-    /// Outcomes on their way to the driver. When it was dropped: all that no call carries.
+    /// Outcomes for the driver. After the driver was dropped: all outcomes that are in no call.
     pub(crate) reports: Vec<Report>,
     pub(crate) calls: [LastCall; LINES.len()],
 }
 
-/// The last call of a line.
+/// The last call of a sequence.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastCall {
     pub(crate) number: u64,
-    /// What it carries, until it is answered.
+    /// Its reports, until it is answered.
     pub(crate) under_way: Option<Arc<Vec<Report>>>,
 }
 
@@ -42,7 +42,7 @@ impl Outbox {
         self.unreported().reports.len()
     }
 
-    /// The call of this number was sent on the line.
+    /// Records that the call of this number was sent in this sequence.
     pub(crate) fn sent(&self, line: usize, number: u64, reports: &Arc<Vec<Report>>) {
         self.unreported().calls[line] = LastCall { number, under_way: Some(Arc::clone(reports)) };
     }
@@ -51,7 +51,7 @@ impl Outbox {
         self.unreported().calls[line].under_way = None;
     }
 
-    /// A driver is dropped with these, which no call carries.
+    /// Takes back reports that are in no call, when the driver is dropped.
     pub(crate) fn put_back(&self, reports: impl Iterator<Item = Report>) {
         self.unreported().reports.splice(..0, reports);
     }

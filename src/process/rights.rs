@@ -1,5 +1,6 @@
-//! Whether our user of the server may run all that scripts run which move jobs. Rights are not replicated: of a primary that has just become one, and behind a refusal, that
-//! is asked anew, since a script that is refused in the middle leaves jobs where nobody finds them.
+//! Whether our user may run every command of the scripts that move jobs. A script that is refused midway leaves jobs
+//! where no worker finds them. Rights are not replicated, so they are checked again at each new primary, and after a
+//! refusal.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,31 +9,31 @@ use std::time::Duration;
 use crate::clock::{self, Moment};
 use crate::error::{Error, ServerErrorKind};
 
-/// How long the name of a right that is lacking is kept from the last denial on.
+/// For how long after the last denial the name of the missing right is kept.
 const NAMED_FOR: Duration = Duration::from_secs(60);
 
-/// What is known of the rights at the primary of a table.
+/// What is known about the rights at the primary of a table.
 #[derive(Debug)]
 pub(crate) struct Rights {
-    /// The primary that was asked last.
+    /// The primary that was checked last.
     reign: AtomicU64,
     is_doubted: AtomicBool,
-    /// When a call was denied last, what was said of it, and whether that names the right.
+    /// The last denial: its time, its text, and whether that names the right.
     denied: Mutex<Option<(Moment, String, bool)>>,
 }
 
 impl Rights {
-    /// Those that this primary said are there.
+    /// Rights that were checked at this primary.
     pub(crate) fn at(reign: u64) -> Rights {
         Rights { reign: AtomicU64::new(reign), is_doubted: AtomicBool::new(false), denied: Mutex::default() }
     }
 
-    /// A call failed so.
+    /// Records the error of a call.
     pub(crate) fn heard(&self, e: &Error) {
         if e.is_denied() {
             self.is_doubted.store(true, Ordering::Relaxed);
         }
-        // A node that does not know our user, or its password, denies all.
+        // A node that does not know our user or its password refuses everything.
         let said = e.chain().to_string();
         let is_of_password = e.server_kind() == Some(ServerErrorKind::Auth) && !e.is_retryable();
         if e.is_denied() || is_of_password {
@@ -40,14 +41,15 @@ impl Rights {
         }
     }
 
-    /// A call about this workflow failed so.
+    /// Records the error of a call about this workflow.
     pub(crate) fn heard_of_workflow(&self, workflow: &str, e: &Error) {
         if e.is_denied() {
             self.note(format!("{workflow}: {}", e.chain()), true);
         }
     }
 
-    /// What a script is denied a server may tell without the right: who has asked for that knows more, for some time.
+    /// Keeps a text that names the right for some time: the server's error for a script may not name it, but the check
+    /// does.
     fn note(&self, said: String, names_right: bool) {
         let (mut denied, now) = (self.denied.lock().unwrap_or_else(PoisonError::into_inner), clock::now());
         let is_late = denied.as_ref().is_none_or(|(at, ..)| now.since(*at) >= NAMED_FOR);
@@ -57,16 +59,16 @@ impl Rights {
         }
     }
 
-    /// When a call was denied last, and what was said of it.
+    /// The time and text of the last denial.
     pub(crate) fn denied(&self) -> Option<(Moment, String)> {
         let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
         denied.as_ref().map(|(at, said, _)| (*at, said.clone()))
     }
 
-    /// Asks this primary, where that is not known.
+    /// Checks the rights at this primary if they are unknown or in doubt.
     ///
     /// # Errors
-    /// What the answer was: nothing may be written until it is another one.
+    /// Those of the check: nothing may be written until it succeeds.
     pub(crate) async fn make_sure(
         &self,
         reign: u64,
@@ -105,7 +107,7 @@ mod tests {
             assert!(rights.denied().is_none());
             rights.heard(&said(code));
             assert!(rights.denied().unwrap().1.contains(code), "{code}");
-            // Only a right that is missing is asked for.
+            // Only a missing right leads to a new check.
             assert_eq!(rights.is_doubted.load(Ordering::Relaxed), code == "NOPERM");
         }
     }

@@ -1,14 +1,14 @@
-//! Shapes of workflows whose nodes run here.
+//! The shapes of workflows whose nodes run here.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::job::shape::Shape;
 
-/// With so many of them all are forgotten.
+/// At this number all are dropped.
 const KNOWN: usize = 256;
 
-/// By workflow and digest: an instance may be another one under an id that is free again.
+/// By workflow and digest, since another instance may reuse an id that is free again.
 #[derive(Debug, Default)]
 pub(crate) struct KnownShapes(Mutex<HashMap<String, Arc<Shape>>>);
 

@@ -29,11 +29,11 @@ use crate::worker_id::WorkerId;
 /// How long the clean-up after the last job may take.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(3);
 
-/// In so many parts it is waited for.
+/// The wait is split into this many parts.
 const PARTS: u32 = 30;
 
-/// Waits for the clean-up after the last job; `None` where it takes too long. Time in which the process stood still counts as one
-/// part at most: whoever is frozen while it says goodbye says it afterwards.
+/// Waits for the clean-up after the last job; `None` if it takes too long. A freeze of the process counts as one part
+/// at most, so that the clean-up still happens afterwards.
 pub(crate) async fn farewell<T>(clean_up: impl Future<Output = T>) -> Option<T> {
     let mut clean_up = pin!(clean_up);
     for _ in 0..PARTS {
@@ -52,45 +52,47 @@ pub(crate) struct WorkerShared {
     pub(crate) data: Arc<Data>,
     pub(crate) observers: Arc<[Arc<dyn Observer>]>,
     pub(crate) stopping: CancellationToken,
-    /// The grace of the shutdown is over at once.
+    /// Ends the shutdown grace at once.
     pub(crate) hurry: CancellationToken,
     pub(crate) incidents: Incidents,
     pub(crate) wake: Wake,
-    /// When the keeper looked at the deadlines last, ms on the boot-time clock.
+    /// When the keeper last checked the deadlines, ms on the boot-time clock.
     pub(crate) last_tick: Arc<AtomicU64>,
-    /// When the user's runtime showed last that it runs, ms on the boot-time clock; far ahead when nobody shows it any more.
+    /// When the user's runtime last showed that it runs, ms on the boot-time clock; far in the future once that is no
+    /// longer tested.
     pub(crate) canary: Arc<AtomicU64>,
-    /// When the process ran on that had stood still, ms: no handler is to blame for what was before.
+    /// When the process last resumed after a freeze, ms: handlers are not to blame for the time before.
     pub(crate) resumed: AtomicU64,
-    /// What the keeper has to tell handlers.
+    /// What the keeper has to report to handlers.
     pub(crate) news: Arc<News>,
-    /// For reading values that travel apart, by the reign of the primary that has them: one that stands still keeps no others waiting.
+    /// Permits to read large values, by the reign of their primary: a frozen one must not block reads from others.
     large_reads: Mutex<HashMap<u64, Arc<Semaphore>>>,
-    /// Whether answers to claims are to be small.
+    /// Whether answers to claims should be small.
     pub(crate) narrow: Narrow,
-    /// Every slot is held by a handler that waits for another job: what was claimed ahead must not wait behind it.
+    /// Whether every slot is held by a handler that waits for another job: jobs that were claimed ahead must not wait
+    /// for it.
     pub(crate) clogged: AtomicBool,
     keeper_gone: AtomicBool,
-    /// Redis was told that this worker is dead, or replaced.
+    /// Whether this worker was declared dead or replaced in Redis.
     replaced: AtomicBool,
-    /// Another worker took the exclusive name of this one, and asked it to stop.
+    /// Whether another worker took the exclusive name of this one and asked it to stop.
     succeeded: AtomicBool,
     pub(crate) slots: Slots,
-    /// What its courier is to do.
+    /// The queue of its courier.
     pub(crate) desk: Desk,
-    /// What its courier is denied.
+    /// The rights of its courier.
     pub(crate) flow_rights: Rights,
-    /// What this worker counts of itself.
+    /// What this worker counts about itself.
     pub(crate) tally: WorkerTally,
     /// How long dead workers are listed, and how many.
     pub(crate) keep_dead: LimitMs,
 }
 
-/// How many large values a worker reads at a time, of one primary.
+/// How many large values of one primary a worker reads at a time.
 const LARGE_READS: usize = 4;
 
 impl WorkerShared {
-    /// What a worker shares that holds at most `max_jobs` jobs.
+    /// The shared state of a worker that holds at most `max_jobs` jobs.
     pub(crate) fn new(
         id: WorkerId,
         store: Arc<Store>,
@@ -126,25 +128,25 @@ impl WorkerShared {
         }
     }
 
-    /// A part on the user's runtime got no answer, or was refused.
+    /// Records that a part on the user's runtime got no answer, or was refused.
     pub(crate) fn failed(&self, part: &'static str, of: (usize, &str), e: &Error) {
         self.log(self.incidents.failed(part, of, e, e.is_outage()));
     }
 
-    /// A part on the user's runtime was answered.
+    /// Records that a part on the user's runtime was answered.
     pub(crate) fn answered(&self, part: &'static str, of: (usize, &str)) {
         self.log(self.incidents.answered(part, of));
     }
 
-    /// Logs at once, which the keeper must not: a subscriber may block.
+    /// Logs at once. The keeper must not call this: a subscriber may block.
     pub(crate) fn log(&self, changes: Vec<Change>) {
         changes.iter().for_each(|change| change.log(&self.id));
     }
 
-    /// Turns for reading large values of a task.
+    /// Permits to read large values of a task.
     pub(crate) fn large_reads(&self, keys: &TaskKeys) -> Arc<Semaphore> {
         let mut turns = self.large_reads.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of primaries that are none any more nobody reads.
+        // Drop the permits of former primaries, which are not in use.
         turns.retain(|_, turns| Arc::strong_count(turns) > 1);
         let own = turns.entry(self.store.reign_over(keys)).or_insert_with(|| Arc::new(Semaphore::new(LARGE_READS)));
         Arc::clone(own)
@@ -154,7 +156,7 @@ impl WorkerShared {
         self.replaced.load(Ordering::SeqCst)
     }
 
-    /// Others have the jobs of this worker: it stops, and its handlers have no grace.
+    /// Others have the jobs of this worker. It stops, and its handlers get no grace.
     pub(crate) fn set_replaced(&self) {
         self.replaced.store(true, Ordering::SeqCst);
         self.stopping.cancel();
@@ -165,7 +167,7 @@ impl WorkerShared {
         self.succeeded.load(Ordering::SeqCst)
     }
 
-    /// Another worker waits for the name of this one: it stops as at a signal.
+    /// Another worker waits for this one's name. It stops as after a signal.
     pub(crate) fn set_succeeded(&self) {
         self.succeeded.store(true, Ordering::SeqCst);
         self.stopping.cancel();
@@ -185,6 +187,6 @@ impl WorkerShared {
 pub(crate) struct KeeperEnd {
     /// The worker has stopped.
     pub(crate) stop: CancellationToken,
-    /// The worker's future was dropped: the keeper winds up what is left of it.
+    /// The worker's future was dropped. The keeper winds up what is left.
     pub(crate) left: CancellationToken,
 }

@@ -1,10 +1,10 @@
-//! The slots of a worker over all its tasks, and those of a task over all its partitions.
+//! The slots of a worker across its tasks, and those of a task across its partitions.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many jobs may run, of all tasks of a worker or all partitions of a task; each that has begun has a slot.
+/// How many jobs of a worker or of a partitioned task may run. Each job that has begun has a slot.
 pub(crate) struct Slots {
     most: Option<usize>,
     free: Option<Arc<Semaphore>>,
@@ -15,7 +15,7 @@ impl Slots {
         Slots { most, free: most.map(|jobs| Arc::new(Semaphore::new(jobs))) }
     }
 
-    /// How many there are; `None` where there is no bound.
+    /// How many there are; `None` if unbounded.
     pub(crate) fn most(&self) -> Option<usize> {
         self.most
     }
@@ -41,7 +41,7 @@ impl Slots {
         0
     }
 
-    /// Gives slots back, to the tasks that wait for one first.
+    /// Returns slots. Tasks in the queue get them first.
     pub(crate) fn give_back(&self, count: usize) {
         if let Some(free) = &self.free {
             free.add_permits(count);
@@ -49,7 +49,7 @@ impl Slots {
     }
 }
 
-/// The slots that a job of a task needs one of each: those of its worker, and, where it has partitions, those that these share.
+/// The slots that a job needs, one of each: those of its worker, and those that the partitions of its task share.
 #[derive(Clone, Copy)]
 pub(crate) struct TaskSlots<'a> {
     pub(crate) worker: &'a Slots,
@@ -57,7 +57,7 @@ pub(crate) struct TaskSlots<'a> {
 }
 
 impl TaskSlots<'_> {
-    /// Whether there is no bound.
+    /// Whether both are unbounded.
     pub(crate) fn are_unbounded(self) -> bool {
         self.worker.most.is_none() && self.task.is_none()
     }
@@ -77,7 +77,7 @@ impl TaskSlots<'_> {
         taken
     }
 
-    /// Waits for a slot, behind those that came before; `None` where there is no bound.
+    /// Waits for a slot, in the order of arrival; `None` if unbounded.
     pub(crate) fn queue(self) -> Option<impl Future<Output = ()> + Send + use<>> {
         if self.are_unbounded() {
             return None;
@@ -85,7 +85,7 @@ impl TaskSlots<'_> {
         let of_task = self.task.and_then(|task| task.free.clone());
         let of_worker = self.worker.free.clone();
         Some(async move {
-            // Dropped before both are there it gives back what it has.
+            // If this is dropped before it has both permits, it returns the first.
             let mut permits = Vec::with_capacity(2);
             for free in of_task.into_iter().chain(of_worker) {
                 permits.extend(free.acquire_owned().await);
@@ -94,7 +94,7 @@ impl TaskSlots<'_> {
         })
     }
 
-    /// Gives slots back, to those who wait for one first.
+    /// Returns slots. Waiters in the queue get them first.
     pub(crate) fn give_back(self, count: usize) {
         self.worker.give_back(count);
         if let Some(task) = self.task {

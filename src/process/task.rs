@@ -35,12 +35,12 @@ pub(crate) struct Definition {
     pub(crate) keys: Arc<TaskKeys>,
     pub(crate) options: Arc<Resolved>,
     pub(crate) handler: Handler,
-    /// What runs before a job has ended.
+    /// The hook: runs before a job ends.
     pub(crate) hook: Option<Hook>,
-    /// What the user says of errors.
+    /// The user's mappings of errors.
     pub(crate) errors: Arc<[ErrorMap]>,
     pub(crate) needs: Arc<[Need]>,
-    /// Where the task has partitions: the slots that they share, and the figures.
+    /// For a task with partitions: the slots and figures that they share.
     pub(crate) shared: Option<Arc<Partitioned>>,
 }
 
@@ -51,10 +51,10 @@ pub(crate) struct Partitioned {
 }
 
 impl Definition {
-    /// One for each table of the task.
+    /// One definition for each table of the task.
     pub(crate) fn of_tables(self, tables: &[Arc<TaskKeys>]) -> Vec<Definition> {
         if let [only] = tables {
-            // What was known when the worker was made may be of another time.
+            // What was known when the worker was built may be outdated.
             return vec![Definition { keys: Arc::clone(only), ..self }];
         }
         let slots = Slots::new(Some(self.options.concurrency));
@@ -77,44 +77,44 @@ pub(crate) struct TaskRuntime {
     pub(crate) keys: Arc<TaskKeys>,
     pub(crate) options: Arc<Resolved>,
     pub(crate) handler: Handler,
-    /// What runs before a job has ended.
+    /// The hook: runs before a job ends.
     pub(crate) hook: Option<Hook>,
-    /// What the user says of errors.
+    /// The user's mappings of errors.
     pub(crate) errors: Arc<[ErrorMap]>,
     pub(crate) held: HeldTable,
     pub(crate) outbox: Outbox,
     /// The driver and the runs that are not dropped yet.
     pub(crate) alive: TaskTracker,
-    /// Rings when the driver has something to look at.
+    /// Signals to the driver that there is something to do.
     pub(crate) poke: Notify,
-    /// Rings when the keeper is to beat for all jobs at once.
+    /// Signals to the keeper to send heartbeats for all jobs at once.
     pub(crate) beat_now: Notify,
-    /// What rings at the keeper for this task.
+    /// Signals to the keeper about this task.
     pub(crate) bells: Arc<Bells>,
-    /// When this worker declared the options of the task, ms by the clock of the server.
+    /// When this worker declared the options of the task, ms by the server's clock.
     pub(crate) stamp: u64,
-    /// When the last beat that was answered had been sent; 0 before the first.
+    /// When the last answered heartbeat was sent; 0 before the first.
     last_beat: AtomicU64,
-    /// How long its answers took, ms; 0 for one that named no job.
+    /// How long its answers took, ms; 0 if it named no job.
     beat_took: AtomicU64,
     pub(crate) claims: OpenClaims,
-    /// When a claim was sent last, also once more, ms; since the start before the first.
+    /// When a claim was last sent or repeated, ms; before the first, the start.
     last_claim: AtomicU64,
-    /// Since when heartbeats are fresh, ms.
+    /// Since when heartbeats have been fresh, ms.
     fresh_since: AtomicU64,
     pub(crate) counted: Counted,
-    /// What this worker counts of itself, where the task has no partitions.
+    /// What this worker counts, if the task has no partitions.
     own_tally: TaskTally,
     /// What its partitions share.
     shared: Option<Arc<Partitioned>>,
     /// For outcomes that wait for replicas.
     pub(crate) replicated: OnceLock<Slot>,
-    /// Whether fewer replicas than asked for had the last ones.
+    /// Whether fewer replicas than requested had the last outcomes.
     lacks_copies: AtomicBool,
     pub(crate) rights: Rights,
 }
 
-/// What was counted last of a task: every few seconds, for the health of the worker.
+/// The last count of a task's jobs, taken every few seconds for the health of the worker.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     /// Jobs that wait.
@@ -123,14 +123,14 @@ pub(crate) struct Counted {
 }
 
 impl TaskRuntime {
-    /// How log lines and incidents name it: the number tells its partitions apart.
+    /// How log lines and incidents name it. The number distinguishes its partitions.
     pub(crate) fn of(&self) -> (usize, &str) {
         (self.index, &self.name)
     }
 
-    /// The task of this position in its worker, which declared its options at `stamp`.
+    /// The task at this index of its worker, with its options declared at `stamp`.
     pub(crate) fn new(index: usize, task: Definition, stamp: u64, store: &Store) -> TaskRuntime {
-        // The start asked the primary of the first partition.
+        // The start checked only the primary of the first partition.
         let reign = if task.keys.part() == 0 { store.reign_over(&task.keys) } else { u64::MAX };
         TaskRuntime {
             rights: Rights::at(reign),
@@ -161,7 +161,7 @@ impl TaskRuntime {
         }
     }
 
-    /// What this worker counts of itself, of all partitions together.
+    /// What this worker counts, over all partitions.
     pub(crate) fn tally(&self) -> &TaskTally {
         self.shared.as_ref().map_or(&self.own_tally, |shared| &shared.tally)
     }
@@ -171,21 +171,21 @@ impl TaskRuntime {
         TaskSlots { worker: &worker.slots, task: self.shared.as_deref().map(|shared| &shared.slots) }
     }
 
-    /// Makes sure that we may write, before a call that would leave jobs nowhere if it were refused in the middle.
+    /// Checks the rights before a call that would leave jobs in no place if it were refused midway.
     ///
     /// # Errors
-    /// `Unsupported` with what is missing; what every call may give.
+    /// `Unsupported` with what is missing, and those of every call.
     pub(crate) async fn may_write(&self, store: &Store) -> Result<(), Error> {
         let ask = async || store.shared(RESPONSE_TIMEOUT, async |conn| check_rights(conn, &self.keys).await).await;
         self.rights.make_sure(store.reign_over(&self.keys), ask).await
     }
 
-    /// Whether it is the first partition of its task, or all of it.
+    /// Whether it is the first partition of its task, or the only one.
     pub(crate) fn is_first(&self) -> bool {
         self.keys.part() == 0
     }
 
-    /// So many replicas have the outcomes that were reported.
+    /// Records how many replicas have the reported outcomes.
     pub(crate) fn copied(&self, acked: u32, replicas: u32, outcomes: usize) {
         let lacks = acked < replicas;
         if lacks {
@@ -203,11 +203,11 @@ impl TaskRuntime {
 
     /// Jobs that have a slot.
     pub(crate) fn slots_held(&self) -> usize {
-        // Without prefetch each job has one, also while its payload is read.
+        // Without prefetch each held job has one, also while its payload is read.
         if self.options.prefetch == 0 { self.held.len() } else { self.held.begun() }
     }
 
-    /// How often the keeper beats.
+    /// How often the keeper sends heartbeats.
     pub(crate) fn beat_period(&self) -> Duration {
         cadence::beat_period(self.options.interval)
     }
@@ -225,29 +225,29 @@ impl TaskRuntime {
         self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
     }
 
-    /// How long the answers of the last beat took; zero for one that named no job.
+    /// How long the answers to the last heartbeat took; zero if it named no job.
     pub(crate) fn beat_took(&self) -> Duration {
         Duration::from_millis(self.beat_took.load(Ordering::SeqCst))
     }
 
-    /// A claim is sent.
+    /// Records that a claim is sent.
     pub(crate) fn claims_now(&self) {
         self.last_claim.store(clock::now().as_millis(), Ordering::SeqCst);
     }
 
-    /// Since when no claim was sent though heartbeats were answered.
+    /// Since when no claim was sent although heartbeats were answered.
     pub(crate) fn silent_since(&self) -> Moment {
         let (claim, fresh) = (self.last_claim.load(Ordering::SeqCst), self.fresh_since.load(Ordering::SeqCst));
         Moment::from_millis(claim.max(fresh))
     }
 
-    /// Whether the last beat took over half a period.
+    /// Whether the last heartbeat took over half a period.
     pub(crate) fn beats_are_slow(&self) -> bool {
         self.beat_took() > cadence::slow_beat(self.options.interval)
     }
 
-    /// Whether jobs may be claimed: a keeper that cannot beat could not keep them, and one that takes long to beat for those
-    /// that it has is not to be given more.
+    /// Whether jobs may be claimed. A keeper that cannot send heartbeats could not keep them. One that is slow with the
+    /// present jobs should get no more.
     pub(crate) fn beats_are_fresh(&self) -> bool {
         let last = self.last_beat();
         last.as_millis() > 0
@@ -255,7 +255,8 @@ impl TaskRuntime {
             && !self.beats_are_slow()
     }
 
-    /// Writes the options of the task again, unless a worker that started later has: the server has lost them.
+    /// Writes the options of the task again after the server lost them, unless a worker that started later has declared
+    /// its own.
     pub(crate) async fn declare_again(&self, store: &Store, worker: &str) -> Result<(), Error> {
         let declare =
             async |conn: &mut _| declare::declare_again(conn, &self.keys, worker, self.stamp, &self.options).await;
@@ -264,14 +265,14 @@ impl TaskRuntime {
         }
         let register = async |conn: &mut _| store.register(conn, &self.name).await;
         match store.shared(RESPONSE_TIMEOUT, register).await {
-            // The list of tasks is on a node of its own, and for people.
+            // The list of tasks is on its own node, and only for people.
             Err(e) if store.is_cluster() && e.is_outage() => Ok(()),
             registered => registered,
         }
     }
 }
 
-/// Says that the options of a task had to be declared again.
+/// Logs that the options of a task had to be declared again.
 pub(crate) fn tell_declared(task: &str) {
     tracing::warn!(%task, "the server had lost the options of the task; they are declared again");
 }

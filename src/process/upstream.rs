@@ -1,4 +1,4 @@
-//! What the handler of a node of a workflow reads of the others.
+//! What the handler of a workflow node can read about other nodes.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -22,13 +22,14 @@ use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
 use crate::store::workflow::nodes;
 
-/// A failover may take so long: by default the nodes of a cluster wait 15 s before they begin one.
+/// How long a failover may take: by default, cluster nodes wait 15 s before they begin one.
 const FAILOVER: Duration = Duration::from_secs(60);
 
-/// How many values are read in one call: each may have 1 MiB.
+/// How many values are read in one call. Each may have 1 MiB.
 const VALUES: usize = 8;
 
-/// The name of a node with the type of its value, for both ends: a constant that whoever builds the graph and whoever reads the value share.
+/// The name of a node with the type of its value: a constant that the code that builds the graph and the code that
+/// reads the value share.
 ///
 /// ```
 /// # use heartline::{Context, Graph, JobError, NodeName, TaskDef};
@@ -53,7 +54,7 @@ pub struct NodeName<T> {
 }
 
 impl<T> NodeName<T> {
-    /// A name. It is checked where it is used.
+    /// A name. It is checked when it is used.
     #[must_use]
     pub const fn new(name: &'static str) -> NodeName<T> {
         NodeName { name, value: PhantomData }
@@ -86,7 +87,7 @@ impl<T> From<NodeName<T>> for String {
     }
 }
 
-/// What names a node whose value is a `T`: text, a [`NodeName`], or the [`Node`](crate::Node) itself.
+/// Anything that names a node whose value is a `T`: text, a [`NodeName`], or the [`Node`](crate::Node) itself.
 pub trait Upstream<T>: sealed::Sealed {
     /// The name of the node.
     fn node_name(&self) -> Cow<'_, str>;
@@ -117,7 +118,7 @@ impl<T> Upstream<T> for NodeName<T> {
     }
 }
 
-/// What a handler may read of its instance.
+/// The access of a handler to its instance.
 struct NodeReader<'a> {
     store: &'a Store,
     keys: TaskKeys,
@@ -126,15 +127,16 @@ struct NodeReader<'a> {
 }
 
 impl Context {
-    /// The value of a node of the same instance that has completed before: mostly one that this one waited for. While Redis cannot be
-    /// reached, or a failover is under way, it is asked again for a minute, or as long as a dispatch would be, see
-    /// [`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout), if that is longer.
+    /// The value of a node of the same instance that has completed, usually one that this node waited for. While Redis
+    /// is unreachable or a failover is under way, the read is repeated for a minute, or for
+    /// [`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout) if that is longer.
     ///
     /// # Errors
-    /// - [`Error::JobFailed`] if the node did not complete: with its failure, the code `cancelled`, `skipped` where it did not run, or `not_ended`.
-    /// - [`Error::Config`] if the graph has no node of this name, or this job is no node of a workflow.
-    /// - [`Error::Codec`] if its value is no `T`.
-    /// - What every call may give, see [`Error`].
+    /// - [`Error::JobFailed`] if the node did not complete: with its failure, or with the code `cancelled`, `skipped`
+    ///   if it did not run, or `not_ended`.
+    /// - [`Error::Config`] if the graph has no node of this name, or this job is not a node of a workflow.
+    /// - [`Error::Codec`] if its value cannot be decoded as `T`.
+    /// - Those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -150,11 +152,13 @@ impl Context {
         found.ok_or(Error::Closed)?.1.map_err(Error::JobFailed)
     }
 
-    /// The names and values of all nodes that this one waits for, in the order in which they were named, or how they failed. Of a node that
-    /// [waits for some of them](crate::Node::at_least) the others may end meanwhile. It is asked again as by [`upstream`](Context::upstream).
+    /// The names of all nodes that this one waits for, in the order in which they were named, with their values or
+    /// failures. If this node [waits for some of them](crate::Node::at_least), the others may end meanwhile. The read
+    /// is repeated as by [`upstream`](Context::upstream).
     ///
     /// # Errors
-    /// [`Error::Config`] if this job is no node of a workflow, [`Error::Codec`] if a value is no `T`, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if this job is not a node of a workflow, [`Error::Codec`] if a value cannot be decoded as `T`,
+    /// and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -167,7 +171,7 @@ impl Context {
         reader.read(&inputs.unwrap_or_default()).await
     }
 
-    /// What a test has given.
+    /// The value that a test has set.
     fn given<T: DeserializeOwned>(&self, (name, said): &GivenNode) -> Result<(String, Result<T, Failure>), Error> {
         let value = match said {
             Ok(json) => Ok(serde_json::from_slice(json).map_err(|source| {
@@ -201,7 +205,7 @@ impl Context {
 /// The number of the node of this name.
 ///
 /// # Errors
-/// `Config` when the graph has none.
+/// `Config` if the graph has none.
 pub(crate) fn number_of(shape: &Shape, name: &str) -> Result<u32, Error> {
     let found = (0..).zip(&shape.nodes).find(|(_, node)| node.name == name);
     found.map(|(number, _)| number).ok_or_else(|| no_such_node(name))
@@ -219,7 +223,7 @@ pub(crate) fn no_node(id: &JobId) -> Error {
     Error::Config(ConfigErrors::from(fault))
 }
 
-/// A read of so many bytes is repeated over a failover: a run is worth more than the wait.
+/// How long a read of this many bytes is repeated: over a failover, since losing the run would cost more.
 fn patience(store: &Store, bytes: usize) -> Patience {
     Patience::new(store.dispatch_timeout.max(FAILOVER), Instant::now(), bytes)
 }
@@ -232,7 +236,7 @@ async fn read_shape(store: &Store, keys: &TaskKeys, digest: &str) -> Result<Opti
 }
 
 impl NodeReader<'_> {
-    /// The names and values of these nodes, or how they failed.
+    /// The names of these nodes, with their values or failures.
     async fn read<T: DeserializeOwned>(&self, nodes: &[u32]) -> Result<Vec<(String, Result<T, Failure>)>, Error> {
         let (keys, instance) = (&self.keys, &*self.node.instance);
         let mut found = Vec::with_capacity(nodes.len());
@@ -256,10 +260,10 @@ impl NodeReader<'_> {
     }
 }
 
-/// What came of a node, by its state and what is kept of it.
+/// The value or failure of a node, from its state and what is stored.
 ///
 /// # Errors
-/// `Codec` when its value is no `T`.
+/// `Codec` if its value cannot be decoded as `T`.
 pub(crate) fn came_of<T: DeserializeOwned>(
     name: &str,
     job: JobId,

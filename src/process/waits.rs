@@ -1,11 +1,11 @@
-//! Handlers that wait for the results of other jobs: where all slots are held by such, nothing moves.
+//! Handlers that wait for the results of other jobs. If they hold all slots, nothing proceeds.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::futures::TaskLocalFuture;
 
-/// How many results a handler waits for, and since when for one at least.
+/// How many results a handler waits for, and since when it waits for at least one.
 #[derive(Debug, Default)]
 pub(crate) struct Waits(Mutex<Option<(usize, Instant)>>);
 
@@ -23,13 +23,13 @@ impl Waits {
         *state = state.and_then(|(count, since)| (count > 1).then(|| (count - 1, since)));
     }
 
-    /// Whether the handler has waited for so long.
+    /// Whether the handler has waited for this long.
     pub(crate) fn lasts(&self, time: Duration) -> bool {
         self.state().is_some_and(|(_, since)| since.elapsed() >= time)
     }
 }
 
-/// Whose handler may wait.
+/// A job whose handler may wait.
 pub(crate) trait HasWaits: Send + Sync {
     fn waits(&self) -> &Waits;
 }
@@ -39,12 +39,12 @@ tokio::task_local! {
     static CURRENT: Arc<dyn HasWaits>;
 }
 
-/// Runs the handler of a job, so that what it waits for is known to be waited for by it.
+/// Runs the handler of a job, so that its waits for results are counted for the job.
 pub(crate) fn as_handler_of<F: Future>(job: Arc<dyn HasWaits>, handler: F) -> TaskLocalFuture<Arc<dyn HasWaits>, F> {
     CURRENT.scope(job, handler)
 }
 
-/// Somebody waits for the result of a job: where that is a handler, its own job is noted as waiting.
+/// A wait for the result of a job. If a handler waits, its own job is marked as waiting.
 pub(crate) struct NotedWait(Option<Arc<dyn HasWaits>>);
 
 impl NotedWait {

@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Which tasks are idle, which of them the block under way waits for, which were woken, and which of those cannot use it.
+/// The tasks that are idle, those that the current block waits for, those that were woken, and those that cannot use
+/// their marker.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     state: Mutex<WakeState>,
@@ -15,12 +16,12 @@ pub(crate) struct Wake {
 #[derive(Debug, Default)]
 struct WakeState {
     idle: BTreeSet<usize>,
-    /// Those that went idle since somebody asked.
+    /// Tasks that became idle since the last [`Wake::take_came`].
     came: BTreeSet<usize>,
     armed: BTreeSet<usize>,
     woken: BTreeSet<usize>,
     returned: BTreeSet<usize>,
-    /// Those that look in a moment, since the worker that took the marker may be frozen.
+    /// Tasks that check a moment later, since the worker that took the marker may be frozen.
     spare: BTreeSet<usize>,
 }
 
@@ -29,7 +30,7 @@ impl Wake {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A driver can use a marker, or (when it has no free slot) cannot.
+    /// Records whether a driver can use a marker. Without a free slot it cannot.
     pub(crate) fn set_idle(&self, task: usize, idle: bool) {
         let mut state = self.state();
         if !idle {
@@ -42,28 +43,28 @@ impl Wake {
         }
     }
 
-    /// Whether a marker came since the last look.
+    /// Whether a marker came since the last call.
     pub(crate) fn take_woken(&self, task: usize) -> bool {
         self.state().woken.remove(&task)
     }
 
-    /// A spare marker of the task was taken.
+    /// Records that a spare marker of the task was taken.
     pub(crate) fn add_spare(&self, task: usize) {
         self.state().spare.insert(task);
     }
 
-    /// Whether a spare marker came since the last look.
+    /// Whether a spare marker came since the last call.
     pub(crate) fn take_spare(&self, task: usize) -> bool {
         self.state().spare.remove(&task)
     }
 
-    /// The marker that woke the task is for another worker: this one cannot claim for now.
+    /// Returns the marker that woke the task to another worker: this one cannot claim now.
     pub(crate) fn give_back(&self, task: usize) {
         self.state().returned.insert(task);
         self.changed.notify_one();
     }
 
-    /// The tasks whose markers are to be put back: those of a worker that stops are all that no driver took.
+    /// The tasks whose markers must be put back. If the worker stops, those are all markers that no driver used.
     pub(crate) fn take_returned(&self, stopping: bool) -> BTreeSet<usize> {
         let mut state = self.state();
         let mut returned = std::mem::take(&mut state.returned);
@@ -83,7 +84,7 @@ impl Wake {
         was_idle
     }
 
-    /// The tasks that went idle since the last look, and still are.
+    /// The tasks that became idle since the last call, and still are.
     pub(crate) fn take_came(&self) -> Vec<usize> {
         let mut state = self.state();
         let came = std::mem::take(&mut state.came);
