@@ -1,4 +1,4 @@
-//! A cancel that is about to be asked for.
+//! A cancel that is requested when it is awaited.
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -9,9 +9,10 @@ use crate::error::Error;
 use crate::faults::Faults;
 use crate::options::modes::Durability;
 
-/// A cancel of a job or of a workflow instance, which is asked for when this is awaited. `R` is what it did.
+/// A cancel of a job or of a workflow instance. It is requested when this is awaited. `R` is its result.
 ///
-/// Made by [`JobHandle::cancel`](crate::JobHandle::cancel) and [`WorkflowHandle::cancel`](crate::WorkflowHandle::cancel), which list the errors.
+/// Made by [`JobHandle::cancel`](crate::JobHandle::cancel) and
+/// [`WorkflowHandle::cancel`](crate::WorkflowHandle::cancel), which list the errors.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -24,11 +25,11 @@ use crate::options::modes::Durability;
 /// ```
 ///
 /// # Cancel safety
-/// If the future is dropped, the cancel may have been asked for or not. It is safe to repeat.
+/// If the future is dropped, the cancel may have been recorded or not. It is safe to repeat.
 #[must_use = "a cancel is asked for when this is awaited"]
 pub struct Cancel<'a, R> {
     durability: Durability,
-    /// None once it is under way.
+    /// `None` once it is under way.
     call: Option<Box<dyn FnOnce(Durability) -> CancelCall<'a, R> + Send + 'a>>,
     under_way: Option<CancelCall<'a, R>>,
 }
@@ -37,7 +38,7 @@ pub struct Cancel<'a, R> {
 type CancelCall<'a, R> = Pin<Box<dyn Future<Output = Result<R, Error>> + Send + 'a>>;
 
 impl<'a, R: Send + 'a> Cancel<'a, R> {
-    /// A cancel by this call, which gets its durability: this one, unless the caller sets another.
+    /// A cancel by this call, which gets the durability: the given one, unless the caller sets another.
     pub(crate) fn new<F>(durability: Durability, call: impl FnOnce(Durability) -> F + Send + 'a) -> Cancel<'a, R>
     where
         F: Future<Output = Result<R, Error>> + Send + 'a,
@@ -46,7 +47,7 @@ impl<'a, R: Send + 'a> Cancel<'a, R> {
         Cancel { durability, call: Some(Box::new(call)), under_way: None }
     }
 
-    /// When the cancel counts as asked for. Defaults to the durability of the task, or of the workflow.
+    /// When the cancel counts as recorded. Defaults to the durability of the task, or of the workflow.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
@@ -57,7 +58,7 @@ impl<'a, R: Send + 'a> Future for Cancel<'a, R> {
     type Output = Result<R, Error>;
 
     /// # Panics
-    /// When it is polled again after it has given its value.
+    /// If it is polled again after it has returned its value.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(call) = self.call.take() {
             let mut faults = Faults::default();
@@ -69,7 +70,7 @@ impl<'a, R: Send + 'a> Future for Cancel<'a, R> {
         }
         match &mut self.under_way {
             Some(under_way) => under_way.as_mut().poll(cx),
-            // It is there from the first poll on.
+            // Cannot happen: it is set by the first poll.
             None => Poll::Pending,
         }
     }

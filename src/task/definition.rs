@@ -1,4 +1,4 @@
-//! What a task is: its name, its types and options, and, where it is worked, its handler and what that needs.
+//! The definition of a task: its name, types and options, and for workers its handler and what that needs.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -49,14 +49,14 @@ pub struct TaskDef<I, O> {
 }
 
 impl<I, O> TaskDef<I, O> {
-    /// A task with nothing set but its name. The name is checked where the task is used.
+    /// A task with only a name. The name is checked when the task is used.
     #[must_use]
     pub const fn new(name: &'static str) -> TaskDef<I, O> {
         TaskDef { name, options: TaskOptions::new(), types: PhantomData }
     }
 
-    /// The same with options. A producer goes by the payload limit, the priority, and whether there are events; the rest is
-    /// for workers.
+    /// The same with options. A producer uses the payload limit, the priority, and whether there are events; workers
+    /// use all.
     #[must_use]
     pub const fn options(mut self, options: TaskOptions) -> TaskDef<I, O> {
         self.options = options;
@@ -128,7 +128,7 @@ pub struct TaskHandler<I, O> {
 }
 
 impl<I, O> TaskHandler<I, O> {
-    /// Folds the types of the handler away: payload in, JSON out.
+    /// Erases the types of the handler: payload in, JSON out.
     pub(crate) fn new<E, F, Fut>(name: Arc<str>, options: TaskOptions, handler: F) -> TaskHandler<I, O>
     where
         I: DeserializeOwned + Send + 'static,
@@ -171,9 +171,9 @@ impl<I, O> TaskHandler<I, O> {
         }
     }
 
-    /// Says what an error of the type `T` means for the job: its code, whether it is fatal, when to try again. `T` is looked
-    /// for in the handler's error and its causes ([`JobError::downcast_ref`]). The first that knows the error decides,
-    /// those of the task before those of [`AppBuilder::on_error`](crate::AppBuilder::on_error).
+    /// Says what an error of type `T` means for the job: its code, whether it is fatal, when to try again. `T` is
+    /// searched for in the handler's error and its causes ([`JobError::downcast_ref`]). The first mapping that knows
+    /// the error decides. Those of the task come before those of [`AppBuilder::on_error`](crate::AppBuilder::on_error).
     pub fn on_error<T: StdError + Send + Sync + 'static>(
         mut self,
         say: impl Fn(&T, JobError) -> JobError + Send + Sync + 'static,
@@ -182,7 +182,8 @@ impl<I, O> TaskHandler<I, O> {
         self
     }
 
-    /// Lets a hook run between the outcome of a job and its end; the last one counts. See [`TaskRef::on_complete`](crate::TaskRef::on_complete).
+    /// Sets a hook that runs between the outcome of a job and its end; the last one counts. See
+    /// [`TaskRef::on_complete`](crate::TaskRef::on_complete).
     ///
     /// ```no_run
     /// # use heartline::{App, Context, JobError, Outcome, TaskDef};
@@ -209,22 +210,22 @@ impl<I, O> TaskHandler<I, O> {
         self
     }
 
-    /// Lets a worker refuse to start where [`AppBuilder::data`](crate::AppBuilder::data) has no `T`, rather than fail the jobs
-    /// one by one.
+    /// Makes a worker refuse to start if [`AppBuilder::data`](crate::AppBuilder::data) has no `T`, instead of failing
+    /// the jobs one by one.
     pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
         self.needs.push(Need::of::<T>());
         self
     }
 }
 
-/// Whether the value is a float for which JSON would have `null`, which no reader takes for one.
+/// Whether the value is a float that JSON would write as `null`, which no reader accepts as a number.
 fn is_no_number<O: 'static>(value: &O) -> bool {
     let value: &dyn Any = value;
     let is_f64 = value.downcast_ref::<f64>().is_some_and(|value| !value.is_finite());
     is_f64 || value.downcast_ref::<f32>().is_some_and(|value| !value.is_finite())
 }
 
-/// Folds the types of a hook away.
+/// Erases the types of a hook.
 pub(crate) fn folded_hook<O, E, F, Fut>(hook: F) -> Hook
 where
     O: DeserializeOwned + Send + 'static,

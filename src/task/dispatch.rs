@@ -23,8 +23,8 @@ use crate::times::ms_of;
 
 /// A job about to be dispatched: set what differs from the task's options, then `.await` it.
 ///
-/// Nothing happens before it is awaited. It is at once in Redis when the await returns, and a handle to it is the value. It
-/// is a future like any other: `tokio::spawn` and `join_all` take it as it is.
+/// Nothing happens before it is awaited. When the await returns a handle, the job is in Redis. It is a future like any
+/// other, for `tokio::spawn` or `join_all`.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -36,10 +36,10 @@ use crate::times::ms_of;
 /// # }
 /// ```
 ///
-/// A dispatch is repeated for 10 s ([`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout)) while Redis cannot
-/// be reached. A job whose id exists in any state, a terminal one
-/// included, is left as it is, and its handle says that it [`existed`](JobHandle::existed); after a lost reply that may be
-/// the job of this very call.
+/// While Redis is unreachable, a dispatch is repeated for 10 s
+/// ([`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout)). If a job with this id exists in any state,
+/// even a terminal one, it stays unchanged, and its handle reports that it [`existed`](JobHandle::existed). After a
+/// lost reply that may be the job of this very call.
 ///
 /// # Errors
 /// They are checked in this order, and the job is not written, except that after `Connect` it may have been:
@@ -48,15 +48,15 @@ use crate::times::ms_of;
 /// - [`Error::TooLarge`] if it is over the payload limit of the task.
 /// - [`Error::Config`] if settings are wrong; it lists all of them.
 /// - [`Error::NotReplicated`] if fewer replicas have it than [`Durability::Replicated`] wants: then it is written.
-/// - [`Error::Refused`] if Redis does not write, [`Error::Closed`] if the runtime ended, and what every call may give, see
-///   [`Error`].
+/// - [`Error::Refused`] if Redis refuses writes, [`Error::Closed`] if the runtime has ended, and those of every call,
+///   see [`Error`].
 ///
 /// # Cancel safety
-/// A future that is dropped may have dispatched the job or not; with an id of your own it is safe to repeat.
+/// If the future is dropped, the job may have been dispatched or not; with your own id it is safe to repeat.
 #[must_use = "a job is dispatched when this is awaited"]
 pub struct Dispatch<I, O> {
     task: Arc<TaskShared>,
-    /// None once it is under way.
+    /// `None` once it is under way.
     payload: Option<Result<Vec<u8>, serde_json::Error>>,
     id: Option<String>,
     priority: Option<Priority>,
@@ -92,7 +92,8 @@ impl<I, O> Dispatch<I, O> {
         &self.task.name
     }
 
-    /// The job runs after this delay at the soonest, by the clock of the Redis server. At most 10 years; 0 is no delay.
+    /// The job runs after this delay at the earliest, by the clock of the Redis server. At most 10 years; 0 is no
+    /// delay.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.overrides.delay = Some(delay).filter(|delay| !delay.is_zero());
         self
@@ -104,19 +105,20 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// An id of your own, unique within the task: 1 to 128 bytes of printable ASCII without space and braces, of which the first is no `~`.
+    /// Your own id, unique within the task: 1 to 128 bytes of printable ASCII without space and braces; the first byte
+    /// is not `~`.
     ///
-    /// The job is then dispatched once, however often this is repeated, for as long as retention keeps the id. A dispatch with an id
-    /// that exists changes nothing, even if its input differs: [`JobHandle::existed`](crate::JobHandle::existed) says so.
-    /// Defaults to a new id.
+    /// The job is then dispatched once, however often this is repeated, as long as retention keeps the id. A dispatch
+    /// with an id that exists changes nothing, even if its input differs:
+    /// [`JobHandle::existed`](crate::JobHandle::existed) reports it. Defaults to a new id.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// Lets the job fail with the code `expired` if no worker has begun it so long after its dispatch, by the clock of Redis. A claim
-    /// that comes to it later does not begin it; where nobody claims, workers end it within some 5 s. A job that has begun does not
-    /// expire any more, also when it is retried or recovered. The time also runs while the task is paused.
+    /// Fails the job with the code `expired` if no worker begins it within this time of its dispatch, by the clock of
+    /// Redis. A later claim does not begin it; if there are no claims, workers end it within about 5 s. Once it has
+    /// begun it no longer expires, even if it is retried or recovered. The time also runs while the task is paused.
     ///
     /// More than the delay, at most 10 years. Defaults to never.
     pub fn expires_after(mut self, time: Duration) -> Self {
@@ -130,35 +132,35 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// How many runs the job gets, 1 to 1,000,000, with the delays of the task in between. Takes precedence over the count of
-    /// [`retry`](Dispatch::retry).
+    /// How many runs the job gets, 1 to 1,000,000, with the task's delays between them. Takes precedence over the count
+    /// of [`retry`](Dispatch::retry).
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.overrides.attempts = Some(attempts);
         self
     }
 
-    /// A text that travels with the job and is no part of its input, such as a trace id. The handler reads it with
-    /// [`Context::header`](crate::Context::header). All headers of a job have at most 4 KiB, names and values; one of the
-    /// same name replaces the one before.
+    /// A text that is stored with the job and is not part of its input, such as a trace id. The handler reads it with
+    /// [`Context::header`](crate::Context::header). All headers of a job have at most 4 KiB, names and values; one of
+    /// the same name replaces the one before.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.overrides.headers.insert(name.into(), value.into());
         self
     }
 
-    /// How many bytes of headers, names and values, the job has room for yet: for what may as well be left out.
+    /// How many more bytes of header names and values fit, for headers that may be left out.
     #[must_use]
     pub fn headers_left(&self) -> usize {
         HEADERS_LIMIT.saturating_sub(self.overrides.header_bytes())
     }
 
-    /// How many runs the job gets and how long it waits in between, in place of the task's policy as a whole.
+    /// How many runs the job gets and how long it waits between them. Replaces the whole policy of the task.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.overrides.retried_codes = retry.codes();
         self.overrides.retry = Some(retry);
         self
     }
 
-    /// How often the job may stall before it fails. 0 lets it fail at its first stall. Defaults to the task's.
+    /// How often the job may stall before it fails. With 0 it fails at its first stall. Defaults to the task's.
     pub fn stall_max_count(mut self, max_count: u32) -> Self {
         self.overrides.max_count = Some(max_count);
         self
@@ -182,7 +184,7 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// Checks everything that can be checked here.
+    /// Checks everything that can be checked without Redis.
     fn take_job(&mut self, payload: Result<Vec<u8>, serde_json::Error>) -> Result<NewJob, Error> {
         let payload = checked_payload(&self.task, payload)?;
         let overrides = std::mem::take(&mut self.overrides);
@@ -209,7 +211,7 @@ impl<I, O: 'static> Future for Dispatch<I, O> {
     type Output = Result<JobHandle<O>, Error>;
 
     /// # Panics
-    /// When it is polled again after it has given its value.
+    /// If it is polled again after it has returned its value.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(payload) = self.payload.take() {
             let (job, task) = (self.take_job(payload), Arc::clone(&self.task));
@@ -223,7 +225,7 @@ impl<I, O: 'static> Future for Dispatch<I, O> {
         }
         match &mut self.under_way {
             Some(written) => written.as_mut().poll(cx),
-            // It is there from the first poll on.
+            // Cannot happen: it is set by the first poll.
             None => Poll::Pending,
         }
     }
@@ -241,7 +243,7 @@ impl<I, O> fmt::Debug for Dispatch<I, O> {
     }
 }
 
-/// The payload, unless it is no JSON or too large.
+/// The payload, unless it cannot be written as JSON or is too large.
 pub(crate) fn checked_payload(
     task: &TaskShared,
     payload: Result<Vec<u8>, serde_json::Error>,
@@ -255,9 +257,9 @@ pub(crate) fn checked_payload(
     Ok(payload)
 }
 
-/// A job with nothing set but, where it has one, the caller's own id.
+/// A job with nothing set except the caller's own id, if it has one.
 pub(crate) fn new_job(task: &TaskShared, id: Option<JobId>, payload: Vec<u8>) -> NewJob {
-    // An id of our own making tells the time itself.
+    // A generated id contains the time.
     let dispatched_at_ms = id.is_some().then(|| ms_of(SystemTime::now()));
     NewJob {
         id: id.unwrap_or_else(JobId::generate),
@@ -269,7 +271,7 @@ pub(crate) fn new_job(task: &TaskShared, id: Option<JobId>, payload: Vec<u8>) ->
     }
 }
 
-/// The priority that this app gave the task. The normal one is left to what the task's workers wrote.
+/// The priority of the task in this App. The normal one is left to what the task's workers declared.
 fn own_priority(task: &TaskShared) -> Option<Priority> {
     Some(task.options.priority).filter(|priority| *priority != Priority::Normal)
 }

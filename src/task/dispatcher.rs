@@ -1,4 +1,4 @@
-//! How jobs reach Redis: calls are repeated while it is away, and what comes while one is under way goes out together.
+//! Writes jobs to Redis. Calls are repeated while it is unreachable, and jobs that come during a call go out together.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -30,32 +30,33 @@ use crate::store::tables::{Tables, part_of};
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
 const IN_FLIGHT: usize = 2;
 
-/// The same for each partition, which may be on another node, but for so many at the most.
+/// The same number for each partition, which may be on another node, but for at most this many partitions.
 const NODES: usize = 4;
 
-/// How many calls of one lane may wait for replicas one behind the other: a lone one, the carrier's, and those of a `dispatch_many`.
+/// How many calls of one lane may wait for replicas one after another: a lone one, the carrier's, and those of a
+/// `dispatch_many`.
 const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
 
-/// Carries the jobs of one task to Redis.
+/// Sends the jobs of one task to Redis.
 ///
-/// A lone dispatch goes out on its caller's own future, which carries no other job: that future may never be polled again.
-/// Dispatches that come while it is under way gather, and go out together in a task on the runtime of the App. No job is
-/// held back to wait for more.
+/// A lone dispatch is sent by its caller's own future. That call carries no other job, since the future may never be
+/// polled again. Dispatches that come meanwhile gather, and are sent together by a task on the runtime of the App. No
+/// job waits for more to come.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     tables: Arc<Tables>,
-    /// How many partitions the task is to have, where that was said, and whether it was agreed upon.
+    /// How many partitions the task should have, if the options say so, and whether that was checked.
     wanted: Option<u32>,
     agreed: AtomicBool,
-    /// That of a task with one partition, for jobs that wait for no replicas.
+    /// The lane of a task with one partition, for jobs that wait for no replicas.
     lane: Arc<Lane>,
-    /// The others: of which partition of how many, and how many replicas are waited for, how long.
+    /// The other lanes: by partition, number of partitions, number of replicas and time to wait for them.
     others: Mutex<BTreeMap<LaneKey, Arc<Lane>>>,
 }
 
 type LaneKey = (u32, u32, Option<Copies>);
 
-/// How often jobs are dispatched anew since the task has another number of partitions than was known.
+/// How often jobs are dispatched again because the number of partitions turned out to be different.
 const LAYOUTS: usize = 3;
 
 impl Dispatcher {
@@ -64,7 +65,7 @@ impl Dispatcher {
         Dispatcher { tables, wanted, agreed: AtomicBool::new(false), lane, others: Mutex::default() }
     }
 
-    /// The lane of a job, as far as the partitions of the task are known.
+    /// The lane of a job, with the known partitions of the task.
     fn lane(&self, id: &JobId, durability: Durability) -> Arc<Lane> {
         if durability.copies().is_none() && self.tables.parts() == 1 && self.lane.keys.parts() == 1 {
             return Arc::clone(&self.lane);
@@ -83,7 +84,7 @@ impl Dispatcher {
         Arc::clone(lane)
     }
 
-    /// Sees to it, once, that the task has as many partitions as its options say.
+    /// Makes sure, once, that the task has as many partitions as its options say.
     async fn agree(&self) -> Result<(), Error> {
         let Some(wanted) = self.wanted.filter(|_| !self.agreed.load(Ordering::Acquire)) else { return Ok(()) };
         let store = &self.lane.store;
@@ -96,7 +97,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The task has another number of partitions than was known: where one was asked for that may not be it any more.
+    /// Handles a changed number of partitions: if the options ask for one, checks it again.
     async fn agree_again(&self) -> Result<(), Error> {
         self.agreed.store(false, Ordering::Release);
         self.agree().await
@@ -105,8 +106,8 @@ impl Dispatcher {
     /// Writes a job. Returns whether it existed before.
     ///
     /// # Cancel safety
-    /// The job may be written or not when the future is dropped, but nothing is sent from then on; jobs of other callers
-    /// are not touched.
+    /// If the future is dropped, the job may be written or not, but nothing is sent from then on. Jobs of other callers
+    /// are not affected.
     pub(crate) async fn dispatch(&self, job: NewJob, durability: Durability) -> Result<bool, Error> {
         self.agree().await?;
         let job = Arc::new(job);
@@ -120,7 +121,7 @@ impl Dispatcher {
         self.lane(&job.id, durability).dispatch(job).await
     }
 
-    /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns, job by job, whether it
+    /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns for each job whether it
     /// existed before.
     ///
     /// # Errors
@@ -131,7 +132,7 @@ impl Dispatcher {
         for _ in 1..LAYOUTS {
             let tables = self.tables.all();
             match self.write_many(&tables, &jobs, durability).await {
-                // What may be written by then is found again by its id.
+                // Jobs that may be written by then are found again by their ids.
                 Err(_) if tables.len() != self.tables.parts() as usize => self.agree_again().await?,
                 answer => return answer,
             }
@@ -139,7 +140,7 @@ impl Dispatcher {
         self.write_many(&self.tables.all(), &jobs, durability).await
     }
 
-    /// Writes jobs to these tables, each to its own.
+    /// Writes jobs, each to its table.
     async fn write_many(
         &self,
         tables: &[Arc<TaskKeys>],
@@ -148,7 +149,7 @@ impl Dispatcher {
     ) -> Result<Vec<bool>, Error> {
         let nodes = if durability.copies().is_some() { 1 } else { tables.len().min(NODES) };
         let mut calls = calls(tables.len(), jobs).into_iter();
-        // Once replicas were waited for in vain they are not waited for at each of the other calls.
+        // After replicas did not confirm in time once, the other calls do not wait for them.
         let is_alone = AtomicBool::new(false);
         let write = |(part, places): (usize, Vec<usize>)| {
             let durability = if is_alone.load(Ordering::Relaxed) { Durability::Memory } else { durability };
@@ -165,14 +166,14 @@ impl Dispatcher {
         let mut under_way: FuturesOrdered<_> = calls.by_ref().take(IN_FLIGHT * nodes).map(write).collect();
         let (mut existed, mut dispatched, mut failure) = (vec![false; jobs.len()], Vec::new(), None);
         let mut alone = None;
-        // After a failure no further call is made, but what is under way is waited for: it may have been written.
+        // After a failure no further call is made. Calls under way are awaited: they may have written jobs.
         while let Some((places, answer)) = under_way.next().await {
             match answer {
                 Ok(chunk) => {
                     places.iter().zip(chunk).for_each(|(at, was_there)| existed[*at] = was_there);
                     dispatched.extend(places);
                 }
-                // They are written, and so are the others then.
+                // Its jobs are written, and the others will be too.
                 Err(e @ Error::NotReplicated { .. }) => {
                     dispatched.extend(places);
                     is_alone.store(true, Ordering::Relaxed);
@@ -199,7 +200,7 @@ impl Dispatcher {
 
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        // Whoever awaits a dispatch keeps its dispatcher: what is left was given up by its callers.
+        // A caller that awaits a dispatch keeps its dispatcher, so the callers of what is left have given up.
         let others = self.others.get_mut().unwrap_or_else(PoisonError::into_inner);
         for lane in others.values().chain([&self.lane]) {
             lane.dropped.cancel();
@@ -211,7 +212,7 @@ fn bytes_of(jobs: &[impl AsRef<NewJob>]) -> usize {
     jobs.iter().map(|job| job.as_ref().payload.len()).sum()
 }
 
-/// The calls for the jobs, each of one partition of so many, with the places of its jobs; those of different ones in turn.
+/// Groups the jobs into calls, each for one partition, with the positions of its jobs. The partitions take turns.
 fn calls(parts: usize, jobs: &[Arc<NewJob>]) -> Vec<(usize, Vec<usize>)> {
     let mut of_part = vec![Vec::new(); parts];
     for (at, job) in jobs.iter().enumerate() {
@@ -248,9 +249,9 @@ struct Lane {
     store: Arc<Store>,
     tables: Arc<Tables>,
     keys: Arc<TaskKeys>,
-    /// The copies that are waited for, if any are, and the connection for it.
+    /// The replicas to wait for, if any, and the connection for that.
     copies: Option<(Copies, Slot)>,
-    /// The task's jobs need all keys of the script.
+    /// Whether the task's jobs need all keys of the script.
     all_keys: AtomicBool,
     /// Whether a lone dispatch is under way on its caller's own future.
     alone: AtomicBool,
@@ -262,7 +263,7 @@ struct Lane {
 #[derive(Default)]
 struct LaneState {
     queue: VecDeque<Queued>,
-    /// Whether a carrier is there: the task that writes what has gathered.
+    /// Whether a carrier runs: the task that writes what has gathered.
     is_carried: bool,
 }
 
@@ -270,7 +271,7 @@ struct LaneState {
 struct Queued {
     job: Arc<NewJob>,
     patience: Patience,
-    /// Closed when the caller has given up.
+    /// Closed if the caller has given up.
     reply: oneshot::Sender<Result<bool, Error>>,
 }
 
@@ -287,7 +288,7 @@ impl AsRef<NewJob> for Queued {
     }
 }
 
-/// A carrier at work. One that is dropped, since the runtime of the App has ended, leaves its jobs: their callers get an error.
+/// A running carrier. If it is dropped because the runtime of the App has ended, the callers of its jobs get an error.
 struct Carrying {
     lane: Arc<Lane>,
     is_done: bool,
@@ -305,11 +306,11 @@ impl Drop for Carrying {
     }
 }
 
-/// The one lone dispatch of a lane, until it is dropped.
+/// The lone dispatch of a lane, until it is dropped.
 struct Alone<'a>(&'a Lane);
 
 impl Alone<'_> {
-    /// None when another call is under way, or others wait.
+    /// `None` if another lone call is under way, or jobs are queued.
     fn go(lane: &Lane) -> Option<Alone<'_>> {
         if lane.alone.swap(true, Ordering::AcqRel) {
             return None;
@@ -348,7 +349,7 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a call that is asked for now and carries so many bytes.
+    /// The time limits of a call that is requested now and has this many bytes.
     fn patience(&self, bytes: usize) -> Patience {
         Patience::new(self.store.dispatch_timeout, Instant::now(), bytes).and(self.within())
     }
@@ -368,7 +369,7 @@ impl Lane {
         existed.map_err(|e| e.at(self.store.place()))
     }
 
-    /// What was answered. Where the task has another number of partitions the jobs are to be dispatched anew.
+    /// Reads the answer. If the task has another number of partitions, the jobs must be dispatched again.
     fn existed(&self, answer: Dispatched) -> Result<Vec<bool>, Error> {
         match answer {
             Dispatched::Existed(existed) => Ok(existed),
@@ -392,7 +393,7 @@ impl Lane {
                     let mut conn = replicated::at_primary(conn, &self.keys).await?;
                     self.write_copied(&mut conn, jobs, *copies).await
                 };
-                // Others may be waited for in front of it.
+                // Other calls may wait for this connection first.
                 line.call(time + copies.within * IN_FRONT, call).await?
             }
         };
@@ -400,7 +401,7 @@ impl Lane {
         Ok(existed)
     }
 
-    /// Writes jobs, those that exist included, and waits for their copies.
+    /// Writes jobs, existing ones included, and waits for their replicas.
     async fn write_copied(
         &self,
         conn: &mut OwnConnection,
@@ -412,8 +413,9 @@ impl Lane {
         Ok(existed)
     }
 
-    /// Writes a job on a connection of its own, where nothing waits behind it; in a turn, which other large jobs may have to wait
-    /// for, and from which on its time counts. In a task of its own: a future that is not polled must not keep them waiting.
+    /// Writes a job on a separate connection, so that no other call waits for it. Needs a permit, which other large
+    /// jobs may hold; its time counts from then. Runs in its own task: a future that is not polled must not block the
+    /// permits.
     async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
         let lane = Arc::clone(self);
         let write = async move {
@@ -452,7 +454,7 @@ impl Lane {
     /// Adds the job to the queue, and waits until the carrier has written it. Returns whether it existed before.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the job is not sent any more; a call that is under way may carry it.
+    /// If the future is dropped, the job is not sent any more; a call that is under way may contain it.
     async fn join(self: &Arc<Self>, job: Arc<NewJob>, patience: Patience) -> Result<bool, Error> {
         let (reply, answer) = oneshot::channel();
         let starts = {
@@ -461,7 +463,7 @@ impl Lane {
             !std::mem::replace(&mut state.is_carried, true)
         };
         if starts {
-            // Without the lock: where no runtime is left, the carrier is dropped here.
+            // Without the lock: if no runtime is left, the carrier is dropped here.
             let carrying = Carrying { lane: Arc::clone(self), is_done: false };
             let dropped = self.dropped.clone();
             self.store.runtime().spawn(async move {
@@ -489,7 +491,7 @@ impl Lane {
         Some(batch)
     }
 
-    /// Gives the error to those whose time is over, or whom no repetition helps. The others are carried again.
+    /// Returns the error to callers whose time is over, or if a repeat cannot help. Queues the other jobs again.
     fn failed(&self, batch: Vec<Queued>, e: &Error) {
         let is_over = {
             let (away, now) = (e.is_outage(), Instant::now());
@@ -503,7 +505,7 @@ impl Lane {
         again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
         let mut late = Vec::new();
         if e.is_connection() {
-            // Those whose time ran out in the queue, while this call was repeated, learn it now.
+            // Callers in the queue whose time ran out during this call get the error now.
             while state.queue.front().is_some_and(&is_over) {
                 late.extend(state.queue.pop_front());
             }
@@ -514,16 +516,16 @@ impl Lane {
 }
 
 impl Carrying {
-    /// Carries what has gathered, call by call, until nothing is left.
+    /// Writes what has gathered, call by call, until the queue is empty.
     async fn carry(mut self) {
-        // Callers that were woken together get to queue together.
+        // Lets callers that were woken together join the queue together.
         tokio::task::yield_now().await;
         while let Some(batch) = self.lane.take() {
-            // Each caller waits for a time of its own; the first of them is the one that came first.
+            // Each caller has its own time limit; that of the first caller ends first.
             let patience = batch.first().map_or_else(|| self.lane.patience(0), |first| first.patience);
             let (lane, jobs) = (&self.lane, &batch);
             let answer = repeated(patience, || {
-                // A caller that gave up wants nothing sent any more.
+                // A caller that gave up wants nothing more to be sent.
                 let wanted = jobs.iter().enumerate().filter(|(_, queued)| !queued.reply.is_closed());
                 let (places, wanted): (Vec<usize>, Vec<&Queued>) = wanted.unzip();
                 async move {

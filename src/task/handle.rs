@@ -1,4 +1,4 @@
-//! What can be asked about a job that was dispatched, and told to it.
+//! The handle to a job that was dispatched.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -32,16 +32,16 @@ use crate::store::replicated::ask_copied;
 use crate::store::settle::Payload;
 use crate::store::values;
 
-/// How long the event that ended a job may be behind the job's removal.
+/// How long after a job's removal the event of its end may come.
 const EVENT_DELAY: Duration = Duration::from_secs(1);
 
 /// The pause between two tries to read a large result.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
-/// After this time a call that waits for a result logs what it waits for.
+/// When a call that waits for a result logs what it waits for.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Longest reason of a cancel that is kept, in bytes.
+/// The most bytes of the reason of a cancel that are stored.
 const REASON_LIMIT: usize = 4096;
 
 /// A job that was dispatched, with the type of its result. Cloning is cheap.
@@ -60,7 +60,8 @@ const REASON_LIMIT: usize = 4096;
 /// # }
 /// ```
 ///
-/// Dropping it does nothing to the job. [`TaskRef::handle`](crate::TaskRef::handle) finds a job again by its id.
+/// Dropping the handle does not affect the job. [`TaskRef::handle`](crate::TaskRef::handle) finds a job again by its
+/// id.
 pub struct JobHandle<O> {
     task: Arc<TaskShared>,
     id: JobId,
@@ -85,10 +86,10 @@ impl<O> JobHandle<O> {
         &self.task.name
     }
 
-    /// Whether the job was there already when it was dispatched, in whatever state, so that the dispatch changed nothing;
-    /// `None` for a handle that was made from an id.
+    /// Whether the job existed before its dispatch, in any state, so that the dispatch changed nothing; `None` for a
+    /// handle that was made from an id.
     ///
-    /// After a lost reply the dispatch is repeated, and then finds the job of its own first call.
+    /// After a lost reply the dispatch is repeated, and may then find the job of its own first call.
     #[must_use]
     pub fn existed(&self) -> Option<bool> {
         self.existed
@@ -112,8 +113,9 @@ impl<O> JobHandle<O> {
         self.task.find(&self.id, look).await?.ok_or_else(|| self.not_found())
     }
 
-    /// How far the handler said that the job has come, with [`Context::progress`](crate::Context::progress); `None` if it said nothing, or the job
-    /// is none any more. [`App::events`](crate::App::events) tell of each.
+    /// The progress that the handler reported with [`Context::progress`](crate::Context::progress); `None` if it
+    /// reported none, or the job does not exist any more. [`App::events`](crate::App::events) has an event for each
+    /// report.
     ///
     /// # Errors
     /// [`Error::Connect`] if Redis cannot be reached.
@@ -132,22 +134,24 @@ impl<O> JobHandle<O> {
 
     /// Waits until the job has ended and returns its value.
     ///
-    /// It has no time-out of its own, and goes on while Redis is away; see [`result_within`](JobHandle::result_within). An event
-    /// of the task ends the wait. It also reads the state: after 1 s, then after ever longer pauses of up to 10 s, or up to 5 s if
-    /// events are off. Any number of waiting handles share one connection for each, and few calls.
+    /// It has no time-out, and keeps waiting while Redis is unreachable; see
+    /// [`result_within`](JobHandle::result_within). An event of the task ends the wait. It also polls the state: after
+    /// 1 s, then after ever longer pauses of up to 10 s, or up to 5 s if events are off. All waiting handles share one
+    /// connection for events, one for polling, and few calls.
     ///
     /// # Errors
     /// - [`Error::JobFailed`] if it failed, with the last failure.
     /// - [`Error::JobCancelled`] if it was cancelled, with the reason.
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
-    /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored; a type that reads
-    ///   from `null` gets it.
-    /// - [`Error::Codec`] if the value does not read as `O`.
-    /// - [`Error::Connect`] if waiting does not help, as with a wrong password, or a value that the server closes the connection under.
+    /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored; a type that
+    ///   can be read from `null` gets it.
+    /// - [`Error::Codec`] if the value cannot be decoded as `O`.
+    /// - [`Error::Connect`] if waiting does not help, for example after a wrong password, or if the server closes the
+    ///   connection during the value.
     ///
-    /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its event says how
-    /// it ended: the first 160 bytes of the error, no counts, and no reason of a cancel. A type with one value, such as `()`, gets
-    /// it. A caller who comes after the event gets `JobNotFound`.
+    /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its
+    /// event says how it ended: the first 160 bytes of the error, no counts, and no reason of a cancel. A type with one
+    /// value, such as `()`, gets that value. A call after the event returns `JobNotFound`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -156,7 +160,7 @@ impl<O> JobHandle<O> {
         O: DeserializeOwned,
     {
         let _noted = NotedWait::begin();
-        // Before the first look, so that no end falls between the two.
+        // Before the first poll, so that no end is missed between the two.
         let listens = self.task.options.events == EventMode::On;
         let wait = |keys: &Arc<TaskKeys>| self.task.events.wait(&self.task.name, keys, &self.id, listens);
         let keys = self.task.tables.of(self.id.as_str());
@@ -173,10 +177,10 @@ impl<O> JobHandle<O> {
             End::Completed(Some(Payload::Apart(bytes))) => Some(self.large_result(bytes).await?),
             End::Otherwise(job) => return Err(self.failure(&job)),
             End::Gone { seen } => {
-                // It was here and is gone: the event that says how it ended may still be on its way.
+                // The job was seen and is gone: the event of its end may still come.
                 let time = if seen && waiter.listens() { EVENT_DELAY } else { Duration::ZERO };
                 match waiter.event(time).await {
-                    // There is one value of such a type, kept or not.
+                    // Such a type has only one value, stored or not.
                     Some(Event::Completed { .. }) if size_of::<O>() == 0 => None,
                     ended => return Err(self.gone(ended)),
                 }
@@ -185,7 +189,7 @@ impl<O> JobHandle<O> {
         decode_result(&self.task.name, self.id.clone(), value.as_deref())
     }
 
-    /// Logs the state of the job where its end is not known after 10 s: a job that waits may have no worker.
+    /// Logs the state of the job if its end is unknown after 10 s: a waiting job may have no worker.
     async fn told_if_late(&self, end: impl Future<Output = Result<End, Error>>) -> Result<End, Error> {
         let late = async {
             tokio::time::sleep(LATE).await;
@@ -199,10 +203,10 @@ impl<O> JobHandle<O> {
         }
     }
 
-    /// The same, but waits for `time` at most. The job goes on as it would.
+    /// As [`result`](JobHandle::result), but waits at most for `time`. The job continues afterwards.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] when the job has not ended by then; else as [`result`](JobHandle::result).
+    /// [`Error::TimedOut`] if the job has not ended by then; else as [`result`](JobHandle::result).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -215,7 +219,7 @@ impl<O> JobHandle<O> {
         })
     }
 
-    /// Reads a value that is too large for the connections that others use.
+    /// Reads a value that is too large for a shared connection.
     async fn large_result(&self, bytes: usize) -> Result<Vec<u8>, Error> {
         let (mut patience, mut closings) = (response_time(bytes), Closings::default());
         loop {
@@ -246,21 +250,22 @@ impl<O> JobHandle<O> {
         }
     }
 
-    /// Cancels the job: at once where it waits, and where it runs by telling its handler to stop.
+    /// Cancels the job: at once if it waits, and through its handler if it runs.
     ///
-    /// Of a running job the answer is `Requested`: it becomes cancelled when its handler has returned, or was dropped after
-    /// its cancel grace, whatever value it returned. To repeat a cancel is no error, and keeps the first reason. The call
-    /// is repeated as long as a dispatch is while Redis cannot be reached; after a lost reply it may find that the job is
+    /// For a running job the answer is `Requested`. It becomes cancelled when its handler has returned any value, or
+    /// was dropped after its cancel grace. Repeating a cancel is allowed and keeps the first reason. While Redis is
+    /// unreachable, the call is repeated as long as a dispatch. After a lost reply it may report that the job is
     /// cancelled already. A reason is cut to 4 KiB.
     ///
     /// # Errors
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
     /// - [`Error::Connect`] if Redis cannot be reached for the `dispatch_timeout` of the App.
-    /// - [`Error::Refused`] if Redis does not write.
-    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability) wants. It is recorded nevertheless.
+    /// - [`Error::Refused`] if Redis refuses writes.
+    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability) wants.
+    ///   It is recorded anyway.
     ///
     /// # Cancel safety
-    /// The job may be cancelled or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, the job may be cancelled or not. It is safe to repeat.
     pub fn cancel(&self, reason: impl Into<String>) -> Cancel<'_, CancelOutcome> {
         let reason = reason.into();
         let cancel = move |durability| async move { self.cancel_now(cut(&reason, REASON_LIMIT), durability).await };
@@ -308,7 +313,7 @@ impl<O> JobHandle<O> {
         Error::JobNotFound { task: self.task.name.to_string(), id: self.id.clone() }
     }
 
-    /// The error for a job of which nothing is left, after the event that ended it, if that came by.
+    /// The error for a job that was removed, based on the event of its end, if that came.
     fn gone(&self, ended: Option<Event>) -> Error {
         let id = self.id.clone();
         match ended {
@@ -363,12 +368,12 @@ impl<O> fmt::Debug for JobHandle<O> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelOutcome {
-    /// The job waited and is cancelled now. If its task has a hook, it is finalizing until that has run; if no worker has declared the task
-    /// yet, until a worker has found out whether there is a hook.
+    /// The job waited and is now cancelled. If its task has a hook, the job is finalizing until the hook has run. If no
+    /// worker has declared the task yet, it is finalizing until a worker finds out whether there is a hook.
     Cancelled,
-    /// The job is held by a worker, which was asked to stop it.
+    /// A worker holds the job, and was asked to stop it.
     Requested,
-    /// Its outcome is stored: the hook of its task runs, or is to run, and the job ends as it would.
+    /// Its outcome is stored, and the hook of its task runs or will run. The job ends with that outcome.
     TooLate,
     /// The job had ended already.
     AlreadyTerminal(JobState),

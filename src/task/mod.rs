@@ -1,4 +1,4 @@
-//! The side of those who dispatch jobs: a task by name, its jobs, and the handles to them.
+//! The producer's side: a task by name, its jobs, and the handles to them.
 
 pub(crate) mod cancel;
 pub(crate) mod definition;

@@ -1,4 +1,4 @@
-//! What everything of one task shares.
+//! What all references to one task share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
 use crate::store::tables::Tables;
 
-/// What everything of one task shares.
+/// What all references to one task share.
 pub(crate) struct TaskShared {
     pub(crate) name: Arc<str>,
     pub(crate) tables: Arc<Tables>,
@@ -21,14 +21,14 @@ pub(crate) struct TaskShared {
     pub(crate) options: Resolved,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) events: Arc<EventHub>,
-    /// What runs before a job has ended. It is set where the task has its handler, until a worker is made.
+    /// The hook: runs before a job ends. It can be set in the App that has the handler, until a worker is made.
     pub(crate) hook: OnceLock<Option<Hook>>,
     /// While it is kept, readers of events follow the task.
     pub(super) followed: Arc<Followed>,
 }
 
 impl TaskShared {
-    /// A task whose name and options were checked; its events are read from now on, for as long as anybody has it.
+    /// A task whose name and options were checked. Its events are read from now on, while this is in use.
     pub(crate) fn new(name: Arc<str>, store: Arc<Store>, options: Resolved, events: Arc<EventHub>) -> Arc<TaskShared> {
         let tables = store.tables(&name);
         let followed = events.follow(&name, &tables);
@@ -37,8 +37,8 @@ impl TaskShared {
         Arc::new(TaskShared { name, tables, store, options, dispatcher, events, hook, followed })
     }
 
-    /// Asks about a job in the partition where it must be; once more where nothing is there, and the task turns out to have other partitions
-    /// than was known.
+    /// Asks about a job in its partition. If it is not there, and the task turns out to have a different number of
+    /// partitions, asks once more.
     pub(super) async fn find<T, F>(&self, id: &JobId, ask: impl Fn(Arc<TaskKeys>) -> F) -> Result<Option<T>, Error>
     where
         F: Future<Output = Result<Option<T>, Error>>,
@@ -51,10 +51,10 @@ impl TaskShared {
         ask(self.tables.of(id.as_str())).await
     }
 
-    /// Whether the task turns out to have other partitions than that of these keys.
+    /// Whether the task turns out to have another number of partitions than these keys.
     pub(super) async fn is_elsewhere(&self, keys: &TaskKeys) -> Result<bool, Error> {
         match self.tables.refresh(&self.store).await {
-            // What was known of several holds, also while the node of the first one is away.
+            // A known number above 1 stays valid while the node of the first partition is unreachable.
             Err(e) if e.is_outage() && self.tables.parts() > 1 => {}
             answer => answer?,
         }

@@ -1,4 +1,4 @@
-//! A task from the side of those who dispatch its jobs.
+//! A task from the producer's side.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -38,8 +38,8 @@ use crate::store::overview;
 /// # }
 /// ```
 ///
-/// Cloning is cheap. The caller chooses the types. If the handler cannot read an input, the job is put off for
-/// [`TaskOptions::undecodable_for`](crate::TaskOptions::undecodable_for), and then fails with the code `codec`.
+/// Cloning is cheap. The caller chooses the types. If the handler cannot decode an input, the job is postponed for up
+/// to [`TaskOptions::undecodable_for`](crate::TaskOptions::undecodable_for), and then fails with the code `codec`.
 pub struct TaskRef<I, O> {
     shared: Arc<TaskShared>,
     types: PhantomData<fn(I) -> O>,
@@ -56,7 +56,8 @@ impl<I, O> TaskRef<I, O> {
         &self.shared.name
     }
 
-    /// A handle to a job that was dispatched before, here or elsewhere. Redis is not asked whether it exists.
+    /// A handle to a job that was dispatched before, by this process or another one. Does not ask Redis whether it
+    /// exists.
     ///
     /// # Errors
     /// [`Error::Config`] if the id is not valid.
@@ -65,7 +66,7 @@ impl<I, O> TaskRef<I, O> {
         Ok(JobHandle::new(self.shared.clone(), id, None))
     }
 
-    /// Subscribes to every event of this task, whichever process caused it: one for each transition. See
+    /// Subscribes to every event of this task, from any process: one for each transition. See
     /// [`App::events`](crate::App::events), which has those of all tasks.
     pub fn events(&self) -> Subscription<Event> {
         self.shared.events.all().only(Arc::clone(&self.shared.followed), Event::task)
@@ -77,8 +78,8 @@ impl<I, O> TaskRef<I, O> {
         self.shared.events.stalled().only(Arc::clone(&self.shared.followed), |stalled| &stalled.task)
     }
 
-    /// Lets a hook run between the outcome of each job of this task and its end: to tell somebody, to clean up, to dispatch what is
-    /// next, whatever became of the job and whoever decided it.
+    /// Sets a hook that runs between the outcome of each job of this task and its end, however the job ended and
+    /// whatever decided it: to notify, to clean up, to dispatch the next job.
     ///
     /// ```no_run
     /// # use heartline::{App, Context, JobError, Outcome, TaskOptions};
@@ -96,24 +97,29 @@ impl<I, O> TaskRef<I, O> {
     /// # }
     /// ```
     ///
-    /// The outcome is stored first, so no crash can take the hook away: a job whose outcome is stored is
-    /// [`Finalizing`](JobState::Finalizing), its handler never runs again, and whichever worker has a free slot runs the hook. It
-    /// runs at least once: a worker may die behind it and before Redis hears of it. [`JobHandle::result`] waits for it, and a cancel answers
-    /// [`TooLate`](crate::CancelOutcome::TooLate).
+    /// The outcome is stored first, so a crash does not lose the hook. The job is then
+    /// [`Finalizing`](JobState::Finalizing), its handler never runs again, and any worker with a free slot runs the
+    /// hook. The hook runs at least once: a worker may die after it and before Redis records that.
+    /// [`JobHandle::result`] waits for it, and a cancel returns [`TooLate`](crate::CancelOutcome::TooLate).
     ///
-    /// The hook runs for jobs that completed, and also for those that failed or were cancelled: whose handler did, whom a sweep let fail, that expired, or
-    /// that were cancelled while they waited. It does not run for jobs that are removed, nor for damaged ones (code `corrupt`). It takes a slot of the
-    /// task's `concurrency`, and runs while the task is paused, too. The job's `timeout` and heartbeat mode hold for it. An error, a panic or a time-out of the hook is retried with the task's
-    /// backoff until its `attempts` are used up, and a worker that dies with it counts against `max_count`; then the job ends with
-    /// its stored outcome all the same, and an event [`HookFailed`](Event::HookFailed) tells of it. In the hook
-    /// [`Context::attempt`](crate::Context::attempt) and [`Context::stalled_count`](crate::Context::stalled_count) count its own runs and stalls. A snooze
-    /// is a failed attempt with a delay of its own, and so is a value that is none of `O`. A checkpoint of the hook replaces that of the handler. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do not matter here.
+    /// The hook runs for every job that completed, failed or was cancelled, also if a sweep failed it, it expired, or
+    /// it was cancelled while it waited. It does not run for jobs that are removed, nor for damaged ones (code
+    /// `corrupt`). It uses a slot of the task's `concurrency`, and also runs while the task is paused. The job's
+    /// `timeout` and heartbeat mode apply to it.
     ///
-    /// Workers without the hook leave such jobs to those that have it. The newest start of a worker decides for all: if it has none, jobs end without
-    /// one, also beside workers that have it. A task with a hook needs workers and producers of a version of this crate that knows hooks.
+    /// An error, a panic or a time-out of the hook is retried with the task's backoff until its `attempts` are used up.
+    /// A worker that dies with it counts against `max_count`. After that the job ends with its stored outcome and an
+    /// event [`HookFailed`](Event::HookFailed). In the hook, [`Context::attempt`](crate::Context::attempt) and
+    /// [`Context::stalled_count`](crate::Context::stalled_count) count its own runs and stalls. A snooze counts as a
+    /// failed attempt with its own delay, and so does a value that cannot be decoded as `O`. A checkpoint of the hook
+    /// replaces that of the handler. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do not apply to hooks.
     ///
-    /// The value must own what it holds: `String`, not `&str`. Clone what a closure needs inside of it: `move |ctx, outcome| { let mailer = mailer.clone();
-    /// async move { .. } }`.
+    /// Workers without the hook leave such jobs to workers that have it. The worker that started last decides for all:
+    /// if it has no hook, jobs end without one, even if other workers have it. A task with a hook needs workers and
+    /// producers of a version of this crate that knows hooks.
+    ///
+    /// The value must own its data: `String`, not `&str`. Clone what a closure needs inside of it: `move |ctx, outcome|
+    /// { let mailer = mailer.clone(); async move { .. } }`.
     ///
     /// # Errors
     /// [`Error::Config`] if the task has no handler in this App, has a hook already, or a worker was made since
@@ -136,11 +142,11 @@ impl<I, O> TaskRef<I, O> {
         Err(Error::Config(ConfigErrors::from(ConfigError::new("task", &*self.shared.name, rule, fix))))
     }
 
-    /// How many jobs are in each state, counted in one step, or, of a task with partitions, in one for each. It costs the same however many
-    /// there are.
+    /// How many jobs are in each state, counted in one step, or in one step for each partition. The cost does not
+    /// depend on their number.
     ///
     /// # Errors
-    /// What every call may give, see [`Error`]. A server at `maxmemory` answers.
+    /// Those of every call, see [`Error`]. A server at `maxmemory` answers.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -163,7 +169,7 @@ impl<I, O> TaskRef<I, O> {
         let stored = handle.stored().await?.ok_or_else(|| handle.not_found())?;
         let id = handle.id().clone();
         let (failed_attempts, stalled_count) = (stored.failed_attempts, stored.stalled_count);
-        // What failed before a run completed is no error of the job.
+        // What failed before a run completed is not an error of the job.
         let error = (!stored.error.is_empty() && stored.state != JobState::Completed)
             .then(|| Failure::new(id.clone(), StoredError::from_json(&stored.error), failed_attempts, stalled_count));
         let snoozed_count = stored.deferred.snoozed;
@@ -179,31 +185,33 @@ impl<I: Serialize, O> TaskRef<I, O> {
 
     /// Dispatches a job for each input, in calls of up to 200. Returns their handles in the order of the inputs.
     ///
-    /// All inputs are encoded and checked first. The call is not atomic: jobs of other producers may come in between, and some
-    /// jobs may be written if it fails. If you need to repeat it, use
+    /// All inputs are encoded and checked first. The call is not atomic: jobs of other producers may come in between,
+    /// and some jobs may be written if it fails. If you need to repeat it, use
     /// [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
     ///
     /// # Errors
-    /// - [`Error::Codec`] or [`Error::TooLarge`] if an input is not JSON or too large. Nothing is written.
-    /// - [`Error::Partial`] if the call stopped later, with what stopped it (`Connect`, `Refused`, `Unsupported`) as its source
-    ///   and the ids of the jobs that are known to be written, which may be none.
-    ///   With `NotReplicated` as its source all are written, and of some fewer replicas have them than was asked for.
+    /// - [`Error::Codec`] or [`Error::TooLarge`] if an input cannot be written as JSON or is too large. Nothing is
+    ///   written.
+    /// - [`Error::Partial`] if the call stopped later. Its source is the cause (`Connect`, `Refused`, `Unsupported`),
+    ///   and it has the ids of the jobs that are known to be written, which may be none. With `NotReplicated` as its
+    ///   source, all are written, and some have fewer replicas than requested.
     ///
     /// # Cancel safety
-    /// When the future is dropped some jobs may be written and others not.
+    /// If the future is dropped, some jobs may be written and others not.
     pub async fn dispatch_many(&self, inputs: impl IntoIterator<Item = I>) -> Result<Vec<JobHandle<O>>, Error> {
         let inputs = inputs.into_iter().map(|input| (None, input));
         self.write(self.jobs(inputs)).await
     }
 
-    /// Dispatches a job for each id and input. With ids of your own the call is safe to repeat: a job that exists is left as it
-    /// is.
+    /// Dispatches a job for each id and input. With your own ids the call is safe to repeat: a job that exists stays
+    /// unchanged.
     ///
     /// # Errors
-    /// As [`dispatch_many`](TaskRef::dispatch_many), and [`Error::Config`] if ids are not valid. Nothing is written then.
+    /// As [`dispatch_many`](TaskRef::dispatch_many), and [`Error::Config`] if ids are not valid. Nothing is written
+    /// then.
     ///
     /// # Cancel safety
-    /// When the future is dropped some jobs may be written and others not; it is safe to repeat.
+    /// If the future is dropped, some jobs may be written and others not; it is safe to repeat.
     pub async fn dispatch_many_with_ids(
         &self,
         inputs: impl IntoIterator<Item = (impl Into<String>, I)>,
@@ -254,11 +262,11 @@ pub struct TaskCounts {
     pub waiting: u64,
     /// Scheduled for later, or waiting for their next attempt.
     pub delayed: u64,
-    /// Held by a worker that has claimed them ahead, not begun.
+    /// Held by a worker that claimed them ahead; not begun.
     pub claimed: u64,
-    /// Held by a worker, begun.
+    /// Held by a worker; begun.
     pub running: u64,
-    /// Their outcome is stored, and the hook of the task is to run, or runs.
+    /// Their outcome is stored, and the hook of the task runs or will run.
     pub finalizing: u64,
     /// Completed and kept.
     pub completed: u64,
@@ -296,14 +304,14 @@ impl TaskCounts {
         self.waiting + self.delayed + self.held()
     }
 
-    /// In the order in which the store counts them.
+    /// From counts in the order of the store.
     pub(crate) fn of(counts: [u64; 8]) -> TaskCounts {
         let [waiting, delayed, claimed, running, finalizing, completed, failed, cancelled] = counts;
         TaskCounts { waiting, delayed, claimed, running, finalizing, completed, failed, cancelled }
     }
 }
 
-/// One job as it was when it was asked for.
+/// One job as it was when it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Job {
@@ -311,13 +319,13 @@ pub struct Job {
     pub id: JobId,
     /// Its state.
     pub state: JobState,
-    /// How many of its runs have ended in failure.
+    /// How many of its runs have failed.
     pub failed_attempts: u32,
-    /// How often it stalled; stalls are never counted as attempts.
+    /// How often it stalled. Stalls do not count as attempts.
     pub stalled_count: u32,
     /// How often its handler snoozed it, with [`JobError::snooze`](crate::JobError::snooze).
     pub snoozed_count: u32,
-    /// Its last failure, also while it waits for its next attempt; none of a completed job. A cancelled job has the code
+    /// Its last failure, also while it waits for its next attempt; none if it completed. A cancelled job has the code
     /// `cancelled`, and the reason as message.
     pub error: Option<Failure>,
 }
