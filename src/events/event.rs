@@ -506,9 +506,9 @@ impl Event {
 pub enum LateOutcome {
     /// Its handler had returned a value.
     Completed,
-    /// Its handler had failed, and no other run was to follow.
+    /// Its handler had failed, and no other run would follow.
     Failed,
-    /// Its handler had failed, and another run was to follow.
+    /// Its handler had failed, and another run would follow.
     Retry,
     /// The worker wanted to requeue the job unfinished.
     Requeue,
@@ -518,7 +518,7 @@ pub enum LateOutcome {
     Undecodable,
     /// Its hook had run.
     Hooked,
-    /// Its hook had failed, and was to run again.
+    /// Its hook had failed, and would run again.
     HookRetry,
     /// Its workflow no longer wanted it, and its handler had not begun.
     Drop,

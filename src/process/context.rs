@@ -212,8 +212,8 @@ impl Context {
     /// The latest [`checkpoint`](Context::checkpoint) of this run or an earlier one; `None` if there is none.
     ///
     /// A checkpoint that cannot be decoded as `T`, for example after a deploy that changed the type, counts as `None`,
-    /// with a warning in the log: a job must be able to start without one anyway. To migrate old checkpoints, read them
-    /// as a `serde_json::Value`.
+    /// since a job must be able to start without one anyway. The log then has a warning. To migrate old checkpoints,
+    /// read them as a `serde_json::Value`.
     ///
     /// # Errors
     /// [`NoteError::Redis`] if Redis does not answer.

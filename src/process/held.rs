@@ -28,7 +28,7 @@ pub(crate) struct Flags(u16);
 impl Flags {
     /// Redis reported that the worker no longer holds the job.
     pub(crate) const LOST: Flags = Flags(1);
-    /// The job is to be cancelled.
+    /// The job must be cancelled.
     pub(crate) const CANCELLED: Flags = Flags(1 << 1);
     /// The shutdown grace is over.
     pub(crate) const SHUTDOWN: Flags = Flags(1 << 2);

@@ -157,8 +157,8 @@ impl Context {
     /// is repeated as by [`upstream`](Context::upstream).
     ///
     /// # Errors
-    /// [`Error::Config`] if this job is not a node of a workflow, [`Error::Codec`] if a value cannot be decoded as `T`,
-    /// and those of every call, see [`Error`].
+    /// [`Error::Config`] if this job is not a node of a workflow. [`Error::Codec`] if a value cannot be decoded as `T`.
+    /// And those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -24,7 +24,7 @@ pub(crate) use super::ways::Access;
 /// What a connection is for, as `CLIENT LIST` shows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
-    /// Dispatch and, where a worker runs, settle.
+    /// Dispatch, and settle if a worker runs.
     Shared,
     Keeper,
     Wake,

@@ -1,8 +1,8 @@
 //! Which node of a Redis Cluster has which slots.
 //!
-//! The slot map is read when a node says that a slot moved, when a connection to a node fails, and when an answer is
-//! late: a frozen primary says nothing. The node that caused the read is asked last, since a node that was frozen
-//! reports its old role. A map with an older epoch than the known one counts only if no node has a newer map.
+//! The slot map is read when a node says that a slot moved, or when a connection to a node fails. It is also read when
+//! an answer is late: a frozen primary says nothing. The node that caused the read is asked last, since a node that was
+//! frozen reports its old role. A map with an older epoch than the known one counts only if no node has a newer map.
 //!
 //! Each primary has a *reign*: a number that is never used again. A primary that loses all of its slots ends its reign.
 //! Its connections are closed, and answers that still come over them are discarded. A slot that moves between living
@@ -62,9 +62,9 @@ impl fmt::Display for ClusterNode {
     }
 }
 
-/// After this long without a map as new as the known one, a map with an older epoch is accepted if it shares no node id
-/// with the known one. The cluster was created again, or the name leads to another cluster. A map of the same cluster
-/// is not accepted: a deposed node that restarts alone reports for a while that all is well.
+/// After this long without a map as new as the known one, accept an older one that shares no node id with it. The
+/// cluster was created again, or the name leads to another cluster. A map of the same cluster is not accepted: a
+/// deposed node that restarts alone reports for a while that all is well.
 const GONE: Duration = Duration::from_secs(30);
 
 /// Which primary has which slots.
@@ -447,7 +447,7 @@ impl Cluster {
                 Ok(())
             }
             None => {
-                // The next read begins with the nodes after those that were asked.
+                // The next read begins with another node.
                 self.from.fetch_add(1, Ordering::Relaxed);
                 self.looked_at(false, None);
                 Err(failure.unwrap_or(Error::Closed))

@@ -1,4 +1,4 @@
-//! What a call goes over: a connection to one server, or to each needed node of a cluster.
+//! The connection of a call: a connection to one server, or to each needed node of a cluster.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -252,7 +252,7 @@ impl Elsewhere {
     }
 }
 
-/// Whether a node says that the cluster is down for it, or that the slot has no primary.
+/// Whether a node says that it, or the whole cluster, cannot serve the slot.
 fn is_down(answer: &RedisResult<Value>) -> bool {
     let is_down =
         |e: &RedisError| e.code().is_some_and(|code| ["CLUSTERDOWN", "MASTERDOWN", "READONLY"].contains(&code));

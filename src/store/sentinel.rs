@@ -153,8 +153,7 @@ impl Sentinels {
         }
     }
 
-    /// Listens to the sentinels on the keeper's runtime, since handlers may block the runtime of the App. Never returns
-    /// while polled.
+    /// Listens to the sentinels for a keeper while this is polled: handlers may block the runtime of the App.
     pub(super) async fn watch(self: &Arc<Self>) {
         let _keeper = KeeperListens::begin(self);
         listen(Arc::downgrade(self), self.nodes.clone(), true).await;

@@ -66,7 +66,7 @@ pub(crate) struct Claimed {
     pub(crate) outcome: Option<StoredOutcome>,
 }
 
-/// How many jobs a call is to claim.
+/// How many jobs a call should claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Want {
     /// In all.

@@ -30,7 +30,7 @@ use crate::store::tables::{Tables, part_of};
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
 const IN_FLIGHT: usize = 2;
 
-/// The same number for each partition, which may be on another node, but for at most this many partitions.
+/// Up to this many partitions each get that number of calls, since they may be on different nodes.
 const NODES: usize = 4;
 
 /// How many calls of one lane may wait for replicas one after another: a lone one, the carrier's, and those of a
@@ -521,7 +521,7 @@ impl Carrying {
         // Lets callers that were woken together join the queue together.
         tokio::task::yield_now().await;
         while let Some(batch) = self.lane.take() {
-            // Each caller has its own time limit; that of the first caller ends first.
+            // Each caller has its own time limit. This call uses that of the first caller, which has waited longest.
             let patience = batch.first().map_or_else(|| self.lane.patience(0), |first| first.patience);
             let (lane, jobs) = (&self.lane, &batch);
             let answer = repeated(patience, || {

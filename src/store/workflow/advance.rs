@@ -49,7 +49,7 @@ pub(crate) struct EndedNode {
     pub(crate) said: Vec<u8>,
 }
 
-/// What is to be done next.
+/// What must be done next.
 #[derive(Debug, Default)]
 pub(crate) struct Advanced {
     /// Outbox entries to carry out at once.

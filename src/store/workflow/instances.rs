@@ -1,5 +1,5 @@
-//! Reads instances of a workflow: where one is (`lua/flow_state.lua`), pages of them (`lua/flow_list.lua`), and how many there
-//! are.
+//! Reads instances of a workflow: the place of one (`lua/flow_state.lua`), pages of them (`lua/flow_list.lua`), and how
+//! many there are.
 
 use crate::error::Error;
 use crate::limits::{stored_number, stored_score};

@@ -35,7 +35,7 @@ pub(crate) struct NewInstance<'a> {
 }
 
 impl NewInstance<'_> {
-    /// How much there is to write.
+    /// The number of bytes to write.
     pub(crate) fn bytes(&self) -> usize {
         let records: usize = self.shape.records.iter().map(|(_, record)| record.len()).sum();
         records + self.inputs.iter().map(|(_, payload)| payload.len()).sum::<usize>()
