@@ -72,7 +72,6 @@ struct Shared {
     mover: Arc<Mover>,
 }
 
-/// The tasks of an App by name.
 #[derive(Default)]
 struct AppTasks {
     declared: HashMap<Arc<str>, DeclaredTask>,
@@ -122,23 +121,21 @@ pub struct AppBuilder {
 }
 
 impl AppBuilder {
-    /// The address of Redis: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature
-    /// `tls`), or `unix:///path`. Defaults to `redis://127.0.0.1:6379`. The database may also be the parameter `db`. An
-    /// unknown parameter, and anything after a `#`, is an error. In a user name or password `%`, `#`, `?`, `/`, `@`,
-    /// `:` and `&` must be percent-encoded (`#` as `%23`).
+    /// The address of Redis: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature `tls`), or
+    /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`. The database may also be the parameter `db`. An unknown parameter, and
+    /// anything after a `#`, is an error. In a user name or password `%`, `#`, `?`, `/`, `@`, `:` and `&` must be percent-encoded (`#` as
+    /// `%23`).
     ///
     /// Sentinel:
     /// `redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name[&node=host:port]…[&sentinelUsername=…][&sentinelPassword=…]`,
-    /// or `rediss-sentinel://`. Host and `node`s are the sentinels; user and password before the `@` are those of the
-    /// servers.
+    /// or `rediss-sentinel://`. Host and `node`s are the sentinels; user and password before the `@` are those of the servers.
     ///
-    /// Cluster: `redis-cluster://[user:password@]host[:6379][?node=host:port&…]`, or `rediss-cluster://`. Host and
-    /// `node`s are some of the nodes; one of them must answer. It needs Redis 7.0 or later, or Valkey. See
-    /// [`crate::guide::engines`] for both.
+    /// Cluster: `redis-cluster://[user:password@]host[:6379][?node=host:port&…]`, or `rediss-cluster://`. Host and `node`s are some of the
+    /// nodes; one of them must answer. It needs Redis 7.0 or later, or Valkey. See [`crate::guide::engines`] for both.
     ///
-    /// With TLS the server must present a certificate for its host, signed by one of Mozilla's roots or by the CA of
-    /// `AppBuilder::tls_ca`. If the process has no crypto provider for rustls, Heartline installs `ring`. A program
-    /// that wants another one must install it before.
+    /// With TLS the server must present a certificate for its host, signed by one of Mozilla's roots or by the CA of `AppBuilder::tls_ca`.
+    /// If the process has no crypto provider for rustls, Heartline installs `ring`. A program that wants another one must install it
+    /// before.
     pub fn redis(mut self, url: impl Into<String>) -> Self {
         self.url = url.into();
         self
@@ -158,10 +155,9 @@ impl AppBuilder {
         self
     }
 
-    /// User and password that change while the process runs. They replace those of the URL. New connections use the
-    /// channel's current value; when it changes, every open connection sends `AUTH` again. The server must accept the
-    /// new password before the value is sent, and the old one until then. If the sender is dropped, the last value
-    /// stays in use. For sentinels the URL applies.
+    /// User and password that change while the process runs. They replace those of the URL. New connections use the channel's current
+    /// value; when it changes, every open connection sends `AUTH` again. The server must accept the new password before the value is sent,
+    /// and the old one until then. If the sender is dropped, the last value stays in use. For sentinels the URL applies.
     ///
     /// ```no_run
     /// use heartline::{App, Credentials};
@@ -185,8 +181,7 @@ impl AppBuilder {
         self
     }
 
-    /// Options for every task of this App. The options of a task take precedence. Defaults to those of the crate, see
-    /// [`TaskOptions`].
+    /// Options for every task of this App. The options of a task take precedence. Defaults to those of the crate, see [`TaskOptions`].
     pub fn task_defaults(mut self, options: TaskOptions) -> Self {
         self.defaults = options;
         self
@@ -220,10 +215,9 @@ impl AppBuilder {
         self
     }
 
-    /// How long a dispatch or a cancel is repeated while Redis is unreachable or refuses writes, because it is a
-    /// replica or lacks its replicas. After that it fails with [`Error::Connect`] or [`Error::Refused`]. The last
-    /// attempt may take a tenth longer, and large values get more time. In a web request, 1 s is a good value. 100 ms
-    /// to 1 h. Defaults to 10 s.
+    /// How long a dispatch or a cancel is repeated while Redis is unreachable or refuses writes, because it is a replica or lacks its
+    /// replicas. After that it fails with [`Error::Connect`] or [`Error::Refused`]. The last attempt may take a tenth longer, and large
+    /// values get more time. In a web request, 1 s is a good value. 100 ms to 1 h. Defaults to 10 s.
     pub fn dispatch_timeout(mut self, timeout: Duration) -> Self {
         self.dispatch_timeout = timeout;
         self
@@ -415,14 +409,12 @@ impl App {
         TaskShared::new(Arc::clone(name), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events))
     }
 
-    /// A reference to a task that other processes work, to dispatch and find jobs. It has the options of the task if
-    /// this App has declared it with a handler before; otherwise the defaults of the App.
+    /// A reference to a task that other processes work, to dispatch and find jobs. It has the options of the task if this App has declared
+    /// it with a handler before; otherwise the defaults of the App.
     ///
-    /// `I` may be any type whose JSON the handler can read: for a handler that takes a `String`, `task_ref::<&str, _>`
-    /// works.
+    /// `I` may be any type whose JSON the handler can read: for a handler that takes a `String`, `task_ref::<&str, _>` works.
     ///
-    /// Keep the reference if you dispatch often: references that live at the same time share what makes dispatching
-    /// fast.
+    /// Keep the reference if you dispatch often: references that live at the same time share what makes dispatching fast.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid.

@@ -11,8 +11,7 @@ use super::source::{Position, Source};
 use super::stream_event::StreamEvent;
 use crate::store::keys::Key;
 
-/// How long a reader stays without listeners. A caller that waits for one result after another would otherwise connect
-/// again for each.
+/// How long a reader stays without listeners. A caller that waits for one result after another would otherwise connect again for each.
 const LINGER: Duration = Duration::from_millis(250);
 
 /// An event and its number among all events of the channel, missed ones included. Without an event it only wakes
@@ -98,7 +97,6 @@ impl<T: Clone + Send + 'static> Channel<T> {
         Listener { channel: self.clone(), start: start::<T> }
     }
 
-    /// Sends an event of this reader to the listeners.
     pub(super) fn send_from(&self, reader: u64, event: T) {
         let mut state = self.state();
         if state.reader != Some(reader) {

@@ -62,15 +62,12 @@ fn is_context(name: &str) -> bool {
     ["total", "worker", "reason", "since", "ran", "by", "why", "watched", "paused", "resumed"].contains(&name)
 }
 
-/// An entry that is being decoded.
 struct Reading<'a> {
     task: &'a str,
     at: Option<SystemTime>,
     worker: &'a str,
     reason: Option<StallReason>,
-    /// Who requested it.
     by: Option<&'a str>,
-    /// Whether the removed jobs had no payload.
     lost_payload: bool,
     /// By job: when it was dispatched, and how long it was delayed, ms.
     since: HashMap<&'a str, (&'a str, u64)>,
@@ -220,8 +217,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// How long a job waited until it started, from when it could first be claimed: its dispatch, from the id or from
-/// `since`, plus its delay.
+/// How long a job waited until it started, from when it could first be claimed: its dispatch, from the id or from `since`, plus its delay.
 fn waited(id: &JobId, since: Option<(&str, u64)>, started: SystemTime) -> Option<Duration> {
     let (dispatched_at, delay_ms) = since.unwrap_or(("-", 0));
     let dispatched_at = if dispatched_at == "-" { id.created_at() } else { time(dispatched_at) };
@@ -269,7 +265,6 @@ pub(super) fn written_at(entry_id: &str) -> Option<SystemTime> {
     time(ms)
 }
 
-/// Reads ms since 1970.
 fn time(ms: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(stored_number(ms)?))
 }

@@ -99,10 +99,9 @@ pub enum Event {
         attempt: u32,
         /// How often the job stalled before.
         stalled_count: u32,
-        /// How long the job waited since it could first be claimed, to the millisecond: from the call of dispatch, less
-        /// its delay. It includes the way to Redis and the time before a requeue. A difference between the clocks of
-        /// producer and Redis server distorts it; it is never below 0. `None` if the job failed, stalled or was
-        /// postponed before, or the time of its dispatch is unknown.
+        /// How long the job waited since it could first be claimed, to the millisecond: from the call of dispatch, less its delay. It
+        /// includes the way to Redis and the time before a requeue. A difference between the clocks of producer and Redis server distorts
+        /// it; it is never below 0. `None` if the job failed, stalled or was postponed before, or the time of its dispatch is unknown.
         #[serde(rename = "waited_ms", serialize_with = "as_ms_where_known")]
         waited: Option<Duration>,
         /// The worker.
@@ -358,8 +357,7 @@ pub enum Event {
         at: SystemTime,
         /// The name of the person or tool that requested it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
-        /// Whether the reason is a missing payload, so that there was nothing to run: it was deleted, or the server
-        /// lost it.
+        /// Whether the reason is a missing payload, so that there was nothing to run: it was deleted, or the server lost it.
         lost_payload: bool,
     },
 }

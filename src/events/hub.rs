@@ -35,8 +35,7 @@ impl EventHub {
         })
     }
 
-    /// Adds a task. Running readers follow it from now on, later ones from their own start, as long as the returned
-    /// value is kept.
+    /// Adds a task. Running readers follow it from now on, later ones from their own start, as long as the returned value is kept.
     pub(crate) fn follow(&self, task: &Arc<str>, tables: &Arc<Tables>) -> Arc<Followed> {
         self.events.source.follow(task, tables)
     }
@@ -46,17 +45,14 @@ impl EventHub {
         self.workflows.source.follow(&tables.first().task().into(), tables)
     }
 
-    /// The stalls of every followed task, from now on.
     pub(crate) fn stalled(&self) -> Subscription<StalledEvent> {
         self.stalls.subscribe()
     }
 
-    /// Every event of every followed task, from now on.
     pub(crate) fn all(&self) -> Subscription<Event> {
         self.events.subscribe()
     }
 
-    /// Every event of every followed workflow, from now on.
     pub(crate) fn workflows(&self) -> Subscription<WorkflowEvent> {
         self.workflows.subscribe()
     }

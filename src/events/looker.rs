@@ -57,7 +57,6 @@ pub(super) struct Waiters {
     all: Mutex<HashMap<JobId, Vec<Arc<Waiting>>>>,
     /// Signals that a poll is due sooner than planned.
     changed: Notify,
-    /// Whether the polling task runs.
     has_looker: AtomicBool,
     /// Whether the reader of events is connected.
     flowing: AtomicBool,
@@ -79,8 +78,7 @@ pub(super) struct Waiting {
     keys: Arc<TaskKeys>,
     pub(super) id: JobId,
     state: Mutex<WaitState>,
-    /// Signals that the job has ended, that the event of its end has arrived, or that the polling or reading task has
-    /// ended.
+    /// Signals that the job has ended, that the event of its end has arrived, or that the polling or reading task has ended.
     pub(super) told: Notify,
 }
 
@@ -102,7 +100,6 @@ impl Waiting {
         (Arc::clone(&self.task), self.keys.part(), self.keys.parts())
     }
 
-    /// How the job ended, if it was found.
     pub(super) fn end(&self) -> Option<Result<End, Error>> {
         self.state().found.as_ref().map(|found| match &**found {
             Ok(end) => Ok(end.clone()),
@@ -195,7 +192,6 @@ impl Waiters {
         self.changed.notify_waiters();
     }
 
-    /// Records whether the reader of events is connected.
     pub(super) fn set_flowing(&self, flowing: bool) {
         self.flowing.store(flowing, Ordering::SeqCst);
     }
@@ -214,8 +210,7 @@ impl Waiters {
         self.all().values().flatten().for_each(|waiting| waiting.told.notify_one());
     }
 
-    /// Polls until no caller waits. Each task, and each partition, is polled separately: in a cluster its node may be
-    /// unreachable.
+    /// Polls until no caller waits. Each task, and each partition, is polled separately: in a cluster its node may be unreachable.
     async fn look(&self) {
         let (mut looks, mut busy) = (FuturesUnordered::new(), HashSet::new());
         loop {
@@ -350,8 +345,7 @@ impl Waiters {
         Ok(looked.events.unwrap_or(true))
     }
 
-    /// Makes a call that reads about this many bytes. Adapts the next calls if this one was late, or if the connection
-    /// closed during it.
+    /// Makes a call that reads about this many bytes. Adapts the next calls if this one was late, or if the connection closed during it.
     async fn read<T>(
         &self,
         bytes: usize,

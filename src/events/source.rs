@@ -15,7 +15,6 @@ use crate::store::tables::Tables;
 pub(super) struct Source {
     pub(super) store: Arc<Store>,
     tasks: Mutex<FollowedTasks>,
-    /// Signals a new task.
     pub(super) added: watch::Sender<()>,
     pub(super) waiters: Arc<Waiters>,
 }
@@ -82,7 +81,6 @@ pub(super) struct Position {
     pub(super) total: Option<u64>,
     /// Whether the stream was asked for the entry before the first to read.
     pub(super) asked: bool,
-    /// Whether any entry was read.
     pub(super) has_read: bool,
 }
 

@@ -7,7 +7,6 @@ use crate::stall::action::StalledEvent;
 use crate::store::keys::workflow_of;
 use crate::store::streams::Entry;
 
-/// An event of a stream.
 pub(super) enum StreamEvent {
     Job(Event),
     Workflow(WorkflowEvent),

@@ -40,19 +40,17 @@ pub enum RecvError {
 /// # }
 /// ```
 ///
-/// Call [`recv`](Subscription::recv), or use it as a [`Stream`] of `Result<T, RecvError>`. The stream ends where `recv`
-/// would return [`RecvError::Closed`], and never yields that.
+/// Call [`recv`](Subscription::recv), or use it as a [`Stream`] of `Result<T, RecvError>`. The stream ends where `recv` would return
+/// [`RecvError::Closed`], and never yields that.
 ///
-/// No event after the call is lost silently, not even in an outage of Redis, for tasks that the App knew then. Events
-/// that could not be delivered are counted and reported as [`RecvError::Lagged`]. Events of the last few milliseconds
-/// before the call may be among the first. Within a task, events come in the order in which they happened; between
-/// tasks there is no order.
+/// No event after the call is lost silently, not even in an outage of Redis, for tasks that the App knew then. Events that could not be
+/// delivered are counted and reported as [`RecvError::Lagged`]. Events of the last few milliseconds before the call may be among the first.
+/// Within a task, events come in the order in which they happened; between tasks there is no order.
 ///
-/// A subscription to one task ([`TaskRef::events`](crate::TaskRef::events)) shares its buffer with the subscriptions of
-/// the App: the missed events may have been events of other tasks.
+/// A subscription to one task ([`TaskRef::events`](crate::TaskRef::events)) shares its buffer with the subscriptions of the App: the missed
+/// events may have been events of other tasks.
 ///
-/// All subscribers of an App share one reader with one connection. It runs on the tokio runtime on which the App was
-/// built.
+/// All subscribers of an App share one reader with one connection. It runs on the tokio runtime on which the App was built.
 #[must_use = "events are read only for a subscription that is kept"]
 pub struct Subscription<T> {
     stream: BroadcastStream<Numbered<T>>,
@@ -71,7 +69,6 @@ struct Only<T> {
 }
 
 impl<T: Clone + Send + 'static> Channel<T> {
-    /// A new subscription, from now on.
     pub(super) fn subscribe(self: &Arc<Self>) -> Subscription<T> {
         let listener = self.listen();
         let (receiver, last) = self.receive();
@@ -103,8 +100,7 @@ impl<T: Clone + Send + 'static> Subscription<T> {
     /// # Errors
     /// As [`recv`](Subscription::recv).
     pub fn try_recv(&mut self) -> Result<Option<T>, RecvError> {
-        // Unconstrained: a caller that drains in a loop must not get `None` because its tokio task has used up its
-        // budget.
+        // Unconstrained: a caller that drains in a loop must not get `None` because its tokio task has used up its budget.
         match tokio::task::unconstrained(self.recv()).now_or_never() {
             Some(Ok(event)) => Ok(Some(event)),
             Some(Err(e)) => Err(e),
@@ -126,8 +122,7 @@ impl<T: Clone + Send + 'static> Stream for Subscription<T> {
                 self.listener.start();
             }
             match ready!(polled) {
-                // The number of the next event shows how many were missed, including those that never reached this
-                // channel.
+                // The number of the next event shows how many were missed, including those that never reached this channel.
                 Some(Err(_)) | Some(Ok(Numbered { event: None, .. })) => {}
                 Some(Ok(Numbered { number, event: Some(event) })) => {
                     let missed = number.saturating_sub(self.last + 1);

@@ -40,8 +40,7 @@ pub struct WorkflowEvent {
     pub id: String,
     /// The run of the instance, from 1: [`retry_failed`](crate::WorkflowHandle::retry_failed) begins another.
     pub run: u64,
-    /// Who paused or resumed it by hand, if a name was given ([`Inspector::by`](crate::Inspector::by)). That may have
-    /// ended it.
+    /// Who paused or resumed it by hand, if a name was given ([`Inspector::by`](crate::Inspector::by)). That may have ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// What happened.

@@ -94,8 +94,7 @@ impl Context {
         self.0.stalled_count
     }
 
-    /// How the job was last recovered: why, from which worker, and when. `None` if it never was. It stays for the later
-    /// runs of the job.
+    /// How the job was last recovered: why, from which worker, and when. `None` if it never was. It stays for the later runs of the job.
     #[must_use]
     pub fn recovery(&self) -> Option<&Recovery> {
         self.0.recovery.as_ref()
@@ -143,20 +142,19 @@ impl Context {
         self.0.held.fence
     }
 
-    /// Shows that the handler is alive, and returns an error if it should stop. Call it at every step of a long job,
-    /// and with `Heartbeat::Manual` several times an interval.
+    /// Shows that the handler is alive, and returns an error if it should stop. Call it at every step of a long job, and with
+    /// `Heartbeat::Manual` several times an interval.
     ///
-    /// It reads and writes only local state: it is free in a tight loop, and works the same in async code,
-    /// `spawn_blocking` and rayon. While Redis is unreachable it returns `Ok`: the lock decides when Redis is back.
+    /// It reads and writes only local state: it is free in a tight loop, and works the same in async code, `spawn_blocking` and rayon.
+    /// While Redis is unreachable it returns `Ok`: the lock decides when Redis is back.
     ///
     /// # Errors
     /// - `Lost` if the lock is gone: the job stalled, and nothing that this run returns is recorded.
     /// - `Cancelled` if the job was cancelled.
     /// - `AtRisk` if the job may soon be lost and `OnRisk::Cancel` is set. Return, and the job will run again.
-    /// - `Shutdown` if the worker's shutdown grace is over. Return an error, and the job is requeued; `Ok` completes
-    ///   it.
-    /// - `Frozen` if this process was frozen (SIGSTOP, a paused VM) beyond the time for which the job was safe. The job
-    ///   may run elsewhere by now. The error stays until a heartbeat is answered.
+    /// - `Shutdown` if the worker's shutdown grace is over. Return an error, and the job is requeued; `Ok` completes it.
+    /// - `Frozen` if this process was frozen (SIGSTOP, a paused VM) beyond the time for which the job was safe. The job may run elsewhere
+    ///   by now. The error stays until a heartbeat is answered.
     /// - `Ended` if this run returned, or its time-out dropped it. Only code that outlived the run sees this.
     ///
     /// A time-out gives no notice: it drops the handler's future at once.
@@ -164,30 +162,27 @@ impl Context {
         self.0.held.heartbeat()
     }
 
-    /// Stores where the next run of the job can continue, and shows that the handler is alive, as
-    /// [`Context::heartbeat`] does. The next run, after a crash, a failure or a shutdown, reads it with
-    /// [`Context::last_checkpoint`].
+    /// Stores where the next run of the job can continue, and shows that the handler is alive, as [`Context::heartbeat`] does. The next
+    /// run, after a crash, a failure or a shutdown, reads it with [`Context::last_checkpoint`].
     ///
-    /// At most 64 KiB of JSON. It is written once per third of the stall interval, and the latest wins, so it is free
-    /// to call at every step. If the run fails or is requeued, a newer checkpoint is written before the outcome, unless
-    /// Redis is full and accepts only outcomes. A crash loses what was not written yet. A job that completes keeps no
-    /// checkpoint.
+    /// At most 64 KiB of JSON. It is written once per third of the stall interval, and the latest wins, so it is free to call at every
+    /// step. If the run fails or is requeued, a newer checkpoint is written before the outcome, unless Redis is full and accepts only
+    /// outcomes. A crash loses what was not written yet. A job that completes keeps no checkpoint.
     ///
     /// # Errors
-    /// - [`NoteError::Interrupted`] if the handler should stop, as from `heartbeat`. The checkpoint counts anyway,
-    ///   unless the job is lost or the run has ended.
+    /// - [`NoteError::Interrupted`] if the handler should stop, as from `heartbeat`. The checkpoint counts anyway, unless the job is lost
+    ///   or the run has ended.
     /// - [`NoteError::TooLarge`] or [`NoteError::Codec`] if the value cannot be stored.
     pub fn checkpoint<T: Serialize + ?Sized>(&self, state: &T) -> Result<(), NoteError> {
         let json = checkpoint_json(state)?;
         self.note(|held| held.notes.set_checkpoint(json))
     }
 
-    /// As [`Context::checkpoint`], and waits until Redis has it, for at most 5 s. So at most the step since the last
-    /// one runs twice after a crash. [`Context::fence`] guards what must not run twice.
+    /// As [`Context::checkpoint`], and waits until Redis has it, for at most 5 s. So at most the step since the last one runs twice after a
+    /// crash. [`Context::fence`] guards what must not run twice.
     ///
     /// # Errors
-    /// As [`Context::checkpoint`], and [`NoteError::Redis`] if Redis refused it or gave no answer. It is then retried
-    /// as with `checkpoint`.
+    /// As [`Context::checkpoint`], and [`NoteError::Redis`] if Redis refused it or gave no answer. It is then retried as with `checkpoint`.
     ///
     /// # Cancel safety
     /// Cancel safe: the checkpoint counts, and is written soon.
@@ -211,9 +206,8 @@ impl Context {
 
     /// The latest [`checkpoint`](Context::checkpoint) of this run or an earlier one; `None` if there is none.
     ///
-    /// A checkpoint that cannot be decoded as `T`, for example after a deploy that changed the type, counts as `None`,
-    /// since a job must be able to start without one anyway. The log then has a warning. To migrate old checkpoints,
-    /// read them as a `serde_json::Value`.
+    /// A checkpoint that cannot be decoded as `T`, for example after a deploy that changed the type, counts as `None`, since a job must be
+    /// able to start without one anyway. The log then has a warning. To migrate old checkpoints, read them as a `serde_json::Value`.
     ///
     /// # Errors
     /// [`NoteError::Redis`] if Redis does not answer.
@@ -236,13 +230,12 @@ impl Context {
             .ok())
     }
 
-    /// Reports the progress of the job to people, and shows that the handler is alive, as [`Context::heartbeat`] does.
-    /// The value is a percentage or anything else. Value and message have at most 1 KiB of JSON. The message may be
-    /// empty; it is cut to 512 bytes.
+    /// Reports the progress of the job to people, and shows that the handler is alive, as [`Context::heartbeat`] does. The value is a
+    /// percentage or anything else. Value and message have at most 1 KiB of JSON. The message may be empty; it is cut to 512 bytes.
     ///
-    /// It is stored with the job, for [`JobHandle::progress`](crate::JobHandle::progress) and
-    /// [`JobReport`](crate::JobReport), and emitted as [`Event::Progress`](crate::Event::Progress). Both happen at most
-    /// once a second for a job, and the latest wins. A newer value is dropped when the job completes.
+    /// It is stored with the job, for [`JobHandle::progress`](crate::JobHandle::progress) and [`JobReport`](crate::JobReport), and emitted
+    /// as [`Event::Progress`](crate::Event::Progress). Both happen at most once a second for a job, and the latest wins. A newer value is
+    /// dropped when the job completes.
     ///
     /// # Errors
     /// As [`Context::checkpoint`].
@@ -276,8 +269,7 @@ impl Context {
         self.0.held.flags().intersects(Flags::STOP)
     }
 
-    /// Completes when a tenth of the interval is left until the job can be taken, with or without a connection to
-    /// Redis.
+    /// Completes when a tenth of the interval is left until the job can be taken, with or without a connection to Redis.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -285,8 +277,7 @@ impl Context {
         self.0.held.wait_for(Flags::AT_RISK).await;
     }
 
-    /// Whether the job is at risk now: less than a tenth of the interval is left until it can be taken. An answered heartbeat ends
-    /// that.
+    /// Whether the job is at risk now: less than a tenth of the interval is left until it can be taken. An answered heartbeat ends that.
     #[must_use]
     pub fn is_at_risk(&self) -> bool {
         self.0.held.flags().intersects(Flags::AT_RISK)

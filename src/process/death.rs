@@ -13,8 +13,7 @@ use crate::names::names;
 
 /// How the death of a worker is known.
 ///
-/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with
-/// underscores.
+/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -78,7 +77,6 @@ impl Host {
         (is_ours && Some(&stat.start) == own.get("processStart")).then_some(host)
     }
 
-    /// The boot of this host.
     pub(crate) fn boot_id(&self) -> &str {
         &self.boot_id
     }

@@ -107,8 +107,7 @@ impl WorkerTally {
     }
 }
 
-/// What a worker has counted about itself since it started. See
-/// [`WorkerMonitor::figures`](crate::WorkerMonitor::figures).
+/// What a worker has counted about itself since it started. See [`WorkerMonitor::figures`](crate::WorkerMonitor::figures).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerFigures {
@@ -155,8 +154,7 @@ pub struct TaskFigures {
     pub locks_lost: u64,
     /// Jobs that came at risk: no heartbeat was answered for too long.
     pub at_risk: u64,
-    /// Outcomes that fewer replicas had than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated)
-    /// requires.
+    /// Outcomes that fewer replicas had than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) requires.
     pub not_replicated: u64,
     /// What broke its watch over the task, and how often.
     pub watch_breaks: BTreeMap<WatchBreak, u64>,

@@ -50,8 +50,7 @@ impl Flags {
     pub(crate) const OVERSTAY_LOGGED: Flags = Flags(1 << 10);
     /// Every reason to end a handler.
     pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
-    /// The handler has not begun and cannot show that it is alive: the job is claimed ahead, or its payload is being
-    /// read.
+    /// The handler has not begun and cannot show that it is alive: the job is claimed ahead, or its payload is being read.
     pub(crate) const NOT_BEGUN: Flags = Flags(1 << 9);
     /// Before and after the run, heartbeats extend the lock in every mode.
     pub(crate) const NOT_RUNNING: Flags = Flags(1 << 8 | 1 << 9);
@@ -84,7 +83,6 @@ impl From<&Resolved> for Guard {
 /// A handler that yields is dropped within this time after its cancel grace.
 const DROP_TIME: Duration = Duration::from_secs(1);
 
-/// One held job.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) id: JobId,
@@ -127,8 +125,7 @@ impl HasWaits for Held {
     }
 }
 
-/// Held jobs about which the keeper has news. The keeper does not wake their handlers itself: a waker may run the
-/// user's code.
+/// Held jobs about which the keeper has news. The keeper does not wake their handlers itself: a waker may run the user's code.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     about: Mutex<Vec<Arc<Held>>>,
@@ -371,7 +368,6 @@ impl Held {
     }
 }
 
-/// The held jobs of one task.
 #[derive(Debug, Default)]
 pub(crate) struct HeldTable(Mutex<HashMap<u64, Arc<Held>>>);
 
@@ -425,7 +421,6 @@ impl HeldTable {
         self.entries().len()
     }
 
-    /// How many have begun.
     pub(crate) fn begun(&self) -> usize {
         self.entries().values().filter(|held| !held.flags().intersects(Flags::NOT_BEGUN)).count()
     }

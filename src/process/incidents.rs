@@ -1,5 +1,4 @@
-//! Failures of Redis from a worker's view: it gives no answer, or refuses calls. Logged when they begin and when they
-//! end.
+//! Failures of Redis from a worker's view: it gives no answer, or refuses calls. Logged when they begin and when they end.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -17,7 +17,6 @@ pub(crate) const PROGRESS_LIMIT: usize = 1024;
 /// A longer progress message is cut to this many bytes.
 pub(crate) const MESSAGE_CUT: usize = 512;
 
-/// The latest notes of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Mutex<Latest>);
 
@@ -109,12 +108,10 @@ struct WithMessage<'a, T: ?Sized> {
     message: &'a str,
 }
 
-/// The JSON of a checkpoint.
 pub(crate) fn checkpoint_json<T: Serialize + ?Sized>(state: &T) -> Result<String, NoteError> {
     bounded("checkpoint", serde_json::to_string(state), CHECKPOINT_LIMIT)
 }
 
-/// The JSON of a progress.
 pub(crate) fn progress_json<T: Serialize + ?Sized>(value: &T, message: &str) -> Result<String, NoteError> {
     bounded("progress", serde_json::to_string(&WithMessage { value, message }), PROGRESS_LIMIT)
 }

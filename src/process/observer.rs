@@ -10,12 +10,11 @@ use crate::worker_id::WorkerId;
 
 /// Called once for each run of a handler in this worker, in the process that runs it: for metrics.
 ///
-/// Events ([`App::events`](crate::App::events)) report what happens to jobs in any process. Each subscribed process
-/// receives all of them, so its counts would be multiplied by the number of processes. An observer receives only the
-/// runs of its own worker.
+/// Events ([`App::events`](crate::App::events)) report what happens to jobs in any process. Each subscribed process receives all of them,
+/// so its counts would be multiplied by the number of processes. An observer receives only the runs of its own worker.
 ///
-/// It is called in the task of the run, between claim and report: keep it short, and do not block. A panic in it is
-/// caught and changes nothing.
+/// It is called in the task of the run, between claim and report: keep it short, and do not block. A panic in it is caught and changes
+/// nothing.
 ///
 /// ```
 /// use heartline::{Observer, RunEnd, RunInfo};
@@ -62,10 +61,9 @@ pub struct RunInfo<'a> {
     pub stalled_count: u32,
     /// When it was dispatched, by the producer's clock; 1970 if unknown.
     pub dispatched_at: SystemTime,
-    /// How long the job waited since it could first be claimed: from the call of dispatch, less its delay, until the
-    /// run begins. It includes the way to Redis and the time before a requeue. A difference between the clocks of
-    /// producer and worker distorts it; it is never below 0. `None` if the job failed, stalled or was postponed before,
-    /// or the time of its dispatch is unknown.
+    /// How long the job waited since it could first be claimed: from the call of dispatch, less its delay, until the run begins. It
+    /// includes the way to Redis and the time before a requeue. A difference between the clocks of producer and worker distorts it; it is
+    /// never below 0. `None` if the job failed, stalled or was postponed before, or the time of its dispatch is unknown.
     pub waited: Option<Duration>,
     /// The worker.
     pub worker: &'a WorkerId,
@@ -175,7 +173,6 @@ impl<'a> Observed<'a> {
         Observed { observers, run, began: Instant::now(), is_told: false }
     }
 
-    /// How long it has run.
     pub(crate) fn ran(&self) -> Duration {
         self.began.elapsed()
     }

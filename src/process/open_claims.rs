@@ -1,5 +1,4 @@
-//! The claims of one task that are under way. Redis may have given us jobs for them that the driver does not know of
-//! yet.
+//! The claims of one task that are under way. Redis may have given us jobs for them that the driver does not know of yet.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,8 +50,7 @@ impl OpenClaims {
         *self.lines() = Default::default();
     }
 
-    /// The calls, by sequence and number, that have been under way for this long: the runtime may be blocked, or the
-    /// answer late.
+    /// The calls, by sequence and number, that have been under way for this long: the runtime may be blocked, or the answer late.
     pub(crate) fn older_than(&self, age: Duration) -> Vec<(usize, u64)> {
         let (now, lines) = (clock::now(), self.lines());
         let claims = lines.iter().enumerate().filter_map(|(line, claim)| claim.map(|claim| (line, claim)));

@@ -17,7 +17,6 @@ pub(crate) struct Unreported {
     pub(crate) calls: [LastCall; LINES.len()],
 }
 
-/// The last call of a sequence.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastCall {
     pub(crate) number: u64,

@@ -1,6 +1,5 @@
-//! Whether our user may run every command of the scripts that move jobs. A script that is refused midway leaves jobs
-//! where no worker finds them. Rights are not replicated, so they are checked again at each new primary, and after a
-//! refusal.
+//! Whether our user may run every command of the scripts that move jobs. A script that is refused midway leaves jobs where no worker finds
+//! them. Rights are not replicated, so they are checked again at each new primary, and after a refusal.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +27,6 @@ impl Rights {
         Rights { reign: AtomicU64::new(reign), is_doubted: AtomicBool::new(false), denied: Mutex::default() }
     }
 
-    /// Records the error of a call.
     pub(crate) fn heard(&self, e: &Error) {
         if e.is_denied() {
             self.is_doubted.store(true, Ordering::Relaxed);
@@ -48,8 +46,7 @@ impl Rights {
         }
     }
 
-    /// Keeps a text that names the right for some time: the server's error for a script may not name it, but the check
-    /// does.
+    /// Keeps a text that names the right for some time: the server's error for a script may not name it, but the check does.
     fn note(&self, said: String, names_right: bool) {
         let (mut denied, now) = (self.denied.lock().unwrap_or_else(PoisonError::into_inner), clock::now());
         let is_late = denied.as_ref().is_none_or(|(at, ..)| now.since(*at) >= NAMED_FOR);

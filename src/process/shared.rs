@@ -44,7 +44,6 @@ pub(crate) async fn farewell<T>(clean_up: impl Future<Output = T>) -> Option<T> 
     None
 }
 
-/// What all tasks of one worker share.
 pub(crate) struct WorkerShared {
     pub(crate) id: WorkerId,
     pub(crate) store: Arc<Store>,
@@ -58,8 +57,7 @@ pub(crate) struct WorkerShared {
     pub(crate) wake: Wake,
     /// When the keeper last checked the deadlines, ms on the boot-time clock.
     pub(crate) last_tick: Arc<AtomicU64>,
-    /// When the user's runtime last showed that it runs, ms on the boot-time clock; far in the future once that is no
-    /// longer tested.
+    /// When the user's runtime last showed that it runs, ms on the boot-time clock; far in the future once that is no longer tested.
     pub(crate) canary: Arc<AtomicU64>,
     /// When the process last resumed after a freeze, ms: handlers are not to blame for the time before.
     pub(crate) resumed: AtomicU64,
@@ -69,8 +67,7 @@ pub(crate) struct WorkerShared {
     large_reads: Mutex<HashMap<u64, Arc<Semaphore>>>,
     /// Whether answers to claims should be small.
     pub(crate) narrow: Narrow,
-    /// Whether every slot is held by a handler that waits for another job: jobs that were claimed ahead must not wait
-    /// for it.
+    /// Whether every slot is held by a handler that waits for another job: jobs that were claimed ahead must not wait for it.
     pub(crate) clogged: AtomicBool,
     keeper_gone: AtomicBool,
     /// Whether this worker was declared dead or replaced in Redis.
@@ -78,11 +75,8 @@ pub(crate) struct WorkerShared {
     /// Whether another worker took the exclusive name of this one and asked it to stop.
     succeeded: AtomicBool,
     pub(crate) slots: Slots,
-    /// The queue of its courier.
     pub(crate) desk: Desk,
-    /// The rights of its courier.
     pub(crate) flow_rights: Rights,
-    /// What this worker counts about itself.
     pub(crate) tally: WorkerTally,
     /// How long dead workers are listed, and how many.
     pub(crate) keep_dead: LimitMs,
@@ -185,7 +179,6 @@ impl WorkerShared {
 /// How the keeper learns that its work ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeeperEnd {
-    /// The worker has stopped.
     pub(crate) stop: CancellationToken,
     /// The worker's future was dropped. The keeper winds up what is left.
     pub(crate) left: CancellationToken,

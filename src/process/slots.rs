@@ -20,12 +20,10 @@ impl Slots {
         self.most
     }
 
-    /// Whether there is a free one.
     pub(crate) fn any_free(&self) -> bool {
         self.free.as_ref().is_none_or(|free| free.available_permits() > 0)
     }
 
-    /// Takes up to `wanted` slots.
     pub(crate) fn take(&self, wanted: usize) -> usize {
         let Some(free) = &self.free else { return wanted };
         let mut count = wanted.min(free.available_permits());
@@ -57,17 +55,14 @@ pub(crate) struct TaskSlots<'a> {
 }
 
 impl TaskSlots<'_> {
-    /// Whether both are unbounded.
     pub(crate) fn are_unbounded(self) -> bool {
         self.worker.most.is_none() && self.task.is_none()
     }
 
-    /// Whether there is a free one.
     pub(crate) fn any_free(self) -> bool {
         self.worker.any_free() && self.task.is_none_or(Slots::any_free)
     }
 
-    /// Takes up to `wanted` slots.
     pub(crate) fn take(self, wanted: usize) -> usize {
         let of_task = self.task.map_or(wanted, |task| task.take(wanted));
         let taken = self.worker.take(of_task);

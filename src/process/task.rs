@@ -28,7 +28,6 @@ use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::server::check_rights;
 use crate::store::slot::Slot;
 
-/// A task with a handler.
 #[derive(Clone)]
 pub(crate) struct Definition {
     pub(crate) name: Arc<str>,
@@ -70,7 +69,6 @@ impl Definition {
     }
 }
 
-/// What driver, keeper and runners of one task share.
 pub(crate) struct TaskRuntime {
     pub(crate) index: usize,
     pub(crate) name: Arc<str>,
@@ -117,7 +115,6 @@ pub(crate) struct TaskRuntime {
 /// The last count of a task's jobs, taken every few seconds for the health of the worker.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// Jobs that wait.
     pub(crate) waiting: AtomicU64,
     pub(crate) is_paused: AtomicBool,
 }
@@ -166,7 +163,6 @@ impl TaskRuntime {
         self.shared.as_ref().map_or(&self.own_tally, |shared| &shared.tally)
     }
 
-    /// The slots that its jobs need.
     pub(crate) fn slots<'a>(&'a self, worker: &'a WorkerShared) -> TaskSlots<'a> {
         TaskSlots { worker: &worker.slots, task: self.shared.as_deref().map(|shared| &shared.slots) }
     }
@@ -201,13 +197,11 @@ impl TaskRuntime {
         }
     }
 
-    /// Jobs that have a slot.
     pub(crate) fn slots_held(&self) -> usize {
         // Without prefetch each held job has one, also while its payload is read.
         if self.options.prefetch == 0 { self.held.len() } else { self.held.begun() }
     }
 
-    /// How often the keeper sends heartbeats.
     pub(crate) fn beat_period(&self) -> Duration {
         cadence::beat_period(self.options.interval)
     }
@@ -230,7 +224,6 @@ impl TaskRuntime {
         Duration::from_millis(self.beat_took.load(Ordering::SeqCst))
     }
 
-    /// Records that a claim is sent.
     pub(crate) fn claims_now(&self) {
         self.last_claim.store(clock::now().as_millis(), Ordering::SeqCst);
     }
@@ -255,8 +248,7 @@ impl TaskRuntime {
             && !self.beats_are_slow()
     }
 
-    /// Writes the options of the task again after the server lost them, unless a worker that started later has declared
-    /// its own.
+    /// Writes the options of the task again after the server lost them, unless a worker that started later has declared its own.
     pub(crate) async fn declare_again(&self, store: &Store, worker: &str) -> Result<(), Error> {
         let declare =
             async |conn: &mut _| declare::declare_again(conn, &self.keys, worker, self.stamp, &self.options).await;

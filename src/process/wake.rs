@@ -5,8 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The tasks that are idle, those that the current block waits for, those that were woken, and those that cannot use
-/// their marker.
+/// The tasks that are idle, those that the current block waits for, those that were woken, and those that cannot use their marker.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     state: Mutex<WakeState>,

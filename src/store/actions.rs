@@ -12,8 +12,7 @@ use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::stored_number;
 
-/// A job that an action names. With a stamp, the action applies only if the job is still in the state that the stamp
-/// describes.
+/// A job that an action names. With a stamp, the action applies only if the job is still in the state that the stamp describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) id: JobId,
@@ -137,10 +136,8 @@ fn told(reply: &mut Reply, done: &str) -> Result<Vec<Told>, Error> {
     words.iter().map(read).collect()
 }
 
-/// The pause of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Paused {
-    /// When it was paused, ms.
     pub(crate) at_ms: u64,
     pub(crate) by: String,
     pub(crate) reason: String,

@@ -36,8 +36,7 @@ pub(crate) enum Role {
     Pool,
 }
 
-/// The address of the server and how to reach it. `Debug` shows only host, port and database: a URL may hold a
-/// password.
+/// The address of the server and how to reach it. `Debug` shows only host, port and database: a URL may hold a password.
 pub(crate) struct Address {
     road: Road,
     place: Arc<str>,
@@ -57,7 +56,6 @@ enum Road {
     Cluster(Arc<Cluster>),
 }
 
-/// How the primary is found through sentinels.
 struct Guided {
     sentinels: Arc<Sentinels>,
     ways: Ways,
@@ -137,8 +135,7 @@ impl Address {
         &self.runtime
     }
 
-    /// The generation of the primary: grows with each failover. Always 0 in a cluster, whose connections check this
-    /// themselves.
+    /// The generation of the primary: grows with each failover. Always 0 in a cluster, whose connections check this themselves.
     pub(super) fn generation(&self) -> u64 {
         match &self.road {
             Road::Straight(_) | Road::Cluster(_) => 0,

@@ -45,8 +45,7 @@ impl AppRuntime {
         self.handle().map(|handle| handle.spawn(work))
     }
 
-    /// Runs the work in its own task, so that it proceeds even if the caller does not poll this future. Dropping the
-    /// future ends the task.
+    /// Runs the work in its own task, so that it proceeds even if the caller does not poll this future. Dropping the future ends the task.
     ///
     /// # Errors
     /// Those of the work; `Closed` if the runtime has ended.

@@ -13,8 +13,7 @@ tokio::task_local! {
     static ASKED: Asked;
 }
 
-/// Makes a call whose answer must come within `time`. If it is late, the error names the node that the call waited for
-/// last.
+/// Makes a call whose answer must come within `time`. If it is late, the error names the node that the call waited for last.
 pub(crate) async fn within<T>(
     time: Duration,
     late: fn() -> Error,

@@ -114,8 +114,7 @@ pub(crate) async fn look(
     reply.rest()
 }
 
-/// Repairs the faults that still exist. Each job comes with its number of list entries and its faults. Returns those
-/// that were repaired.
+/// Repairs the faults that still exist. Each job comes with its number of list entries and its faults. Returns those that were repaired.
 pub(crate) async fn mend(
     conn: &mut impl Connection,
     keys: &TaskKeys,

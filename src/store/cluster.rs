@@ -1,12 +1,11 @@
 //! Which node of a Redis Cluster has which slots.
 //!
-//! The slot map is read when a node says that a slot moved, or when a connection to a node fails. It is also read when
-//! an answer is late: a frozen primary says nothing. The node that caused the read is asked last, since a node that was
-//! frozen reports its old role. A map with an older epoch than the known one counts only if no node has a newer map.
+//! The slot map is read when a node says that a slot moved, or when a connection to a node fails. It is also read when an answer is late: a
+//! frozen primary says nothing. The node that caused the read is asked last, since a node that was frozen reports its old role. A map with
+//! an older epoch than the known one counts only if no node has a newer map.
 //!
-//! Each primary has a *reign*: a number that is never used again. A primary that loses all of its slots ends its reign.
-//! Its connections are closed, and answers that still come over them are discarded. A slot that moves between living
-//! primaries changes only the map.
+//! Each primary has a *reign*: a number that is never used again. A primary that loses all of its slots ends its reign. Its connections are
+//! closed, and answers that still come over them are discarded. A slot that moves between living primaries changes only the map.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -67,7 +66,6 @@ impl fmt::Display for ClusterNode {
 /// deposed node that restarts alone reports for a while that all is well.
 const GONE: Duration = Duration::from_secs(30);
 
-/// Which primary has which slots.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct SlotMap {
     /// The first and the last slot of each range, in order.
@@ -81,8 +79,7 @@ struct SlotMap {
     reigns: HashMap<ClusterNode, u64>,
     /// The cluster's epoch, as the node that sent the map knew it.
     epoch: u64,
-    /// Whether that node takes part in the cluster. A node without contact to the majority says that it does not, and
-    /// sends an old map.
+    /// Whether that node takes part in the cluster. A node without contact to the majority says that it does not, and sends an old map.
     is_part: bool,
 }
 
@@ -123,8 +120,7 @@ struct LastLook {
 }
 
 impl LastLook {
-    /// Whether another read may begin. If so, the pause counts from now. Never true before the first read, which
-    /// [`Cluster::ready`] makes.
+    /// Whether another read may begin. If so, the pause counts from now. Never true before the first read, which [`Cluster::ready`] makes.
     fn is_due(&mut self, pause: impl FnOnce(Duration) -> Duration) -> bool {
         let is_due = self.at.is_some_and(|at| at.elapsed() >= pause(self.pause));
         if is_due {
@@ -134,7 +130,6 @@ impl LastLook {
     }
 }
 
-/// A cluster, and what its nodes report about it.
 pub(super) struct Cluster {
     /// The nodes in the address.
     seeds: Vec<ClusterNode>,
@@ -249,8 +244,7 @@ impl Cluster {
         self.node_of(slot_of(key.as_bytes()))
     }
 
-    /// A node to subscribe at. Each call returns the next one, so that a node that is unreachable is not chosen again
-    /// at once.
+    /// A node to subscribe at. Each call returns the next one, so that a node that is unreachable is not chosen again at once.
     pub(super) fn any_node(&self) -> ClusterNode {
         let map = self.map();
         let primaries: Vec<&ClusterNode> = map.primaries().into_iter().collect();
@@ -258,7 +252,6 @@ impl Cluster {
         primaries.get(turn % primaries.len().max(1)).map_or_else(|| self.seeds[0].clone(), |node| (*node).clone())
     }
 
-    /// The nodes that have slots.
     pub(super) fn primaries(&self) -> Vec<ClusterNode> {
         self.map().primaries().into_iter().cloned().collect()
     }
@@ -321,8 +314,7 @@ impl Cluster {
         self.suspect(from);
     }
 
-    /// Asks the other nodes whether a node that answered late is still a primary. Its answer counts only if they say so
-    /// after it came.
+    /// Asks the other nodes whether a node that answered late is still a primary. Its answer counts only if they say so after it came.
     pub(super) async fn confirms(self: &Arc<Self>, node: &ClusterNode, reign: u64) -> bool {
         let came = Instant::now();
         // An attempt of other callers may have begun before the answer came.
@@ -465,9 +457,8 @@ impl Cluster {
         unheard.get_or_insert(begun).elapsed()
     }
 
-    /// The nodes in the order in which they are asked: those that answered last, then the others in turn. The third of
-    /// those is a seed of the address, since its name may lead elsewhere by now. It is not among the first two: it may
-    /// be one of them under another name.
+    /// The nodes in the order in which they are asked: those that answered last, then the others in turn. The third of those is a seed of
+    /// the address, since its name may lead elsewhere by now. It is not among the first two: it may be one of them under another name.
     fn in_turn(&self, map: &SlotMap) -> Vec<ClusterNode> {
         let mut nodes: Vec<ClusterNode> = self.lines().iter().map(|(node, _)| node.clone()).collect();
         let turned = |mut nodes: Vec<ClusterNode>| {

@@ -21,8 +21,7 @@ use super::ways::{self, Plain};
 
 pub(crate) use redis::aio::ConnectionLike as Connection;
 
-/// After this long without an answer, check whether the node is still the primary of its slots, and again after as
-/// long.
+/// After this long without an answer, check whether the node is still the primary of its slots, and again after as long.
 const LATE: Duration = Duration::from_millis(500);
 
 /// How long one node may take for a call that any node can answer.
@@ -34,7 +33,6 @@ const LOOK_PATIENCE: Duration = Duration::from_millis(1500);
 /// A connection that many callers may share.
 #[derive(Clone)]
 pub(crate) enum OwnConnection {
-    /// To one server.
     One(Plain),
     /// To the nodes of a cluster: each command goes to the node that has its key.
     Routed(Arc<NodeLines>),
@@ -64,7 +62,6 @@ struct Opened {
     opening: Arc<SingleFlight<RedisResult<NodeLine>>>,
 }
 
-/// A connection to a node.
 #[derive(Clone)]
 pub(crate) struct NodeLine {
     conn: Plain,
@@ -129,7 +126,6 @@ impl OwnConnection {
         self.to_node(&node.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?).await
     }
 
-    /// The connection to a node of a cluster.
     pub(super) async fn to_node(&self, node: &ClusterNode) -> RedisResult<OwnConnection> {
         match self {
             OwnConnection::Routed(lines) => lines.pinned(node).await,
@@ -160,7 +156,6 @@ impl OwnConnection {
         }
     }
 
-    /// The connections that are open.
     pub(super) fn open(&self) -> Vec<Plain> {
         match self {
             OwnConnection::One(conn) => vec![conn.clone()],
@@ -278,7 +273,6 @@ impl NodeLines {
         self.cluster.node_of(slot).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
     }
 
-    /// The connection to a node.
     async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeLine> {
         let reign = self.cluster.reign_of(node);
         let opening = {
@@ -389,7 +383,6 @@ impl NodeLines {
         }
     }
 
-    /// Makes a call at a node.
     async fn ask(self: &Arc<Self>, node: &ClusterNode, cmd: &Cmd) -> RedisResult<Value> {
         let line = self.to(node).await?;
         self.at(&line, cmd).await
@@ -480,8 +473,7 @@ impl NodeLines {
         self.ask_all_over(&line, pipeline, offset, count).await
     }
 
-    /// Makes calls together, without a transaction; their keys are in one slot. Those that a node redirects are
-    /// repeated one by one.
+    /// Makes calls together, without a transaction; their keys are in one slot. Those that a node redirects are repeated one by one.
     async fn route_all(self: &Arc<Self>, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
         let key = pipeline.cmd_iter().find_map(|cmd| key_of(cmd));
         let key = key.ok_or((ErrorKind::InvalidClientConfig, "calls together are about keys"))?;

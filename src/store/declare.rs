@@ -20,8 +20,7 @@ pub(crate) enum Declared {
     Theirs(u64),
 }
 
-/// Writes a task's options for the scripts. `stamp` is the time that the worker got at its start; `None`: it starts
-/// now.
+/// Writes a task's options for the scripts. `stamp` is the time that the worker got at its start; `None`: it starts now.
 pub(crate) async fn declare(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -41,8 +40,7 @@ pub(crate) async fn declare(
     call.arg("eventMode").arg(options.events.as_str());
     call.arg("priority").arg(options.priority.as_str());
     let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    // The script does not store a single partition, so naming it would report a change at each start. The options below
-    // are for people.
+    // The script does not store a single partition, so naming it would report a change at each start. The options below are for people.
     if keys.parts() > 1 {
         call.arg("partitions").arg(keys.parts());
     }

@@ -15,7 +15,6 @@ use crate::times::to_ms;
 /// How many of the keys of `dispatch` plain jobs need.
 const PLAIN_KEYS: usize = 8;
 
-/// A new job.
 #[derive(Clone, Debug)]
 pub(crate) struct NewJob {
     pub(crate) id: crate::job::id::JobId,

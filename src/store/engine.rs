@@ -102,7 +102,6 @@ impl Store {
         })
     }
 
-    /// The runtime for shared work.
     pub(crate) fn runtime(&self) -> &Arc<AppRuntime> {
         self.address.runtime()
     }
@@ -216,8 +215,7 @@ impl Store {
         self.hot.failed(before, e);
     }
 
-    /// Makes a small call about a job or a task. If a connection that was open turns out to be broken, repeats the call
-    /// once.
+    /// Makes a small call about a job or a task. If a connection that was open turns out to be broken, repeats the call once.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
@@ -304,7 +302,6 @@ impl Store {
         self.runtime().run(read).await
     }
 
-    /// Whether another server may become the primary.
     pub(crate) fn fails_over(&self) -> bool {
         self.address.fails_over()
     }
@@ -331,8 +328,7 @@ impl Store {
         self.address.reign_over(keys.get(Key::Meta))
     }
 
-    /// Watches for a new primary on the keeper's runtime, since handlers may block the runtime of the App. Never
-    /// returns.
+    /// Watches for a new primary on the keeper's runtime, since handlers may block the runtime of the App. Never returns.
     pub(crate) async fn watch_primary(&self) {
         self.address.watch().await;
     }
@@ -342,8 +338,7 @@ impl Store {
         self.address.keep_watch();
     }
 
-    /// Does work on the caller's own connections as long as the primary stays the same. Answers after a change are
-    /// discarded.
+    /// Does work on the caller's own connections as long as the primary stays the same. Answers after a change are discarded.
     ///
     /// # Errors
     /// Those of the work; if the primary changes, the same error as for a closed connection.
@@ -378,7 +373,6 @@ impl Store {
         self.address.place()
     }
 
-    /// The prefix of every key.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

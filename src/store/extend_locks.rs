@@ -30,8 +30,7 @@ pub(crate) struct Beaten {
     pub(crate) active: u64,
 }
 
-/// Extends the locks of `extend`, and asks about those of `watch` without extending them; together at most
-/// `BEAT_BATCH`.
+/// Extends the locks of `extend`, and asks about those of `watch` without extending them; together at most `BEAT_BATCH`.
 pub(crate) async fn extend_locks(
     conn: &mut impl Connection,
     keys: &TaskKeys,

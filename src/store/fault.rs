@@ -22,8 +22,7 @@ const UNREADY_CODES: [&str; 8] =
 
 /// The code of the server's error.
 ///
-/// For a pipeline, `RedisError::code` knows only codes that the client has a name for. So look at the first failure in
-/// it.
+/// For a pipeline, `RedisError::code` knows only codes that the client has a name for. So look at the first failure in it.
 fn code_of(error: &RedisError) -> Option<String> {
     let first =
         error.clone().into_server_errors().and_then(|all| all.first().map(|(_, first)| first.code().to_owned()));
@@ -37,9 +36,8 @@ fn code_of(error: &RedisError) -> Option<String> {
     Some(code)
 }
 
-/// The error inside a wrapped one. Redis 6.2 wraps what a command in a script raised: `ERR Error running script (call
-/// to …): @user_script:3: WRONGTYPE …`. It wraps what the script may not do twice: `…: @user_script:3: @user_script: 3:
-/// -OOM …`.
+/// The error inside a wrapped one. Redis 6.2 wraps what a command in a script raised: `ERR Error running script (call to …):
+/// @user_script:3: WRONGTYPE …`. It wraps what the script may not do twice: `…: @user_script:3: @user_script: 3: -OOM …`.
 fn raised_inside(text: &str) -> Option<String> {
     let (_, raised) = text.rsplit_once("@user_script:")?;
     let word = raised.split_whitespace().nth(1)?.trim_start_matches('-');

@@ -1,5 +1,4 @@
-//! Reads jobs: one job (`lua/inspect.lua`), a page of the jobs in one state (`lua/jobs.lua`), and the states of many
-//! (`lua/states.lua`).
+//! Reads jobs: one job (`lua/inspect.lua`), a page of the jobs in one state (`lua/jobs.lua`), and the states of many (`lua/states.lua`).
 
 use super::connection::Connection;
 use super::fault::classify;
@@ -100,7 +99,6 @@ pub(crate) struct PageLook<'a> {
     pub(crate) newest_first: bool,
     /// The job after which it begins; empty for the first page.
     pub(crate) cursor: &'a str,
-    /// How many jobs to read.
     pub(crate) count: usize,
     /// The lowest and the highest score, ms, for a state that has scores.
     pub(crate) scores: (Option<u64>, Option<u64>),
@@ -138,7 +136,6 @@ pub(crate) struct Page {
     pub(crate) rows: Vec<Row>,
 }
 
-/// Reads a page.
 pub(crate) async fn jobs(conn: &mut impl Connection, keys: &TaskKeys, look: &PageLook<'_>) -> Result<Page, Error> {
     let score = |ms: Option<u64>, none: &str| ms.map_or_else(|| none.to_owned(), |ms| ms.to_string());
     let (least, most) = look.scores;

@@ -95,7 +95,6 @@ keys! {
 pub(crate) struct TaskKeys {
     task: String,
     part: u32,
-    /// How many partitions the task has.
     parts: u32,
     keys: Vec<String>,
     cancel_channel: String,
@@ -125,8 +124,7 @@ impl TaskKeys {
         }
     }
 
-    /// The keys of a workflow. They cannot clash: no task name contains `:`, and a partition's tag has a number after
-    /// it.
+    /// The keys of a workflow. They cannot clash: no task name contains `:`, and a partition's tag has a number after it.
     pub(crate) fn of_workflow(prefix: &str, name: &str, is_cluster: bool) -> TaskKeys {
         TaskKeys::tagged(prefix, name, &workflow_tag(name), (0, 1), is_cluster)
     }
@@ -136,12 +134,10 @@ impl TaskKeys {
         self.part
     }
 
-    /// How many partitions the task has.
     pub(crate) fn parts(&self) -> u32 {
         self.parts
     }
 
-    /// The name of the task.
     pub(crate) fn task(&self) -> &str {
         &self.task
     }
@@ -179,7 +175,6 @@ pub(crate) fn tasks(prefix: &str) -> String {
 /// What follows the name of a workflow in the tag of its keys.
 const OF_WORKFLOW: &str = ":flow";
 
-/// The tag of the keys of a workflow.
 pub(super) fn workflow_tag(name: &str) -> String {
     format!("{name}{OF_WORKFLOW}")
 }

@@ -68,7 +68,6 @@ pub(crate) async fn stored(
     Ok(text.and_then(|Text(text)| Stored::from_wire(&text)))
 }
 
-/// A note as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     /// When it was written, ms by the server's clock.

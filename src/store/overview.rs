@@ -24,7 +24,6 @@ pub(crate) struct CountedJobs {
     pub(crate) is_paused: bool,
 }
 
-/// Counts the jobs of a task.
 pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<CountedJobs, Error> {
     let mut reply = scripts::COUNTS.on(keys).call(conn).await?;
     let _: String = reply.next()?;
@@ -48,13 +47,11 @@ pub(crate) async fn count_all(store: &Store, tables: &[Arc<TaskKeys>]) -> Result
 /// The state of a task at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Overview {
-    /// The server's time, ms.
     pub(crate) now_ms: u64,
     /// How many jobs wait, are delayed, claimed, running, finalizing, completed, failed and cancelled.
     pub(crate) counts: [u64; 8],
     /// The first job of each list, and when it began to wait, ms; `None` if its id contains that time.
     pub(crate) heads: Vec<(JobId, Option<u64>)>,
-    /// When the first delayed job is due, ms.
     pub(crate) first_due_ms: Option<u64>,
     pub(crate) candidates: u64,
     pub(crate) active: u64,
@@ -65,7 +62,6 @@ pub(crate) struct Overview {
     pub(crate) failed_lately: u64,
     /// Kept jobs that completed in the last 5 minutes.
     pub(crate) completed_lately: u64,
-    /// Delayed jobs that are due.
     pub(crate) due: u64,
     /// The number of payloads, which equals the number of jobs.
     pub(crate) payloads: u64,

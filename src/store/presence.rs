@@ -32,8 +32,7 @@ async fn enlist(conn: &mut OwnConnection, list: &str, worker: &str) -> Result<()
     in_time(is_routed, async { enlist.arg(worker).call(conn).await.map(drop) }).await
 }
 
-/// Closes the call sequences of workers that have stopped or are dead. There may be thousands if a process dies at each
-/// start.
+/// Closes the call sequences of workers that have stopped or are dead. There may be thousands if a process dies at each start.
 pub(super) async fn close_calls(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -52,8 +51,7 @@ pub(super) async fn close_calls(
 }
 
 impl Store {
-    /// Adds the worker to the list of workers. Do this first: a worker that is not listed is never forgotten, nor found
-    /// dead.
+    /// Adds the worker to the list of workers. Do this first: a worker that is not listed is never forgotten, nor found dead.
     pub(crate) async fn enlist(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
         enlist(conn, &keys::workers(&self.prefix), worker).await
     }

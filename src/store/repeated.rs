@@ -25,7 +25,6 @@ impl Patience {
         Patience { deadline: since + dispatch_timeout + transfer_time(bytes), least: dispatch_timeout / 10 }
     }
 
-    /// Whether the time for repeats is over.
     pub(crate) fn is_over(&self) -> bool {
         Instant::now() >= self.deadline
     }

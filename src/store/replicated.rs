@@ -60,8 +60,7 @@ where
     made.map_err(|e| e.at(store.place()))
 }
 
-/// Waits until the requested number of replicas has the writes to the task. The inner error says that fewer had them in
-/// time.
+/// Waits until the requested number of replicas has the writes to the task. The inner error says that fewer had them in time.
 pub(crate) async fn enough(
     conn: &mut OwnConnection,
     keys: &TaskKeys,

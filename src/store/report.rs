@@ -12,7 +12,6 @@ use crate::limits::{BATCH, BATCH_BYTES, BRIEF, MESSAGE_LIMIT};
 use crate::shown::cut;
 use crate::times::to_ms;
 
-/// The outcome of one run of a job.
 #[derive(Clone, Debug)]
 pub(crate) enum Disposition {
     /// The value as JSON; `None` for null.
@@ -46,7 +45,6 @@ impl Disposition {
     }
 }
 
-/// One outcome to report.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) id: crate::job::id::JobId,
@@ -56,17 +54,14 @@ pub(crate) struct Report {
     pub(crate) attempt: u32,
     /// The size of the job's payload, which may be removed with the job.
     pub(crate) payload_bytes: usize,
-    /// How long the handler ran.
     pub(crate) ran: Duration,
 }
 
 impl Report {
-    /// A job that is requeued without a run.
     pub(crate) fn requeue(id: crate::job::id::JobId, fence: u64) -> Report {
         Report::without_run(id, fence, Disposition::Requeue)
     }
 
-    /// The outcome of a job that did not run.
     pub(crate) fn without_run(id: crate::job::id::JobId, fence: u64, outcome: Disposition) -> Report {
         Report { id, fence, outcome, attempt: 0, payload_bytes: 0, ran: Duration::ZERO }
     }

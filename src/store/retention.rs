@@ -1,5 +1,4 @@
-//! Ends and removes jobs by age: those that no worker began in time (`lua/expire.lua`), and old terminal ones
-//! (`lua/trim.lua`).
+//! Ends and removes jobs by age: those that no worker began in time (`lua/expire.lua`), and old terminal ones (`lua/trim.lua`).
 
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};

@@ -59,11 +59,9 @@ scripts! {
     HISTORY "history" on Events,
     // What people do.
     CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", FORGET "forget",
-    // The audit.
     SCAN "scan" on Payload, LOOK "look", MEND "mend", AUDITED "audited",
     // Each of these has one key, which belongs to no task.
     ANNOUNCE "announce", ENLIST "enlist" on Workers, TAKE_NAME "take_name" on Workers, FLOW_TURN "flow_turn" on Workers,
-    // Workflows.
     FLOW_START "flow_start", FLOW_STAGE "flow_stage", FLOW_UNSTAGE "flow_unstage", FLOW_ADVANCE "flow_advance",
     FLOW_VISIT "flow_visit", FLOW_ENTER "flow_enter", FLOW_CONTROL "flow_control", FLOW_OPEN "flow_open",
     FLOW_PAUSE "flow_pause", FLOW_RETRY "flow_retry", FLOW_LOOK "flow_look", FLOW_RESEND "flow_resend",
@@ -82,7 +80,6 @@ fn bounds() -> String {
     format!("local LARGE, BATCH, BRIEF, FEW = {LARGE}, {BATCH}, {BRIEF}, {FEW}\n")
 }
 
-/// One Lua script.
 #[derive(Debug)]
 pub(crate) struct ScriptDef {
     pub(crate) name: &'static str,
@@ -201,7 +198,6 @@ impl ScriptDef {
         Invocation { def: self, cmd, is_cluster }
     }
 
-    /// Loads the script into the server's cache.
     pub(crate) async fn load(&self, conn: &mut impl ConnectionLike, is_cluster: bool) -> Result<(), Error> {
         let mut cmd = redis::cmd("SCRIPT");
         cmd.arg("LOAD").arg(self.source_in(is_cluster));

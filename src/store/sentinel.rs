@@ -22,7 +22,6 @@ use super::single_flight::SingleFlight;
 use super::ways::Plain;
 use crate::error::Error;
 
-/// How often the sentinels are asked.
 const ASK: Duration = Duration::from_secs(1);
 
 /// How long a sentinel may take to answer, or to accept a connection.

@@ -135,7 +135,6 @@ pub(crate) async fn look_at_all(
     Ok(looked)
 }
 
-/// Bounds the wait for an answer.
 async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>) -> Result<T, Error> {
     match patience {
         Some(patience) => tokio::time::timeout(patience, answer).await.map_err(|_| Error::timed_out()),
@@ -143,8 +142,7 @@ async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>)
     }
 }
 
-/// Reads the server's state, and tests whether it accepts writes with a write that changes nothing, to a key that it
-/// has.
+/// Reads the server's state, and tests whether it accepts writes with a write that changes nothing, to a key that it has.
 async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Duration>) -> Result<ServerLook, Error> {
     let info: RedisResult<InfoDict> = in_time(patience, redis::cmd("INFO").query_async(conn)).await?;
     let info = info.map_err(|e| classify("info", e))?;

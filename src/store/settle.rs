@@ -16,26 +16,25 @@ use crate::limits::{NARROW_BYTES, stored_number};
 use crate::stall::recovery::Recovery;
 use crate::times::to_ms;
 
-/// The suffixes of a worker's lines of settle calls, after the number of a call and after the worker in `calls`. The last line
-/// is for large outcomes, so that nothing else waits for them.
+/// The suffixes of a worker's call sequences: after the number of a call, and after the worker in `calls`. The last
+/// sequence is for large outcomes, so that nothing else waits for them.
 pub(crate) const LINES: [&str; 3] = ["", "/2", "/3"];
 
-/// The line of calls for large outcomes.
+/// The call sequence for large outcomes.
 pub(crate) const LARGE_LINE: usize = LINES.len() - 1;
 
-/// The lines as logs name them.
+/// The call sequences as logs name them.
 pub(crate) const PARTS: [&str; LINES.len()] = ["settle", "settle/2", "settle/3"];
 
 /// The input of a claimed job.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
     Here(Vec<u8>),
-    /// Too large to come with others: its size. It is read apart.
+    /// Its size. It is too large for the answer, and is read separately.
     Apart(usize),
 }
 
 impl Payload {
-    /// How large it is.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Payload::Here(bytes) => bytes.len(),
@@ -44,7 +43,6 @@ impl Payload {
     }
 }
 
-/// A claimed job.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed {
     pub(crate) id: JobId,
@@ -56,13 +54,13 @@ pub(crate) struct Claimed {
     pub(crate) overrides: String,
     pub(crate) dispatched_at_ms: Option<u64>,
     pub(crate) deferred: Deferred,
-    /// How it was recovered last, if it was.
+    /// How it was last recovered, if it was.
     pub(crate) recovery: Option<Recovery>,
     /// Whether it is running, not claimed ahead.
     pub(crate) begins: bool,
     /// Whether it had an expiry time.
     pub(crate) expires: bool,
-    /// Its stored outcome: then only its hook runs, and the payload is the value or the error.
+    /// Its stored outcome. If it has one, only its hook runs, and the payload is the value or the error.
     pub(crate) outcome: Option<StoredOutcome>,
 }
 
@@ -77,12 +75,11 @@ pub(crate) struct Want {
     pub(crate) at_once: usize,
     /// Whether to claim hooks, too.
     pub(crate) hooks: bool,
-    /// Whether the answer must be small: then most payloads are read apart.
+    /// Whether the answer must be small: then most payloads are read separately.
     pub(crate) narrow: bool,
 }
 
 impl Want {
-    /// Nothing.
     pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, at_once: 0, hooks: false, narrow: false };
 
     fn to_arg(self) -> String {
@@ -97,15 +94,14 @@ impl Want {
 #[derive(Debug)]
 pub(crate) enum SettleReply {
     Settled(Settled),
-    /// A later call of the line was answered before.
+    /// A later call of the sequence was answered before.
     Stale,
-    /// The worker has stopped, by its presence.
+    /// The worker has stopped, according to its presence.
     Closed,
     /// The server has lost the options of the task. Nothing was done.
     Undeclared,
 }
 
-/// What a settle did.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) lost: Vec<u64>,
@@ -114,7 +110,6 @@ pub(crate) struct Settled {
     pub(crate) claimed: Vec<Claimed>,
     /// The task is paused: only hooks have begun.
     pub(crate) is_paused: bool,
-    /// More hooks are due.
     pub(crate) hooks_left: bool,
     /// No job of the task may begin before it has a slot: one stall would end it.
     pub(crate) none_early: bool,
@@ -123,8 +118,8 @@ pub(crate) struct Settled {
     pub(crate) lost_payloads: Vec<JobId>,
 }
 
-/// Reports outcomes and claims jobs. Each call of a worker's line on a task (see [`LINES`]) has the next number. A call whose
-/// answer was lost is repeated with its number.
+/// Reports outcomes and claims jobs. Each call in a sequence of the worker and task (see [`LINES`]) has the next
+/// number. If its answer is lost, a call is repeated under the same number.
 pub(crate) async fn settle(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -171,7 +166,7 @@ fn settled(mut reply: Reply) -> Result<Settled, Error> {
     for row in extras {
         add_extras(&mut claimed, row);
     }
-    // A repeated answer has this id for a job that was lost since.
+    // In a repeated answer, this is the id of a job that was lost since.
     claimed.retain(|job| job.id.as_str() != "{}");
     let next_due = next_due.parse().ok().map(Duration::from_millis);
     Ok(Settled { lost, taken, claimed, is_paused, hooks_left, none_early, next_due, lost_payloads })
@@ -221,8 +216,8 @@ fn add_extras(claimed: &mut [Claimed], row: Vec<redis::Value>) {
     }
 }
 
-/// The jobs that a call of settle claimed, from its record, also those that the worker has lost since. Empty if the call was
-/// not executed yet.
+/// The jobs that a settle call claimed, according to its record, including those that the worker has lost since. Empty
+/// if the call was not executed yet.
 pub(crate) async fn claimed_by(
     conn: &mut impl Connection,
     keys: &TaskKeys,

@@ -22,7 +22,6 @@ pub(crate) struct Slot {
     connecting: SingleFlight<Up>,
 }
 
-/// An open connection.
 #[derive(Clone, Debug)]
 struct Up {
     conn: OwnConnection,
@@ -104,13 +103,12 @@ impl Slot {
         may
     }
 
-    /// Makes a call. Its answer must come within `time`. If the connection fails, gives no answer in time, or leads to
-    /// a demoted primary, it is dropped, and the next call makes another.
+    /// Makes a call. Its answer must come within `time`. If the connection fails, gives no answer in time, or leads to a demoted primary,
+    /// it is dropped, and the next call makes another.
     ///
     /// # Cancel safety
-    /// The call may have been carried out when the future is dropped. The connection is dropped once abandoned calls
-    /// have waited for a second in total without any answer: callers with a shorter time-out must not keep a dead
-    /// connection alive.
+    /// The call may have been carried out when the future is dropped. The connection is dropped once abandoned calls have waited for a
+    /// second in total without any answer: callers with a shorter time-out must not keep a dead connection alive.
     pub(crate) async fn call<T>(
         &self,
         time: Duration,

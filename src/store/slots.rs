@@ -2,10 +2,8 @@
 
 use redis::{Arg, Cmd};
 
-/// How many slots there are.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// The slot of a key.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     crc16(tag_of(key)) % SLOTS
 }
@@ -30,9 +28,8 @@ fn crc16_on(crc: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(crc, |crc, byte| (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| step(crc)))
 }
 
-/// The hash tag of a later partition: `<task>:<partition>.<number>`. The number is the smallest that spreads the
-/// partitions about evenly over the slots, starting from the slot of the task. Nodes own ranges of slots, so tags
-/// without such a number could end up on one node.
+/// The hash tag of a later partition: `<task>:<partition>.<number>`. The number is the smallest that spreads the partitions about evenly
+/// over the slots, starting from the slot of the task. Nodes own ranges of slots, so tags without such a number could end up on one node.
 pub(super) fn tag_of_part(task: &str, part: u32, parts: u32) -> String {
     let (slots, parts) = (u32::from(SLOTS), parts.max(1));
     let ideal = (u32::from(slot_of(task.as_bytes())) + part * slots / parts) % slots;

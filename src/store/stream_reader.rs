@@ -49,7 +49,6 @@ pub(crate) struct StreamsApart {
 /// The position of a stream, and its entries.
 type StreamRead = BoxFuture<'static, (usize, Result<Vec<Entry>, Error>)>;
 
-/// The state of one stream.
 #[derive(Clone, Copy, Default)]
 struct StreamApart {
     is_under_way: bool,
@@ -127,8 +126,7 @@ impl StreamsApart {
                 Err(e) if self.streams.iter().all(|stream| stream.has_failed) => return Err(e),
                 Err(e) if self.streams[at].late > HALVINGS => {
                     self.streams[at].late = HALVINGS;
-                    // If the server answers a small question, it is up, and the caller gives it more time. Else it is
-                    // unreachable.
+                    // If the server answers a small question, it is up, and the caller gives it more time. Else it is unreachable.
                     let (keys, key, _) = after[at];
                     let mut conn = conn.clone();
                     let asked = last_entry(&mut conn, keys, key, "+");

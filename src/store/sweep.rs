@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::stall::action::StallAction;
 use crate::times::to_ms;
 
-/// A stalled job and what was decided about it.
 #[derive(Clone, Debug)]
 pub(crate) struct StalledJob {
     pub(crate) id: String,
@@ -67,7 +66,6 @@ pub(crate) enum Verdict {
     Auto,
     /// It runs again, however often it has stalled.
     Recover,
-    /// It fails.
     Fail,
     /// It stays parked, unless it was claimed ahead and has not begun: then it returns to its list.
     Requeue,
@@ -173,7 +171,6 @@ pub(crate) struct TakeBack {
 }
 
 impl TakeBack {
-    /// Whether all calls were made.
     pub(crate) fn is_done(&self) -> bool {
         self.is_done
     }

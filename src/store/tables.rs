@@ -10,14 +10,12 @@ use super::keys::TaskKeys;
 use super::slots;
 use crate::limits::MOST_PARTITIONS;
 
-/// The tables of a task, as far as this process knows: one, until it learns of partitions. All users of an App share
-/// them.
+/// The tables of a task, as far as this process knows: one, until it learns of partitions. All users of an App share them.
 #[derive(Debug)]
 pub(crate) struct Tables {
     prefix: String,
     task: String,
     is_cluster: bool,
-    /// How many there are.
     parts: AtomicU32,
     known: Mutex<KnownTables>,
     /// Signals a changed number of partitions of any task.
@@ -53,7 +51,6 @@ impl Tables {
         self.parts.load(Ordering::Acquire)
     }
 
-    /// All known tables.
     pub(crate) fn all(&self) -> Arc<[Arc<TaskKeys>]> {
         Arc::clone(&self.known().tables)
     }

@@ -23,7 +23,6 @@ const PAUSE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Store {
-    /// Adds a task to the registry.
     pub(crate) async fn register(&self, conn: &mut impl Connection, task: &str) -> Result<(), Error> {
         let mut enlist = scripts::ENLIST.on_key(&keys::tasks(&self.prefix));
         enlist.arg(task).call(conn).await.map(drop)
@@ -51,8 +50,7 @@ impl Store {
         match self.shared(PATIENCE, async |conn| self.register(conn, task).await).await {
             Err(e) if e.is_outage() => {
                 tracing::debug!(%task, error = %e.chain(), "the task could not be put into the list of tasks yet");
-                // In a cluster the registry is on its own node. While that is unreachable, not every dispatch should
-                // wait for it.
+                // In a cluster the registry is on its own node. While that is unreachable, not every dispatch should wait for it.
                 if let Some(soon) = Instant::now().checked_sub(AGAIN - PAUSE).filter(|_| self.is_cluster()) {
                     self.registered().insert(task.to_owned(), soon);
                 }
@@ -85,7 +83,6 @@ impl Store {
         join(tasks, workers).await.into()
     }
 
-    /// Removes a task from the registry.
     pub(crate) async fn unregister(&self, conn: &mut impl Connection, task: &str) -> Result<(), Error> {
         self.registered().remove(task);
         let mut cmd = redis::cmd("ZREM");

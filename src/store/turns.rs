@@ -11,7 +11,6 @@ const AT_ONCE: usize = 8;
 /// How often a waiting caller checks how the transfers of others ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Permits to transfer a large value.
 #[derive(Debug)]
 pub(crate) struct Turns {
     free: Arc<Semaphore>,
@@ -36,8 +35,7 @@ impl Turns {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a permit, at least for `time`, and longer while transfers of others succeed; else returns `None`.
-    /// Cancel safe.
+    /// Waits for a permit, at least for `time`, and longer while transfers of others succeed; else returns `None`. Cancel safe.
     pub(crate) async fn take(self: &Arc<Self>, time: Duration) -> Option<Turn> {
         let since = Instant::now();
         let free = Arc::clone(&self.free).acquire_owned();

@@ -1,5 +1,4 @@
-//! Payloads, results and errors. They are read by plain commands: through a script the server would copy them several
-//! times.
+//! Payloads, results and errors. They are read by plain commands: through a script the server would copy them several times.
 
 use super::connection::Connection;
 use super::fault::classify;
@@ -26,7 +25,6 @@ fn without_graph(result: Vec<u8>) -> Option<Vec<u8>> {
     if value.len() == result.len() { Some(result) } else { Some(value.to_vec()).filter(|value| !value.is_empty()) }
 }
 
-/// A job's value in a column.
 pub(crate) async fn value(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -36,7 +34,6 @@ pub(crate) async fn value(
     redis::cmd("HGET").arg(keys.get(column)).arg(id).query_async(conn).await.map_err(|e| classify("value", e))
 }
 
-/// The values of completed jobs, in order.
 pub(crate) async fn results(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -73,8 +70,7 @@ pub(super) async fn columns<T: redis::FromRedisValue>(
     cmd.query_async(conn).await.map_err(|e| classify("value", e))
 }
 
-/// The fences under which jobs were claimed ahead, in order; `None` for others. A fence is valid while the lock has the
-/// same one.
+/// The fences under which jobs were claimed ahead, in order; `None` for others. A fence is valid while the lock has the same one.
 pub(crate) async fn claimed(
     conn: &mut impl Connection,
     keys: &TaskKeys,

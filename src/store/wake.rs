@@ -10,7 +10,6 @@ use crate::error::Error;
 /// A marker that was taken, for the task at this position of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// There is work.
     Marker(usize),
     /// There may be work, if the worker that took the marker is frozen.
     Spare(usize),

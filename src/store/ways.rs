@@ -113,7 +113,6 @@ pub(super) struct Clients {
     pub(super) listener: Client,
 }
 
-/// How connections to any server are made.
 pub(super) struct Ways {
     /// The settings from the URL, except for the address.
     pub(super) info: ConnectionInfo,
@@ -141,8 +140,7 @@ impl Ways {
     }
 }
 
-/// Connects. After an authentication failure, waits before it connects to the server again: each retry of a caller
-/// would fail the same way.
+/// Connects. After an authentication failure, waits before it connects to the server again: each retry of a caller would fail the same way.
 pub(super) async fn open(
     client: &Client,
     access: &Access,

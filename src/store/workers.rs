@@ -117,8 +117,7 @@ impl Store {
         count.query_async(conn).await.map_err(|e| classify("presence", e))
     }
 
-    /// Removes the records of the last calls of a worker that is gone, and keeps only its presence. Each step may be
-    /// repeated.
+    /// Removes the records of the last calls of a worker that is gone, and keeps only its presence. Each step may be repeated.
     pub(crate) async fn put_aside(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
         let classify = |e| classify("presence", e);
         let (workers, gone) = (keys::workers(&self.prefix), keys::gone(&self.prefix));
@@ -156,8 +155,7 @@ impl Store {
         redis::cmd("ZREM").arg(&workers).arg(worker).query_async(conn).await.map_err(classify)
     }
 
-    /// Removes the presence of workers that have been gone for too long, or are too many. Bounded per call. Returns how
-    /// many.
+    /// Removes the presence of workers that have been gone for too long, or are too many. Bounded per call. Returns how many.
     pub(crate) async fn forget_gone(&self, conn: &mut OwnConnection, keep: LimitMs) -> Result<usize, Error> {
         let classify = |e| classify("presence", e);
         let gone = keys::gone(&self.prefix);

@@ -34,7 +34,6 @@ pub struct Cancel<'a, R> {
     under_way: Option<CancelCall<'a, R>>,
 }
 
-/// A cancel that is under way.
 type CancelCall<'a, R> = Pin<Box<dyn Future<Output = Result<R, Error>> + Send + 'a>>;
 
 impl<'a, R: Send + 'a> Cancel<'a, R> {

@@ -17,8 +17,7 @@ use crate::process::context::Context;
 use crate::process::data::Need;
 use crate::process::handler::{Handler, Hook, RunError, shape_fault};
 
-/// A task as a constant that producers and workers share: its name, the types of its input `I` and its result `O`, and its
-/// options.
+/// A task as a constant that producers and workers share: its name, the types of its input `I` and its result `O`, and its options.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -55,8 +54,7 @@ impl<I, O> TaskDef<I, O> {
         TaskDef { name, options: TaskOptions::new(), types: PhantomData }
     }
 
-    /// The same with options. A producer uses the payload limit, the priority, and whether there are events; workers
-    /// use all.
+    /// The same with options. A producer uses the payload limit, the priority, and whether there are events; workers use all.
     #[must_use]
     pub const fn options(mut self, options: TaskOptions) -> TaskDef<I, O> {
         self.options = options;
@@ -73,8 +71,7 @@ impl<I, O> TaskDef<I, O> {
         &self.options
     }
 
-    /// The task with a handler, for [`App::register`](crate::App::register). See [`App::task`](crate::App::task) for what a
-    /// handler is.
+    /// The task with a handler, for [`App::register`](crate::App::register). See [`App::task`](crate::App::task) for what a handler is.
     pub fn handler<E, F, Fut>(&self, handler: F) -> TaskHandler<I, O>
     where
         I: DeserializeOwned + Send + 'static,
@@ -210,8 +207,7 @@ impl<I, O> TaskHandler<I, O> {
         self
     }
 
-    /// Makes a worker refuse to start if [`AppBuilder::data`](crate::AppBuilder::data) has no `T`, instead of failing
-    /// the jobs one by one.
+    /// Makes a worker refuse to start if [`AppBuilder::data`](crate::AppBuilder::data) has no `T`, instead of failing the jobs one by one.
     pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
         self.needs.push(Need::of::<T>());
         self
@@ -225,7 +221,6 @@ fn is_no_number<O: 'static>(value: &O) -> bool {
     is_f64 || value.downcast_ref::<f32>().is_some_and(|value| !value.is_finite())
 }
 
-/// Erases the types of a hook.
 pub(crate) fn folded_hook<O, E, F, Fut>(hook: F) -> Hook
 where
     O: DeserializeOwned + Send + 'static,

@@ -23,8 +23,8 @@ use crate::times::ms_of;
 
 /// A job about to be dispatched: set what differs from the task's options, then `.await` it.
 ///
-/// Nothing happens before it is awaited. When the await returns a handle, the job is in Redis. It is a future like any
-/// other, for `tokio::spawn` or `join_all`.
+/// Nothing happens before it is awaited. When the await returns a handle, the job is in Redis. It is a future like any other, for
+/// `tokio::spawn` or `join_all`.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -36,10 +36,9 @@ use crate::times::ms_of;
 /// # }
 /// ```
 ///
-/// While Redis is unreachable, a dispatch is repeated for 10 s
-/// ([`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout)). If a job with this id exists in any state,
-/// even a terminal one, it stays unchanged, and its handle reports that it [`existed`](JobHandle::existed). After a
-/// lost reply that may be the job of this very call.
+/// While Redis is unreachable, a dispatch is repeated for 10 s ([`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout)). If
+/// a job with this id exists in any state, even a terminal one, it stays unchanged, and its handle reports that it
+/// [`existed`](JobHandle::existed). After a lost reply that may be the job of this very call.
 ///
 /// # Errors
 /// They are checked in this order, and the job is not written, except that after `Connect` it may have been:
@@ -48,8 +47,7 @@ use crate::times::ms_of;
 /// - [`Error::TooLarge`] if it is over the payload limit of the task.
 /// - [`Error::Config`] if settings are wrong; it lists all of them.
 /// - [`Error::NotReplicated`] if fewer replicas have it than [`Durability::Replicated`] wants: then it is written.
-/// - [`Error::Refused`] if Redis refuses writes, [`Error::Closed`] if the runtime has ended, and those of every call,
-///   see [`Error`].
+/// - [`Error::Refused`] if Redis refuses writes, [`Error::Closed`] if the runtime has ended, and those of every call, see [`Error`].
 ///
 /// # Cancel safety
 /// If the future is dropped, the job may have been dispatched or not; with your own id it is safe to repeat.
@@ -67,11 +65,9 @@ pub struct Dispatch<I, O> {
     types: PhantomData<fn(I) -> O>,
 }
 
-/// A dispatch that is under way.
 type Written<O> = Pin<Box<dyn Future<Output = Result<JobHandle<O>, Error>> + Send>>;
 
 impl<I, O> Dispatch<I, O> {
-    /// A dispatch with nothing set.
     pub(crate) fn new(task: Arc<TaskShared>, payload: Result<Vec<u8>, serde_json::Error>) -> Dispatch<I, O> {
         Dispatch {
             task,
@@ -92,8 +88,7 @@ impl<I, O> Dispatch<I, O> {
         &self.task.name
     }
 
-    /// The job runs after this delay at the earliest, by the clock of the Redis server. At most 10 years; 0 is no
-    /// delay.
+    /// The job runs after this delay at the earliest, by the clock of the Redis server. At most 10 years; 0 is no delay.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.overrides.delay = Some(delay).filter(|delay| !delay.is_zero());
         self
@@ -105,12 +100,11 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// Your own id, unique within the task: 1 to 128 bytes of printable ASCII without space and braces; the first byte
-    /// is not `~`.
+    /// Your own id, unique within the task: 1 to 128 bytes of printable ASCII without space and braces; the first byte is not `~`.
     ///
-    /// The job is then dispatched once, however often this is repeated, as long as retention keeps the id. A dispatch
-    /// with an id that exists changes nothing, even if its input differs:
-    /// [`JobHandle::existed`](crate::JobHandle::existed) reports it. Defaults to a new id.
+    /// The job is then dispatched once, however often this is repeated, as long as retention keeps the id. A dispatch with an id that
+    /// exists changes nothing, even if its input differs: [`JobHandle::existed`](crate::JobHandle::existed) reports it. Defaults to a new
+    /// id.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self

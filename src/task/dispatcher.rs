@@ -33,15 +33,13 @@ const IN_FLIGHT: usize = 2;
 /// Up to this many partitions each get that number of calls, since they may be on different nodes.
 const NODES: usize = 4;
 
-/// How many calls of one lane may wait for replicas one after another: a lone one, the carrier's, and those of a
-/// `dispatch_many`.
+/// How many calls of one lane may wait for replicas one after another: a lone one, the carrier's, and those of a `dispatch_many`.
 const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
 
 /// Sends the jobs of one task to Redis.
 ///
-/// A lone dispatch is sent by its caller's own future. That call carries no other job, since the future may never be
-/// polled again. Dispatches that come meanwhile gather, and are sent together by a task on the runtime of the App. No
-/// job waits for more to come.
+/// A lone dispatch is sent by its caller's own future. That call carries no other job, since the future may never be polled again.
+/// Dispatches that come meanwhile gather, and are sent together by a task on the runtime of the App. No job waits for more to come.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     tables: Arc<Tables>,
@@ -106,8 +104,7 @@ impl Dispatcher {
     /// Writes a job. Returns whether it existed before.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the job may be written or not, but nothing is sent from then on. Jobs of other callers
-    /// are not affected.
+    /// If the future is dropped, the job may be written or not, but nothing is sent from then on. Jobs of other callers are not affected.
     pub(crate) async fn dispatch(&self, job: NewJob, durability: Durability) -> Result<bool, Error> {
         self.agree().await?;
         let job = Arc::new(job);
@@ -121,8 +118,7 @@ impl Dispatcher {
         self.lane(&job.id, durability).dispatch(job).await
     }
 
-    /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns for each job whether it
-    /// existed before.
+    /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns for each job whether it existed before.
     ///
     /// # Errors
     /// `Partial` with the jobs that are known to be written.
@@ -228,7 +224,6 @@ fn calls(parts: usize, jobs: &[Arc<NewJob>]) -> Vec<(usize, Vec<usize>)> {
     calls.into_iter().map(|(_, part, places)| (part, places)).collect()
 }
 
-/// Splits the jobs into calls.
 fn chunks(jobs: &[impl AsRef<NewJob>]) -> Vec<Range<usize>> {
     let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (at, job) in jobs.iter().map(AsRef::as_ref).enumerate() {
@@ -255,7 +250,6 @@ struct Lane {
     all_keys: AtomicBool,
     /// Whether a lone dispatch is under way on its caller's own future.
     alone: AtomicBool,
-    /// Its dispatcher was dropped.
     dropped: CancellationToken,
     state: Mutex<LaneState>,
 }
@@ -267,7 +261,6 @@ struct LaneState {
     is_carried: bool,
 }
 
-/// A job whose caller waits.
 struct Queued {
     job: Arc<NewJob>,
     patience: Patience,
@@ -340,7 +333,6 @@ impl Lane {
         }
     }
 
-    /// How long a call waits for replicas.
     fn within(&self) -> Duration {
         self.copies.as_ref().map_or(Duration::ZERO, |(copies, _)| copies.within)
     }
@@ -413,9 +405,8 @@ impl Lane {
         Ok(existed)
     }
 
-    /// Writes a job on a separate connection, so that no other call waits for it. Needs a permit, which other large
-    /// jobs may hold; its time counts from then. Runs in its own task: a future that is not polled must not block the
-    /// permits.
+    /// Writes a job on a separate connection, so that no other call waits for it. Needs a permit, which other large jobs may hold; its time
+    /// counts from then. Runs in its own task: a future that is not polled must not block the permits.
     async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
         let lane = Arc::clone(self);
         let write = async move {
@@ -473,7 +464,6 @@ impl Lane {
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Takes the jobs of the next call.
     fn take(&self) -> Option<Vec<Queued>> {
         let mut state = self.state();
         let (mut batch, mut bytes) = (Vec::new(), 0);

@@ -60,8 +60,7 @@ const REASON_LIMIT: usize = 4096;
 /// # }
 /// ```
 ///
-/// Dropping the handle does not affect the job. [`TaskRef::handle`](crate::TaskRef::handle) finds a job again by its
-/// id.
+/// Dropping the handle does not affect the job. [`TaskRef::handle`](crate::TaskRef::handle) finds a job again by its id.
 pub struct JobHandle<O> {
     task: Arc<TaskShared>,
     id: JobId,
@@ -113,9 +112,8 @@ impl<O> JobHandle<O> {
         self.task.find(&self.id, look).await?.ok_or_else(|| self.not_found())
     }
 
-    /// The progress that the handler reported with [`Context::progress`](crate::Context::progress); `None` if it
-    /// reported none, or the job does not exist any more. [`App::events`](crate::App::events) has an event for each
-    /// report.
+    /// The progress that the handler reported with [`Context::progress`](crate::Context::progress); `None` if it reported none, or the job
+    /// does not exist any more. [`App::events`](crate::App::events) has an event for each report.
     ///
     /// # Errors
     /// [`Error::Connect`] if Redis cannot be reached.
@@ -134,24 +132,23 @@ impl<O> JobHandle<O> {
 
     /// Waits until the job has ended and returns its value.
     ///
-    /// It has no time-out, and keeps waiting while Redis is unreachable; see
-    /// [`result_within`](JobHandle::result_within). An event of the task ends the wait. It also polls the state: after
-    /// 1 s, then after ever longer pauses of up to 10 s, or up to 5 s if events are off. All waiting handles share one
-    /// connection for events, one for polling, and few calls.
+    /// It has no time-out, and keeps waiting while Redis is unreachable; see [`result_within`](JobHandle::result_within). An event of the
+    /// task ends the wait. It also polls the state: after 1 s, then after ever longer pauses of up to 10 s, or up to 5 s if events are off.
+    /// All waiting handles share one connection for events, one for polling, and few calls.
     ///
     /// # Errors
     /// - [`Error::JobFailed`] if it failed, with the last failure.
     /// - [`Error::JobCancelled`] if it was cancelled, with the reason.
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
-    /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored; a type that
-    ///   can be read from `null` gets it.
+    /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored; a type that can be read from
+    ///   `null` gets it.
     /// - [`Error::Codec`] if the value cannot be decoded as `O`.
-    /// - [`Error::Connect`] if waiting does not help, for example after a wrong password, or if the server closes the
-    ///   connection during the value.
+    /// - [`Error::Connect`] if waiting does not help, for example after a wrong password, or if the server closes the connection during the
+    ///   value.
     ///
-    /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its
-    /// event says how it ended: the first 160 bytes of the error, no counts, and no reason of a cancel. A type with one
-    /// value, such as `()`, gets that value. A call after the event returns `JobNotFound`.
+    /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its event says how it
+    /// ended: the first 160 bytes of the error, no counts, and no reason of a cancel. A type with one value, such as `()`, gets that value.
+    /// A call after the event returns `JobNotFound`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -252,17 +249,16 @@ impl<O> JobHandle<O> {
 
     /// Cancels the job: at once if it waits, and through its handler if it runs.
     ///
-    /// For a running job the answer is `Requested`. It becomes cancelled when its handler has returned any value, or
-    /// was dropped after its cancel grace. Repeating a cancel is allowed and keeps the first reason. While Redis is
-    /// unreachable, the call is repeated as long as a dispatch. After a lost reply it may report that the job is
-    /// cancelled already. A reason is cut to 4 KiB.
+    /// For a running job the answer is `Requested`. It becomes cancelled when its handler has returned any value, or was dropped after its
+    /// cancel grace. Repeating a cancel is allowed and keeps the first reason. While Redis is unreachable, the call is repeated as long as
+    /// a dispatch. After a lost reply it may report that the job is cancelled already. A reason is cut to 4 KiB.
     ///
     /// # Errors
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
     /// - [`Error::Connect`] if Redis cannot be reached for the `dispatch_timeout` of the App.
     /// - [`Error::Refused`] if Redis refuses writes.
-    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability) wants.
-    ///   It is recorded anyway.
+    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability) wants. It is recorded
+    ///   anyway.
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may be cancelled or not. It is safe to repeat.

@@ -13,7 +13,6 @@ use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
 use crate::store::tables::Tables;
 
-/// What all references to one task share.
 pub(crate) struct TaskShared {
     pub(crate) name: Arc<str>,
     pub(crate) tables: Arc<Tables>,

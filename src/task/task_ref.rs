@@ -56,8 +56,7 @@ impl<I, O> TaskRef<I, O> {
         &self.shared.name
     }
 
-    /// A handle to a job that was dispatched before, by this process or another one. Does not ask Redis whether it
-    /// exists.
+    /// A handle to a job that was dispatched before, by this process or another one. Does not ask Redis whether it exists.
     ///
     /// # Errors
     /// [`Error::Config`] if the id is not valid.
@@ -72,14 +71,13 @@ impl<I, O> TaskRef<I, O> {
         self.shared.events.all().only(Arc::clone(&self.shared.followed), Event::task)
     }
 
-    /// Subscribes to `task:stalled` of this task. See [`App::on_stalled`](crate::App::on_stalled), which has those of all
-    /// tasks.
+    /// Subscribes to `task:stalled` of this task. See [`App::on_stalled`](crate::App::on_stalled), which has those of all tasks.
     pub fn on_stalled(&self) -> Subscription<StalledEvent> {
         self.shared.events.stalled().only(Arc::clone(&self.shared.followed), |stalled| &stalled.task)
     }
 
-    /// Sets a hook that runs between the outcome of each job of this task and its end, however the job ended and
-    /// whatever decided it: to notify, to clean up, to dispatch the next job.
+    /// Sets a hook that runs between the outcome of each job of this task and its end, however the job ended and whatever decided it: to
+    /// notify, to clean up, to dispatch the next job.
     ///
     /// ```no_run
     /// # use heartline::{App, Context, JobError, Outcome, TaskOptions};
@@ -97,29 +95,26 @@ impl<I, O> TaskRef<I, O> {
     /// # }
     /// ```
     ///
-    /// The outcome is stored first, so a crash does not lose the hook. The job is then
-    /// [`Finalizing`](JobState::Finalizing), its handler never runs again, and any worker with a free slot runs the
-    /// hook. The hook runs at least once: a worker may die after it and before Redis records that.
-    /// [`JobHandle::result`] waits for it, and a cancel returns [`TooLate`](crate::CancelOutcome::TooLate).
+    /// The outcome is stored first, so a crash does not lose the hook. The job is then [`Finalizing`](JobState::Finalizing), its handler
+    /// never runs again, and any worker with a free slot runs the hook. The hook runs at least once: a worker may die after it and before
+    /// Redis records that. [`JobHandle::result`] waits for it, and a cancel returns [`TooLate`](crate::CancelOutcome::TooLate).
     ///
-    /// The hook runs for every job that completed, failed or was cancelled, also if a sweep failed it, it expired, or
-    /// it was cancelled while it waited. It does not run for jobs that are removed, nor for damaged ones (code
-    /// `corrupt`). It uses a slot of the task's `concurrency`, and also runs while the task is paused. The job's
-    /// `timeout` and heartbeat mode apply to it.
+    /// The hook runs for every job that completed, failed or was cancelled, also if a sweep failed it, it expired, or it was cancelled
+    /// while it waited. It does not run for jobs that are removed, nor for damaged ones (code `corrupt`). It uses a slot of the task's
+    /// `concurrency`, and also runs while the task is paused. The job's `timeout` and heartbeat mode apply to it.
     ///
-    /// An error, a panic or a time-out of the hook is retried with the task's backoff until its `attempts` are used up.
-    /// A worker that dies with it counts against `max_count`. After that the job ends with its stored outcome and an
-    /// event [`HookFailed`](Event::HookFailed). In the hook, [`Context::attempt`](crate::Context::attempt) and
-    /// [`Context::stalled_count`](crate::Context::stalled_count) count its own runs and stalls. A snooze counts as a
-    /// failed attempt with its own delay, and so does a value that cannot be decoded as `O`. A checkpoint of the hook
-    /// replaces that of the handler. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do not apply to hooks.
+    /// An error, a panic or a time-out of the hook is retried with the task's backoff until its `attempts` are used up. A worker that dies
+    /// with it counts against `max_count`. After that the job ends with its stored outcome and an event [`HookFailed`](Event::HookFailed).
+    /// In the hook, [`Context::attempt`](crate::Context::attempt) and [`Context::stalled_count`](crate::Context::stalled_count) count its
+    /// own runs and stalls. A snooze counts as a failed attempt with its own delay, and so does a value that cannot be decoded as `O`. A
+    /// checkpoint of the hook replaces that of the handler. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do not apply to hooks.
     ///
-    /// Workers without the hook leave such jobs to workers that have it. The worker that started last decides for all:
-    /// if it has no hook, jobs end without one, even if other workers have it. A task with a hook needs workers and
-    /// producers of a version of this crate that knows hooks.
+    /// Workers without the hook leave such jobs to workers that have it. The worker that started last decides for all: if it has no hook,
+    /// jobs end without one, even if other workers have it. A task with a hook needs workers and producers of a version of this crate that
+    /// knows hooks.
     ///
-    /// The value must own its data: `String`, not `&str`. Clone what a closure needs inside of it: `move |ctx, outcome|
-    /// { let mailer = mailer.clone(); async move { .. } }`.
+    /// The value must own its data: `String`, not `&str`. Clone what a closure needs inside of it: `move |ctx, outcome| { let mailer =
+    /// mailer.clone(); async move { .. } }`.
     ///
     /// # Errors
     /// [`Error::Config`] if the task has no handler in this App, has a hook already, or a worker was made since
@@ -142,8 +137,7 @@ impl<I, O> TaskRef<I, O> {
         Err(Error::Config(ConfigErrors::from(ConfigError::new("task", &*self.shared.name, rule, fix))))
     }
 
-    /// How many jobs are in each state, counted in one step, or in one step for each partition. The cost does not
-    /// depend on their number.
+    /// How many jobs are in each state, counted in one step, or in one step for each partition. The cost does not depend on their number.
     ///
     /// # Errors
     /// Those of every call, see [`Error`]. A server at `maxmemory` answers.
@@ -185,16 +179,14 @@ impl<I: Serialize, O> TaskRef<I, O> {
 
     /// Dispatches a job for each input, in calls of up to 200. Returns their handles in the order of the inputs.
     ///
-    /// All inputs are encoded and checked first. The call is not atomic: jobs of other producers may come in between,
-    /// and some jobs may be written if it fails. If you need to repeat it, use
-    /// [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
+    /// All inputs are encoded and checked first. The call is not atomic: jobs of other producers may come in between, and some jobs may be
+    /// written if it fails. If you need to repeat it, use [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
     ///
     /// # Errors
-    /// - [`Error::Codec`] or [`Error::TooLarge`] if an input cannot be written as JSON or is too large. Nothing is
-    ///   written.
-    /// - [`Error::Partial`] if the call stopped later. Its source is the cause (`Connect`, `Refused`, `Unsupported`),
-    ///   and it lists the jobs that are known to be written, possibly none. With `NotReplicated` as its source, all are
-    ///   written, and some have fewer replicas than requested.
+    /// - [`Error::Codec`] or [`Error::TooLarge`] if an input cannot be written as JSON or is too large. Nothing is written.
+    /// - [`Error::Partial`] if the call stopped later. Its source is the cause (`Connect`, `Refused`, `Unsupported`), and it lists the jobs
+    ///   that are known to be written, possibly none. With `NotReplicated` as its source, all are written, and some have fewer replicas
+    ///   than requested.
     ///
     /// # Cancel safety
     /// If the future is dropped, some jobs may be written and others not.
@@ -203,12 +195,10 @@ impl<I: Serialize, O> TaskRef<I, O> {
         self.write(self.jobs(inputs)).await
     }
 
-    /// Dispatches a job for each id and input. With your own ids the call is safe to repeat: a job that exists stays
-    /// unchanged.
+    /// Dispatches a job for each id and input. With your own ids the call is safe to repeat: a job that exists stays unchanged.
     ///
     /// # Errors
-    /// As [`dispatch_many`](TaskRef::dispatch_many), and [`Error::Config`] if ids are not valid. Nothing is written
-    /// then.
+    /// As [`dispatch_many`](TaskRef::dispatch_many), and [`Error::Config`] if ids are not valid. Nothing is written then.
     ///
     /// # Cancel safety
     /// If the future is dropped, some jobs may be written and others not; it is safe to repeat.

@@ -9,7 +9,6 @@ use crate::store::keys::TaskKeys;
 use crate::store::reply::{Reply, Text};
 use crate::store::scripts;
 
-/// How a node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeEnd {
     Completed,
@@ -40,7 +39,6 @@ impl NodeEnd {
     }
 }
 
-/// A node that ended.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedNode {
     pub(crate) id: NodeId,
@@ -58,7 +56,6 @@ pub(crate) struct Advanced {
 }
 
 impl Advanced {
-    /// Whether there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.sends.is_empty()
     }
@@ -90,8 +87,7 @@ pub(crate) async fn visit(conn: &mut impl Connection, keys: &TaskKeys, mark: &st
     news(&mut reply, keys)
 }
 
-/// Opens the ready nodes of the next page of an instance. Returns what follows, and whether there are more pages. Safe
-/// to repeat.
+/// Opens the ready nodes of the next page of an instance. Returns what follows, and whether there are more pages. Safe to repeat.
 pub(crate) async fn open(
     conn: &mut impl Connection,
     keys: &TaskKeys,

@@ -1,5 +1,4 @@
-//! Reads instances of a workflow: the place of one (`lua/flow_state.lua`), pages of them (`lua/flow_list.lua`), and how
-//! many there are.
+//! Reads instances of a workflow: the place of one (`lua/flow_state.lua`), pages of them (`lua/flow_list.lua`), and how many there are.
 
 use crate::error::Error;
 use crate::limits::{stored_number, stored_score};
@@ -9,7 +8,6 @@ use crate::store::keys::{Key, TaskKeys};
 use crate::store::reply::Text;
 use crate::store::scripts;
 
-/// The place of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlowPlace {
     Running,
@@ -32,7 +30,6 @@ impl FlowPlace {
     }
 }
 
-/// An instance.
 #[derive(Debug)]
 pub(crate) struct FlowState {
     pub(crate) place: FlowPlace,
@@ -41,7 +38,6 @@ pub(crate) struct FlowState {
     pub(crate) run: u64,
     /// Nodes that have not ended.
     pub(crate) live: u64,
-    /// Nodes that are open.
     pub(crate) open: u64,
     pub(crate) digest: String,
     /// The first node that broke it, and its failure as JSON.
@@ -75,7 +71,6 @@ pub(crate) async fn state(
     Ok(Some(FlowState { place, is_nowhere, run, live, open, digest, broken_by, answer, turn, is_stopping }))
 }
 
-/// An instance of a page.
 #[derive(Debug)]
 pub(crate) struct InstanceLine {
     pub(crate) id: String,
@@ -130,7 +125,6 @@ pub(crate) async fn can_be_called(conn: &mut impl Connection, keys: &TaskKeys) -
     call.call(conn).await.map(drop)
 }
 
-/// Counts of a workflow.
 #[derive(Debug, Default)]
 pub(crate) struct FlowSizes {
     /// Includes those that run as nodes of others.
@@ -142,7 +136,6 @@ pub(crate) struct FlowSizes {
     /// Instances in no place: children that have ended, and lost ones; and the least number of lost ones.
     pub(crate) unplaced: u64,
     pub(crate) nowhere: u64,
-    /// Entries of its outbox.
     pub(crate) outbox: u64,
     /// Since when the oldest of them is due, ms.
     pub(crate) oldest_ms: Option<u64>,
@@ -194,7 +187,6 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     })
 }
 
-/// Whether a workflow has any instance.
 pub(crate) async fn is_there(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
     let mut cmd = redis::cmd("HLEN");
     let lines: u64 = cmd.arg(keys.get(Key::Head)).query_async(conn).await.map_err(|e| classify("flow sizes", e))?;

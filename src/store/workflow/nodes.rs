@@ -8,17 +8,14 @@ use crate::store::keys::{Key, TaskKeys};
 use crate::store::reply::Text;
 use crate::store::scripts;
 
-/// A page of nodes.
 #[derive(Debug)]
 pub(crate) struct NodePage {
     pub(crate) run: u64,
-    /// How many nodes the instance has.
     pub(crate) count: u32,
     /// Their states, see `docs/wire-format.md`.
     pub(crate) states: Vec<String>,
 }
 
-/// The most nodes of a page.
 pub(crate) const NODE_PAGE: u32 = 500;
 
 /// The nodes from this number on; `None` if there is no such instance.

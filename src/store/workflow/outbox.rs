@@ -128,8 +128,7 @@ async fn scores<'a>(
     Ok(found.into_iter().map(|score| score.map(stored_score)).collect())
 }
 
-/// Reads jobs of a task that ended longer ago than the grace, and whether there may be more. Ids that name no node come in the
-/// second list.
+/// Reads jobs of a task that ended longer ago than the grace, and whether there may be more. Ids that name no node come in the second list.
 pub(crate) async fn ended(
     conn: &mut impl Connection,
     keys: &TaskKeys,

@@ -1,5 +1,4 @@
-//! Writes instances of workflows: in one call (`lua/flow_start.lua`), or in parts (`lua/flow_stage.lua`,
-//! `lua/flow_unstage.lua`).
+//! Writes instances of workflows: in one call (`lua/flow_start.lua`), or in parts (`lua/flow_stage.lua`, `lua/flow_unstage.lua`).
 
 use std::time::Duration;
 
@@ -21,7 +20,6 @@ const GIVEN_UP: Duration = Duration::from_secs(3600);
 /// What the scripts call the task of a node that is a graph.
 pub(crate) const GRAPH: &str = "@";
 
-/// An instance to start.
 #[derive(Debug)]
 pub(crate) struct NewInstance<'a> {
     pub(crate) id: &'a str,
@@ -99,7 +97,7 @@ pub(crate) enum NodePayload {
 pub(crate) enum Comes<'a> {
     /// Everything except the records of its shape.
     Instance,
-    /// Everything.
+    /// Everything, with the records of its shape.
     InstanceAndShape,
     /// Nothing, since these parts are written; if the shape is new, its last record.
     Parts { nonce: &'a str, parts: u32, is_new: bool },

@@ -23,7 +23,6 @@ const TAKEN: usize = 20;
 const MOST: isize = 1000;
 
 impl Store {
-    /// The keys of a workflow.
     pub(crate) fn workflow(&self, name: &str) -> TaskKeys {
         TaskKeys::of_workflow(&self.prefix, name, self.is_cluster())
     }
@@ -33,7 +32,6 @@ impl Store {
         self.tables(&keys::workflow_tag(name))
     }
 
-    /// Adds workflows to the list of workflows.
     pub(crate) async fn list_workflows(&self, conn: &mut impl Connection, names: &[&str]) -> Result<(), Error> {
         let mut cmd = redis::cmd("ZADD");
         cmd.arg(keys::flows(&self.prefix)).arg("NX");
@@ -98,8 +96,7 @@ pub(crate) async fn audit(
     Ok((reply.rest::<Text>()?.into_iter().map(|Text(instance)| instance).collect(), more > 0))
 }
 
-/// Puts those of the instances, at most 200, that are in no place into one. Returns how many these were. Safe to
-/// repeat.
+/// Puts those of the instances, at most 200, that are in no place into one. Returns how many these were. Safe to repeat.
 pub(crate) async fn place(conn: &mut impl Connection, keys: &TaskKeys, instances: &[String]) -> Result<u64, Error> {
     let mut call = scripts::FLOW_PLACE.on(keys);
     for instance in instances {

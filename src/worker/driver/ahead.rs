@@ -50,7 +50,6 @@ impl Ahead {
         place.insert(waiting.job.fence, waiting);
     }
 
-    /// The next job to run.
     pub(super) fn next(&mut self) -> Option<NotBegun> {
         let (_, waiting) = self.begun.pop_first()?;
         self.bytes -= waiting.job.payload.bytes();
@@ -58,7 +57,6 @@ impl Ahead {
         Some(waiting)
     }
 
-    /// How many are claimed.
     pub(super) fn claimed(&self) -> usize {
         self.claimed.len()
     }
@@ -139,7 +137,6 @@ impl Ahead {
         self.begun.keys().rev().take(count).copied().collect()
     }
 
-    /// Records how long a run took.
     pub(super) fn ran(&mut self, time: Duration) {
         self.pace.ran(time);
     }

@@ -57,7 +57,6 @@ const NONE_EARLY: Duration = Duration::from_secs(30);
 /// How long a shutdown waits for handlers to be dropped.
 const DROP_TIME: Duration = Duration::from_secs(1);
 
-/// The driver of one task.
 pub(super) struct Driver {
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
@@ -83,8 +82,7 @@ pub(super) struct Driver {
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Whether that place has brought a slot.
     granted: bool,
-    /// Slots that calls returned while their node was unreachable, and did not get back. The next returned slots go
-    /// here first.
+    /// Slots that calls returned while their node was unreachable, and did not get back. The next returned slots go here first.
     owed: usize,
     /// Whether runs were spawned since the last wait.
     started: bool,
@@ -104,15 +102,13 @@ impl Drop for Driver {
     }
 }
 
-/// A sequence of numbered calls, one at a time. With two sequences, one call can be in transit while Redis works on the
-/// other.
+/// A sequence of numbered calls, one at a time. With two sequences, one call can be in transit while Redis works on the other.
 #[derive(Debug)]
 struct Line {
     next_call: u64,
     /// What the call under way asks for.
     wanted: Option<Want>,
-    /// Whether that call has returned its slots, because its cluster node is unreachable and others should not wait for
-    /// it.
+    /// Whether that call has returned its slots, because its cluster node is unreachable and others should not wait for it.
     is_away: Arc<AtomicBool>,
 }
 
@@ -193,8 +189,7 @@ impl Driver {
         self.slots().give_back(slots - pays);
     }
 
-    /// The most jobs of one call in each direction: half of those that may be held, so that one half runs while the
-    /// other is settled.
+    /// The most jobs of one call in each direction: half of those that may be held, so that one half runs while the other is settled.
     fn batch(&self) -> usize {
         (self.task.options.concurrency + self.task.options.prefetch).div_ceil(2).min(BATCH)
     }
@@ -213,8 +208,7 @@ impl Driver {
         self.hand_back(|_| true);
     }
 
-    /// Cancels the handlers when the grace is over. When the cancel grace is over too, drops them and requeues the
-    /// rest.
+    /// Cancels the handlers when the grace is over. When the cancel grace is over too, drops them and requeues the rest.
     async fn advance_stop(&mut self) {
         let Some(stop) = &mut self.stop else { return };
         let now = clock::now();
@@ -236,9 +230,8 @@ impl Driver {
         }
     }
 
-    /// Sends the next call, if a sequence is free and there is something to send. The second sequence is for load: it
-    /// needs half a batch of outcomes, which would otherwise wait for the answer to the first. A shutdown requeues in
-    /// order, so it uses one.
+    /// Sends the next call, if a sequence is free and there is something to send. The second sequence is for load: it needs half a batch of
+    /// outcomes, which would otherwise wait for the answer to the first. A shutdown requeues in order, so it uses one.
     fn send(&mut self) -> bool {
         if self.lines[LARGE_LINE].wanted.is_none()
             && let Some(report) = self.large.pop_front()

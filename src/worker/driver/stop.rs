@@ -7,7 +7,6 @@ use crate::options::resolved::Resolved;
 use crate::stall::cadence::reporting_time;
 use crate::store::patience::RESPONSE_TIMEOUT;
 
-/// The times of a shutdown.
 pub(super) struct Stop {
     /// Handlers may continue until then.
     pub(super) grace: Moment,
@@ -23,7 +22,6 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// A shutdown that begins now.
     pub(super) fn begin(options: &Resolved, now: Moment) -> Stop {
         let grace = now.after(options.shutdown_grace);
         let cancel = grace.after(options.cancel_grace);
@@ -31,7 +29,6 @@ impl Stop {
         Stop { grace, cancel, end, idle_end: end.min(grace.max(now.after(RESPONSE_TIMEOUT))), told: false }
     }
 
-    /// Ends the grace now.
     pub(super) fn hurry(&mut self, now: Moment) {
         if self.grace > now {
             let (cancel, end) = (self.cancel.since(self.grace), self.end.since(self.grace));
@@ -40,7 +37,6 @@ impl Stop {
         }
     }
 
-    /// The time until the next step.
     pub(super) fn next_step(&self, now: Moment) -> Option<Duration> {
         [self.grace, self.cancel, self.end, self.idle_end]
             .into_iter()
