@@ -99,22 +99,18 @@ impl<I, O> TaskRef<I, O> {
     /// never runs again, and any worker with a free slot runs the hook. The hook runs at least once: a worker may die after it and before
     /// Redis records that. [`JobHandle::result`] waits for it, and a cancel returns [`TooLate`](crate::CancelOutcome::TooLate).
     ///
-    /// The hook runs for every job that completed, failed or was cancelled, also if a sweep failed it, it expired, or it was cancelled
-    /// while it waited. It does not run for jobs that are removed, nor for damaged ones (code `corrupt`). It uses a slot of the task's
-    /// `concurrency`, and also runs while the task is paused. The job's `timeout` and heartbeat mode apply to it.
+    /// The hook runs for every job that completed, failed, expired or was cancelled, but not for jobs that are removed, nor for damaged
+    /// ones (code `corrupt`). It uses a slot, also while the task is paused, and the task's `attempts`, backoff, `timeout`, heartbeat mode
+    /// and `max_count`, counted separately: [`Context::attempt`](crate::Context::attempt) and
+    /// [`Context::stalled_count`](crate::Context::stalled_count) are its own. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do
+    /// not apply. If it fails for good, the job ends with its stored outcome and an event [`HookFailed`](Event::HookFailed). A checkpoint
+    /// of the hook replaces that of the handler.
     ///
-    /// An error, a panic or a time-out of the hook is retried with the task's backoff until its `attempts` are used up. A worker that dies
-    /// with it counts against `max_count`. After that the job ends with its stored outcome and an event [`HookFailed`](Event::HookFailed).
-    /// In the hook, [`Context::attempt`](crate::Context::attempt) and [`Context::stalled_count`](crate::Context::stalled_count) count its
-    /// own runs and stalls. A snooze counts as a failed attempt with its own delay, and so does a value that cannot be decoded as `O`. A
-    /// checkpoint of the hook replaces that of the handler. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do not apply to hooks.
+    /// [The guide](crate::guide::guarantees#hooks-what-runs-when-a-job-has-ended) lists what follows each failure, and what happens if only
+    /// some workers have the hook. Workers and producers must have a version of this crate that knows hooks.
     ///
-    /// Workers without the hook leave such jobs to workers that have it. The worker that started last decides for all: if it has no hook,
-    /// jobs end without one, even if other workers have it. A task with a hook needs workers and producers of a version of this crate that
-    /// knows hooks.
-    ///
-    /// The value must own its data: `String`, not `&str`. Clone what a closure needs inside of it: `move |ctx, outcome| { let mailer =
-    /// mailer.clone(); async move { .. } }`.
+    /// The value must own its data: `String`, not `&str`. Clone inside the closure what it needs:
+    /// `move |ctx, outcome| { let mailer = mailer.clone(); async move { .. } }`.
     ///
     /// # Errors
     /// [`Error::Config`] if the task has no handler in this App, has a hook already, or a worker was made since

@@ -133,13 +133,13 @@ pub(crate) struct FlowSizes {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
-    /// Instances in no place: children that have ended, and lost ones; and the least number of lost ones.
+    /// Instances in no place: children that have ended, and lost ones; and how many are lost at least.
     pub(crate) unplaced: u64,
     pub(crate) nowhere: u64,
     pub(crate) outbox: u64,
     /// Since when the oldest of them is due, ms.
     pub(crate) oldest_ms: Option<u64>,
-    /// When entries were first and last delayed again, ms.
+    /// Since when entries keep being delayed, and when that was last, ms.
     pub(crate) put_off: Option<(u64, u64)>,
     /// The same for ended jobs that the workflow could not record.
     pub(crate) untold: Option<(u64, u64)>,
