@@ -95,7 +95,7 @@ check-races: ## Let each act of the Inspector race with live workers 1,000 times
 .PHONY: check-soak
 check-soak: ## Hold lines silent, and pass values of 64 MiB over narrow ones, for 20 minutes (SOAK=... seconds)
 	@scripts/ensure redis-server
-	HEARTLINE_SOAK_SECONDS=$(SOAK) scripts/it again_and_again large_values_pass
+	HEARTLINE_SOAK_SECONDS=$(SOAK) scripts/it repeatedly_silent large_values_pass
 
 .PHONY: check-containers
 check-containers: ## Run the main job on a Redis server in a container

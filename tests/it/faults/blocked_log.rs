@@ -60,7 +60,7 @@ fn a_worker_whose_handlers_log_all_the_time() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_log_blocks_every_thread_of_its_runtime_keeps_its_jobs() {
+async fn a_worker_whose_log_blocks_its_runtime_keeps_its_jobs() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let role = format!("{} {}", redis.url(), test.name);

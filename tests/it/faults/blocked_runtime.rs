@@ -9,7 +9,7 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
 
 #[tokio::test]
-async fn handlers_that_block_every_thread_for_four_intervals_keep_their_jobs_and_the_warning_says_how_long() {
+async fn handlers_that_block_every_thread_keep_their_jobs() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);

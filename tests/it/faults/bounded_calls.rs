@@ -185,7 +185,7 @@ async fn a_call_that_removes_jobs_removes_few_large_ones() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_behind_with_removing_pauses_all_the_same() {
+async fn a_worker_with_a_backlog_of_removals_pauses_anyway() {
     const BACKLOG: usize = 60_000;
     const PASS: usize = 10_000;
     let bounded = Bounded::start().await;

@@ -14,7 +14,7 @@ async fn breaks(mut worker: TaskWorker) {
 }
 
 #[tokio::test]
-async fn a_worker_whose_driver_panics_over_a_lost_answer_stops_loudly_and_lets_its_jobs_go() {
+async fn a_driver_panic_on_a_lost_reply_stops_the_worker_loudly() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -48,7 +48,7 @@ async fn a_worker_whose_driver_panics_over_a_lost_answer_stops_loudly_and_lets_i
 }
 
 #[tokio::test]
-async fn a_worker_whose_driver_panics_over_an_outcome_that_came_too_late_stops_loudly_and_lets_its_jobs_go() {
+async fn a_driver_panic_on_a_late_outcome_stops_the_worker_loudly() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -126,22 +126,22 @@ async fn breaks_at_the_span(at: At) {
 }
 
 #[tokio::test]
-async fn a_subscriber_that_panics_when_the_span_of_a_run_is_made_fails_that_run_and_frees_its_slot() {
+async fn a_tracing_panic_on_a_new_span_fails_the_run_and_frees_a_slot() {
     breaks_at_the_span(At::New).await;
 }
 
 #[tokio::test]
-async fn a_subscriber_that_panics_when_the_span_of_a_run_is_entered_fails_that_run_and_frees_its_slot() {
+async fn a_tracing_panic_on_span_enter_fails_the_run_and_frees_a_slot() {
     breaks_at_the_span(At::Enter).await;
 }
 
 #[tokio::test]
-async fn a_subscriber_that_panics_when_the_span_of_a_run_is_left_fails_that_run_and_frees_its_slot() {
+async fn a_tracing_panic_on_span_exit_fails_the_run_and_frees_a_slot() {
     breaks_at_the_span(At::Exit).await;
 }
 
 #[tokio::test]
-async fn a_subscriber_that_panics_over_a_warning_within_a_run_fails_that_run_and_frees_its_slot() {
+async fn a_tracing_panic_on_a_warning_fails_the_run_and_frees_a_slot() {
     // The run is over for its time-out; what it holds panics when it is dropped, and so does who is told of that.
     let options = options(INTERVAL).timeout(INTERVAL / 2);
     fails_and_frees_its_slot(options, "clumsy", &[codes::PANIC, codes::TIMEOUT], |warnings, id| {

@@ -47,7 +47,7 @@ impl Drop for Offset {
 }
 
 #[tokio::test]
-async fn a_clock_that_jumps_both_ways_stalls_no_job_and_fences_still_grow() {
+async fn a_clock_that_jumps_stalls_no_job_and_fences_still_grow() {
     let offset = Offset::new(&TestRedis::shared().unique_prefix());
     // A shared jemalloc asks for the time while it starts, and libfaketime for memory: libc's own malloc goes before it.
     let preload = format!("{}:libc.so.6", library().display());

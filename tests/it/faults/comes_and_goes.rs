@@ -14,7 +14,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn runtimes_that_end_while_a_call_of_theirs_connects_use_up_no_connections() {
+fn runtimes_that_end_during_a_connect_leak_no_connections() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let main = runtime();
@@ -36,7 +36,7 @@ fn runtimes_that_end_while_a_call_of_theirs_connects_use_up_no_connections() {
 }
 
 #[tokio::test]
-async fn a_reference_that_is_dropped_and_taken_again_brings_each_event_once() {
+async fn a_task_reference_that_is_recreated_gets_each_event_once() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let app = test.app_at(&redis.url()).await;

@@ -58,18 +58,18 @@ async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestR
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn options_that_a_flush_removed_are_declared_again_by_living_workers() {
+async fn live_workers_declare_options_again_after_a_flush() {
     options_outlive(TestRedis::start(), async |redis| flush(&mut redis.conn().await).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn options_that_an_empty_restart_removed_are_declared_again_by_living_workers() {
+async fn live_workers_declare_options_again_after_an_empty_restart() {
     let redis = TestRedis::from_process(RedisServer::start().unwrap());
     options_outlive(redis, async |redis| redis.process().restart().unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_loss_the_options_of_the_worker_that_started_last_are_in_force_and_stay() {
+async fn options_of_the_newest_worker_apply_after_a_data_loss() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let older = test.start_worker(at_most(0)).await;

@@ -10,7 +10,7 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually, stat};
 
 #[tokio::test]
-async fn a_worker_that_may_not_block_for_work_looks_for_it_now_and_then_and_says_so_once() {
+async fn a_worker_without_the_right_to_block_polls_and_logs_it_once() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -51,7 +51,7 @@ async fn tells_of_rights(test: &TestTask) -> bool {
 }
 
 #[tokio::test]
-async fn a_worker_that_may_not_run_a_command_that_writes_does_not_start_and_says_which() {
+async fn a_worker_without_a_right_to_write_does_not_start() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     if !tells_of_rights(&test).await {
@@ -70,7 +70,7 @@ async fn a_worker_that_may_not_run_a_command_that_writes_does_not_start_and_says
 }
 
 #[tokio::test]
-async fn a_dispatch_that_was_denied_in_the_middle_is_as_if_it_had_not_been_made() {
+async fn a_dispatch_that_is_denied_midway_writes_nothing() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (mut conn, url) = bounded(&test, &redis, &["zadd"]).await;
@@ -95,7 +95,7 @@ async fn set_right(conn: &mut redis::aio::MultiplexedConnection, right: &str) {
 }
 
 #[tokio::test]
-async fn a_right_that_is_taken_from_a_running_worker_costs_no_more_than_the_calls_under_way() {
+async fn a_right_revoked_at_run_time_costs_only_the_calls_under_way() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     if !tells_of_rights(&test).await {
@@ -130,7 +130,7 @@ async fn a_right_that_is_taken_from_a_running_worker_costs_no_more_than_the_call
 }
 
 #[tokio::test]
-async fn jobs_of_a_dead_worker_stay_where_they_are_until_somebody_may_take_them_back() {
+async fn jobs_of_a_dead_worker_stay_until_a_worker_has_the_rights() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     if !tells_of_rights(&test).await {

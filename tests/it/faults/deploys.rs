@@ -11,7 +11,7 @@ use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
 
 #[tokio::test]
-async fn a_worker_that_kept_nothing_leaves_alone_what_a_newer_one_keeps_forever() {
+async fn a_worker_without_retention_keeps_what_a_newer_one_retains() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let forever = Retention::new()
@@ -49,7 +49,7 @@ async fn a_worker_that_kept_nothing_leaves_alone_what_a_newer_one_keeps_forever(
 }
 
 #[tokio::test]
-async fn a_start_that_is_refused_for_one_task_leaves_the_options_of_the_others_alone() {
+async fn a_start_refused_for_one_task_leaves_the_others_options() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let names = ["a", "b", "c"].map(|name| format!("{}-{name}", test.name));

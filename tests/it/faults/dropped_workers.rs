@@ -56,7 +56,7 @@ async fn three_run(test: &TestTask) {
 }
 
 #[tokio::test]
-async fn the_jobs_of_a_worker_that_is_aborted_are_handed_back_at_once() {
+async fn an_aborted_worker_hands_its_jobs_back_at_once() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let working = worker(&test, &redis.url()).await;
@@ -81,7 +81,7 @@ async fn the_jobs_of_a_worker_that_is_aborted_are_handed_back_at_once() {
 }
 
 #[tokio::test]
-async fn a_worker_in_a_select_that_the_other_side_wins_hands_its_jobs_back() {
+async fn a_worker_dropped_by_a_select_hands_its_jobs_back() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (stop, stopped) = oneshot::channel::<()>();
@@ -137,7 +137,7 @@ impl Observer for Ends {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outcomes_and_claims_on_their_way_when_a_worker_drops_stay() {
+async fn outcomes_and_claims_under_way_survive_a_dropped_worker() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
@@ -174,7 +174,7 @@ async fn outcomes_and_claims_on_their_way_when_a_worker_drops_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_outcome_that_does_not_get_through_keeps_no_other_job_of_a_dropped_worker_waiting() {
+async fn a_stuck_outcome_of_a_dropped_worker_delays_no_other_job() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
@@ -217,7 +217,7 @@ async fn a_large_outcome_that_does_not_get_through_keeps_no_other_job_of_a_dropp
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_outlives_a_dropped_worker_in_a_thread_is_told_to_stop_and_kept_until_then() {
+async fn a_thread_that_outlives_a_dropped_worker_is_asked_to_stop() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let url = redis.url();
@@ -250,7 +250,7 @@ async fn what_outlives_a_dropped_worker_in_a_thread_is_told_to_stop_and_kept_unt
 }
 
 #[tokio::test]
-async fn a_running_worker_goes_on_when_its_handle_is_dropped_and_stops_when_it_is_told() {
+async fn a_running_worker_outlives_its_handle_and_stops_on_request() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let running = worker(&test, &redis.url()).await.spawn();

@@ -40,7 +40,7 @@ async fn said_goodbye(test: &TestTask, worker: &str) {
 
 /// A claim that gets no answer is all that it waits for.
 #[tokio::test]
-async fn an_idle_worker_stops_within_its_grace_though_redis_is_away() {
+async fn an_idle_worker_stops_within_its_grace_during_an_outage() {
     let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
     let options =
@@ -57,7 +57,7 @@ async fn an_idle_worker_stops_within_its_grace_though_redis_is_away() {
 }
 
 #[tokio::test]
-async fn clean_stops_on_a_full_server_leave_a_word_for_each_line_and_somebody_to_remove_it() {
+async fn clean_stops_on_a_full_server_leave_records_to_be_removed() {
     const STOPS: usize = 5;
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -89,7 +89,7 @@ async fn clean_stops_on_a_full_server_leave_a_word_for_each_line_and_somebody_to
 }
 
 #[tokio::test]
-async fn a_worker_whose_connections_are_killed_while_it_beats_and_stops_is_not_left_as_one_that_works() {
+async fn a_worker_that_stops_without_connections_is_listed_as_stopped() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     for round in 0..3 {
@@ -112,7 +112,7 @@ async fn a_worker_whose_connections_are_killed_while_it_beats_and_stops_is_not_l
 }
 
 #[tokio::test]
-async fn a_worker_whose_first_farewell_is_lost_says_it_again() {
+async fn a_worker_whose_first_farewell_is_lost_sends_it_again() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
@@ -131,7 +131,7 @@ async fn a_worker_whose_first_farewell_is_lost_says_it_again() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_frozen_while_it_says_goodbye_says_it_afterwards() {
+async fn a_worker_frozen_during_its_farewell_sends_it_afterwards() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
@@ -150,7 +150,7 @@ async fn a_worker_that_is_frozen_while_it_says_goodbye_says_it_afterwards() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_connections_drop_right_before_it_stops_says_goodbye_over_new_ones() {
+async fn a_worker_whose_connections_drop_sends_its_farewell_anyway() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;

@@ -66,7 +66,7 @@ fn watch(ctx: &Context, mut say: impl FnMut(String)) {
 }
 
 #[tokio::test]
-async fn a_process_that_stands_still_with_its_deadline_behind_it_is_told_by_its_first_heartbeat() {
+async fn a_frozen_process_learns_from_its_first_heartbeat_afterwards() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
@@ -97,7 +97,7 @@ async fn a_process_that_stands_still_with_its_deadline_behind_it_is_told_by_its_
 }
 
 #[tokio::test]
-async fn a_worker_that_stood_still_tells_at_once_that_it_is_alive() {
+async fn a_worker_reports_itself_alive_right_after_a_freeze() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let worker = Child::start(
@@ -125,7 +125,7 @@ async fn a_worker_that_stood_still_tells_at_once_that_it_is_alive() {
 
 /// The server gives a marker to the connection that has waited longest, whether or not its process still runs.
 #[tokio::test]
-async fn a_frozen_idle_worker_does_not_hold_up_the_next_job() {
+async fn a_frozen_idle_worker_does_not_delay_the_next_job() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, jobs) = test.producer().await;

@@ -68,7 +68,7 @@ async fn slots_are_free(test: &TestTask, worker: TaskWorker) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_spends_its_budget_at_every_poll_meets_its_time_out() {
+async fn a_handler_that_spends_its_budget_times_out() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let worker = start_greedy(&test, &redis.url(), options(INTERVAL).timeout(INTERVAL)).await;
@@ -83,7 +83,7 @@ async fn a_handler_that_spends_its_budget_at_every_poll_meets_its_time_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_when_it_is_cancelled() {
+async fn a_handler_that_spends_its_budget_is_dropped_on_cancel() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let worker = start_greedy(&test, &redis.url(), options(INTERVAL)).await;
@@ -99,7 +99,7 @@ async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_when_it_is_ca
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_when_its_job_was_lost() {
+async fn a_handler_that_spends_its_budget_is_dropped_on_a_lost_job() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let worker = start_greedy(&test, &redis.url(), options(INTERVAL)).await;
@@ -113,7 +113,7 @@ async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_when_its_job_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_during_an_outage_before_others_can_have_its_job() {
+async fn a_handler_that_spends_its_budget_is_dropped_in_an_outage() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;

@@ -13,7 +13,7 @@ use crate::support::worker::TestWorker;
 use crate::support::{Line, PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_may_not_look_for_long_gone_workers_takes_the_jobs_of_a_dead_one_all_the_same() {
+async fn a_worker_that_may_not_list_workers_recovers_jobs_anyway() {
     // Longer than the pause between two of those looks: what disturbs a watch each time lets none come to its end.
     const INTERVAL: Duration = Duration::from_secs(6);
     let redis = TestRedis::start();
@@ -42,7 +42,7 @@ async fn a_worker_that_may_not_look_for_long_gone_workers_takes_the_jobs_of_a_de
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_beat_that_fails_at_once_is_made_again_soon() {
+async fn a_heartbeat_that_fails_at_once_is_repeated_soon() {
     const INTERVAL: Duration = Duration::from_secs(12);
     // The beats of this interval are four seconds apart: one of them falls into the outage, shortly before its end.
     const OUTAGE: Duration = Duration::from_millis(4_500);
@@ -85,7 +85,7 @@ impl Wake for Blocking {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_waker_that_blocks_does_not_cost_the_job_beside_it_its_lock() {
+async fn a_waker_that_blocks_does_not_cost_another_job_its_lock() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (let_go, waits) = channel();
@@ -128,7 +128,7 @@ async fn a_waker_that_blocks_does_not_cost_the_job_beside_it_its_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_that_outlives_the_run_of_a_broken_driver_hears_that_its_job_is_lost() {
+async fn a_thread_that_outlives_a_broken_driver_sees_its_job_lost() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let (test, other) = (TestTask::on(&redis), TestTask::on(&redis));
@@ -189,7 +189,7 @@ async fn a_thread_that_outlives_the_run_of_a_broken_driver_hears_that_its_job_is
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_whose_beats_take_long_for_its_interval_works_one_job_after_the_other_and_says_so() {
+async fn a_worker_with_slow_heartbeats_runs_one_job_at_a_time() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -223,7 +223,7 @@ impl Wake for Rude {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waker_that_panics_keeps_no_news_from_the_other_jobs() {
+async fn a_waker_that_panics_does_not_block_signals_of_other_jobs() {
     const JOBS: usize = 8;
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -259,7 +259,7 @@ async fn a_waker_that_panics_keeps_no_news_from_the_other_jobs() {
 }
 
 #[tokio::test]
-async fn a_job_that_was_cancelled_before_its_handler_could_begin_does_not_begin() {
+async fn a_job_cancelled_before_its_handler_begins_does_not_begin() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, task) = test.producer().await;
@@ -301,7 +301,7 @@ async fn a_job_that_was_cancelled_before_its_handler_could_begin_does_not_begin(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_of_which_redis_was_not_told_in_time_are_beaten_for_no_more_while_another_task_of_the_worker_goes_on() {
+async fn jobs_with_unreported_outcomes_get_no_more_heartbeats() {
     let redis = TestRedis::start();
     let (test, other) = (TestTask::on(&redis), TestTask::on(&redis));
     let app = test.app_at(&redis.url()).await;

@@ -61,7 +61,7 @@ async fn in_order(test: TestTask, joins: [Duration; 2], first_leaves: bool) {
 }
 
 #[tokio::test]
-async fn workers_with_intervals_of_one_and_five_seconds_join_and_leave_in_any_order_without_a_false_stall() {
+async fn workers_with_unequal_intervals_cause_no_false_stall() {
     let (redis, its_own) = (TestRedis::start(), TestRedis::start());
     tokio::join!(
         in_order(TestTask::on(&redis), [INTERVAL, SLOW], true),

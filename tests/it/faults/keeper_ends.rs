@@ -6,7 +6,7 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings};
 
 #[tokio::test]
-async fn a_worker_whose_keeper_ends_stops_loudly_and_hands_its_jobs_back() {
+async fn a_worker_whose_keeper_ends_hands_its_jobs_back() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);

@@ -38,7 +38,7 @@ async fn begins(test: &TestTask, job: &JobHandle<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_is_to_beat_is_not_silent_while_its_payload_is_on_its_way() {
+async fn a_manual_handler_is_not_silent_while_its_payload_is_read() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let watch = Watch::new(&test, &redis).await;
@@ -70,7 +70,7 @@ async fn a_handler_that_is_to_beat_is_not_silent_while_its_payload_is_on_its_way
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_outcome_waits_for_a_server_that_takes_no_writes_for_a_while() {
+async fn a_large_outcome_waits_for_a_server_that_refuses_writes() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let app = test.app_at(&redis.url()).await;
@@ -91,7 +91,7 @@ async fn a_large_outcome_waits_for_a_server_that_takes_no_writes_for_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_outcome_whose_connection_falls_silent_goes_out_over_another_one() {
+async fn a_large_outcome_on_a_silent_connection_moves_to_another() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let line = Line::start(redis.address()).await;
@@ -118,7 +118,7 @@ async fn a_large_outcome_whose_connection_falls_silent_goes_out_over_another_one
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_large_results_come_over_a_few_connections() {
+async fn a_hundred_large_results_use_few_connections() {
     const RESULTS: usize = 100;
     const SMALL: u64 = 12;
     let redis = TestRedis::start();
@@ -153,7 +153,7 @@ async fn a_hundred_large_results_come_over_a_few_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_that_is_removed_before_it_is_read_is_gone_and_not_null() {
+async fn a_result_removed_before_it_is_read_is_missing_and_not_null() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let near = test.app_at(&redis.url()).await;

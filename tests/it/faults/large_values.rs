@@ -96,7 +96,7 @@ async fn is(job: &JobHandle<String>, state: JobState) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_payload_that_is_long_on_its_way_to_the_worker_arrives_once_and_holds_up_no_small_job() {
+async fn a_slow_payload_arrives_once_and_delays_no_small_job() {
     let far = Far::start().await;
     let large = far.send.dispatch(text(LARGE)).await.unwrap();
     let before = far.watch.sent().await;
@@ -119,7 +119,7 @@ async fn a_payload_that_is_long_on_its_way_to_the_worker_arrives_once_and_holds_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_stops_while_a_payload_is_on_its_way_hands_the_job_back() {
+async fn a_worker_that_stops_during_a_payload_read_requeues_the_job() {
     let far = Far::start().await;
     let large = far.send.dispatch(text(LARGE)).await.unwrap();
     let before = far.watch.sent().await;
@@ -137,7 +137,7 @@ async fn a_worker_that_stops_while_a_payload_is_on_its_way_hands_the_job_back() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_that_is_long_on_its_way_to_redis_is_recorded_and_holds_up_no_small_one() {
+async fn a_slow_result_is_recorded_and_delays_no_small_one() {
     let far = Far::start().await;
     let worker = far.worker().await;
     let before = far.watch.received().await;
@@ -173,7 +173,7 @@ async fn completed(far: &Far) -> (App, TaskRef<String, String>, JobHandle<String
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_that_is_long_on_its_way_to_its_reader_arrives_once() {
+async fn a_result_on_a_slow_line_reaches_its_reader_once() {
     let far = Far::start().await;
     let (_app, _task, job) = completed(&far).await;
     let before = far.watch.sent().await;
@@ -192,7 +192,7 @@ async fn a_result_that_is_long_on_its_way_to_its_reader_arrives_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn to_look_at_a_job_does_not_read_its_result() {
+async fn inspecting_a_job_does_not_read_its_result() {
     let far = Far::start().await;
     let (_app, task, job) = completed(&far).await;
     let before = far.watch.sent().await;
@@ -206,7 +206,7 @@ async fn to_look_at_a_job_does_not_read_its_result() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_dispatch_over_a_slow_line_is_written_once_and_holds_up_no_small_one() {
+async fn a_large_dispatch_on_a_slow_line_delays_no_small_one() {
     let far = Far::start().await;
     let (_app, task) = far.producer().await;
     let before = far.watch.received().await;
@@ -229,7 +229,7 @@ async fn a_large_dispatch_over_a_slow_line_is_written_once_and_holds_up_no_small
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dispatch_of_many_large_jobs_over_a_slow_line_writes_each_once() {
+async fn a_batch_of_large_jobs_on_a_slow_line_writes_each_once() {
     let far = Far::start().await;
     let (_app, task) = far.producer().await;
     let before = far.watch.received().await;

@@ -27,7 +27,7 @@ async fn send(redis: &TestRedis, request: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_claim_that_arrives_again_when_its_worker_has_stopped_gets_nothing() {
+async fn a_repeated_claim_of_a_stopped_worker_gets_nothing() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
@@ -60,7 +60,7 @@ async fn a_claim_that_arrives_again_when_its_worker_has_stopped_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_call_on_a_closed_line_is_told_so_and_writes_nothing() {
+async fn a_call_on_a_closed_line_fails_and_writes_nothing() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, jobs) = test.producer().await;

@@ -31,7 +31,7 @@ impl Far {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_that_give_up_before_the_call_does_are_not_kept_on_a_silent_connection() {
+async fn a_silent_connection_is_closed_though_its_callers_gave_up() {
     let Far { redis: _redis, test, line, app } = Far::start().await;
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let job = jobs.dispatch("input".to_owned()).await.unwrap();
@@ -55,7 +55,7 @@ async fn callers_that_give_up_before_the_call_does_are_not_kept_on_a_silent_conn
 }
 
 #[tokio::test]
-async fn a_question_over_a_connection_that_the_server_has_closed_is_asked_again() {
+async fn a_read_on_a_closed_connection_is_repeated() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, jobs) = test.producer().await;
@@ -71,7 +71,7 @@ async fn a_question_over_a_connection_that_the_server_has_closed_is_asked_again(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hundreds_of_questions_over_a_long_line_are_answered_and_take_one_connection() {
+async fn hundreds_of_reads_on_a_long_line_share_one_connection() {
     let Far { redis: _redis, test, line, app } = Far::start().await;
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let job = jobs.dispatch("input".to_owned()).await.unwrap();
@@ -85,7 +85,7 @@ async fn hundreds_of_questions_over_a_long_line_are_answered_and_take_one_connec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_of_many_tasks_behind_a_long_line_is_told_of_a_cancel_at_once() {
+async fn a_worker_on_a_long_line_receives_a_cancel_at_once() {
     // The beats of this interval come much later.
     let interval = Duration::from_secs(120);
     let Far { redis: _redis, test, line, app } = Far::start().await;
@@ -117,7 +117,7 @@ async fn a_worker_of_many_tasks_behind_a_long_line_is_told_of_a_cancel_at_once()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backlog_of_events_that_a_line_cannot_move_in_one_answer_arrives() {
+async fn a_backlog_of_events_arrives_in_several_replies() {
     let Far { redis: _redis, test, line, app } = Far::start().await;
     let _task: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let mut events = app.events();
@@ -142,7 +142,7 @@ async fn a_backlog_of_events_that_a_line_cannot_move_in_one_answer_arrives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn task_names_that_keep_coming_do_not_keep_a_reader_of_events_from_reading() {
+async fn new_task_names_do_not_starve_the_event_reader() {
     let Far { redis: _redis, test, line, app } = Far::start().await;
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     line.delay(Duration::from_millis(100));
@@ -165,7 +165,7 @@ async fn task_names_that_keep_coming_do_not_keep_a_reader_of_events_from_reading
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_fall_silent_one_after_the_other_do_not_make_a_wait_for_a_result_longer_each_time() {
+async fn silent_connections_do_not_prolong_each_wait_for_a_result() {
     let Far { redis, test, line, app } = Far::start().await;
     let jobs: TaskRef<String, ()> = app.task_ref(&test.name).unwrap();
     let job = jobs.dispatch("input".to_owned()).await.unwrap();
@@ -189,7 +189,7 @@ async fn connections_that_fall_silent_one_after_the_other_do_not_make_a_wait_for
 }
 
 #[tokio::test]
-async fn a_value_that_many_wait_for_is_read_once() {
+async fn a_value_with_many_waiters_is_read_once() {
     const WAIT: usize = 50;
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -213,7 +213,7 @@ async fn a_value_that_many_wait_for_is_read_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn results_that_a_line_cannot_carry_as_fast_as_they_come_keep_no_more_jobs_than_there_are_slots() {
+async fn slow_results_keep_no_more_jobs_than_there_are_slots() {
     const SLOTS: usize = 4;
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -241,7 +241,7 @@ async fn results_that_a_line_cannot_carry_as_fast_as_they_come_keep_no_more_jobs
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_behind_a_long_line_that_stops_while_it_reads_many_large_payloads_requeues_them_in_time() {
+async fn a_worker_that_stops_while_it_reads_payloads_requeues_in_time() {
     const JOBS: usize = 60;
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -265,7 +265,7 @@ async fn a_worker_behind_a_long_line_that_stops_while_it_reads_many_large_payloa
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_results_that_are_long_on_their_way_to_readers_do_not_hold_up_a_large_dispatch() {
+async fn slow_reads_of_results_do_not_delay_a_large_dispatch() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let line = Line::start(redis.address()).await;
@@ -357,7 +357,7 @@ async fn subscribers_miss_nothing_when_the_runtime_of_the_app_ends() {
 }
 
 #[tokio::test]
-async fn a_subscriber_whose_first_events_were_trimmed_before_it_could_read_is_told_of_a_gap() {
+async fn a_subscriber_whose_first_events_were_trimmed_gets_a_gap() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;

@@ -39,7 +39,7 @@ impl Behind {
 }
 
 #[tokio::test]
-async fn a_claim_whose_reply_was_lost_is_answered_again_and_runs_once() {
+async fn a_claim_with_a_lost_reply_is_answered_again_and_runs_once() {
     let behind = Behind::start().await;
     let (test, proxy) = (&behind.test, &behind.proxy);
     let (app, jobs) = test.producer().await;
@@ -59,7 +59,7 @@ async fn a_claim_whose_reply_was_lost_is_answered_again_and_runs_once() {
 }
 
 #[tokio::test]
-async fn a_job_whose_claim_is_answered_late_is_beaten_for_all_the_while() {
+async fn a_job_with_a_late_claim_reply_gets_heartbeats_meanwhile() {
     let behind = Behind::start().await;
     let (test, proxy) = (&behind.test, &behind.proxy);
     let (_app, jobs) = test.producer().await;
@@ -81,7 +81,7 @@ async fn a_job_whose_claim_is_answered_late_is_beaten_for_all_the_while() {
 }
 
 #[tokio::test]
-async fn an_outcome_and_a_claim_in_one_call_whose_reply_was_lost_count_once() {
+async fn a_settle_call_with_a_lost_reply_counts_once() {
     let behind = Behind::start().await;
     let (test, proxy) = (&behind.test, &behind.proxy);
     let (app, jobs) = test.producer().await;
@@ -106,7 +106,7 @@ async fn an_outcome_and_a_claim_in_one_call_whose_reply_was_lost_count_once() {
 }
 
 #[tokio::test]
-async fn two_calls_under_way_whose_replies_were_lost_are_both_answered_again() {
+async fn two_calls_with_lost_replies_are_both_answered_again() {
     let behind = Behind::start().await;
     let (test, proxy) = (&behind.test, &behind.proxy);
     let (_app, jobs) = test.producer().await;
@@ -138,7 +138,7 @@ async fn two_calls_under_way_whose_replies_were_lost_are_both_answered_again() {
 }
 
 #[tokio::test]
-async fn a_failed_run_whose_reply_was_lost_uses_up_one_attempt() {
+async fn a_failed_run_with_a_lost_reply_uses_up_one_attempt() {
     let behind = Behind::start().await;
     let test = &behind.test;
     let (app, jobs) = test.producer().await;
@@ -182,7 +182,7 @@ fn cut_and_hold(proxy: &Arc<Proxy>, matches: impl Fn(&[u8]) -> bool + Send + 'st
 }
 
 #[tokio::test]
-async fn a_claim_whose_reply_stays_away_is_found_by_the_sweep_and_not_run_by_who_claimed_it() {
+async fn the_sweep_requeues_a_claim_that_never_got_its_reply() {
     let behind = Behind::start().await;
     let (test, proxy) = (&behind.test, &behind.proxy);
     let (app, jobs) = test.producer().await;
@@ -217,7 +217,7 @@ async fn a_claim_whose_reply_stays_away_is_found_by_the_sweep_and_not_run_by_who
 }
 
 #[tokio::test]
-async fn an_outcome_whose_reply_stays_away_for_two_intervals_is_recorded_once() {
+async fn an_outcome_without_reply_for_two_intervals_is_recorded_once() {
     let behind = Behind::start().await;
     let (test, proxy) = (&behind.test, &behind.proxy);
     let (app, jobs) = test.producer().await;
@@ -243,7 +243,7 @@ async fn an_outcome_whose_reply_stays_away_for_two_intervals_is_recorded_once() 
 }
 
 #[tokio::test]
-async fn a_dispatch_whose_reply_was_lost_makes_one_job() {
+async fn a_dispatch_with_a_lost_reply_creates_one_job() {
     let behind = Behind::start().await;
     let (test, proxy) = (&behind.test, &behind.proxy);
     let dispatch = test.sha("dispatch").await;
@@ -281,7 +281,7 @@ async fn a_dispatch_whose_reply_was_lost_makes_one_job() {
 }
 
 #[tokio::test]
-async fn a_beat_whose_replies_are_lost_for_two_intervals_has_still_kept_the_job() {
+async fn a_heartbeat_with_lost_replies_still_keeps_the_job() {
     let behind = Behind::start().await;
     let (test, proxy) = (&behind.test, &behind.proxy);
     let worker = behind.worker().await;

@@ -28,7 +28,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test]
-async fn a_handler_that_hangs_is_found_cancelled_and_counted_and_its_slot_is_free_again() {
+async fn a_handler_that_hangs_is_cancelled_and_frees_its_slot() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let worker = test
@@ -66,7 +66,7 @@ async fn a_handler_that_hangs_is_found_cancelled_and_counted_and_its_slot_is_fre
 }
 
 #[tokio::test]
-async fn a_handler_that_is_silent_while_redis_is_away_is_not_counted() {
+async fn a_handler_that_is_silent_during_an_outage_counts_no_stall() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
@@ -107,7 +107,7 @@ async fn a_handler_that_is_silent_while_redis_is_away_is_not_counted() {
 }
 
 #[tokio::test]
-async fn a_handler_that_beats_keeps_its_job_in_async_code_and_in_spawn_blocking() {
+async fn a_handler_that_sends_heartbeats_keeps_its_job() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let worker = test

@@ -14,7 +14,7 @@ fn manual(interval: Duration) -> TaskOptions {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handlers_that_beat_seldom_cost_a_few_calls_that_name_none_but_them() {
+async fn handlers_with_rare_heartbeats_cost_few_calls() {
     const JOBS: usize = 500;
     const INTERVAL: Duration = Duration::from_secs(3);
     const PERIOD: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ async fn handlers_that_beat_seldom_cost_a_few_calls_that_name_none_but_them() {
 }
 
 #[tokio::test]
-async fn a_silent_handler_is_told_by_the_sweep_of_its_own_worker_and_not_by_the_next_beat() {
+async fn the_sweep_of_its_own_worker_finds_a_silent_handler() {
     // The sweep comes right behind a beat, and the next beat is a third of this away.
     const INTERVAL: Duration = Duration::from_secs(3);
     let warnings = Warnings::capture();
@@ -113,7 +113,7 @@ async fn a_silent_handler_is_told_by_the_sweep_of_its_own_worker_and_not_by_the_
 }
 
 #[tokio::test]
-async fn a_sign_of_life_that_got_no_answer_is_told_again() {
+async fn an_unanswered_heartbeat_of_a_handler_is_sent_again() {
     // A handler that was silent for a third of this asks for a heartbeat with its next sign of life.
     const INTERVAL: Duration = Duration::from_secs(3);
     // How a heartbeat names the job: to extend its lock, or only to ask about it.

@@ -106,11 +106,11 @@ async fn wait_and_cost_little(events: EventMode) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_results_that_are_waited_for_cost_a_few_calls_and_each_is_heard_of() {
+async fn two_thousand_waits_for_results_cost_few_calls() {
     wait_and_cost_little(EventMode::On).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_results_that_are_waited_for_without_events_cost_a_few_calls_and_each_is_heard_of() {
+async fn two_thousand_waits_without_events_cost_few_calls() {
     wait_and_cost_little(EventMode::Off).await;
 }

@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, TestRedis, eventually};
 const HICCUP: Duration = Duration::from_millis(650);
 
 #[tokio::test]
-async fn hiccups_that_a_task_with_a_short_interval_notices_do_not_hold_up_the_watch_of_a_task_with_a_long_one() {
+async fn hiccups_seen_by_a_short_interval_do_not_delay_a_long_one() {
     const LONG: Duration = Duration::from_secs(6);
     let redis = TestRedis::start();
     let (short, long) = (TestTask::on(&redis), TestTask::on(&redis));

@@ -39,7 +39,7 @@ async fn dispatch(jobs: &TaskRef<String, u64>, gates: &[&str]) -> Vec<JobHandle<
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stops_for_two_intervals_and_comes_back_with_its_data_costs_no_work() {
+async fn a_server_restart_of_two_intervals_costs_no_work() {
     let redis = TestRedis::from_process(RedisServer::builder().persistent().start().unwrap());
     survives(redis, async |redis, test| {
         redis.process().stop();
@@ -52,7 +52,7 @@ async fn a_server_that_stops_for_two_intervals_and_comes_back_with_its_data_cost
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_frozen_for_two_intervals_costs_no_work() {
+async fn a_server_frozen_for_two_intervals_costs_no_work() {
     let redis = TestRedis::from_process(RedisServer::start().unwrap());
     survives(redis, async |redis, test| {
         redis.process().freeze().unwrap();
@@ -65,7 +65,7 @@ async fn a_server_that_is_frozen_for_two_intervals_costs_no_work() {
 }
 
 #[tokio::test]
-async fn a_pause_of_all_clients_for_two_intervals_costs_no_work() {
+async fn a_client_pause_of_two_intervals_costs_no_work() {
     survives(TestRedis::start(), async |_, test| {
         let mut conn = test.conn().await;
         let pause = TWO_INTERVALS.as_millis() as u64;
@@ -79,7 +79,7 @@ async fn a_pause_of_all_clients_for_two_intervals_costs_no_work() {
 }
 
 #[tokio::test]
-async fn connections_that_are_killed_again_and_again_cost_no_work() {
+async fn repeatedly_killed_connections_cost_no_work() {
     survives(TestRedis::start(), async |_, test| {
         let mut conn = test.conn().await;
         let count = async |conn: &mut redis::aio::MultiplexedConnection| -> usize {
@@ -105,7 +105,7 @@ async fn connections_that_are_killed_again_and_again_cost_no_work() {
 }
 
 #[tokio::test]
-async fn a_script_cache_that_is_flushed_while_jobs_run_costs_no_work() {
+async fn a_script_cache_flushed_while_jobs_run_costs_no_work() {
     survives(TestRedis::start(), async |_, test| {
         let (_app, task) = test.producer().await;
         let (mut conn, mut jobs) = (test.conn().await, Vec::new());
@@ -130,7 +130,7 @@ async fn a_script_cache_that_is_flushed_while_jobs_run_costs_no_work() {
 }
 
 #[tokio::test]
-async fn a_worker_that_comes_back_later_than_the_others_from_an_outage_keeps_its_jobs() {
+async fn the_last_worker_to_return_from_an_outage_keeps_its_jobs() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (soon, late) = (Proxy::start(redis.address()).await, Proxy::start(redis.address()).await);
@@ -213,13 +213,13 @@ async fn the_address_moves(demote: impl AsyncFnOnce(&TestRedis, &TestRedis)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_moves_to_a_new_primary_takes_workers_and_producers_along() {
+async fn workers_and_producers_follow_an_address_to_a_new_primary() {
     // All that is written to the old one is refused.
     the_address_moves(async |old, new| follow(old, "127.0.0.1", &new.address().port().to_string()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_leaves_an_old_primary_that_is_not_ready_for_the_new_one() {
+async fn a_worker_leaves_an_unready_primary_for_the_new_one() {
     // The old one waits for a primary that never comes, and answers nothing else.
     the_address_moves(async |old, _| {
         let mut stale = redis::cmd("CONFIG");
@@ -231,7 +231,7 @@ async fn a_worker_leaves_an_old_primary_that_is_not_ready_for_the_new_one() {
 }
 
 #[tokio::test]
-async fn a_dispatch_gives_up_when_the_time_that_the_app_gives_it_is_over() {
+async fn a_dispatch_fails_at_the_call_timeout_of_the_app() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
@@ -255,7 +255,7 @@ async fn a_dispatch_gives_up_when_the_time_that_the_app_gives_it_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_is_told_in_one_line_when_it_begins_and_in_one_when_it_is_over() {
+async fn an_outage_logs_one_line_at_its_start_and_one_at_its_end() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);

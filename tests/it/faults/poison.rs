@@ -96,7 +96,7 @@ fn takes<I: DeserializeOwned + Send + 'static>(app: &App, test: &TestTask, name:
 }
 
 #[tokio::test]
-async fn a_wrong_payload_is_told_by_what_was_expected_and_where_and_not_shown() {
+async fn the_error_of_a_wrong_payload_does_not_show_the_payload() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let app = test.app_at(&redis.url()).await;
@@ -141,7 +141,7 @@ async fn a_wrong_payload_is_told_by_what_was_expected_and_where_and_not_shown() 
 }
 
 #[tokio::test]
-async fn no_message_of_a_failure_is_longer_than_4_kib() {
+async fn no_failure_message_is_longer_than_4_kib() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let app = test.app_at(&redis.url()).await;
@@ -176,7 +176,7 @@ fn small_server() -> TestRedis {
 }
 
 #[tokio::test]
-async fn a_wrong_payload_whose_text_would_be_too_large_for_the_server_fails_its_job_and_blocks_no_other() {
+async fn a_wrong_payload_with_a_huge_error_fails_only_its_job() {
     let redis = small_server();
     let test = TestTask::on(&redis);
     let app = test.app_at(&redis.url()).await;
@@ -202,7 +202,7 @@ async fn a_wrong_payload_whose_text_would_be_too_large_for_the_server_fails_its_
 }
 
 #[tokio::test]
-async fn a_result_that_the_server_refuses_for_good_fails_its_job_and_holds_up_no_other() {
+async fn a_result_that_the_server_refuses_fails_only_its_job() {
     let redis = small_server();
     let test = TestTask::on(&redis);
     let app = test.app_at(&redis.url()).await;

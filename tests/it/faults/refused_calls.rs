@@ -6,7 +6,7 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
 
 #[tokio::test]
-async fn a_full_disk_is_logged_when_it_begins_and_when_it_ends() {
+async fn a_full_disk_is_logged_at_its_start_and_at_its_end() {
     let warnings = Warnings::capture();
     let server = RedisServer::builder().arg("--save").arg("3600 1000").start().unwrap();
     let disk = server.dir().to_owned();
@@ -50,7 +50,7 @@ async fn a_full_disk_is_logged_when_it_begins_and_when_it_ends() {
 }
 
 #[tokio::test]
-async fn connections_that_were_closed_once_are_no_outage() {
+async fn connections_closed_once_are_not_an_outage() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);

@@ -9,7 +9,7 @@ use crate::support::task::{TestTask, options};
 
 /// Who decides about a job has watched it for a whole interval.
 #[tokio::test]
-async fn workers_that_restart_more_often_than_the_interval_decide_about_no_job_and_the_first_that_stays_does() {
+async fn short_lived_workers_resolve_nothing_but_a_lasting_one_does() {
     const INTERVAL: Duration = Duration::from_secs(2);
     /// With its start and its end, each stays for about half an interval, on a slow machine for less than a whole one.
     const STAY: Duration = Duration::from_millis(700);

@@ -56,7 +56,7 @@ async fn is_of_use(app: &App, test: &TestTask, round: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_app_connects_again_after_its_runtime_has_ended() {
+async fn an_app_reconnects_after_its_runtime_has_ended() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let worker = test.start_worker(options(INTERVAL)).await;
@@ -144,7 +144,7 @@ impl StandsStill {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_runtime_that_stands_still_holds_up_no_caller() {
+async fn another_blocked_runtime_delays_no_caller() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let worker = test.start_worker(options(INTERVAL)).await;

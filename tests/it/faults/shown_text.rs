@@ -48,7 +48,7 @@ async fn ended(task: &TaskRef<String, u64>, kind: &str) -> Error {
 }
 
 #[tokio::test]
-async fn messages_and_reasons_are_shown_without_control_characters() {
+async fn messages_and_reasons_contain_no_control_characters() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -90,7 +90,7 @@ async fn messages_and_reasons_are_shown_without_control_characters() {
 }
 
 #[tokio::test]
-async fn an_id_that_somebody_else_wrote_is_shown_without_control_characters() {
+async fn an_id_from_another_client_contains_no_control_characters() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -130,7 +130,7 @@ fn hides(what: &str, shown: impl Debug) {
 }
 
 #[tokio::test]
-async fn nothing_that_is_shown_tells_the_password() {
+async fn no_shown_text_contains_the_password() {
     let warnings = Warnings::capture();
     // Nobody listens on this port.
     let url = "redis://user:hunter2@127.0.0.1:1/";

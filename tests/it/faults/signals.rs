@@ -59,7 +59,7 @@ async fn working(redis: &TestRedis, ids: &[&str]) -> (Child, App, TaskRef<String
 }
 
 #[tokio::test]
-async fn a_process_that_is_terminated_lets_its_jobs_end_and_exits_well() {
+async fn a_terminated_process_finishes_its_jobs_and_exits_with_zero() {
     let redis = TestRedis::start();
     let (mut child, _app, task) = working(&redis, &["ends"]).await;
     child.signal("TERM");
@@ -68,7 +68,7 @@ async fn a_process_that_is_terminated_lets_its_jobs_end_and_exits_well() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_the_grace_and_what_is_unfinished_is_requeued() {
+async fn a_second_signal_ends_the_grace_and_requeues_unfinished_jobs() {
     let redis = TestRedis::start();
     let (mut child, _app, task) = working(&redis, &["ends", "stays"]).await;
     child.signal("INT");

@@ -26,7 +26,7 @@ async fn snapshot(test: &TestTask, conn: &mut MultiplexedConnection) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_live_worker_keeps_its_jobs_when_all_its_connections_fall_silent_together() {
+async fn a_worker_with_only_silent_connections_keeps_its_jobs() {
     // As many that the beat of one of them comes shortly before the snapshot, whatever their pace: it has the least time.
     const WORKERS: usize = 24;
     let redis = TestRedis::start();
@@ -50,7 +50,7 @@ async fn a_live_worker_keeps_its_jobs_when_all_its_connections_fall_silent_toget
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_whose_lines_fall_silent_again_and_again_keep_their_jobs() {
+async fn workers_with_repeatedly_silent_lines_keep_their_jobs() {
     let redis = TestRedis::start();
     let until = Instant::now() + soak(Duration::from_secs(7));
     let rounds = [INTERVAL, 2 * INTERVAL].map(|interval| silenced_until(until, TestTask::on(&redis), &redis, interval));
@@ -102,7 +102,7 @@ async fn listeners(conn: &mut MultiplexedConnection) -> BTreeSet<SocketAddr> {
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_its_handler_by_a_hint_though_the_connection_for_hints_fell_silent() {
+async fn a_cancel_arrives_by_hint_after_a_silent_hint_connection() {
     // Without a hint a cancel would come with a beat, ten seconds after the one before.
     let (interval, soon) = (Duration::from_secs(30), Duration::from_secs(5));
     let redis = TestRedis::start();

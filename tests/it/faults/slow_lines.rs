@@ -16,7 +16,7 @@ const JOBS: usize = 10_000;
 const MIB: usize = 1 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_jobs_of_one_worker_behind_a_long_line_are_all_beaten_for() {
+async fn ten_thousand_jobs_on_a_long_line_all_get_heartbeats() {
     let interval = Duration::from_secs(2);
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -108,11 +108,11 @@ async fn passes_large_values(round_trip: Duration, mib: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_values_pass_a_narrow_line_beside_ten_thousand_jobs_of_the_same_worker() {
+async fn large_values_pass_a_narrow_line_next_to_ten_thousand_jobs() {
     passes_large_values(Duration::from_millis(40), 8).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_values_pass_a_long_and_narrow_line_beside_ten_thousand_jobs_of_the_same_worker() {
+async fn large_values_pass_a_long_narrow_line_with_ten_thousand_jobs() {
     passes_large_values(Duration::from_millis(100), 6).await;
 }

@@ -86,21 +86,21 @@ async fn finds(dead: usize, delay: Duration) {
 }
 
 #[tokio::test]
-async fn one_stalled_job_of_very_many_is_found_over_a_line() {
+async fn one_stalled_job_of_many_is_found_over_a_line() {
     finds(1, Duration::from_millis(8)).await;
 }
 
 #[tokio::test]
-async fn one_stalled_job_of_very_many_is_found_over_a_long_line() {
+async fn one_stalled_job_of_many_is_found_over_a_long_line() {
     finds(1, Duration::from_millis(50)).await;
 }
 
 #[tokio::test]
-async fn a_thousand_stalled_jobs_of_very_many_are_found_over_a_line() {
+async fn a_thousand_stalled_jobs_are_found_over_a_line() {
     finds(1_000, Duration::from_millis(8)).await;
 }
 
 #[tokio::test]
-async fn a_thousand_stalled_jobs_of_very_many_are_found_over_a_long_line() {
+async fn a_thousand_stalled_jobs_are_found_over_a_long_line() {
     finds(1_000, Duration::from_millis(50)).await;
 }

@@ -46,7 +46,7 @@ async fn next(events: &mut Subscription<Event>) -> Option<Result<String, RecvErr
 }
 
 #[tokio::test]
-async fn a_subscriber_of_a_stream_that_goes_on_with_lower_ids_is_told_of_a_gap_and_hears_what_follows() {
+async fn a_subscriber_gets_a_gap_when_stream_ids_become_lower() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
@@ -93,7 +93,7 @@ async fn a_subscriber_of_a_stream_that_goes_on_with_lower_ids_is_told_of_a_gap_a
 }
 
 #[tokio::test]
-async fn a_subscriber_of_a_quiet_stream_that_goes_on_with_lower_ids_is_told_of_a_gap() {
+async fn a_quiet_subscriber_gets_a_gap_when_stream_ids_become_lower() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;

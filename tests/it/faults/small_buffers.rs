@@ -23,7 +23,7 @@ fn lengths(test: &TestTask, app: &heartline::App) -> TaskRef<String, usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_payload_that_the_server_cannot_send_holds_up_no_other() {
+async fn a_payload_that_the_server_cannot_send_delays_no_other() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -55,7 +55,7 @@ async fn a_payload_that_the_server_cannot_send_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn payloads_that_fit_alone_are_read_one_by_one() {
+async fn payloads_that_only_fit_alone_are_read_one_by_one() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let app = test.app_at(&redis.url()).await;
@@ -71,7 +71,7 @@ async fn payloads_that_fit_alone_are_read_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_that_the_server_cannot_send_holds_up_no_other() {
+async fn a_result_that_the_server_cannot_send_delays_no_other() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let app = test.app_at(&redis.url()).await;

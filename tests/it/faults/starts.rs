@@ -55,7 +55,7 @@ async fn a_stop_ends_a_start_at_once() {
 }
 
 #[tokio::test]
-async fn a_start_that_is_stopped_leaves_word_of_that() {
+async fn a_worker_stopped_during_its_start_is_recorded_as_stopped() {
     let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
     let app = app_of(&test, &proxy.url(), 1, TaskOptions::new()).await;

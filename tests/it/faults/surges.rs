@@ -47,7 +47,7 @@ async fn a_worker_whose_name_is_taken_finishes_its_jobs() {
 }
 
 #[tokio::test]
-async fn what_a_replaced_worker_gives_up_counts_no_stall() {
+async fn a_replaced_worker_gives_up_its_jobs_without_a_stall() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, jobs) = test.producer().await;
@@ -66,7 +66,7 @@ async fn what_a_replaced_worker_gives_up_counts_no_stall() {
 
 /// It takes 10 s and more: that is how long the new worker waits beyond the grace.
 #[tokio::test]
-async fn a_worker_that_lives_and_does_not_stop_is_replaced() {
+async fn a_live_worker_that_does_not_stop_is_replaced() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (old_app, jobs) = test.producer().await;

@@ -40,7 +40,7 @@ fn names(ids: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn a_dispatch_that_is_kept_and_not_polled_holds_up_no_other() {
+async fn an_unpolled_dispatch_delays_no_other() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, jobs) = test.producer().await;
@@ -65,7 +65,7 @@ async fn a_dispatch_that_is_kept_and_not_polled_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn dispatches_in_the_items_of_a_buffered_stream_and_in_the_body_of_its_consumer_all_end() {
+async fn dispatches_in_a_buffered_stream_and_its_consumer_all_end() {
     const ITEMS: usize = 200;
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -94,7 +94,7 @@ async fn dispatches_in_the_items_of_a_buffered_stream_and_in_the_body_of_its_con
 }
 
 #[tokio::test]
-async fn a_first_use_of_a_lazy_app_that_is_not_polled_holds_up_neither_tasks_nor_workers() {
+async fn an_unpolled_first_use_of_a_lazy_app_delays_no_other() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let lazy = async || App::builder().redis(redis.url()).lazy().build().await.unwrap();
@@ -125,7 +125,7 @@ async fn a_first_use_of_a_lazy_app_that_is_not_polled_holds_up_neither_tasks_nor
 }
 
 #[tokio::test]
-async fn a_dispatch_that_was_dropped_while_it_waited_behind_another_is_not_sent_any_more() {
+async fn a_dispatch_dropped_while_it_waits_is_not_sent() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
@@ -147,7 +147,7 @@ async fn a_dispatch_that_was_dropped_while_it_waited_behind_another_is_not_sent_
 }
 
 #[tokio::test]
-async fn a_dispatch_that_is_dropped_while_it_is_under_way_holds_up_no_other() {
+async fn a_dispatch_dropped_under_way_delays_no_other() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, jobs) = test.producer().await;
@@ -162,7 +162,7 @@ async fn a_dispatch_that_is_dropped_while_it_is_under_way_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_subscriber_that_blocks_its_only_thread_for_long_gets_each_event_once() {
+async fn a_subscriber_that_blocks_its_only_thread_gets_events_once() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (app, jobs) = test.producer().await;

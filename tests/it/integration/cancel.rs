@@ -61,7 +61,7 @@ async fn reason_of(task: &TaskRef<String, u32>, id: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_job_that_waits_or_is_delayed_is_cancelled_at_once_and_never_runs() {
+async fn a_cancelled_waiting_or_delayed_job_never_runs() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, mut tell, _) = obeying(&app, fast());
@@ -89,7 +89,7 @@ async fn a_job_that_waits_or_is_delayed_is_cancelled_at_once_and_never_runs() {
 }
 
 #[tokio::test]
-async fn a_running_job_ends_cancelled_whatever_its_handler_does() {
+async fn a_running_job_is_cancelled_whatever_its_handler_does() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, mut tell, go_on) = obeying(&app, fast().retry(RetryPolicy::new().attempts(5)));
@@ -118,7 +118,7 @@ async fn a_running_job_ends_cancelled_whatever_its_handler_does() {
 }
 
 #[tokio::test]
-async fn a_handler_that_ignores_its_cancel_is_dropped_after_the_cancel_grace_and_not_before() {
+async fn a_handler_that_ignores_a_cancel_is_dropped_after_its_grace() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, mut tell, _) = obeying(&app, fast().concurrency(1).cancel_grace(Duration::from_secs(60)));
@@ -138,7 +138,7 @@ async fn a_handler_that_ignores_its_cancel_is_dropped_after_the_cancel_grace_and
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_the_handler_long_before_the_next_beat() {
+async fn a_cancel_reaches_the_handler_before_the_next_heartbeat() {
     let test = TestTask::new();
     let app = test.app().await;
     let long = fast().stall(StallOptions::new().interval(Duration::from_secs(300)));
@@ -158,7 +158,7 @@ async fn a_cancel_reaches_the_handler_long_before_the_next_beat() {
 }
 
 #[tokio::test]
-async fn a_cancel_whose_hint_was_lost_comes_with_the_next_beat() {
+async fn a_cancel_with_a_lost_hint_arrives_with_the_next_heartbeat() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, mut tell, _) = obeying(&app, fast());
@@ -173,7 +173,7 @@ async fn a_cancel_whose_hint_was_lost_comes_with_the_next_beat() {
 }
 
 #[tokio::test]
-async fn a_cancel_of_an_ended_or_unknown_job_says_so_and_changes_nothing() {
+async fn a_cancel_of_an_ended_or_unknown_job_changes_nothing() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app
@@ -195,7 +195,7 @@ async fn a_cancel_of_an_ended_or_unknown_job_says_so_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_job_that_waits_for_its_retry_is_cancelled_at_once() {
+async fn a_job_that_waits_for_a_retry_is_cancelled_at_once() {
     let test = TestTask::new();
     let app = test.app().await;
     let runs = Arc::new(Mutex::new(0));
@@ -217,7 +217,7 @@ async fn a_job_that_waits_for_its_retry_is_cancelled_at_once() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_handed_back_at_shutdown_with_its_cancel_asked_for_ends_cancelled() {
+async fn a_requested_cancel_takes_effect_at_shutdown() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app
@@ -235,7 +235,7 @@ async fn a_job_that_is_handed_back_at_shutdown_with_its_cancel_asked_for_ends_ca
 }
 
 #[tokio::test]
-async fn a_cancel_that_races_with_the_end_of_its_job_leaves_it_in_one_place() {
+async fn a_cancel_that_races_with_the_end_leaves_the_job_in_one_place() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app

@@ -34,7 +34,7 @@ async fn open_now(admin: &mut MultiplexedConnection) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn open_connections_show_a_password_that_changes_and_new_ones_are_made_with_it() {
+async fn a_changed_password_reaches_open_and_new_connections() {
     let server = RedisServer::start().unwrap();
     let mut admin = admin(&server.url()).await;
     let () = ask(&mut admin, &["ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all"]).await;

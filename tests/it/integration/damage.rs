@@ -30,7 +30,7 @@ fn gated(app: &App) -> (TaskRef<u32, u32>, Arc<Semaphore>, Runs) {
 }
 
 #[tokio::test]
-async fn a_waiting_job_whose_payload_was_deleted_is_removed_and_told_of() {
+async fn a_waiting_job_without_payload_is_removed_and_reported() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, gate, ran) = gated(&app);
@@ -65,7 +65,7 @@ async fn a_waiting_job_whose_payload_was_deleted_is_removed_and_told_of() {
 }
 
 #[tokio::test]
-async fn a_running_job_whose_payload_was_deleted_still_ends_in_one_place() {
+async fn a_running_job_without_payload_still_ends_in_one_place() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, gate, _) = gated(&app);
@@ -107,7 +107,7 @@ const NO_COUNTS: [&str; 11] =
     ["many", "", "1.5", "nan", "inf", "0x10", "1e3", "-1", " 1", "9223372036854775807", "99999999999999999999"];
 
 #[tokio::test]
-async fn a_stalled_count_that_is_no_count_fails_its_own_job_and_the_sweep_goes_on() {
+async fn a_malformed_stall_count_fails_only_its_job_in_a_sweep() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, gate, _) = gated(&app);
@@ -174,17 +174,17 @@ async fn damaged_counter_while_waiting(column: &str) {
 }
 
 #[tokio::test]
-async fn an_attempt_that_is_no_count_fails_its_own_job_and_the_others_run() {
+async fn a_malformed_attempt_fails_its_own_job_and_the_others_run() {
     damaged_counter_while_waiting("attempt").await;
 }
 
 #[tokio::test]
-async fn a_stalled_count_that_is_no_count_fails_a_waiting_job_and_the_others_run() {
+async fn a_malformed_stall_count_fails_a_waiting_job_but_no_other() {
     damaged_counter_while_waiting("stalledCount").await;
 }
 
 #[tokio::test]
-async fn other_damaged_columns_fall_back_to_the_task() {
+async fn other_damaged_columns_fall_back_to_the_task_options() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, gate, _) = gated(&app);
@@ -217,7 +217,7 @@ async fn other_damaged_columns_fall_back_to_the_task() {
 }
 
 #[tokio::test]
-async fn a_member_of_the_running_set_that_nobody_holds_ends_as_failed_or_dropped() {
+async fn a_running_job_without_a_holder_ends_as_failed_or_dropped() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, gate, ran) = gated(&app);
@@ -246,7 +246,7 @@ async fn a_member_of_the_running_set_that_nobody_holds_ends_as_failed_or_dropped
 }
 
 #[tokio::test]
-async fn a_lock_without_a_set_entry_is_put_back_by_the_next_beat() {
+async fn a_lock_without_a_set_entry_is_restored_by_the_next_heartbeat() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, gate, _) = gated(&app);
@@ -264,7 +264,7 @@ async fn a_lock_without_a_set_entry_is_put_back_by_the_next_beat() {
 }
 
 #[tokio::test]
-async fn a_silent_manual_job_that_left_the_sets_is_put_back_where_the_sweep_finds_it() {
+async fn a_silent_manual_job_missing_in_the_sets_is_restored_to_them() {
     let test = TestTask::new();
     let app = test.app().await;
     let stall = StallOptions::new().heartbeat(Heartbeat::Manual).max_count(0);
@@ -287,7 +287,7 @@ async fn a_silent_manual_job_that_left_the_sets_is_put_back_where_the_sweep_find
 }
 
 #[tokio::test]
-async fn a_lost_lock_interrupts_the_handler_and_its_outcome_is_refused() {
+async fn a_lost_lock_stops_the_handler_and_its_outcome_is_refused() {
     let test = TestTask::new();
     let app = test.app().await;
     let (told, mut tell) = tokio::sync::mpsc::unbounded_channel();

@@ -25,7 +25,7 @@ async fn double(_: Context, n: u32) -> Result<u64, String> {
 }
 
 #[tokio::test]
-async fn a_task_that_is_defined_once_is_worked_and_dispatched_with_its_types_and_options() {
+async fn a_task_defined_once_has_its_types_and_options_everywhere() {
     let test = TestTask::new();
     let (app, other) = (test.app().await, test.app().await);
     app.register(DOUBLE.handler(double)).unwrap();
@@ -41,7 +41,7 @@ async fn a_task_that_is_defined_once_is_worked_and_dispatched_with_its_types_and
 }
 
 #[tokio::test]
-async fn a_definition_goes_by_its_own_options_beside_a_reference_that_has_others() {
+async fn a_definition_keeps_its_options_next_to_another_reference() {
     let test = TestTask::new();
     let app = test.app().await;
     let named: TaskRef<u32, u64> = app.task_ref(TASK).unwrap();
@@ -51,7 +51,7 @@ async fn a_definition_goes_by_its_own_options_beside_a_reference_that_has_others
 }
 
 #[tokio::test]
-async fn a_definition_with_faults_is_refused_with_all_of_them() {
+async fn a_definition_with_faults_is_refused_with_a_list_of_them() {
     const WRONG: TaskDef<u32, u64> = TaskDef::new("no name").options(TaskOptions::new().concurrency(0));
     let test = TestTask::new();
     let app = test.app().await;
@@ -107,7 +107,7 @@ async fn pay(_: Context, how: String) -> Result<(), JobError> {
 }
 
 #[tokio::test]
-async fn what_an_error_of_ones_own_means_is_said_once_for_the_task_and_once_for_the_app() {
+async fn a_custom_error_is_mapped_once_per_task_and_once_per_app() {
     let test = TestTask::new();
     let app = App::builder().redis(test.redis().app_url()).prefix(&test.prefix);
     let app = app
@@ -143,7 +143,7 @@ async fn what_an_error_of_ones_own_means_is_said_once_for_the_task_and_once_for_
 }
 
 #[tokio::test]
-async fn an_error_that_only_the_app_knows_is_found_among_the_causes() {
+async fn an_error_known_to_the_app_is_found_among_the_causes() {
     let test = TestTask::new();
     let app = App::builder().redis(test.redis().app_url()).prefix(&test.prefix);
     let app = app.on_error(|_: &std::io::Error, error| error.with_code("io")).build().await.unwrap();
@@ -190,7 +190,7 @@ async fn handlers_share_data_and_a_worker_without_it_does_not_start() {
 }
 
 #[tokio::test]
-async fn headers_travel_with_a_job_and_are_bounded() {
+async fn headers_are_delivered_with_a_job_and_are_bounded() {
     let test = TestTask::new();
     let app = test.app().await;
     let handler = async |ctx: Context, name: String| Ok::<_, JobError>(ctx.header(&name).map(str::to_owned));
@@ -205,7 +205,7 @@ async fn headers_travel_with_a_job_and_are_bounded() {
 }
 
 #[tokio::test]
-async fn attempts_from_a_process_without_the_handler_leave_the_delays_to_the_worker() {
+async fn a_producer_that_sets_attempts_leaves_delays_to_the_worker() {
     let test = TestTask::new();
     let app = test.app().await;
     let policy = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(10));
@@ -231,7 +231,7 @@ async fn attempts_from_a_process_without_the_handler_leave_the_delays_to_the_wor
 }
 
 #[tokio::test]
-async fn a_result_is_waited_for_as_long_as_was_said_and_a_subscription_is_about_its_task() {
+async fn result_within_is_bounded_and_a_subscription_has_one_task() {
     let test = TestTask::new();
     let app = test.app().await;
     let jobs = app.task(TASK, fast(), double).unwrap();

@@ -19,7 +19,7 @@ fn ordered(app: &App, options: TaskOptions) -> (TaskRef<String, ()>, Arc<Mutex<V
 }
 
 #[tokio::test]
-async fn jobs_run_by_priority_and_then_in_the_order_of_dispatch() {
+async fn jobs_run_by_priority_and_then_in_dispatch_order() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, order) = ordered(&app, fast());
@@ -40,7 +40,7 @@ async fn jobs_run_by_priority_and_then_in_the_order_of_dispatch() {
 }
 
 #[tokio::test]
-async fn the_priority_of_the_task_goes_for_jobs_without_their_own_and_lasts_over_a_delay() {
+async fn the_priority_of_the_task_is_a_default_that_outlasts_a_delay() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, order) = ordered(&app, fast().priority(Priority::Low));
@@ -56,7 +56,7 @@ async fn the_priority_of_the_task_goes_for_jobs_without_their_own_and_lasts_over
 }
 
 #[tokio::test]
-async fn a_producer_that_does_not_know_the_tasks_priority_gives_it_to_its_jobs() {
+async fn jobs_get_the_task_priority_from_any_producer() {
     let test = TestTask::new();
     let producer = test.app().await.task_ref::<String, ()>(TASK).unwrap();
     let before = producer.dispatch("before".into()).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_producer_that_does_not_know_the_tasks_priority_gives_it_to_its_jobs()
 }
 
 #[tokio::test]
-async fn a_delayed_job_waits_for_its_time_and_wakes_an_idle_worker() {
+async fn a_delayed_job_waits_and_then_wakes_an_idle_worker() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, order) = ordered(&app, fast());
@@ -99,7 +99,7 @@ async fn a_delayed_job_waits_for_its_time_and_wakes_an_idle_worker() {
 }
 
 #[tokio::test]
-async fn a_dispatch_of_an_id_that_exists_in_any_state_changes_nothing() {
+async fn a_dispatch_of_an_existing_id_changes_nothing() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app
@@ -148,7 +148,7 @@ async fn an_id_named_twice_in_one_call_is_one_job() {
 }
 
 #[tokio::test]
-async fn dispatch_many_gives_handles_in_order_and_is_safe_to_repeat() {
+async fn dispatch_many_returns_handles_in_order_and_is_repeatable() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app
@@ -168,7 +168,7 @@ async fn dispatch_many_gives_handles_in_order_and_is_safe_to_repeat() {
 }
 
 #[tokio::test]
-async fn concurrent_dispatches_are_carried_together_and_each_gets_its_own_answer() {
+async fn concurrent_dispatches_share_calls_and_get_their_own_replies() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app
@@ -195,7 +195,7 @@ async fn concurrent_dispatches_are_carried_together_and_each_gets_its_own_answer
 }
 
 #[tokio::test]
-async fn jobs_that_no_worker_handles_wait() {
+async fn jobs_without_a_worker_wait() {
     let test = TestTask::new();
     let app = test.app().await;
     let orphan = app.task_ref::<u32, u32>("orphan").unwrap();

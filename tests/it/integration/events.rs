@@ -49,7 +49,7 @@ fn scripted(app: &App) -> TaskRef<String, ()> {
 }
 
 #[tokio::test]
-async fn each_transition_of_a_life_is_one_event_in_order() {
+async fn each_transition_of_a_job_is_one_event_in_order() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = scripted(&app);
@@ -90,7 +90,7 @@ async fn each_transition_of_a_life_is_one_event_in_order() {
 }
 
 #[tokio::test]
-async fn an_event_tells_of_what_is_so_already() {
+async fn an_event_arrives_when_its_state_is_already_visible() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = scripted(&app);
@@ -111,7 +111,7 @@ async fn an_event_tells_of_what_is_so_already() {
 }
 
 #[tokio::test]
-async fn every_subscriber_gets_every_event_of_the_tasks_of_its_app_and_no_other() {
+async fn every_subscriber_gets_all_events_of_its_app_and_no_other() {
     let test = TestTask::new();
     let (app, elsewhere) = (test.app().await, test.app().await);
     let task = scripted(&app);
@@ -136,7 +136,7 @@ async fn every_subscriber_gets_every_event_of_the_tasks_of_its_app_and_no_other(
 }
 
 #[tokio::test]
-async fn a_slow_subscriber_is_told_how_many_it_missed() {
+async fn a_slow_subscriber_gets_the_number_of_events_it_missed() {
     let test = TestTask::new();
     let app =
         App::builder().redis(test.redis().app_url()).prefix(&test.prefix).event_capacity(4).build().await.unwrap();
@@ -156,7 +156,7 @@ async fn a_slow_subscriber_is_told_how_many_it_missed() {
 }
 
 #[tokio::test]
-async fn without_events_only_stalls_are_written_and_results_still_come() {
+async fn without_events_only_stalls_are_written_and_results_arrive() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app
@@ -177,7 +177,7 @@ async fn without_events_only_stalls_are_written_and_results_still_come() {
 }
 
 #[tokio::test]
-async fn a_task_that_comes_while_events_of_others_flow_is_listened_to() {
+async fn a_task_created_later_is_subscribed_too() {
     let test = TestTask::new();
     let app = test.app().await;
     let busy = app.task_ref::<u32, ()>("busy").unwrap();

@@ -22,7 +22,7 @@ fn nested(app: &App, name: &str, options: TaskOptions) -> TaskRef<u32, u32> {
 }
 
 #[tokio::test]
-async fn a_task_whose_slots_all_wait_for_it_is_told_once_and_those_that_end_are_not() {
+async fn a_task_whose_slots_all_wait_for_it_is_reported_once() {
     let warnings = Warnings::capture();
     let test = TestTask::new();
     let app = test.app().await;
@@ -42,7 +42,7 @@ async fn a_task_whose_slots_all_wait_for_it_is_told_once_and_those_that_end_are_
 }
 
 #[tokio::test]
-async fn so_is_a_worker_whose_cap_is_taken_by_those_who_wait() {
+async fn a_worker_whose_slots_all_wait_for_jobs_is_reported_once() {
     let warnings = Warnings::capture();
     let test = TestTask::new();
     let app = test.app().await;
@@ -68,7 +68,7 @@ async fn so_is_a_worker_whose_cap_is_taken_by_those_who_wait() {
 
 /// What docs/fan-out.md advises: the parent is put off, and holds no slot meanwhile.
 #[tokio::test]
-async fn a_parent_that_snoozes_until_its_children_have_ended_needs_no_slot_for_waiting() {
+async fn a_parent_that_snoozes_needs_no_slot_while_it_waits() {
     let test = TestTask::new();
     let app = test.app().await;
     let one = fast().concurrency(1);

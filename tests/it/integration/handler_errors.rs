@@ -46,7 +46,7 @@ async fn how_it_failed(task: &TaskRef<(), ()>) -> Failure {
 }
 
 #[tokio::test]
-async fn a_code_and_fatal_come_through_every_type_of_error() {
+async fn a_code_and_fatal_pass_through_every_error_type() {
     let test = TestTask::new();
     let app = test.app().await;
     let tasks = [
@@ -76,7 +76,7 @@ async fn a_code_and_fatal_come_through_every_type_of_error() {
 }
 
 #[tokio::test]
-async fn a_code_comes_out_of_a_blocking_thread() {
+async fn a_code_passes_out_of_a_blocking_thread() {
     let test = TestTask::new();
     let app = test.app().await;
     let blocking = || tokio::task::spawn_blocking(|| Err::<(), _>(gone()));
@@ -102,7 +102,7 @@ async fn a_code_comes_out_of_a_blocking_thread() {
 }
 
 #[tokio::test]
-async fn a_failure_keeps_its_own_code_and_none_of_ours() {
+async fn a_failure_keeps_its_own_code() {
     let test = TestTask::new();
     let app = test.app().await;
     let tasks = [
@@ -125,7 +125,7 @@ async fn a_failure_keeps_its_own_code_and_none_of_ours() {
 }
 
 #[tokio::test]
-async fn a_job_is_put_off_through_every_type_of_error() {
+async fn a_snooze_passes_through_every_error_type() {
     fn later() -> JobError {
         JobError::snooze(Duration::from_millis(1))
     }

@@ -92,7 +92,7 @@ async fn events_of(events: &mut Subscription<Event>, id: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_hook_is_told_of_every_outcome_and_the_result_waits_for_it() {
+async fn a_hook_sees_every_outcome_and_delays_the_result() {
     let test = TestTask::new();
     let (app, done) = (test.app().await, Done::default());
     let open = Arc::new(tokio::sync::Semaphore::new(0));
@@ -184,7 +184,7 @@ async fn a_hook_runs_for_jobs_that_never_ran() {
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_is_retried_by_the_policy_and_in_the_end_the_job_ends_without_it() {
+async fn a_hook_that_fails_is_retried_and_finally_left_out() {
     let test = TestTask::new();
     let (app, done) = (test.app().await, Done::default());
     let retry = RetryPolicy::new().attempts(4).fixed(Duration::from_millis(1)).on(&["luck"]);
@@ -240,7 +240,7 @@ async fn a_hook_may_snooze_or_give_up() {
 }
 
 #[tokio::test]
-async fn jobs_of_a_worker_without_the_hook_get_it_from_one_that_has_it_and_none_when_nobody_has() {
+async fn a_worker_with_the_hook_finalizes_jobs_of_one_without() {
     let test = TestTask::new();
     let (old, new) = (test.app().await, test.app().await);
     let (old_done, new_done) = (Done::default(), Done::default());
@@ -316,7 +316,7 @@ async fn hangs(test: &TestTask, app: &App, done: &Done) -> (TestWorker, TaskRef<
 }
 
 #[tokio::test]
-async fn a_hook_that_a_shutdown_ends_runs_again_elsewhere_and_the_handler_does_not() {
+async fn a_hook_ended_by_a_shutdown_runs_again_without_the_handler() {
     let test = TestTask::new();
     let done = Done::default();
     let (one, two) = (test.app().await, test.app().await);
@@ -344,7 +344,7 @@ async fn stuck(test: &TestTask, redis: &TestRedis, done: &Done, options: TaskOpt
 }
 
 #[tokio::test]
-async fn the_hook_of_a_worker_that_died_runs_again_and_knows_it() {
+async fn the_hook_of_a_dead_worker_runs_again_and_can_tell() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let done = Done::default();
@@ -366,7 +366,7 @@ async fn the_hook_of_a_worker_that_died_runs_again_and_knows_it() {
 }
 
 #[tokio::test]
-async fn a_hook_that_stalls_too_often_is_left_out() {
+async fn a_hook_that_stalls_too_often_is_skipped() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let done = Done::default();
@@ -389,7 +389,7 @@ async fn a_hook_that_stalls_too_often_is_left_out() {
 }
 
 #[tokio::test]
-async fn the_hook_runs_for_a_job_that_stalled_too_often() {
+async fn a_hook_runs_for_a_job_that_stalled_too_often() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let done = Done::default();
@@ -409,7 +409,7 @@ async fn the_hook_runs_for_a_job_that_stalled_too_often() {
 }
 
 #[tokio::test]
-async fn a_large_value_reaches_the_hook_and_so_does_null() {
+async fn a_hook_receives_a_large_value_and_a_null() {
     let test = TestTask::new();
     let app = test.app().await;
     let large = "x".repeat(700 * 1024);
@@ -442,7 +442,7 @@ async fn a_large_value_reaches_the_hook_and_so_does_null() {
 }
 
 #[tokio::test]
-async fn hooks_are_not_kept_waiting_by_jobs_that_were_claimed_ahead() {
+async fn hooks_do_not_wait_for_prefetched_jobs() {
     let test = TestTask::new();
     let (app, done) = (test.app().await, Done::default());
     let task = declare(&test, &app, fast().concurrency(2).prefetch(50), &done, fine);
@@ -460,7 +460,7 @@ async fn hooks_are_not_kept_waiting_by_jobs_that_were_claimed_ahead() {
 }
 
 #[tokio::test]
-async fn a_hook_is_set_once_where_the_handler_is_and_before_a_worker_is_made() {
+async fn a_hook_is_set_once_with_the_handler_and_before_a_worker() {
     let test = TestTask::new();
     let (app, done) = (test.app().await, Done::default());
     let set = |task: &TaskRef<String, u64>| task.on_complete(|_, _| async { Ok::<_, JobError>(()) });
@@ -497,7 +497,7 @@ async fn a_drain_waits_for_hooks() {
 }
 
 #[tokio::test]
-async fn a_hook_that_is_handed_back_runs_at_once_in_an_idle_worker() {
+async fn a_hook_that_is_handed_back_runs_at_once_elsewhere() {
     let test = TestTask::new();
     let done = Done::default();
     let (one, two) = (test.app().await, test.app().await);

@@ -39,7 +39,7 @@ async fn fences_grow_from_claim_to_claim_and_never_repeat() {
 }
 
 #[tokio::test]
-async fn the_handler_learns_of_the_risk_before_anybody_can_take_the_job_with_redis_away() {
+async fn a_handler_learns_of_the_risk_before_the_job_can_be_requeued() {
     let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
     let app = App::builder().redis(proxy.url()).prefix(&test.prefix).build().await.unwrap();
@@ -77,7 +77,7 @@ async fn the_handler_learns_of_the_risk_before_anybody_can_take_the_job_with_red
 }
 
 #[tokio::test]
-async fn a_manual_handler_that_beats_keeps_its_job_and_one_that_hangs_is_found_and_freed() {
+async fn a_silent_manual_handler_is_found_and_a_beating_one_is_kept() {
     let test = TestTask::new();
     let app = test.app().await;
     let stall = StallOptions::new().interval(Duration::from_secs(1)).heartbeat(Heartbeat::Manual).max_count(0);
@@ -116,7 +116,7 @@ async fn a_manual_handler_that_beats_keeps_its_job_and_one_that_hangs_is_found_a
 }
 
 #[tokio::test]
-async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
+async fn a_finished_job_gets_heartbeats_until_its_outcome_is_recorded() {
     let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
     let app = App::builder().redis(proxy.url()).prefix(&test.prefix).build().await.unwrap();
@@ -138,7 +138,7 @@ async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
 }
 
 #[tokio::test]
-async fn presence_is_told_while_a_worker_works_and_says_when_it_has_stopped() {
+async fn presence_is_reported_until_the_worker_has_stopped() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app.task(TASK, TaskOptions::new(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).unwrap();

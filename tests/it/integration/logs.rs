@@ -26,7 +26,7 @@ async fn declared(test: &TestTask, options: TaskOptions) -> (App, TaskRef<String
 }
 
 #[tokio::test]
-async fn a_failed_run_is_a_warning_and_a_job_that_failed_for_good_an_error() {
+async fn a_failed_run_logs_a_warning_and_a_failed_job_an_error() {
     let warnings = Warnings::capture();
     let test = TestTask::new();
     let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(1));
@@ -52,7 +52,7 @@ async fn a_failed_run_is_a_warning_and_a_job_that_failed_for_good_an_error() {
 }
 
 #[tokio::test]
-async fn a_panic_is_told_with_its_file_and_line() {
+async fn a_panic_is_logged_with_its_file_and_line() {
     let warnings = Warnings::capture();
     let test = TestTask::new();
     let (app, task, _) = declared(&test, fast()).await;
@@ -65,7 +65,7 @@ async fn a_panic_is_told_with_its_file_and_line() {
 }
 
 #[tokio::test]
-async fn the_beginning_and_the_end_of_a_shutdown_are_told() {
+async fn the_start_and_the_end_of_a_shutdown_are_logged() {
     let warnings = Warnings::capture();
     let test = TestTask::new();
     let options = fast().shutdown_grace(Duration::ZERO);
@@ -84,7 +84,7 @@ async fn the_beginning_and_the_end_of_a_shutdown_are_told() {
 }
 
 #[tokio::test]
-async fn a_job_that_never_gets_to_begin_is_a_warning() {
+async fn a_job_that_never_begins_logs_a_warning() {
     let warnings = Warnings::capture();
     let test = TestTask::new();
     let (app, task, name) = declared(&test, fast()).await;
@@ -104,7 +104,7 @@ async fn a_job_that_never_gets_to_begin_is_a_warning() {
 }
 
 #[tokio::test]
-async fn on_crash_retry_with_one_attempt_is_a_warning() {
+async fn on_crash_retry_with_one_attempt_logs_a_warning() {
     let warnings = Warnings::capture();
     let test = TestTask::new();
     let (app, _, name) = declared(&test, fast_with(StallOptions::new().on_crash(OnCrash::Retry))).await;
@@ -114,7 +114,7 @@ async fn on_crash_retry_with_one_attempt_is_a_warning() {
 }
 
 #[tokio::test]
-async fn a_result_that_no_worker_brings_is_logged_with_its_state() {
+async fn a_result_without_a_worker_is_logged_with_its_state() {
     let warnings = Warnings::capture();
     let test = TestTask::new();
     let (_app, task, name) = declared(&test, fast()).await;

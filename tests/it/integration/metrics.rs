@@ -63,7 +63,7 @@ async fn each_run_is_counted_once_and_timed() {
 }
 
 #[tokio::test]
-async fn a_worker_counts_what_goes_wrong_and_what_it_does_about_others() {
+async fn a_worker_counts_failures_and_recoveries() {
     let test = TestTask::plain();
     let line = Proxy::start(test.redis().address()).await;
     let (far, near) = (test.app_at(&line.url()).await, test.app().await);

@@ -53,7 +53,7 @@ fn once(
 }
 
 #[tokio::test]
-async fn a_run_that_is_retried_goes_on_from_the_last_checkpoint_of_the_one_before() {
+async fn a_retried_run_continues_from_the_last_checkpoint() {
     let test = TestTask::new();
     let (app, found) = (test.app().await, Found::default());
     let retry = RetryPolicy::new().attempts(2).fixed(Duration::ZERO);
@@ -68,7 +68,7 @@ async fn a_run_that_is_retried_goes_on_from_the_last_checkpoint_of_the_one_befor
 }
 
 #[tokio::test]
-async fn a_failed_job_keeps_its_checkpoint_for_a_retry_by_a_person() {
+async fn a_failed_job_keeps_its_checkpoint_for_a_manual_retry() {
     let test = TestTask::new();
     let (app, found) = (test.app().await, Found::default());
     let task = app.task(TASK, fast(), once(&found)).unwrap();
@@ -138,7 +138,7 @@ async fn stored(test: &TestTask, id: &str) -> Option<Page> {
 }
 
 #[tokio::test]
-async fn the_latest_is_written_while_the_handler_goes_on_and_progress_is_told() {
+async fn the_latest_note_is_written_while_the_handler_continues() {
     let test = TestTask::new();
     let (app, task) = test.producer().await;
     let mut events = app.events();
@@ -172,7 +172,7 @@ async fn the_latest_is_written_while_the_handler_goes_on_and_progress_is_told() 
 
 /// On one thread, which the handler blocks: nothing of the user's runtime runs meanwhile.
 #[tokio::test(flavor = "current_thread")]
-async fn what_is_noted_is_written_though_the_handler_blocks_the_runtime() {
+async fn notes_are_written_while_the_handler_blocks_the_runtime() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     let (worker, steps, _) = scribe(&test, &test.redis().app_url(), fast()).await;
@@ -202,7 +202,7 @@ async fn what_is_noted_is_written_though_the_handler_blocks_the_runtime() {
 }
 
 #[tokio::test]
-async fn a_shutdown_writes_what_was_noted_before_it_hands_the_job_back() {
+async fn a_shutdown_writes_notes_before_it_hands_the_job_back() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
@@ -219,7 +219,7 @@ async fn a_shutdown_writes_what_was_noted_before_it_hands_the_job_back() {
 }
 
 #[tokio::test]
-async fn a_dropped_worker_writes_what_was_noted_before_it_hands_the_job_back() {
+async fn a_dropped_worker_writes_notes_before_it_hands_the_job_back() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
@@ -233,7 +233,7 @@ async fn a_dropped_worker_writes_what_was_noted_before_it_hands_the_job_back() {
 }
 
 #[tokio::test]
-async fn checkpoint_now_returns_when_redis_has_it_and_says_when_it_has_not() {
+async fn checkpoint_now_returns_when_redis_has_it_or_fails() {
     let test = TestTask::plain();
     let (_app, task) = test.producer().await;
     let line = Proxy::start(test.redis().address()).await;
@@ -255,7 +255,7 @@ async fn checkpoint_now_returns_when_redis_has_it_and_says_when_it_has_not() {
 }
 
 #[tokio::test]
-async fn a_worker_that_lost_the_job_writes_nothing_of_it() {
+async fn a_worker_that_lost_the_job_writes_no_notes() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
@@ -278,7 +278,7 @@ async fn a_worker_that_lost_the_job_writes_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn the_run_behind_a_crash_has_the_checkpoint_of_the_dead() {
+async fn the_run_after_a_crash_has_the_checkpoint_of_the_dead_worker() {
     let test = TestTask::new();
     let (app, found) = (test.app().await, Found::default());
     let recovered = Arc::new(Mutex::new(None));
@@ -306,7 +306,7 @@ async fn the_run_behind_a_crash_has_the_checkpoint_of_the_dead() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_of_another_type_is_told_and_nothing_is_noted() {
+async fn a_note_too_large_or_of_another_type_is_refused() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app

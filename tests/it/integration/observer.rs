@@ -41,7 +41,7 @@ impl Observer for Heard {
 }
 
 #[tokio::test]
-async fn each_run_of_the_worker_is_told_once_with_its_end() {
+async fn an_observer_gets_each_run_once_with_its_outcome() {
     let test = TestTask::new();
     let (app, other) = (test.app().await, test.app().await);
     let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(1));
@@ -103,7 +103,7 @@ impl Observer for Waits {
 }
 
 #[tokio::test]
-async fn observer_and_events_tell_how_long_a_job_waited_and_ran() {
+async fn observer_and_events_report_the_wait_and_the_run_time() {
     const MS: Duration = Duration::from_millis(1);
     let test = TestTask::new();
     let app = test.app().await;
@@ -173,7 +173,7 @@ impl Observer for Calls {
 }
 
 #[tokio::test]
-async fn every_observer_hears_of_all_and_of_the_calls_that_bring_jobs_and_report_them() {
+async fn every_observer_gets_runs_claims_and_reports() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app.task(&test.name, fast(), |_: Context, n: u64| async move { Ok::<_, JobError>(n) }).unwrap();

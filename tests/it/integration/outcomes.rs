@@ -65,7 +65,7 @@ fn scripted(app: &App, options: TaskOptions) -> TaskRef<Value, u32> {
 }
 
 #[tokio::test]
-async fn a_job_is_retried_after_a_fixed_delay_until_a_run_succeeds() {
+async fn a_job_is_retried_after_a_fixed_delay_until_it_succeeds() {
     let test = TestTask::new();
     let app = test.app().await;
     let retry = RetryPolicy::new().attempts(5).fixed(ms(30)).jitter(Jitter::None);
@@ -117,7 +117,7 @@ async fn jitter_adds_up_to_the_delay_itself() {
 }
 
 #[tokio::test]
-async fn an_attempt_runs_no_sooner_than_its_delay() {
+async fn an_attempt_runs_no_earlier_than_its_delay() {
     let test = TestTask::new();
     let app = test.app().await;
     let runs = Arc::new(Mutex::new(Vec::new()));
@@ -139,7 +139,7 @@ async fn an_attempt_runs_no_sooner_than_its_delay() {
 }
 
 #[tokio::test]
-async fn what_the_handler_says_of_its_error_goes_before_the_policy() {
+async fn an_error_of_the_handler_takes_precedence_over_the_policy() {
     let test = TestTask::new();
     let app = test.app().await;
     let retry = RetryPolicy::new().attempts(2).fixed(ms(1)).jitter(Jitter::None);
@@ -174,7 +174,7 @@ async fn what_the_handler_says_of_its_error_goes_before_the_policy() {
 }
 
 #[tokio::test]
-async fn a_run_that_takes_too_long_fails_as_timeout_and_is_retried() {
+async fn a_run_that_times_out_fails_and_is_retried() {
     let test = TestTask::new();
     let app = test.app().await;
     let retry = RetryPolicy::new().attempts(2).fixed(ms(1)).jitter(Jitter::None);
@@ -192,7 +192,7 @@ async fn a_run_that_takes_too_long_fails_as_timeout_and_is_retried() {
 }
 
 #[tokio::test]
-async fn what_outlives_a_run_is_told_that_the_run_is_over() {
+async fn a_task_that_outlives_its_run_sees_that_the_run_is_over() {
     let test = TestTask::new();
     let app = test.app().await;
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
@@ -250,7 +250,7 @@ impl Drop for Bomb {
 }
 
 #[tokio::test]
-async fn an_error_and_a_panic_that_panic_themselves_are_outcomes_too() {
+async fn an_error_or_panic_value_that_panics_is_an_outcome_too() {
     let test = TestTask::new();
     let app = test.app().await;
     let task: TaskRef<String, ()> = app
@@ -275,7 +275,7 @@ async fn an_error_and_a_panic_that_panic_themselves_are_outcomes_too() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_too_large_to_keep_fails_the_job() {
+async fn a_value_that_is_too_large_to_store_fails_the_job() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app
@@ -293,7 +293,7 @@ async fn a_value_that_is_too_large_to_keep_fails_the_job() {
 }
 
 #[tokio::test]
-async fn large_values_that_come_together_go_out_in_calls_of_a_bounded_size() {
+async fn large_values_are_sent_in_calls_of_bounded_size() {
     let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
     let largest = Arc::new(AtomicUsize::new(0));
@@ -324,7 +324,7 @@ async fn large_values_that_come_together_go_out_in_calls_of_a_bounded_size() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_outcome_and_the_worker_goes_on() {
+async fn a_panic_is_an_outcome_and_the_worker_continues() {
     let test = TestTask::new();
     let app = test.app().await;
     let retry = RetryPolicy::new().attempts(2).fixed(ms(1));
@@ -343,7 +343,7 @@ async fn a_panic_is_an_outcome_and_the_worker_goes_on() {
 }
 
 #[tokio::test]
-async fn a_payload_that_is_no_input_fails_as_codec_without_a_retry() {
+async fn an_unreadable_payload_fails_as_codec_without_a_retry() {
     let test = TestTask::new();
     let app = test.app().await;
     let at_once = fast().undecodable_for(Duration::ZERO);
@@ -363,7 +363,7 @@ async fn a_payload_that_is_no_input_fails_as_codec_without_a_retry() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_no_json_fails_as_codec() {
+async fn a_value_that_is_not_json_fails_as_codec() {
     let test = TestTask::new();
     let app = test.app().await;
     let task: TaskRef<Value, BTreeMap<(u8, u8), u8>> = app
@@ -377,7 +377,7 @@ async fn a_value_that_is_no_json_fails_as_codec() {
 }
 
 #[tokio::test]
-async fn stalls_and_attempts_are_counted_apart() {
+async fn stalls_and_attempts_are_counted_separately() {
     let test = TestTask::new();
     let app = test.app().await;
     let retry = RetryPolicy::new().attempts(2).fixed(ms(1));

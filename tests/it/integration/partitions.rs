@@ -18,7 +18,7 @@ async fn tables(test: &TestTask) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn jobs_are_spread_by_their_ids_and_found_by_whoever_has_one() {
+async fn jobs_are_spread_by_id_and_found_by_id() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app.task_ref_for(&heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(3))).unwrap();
@@ -59,7 +59,7 @@ async fn jobs_are_spread_by_their_ids_and_found_by_whoever_has_one() {
 }
 
 #[tokio::test]
-async fn a_number_that_is_not_that_of_the_task_is_refused_and_changes_nothing() {
+async fn a_wrong_number_of_partitions_is_refused_and_changes_nothing() {
     let test = TestTask::new();
     let app = test.app().await;
     let with = |count| heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(count));
@@ -86,7 +86,7 @@ async fn a_number_that_is_not_that_of_the_task_is_refused_and_changes_nothing() 
 }
 
 #[tokio::test]
-async fn concurrency_holds_over_all_partitions_and_none_starves() {
+async fn concurrency_applies_to_all_partitions_and_starves_none() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app.task_ref_for(&heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(3))).unwrap();
@@ -105,7 +105,7 @@ async fn concurrency_holds_over_all_partitions_and_none_starves() {
 }
 
 #[tokio::test]
-async fn events_of_all_partitions_are_told_also_to_who_listened_before_there_were_any() {
+async fn events_of_all_partitions_reach_earlier_subscribers_too() {
     let test = TestTask::new();
     let (app, _task) = test.producer().await;
     let mut events = app.events();
@@ -127,7 +127,7 @@ async fn events_of_all_partitions_are_told_also_to_who_listened_before_there_wer
 }
 
 #[tokio::test]
-async fn jobs_of_a_worker_that_died_are_recovered_in_every_partition() {
+async fn jobs_of_a_dead_worker_are_recovered_in_every_partition() {
     let redis = TestRedis::start();
     let mut test = TestTask::on(&redis);
     test.name = TASK.to_owned();
@@ -153,7 +153,7 @@ async fn jobs_of_a_worker_that_died_are_recovered_in_every_partition() {
 }
 
 #[tokio::test]
-async fn options_that_are_counted_are_split() {
+async fn options_that_are_counts_are_divided() {
     let test = TestTask::new();
     let retention = heartline::Retention::new().completed(heartline::RetentionLimit::count(10));
     let options: TaskOptions = fast().partitions(4).prefetch(6).retention(retention);
@@ -165,7 +165,7 @@ async fn options_that_are_counted_are_split() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_made_anew_goes_by_the_number_that_the_task_has_now() {
+async fn a_new_worker_uses_the_current_number_of_partitions() {
     let test = TestTask::new();
     let app = test.app().await;
     let three = heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(3));
@@ -192,7 +192,7 @@ async fn a_worker_that_is_made_anew_goes_by_the_number_that_the_task_has_now() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_takes_the_number_of_a_producer_that_starts_in_the_same_moment() {
+async fn a_worker_uses_the_number_of_a_producer_that_starts_with_it() {
     let test = TestTask::new();
     let app = test.app().await;
     for round in 0..40 {

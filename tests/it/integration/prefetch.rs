@@ -26,7 +26,7 @@ async fn dispatch(task: &TaskRef<String, u64>, input: &str, ids: &[String]) {
 }
 
 #[tokio::test]
-async fn what_is_claimed_ahead_waits_in_the_worker_and_begins_in_its_order() {
+async fn prefetched_jobs_wait_in_the_worker_and_begin_in_order() {
     let test = TestTask::new();
     let (app, task) = test.producer().await;
     let ids = ids(8);
@@ -65,7 +65,7 @@ async fn what_is_claimed_ahead_waits_in_the_worker_and_begins_in_its_order() {
 }
 
 #[tokio::test]
-async fn a_shutdown_hands_back_what_has_not_begun_in_its_order_and_counts_nothing() {
+async fn a_shutdown_requeues_prefetched_jobs_in_order_without_a_count() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     let ids = ids(6);
@@ -84,7 +84,7 @@ async fn a_shutdown_hands_back_what_has_not_begun_in_its_order_and_counts_nothin
 }
 
 #[tokio::test]
-async fn a_dropped_worker_hands_back_what_it_had_claimed() {
+async fn a_dropped_worker_hands_back_its_prefetched_jobs() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     let ids = ids(6);
@@ -98,7 +98,7 @@ async fn a_dropped_worker_hands_back_what_it_had_claimed() {
 }
 
 #[tokio::test]
-async fn what_a_silent_worker_had_claimed_is_requeued_by_the_sweep_and_told_so() {
+async fn the_sweep_requeues_and_reports_jobs_of_a_silent_worker() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let app = test.app().await;
@@ -137,7 +137,7 @@ async fn what_a_silent_worker_had_claimed_is_requeued_by_the_sweep_and_told_so()
 }
 
 #[tokio::test]
-async fn a_cancel_of_a_claimed_job_ends_it_though_a_long_run_is_in_front_of_it() {
+async fn a_cancel_ends_a_prefetched_job_during_a_long_run() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     let ids = ids(3);
@@ -156,7 +156,7 @@ async fn a_cancel_of_a_claimed_job_ends_it_though_a_long_run_is_in_front_of_it()
 }
 
 #[tokio::test]
-async fn what_is_claimed_does_not_begin_while_the_task_is_paused() {
+async fn prefetched_jobs_do_not_begin_while_the_task_is_paused() {
     let test = TestTask::new();
     let (app, task) = test.producer().await;
     let ids = ids(4);
@@ -224,7 +224,7 @@ fn most_running(events: &[Event]) -> usize {
 }
 
 #[tokio::test]
-async fn short_jobs_begin_behind_those_that_run_and_each_runs_once() {
+async fn short_jobs_begin_after_the_running_ones_and_run_once() {
     let (test, events) = quick(fast().concurrency(1).prefetch(50), 2_000).await;
     let most = most_running(&events);
     assert!((2..=51).contains(&most), "{most}");
@@ -232,7 +232,7 @@ async fn short_jobs_begin_behind_those_that_run_and_each_runs_once() {
 }
 
 #[tokio::test]
-async fn nothing_begins_before_its_turn_where_one_stall_would_end_it() {
+async fn no_job_begins_early_if_one_stall_would_fail_it() {
     let strict = [
         fast_with(StallOptions::new().max_count(0)),
         fast_with(StallOptions::new().on_crash(heartline::OnCrash::Fail)),
@@ -246,7 +246,7 @@ async fn nothing_begins_before_its_turn_where_one_stall_would_end_it() {
 }
 
 #[tokio::test]
-async fn nor_does_a_job_whose_own_bound_is_none() {
+async fn no_job_begins_early_if_its_own_max_count_is_zero() {
     let test = TestTask::new();
     let app = app_with_room(&test).await;
     let mut events = app.events();
@@ -282,7 +282,7 @@ async fn nor_does_a_job_whose_own_bound_is_none() {
 
 /// One that blocks its slot for long, in front of jobs that have begun behind it: they are claimed again, and may be handed back.
 #[tokio::test]
-async fn what_began_behind_a_run_that_takes_long_is_claimed_again() {
+async fn jobs_that_began_early_are_claimed_again_after_a_long_run() {
     let test = TestTask::new();
     let app = app_with_room(&test).await;
     let mut events = app.events();
@@ -323,7 +323,7 @@ async fn what_began_behind_a_run_that_takes_long_is_claimed_again() {
 }
 
 #[tokio::test]
-async fn a_time_out_counts_from_when_a_job_begins() {
+async fn a_timeout_counts_from_the_beginning_of_the_job() {
     let test = TestTask::new();
     let app = test.app().await;
     let options = fast().concurrency(1).prefetch(20).timeout(Duration::from_millis(400));
@@ -343,7 +343,7 @@ async fn a_time_out_counts_from_when_a_job_begins() {
 }
 
 #[tokio::test]
-async fn a_claimed_job_expires_when_its_turn_comes_too_late() {
+async fn a_prefetched_job_expires_if_its_turn_is_too_late() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     task.dispatch("gate".into()).id("first").await.unwrap();
@@ -365,7 +365,7 @@ async fn a_claimed_job_expires_when_its_turn_comes_too_late() {
 }
 
 #[tokio::test]
-async fn payloads_that_wait_take_no_more_than_a_few_mebibytes() {
+async fn prefetched_payloads_take_only_a_few_mebibytes() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     let large = "x".repeat(300 * 1024);
@@ -383,7 +383,7 @@ async fn payloads_that_wait_take_no_more_than_a_few_mebibytes() {
 
 /// In this mode the handler alone shows that it is alive, which it cannot before it has begun.
 #[tokio::test]
-async fn a_claimed_job_is_beaten_for_in_manual_mode_too() {
+async fn a_prefetched_job_gets_heartbeats_in_manual_mode_too() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     let ids = ids(4);
@@ -401,7 +401,7 @@ async fn a_claimed_job_is_beaten_for_in_manual_mode_too() {
 }
 
 #[tokio::test]
-async fn under_a_cap_of_the_worker_two_tasks_with_prefetch_share_its_slots() {
+async fn two_tasks_with_prefetch_share_the_slots_of_a_worker() {
     let test = TestTask::new();
     let app = App::builder().redis(test.redis().app_url()).prefix(&test.prefix).build().await.unwrap();
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -430,7 +430,7 @@ async fn under_a_cap_of_the_worker_two_tasks_with_prefetch_share_its_slots() {
 }
 
 #[tokio::test]
-async fn a_prefetch_has_a_bound() {
+async fn prefetch_is_bounded() {
     let test = TestTask::new();
     let app = test.app().await;
     let declare = |name: &str, options: TaskOptions| {

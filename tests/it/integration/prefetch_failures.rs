@@ -12,7 +12,7 @@ use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 #[tokio::test]
-async fn a_pause_gives_back_the_slots_of_what_was_about_to_begin() {
+async fn a_pause_frees_the_slots_of_jobs_about_to_begin() {
     let test = TestTask::new();
     let (app, task) = test.producer().await;
     let ids = ["a", "b", "c", "d"];
@@ -97,7 +97,7 @@ async fn innocent(task: &TaskRef<String, u64>, ran: &Mutex<BTreeMap<String, usiz
 
 /// By default a job survives one stall, and so those that had begun behind the one that kills do so once, and no more.
 #[tokio::test]
-async fn a_job_that_kills_its_worker_again_and_again_takes_no_other_with_it() {
+async fn a_job_that_kills_its_workers_fails_no_other_job() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, task) = test.producer().await;
@@ -123,7 +123,7 @@ async fn a_job_that_kills_its_worker_again_and_again_takes_no_other_with_it() {
 
 /// A worker that started later allows no stall. The one that dies began jobs early by its own options.
 #[tokio::test]
-async fn what_begins_early_goes_by_the_options_of_the_newest_start() {
+async fn early_begins_follow_the_options_of_the_newest_start() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, task) = test.producer().await;
@@ -147,7 +147,7 @@ async fn what_begins_early_goes_by_the_options_of_the_newest_start() {
 }
 
 #[tokio::test]
-async fn where_a_crash_is_a_failed_run_nothing_begins_behind_another_job() {
+async fn no_job_begins_early_if_a_crash_counts_as_a_failed_run() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, task) = test.producer().await;
@@ -168,7 +168,7 @@ async fn where_a_crash_is_a_failed_run_nothing_begins_behind_another_job() {
 }
 
 #[tokio::test]
-async fn what_may_expire_does_so_however_long_it_waits_in_the_worker() {
+async fn a_job_expires_however_long_it_waits_in_the_worker() {
     let test = TestTask::new();
     let app = test.app().await;
     let journal = Arc::clone(&test.journal);
@@ -203,7 +203,7 @@ async fn what_may_expire_does_so_however_long_it_waits_in_the_worker() {
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_what_had_begun_and_was_taken_back_before_the_next_look() {
+async fn a_cancel_reaches_a_job_that_began_and_was_withdrawn() {
     let test = TestTask::new();
     let app = test.app().await;
     let journal = Arc::clone(&test.journal);
@@ -234,7 +234,7 @@ async fn a_cancel_reaches_what_had_begun_and_was_taken_back_before_the_next_look
 }
 
 #[tokio::test]
-async fn a_child_that_was_claimed_ahead_behind_its_parent_goes_to_an_idle_worker() {
+async fn a_child_prefetched_after_its_parent_moves_to_an_idle_worker() {
     for prefetch in [0, 5] {
         let test = TestTask::new();
         let nested = |app: &App| -> TaskRef<u32, u32> {
@@ -269,7 +269,7 @@ async fn a_child_that_was_claimed_ahead_behind_its_parent_goes_to_an_idle_worker
 }
 
 #[tokio::test]
-async fn a_full_worker_of_a_paused_task_hands_back_what_it_has_claimed() {
+async fn a_full_worker_of_a_paused_task_returns_prefetched_jobs() {
     let test = TestTask::new();
     let (app, task) = test.producer().await;
     task.dispatch_many((0..10).map(|_| "gate".to_owned())).await.unwrap();
@@ -282,7 +282,7 @@ async fn a_full_worker_of_a_paused_task_hands_back_what_it_has_claimed() {
 
 /// Its driver has nothing to say until a slot is free, whatever is due meanwhile.
 #[tokio::test]
-async fn a_full_worker_is_quiet_while_a_delayed_job_is_due() {
+async fn a_full_worker_sends_no_calls_while_a_delayed_job_is_due() {
     let test = TestTask::plain();
     let (_app, task) = test.producer().await;
     let proxy = Proxy::start(test.redis().address()).await;

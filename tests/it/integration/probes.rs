@@ -23,7 +23,7 @@ fn ask(address: SocketAddr, request: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_worker_answers_before_it_runs_while_it_works_and_after_its_end() {
+async fn probes_answer_before_during_and_after_the_run() {
     let test = TestTask::new();
     let app = test.app().await;
     test.declare_at(&app, fast());
@@ -45,7 +45,7 @@ async fn a_worker_answers_before_it_runs_while_it_works_and_after_its_end() {
 }
 
 #[tokio::test]
-async fn connections_that_are_kept_open_keep_no_probe_out() {
+async fn probes_answer_although_connections_are_kept_open() {
     let test = TestTask::new();
     let app = test.app().await;
     test.declare_at(&app, fast());
@@ -66,7 +66,7 @@ async fn connections_that_are_kept_open_keep_no_probe_out() {
 }
 
 #[test]
-fn it_answers_while_handlers_block_the_runtime() {
+fn probes_answer_while_handlers_block_the_runtime() {
     let redis = TestRedis::start();
     let url = redis.url();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -13,7 +13,7 @@ use std::time::Duration;
 struct Limited;
 
 #[tokio::test]
-async fn a_job_that_is_snoozed_runs_again_later_with_no_attempt_used_and_no_error() {
+async fn a_snoozed_job_runs_later_with_no_attempt_used_and_no_error() {
     let test = TestTask::new();
     let app = test.app().await;
     let task: TaskRef<u32, (u32, u32)> = app
@@ -44,7 +44,7 @@ async fn a_job_that_is_snoozed_runs_again_later_with_no_attempt_used_and_no_erro
 }
 
 #[tokio::test]
-async fn an_error_of_the_users_own_can_be_a_snooze_and_the_attempts_are_still_there() {
+async fn a_custom_error_can_be_a_snooze_that_uses_no_attempt() {
     let test = TestTask::new();
     let app = heartline::App::builder()
         .redis(test.redis().app_url())
@@ -74,7 +74,7 @@ async fn an_error_of_the_users_own_can_be_a_snooze_and_the_attempts_are_still_th
 }
 
 #[tokio::test]
-async fn a_job_that_is_cancelled_while_it_is_snoozed_is_cancelled() {
+async fn a_job_can_be_cancelled_while_it_is_snoozed() {
     let test = TestTask::new();
     let app = test.app().await;
     let task: TaskRef<(), ()> =
@@ -88,7 +88,7 @@ async fn a_job_that_is_cancelled_while_it_is_snoozed_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_payload_of_another_version_waits_for_its_workers_with_no_attempt_used() {
+async fn a_payload_of_another_version_waits_and_uses_no_attempt() {
     let test = TestTask::new();
     let (old, new) = (test.app().await, test.app().await);
     let old_task: TaskRef<u32, u32> = old.task(TASK, fast(), |_, n: u32| async move { Ok::<_, JobError>(n) }).unwrap();
@@ -130,7 +130,7 @@ async fn a_payload_of_another_version_waits_for_its_workers_with_no_attempt_used
 }
 
 #[tokio::test]
-async fn a_payload_that_stays_unreadable_fails_when_its_time_is_over() {
+async fn a_payload_that_stays_unreadable_fails_after_its_time() {
     let test = TestTask::new();
     let app = test.app().await;
     let options = fast().undecodable_for(Duration::from_millis(300));
@@ -152,7 +152,7 @@ async fn a_payload_that_stays_unreadable_fails_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_begins_in_time_fails_as_expired_and_one_that_began_does_not() {
+async fn a_job_that_does_not_begin_in_time_fails_as_expired() {
     let test = TestTask::new();
     let (app, task) = test.producer().await;
     let short = Duration::from_millis(300);
@@ -187,7 +187,7 @@ async fn a_job_that_nobody_begins_in_time_fails_as_expired_and_one_that_began_do
 }
 
 #[tokio::test]
-async fn a_job_must_have_time_to_begin() {
+async fn a_job_needs_time_to_begin() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
     let minute = Duration::from_secs(60);

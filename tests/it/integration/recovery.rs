@@ -41,7 +41,7 @@ async fn crash(options: TaskOptions) -> (TestTask, Told, crate::support::task::T
 }
 
 #[tokio::test]
-async fn a_run_behind_a_crash_is_told_why_it_runs_and_of_whom() {
+async fn a_run_after_a_crash_sees_why_it_runs_and_the_lost_worker() {
     let (test, told, worker, dead) = crash(fast()).await;
     assert_eq!(worker.jobs.handle("a").unwrap().result().await.unwrap(), 1);
     let (attempt, stalled_count, recovery) = told.lock().unwrap()[0].clone();
@@ -60,7 +60,7 @@ async fn a_run_behind_a_crash_is_told_why_it_runs_and_of_whom() {
 }
 
 #[tokio::test]
-async fn a_crash_may_be_a_failed_run_that_waits_by_the_policy() {
+async fn a_crash_may_count_as_a_failed_run_with_the_retry_policy() {
     let stall = StallOptions::new().interval(INTERVAL).on_crash(OnCrash::Retry);
     let policy = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(300));
     let (test, told, worker, _) = crash(fast_with(stall).retry(policy)).await;
@@ -82,7 +82,7 @@ async fn a_crash_may_be_a_failed_run_that_waits_by_the_policy() {
 }
 
 #[tokio::test]
-async fn a_crash_may_be_final_and_its_error_says_so() {
+async fn a_crash_may_be_final_and_its_error_reports_it() {
     let stall = StallOptions::new().interval(INTERVAL).max_count(9).on_crash(OnCrash::Fail);
     let (_test, told, worker, dead) = crash(fast_with(stall)).await;
     let inspector = worker.app.inspector();
@@ -103,7 +103,7 @@ async fn a_crash_may_be_final_and_its_error_says_so() {
 
 /// Of the codes that are not named a run fails its job at once, and so it does with a dispatch that names others.
 #[tokio::test]
-async fn only_failures_with_a_named_code_are_retried() {
+async fn only_failures_with_a_listed_code_are_retried() {
     let test = TestTask::new();
     let policy = RetryPolicy::new().attempts(2).fixed(Duration::ZERO);
     let url = test.redis().app_url();
@@ -143,7 +143,7 @@ async fn only_failures_with_a_named_code_are_retried() {
 }
 
 #[tokio::test]
-async fn codes_that_cannot_be_retried_are_refused_each_with_its_reason() {
+async fn codes_that_cannot_be_retried_are_refused_with_a_reason() {
     let test = TestTask::new();
     let app = test.app().await;
     let policy = RetryPolicy::new().on(&["timeout", "worker_crashed", "codec", "Bad Code", "mine_2"]);
@@ -177,7 +177,7 @@ async fn predecessor(test: &TestTask, id: &str) -> redis::aio::MultiplexedConnec
 }
 
 #[tokio::test]
-async fn a_task_of_the_predecessor_that_is_damaged_keeps_nobody_from_its_name() {
+async fn a_damaged_task_of_a_dead_worker_does_not_block_its_name() {
     let test = TestTask::new();
     let mut conn = predecessor(&test, "old-1-00000000").await;
     let name = format!("{}:name:billing-0", test.prefix);
@@ -194,7 +194,7 @@ async fn a_task_of_the_predecessor_that_is_damaged_keeps_nobody_from_its_name() 
 }
 
 #[tokio::test]
-async fn the_word_of_a_person_counts_for_every_task_though_one_is_damaged() {
+async fn declaring_a_worker_dead_covers_tasks_next_to_a_damaged_one() {
     let test = TestTask::new();
     drop(predecessor(&test, "old-1-00000000").await);
     let worker = test.start_worker(fast_with(StallOptions::new().interval(INTERVAL * 3600))).await;
@@ -221,7 +221,7 @@ async fn dead_like(test: &TestTask, live: &str, id: &str, differs: &[(&str, &str
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_death_is_proven_though_the_last_sign_came_late() {
+async fn a_death_is_proven_although_the_last_heartbeat_was_late() {
     let test = TestTask::new();
     let first = test.start_worker(fast()).await;
     dead_like(&test, &first.id, "late-1-00000000", &[("bootClock", "1")]).await;
@@ -238,7 +238,7 @@ async fn a_death_is_proven_though_the_last_sign_came_late() {
 /// Of the dead of this host only those are dealt with that worked our task: nothing is left behind of the others.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_dead_worker_of_another_task_leaves_nothing_on_ours() {
+async fn a_dead_worker_of_another_task_leaves_nothing_in_ours() {
     let test = TestTask::new();
     let first = test.start_worker(fast()).await;
     for (id, tasks) in [("other-1-00000000", "other"), ("ours-1-00000000", TASK)] {

@@ -64,7 +64,7 @@ fn is_not_replicated<T>(answer: Result<T, Error>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dispatch_returns_when_a_replica_has_the_job_and_says_when_none_has_also_of_one_that_is_there() {
+async fn a_dispatch_waits_for_a_replica_and_reports_a_missing_one() {
     let pair = Pair::start().await;
     let app = pair.app().await;
     let export: TaskRef<String, ()> = app.task_ref("export").unwrap();
@@ -98,7 +98,7 @@ async fn a_dispatch_returns_when_a_replica_has_the_job_and_says_when_none_has_al
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_jobs_wait_together_and_all_are_written_where_no_replica_has_them() {
+async fn many_jobs_share_a_wait_and_are_written_without_a_replica() {
     let pair = Pair::start().await;
     let app = pair.app().await;
     let declare = |app: &App, durability: Durability| {
@@ -125,7 +125,7 @@ async fn many_jobs_wait_together_and_all_are_written_where_no_replica_has_them()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outcome_that_no_replica_has_stands_and_is_told_of_once() {
+async fn an_outcome_without_a_replica_is_kept_and_reported_once() {
     let warnings = Warnings::capture();
     let pair = Pair::start().await;
     let app = pair.app().await;
@@ -150,7 +150,7 @@ async fn an_outcome_that_no_replica_has_stands_and_is_told_of_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancel_waits_for_a_replica_and_fails_if_none_has_it() {
+async fn a_cancel_waits_for_a_replica_and_fails_without_one() {
     let pair = Pair::start().await;
     let app = pair.app().await;
     let ended =
@@ -228,7 +228,7 @@ async fn a_workflow_start_and_its_cancel_wait_for_a_replica() {
 }
 
 #[tokio::test]
-async fn wrong_settings_of_it_are_told_together() {
+async fn wrong_replica_settings_are_reported_together() {
     let pair = TestRedis::start();
     let app = App::builder().redis(pair.url()).build().await.unwrap();
     let none = Durability::Replicated { replicas: 0, within: Duration::ZERO };

@@ -16,7 +16,7 @@ struct Report {
 }
 
 #[tokio::test]
-async fn a_typed_result_comes_back_as_it_was() {
+async fn a_typed_result_is_returned_unchanged() {
     let test = TestTask::new();
     let app = test.app().await;
     let task: TaskRef<u64, Report> = app
@@ -39,7 +39,7 @@ async fn a_typed_result_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_no_number_fails_the_job() {
+async fn a_value_that_is_not_a_number_fails_the_job() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app.task("root", fast(), |_, x: f64| async move { Ok::<f64, heartline::JobError>(x.sqrt()) }).unwrap();
@@ -69,7 +69,7 @@ async fn any_number_of_handles_in_any_process_get_the_same_result() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_not_there_says_why() {
+async fn a_missing_result_has_a_reason() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
@@ -89,7 +89,7 @@ async fn a_result_that_is_not_there_says_why() {
 }
 
 #[tokio::test]
-async fn without_retention_nothing_stays_behind_and_a_waiting_handle_learns_how_it_ended() {
+async fn without_retention_nothing_stays_and_a_waiting_handle_ends() {
     let test = TestTask::new();
     let app = test.app().await;
     let options = fast().retention(Retention::remove_at_once());
@@ -125,7 +125,7 @@ async fn without_retention_nothing_stays_behind_and_a_waiting_handle_learns_how_
 }
 
 #[tokio::test]
-async fn retention_trims_by_age_and_count_with_every_column_and_nothing_younger_than_a_minute() {
+async fn retention_trims_by_age_and_count_but_keeps_a_minute() {
     let test = TestTask::new();
     let keep =
         Retention::new().completed(RetentionLimit::count(2)).failed(RetentionLimit::age(Duration::from_secs(60)));

@@ -42,7 +42,7 @@ async fn so_many_are(inspector: &Inspector, jobs: usize) -> Vec<SilentJob> {
 }
 
 #[tokio::test]
-async fn they_stay_with_the_dead_until_a_person_decides_also_beside_a_live_worker() {
+async fn jobs_stay_with_a_dead_worker_until_a_person_decides() {
     let off = StallOptions::new().recover_running(false);
     let (test, worker, dead, held) = held_by_the_dead(off, &["again", "fails", "stays"]).await;
     let inspector = worker.app.inspector().by("ada");
@@ -79,7 +79,7 @@ async fn they_stay_with_the_dead_until_a_person_decides_also_beside_a_live_worke
 }
 
 #[tokio::test]
-async fn a_person_who_was_overtaken_by_a_sweep_hears_what_it_did() {
+async fn a_person_overtaken_by_a_sweep_sees_what_it_did() {
     let off = StallOptions::new().recover_running(false);
     let (test, worker, _dead, _held) = held_by_the_dead(off, &["left"]).await;
     let inspector = worker.app.inspector();
@@ -96,7 +96,7 @@ async fn a_person_who_was_overtaken_by_a_sweep_hears_what_it_did() {
 }
 
 #[tokio::test]
-async fn one_that_is_heard_from_again_goes_on_and_is_nobodys_to_decide() {
+async fn a_job_that_is_heard_again_continues_and_needs_no_decision() {
     let off = StallOptions::new().recover_running(false);
     let (test, worker, mut stood_still, held) = held_by_the_dead(off, &["a"]).await;
     let inspector = worker.app.inspector();
@@ -117,7 +117,7 @@ async fn one_that_is_heard_from_again_goes_on_and_is_nobodys_to_decide() {
 }
 
 #[tokio::test]
-async fn jobs_that_were_claimed_ahead_wait_alone() {
+async fn prefetched_jobs_need_no_decision() {
     let off = StallOptions::new().recover_claimed(false);
     let test = TestTask::new();
     test.journal.open("x");
@@ -141,7 +141,7 @@ async fn jobs_that_were_claimed_ahead_wait_alone() {
 }
 
 #[tokio::test]
-async fn a_start_without_the_option_lets_them_be_recovered_and_one_with_it_does_not() {
+async fn the_options_of_the_newest_start_decide_who_recovers() {
     let off = StallOptions::new().recover_running(false);
     let (test, worker, ..) = held_by_the_dead(off.clone(), &["a"]).await;
     so_many_are(&worker.app.inspector(), 1).await;
@@ -156,7 +156,7 @@ async fn a_start_without_the_option_lets_them_be_recovered_and_one_with_it_does_
 }
 
 #[tokio::test]
-async fn the_option_is_refused_while_a_live_worker_of_the_task_would_decide_by_itself() {
+async fn the_option_is_refused_while_a_worker_of_version_2_is_live() {
     let test = TestTask::new();
     let app = test.app().await;
     test.declare_at(&app, fast_with(StallOptions::new().recover_finalizing(false)));
@@ -171,7 +171,7 @@ async fn the_option_is_refused_while_a_live_worker_of_the_task_would_decide_by_i
 }
 
 #[tokio::test]
-async fn a_longer_interval_of_a_phase_is_waited_for() {
+async fn a_longer_interval_of_a_phase_delays_the_decision() {
     let longer = StallOptions::new().claimed_interval(INTERVAL * 4);
     let test = TestTask::new();
     test.journal.open("x");
@@ -191,7 +191,7 @@ async fn a_longer_interval_of_a_phase_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_job_that_begins_while_a_person_puts_back_claimed_ones_is_left_alone() {
+async fn a_job_that_begins_during_a_manual_requeue_is_left_alone() {
     let test = TestTask::new();
     let worker = test.start_worker(fast_with(StallOptions::new().recover_running(false))).await;
     let app = worker.app.clone();
@@ -213,7 +213,7 @@ async fn a_job_that_begins_while_a_person_puts_back_claimed_ones_is_left_alone()
 }
 
 #[tokio::test]
-async fn a_mark_that_came_back_with_old_data_takes_nothing_from_a_live_worker() {
+async fn a_mark_from_restored_data_takes_nothing_from_a_live_worker() {
     let off = StallOptions::new().recover_running(false);
     let (test, worker, mut stood_still, held) = held_by_the_dead(off, &["a"]).await;
     let inspector = worker.app.inspector();
@@ -235,7 +235,7 @@ async fn a_mark_that_came_back_with_old_data_takes_nothing_from_a_live_worker() 
 }
 
 #[tokio::test]
-async fn a_sweep_by_a_person_says_what_it_set_aside() {
+async fn a_sweep_by_a_person_reports_jobs_that_wait_for_a_decision() {
     let test = TestTask::new();
     let worker = test.start_worker(fast_with(StallOptions::new().recover_running(false))).await;
     let app = worker.app.clone();

@@ -57,7 +57,7 @@ async fn stalled(events: &mut heartline::Subscription<StalledEvent>, count: usiz
 }
 
 #[tokio::test]
-async fn every_row_of_the_resolve_table_decides_its_own_job() {
+async fn each_row_of_the_resolve_table_applies_to_its_job() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, ran) = recorder(&app, StallOptions::new().max_count(1));
@@ -126,7 +126,7 @@ async fn every_row_of_the_resolve_table_decides_its_own_job() {
 }
 
 #[tokio::test]
-async fn max_count_n_fails_a_job_at_stall_n_plus_one_never_sooner_or_later() {
+async fn max_count_n_fails_a_job_at_stall_n_plus_one() {
     let test = TestTask::new();
     let (app, task, worker) = sweeper(&test, StallOptions::new()).await;
     let mut stalls = app.on_stalled();
@@ -159,7 +159,7 @@ async fn max_count_n_fails_a_job_at_stall_n_plus_one_never_sooner_or_later() {
 }
 
 #[tokio::test]
-async fn the_max_count_of_the_task_goes_for_jobs_without_their_own() {
+async fn the_max_count_of_the_task_is_the_default_of_its_jobs() {
     let test = TestTask::new();
     let (app, task, worker) = sweeper(&test, StallOptions::new().max_count(0)).await;
     let mut stalls = app.on_stalled();
@@ -171,7 +171,7 @@ async fn the_max_count_of_the_task_goes_for_jobs_without_their_own() {
 }
 
 #[tokio::test]
-async fn a_job_that_ends_between_snapshot_and_resolve_is_no_candidate_and_does_not_run_again() {
+async fn a_job_that_ends_before_the_resolve_does_not_run_again() {
     let test = TestTask::new();
     let (_app, task, worker) = sweeper(&test, StallOptions::new()).await;
     let ids = ["completes", "fails", "retries", "requeues", "cancels"];
@@ -200,7 +200,7 @@ async fn a_job_that_ends_between_snapshot_and_resolve_is_no_candidate_and_does_n
 }
 
 #[tokio::test]
-async fn a_candidate_that_beats_before_every_resolve_stays_with_its_worker() {
+async fn a_candidate_that_sends_heartbeats_stays_with_its_worker() {
     let test = TestTask::new();
     let (_app, task, worker) = sweeper(&test, StallOptions::new().max_count(0)).await;
     dispatch_all(&task, &["slow"]).await;
@@ -217,7 +217,7 @@ async fn a_candidate_that_beats_before_every_resolve_stays_with_its_worker() {
 }
 
 #[tokio::test]
-async fn a_beat_in_front_of_the_resolve_call_itself_takes_the_job_out_of_its_reach() {
+async fn a_heartbeat_just_before_the_resolve_call_keeps_the_job() {
     let test = TestTask::new();
     let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
     dispatch_all(&task, &["beaten", "silent"]).await;
@@ -244,7 +244,7 @@ async fn abandoned(test: &TestTask, task: &TaskRef<u32, ()>, count: usize) -> BT
 }
 
 #[tokio::test]
-async fn two_sweepers_at_once_resolve_each_job_once() {
+async fn two_concurrent_sweepers_resolve_each_job_once() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, ran) = recorder(&app, StallOptions::new());
@@ -263,7 +263,7 @@ async fn two_sweepers_at_once_resolve_each_job_once() {
 }
 
 #[tokio::test]
-async fn sweeps_that_interleave_call_by_call_resolve_each_job_once() {
+async fn interleaved_sweeps_resolve_each_job_once() {
     let test = TestTask::new();
     let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
     let ids = abandoned(&test, &task, 1000).await;
@@ -289,7 +289,7 @@ async fn sweeps_that_interleave_call_by_call_resolve_each_job_once() {
 }
 
 #[tokio::test]
-async fn what_a_sweep_leaves_when_it_dies_midway_the_next_sweeper_resolves() {
+async fn the_next_sweeper_completes_a_sweep_that_died_midway() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, ran) = recorder(&app, StallOptions::new());
@@ -311,7 +311,7 @@ async fn what_a_sweep_leaves_when_it_dies_midway_the_next_sweeper_resolves() {
 }
 
 #[tokio::test]
-async fn fifty_thousand_running_jobs_are_swept_in_calls_of_at_most_two_hundred() {
+async fn fifty_thousand_jobs_are_swept_two_hundred_a_call() {
     const JOBS: usize = 50_000;
     let test = TestTask::new();
     // Long enough for a beat of the living half on a machine that is busy with other things.
@@ -347,7 +347,7 @@ async fn fifty_thousand_running_jobs_are_swept_in_calls_of_at_most_two_hundred()
 }
 
 #[tokio::test]
-async fn recovered_jobs_run_before_what_waits_in_their_own_list_and_in_their_old_order() {
+async fn recovered_jobs_run_first_and_in_their_old_order() {
     let test = TestTask::new();
     let app = test.app().await;
     let ran = Arc::new(Mutex::new(Vec::new()));
@@ -373,7 +373,7 @@ async fn recovered_jobs_run_before_what_waits_in_their_own_list_and_in_their_old
 }
 
 #[tokio::test]
-async fn a_worker_that_lost_a_job_writes_nothing_about_it() {
+async fn a_worker_that_lost_a_job_writes_nothing_for_it() {
     let test = TestTask::new();
     let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
     let ids = ["a", "b", "c", "d"];
@@ -431,7 +431,7 @@ async fn a_dead_worker_is_found_within_two_intervals() {
 }
 
 #[tokio::test]
-async fn the_jobs_of_the_living_are_left_alone_while_thousands_stall() {
+async fn jobs_of_live_workers_are_kept_while_thousands_stall() {
     let test = TestTask::new();
     let app = test.app().await;
     let task =
@@ -460,7 +460,7 @@ async fn the_jobs_of_the_living_are_left_alone_while_thousands_stall() {
 }
 
 #[tokio::test]
-async fn a_fleet_that_was_down_is_recovered_when_one_worker_returns() {
+async fn one_returning_worker_recovers_the_jobs_of_a_fleet() {
     let test = TestTask::new();
     let app = test.app().await;
     let (task, _) = recorder(&app, StallOptions::new().interval(Duration::from_secs(1)));

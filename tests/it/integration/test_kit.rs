@@ -33,7 +33,7 @@ async fn a_handler_is_tested_without_redis() {
 }
 
 #[tokio::test]
-async fn what_disturbs_a_run_can_be_brought_about_at_will() {
+async fn interruptions_of_a_run_can_be_simulated() {
     let stopped = |error: JobError| *error.downcast_ref::<Interrupted>().unwrap();
     let test = Context::for_test();
     let ctx = test.context();
@@ -57,7 +57,7 @@ async fn what_disturbs_a_run_can_be_brought_about_at_will() {
 }
 
 #[tokio::test]
-async fn a_worker_drains_until_nothing_waits_with_what_is_delayed_and_what_its_jobs_dispatch() {
+async fn a_drain_includes_delayed_and_newly_dispatched_jobs() {
     let app = TestApp::start_with(|builder| builder.prefix("own")).await.unwrap();
     let retry = RetryPolicy::new().attempts(3).fixed(Duration::from_secs(3600));
     let child: TaskRef<u32, u32> = app
@@ -98,7 +98,7 @@ async fn a_worker_drains_until_nothing_waits_with_what_is_delayed_and_what_its_j
 }
 
 #[tokio::test]
-async fn a_parent_that_is_put_off_until_slow_children_have_ended_is_drained_with_them() {
+async fn a_drain_includes_a_snoozed_parent_and_its_slow_children() {
     let app = TestApp::start().await.unwrap();
     let children: TaskRef<u64, u64> = app
         .task("child", TaskOptions::new(), |_, ms: u64| async move {
@@ -129,7 +129,7 @@ async fn a_parent_that_is_put_off_until_slow_children_have_ended_is_drained_with
 }
 
 #[tokio::test]
-async fn a_handler_of_a_node_reads_what_the_test_gives_and_says_what_it_grows() {
+async fn a_node_handler_reads_test_inputs_and_reports_grown_nodes() {
     const NEXT: TaskDef<u64, u64> = TaskDef::new("next");
     async fn sum(ctx: Context, (): ()) -> Result<u64, JobError> {
         let first: u64 = ctx.upstream("first").await?;

@@ -50,7 +50,7 @@ fn gated(app: &App, name: &str, options: TaskOptions, crowd: &Crowd, gate: &Arc<
 }
 
 #[tokio::test]
-async fn a_worker_works_only_the_tasks_named() {
+async fn a_worker_handles_only_the_named_tasks() {
     let test = TestTask::new();
     let app = test.app().await;
     let wanted = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
@@ -67,7 +67,7 @@ async fn a_worker_works_only_the_tasks_named() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_worked_is_a_config_error() {
+async fn a_task_without_a_handler_is_a_config_error() {
     let test = TestTask::new();
     let app = test.app().await;
     let _: TaskRef<u32, ()> = app.task(TASK, fast(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).unwrap();
@@ -84,7 +84,7 @@ async fn what_cannot_be_worked_is_a_config_error() {
 }
 
 #[tokio::test]
-async fn no_more_jobs_of_a_task_run_at_once_than_its_concurrency() {
+async fn a_task_runs_at_most_its_concurrency() {
     let test = TestTask::new();
     let app = test.app().await;
     let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
@@ -129,7 +129,7 @@ async fn max_jobs_bounds_all_tasks_together_and_starves_none() {
 }
 
 #[tokio::test]
-async fn tasks_with_a_backlog_each_get_the_only_slot_in_turn() {
+async fn tasks_with_a_backlog_share_the_only_slot_in_turn() {
     let test = TestTask::new();
     let app = test.app().await;
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -160,7 +160,7 @@ async fn tasks_with_a_backlog_each_get_the_only_slot_in_turn() {
 }
 
 #[tokio::test]
-async fn a_worker_with_no_room_passes_the_wake_marker_on() {
+async fn a_full_worker_passes_the_wake_marker_on() {
     let test = TestTask::new();
     let app = test.app().await;
     let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
@@ -185,7 +185,7 @@ async fn a_worker_with_no_room_passes_the_wake_marker_on() {
 }
 
 #[tokio::test]
-async fn a_worker_that_stops_passes_the_wake_marker_on() {
+async fn a_stopping_worker_passes_the_wake_marker_on() {
     let test = TestTask::new();
     let app = test.app().await;
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
@@ -202,7 +202,7 @@ async fn a_worker_that_stops_passes_the_wake_marker_on() {
 }
 
 #[tokio::test]
-async fn a_shutdown_lets_handlers_finish_within_the_grace_and_claims_no_more() {
+async fn a_shutdown_waits_for_handlers_and_claims_no_more() {
     let test = TestTask::new();
     let app = test.app().await;
     let (gate, seen) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(0)));
@@ -236,7 +236,7 @@ async fn a_shutdown_lets_handlers_finish_within_the_grace_and_claims_no_more() {
 }
 
 #[tokio::test]
-async fn a_shutdown_hands_unfinished_jobs_back_to_the_front_with_nothing_counted() {
+async fn a_shutdown_requeues_unfinished_jobs_at_the_front_uncounted() {
     let test = TestTask::new();
     let app = test.app().await;
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -290,7 +290,7 @@ async fn a_worker_stops_at_once_when_it_has_nothing_to_do() {
 }
 
 #[tokio::test]
-async fn an_idle_worker_of_many_tasks_takes_up_work_of_any_of_them_without_polling() {
+async fn an_idle_worker_of_many_tasks_needs_no_polling() {
     let test = TestTask::new();
     let app = test.app().await;
     let tasks: Vec<TaskRef<u32, u32>> = (0..5)
@@ -313,7 +313,7 @@ async fn an_idle_worker_of_many_tasks_takes_up_work_of_any_of_them_without_polli
 }
 
 #[tokio::test]
-async fn each_connection_says_what_it_is_for() {
+async fn each_connection_names_its_purpose() {
     // Others would be in its list of clients.
     let redis = crate::support::TestRedis::start();
     let app = App::builder().redis(redis.app_url()).build().await.unwrap();
@@ -346,7 +346,7 @@ async fn each_connection_says_what_it_is_for() {
 }
 
 #[tokio::test]
-async fn a_list_of_tasks_that_was_lost_alone_is_written_again() {
+async fn a_lost_list_of_tasks_is_written_again() {
     let test = TestTask::new();
     let timings = Timings { relist: Duration::from_secs(1), ..Timings::default() };
     let app = App::builder().redis(test.redis().app_url()).prefix(&test.prefix).timings(timings).build().await.unwrap();

@@ -46,7 +46,7 @@ const STATES: [JobState; 6] = [
 ];
 
 #[tokio::test]
-async fn every_act_takes_jobs_of_its_states_and_says_of_each_other_one_why_not() {
+async fn every_action_takes_jobs_in_its_states_and_explains_the_rest() {
     use JobState::{Cancelled, Completed, Delayed, Failed, Running, Waiting};
     for (act, taken) in [
         ("retry", &[Failed, Cancelled][..]),
@@ -117,7 +117,7 @@ async fn every_act_takes_jobs_of_its_states_and_says_of_each_other_one_why_not()
 }
 
 #[tokio::test]
-async fn a_retried_job_begins_anew_under_its_id() {
+async fn a_retried_job_starts_over_under_its_id() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast().retry(RetryPolicy::new().attempts(2)));
@@ -158,7 +158,7 @@ async fn a_retried_job_begins_anew_under_its_id() {
 }
 
 #[tokio::test]
-async fn a_job_that_was_cancelled_while_it_waited_and_retried_runs_once_whatever_its_list_still_has_of_it() {
+async fn a_job_cancelled_while_waiting_and_retried_runs_once() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     test.declared().await;
@@ -186,7 +186,7 @@ async fn a_job_that_was_cancelled_while_it_waited_and_retried_runs_once_whatever
 }
 
 #[tokio::test]
-async fn a_delayed_job_that_is_run_now_wakes_an_idle_worker() {
+async fn run_now_of_a_delayed_job_wakes_an_idle_worker() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast());
@@ -202,7 +202,7 @@ async fn a_delayed_job_that_is_run_now_wakes_an_idle_worker() {
 }
 
 #[tokio::test]
-async fn a_cancel_of_a_waiting_job_does_not_search_its_list() {
+async fn a_cancel_of_a_waiting_job_does_not_scan_its_list() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let app = test.app().await;
@@ -225,7 +225,7 @@ async fn a_cancel_of_a_waiting_job_does_not_search_its_list() {
 }
 
 #[tokio::test]
-async fn a_running_job_whose_cancel_is_requested_is_told_and_ends_cancelled() {
+async fn a_running_job_receives_a_cancel_and_ends_cancelled() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let worker = test.start_worker(fast()).await;
@@ -242,7 +242,7 @@ async fn a_running_job_whose_cancel_is_requested_is_told_and_ends_cancelled() {
 }
 
 #[tokio::test]
-async fn a_purge_removes_every_job_of_its_state_and_leaves_nothing_of_them() {
+async fn a_purge_removes_every_job_of_its_state_without_a_trace() {
     for state in STATES {
         let test = TestTask::new();
         let (app, inspector) = inspector(&test).await;
@@ -272,7 +272,7 @@ async fn a_purge_removes_every_job_of_its_state_and_leaves_nothing_of_them() {
 }
 
 #[tokio::test]
-async fn of_more_than_a_thousand_refusals_the_first_thousand_are_told() {
+async fn only_the_first_thousand_refusals_are_listed() {
     let test = TestTask::new();
     let (_app, inspector) = inspector(&test).await;
     let named: Vec<String> = (0..1300).map(|at| format!("never-{at}")).collect();
@@ -289,7 +289,7 @@ async fn of_more_than_a_thousand_refusals_the_first_thousand_are_told() {
 }
 
 #[tokio::test]
-async fn an_act_by_a_filter_goes_in_steps_and_can_be_stopped_between_them() {
+async fn an_action_by_filter_can_be_stopped_between_its_steps() {
     let test = TestTask::new();
     let (_app, inspector) = inspector(&test).await;
     let failed = |at: u64| (format!("job-{at:04}"), 1_000_000 + at, stored_error("own", "no"));
@@ -318,7 +318,7 @@ async fn an_act_by_a_filter_goes_in_steps_and_can_be_stopped_between_them() {
 }
 
 #[tokio::test]
-async fn an_act_by_a_filter_takes_only_jobs_that_stood_so_when_it_began() {
+async fn an_action_by_filter_takes_only_jobs_as_they_were_at_start() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
@@ -370,7 +370,7 @@ async fn an_act_by_a_filter_takes_only_jobs_that_stood_so_when_it_began() {
 }
 
 #[tokio::test]
-async fn an_act_by_a_filter_reaches_every_job_while_workers_take_from_the_front() {
+async fn an_action_by_filter_reaches_all_jobs_while_workers_claim() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast().concurrency(20));
@@ -397,7 +397,7 @@ async fn an_act_by_a_filter_reaches_every_job_while_workers_take_from_the_front(
 }
 
 #[tokio::test]
-async fn an_act_whose_reply_was_lost_is_made_again_and_harms_nothing() {
+async fn an_action_with_a_lost_reply_is_safely_repeated() {
     for (act, state, place, event) in [
         ("retry", "failed", Some("wait"), "task:retried"),
         ("run_now", "delayed", Some("wait"), "task:promoted"),
@@ -441,7 +441,7 @@ async fn an_act_whose_reply_was_lost_is_made_again_and_harms_nothing() {
 }
 
 #[tokio::test]
-async fn a_task_is_forgotten_only_when_nobody_works_it_and_no_job_is_left() {
+async fn a_task_is_forgotten_only_without_workers_and_jobs() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast());
@@ -499,7 +499,7 @@ async fn test_app_with(test: &TestTask) -> heartline::App {
 }
 
 #[tokio::test]
-async fn a_job_is_dispatched_waited_for_and_read_without_its_types() {
+async fn a_job_is_dispatched_and_read_without_its_types() {
     let test = TestTask::new();
     let (_app, inspector) = inspector(&test).await;
     let app = test_app_with(&test).await;
@@ -524,7 +524,7 @@ async fn a_job_is_dispatched_waited_for_and_read_without_its_types() {
 }
 
 #[tokio::test]
-async fn who_acts_stands_in_the_events_cleaned_and_cut() {
+async fn the_actor_is_in_the_events_escaped_and_truncated() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     test.declared().await;
@@ -552,7 +552,7 @@ async fn who_acts_stands_in_the_events_cleaned_and_cut() {
 }
 
 #[tokio::test]
-async fn a_purge_of_waiting_jobs_misses_none_though_others_come_in_front() {
+async fn a_purge_misses_no_waiting_job_while_others_are_added() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
@@ -574,7 +574,7 @@ async fn a_purge_of_waiting_jobs_misses_none_though_others_come_in_front() {
 }
 
 #[tokio::test]
-async fn a_cancel_without_a_reason_is_seen() {
+async fn a_cancel_without_a_reason_is_visible() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     one_of_each(&test, &app).await;
@@ -586,7 +586,7 @@ async fn a_cancel_without_a_reason_is_seen() {
 }
 
 #[tokio::test]
-async fn a_job_that_somebody_has_retried_meanwhile_is_not_removed_for_one_who_saw_it_cancelled() {
+async fn a_remove_decided_earlier_skips_a_job_retried_since() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     one_of_each(&test, &app).await;
@@ -599,7 +599,7 @@ async fn a_job_that_somebody_has_retried_meanwhile_is_not_removed_for_one_who_sa
 }
 
 #[tokio::test]
-async fn an_act_that_somebody_thought_about_takes_a_named_job_only_where_it_stood() {
+async fn an_action_decided_earlier_takes_a_job_only_in_its_old_state() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     one_of_each(&test, &app).await;
@@ -614,7 +614,7 @@ async fn an_act_that_somebody_thought_about_takes_a_named_job_only_where_it_stoo
 }
 
 #[tokio::test]
-async fn an_act_that_was_decided_on_takes_no_other_job_that_has_got_the_id() {
+async fn an_action_decided_earlier_skips_a_new_job_with_the_same_id() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();

@@ -71,7 +71,7 @@ async fn an_audit_of_a_busy_task_finds_nothing() {
 
 /// A few jobs run again and again for as long as it takes: they are always somewhere else when they are looked at.
 #[tokio::test]
-async fn jobs_that_never_rest_are_no_finding_and_no_repair_counts_them_wrong() {
+async fn moving_jobs_are_not_findings_and_repairs_count_them_right() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let go_on = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -160,7 +160,7 @@ async fn damaged(damage: impl AsyncFnOnce(&TestTask, &mut Puppet), wanted: &[(Fa
 }
 
 #[tokio::test]
-async fn what_has_no_payload_is_found_in_every_place_and_column_and_removed() {
+async fn jobs_without_payload_are_found_everywhere_and_removed() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         for id in ["completed", "failed", "cancelled", "delayed", "held"] {
             test.run::<u64>("HDEL", "payload", &[id]).await;
@@ -215,7 +215,7 @@ async fn what_has_no_payload_is_found_in_every_place_and_column_and_removed() {
 }
 
 #[tokio::test]
-async fn an_entry_of_a_list_without_a_payload_is_counted_as_none() {
+async fn an_entry_without_a_payload_is_not_counted() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("HDEL", "payload", &["waits"]).await;
         test.run::<u64>("HDEL", "dispatchedAt", &["waits"]).await;
@@ -229,7 +229,7 @@ async fn an_entry_of_a_list_without_a_payload_is_counted_as_none() {
 }
 
 #[tokio::test]
-async fn a_job_in_two_places_is_left_in_the_one_that_goes_furthest() {
+async fn a_job_in_two_places_is_kept_in_the_most_advanced_one() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("ZADD", "failed", &["1", "completed"]).await;
         test.run::<u64>("ZADD", "cancelled", &["1", "failed"]).await;
@@ -245,7 +245,7 @@ async fn a_job_in_two_places_is_left_in_the_one_that_goes_furthest() {
 }
 
 #[tokio::test]
-async fn a_job_in_no_place_goes_to_the_front_of_its_list_and_runs() {
+async fn a_job_in_no_place_is_requeued_at_the_front_and_runs() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("LREM", "wait", &["0", "waits-too"]).await;
         test.run::<u64>("ZREM", "completed", &["completed"]).await;
@@ -272,7 +272,7 @@ async fn a_job_in_no_place_goes_to_the_front_of_its_list_and_runs() {
 }
 
 #[tokio::test]
-async fn a_member_of_the_running_sets_that_nobody_holds_is_taken_out_of_them() {
+async fn a_running_job_without_a_holder_leaves_the_running_sets() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("SADD", "active", &["waits", "completed"]).await;
         test.run::<u64>("SADD", "candidates", &["delayed"]).await;
@@ -285,7 +285,7 @@ async fn a_member_of_the_running_sets_that_nobody_holds_is_taken_out_of_them() {
 }
 
 #[tokio::test]
-async fn a_held_job_that_no_sweep_looks_at_is_watched_again_and_recovered_when_its_worker_is_dead() {
+async fn a_held_job_hidden_from_sweeps_is_watched_and_recovered() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("SREM", "active", &["held"]).await;
     };
@@ -297,7 +297,7 @@ async fn a_held_job_that_no_sweep_looks_at_is_watched_again_and_recovered_when_i
 }
 
 #[tokio::test]
-async fn a_job_that_is_silent_and_heard_from_is_heard_from() {
+async fn a_job_both_silent_and_heard_counts_as_heard() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("SADD", "candidates", &["held"]).await;
     };
@@ -307,7 +307,7 @@ async fn a_job_that_is_silent_and_heard_from_is_heard_from() {
 }
 
 #[tokio::test]
-async fn the_cancel_of_a_job_that_nobody_holds_is_not_asked_for_any_more() {
+async fn a_cancel_request_for_a_job_without_a_holder_is_removed() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("HSET", "cancelling", &["waits", "why", "completed", "why", "held", "why"]).await;
     };
@@ -316,7 +316,7 @@ async fn the_cancel_of_a_job_that_nobody_holds_is_not_asked_for_any_more() {
 }
 
 #[tokio::test]
-async fn a_counter_that_is_no_number_begins_anew() {
+async fn a_malformed_counter_starts_from_zero() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("HSET", "attempt", &["waits", "many", "delayed", "2"]).await;
         test.run::<u64>("HSET", "stalledCount", &["held", "1.5", "waits", "3"]).await;
@@ -328,7 +328,7 @@ async fn a_counter_that_is_no_number_begins_anew() {
 }
 
 #[tokio::test]
-async fn entries_that_are_counted_wrong_are_counted_right_and_no_job_is_lost_by_it() {
+async fn wrong_counts_of_entries_are_corrected_without_losing_a_job() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         // One too many of a job that waits, one of a job that ended, and a count of one where there is none.
         test.run::<u64>("RPUSH", "wait", &["waits", "completed"]).await;
@@ -351,7 +351,7 @@ async fn entries_that_are_counted_wrong_are_counted_right_and_no_job_is_lost_by_
 }
 
 #[tokio::test]
-async fn the_record_of_a_worker_that_is_gone_and_a_counter_that_is_no_number_are_removed() {
+async fn records_of_gone_workers_and_bad_counters_are_removed() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("HSET", "calls", &["long-gone-1", "closed", "long-gone-1/2", "7\n\n\n5\n"]).await;
         test.run::<u64>("HSET", "meta", &["in", "many", "events", "-1", "fence", "9007199254740992"]).await;
@@ -370,7 +370,7 @@ async fn the_record_of_a_worker_that_is_gone_and_a_counter_that_is_no_number_are
 }
 
 #[tokio::test]
-async fn what_was_mended_meanwhile_is_left_alone() {
+async fn damage_repaired_meanwhile_is_left_alone() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     a_sound_task(&test, &app).await;
@@ -385,7 +385,7 @@ async fn what_was_mended_meanwhile_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_step_that_fails_in_an_outage_is_made_again_after_it() {
+async fn a_step_that_fails_in_an_outage_is_repeated_afterwards() {
     let test = TestTask::plain();
     let (app, inspector_there) = inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
@@ -442,7 +442,7 @@ fn words(line: &str) -> Option<Vec<String>> {
 }
 
 #[tokio::test]
-async fn no_command_of_an_inspector_touches_keys_of_two_hash_tags_and_none_is_in_a_transaction() {
+async fn every_inspector_command_uses_one_slot_and_no_transaction() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let app = test.app().await;
@@ -526,7 +526,7 @@ async fn no_command_of_an_inspector_touches_keys_of_two_hash_tags_and_none_is_in
 }
 
 #[tokio::test]
-async fn what_the_last_audit_found_can_be_noted_for_those_who_come_later() {
+async fn the_findings_of_an_audit_can_be_noted_for_later() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     assert!(!inspector.note_audit(&inspector.audit(TASK).await.unwrap()).await.unwrap(), "nothing is kept of it");
@@ -541,7 +541,7 @@ async fn what_the_last_audit_found_can_be_noted_for_those_who_come_later() {
 
 /// Lists of several pages, while jobs come in front of them and behind them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn entries_that_come_on_both_sides_while_it_reads_are_no_damage() {
+async fn entries_added_at_both_ends_during_an_audit_are_not_damage() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();

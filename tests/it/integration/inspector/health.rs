@@ -24,7 +24,7 @@ fn is_well(health: &WorkerHealth) -> bool {
 }
 
 #[tokio::test]
-async fn a_worker_is_ready_while_it_works_and_live_from_before_its_start_to_after_its_end() {
+async fn a_worker_is_ready_while_it_works_and_live_all_the_time() {
     let test = TestTask::new();
     let app = test.app().await;
     let jobs = test.declare_at(&app, fast().shutdown_grace(PATIENCE));
@@ -58,7 +58,7 @@ async fn a_worker_is_ready_while_it_works_and_live_from_before_its_start_to_afte
 }
 
 #[tokio::test]
-async fn a_worker_whose_future_is_dropped_is_told_as_stopped() {
+async fn a_worker_whose_future_is_dropped_is_reported_as_stopped() {
     let test = TestTask::new();
     let app = test.app().await;
     test.declare_at(&app, fast());
@@ -73,7 +73,7 @@ async fn a_worker_whose_future_is_dropped_is_told_as_stopped() {
 }
 
 #[tokio::test]
-async fn while_redis_is_away_a_worker_is_not_ready_and_stays_live() {
+async fn a_worker_in_an_outage_is_live_but_not_ready() {
     let test = TestTask::plain();
     let line = Proxy::start(test.redis().address()).await;
     let app = test.app_at(&line.url()).await;
@@ -100,7 +100,7 @@ async fn while_redis_is_away_a_worker_is_not_ready_and_stays_live() {
 }
 
 #[tokio::test]
-async fn a_worker_that_waits_for_redis_to_start_is_live_and_not_ready() {
+async fn a_worker_that_waits_for_redis_is_live_but_not_ready() {
     let redis = TestRedis::start();
     let line = Proxy::start(redis.address()).await;
     line.refuse().await;
@@ -148,7 +148,7 @@ fn on_its_own_threads(
 }
 
 #[tokio::test]
-async fn a_worker_whose_runtime_is_blocked_for_two_intervals_is_not_live() {
+async fn a_worker_whose_runtime_is_blocked_is_not_live() {
     let test = TestTask::new();
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let (free, held) = mpsc::channel::<()>();
@@ -187,7 +187,7 @@ async fn a_worker_whose_runtime_is_blocked_for_two_intervals_is_not_live() {
 
 /// It takes half a minute and more: a claim loop is not called dead sooner, however short the interval is.
 #[tokio::test]
-async fn a_worker_whose_claim_loop_stands_still_while_jobs_wait_is_not_live() {
+async fn a_worker_with_a_stuck_claim_loop_is_not_live() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -257,7 +257,7 @@ fn blocks_once(app: &App, name: &str, interval: Duration, held: mpsc::Receiver<(
 }
 
 #[tokio::test]
-async fn a_worker_whose_slots_are_held_by_lost_runs_is_not_live() {
+async fn a_worker_whose_slots_are_all_held_by_lost_runs_is_not_live() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -301,7 +301,7 @@ async fn a_worker_whose_slots_are_held_by_lost_runs_is_not_live() {
 }
 
 #[tokio::test]
-async fn a_lost_run_that_holds_the_only_slot_of_a_worker_stops_all() {
+async fn a_lost_run_in_the_only_slot_makes_a_worker_not_live() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let other = redis.unique_prefix();

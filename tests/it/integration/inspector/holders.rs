@@ -9,7 +9,7 @@ use crate::support::puppet::Puppet;
 use crate::support::task::{TASK, TestTask, fast};
 
 #[tokio::test]
-async fn who_holds_jobs_is_told_by_the_locks_whatever_workers_say() {
+async fn holders_are_found_by_their_locks_whatever_workers_report() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
@@ -40,7 +40,7 @@ async fn who_holds_jobs_is_told_by_the_locks_whatever_workers_say() {
 }
 
 #[tokio::test]
-async fn of_thousands_of_held_jobs_some_are_looked_at() {
+async fn only_some_of_thousands_of_held_jobs_are_read() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();

@@ -94,7 +94,7 @@ async fn copied(world: &World) -> TestRedis {
 }
 
 #[tokio::test]
-async fn no_stored_number_keeps_a_look_from_its_end() {
+async fn no_stored_number_makes_a_read_fail() {
     let world = World::new();
     let (_worker, id) = busy(&world).await;
     let copy = copied(&world).await;

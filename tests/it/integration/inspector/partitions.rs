@@ -44,7 +44,7 @@ fn set(ids: &[String]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn jobs_are_counted_listed_and_found_over_all_partitions() {
+async fn jobs_are_counted_listed_and_found_in_all_partitions() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = task(&app);
@@ -112,7 +112,7 @@ async fn jobs_are_counted_listed_and_found_over_all_partitions() {
 }
 
 #[tokio::test]
-async fn acts_take_jobs_of_every_partition_once() {
+async fn actions_take_the_jobs_of_every_partition_once() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = task(&app);
@@ -153,7 +153,7 @@ async fn acts_take_jobs_of_every_partition_once() {
 }
 
 #[tokio::test]
-async fn a_pause_holds_over_all_partitions_and_is_told_once() {
+async fn a_pause_covers_all_partitions_and_is_reported_once() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = task(&app);
@@ -182,7 +182,7 @@ async fn a_pause_holds_over_all_partitions_and_is_told_once() {
 }
 
 #[tokio::test]
-async fn silent_jobs_of_every_partition_are_recovered_for_a_person() {
+async fn a_person_recovers_the_silent_jobs_of_every_partition() {
     let redis = TestRedis::start();
     let mut test = TestTask::on(&redis);
     test.name = TASK.to_owned();
@@ -223,7 +223,7 @@ async fn silent_jobs_of_every_partition_are_recovered_for_a_person() {
 }
 
 #[tokio::test]
-async fn damage_is_found_and_mended_partition_by_partition() {
+async fn damage_is_found_and_repaired_in_each_partition() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = task(&app);

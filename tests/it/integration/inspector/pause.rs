@@ -15,7 +15,7 @@ use crate::support::{PATIENCE, TestRedis, eventually};
 const LOOK: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn a_paused_task_claims_nothing_and_records_what_runs() {
+async fn a_paused_task_claims_nothing_and_records_running_jobs() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let worker = test.start_worker(fast().concurrency(10)).await;
@@ -51,7 +51,7 @@ async fn a_paused_task_claims_nothing_and_records_what_runs() {
 }
 
 #[tokio::test]
-async fn a_pause_is_kept_as_it_was_made_first_and_a_resume_without_one_says_so() {
+async fn a_second_pause_or_resume_changes_nothing_and_says_so() {
     let test = TestTask::new();
     let (_app, inspector) = inspector(&test).await;
     assert_eq!(inspector.resume(TASK).await.unwrap(), None);
@@ -68,7 +68,7 @@ async fn a_pause_is_kept_as_it_was_made_first_and_a_resume_without_one_says_so()
 }
 
 #[tokio::test]
-async fn jobs_of_a_dead_worker_are_recovered_while_their_task_is_paused_and_run_after_it() {
+async fn jobs_of_a_dead_worker_are_recovered_during_a_pause() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
@@ -89,7 +89,7 @@ async fn jobs_of_a_dead_worker_are_recovered_while_their_task_is_paused_and_run_
 }
 
 #[tokio::test]
-async fn outcomes_of_every_kind_are_recorded_while_their_task_is_paused() {
+async fn outcomes_of_every_kind_are_recorded_during_a_pause() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
@@ -119,7 +119,7 @@ async fn outcomes_of_every_kind_are_recorded_while_their_task_is_paused() {
 }
 
 #[tokio::test]
-async fn idle_workers_of_a_paused_task_do_not_spin() {
+async fn idle_workers_of_a_paused_task_do_not_busy_loop() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let app = test.app().await;
@@ -147,7 +147,7 @@ async fn idle_workers_of_a_paused_task_do_not_spin() {
 }
 
 #[tokio::test]
-async fn a_pause_of_one_task_leaves_the_others_of_its_worker_alone() {
+async fn a_pause_of_one_task_does_not_affect_the_others() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let works = test.app().await;

@@ -156,7 +156,7 @@ async fn a_moment(round: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancels_race_with_claims_and_ends() {
+async fn cancels_can_race_with_claims_and_ends() {
     let race = Race::new().await;
     for round in 0..rounds() {
         let jobs = race.dispatch((0..JOBS).map(|at| at % 5 == 0)).await;
@@ -185,7 +185,7 @@ async fn cancels_race_with_claims_and_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn removes_race_with_claims_and_ends() {
+async fn removes_can_race_with_claims_and_ends() {
     let race = Race::new().await;
     for round in 0..rounds() {
         let jobs = race.dispatch((0..JOBS).map(|at| at % 5 == 0)).await;
@@ -206,7 +206,7 @@ async fn removes_race_with_claims_and_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retries_race_with_ends_and_claims() {
+async fn retries_can_race_with_ends_and_claims() {
     let race = Race::new().await;
     for round in 0..rounds() {
         let jobs = race.dispatch((0..JOBS).map(|at| at % 2 == 0)).await;
@@ -231,7 +231,7 @@ async fn retries_race_with_ends_and_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_now_races_with_jobs_that_become_due() {
+async fn run_now_can_race_with_jobs_that_become_due() {
     let race = Race::new().await;
     for round in 0..rounds() {
         let mut jobs = Vec::new();
@@ -254,7 +254,7 @@ async fn run_now_races_with_jobs_that_become_due() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pauses_race_with_claims_and_nothing_starts_while_a_task_is_paused() {
+async fn nothing_starts_during_a_pause_that_races_with_claims() {
     let race = Race::new().await;
     for round in 0..rounds() {
         let jobs = race.dispatch((0..JOBS).map(|at| at % 5 == 0)).await;
@@ -276,7 +276,7 @@ async fn pauses_race_with_claims_and_nothing_starts_while_a_task_is_paused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acts_of_every_kind_race_with_each_other() {
+async fn actions_of_every_kind_can_race_with_each_other() {
     let race = Race::new().await;
     for round in 0..rounds() {
         let jobs = race.dispatch((0..JOBS).map(|at| at % 3 == 0)).await;
@@ -315,7 +315,7 @@ async fn acts_of_every_kind_race_with_each_other() {
 
 /// What a person recovers by hand while workers begin to work the task: each job runs, and none twice at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_recovery_by_hand_races_with_workers_that_sweep_too() {
+async fn a_recovery_by_a_person_can_race_with_sweeping_workers() {
     // Each round watches for an interval of a second; five go side by side.
     let rounds = (rounds() / 10).max(1);
     for _ in 0..rounds {

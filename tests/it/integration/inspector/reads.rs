@@ -39,7 +39,7 @@ async fn worker_shows(
 }
 
 #[tokio::test]
-async fn a_task_is_counted_by_state_and_tells_how_long_its_next_job_has_waited() {
+async fn a_task_has_counts_by_state_and_the_wait_of_its_next_job() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast().concurrency(1));
@@ -76,7 +76,7 @@ async fn a_task_is_counted_by_state_and_tells_how_long_its_next_job_has_waited()
 }
 
 #[tokio::test]
-async fn a_job_that_came_back_to_its_list_waits_since_then_and_not_since_its_dispatch() {
+async fn a_requeued_job_waits_since_its_requeue_not_its_dispatch() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast().concurrency(1).retry(RetryPolicy::new().attempts(3)));
@@ -131,7 +131,7 @@ async fn a_job_that_came_back_to_its_list_waits_since_then_and_not_since_its_dis
 }
 
 #[tokio::test]
-async fn ghosts_at_the_front_of_a_list_do_not_hide_the_job_that_waits_behind_them() {
+async fn ghosts_at_the_front_of_a_list_do_not_hide_the_next_job() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
@@ -149,7 +149,7 @@ async fn ghosts_at_the_front_of_a_list_do_not_hide_the_job_that_waits_behind_the
 }
 
 #[tokio::test]
-async fn two_reports_tell_how_fast_a_task_moves() {
+async fn two_reports_give_the_rates_of_a_task() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast());
@@ -170,7 +170,7 @@ async fn two_reports_tell_how_fast_a_task_moves() {
 }
 
 #[tokio::test]
-async fn a_task_tells_its_options_and_which_worker_declared_them() {
+async fn a_task_shows_its_options_and_the_worker_that_declared_them() {
     let test = TestTask::new();
     let (_app, inspector) = inspector(&test).await;
     let one = test.start_worker(fast_with(StallOptions::new().max_count(4)).concurrency(7)).await;
@@ -189,7 +189,7 @@ async fn a_task_tells_its_options_and_which_worker_declared_them() {
 }
 
 #[tokio::test]
-async fn a_task_tells_its_epoch_its_snapshot_its_interval_and_who_asked_for_that() {
+async fn a_task_shows_its_epoch_its_snapshot_and_its_interval() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let part = async || inspector.task(TASK).await.unwrap().parts.remove(0);
@@ -219,7 +219,7 @@ async fn a_task_tells_its_epoch_its_snapshot_its_interval_and_who_asked_for_that
 }
 
 #[tokio::test]
-async fn tasks_are_listed_whether_a_dispatch_or_the_start_of_a_worker_named_them() {
+async fn a_dispatch_or_a_worker_start_lists_a_task() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     assert_eq!(inspector.tasks().await.unwrap(), []);
@@ -246,7 +246,7 @@ async fn tasks_are_listed_whether_a_dispatch_or_the_start_of_a_worker_named_them
 }
 
 #[tokio::test]
-async fn a_job_that_is_written_on_a_connection_of_its_own_lists_its_task() {
+async fn a_job_written_on_a_separate_connection_lists_its_task() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     app.task_ref::<String, ()>("large").unwrap().dispatch("x".repeat(600 * 1024)).await.unwrap();
@@ -254,7 +254,7 @@ async fn a_job_that_is_written_on_a_connection_of_its_own_lists_its_task() {
 }
 
 #[tokio::test]
-async fn a_worker_tells_who_it_is_what_it_holds_and_how_its_heartbeats_go() {
+async fn a_worker_shows_its_identity_its_jobs_and_its_heartbeats() {
     let test = TestTask::plain();
     let (app, inspector) = inspector(&test).await;
     let line = Line::start(test.redis().address()).await;
@@ -294,7 +294,7 @@ async fn a_worker_tells_who_it_is_what_it_holds_and_how_its_heartbeats_go() {
 
 /// By their last signs: those beyond the age or the number go, the oldest first.
 #[tokio::test]
-async fn workers_that_are_gone_are_listed_for_as_long_as_was_said() {
+async fn gone_workers_are_listed_for_the_configured_time() {
     let day = Duration::from_secs(86_400);
     for (limit, left) in [
         (None, ["gone-1", "gone-2"].as_slice()),
@@ -375,7 +375,7 @@ async fn too_many_dead_workers_are_forgotten_within_the_hour() {
 }
 
 #[tokio::test]
-async fn a_worker_is_told_as_stopping_and_as_gone_once_it_has_stopped() {
+async fn a_worker_is_shown_as_stopping_and_then_as_gone() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let patient = options(INTERVAL).shutdown_grace(MINUTE);
@@ -399,7 +399,7 @@ async fn a_worker_is_told_as_stopping_and_as_gone_once_it_has_stopped() {
 }
 
 #[tokio::test]
-async fn a_worker_tells_what_broke_its_watch_last_and_when() {
+async fn a_worker_shows_when_and_why_its_watch_was_last_interrupted() {
     let test = TestTask::plain();
     let (app, inspector) = inspector(&test).await;
     let line = Proxy::start(test.redis().address()).await;
@@ -455,7 +455,7 @@ async fn ten_of_each(test: &TestTask, app: &heartline::App) {
 }
 
 #[tokio::test]
-async fn jobs_of_each_state_come_newest_or_oldest_first_in_pages_of_any_size() {
+async fn jobs_of_each_state_are_paged_in_either_order() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     ten_of_each(&test, &app).await;
@@ -500,7 +500,7 @@ async fn jobs_of_each_state_come_newest_or_oldest_first_in_pages_of_any_size() {
 }
 
 #[tokio::test]
-async fn pages_neither_skip_nor_repeat_while_jobs_are_removed_between_them() {
+async fn pages_neither_skip_nor_repeat_jobs_while_some_are_removed() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
@@ -554,7 +554,7 @@ async fn pages_neither_skip_nor_repeat_while_jobs_are_removed_between_them() {
 }
 
 #[tokio::test]
-async fn filters_take_jobs_by_code_by_text_and_by_age() {
+async fn filters_match_jobs_by_code_text_and_age() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast());
@@ -604,7 +604,7 @@ async fn filters_take_jobs_by_code_by_text_and_by_age() {
 }
 
 #[tokio::test]
-async fn a_page_with_a_filter_looks_at_no_more_than_a_thousand_jobs_and_says_how_far_it_came() {
+async fn a_filtered_page_scans_at_most_a_thousand_jobs_and_says_so() {
     let test = TestTask::new();
     let (_app, inspector) = inspector(&test).await;
     let error = |at: u64| stored_error(if at == 0 { "rare" } else { "usual" }, "no");
@@ -632,7 +632,7 @@ async fn a_page_with_a_filter_looks_at_no_more_than_a_thousand_jobs_and_says_how
 }
 
 #[tokio::test]
-async fn a_state_and_an_age_are_counted_exactly_and_anything_else_up_to_ten_thousand_jobs() {
+async fn counts_are_exact_by_state_and_age_and_bounded_otherwise() {
     const JOBS: u64 = 12_000;
     let test = TestTask::new();
     let (_app, inspector) = inspector(&test).await;
@@ -654,7 +654,7 @@ async fn a_state_and_an_age_are_counted_exactly_and_anything_else_up_to_ten_thou
 }
 
 #[tokio::test]
-async fn one_job_is_told_whole() {
+async fn a_single_job_is_shown_in_full() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast().retry(RetryPolicy::new().attempts(2)));
@@ -728,7 +728,7 @@ async fn one_job_is_told_whole() {
 }
 
 #[tokio::test]
-async fn a_value_over_512_kib_is_told_only_where_large_ones_are_asked_for() {
+async fn a_value_over_512_kib_is_returned_only_on_request() {
     let test = TestTask::new();
     let app = test.app().await;
     let inspector = app.inspector();
@@ -749,7 +749,7 @@ async fn a_value_over_512_kib_is_told_only_where_large_ones_are_asked_for() {
 }
 
 #[tokio::test]
-async fn a_stall_is_explained_by_who_watched_for_how_long_and_at_whose_asking() {
+async fn a_stall_shows_who_watched_it_and_for_how_long() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
@@ -797,7 +797,7 @@ async fn a_stall_is_explained_by_who_watched_for_how_long_and_at_whose_asking() 
 }
 
 #[tokio::test]
-async fn stalls_come_in_pages_the_latest_first() {
+async fn stalls_are_paged_from_the_latest() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
@@ -823,7 +823,7 @@ async fn stalls_come_in_pages_the_latest_first() {
 }
 
 #[tokio::test]
-async fn the_outlook_says_who_may_resolve_what_is_silent_and_when_and_why_nobody_does() {
+async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
     let test = TestTask::plain();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
@@ -864,7 +864,7 @@ async fn the_outlook_says_who_may_resolve_what_is_silent_and_when_and_why_nobody
 }
 
 #[tokio::test]
-async fn the_outlook_says_whose_long_interval_holds_although_they_have_gone() {
+async fn the_outlook_names_a_gone_worker_whose_long_interval_applies() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let long = test.start_worker(options(Duration::from_secs(600))).await;
@@ -886,7 +886,7 @@ async fn the_outlook_says_whose_long_interval_holds_although_they_have_gone() {
 }
 
 #[tokio::test]
-async fn an_outcome_that_came_too_late_is_refused_and_told_with_who_reported_it_and_how_late() {
+async fn a_late_outcome_is_refused_and_shown_with_its_delay() {
     let test = TestTask::plain();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
@@ -924,7 +924,7 @@ async fn an_outcome_that_came_too_late_is_refused_and_told_with_who_reported_it_
 }
 
 #[tokio::test]
-async fn events_are_told_from_a_point_on_with_pauses_among_them() {
+async fn events_are_read_from_a_given_point_and_include_pauses() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
@@ -961,7 +961,7 @@ fn as_json(answer: &impl Serialize) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn every_answer_can_be_written_as_json_with_times_in_milliseconds() {
+async fn every_reply_serializes_to_json_with_times_in_milliseconds() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     ten_of_each(&test, &app).await;
@@ -1023,7 +1023,7 @@ async fn worker_report_is_json(inspector: &heartline::Inspector) -> Vec<WorkerRe
 }
 
 #[tokio::test]
-async fn an_inspector_leaves_nothing_behind_in_its_app() {
+async fn an_inspector_adds_nothing_to_its_app() {
     let test = TestTask::new();
     let app = test.app().await;
     let inspector = app.inspector();
@@ -1053,7 +1053,7 @@ async fn an_inspector_leaves_nothing_behind_in_its_app() {
 }
 
 #[tokio::test]
-async fn a_name_an_id_a_cursor_or_a_limit_that_is_not_valid_is_a_fault_of_who_asks() {
+async fn an_invalid_name_id_cursor_or_limit_is_an_error_of_the_caller() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     ten_of_each(&test, &app).await;
@@ -1127,7 +1127,7 @@ async fn a_name_an_id_a_cursor_or_a_limit_that_is_not_valid_is_a_fault_of_who_as
 }
 
 #[tokio::test]
-async fn while_redis_is_away_every_question_ends_with_an_error_and_later_ones_are_answered() {
+async fn every_read_fails_in_an_outage_and_later_ones_succeed() {
     let redis = TestRedis::start();
     let line = Proxy::start(redis.address()).await;
     let app = heartline::App::builder().redis(line.url()).build().await.unwrap();
@@ -1142,7 +1142,7 @@ async fn while_redis_is_away_every_question_ends_with_an_error_and_later_ones_ar
 }
 
 #[tokio::test]
-async fn a_task_that_is_damaged_does_not_hide_the_others() {
+async fn a_damaged_task_does_not_hide_the_others() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     for name in ["good", TASK] {
@@ -1161,7 +1161,7 @@ async fn a_task_that_is_damaged_does_not_hide_the_others() {
 }
 
 #[tokio::test]
-async fn a_worker_that_stopped_holds_nothing() {
+async fn a_stopped_worker_holds_nothing() {
     let test = TestTask::new();
     let (_app, inspector) = inspector(&test).await;
     let worker = test.start_worker(fast()).await;
@@ -1203,7 +1203,7 @@ async fn waits_for_many_jobs_share_their_connections() {
 }
 
 #[tokio::test]
-async fn the_server_tells_what_it_is_and_how_it_keeps_what_is_written() {
+async fn the_server_report_has_its_version_and_its_persistence() {
     let redis = TestRedis::start();
     let mut conn = redis.conn().await;
     for (name, value) in [("maxmemory", "64mb"), ("maxmemory-policy", "noeviction"), ("appendonly", "yes")] {
@@ -1224,7 +1224,7 @@ async fn the_server_tells_what_it_is_and_how_it_keeps_what_is_written() {
 }
 
 #[tokio::test]
-async fn the_columns_of_a_task_tell_what_they_take_whatever_is_in_them() {
+async fn the_size_of_the_columns_is_reported_whatever_they_contain() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     assert_eq!(inspector.columns(TASK).await.unwrap(), []);
@@ -1241,7 +1241,7 @@ async fn the_columns_of_a_task_tell_what_they_take_whatever_is_in_them() {
 }
 
 #[tokio::test]
-async fn dead_workers_are_listed_beside_more_live_ones_than_a_page_has() {
+async fn dead_workers_are_listed_with_a_full_page_of_live_ones() {
     let test = TestTask::new();
     let (_app, inspector) = inspector(&test).await;
     let mut conn = test.redis().conn().await;

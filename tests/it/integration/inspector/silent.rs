@@ -47,7 +47,7 @@ fn set(ids: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn silent_jobs_are_those_of_the_snapshot_that_nobody_was_heard_of_since() {
+async fn silent_jobs_are_those_without_a_sign_since_the_snapshot() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let (mut dead, held) = held_by_the_dead(&test, &app, &["a", "b", "c"]).await;
@@ -65,7 +65,7 @@ async fn silent_jobs_are_those_of_the_snapshot_that_nobody_was_heard_of_since() 
 }
 
 #[tokio::test]
-async fn a_thousand_silent_jobs_come_in_pages() {
+async fn a_thousand_silent_jobs_are_paged() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
@@ -78,7 +78,7 @@ async fn a_thousand_silent_jobs_come_in_pages() {
 }
 
 #[tokio::test]
-async fn a_person_recovers_what_stayed_silent_for_a_whole_interval_also_past_its_max_count() {
+async fn a_person_recovers_silent_jobs_even_past_their_max_count() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let (mut dead, held) = held_by_the_dead(&test, &app, &["beats", "silent", "other"]).await;
@@ -113,7 +113,7 @@ async fn a_person_recovers_what_stayed_silent_for_a_whole_interval_also_past_its
 }
 
 #[tokio::test]
-async fn a_person_recovers_all_that_is_silent() {
+async fn a_person_recovers_all_silent_jobs() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let ids: Vec<String> = (0..450).map(|at| format!("job-{at}")).collect();
@@ -137,7 +137,7 @@ async fn a_person_recovers_all_that_is_silent() {
 }
 
 #[tokio::test]
-async fn a_person_requeues_what_was_claimed_ahead_and_nothing_that_has_begun() {
+async fn a_person_requeues_prefetched_jobs_but_no_running_ones() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let (mut dead, held) = held_by_the_dead(&test, &app, &["begun", "ahead", "other"]).await;
@@ -164,7 +164,7 @@ async fn a_person_requeues_what_was_claimed_ahead_and_nothing_that_has_begun() {
 }
 
 #[tokio::test]
-async fn a_person_lets_silent_jobs_fail() {
+async fn a_person_fails_silent_jobs() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let (mut dead, _) = held_by_the_dead(&test, &app, &["a", "b", "unwanted"]).await;
@@ -187,7 +187,7 @@ async fn a_person_lets_silent_jobs_fail() {
 }
 
 #[tokio::test]
-async fn a_sweep_by_hand_does_what_a_worker_would_and_takes_the_snapshot_first_where_nothing_is_silent() {
+async fn a_sweep_by_a_person_takes_a_snapshot_and_then_resolves() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let (mut dead, held) = held_by_the_dead(&test, &app, &["again", "last", "beats"]).await;
@@ -209,7 +209,7 @@ async fn a_sweep_by_hand_does_what_a_worker_would_and_takes_the_snapshot_first_w
 }
 
 #[tokio::test]
-async fn beside_a_live_worker_it_is_told_that_the_worker_swept_and_no_live_job_is_taken() {
+async fn a_sweep_next_to_a_live_worker_reports_that_the_worker_swept() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let worker = test.start_worker(fast_with(StallOptions::new().max_count(0)).concurrency(3)).await;
@@ -242,7 +242,7 @@ async fn beside_a_live_worker_it_is_told_that_the_worker_swept_and_no_live_job_i
 }
 
 #[tokio::test]
-async fn a_watch_that_is_broken_begins_anew_and_takes_nothing_before_a_whole_interval() {
+async fn an_interrupted_watch_restarts_and_lasts_a_whole_interval() {
     let test = TestTask::plain();
     let (app, _) = inspector(&test).await;
     let (mut dead, _) = held_by_the_dead(&test, &app, &["job"]).await;
@@ -260,7 +260,7 @@ async fn a_watch_that_is_broken_begins_anew_and_takes_nothing_before_a_whole_int
 }
 
 #[tokio::test]
-async fn a_task_that_was_never_worked_has_nothing_to_sweep() {
+async fn a_task_without_workers_so_far_has_nothing_to_sweep() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     app.task_ref::<u32, ()>(TASK).unwrap().dispatch(0).await.unwrap();
@@ -272,7 +272,7 @@ async fn a_task_that_was_never_worked_has_nothing_to_sweep() {
 
 /// More than one step of a scan visits.
 #[tokio::test]
-async fn thousands_of_silent_jobs_are_recovered_in_one_go() {
+async fn thousands_of_silent_jobs_are_recovered_in_one_action() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let worker = test.start_worker(fast()).await;
@@ -288,7 +288,7 @@ async fn thousands_of_silent_jobs_are_recovered_in_one_go() {
 }
 
 #[tokio::test]
-async fn each_id_that_is_not_taken_has_its_own_reason() {
+async fn each_skipped_id_has_its_own_reason() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let worker = test.start_worker(fast()).await;
@@ -312,7 +312,7 @@ async fn each_id_that_is_not_taken_has_its_own_reason() {
 }
 
 #[tokio::test]
-async fn a_person_who_lacks_a_right_of_the_scripts_is_told_and_nothing_is_touched() {
+async fn a_person_without_a_right_gets_an_error_and_changes_nothing() {
     let test = TestTask::plain();
     let (app, _) = inspector(&test).await;
     let (mut dead, _) = held_by_the_dead(&test, &app, &["a"]).await;

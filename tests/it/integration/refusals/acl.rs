@@ -71,7 +71,7 @@ async fn a_day(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_rights_are_enough_and_nothing_is_denied() {
+async fn the_documented_rights_suffice_and_nothing_is_denied() {
     let redis = TestRedis::start();
     set_user(&redis, &rule()).await;
     a_day(&redis.url().replace("redis://", "redis://jobs:secret@")).await;
@@ -80,7 +80,7 @@ async fn the_documented_rights_are_enough_and_nothing_is_denied() {
 }
 
 #[tokio::test]
-async fn a_missing_right_is_named_and_is_no_server_that_cannot_be_reached() {
+async fn a_missing_right_is_named_and_is_not_an_unreachable_server() {
     let redis = TestRedis::start();
     let words: Vec<String> = rule().into_iter().filter(|word| word != "+info").collect();
     set_user(&redis, &words).await;
@@ -98,7 +98,7 @@ async fn a_missing_right_is_named_and_is_no_server_that_cannot_be_reached() {
 
 /// What the crate asks of the server, by its sources.
 #[test]
-fn every_right_is_one_that_the_sources_use() {
+fn every_documented_right_is_used_by_the_sources() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = String::new();
     for directory in ["lua", "lua/lib", "src/store", "src/testing", "src"] {
@@ -119,7 +119,7 @@ fn every_right_is_one_that_the_sources_use() {
 
 /// The other way round: a rare command would fail on a day that no test has.
 #[test]
-fn every_command_of_a_script_is_among_the_documented_rights() {
+fn every_command_of_a_script_is_in_the_documented_rights() {
     let rights = rule();
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut commands = std::collections::BTreeSet::new();

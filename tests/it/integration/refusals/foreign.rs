@@ -30,7 +30,7 @@ fn is_wrong_type(error: &Error, script: &str) -> bool {
 }
 
 #[tokio::test]
-async fn dispatch_beside_a_foreign_key_is_refused_whole_or_done_whole() {
+async fn dispatch_next_to_a_foreign_key_is_done_fully_or_not_at_all() {
     let (_, _, sample) = task().await;
     for key in suffixes(&sample, "dispatch") {
         let (_app, task, mut by_hand) = task().await;
@@ -75,7 +75,7 @@ async fn dispatch_beside_a_foreign_key_is_refused_whole_or_done_whole() {
 }
 
 #[tokio::test]
-async fn cancel_beside_a_foreign_key_is_refused_whole_or_done_whole() {
+async fn cancel_next_to_a_foreign_key_is_done_fully_or_not_at_all() {
     let (_, _, sample) = task().await;
     for key in suffixes(&sample, "cancel") {
         let (_app, task, mut by_hand) = task().await;
@@ -109,7 +109,7 @@ async fn cancel_beside_a_foreign_key_is_refused_whole_or_done_whole() {
 }
 
 #[tokio::test]
-async fn reading_beside_a_foreign_key_is_a_typed_error() {
+async fn reading_next_to_a_foreign_key_is_a_typed_error() {
     let (_, _, sample) = task().await;
     for key in suffixes(&sample, "states") {
         let (_app, task, mut by_hand) = task().await;
@@ -130,7 +130,7 @@ async fn reading_beside_a_foreign_key_is_a_typed_error() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_settle_is_refused_logs_the_cause_and_goes_on_when_it_is_gone() {
+async fn a_worker_logs_why_its_settle_is_refused_and_recovers() {
     let warnings = Warnings::capture();
     let (app, _, mut by_hand) = task().await;
     let handler = async |_: heartline::Context, _: u32| Ok::<_, heartline::JobError>(());
@@ -145,7 +145,7 @@ async fn a_worker_whose_settle_is_refused_logs_the_cause_and_goes_on_when_it_is_
 }
 
 #[tokio::test]
-async fn a_worker_beats_on_beside_a_foreign_record_of_its_calls() {
+async fn a_worker_keeps_its_jobs_next_to_a_foreign_calls_key() {
     let (app, _, mut by_hand) = task().await;
     let handler =
         async |_: heartline::Context, _: u32| -> Result<(), heartline::JobError> { std::future::pending().await };
@@ -168,7 +168,7 @@ async fn a_worker_beats_on_beside_a_foreign_record_of_its_calls() {
 }
 
 #[tokio::test]
-async fn a_worker_beside_a_foreign_meta_does_not_start() {
+async fn a_worker_does_not_start_next_to_a_foreign_meta_key() {
     let (app, _, mut by_hand) = task().await;
     app.task("task", heartline::TaskOptions::new(), async |_: heartline::Context, _: u32| {
         Ok::<_, heartline::JobError>(())

@@ -31,7 +31,7 @@ async fn idle(_: Context, (): ()) -> Result<(), JobError> {
 }
 
 #[tokio::test]
-async fn a_capacity_for_which_there_is_no_memory_is_refused() {
+async fn a_capacity_without_enough_memory_is_refused() {
     let redis = TestRedis::shared();
     for capacity in [1_000_001, usize::MAX] {
         let built = App::builder().redis(redis.app_url()).event_capacity(capacity).build().await;
@@ -159,7 +159,7 @@ async fn a_bad_prefix_is_a_config_error() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_declared_twice_is_a_config_error_and_the_first_stays() {
+async fn a_task_declared_twice_is_a_config_error_and_the_first_stays() {
     let redis = TestRedis::shared();
     let (app, _) = app(&redis, TaskOptions::new()).await;
     app.task_ref::<(), ()>("t").unwrap();
@@ -168,7 +168,7 @@ async fn a_task_that_is_declared_twice_is_a_config_error_and_the_first_stays() {
 }
 
 #[tokio::test]
-async fn a_worker_of_unknown_tasks_or_of_none_is_a_config_error() {
+async fn a_worker_of_unknown_tasks_or_none_is_a_config_error() {
     let redis = TestRedis::shared();
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
     app.task_ref::<(), ()>("dispatched-only").unwrap();
@@ -182,7 +182,7 @@ async fn a_worker_of_unknown_tasks_or_of_none_is_a_config_error() {
 }
 
 #[tokio::test]
-async fn a_payload_over_the_limit_is_too_large_and_writes_nothing() {
+async fn a_payload_over_the_limit_is_refused_and_writes_nothing() {
     let redis = TestRedis::shared();
     let (app, prefix) = app(&redis, TaskOptions::new().payload_limit(10)).await;
     let task = app.task_ref::<String, ()>("t").unwrap();
@@ -196,7 +196,7 @@ async fn a_payload_over_the_limit_is_too_large_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn the_payload_limit_is_one_mebibyte_when_nobody_sets_it() {
+async fn the_payload_limit_is_one_mebibyte_by_default() {
     let redis = TestRedis::shared();
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
     let task = app.task_ref::<String, ()>("t").unwrap();
@@ -207,7 +207,7 @@ async fn the_payload_limit_is_one_mebibyte_when_nobody_sets_it() {
 }
 
 #[tokio::test]
-async fn an_input_that_is_no_json_is_a_codec_error_and_writes_nothing() {
+async fn an_input_that_is_not_json_is_a_codec_error_without_a_write() {
     let redis = TestRedis::shared();
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
     let task = app.task_ref::<std::collections::HashMap<Vec<u8>, u8>, ()>("t").unwrap();
@@ -217,7 +217,7 @@ async fn an_input_that_is_no_json_is_a_codec_error_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_dispatched_is_not_found() {
+async fn an_unknown_job_is_not_found() {
     let redis = TestRedis::shared();
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
     let task = app.task_ref::<(), ()>("t").unwrap();
@@ -231,7 +231,7 @@ async fn a_job_that_nobody_dispatched_is_not_found() {
 }
 
 #[tokio::test]
-async fn data_of_a_newer_wire_version_is_unsupported_for_producers_and_workers() {
+async fn data_of_a_newer_wire_version_is_unsupported() {
     let redis = TestRedis::shared();
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
     let task = app.task("t", TaskOptions::new(), idle).unwrap();
@@ -252,7 +252,7 @@ async fn data_of_a_newer_wire_version_is_unsupported_for_producers_and_workers()
 }
 
 #[tokio::test]
-async fn a_payload_that_the_handler_cannot_read_fails_the_job_alone() {
+async fn a_payload_that_the_handler_cannot_read_fails_only_its_job() {
     let redis = TestRedis::shared();
     let (app, _) = app(&redis, TaskOptions::new()).await;
     app.task("t", TaskOptions::new().undecodable_for(Duration::ZERO), async |_: Context, number: u32| {

@@ -40,7 +40,7 @@ fn is_refused(error: &Error) -> bool {
 }
 
 #[tokio::test]
-async fn dispatch_is_refused_whole_and_goes_on_when_there_is_room() {
+async fn dispatch_is_refused_and_works_again_when_memory_is_free() {
     let mut full = Full::new().await;
     let task = full.app.task_ref::<u32, ()>("task").unwrap();
     task.dispatch(0).await.unwrap();
@@ -60,7 +60,7 @@ async fn dispatch_is_refused_whole_and_goes_on_when_there_is_room() {
 }
 
 #[tokio::test]
-async fn running_jobs_are_beaten_and_settled_and_waiting_ones_run() {
+async fn running_jobs_are_settled_and_waiting_ones_run() {
     let mut full = Full::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let passed = Arc::clone(&gate);
@@ -97,7 +97,7 @@ async fn running_jobs_are_beaten_and_settled_and_waiting_ones_run() {
 }
 
 #[tokio::test]
-async fn a_worker_starts_on_it_sweeps_what_is_dead_and_drains() {
+async fn a_worker_on_a_full_server_starts_sweeps_and_drains() {
     let mut full = Full::new().await;
     let task = full.app.task_ref::<u32, u32>("task").unwrap();
     task.dispatch(1).id("waiting").await.unwrap();
@@ -122,7 +122,7 @@ async fn a_worker_starts_on_it_sweeps_what_is_dead_and_drains() {
 
 /// Housekeeping goes on every 5 s: that it is refused must not break the watch of a longer interval.
 #[tokio::test]
-async fn a_dead_job_is_swept_also_when_the_interval_is_longer_than_housekeeping() {
+async fn a_dead_job_is_swept_with_an_interval_over_housekeeping() {
     let mut full = Full::new().await;
     full.by_hand.hset("payload", &[("dead", "2")]).await;
     full.by_hand.hset("locks", &[("dead", "gone-1-00000000:5")]).await;

@@ -341,7 +341,7 @@ async fn a_life(stage: &Stage) -> [BTreeSet<String>; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_role_sends_what_its_rule_allows_and_all_of_it() {
+async fn each_role_sends_exactly_what_its_rule_allows() {
     let stage = Stage::new(false).await;
     let sent = a_life(&stage).await;
     let mut wrong = Vec::new();
@@ -363,7 +363,7 @@ async fn each_role_sends_what_its_rule_allows_and_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_rights_of_each_role_are_enough_for_it() {
+async fn the_rights_of_each_role_suffice() {
     let stage = Stage::new(true).await;
     a_life(&stage).await;
     let mut conn = stage.redis.conn().await;
@@ -376,7 +376,7 @@ async fn the_rights_of_each_role_are_enough_for_it() {
 }
 
 #[test]
-fn who_may_do_everything_has_the_rights_of_every_role_and_no_other() {
+fn the_role_of_everything_has_exactly_the_rights_of_every_role() {
     let of_all: BTreeSet<String> = ROLES.into_iter().flat_map(rights).collect();
     assert_eq!(of_all, rights("jobs"));
 }

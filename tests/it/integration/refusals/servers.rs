@@ -30,7 +30,7 @@ async fn a_bad_url_is_a_config_error_that_shows_no_password() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_command_that_is_needed_is_named_so() {
+async fn a_server_without_a_required_command_is_named_as_such() {
     for command in ["EVALSHA", "SCRIPT", "TIME", "RENAME", "INFO"] {
         let server = RedisServer::builder().arg("--rename-command").arg(command).arg("").start().unwrap();
         let app = App::builder().redis(server.url()).lazy().build().await.unwrap();
@@ -44,7 +44,7 @@ async fn a_server_without_a_command_that_is_needed_is_named_so() {
 }
 
 #[tokio::test]
-async fn a_database_that_the_server_does_not_have_is_an_error_at_once() {
+async fn a_missing_database_is_an_error_at_once() {
     let redis = TestRedis::start();
     let url = format!("{}/99", redis.url().trim_end_matches('/'));
     for error in both_ways(&url).await {
@@ -54,7 +54,7 @@ async fn a_database_that_the_server_does_not_have_is_an_error_at_once() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_an_error_at_once_that_is_not_worth_a_repeat() {
+async fn a_wrong_password_is_an_error_at_once_and_not_retryable() {
     let server = RedisServer::builder().arg("--requirepass").arg("right").start().unwrap();
     for user in ["", ":wrong@", "nobody:right@"] {
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
@@ -73,7 +73,7 @@ async fn a_wrong_password_is_an_error_at_once_that_is_not_worth_a_repeat() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_more_clients_is_waited_for() {
+async fn a_worker_waits_for_a_server_at_its_client_limit() {
     for password in ["", "right"] {
         let server = RedisServer::builder().arg("--requirepass").arg(password).start().unwrap();
         let user = if password.is_empty() { String::new() } else { format!(":{password}@") };
@@ -111,7 +111,7 @@ async fn a_server_that_takes_no_more_clients_is_waited_for() {
 }
 
 #[tokio::test]
-async fn no_server_is_a_connect_error_that_is_worth_a_repeat_and_says_where_and_why_once() {
+async fn an_unreachable_server_is_a_retryable_error_with_its_address() {
     let mut server = RedisServer::start().unwrap();
     server.stop();
     let url = format!("redis://:secret@127.0.0.1:{}/3", server.port());
@@ -123,7 +123,7 @@ async fn no_server_is_a_connect_error_that_is_worth_a_repeat_and_says_where_and_
 }
 
 #[tokio::test]
-async fn what_is_no_redis_is_named_so_and_is_not_worth_a_repeat() {
+async fn a_server_that_is_not_redis_is_named_and_not_retryable() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -143,7 +143,7 @@ async fn what_is_no_redis_is_named_so_and_is_not_worth_a_repeat() {
 }
 
 #[tokio::test]
-async fn a_worker_waits_at_its_start_for_what_time_mends_and_for_nothing_else() {
+async fn a_starting_worker_waits_only_for_temporary_errors() {
     let mut server = RedisServer::builder().persistent().start().unwrap();
     let url = server.url();
     server.stop();
@@ -181,7 +181,7 @@ async fn a_worker_waits_at_its_start_for_what_time_mends_and_for_nothing_else() 
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_given_five_seconds() {
+async fn a_server_that_does_not_reply_gets_five_seconds() {
     let redis = TestRedis::shared();
     let proxy = Proxy::start(redis.address()).await;
     proxy.pause();
@@ -200,7 +200,7 @@ async fn with_version(redis: &TestRedis, version: &str) -> Proxy {
 }
 
 #[tokio::test]
-async fn a_server_before_6_2_is_unsupported_and_nothing_is_written() {
+async fn a_server_before_6_2_is_unsupported_and_unchanged() {
     let redis = TestRedis::start();
     for version in ["6.0.16", "5.0.7", "2.8.0", "", "nonsense"] {
         let proxy = with_version(&redis, version).await;
@@ -253,7 +253,7 @@ async fn an_accepted_evicting_server_takes_jobs() {
 }
 
 #[tokio::test]
-async fn a_service_that_lacks_commands_is_worked_on_without_those_that_are_not_needed_and_refused_without_info() {
+async fn a_service_without_optional_commands_works_but_info_is_needed() {
     let without = |commands: &[&str]| {
         let renamed = commands
             .iter()

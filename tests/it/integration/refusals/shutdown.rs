@@ -81,7 +81,7 @@ async fn endless(_: Context, _: u32) -> Result<u32, JobError> {
 }
 
 #[tokio::test]
-async fn an_idle_worker_stops_at_once_and_leaves_no_more_than_word_of_it() {
+async fn an_idle_worker_stops_at_once_and_leaves_only_its_record() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick().shutdown_grace(Duration::from_secs(600)), endless).unwrap();
     let worker = TestWorker::start(scene.working.worker());
@@ -101,7 +101,7 @@ async fn an_idle_worker_stops_at_once_and_leaves_no_more_than_word_of_it() {
 }
 
 #[tokio::test]
-async fn a_shutdown_before_the_first_claim_takes_nothing() {
+async fn a_shutdown_before_the_first_claim_claims_nothing() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick(), endless).unwrap();
     task.dispatch_many(0..3).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_shutdown_before_the_first_claim_takes_nothing() {
 }
 
 #[tokio::test]
-async fn jobs_claimed_while_it_shuts_down_are_handed_back_unstarted_and_in_order() {
+async fn jobs_claimed_during_a_shutdown_are_handed_back_in_order() {
     let mut scene = Scene::new().await;
     let started = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&started);
@@ -199,7 +199,7 @@ async fn a_handler_may_finish_within_the_grace() {
 }
 
 #[tokio::test]
-async fn what_a_handler_returns_after_the_grace_counts_as_a_value_and_not_as_an_error() {
+async fn a_value_returned_after_the_grace_counts_but_not_an_error() {
     let mut scene = Scene::new().await;
     let options = quick().cancel_grace(Duration::from_secs(600));
     let begun = Begun::default();
@@ -229,7 +229,7 @@ async fn what_a_handler_returns_after_the_grace_counts_as_a_value_and_not_as_an_
 }
 
 #[tokio::test]
-async fn a_cancel_that_was_asked_for_goes_before_handing_back() {
+async fn a_requested_cancel_takes_precedence_over_handing_back() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick(), endless).unwrap();
     let handle = task.dispatch(1).await.unwrap();
@@ -264,7 +264,7 @@ async fn about_to_settle(scene: &Scene) -> (JobHandle<u32>, TestWorker, Arc<Sema
 }
 
 #[tokio::test]
-async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
+async fn an_outcome_with_a_lost_reply_is_recorded_once() {
     let mut scene = Scene::new().await;
     let (handle, worker, gate) = about_to_settle(&scene).await;
     let cut = scene.proxy.cut_next_reply_to(scene.by_hand.key("calls"));
@@ -278,7 +278,7 @@ async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_not_answered_in_time_is_no_clean_end() {
+async fn a_claim_without_a_timely_reply_makes_the_stop_unclean() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick(), endless).unwrap();
     let worker = TestWorker::start(scene.working.worker());
@@ -296,7 +296,7 @@ async fn a_claim_that_is_not_answered_in_time_is_no_clean_end() {
 }
 
 #[tokio::test]
-async fn an_outcome_that_is_held_up_is_waited_for() {
+async fn the_shutdown_waits_for_a_delayed_outcome() {
     let mut scene = Scene::new().await;
     let (handle, worker, gate) = about_to_settle(&scene).await;
     scene.proxy.pause();
@@ -311,7 +311,7 @@ async fn an_outcome_that_is_held_up_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_redis_that_comes_back_in_time_gets_every_outcome() {
+async fn a_redis_that_returns_in_time_gets_every_outcome() {
     let mut scene = Scene::new().await;
     let (handle, worker, gate) = about_to_settle(&scene).await;
     scene.proxy.refuse().await;
@@ -324,7 +324,7 @@ async fn a_redis_that_comes_back_in_time_gets_every_outcome() {
 }
 
 #[tokio::test]
-async fn what_redis_could_not_be_told_is_named_and_the_sweep_of_another_worker_finds_it() {
+async fn unreported_jobs_are_named_and_swept_by_another_worker() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick().concurrency(3), endless).unwrap();
     let handles = task.dispatch_many(0..5).await.unwrap();
@@ -351,7 +351,7 @@ async fn what_redis_could_not_be_told_is_named_and_the_sweep_of_another_worker_f
 }
 
 #[tokio::test]
-async fn an_outcome_that_never_got_through_is_left_and_runs_again() {
+async fn an_outcome_that_never_arrived_is_left_and_the_job_reruns() {
     let mut scene = Scene::new().await;
     let (handle, worker, gate) = about_to_settle(&scene).await;
     scene.proxy.refuse().await;
@@ -369,7 +369,7 @@ async fn an_outcome_that_never_got_through_is_left_and_runs_again() {
 }
 
 #[tokio::test]
-async fn an_idle_worker_stops_cleanly_while_redis_is_away() {
+async fn an_idle_worker_stops_cleanly_during_an_outage() {
     let scene = Scene::new().await;
     scene.working.task("task", quick(), endless).unwrap();
     // A claim whose answer is lost would not be clean: this one has been answered when the worker waits for work.
@@ -387,7 +387,7 @@ async fn an_idle_worker_stops_cleanly_while_redis_is_away() {
 
 /// While one outcome waits for Redis the other handlers are told of the end of the grace all the same.
 #[tokio::test]
-async fn handlers_are_told_to_stop_also_while_a_settle_is_pending() {
+async fn handlers_are_asked_to_stop_while_a_settle_is_pending() {
     let scene = Scene::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let told = Arc::new(Semaphore::new(0));

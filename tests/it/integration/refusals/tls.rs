@@ -44,7 +44,7 @@ async fn a_worker_and_a_producer_work_over_tls() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_a_certificate_gets_it() {
+async fn a_server_that_requires_a_client_certificate_gets_it() {
     let (redis, ca, clients) = (TestRedis::plain(), Ca::new(), Ca::new());
     let port = terminator(&redis, &ca.sign("localhost", |_| {}), Some(&clients)).await;
     let own = clients.sign("worker", |_| {});
@@ -56,7 +56,7 @@ async fn a_server_that_asks_for_a_certificate_gets_it() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_does_not_hold_is_an_error_that_no_repetition_mends() {
+async fn an_invalid_certificate_is_an_error_that_is_not_retryable() {
     let (redis, ca) = (TestRedis::shared(), Ca::new());
     let expired = ca.sign("localhost", |params| {
         (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
@@ -81,7 +81,7 @@ async fn a_certificate_that_does_not_hold_is_an_error_that_no_repetition_mends()
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_meant_are_refused_and_show_nothing_secret() {
+async fn impossible_settings_are_refused_and_reveal_no_secret() {
     let pair = Ca::new().sign("localhost", |_| {});
     let plain = || App::builder().redis("redis://:secret@127.0.0.1/");
     for (builder, field) in [
@@ -103,7 +103,7 @@ async fn settings_that_cannot_be_meant_are_refused_and_show_nothing_secret() {
 }
 
 #[tokio::test]
-async fn where_one_side_speaks_no_tls_the_error_asks_whether_it_does() {
+async fn the_error_suggests_tls_if_only_one_side_uses_it() {
     let (redis, ca) = (TestRedis::shared(), Ca::new());
     let (_, text) = refusal(app(redis.address().port(), "tls").tls_ca(ca.pem())).await;
     assert!(text.contains("does the port speak TLS?"), "{text}");
@@ -122,7 +122,7 @@ async fn tell(server: &RedisServer, words: &str) {
 }
 
 #[tokio::test]
-async fn nodes_of_a_cluster_are_reached_over_tls_by_the_names_that_they_announce() {
+async fn nodes_of_a_cluster_are_reached_over_tls_by_announced_names() {
     let (ca, clients) = (Ca::new(), Ca::new());
     let node = RedisServer::builder().arg("--cluster-enabled").arg("yes").start().unwrap();
     let own = clients.sign("worker", |_| {});
