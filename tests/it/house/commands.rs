@@ -30,7 +30,7 @@ fn needed(lua: &Lua, spans: &[Span]) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn a_worker_is_asked_about_each_command_of_its_calls() {
+fn a_worker_checks_its_right_to_each_command_of_its_calls() {
     let asked = rights();
     assert!(asked.len() > 100, "{asked:?}");
     for name in ["settle", "extend_locks", "note"] {
@@ -41,7 +41,7 @@ fn a_worker_is_asked_about_each_command_of_its_calls() {
 }
 
 #[test]
-fn a_script_that_moves_jobs_asks_before_it_writes() {
+fn a_script_that_moves_jobs_checks_rights_before_it_writes() {
     let mut missing = Vec::new();
     for name in ["sweep", "reconcile", "expire", "trim", "cancel", "retry", "run_now", "remove", "mend"] {
         let lua = Lua::of(name);
@@ -58,7 +58,7 @@ fn a_script_that_moves_jobs_asks_before_it_writes() {
 }
 
 #[test]
-fn the_rules_of_the_roles_have_each_command_of_their_scripts() {
+fn the_rules_of_each_role_allow_each_command_of_its_scripts() {
     let page = read("docs/acl.md");
     let all: Vec<&str> = scripts().iter().map(|script| script.name).collect();
     for (role, names) in [

@@ -91,7 +91,7 @@ fn code(path: &str) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn every_script_file_is_in_the_table_and_the_other_way_round() {
+fn every_script_file_is_in_the_table_and_vice_versa() {
     let files =
         fs::read_dir(root().join("lua")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let files: BTreeSet<String> = files.filter_map(|name| name.strip_suffix(".lua").map(str::to_owned)).collect();
@@ -183,7 +183,7 @@ fn every_argument_is_documented() {
 }
 
 #[test]
-fn every_header_says_what_the_script_does_returns_emits_and_refuses() {
+fn every_header_states_purpose_reply_events_and_refusals() {
     for script in scripts() {
         let (header, _) = header(script.name);
         let first = header[0].trim_start_matches("-- ");
@@ -272,7 +272,7 @@ fn scripts_define_no_globals_and_build_no_keys() {
 }
 
 #[test]
-fn one_fragment_alone_writes_a_terminal_place() {
+fn only_one_fragment_writes_a_terminal_state() {
     let mut writes = Vec::new();
     for path in files("lua", "lua") {
         for (_, line) in lua(&path) {
@@ -353,7 +353,7 @@ fn a_bound_that_scripts_and_crate_share_has_one_source() {
 }
 
 #[test]
-fn outside_of_the_store_nobody_names_the_client() {
+fn only_the_store_names_the_client() {
     let mut found = Vec::new();
     for path in files("src", "rs") {
         if path.starts_with("src/store/") {
@@ -454,7 +454,7 @@ fn the_wire_format_names_every_script_and_every_key() {
 }
 
 #[test]
-fn the_wire_format_names_every_word_that_a_reply_begins_with() {
+fn the_wire_format_names_the_first_word_of_every_reply() {
     let page = read("docs/wire-format.md");
     let mut words = BTreeSet::new();
     for path in files("lua", "lua") {
@@ -543,7 +543,7 @@ fn every_link_of_a_page_leads_to_a_file() {
 }
 
 #[test]
-fn every_page_of_the_guide_is_in_the_documentation_of_the_crate_and_in_the_book() {
+fn every_page_of_the_guide_is_in_rustdoc_and_in_the_book() {
     let (module, book) = (read("src/guide.rs"), read("docs/guide/SUMMARY.md"));
     for page in files("docs/guide", "md").iter().filter(|page| !page.ends_with("SUMMARY.md")) {
         let name = page.trim_start_matches("docs/guide/").trim_end_matches(".md");
@@ -621,7 +621,7 @@ fn named_options(page: &str) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn what_the_pages_for_newcomers_name_is_there() {
+fn pages_for_newcomers_name_only_items_that_exist() {
     let code: Vec<String> = files("src", "rs").iter().map(|path| read(path)).collect();
     let is_there = |(kind, name): &(String, String)| {
         let is_its = |text: &&String| {
@@ -644,7 +644,7 @@ fn what_the_pages_for_newcomers_name_is_there() {
 }
 
 #[test]
-fn newcomers_find_every_kind_of_option() {
+fn pages_for_newcomers_name_every_kind_of_option() {
     let pages = read("docs/guide/coming-from.md") + &read("docs/guide/production.md");
     for (path, kind) in [
         ("src/options/task.rs", "TaskOptions"),

@@ -140,7 +140,7 @@ fn room(module: &str) -> &str {
 }
 
 #[test]
-fn no_arrow_goes_up_from_room_to_room() {
+fn no_folder_uses_one_above_it() {
     let floor = |module: &str| {
         let floor = ORDER.iter().position(|rooms| rooms.contains(&room(module)));
         floor.unwrap_or_else(|| panic!("{module} is in no room"))
@@ -160,7 +160,7 @@ fn no_arrow_goes_up_from_room_to_room() {
 }
 
 #[test]
-fn no_file_uses_itself_round_about() {
+fn no_files_use_each_other_in_a_circle() {
     let arrows = arrows();
     for start in arrows.keys() {
         let mut open: Vec<Vec<&str>> = vec![vec![start]];
