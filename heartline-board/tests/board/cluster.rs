@@ -9,7 +9,7 @@ async fn act(site: &Site, task: &str) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_page_shows_what_is_on_any_node_also_beside_one_that_is_away() {
+async fn every_page_shows_all_nodes_although_one_is_away() {
     let mut site = Site::on_cluster().await;
     let handler = |_: Context, input: String| async move { Ok::<_, JobError>(input) };
     // On the first and the last node; `export` is on the one between.

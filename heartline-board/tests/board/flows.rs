@@ -18,7 +18,7 @@ async fn start(site: &Site, id: &str, last: &str) {
 }
 
 #[tokio::test]
-async fn the_way_from_the_workflows_to_a_node_that_waits_is_all_links() {
+async fn links_lead_from_the_workflows_to_a_waiting_node() {
     let site = Site::new().await;
     assert!(site.page("/flows").await.contains("No workflow was started."));
     start(&site, "a&b=c", "x").await;
@@ -72,7 +72,7 @@ async fn the_way_from_the_workflows_to_a_node_that_waits_is_all_links() {
 }
 
 #[tokio::test]
-async fn an_instance_is_paused_resumed_cancelled_and_retried() {
+async fn an_instance_can_be_paused_resumed_cancelled_and_retried() {
     let site = Site::new().await;
     start(&site, "one", "fail").await;
     let act = async |act: &str| site.post("/act", &[("act", act), ("workflow", "nightly"), ("id", "one")]).await;

@@ -41,7 +41,7 @@ impl Stream {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_page_hears_of_what_changes_and_of_a_server_that_is_away() {
+async fn an_open_page_receives_changes_and_reports_a_lost_server() {
     let mut site = Site::new().await;
     let mut stream = Stream::open(&site);
     stream.until(|change| change["all"] == true);
@@ -58,7 +58,7 @@ async fn an_open_page_hears_of_what_changes_and_of_a_server_that_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_asked_while_nobody_looks_and_one_look_serves_all_that_do() {
+async fn no_page_means_no_reads_and_all_pages_share_one_read() {
     let site = Site::new().await;
     site.export.dispatch("x".into()).await.unwrap();
     let mut streams: Vec<Stream> = (0..3).map(|_| Stream::open(&site)).collect();
@@ -83,7 +83,7 @@ async fn nothing_is_asked_while_nobody_looks_and_one_look_serves_all_that_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_pages_listen_and_one_more_has_to_ask() {
+async fn a_hundred_pages_can_subscribe_and_further_ones_get_503() {
     let site = Site::new().await;
     let mut streams: Vec<Stream> = (0..100).map(|_| Stream::open(&site)).collect();
     assert!(streams.iter_mut().all(|stream| stream.status() == "200"));

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::site::{Site, hidden, until};
 
 #[tokio::test]
-async fn an_audit_is_made_noted_previewed_and_repaired() {
+async fn an_audit_can_be_run_noted_previewed_and_repaired() {
     let site = Site::of_one_table().await;
     site.run(&[("a", "x")]).await;
     until("it is listed", async || site.page("/audit").await.contains("/audit?task=export")).await;
@@ -34,7 +34,7 @@ async fn an_audit_is_made_noted_previewed_and_repaired() {
 }
 
 #[tokio::test]
-async fn a_repair_mends_what_was_asked_about_and_nothing_that_another_audit_has_found_since() {
+async fn a_repair_changes_only_what_its_own_audit_found() {
     let site = Site::of_one_table().await;
     site.run(&[("a", "x")]).await;
     let (audit, repair) = ([("act", "audit"), ("task", "export")], [("act", "repair"), ("task", "export")]);
@@ -66,7 +66,7 @@ async fn a_repair_mends_what_was_asked_about_and_nothing_that_another_audit_has_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_act_on_many_jobs_shows_how_far_it_is_and_can_be_stopped() {
+async fn an_action_on_many_jobs_shows_progress_and_can_be_stopped() {
     let site = Site::new().await;
     site.damaged(&["HSET meta declaredAt 1"]).await;
     site.export.dispatch_many((0..30_000).map(|_| "x".to_owned())).await.unwrap();
@@ -100,7 +100,7 @@ async fn an_act_on_many_jobs_shows_how_far_it_is_and_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn people_are_offered_what_they_may_do_and_shown_what_they_may_see() {
+async fn people_see_and_are_offered_only_what_their_role_allows() {
     let options = BoardOptions::behind_own_auth()
         .allow(|head, act| act != "remove" && (act != "cancel" || head.headers.contains_key("x-admin")))
         .redact(|task, mut value| {
@@ -123,7 +123,7 @@ async fn people_are_offered_what_they_may_do_and_shown_what_they_may_see() {
 }
 
 #[tokio::test]
-async fn who_acts_may_be_told_by_what_a_layer_knows_of_the_request() {
+async fn a_layer_may_name_the_actor_of_a_request() {
     #[derive(Clone)]
     struct User(&'static str);
     crate::turn::with_server();
@@ -140,7 +140,7 @@ async fn who_acts_may_be_told_by_what_a_layer_knows_of_the_request() {
 }
 
 #[tokio::test]
-async fn a_count_of_jobs_that_are_looked_through_is_made_once_for_all_who_see_it_and_anew_behind_an_act() {
+async fn a_count_is_shared_by_all_pages_and_renewed_after_an_action() {
     let site = Site::of_one_table().await;
     // More than stand on one page.
     let ids: Vec<String> = (0..60).map(|at| format!("job-{at}")).collect();
@@ -160,7 +160,7 @@ async fn a_count_of_jobs_that_are_looked_through_is_made_once_for_all_who_see_it
 }
 
 #[tokio::test]
-async fn what_stays_silent_is_resolved_and_a_claimed_job_put_back() {
+async fn silent_jobs_are_resolved_and_a_claimed_job_is_requeued() {
     let site = Site::of_one_table().await;
     site.run(&[("a", "x")]).await;
     for id in ["b", "c"] {
@@ -196,7 +196,7 @@ async fn what_stays_silent_is_resolved_and_a_claimed_job_put_back() {
 }
 
 #[tokio::test]
-async fn no_field_of_a_form_leads_past_a_check_or_fills_the_memory() {
+async fn no_form_field_bypasses_a_check_or_fills_the_memory() {
     let site = Site::with(BoardOptions::behind_own_auth().read_only(), "").await;
     site.export.dispatch("x".into()).await.unwrap();
     // Which field is sent says nothing of what the act is about.

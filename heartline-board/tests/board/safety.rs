@@ -7,7 +7,7 @@ use crate::site::{Site, encoded};
 const TOKEN: &str = "0123456789abcdef";
 
 #[tokio::test]
-async fn what_others_wrote_is_text_in_every_page() {
+async fn text_from_others_is_escaped_on_every_page() {
     let site = Site::new().await;
     let evil = "<script>alert(1)</script>";
     site.run(&[("\"><script>alert(1)</script>", "fail")]).await;
@@ -41,7 +41,7 @@ async fn what_others_wrote_is_text_in_every_page() {
 }
 
 #[tokio::test]
-async fn no_text_of_others_turns_a_page_around() {
+async fn no_text_from_others_reverses_a_page() {
     let site = Site::new().await;
     let turns = "safe\u{202e}gpj.exe\u{2066}";
     site.export.dispatch(turns.into()).id("a").await.unwrap();
@@ -55,7 +55,7 @@ async fn no_text_of_others_turns_a_page_around() {
 }
 
 #[tokio::test]
-async fn without_the_token_nothing_is_seen_and_a_session_stands_for_it() {
+async fn nothing_is_visible_without_the_token_or_its_session() {
     let options = BoardOptions::with_token(TOKEN).unwrap().plain_http().base("/ops/heartline/");
     let site = Site::with(options, "/ops/heartline").await;
     let to_login = [
@@ -135,14 +135,14 @@ async fn without_the_token_nothing_is_seen_and_a_session_stands_for_it() {
 }
 
 #[tokio::test]
-async fn a_cookie_goes_over_https_alone_unless_plain_http_was_chosen() {
+async fn a_cookie_needs_https_unless_plain_http_was_chosen() {
     let site = Site::with(BoardOptions::with_token(TOKEN).unwrap(), "").await;
     let right = site.post("/login", &[("token", TOKEN)]).await;
     assert!(right.field("set-cookie").unwrap().ends_with("; Path=/; Secure"), "{right:?}");
 }
 
 #[tokio::test]
-async fn a_foreign_name_is_refused_for_reads_too() {
+async fn a_foreign_host_name_is_refused_for_reads_too() {
     let site = Site::with(BoardOptions::behind_own_auth().host("Board.internal"), "").await;
     for (host, status) in
         [("localhost", 200), ("board.internal:8080", 200), ("evil.example", 421), ("board.internal.evil.example", 421)]
@@ -152,7 +152,7 @@ async fn a_foreign_name_is_refused_for_reads_too() {
 }
 
 #[tokio::test]
-async fn writes_come_from_pages_of_ours_by_post_and_not_at_all_where_it_is_read_only() {
+async fn writes_need_our_own_page_post_and_a_writable_board() {
     let site = Site::new().await;
     let form = encoded(&[("act", "pause"), ("task", "export")]);
     let kind = ("Content-Type", "application/x-www-form-urlencoded");

@@ -5,7 +5,7 @@ use heartline::{JobState, JobValues};
 use crate::run::{Bench, until};
 
 #[tokio::test]
-async fn a_job_is_dispatched_waited_for_and_its_result_is_printed() {
+async fn dispatch_waits_for_a_job_and_prints_its_result() {
     let bench = Bench::new().await;
     let worker = bench.worker();
     assert_eq!(bench.run(&["jobs", "dispatch", "-t", "export", "\"x\"", "--id", "mine"]).await.ok(), "mine\n");
@@ -30,7 +30,7 @@ async fn a_job_is_dispatched_waited_for_and_its_result_is_printed() {
 }
 
 #[tokio::test]
-async fn acts_tell_what_they_did_and_why_not() {
+async fn actions_report_what_they_did_or_why_not() {
     let bench = Bench::new().await;
     for id in ["a", "b", "c"] {
         bench.export.dispatch("fail".into()).id(id).await.unwrap();
@@ -67,7 +67,7 @@ async fn acts_tell_what_they_did_and_why_not() {
 }
 
 #[tokio::test]
-async fn a_task_is_purged_and_forgotten_only_when_that_was_meant() {
+async fn purge_and_forget_need_a_confirmation() {
     let bench = Bench::new().await;
     bench.export.dispatch_many((0..450).map(|_| "x".to_owned())).await.unwrap();
     let ran = bench.run(&["task", "purge", "export", "--state", "waiting"]).await;
@@ -87,7 +87,7 @@ async fn a_task_is_purged_and_forgotten_only_when_that_was_meant() {
 }
 
 #[tokio::test]
-async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person() {
+async fn a_person_can_inspect_and_recover_jobs_of_a_dead_worker() {
     let bench = Bench::new().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
     bench.export.dispatch("hold".into()).id("b").await.unwrap();
@@ -139,7 +139,7 @@ async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person
 }
 
 #[tokio::test]
-async fn the_word_of_a_person_that_a_worker_is_dead_takes_its_jobs_at_once() {
+async fn declaring_a_worker_dead_requeues_its_jobs_at_once() {
     let bench = Bench::new().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
     bench.export.dispatch("hold".into()).id("last").stall_max_count(0).await.unwrap();
@@ -165,7 +165,7 @@ async fn the_word_of_a_person_that_a_worker_is_dead_takes_its_jobs_at_once() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_there_already_is_told_with_its_state_and_the_way_on() {
+async fn an_existing_id_is_reported_with_its_state_and_a_next_step() {
     let bench = Bench::new().await;
     let worker = bench.worker();
     bench.export.dispatch("x".into()).id("nightly").await.unwrap().result().await.unwrap();
@@ -184,7 +184,7 @@ async fn an_id_that_is_there_already_is_told_with_its_state_and_the_way_on() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_job_hears_what_keeps_it() {
+async fn a_wait_for_a_job_shows_what_delays_it() {
     let bench = Bench::new().await;
     let worker = bench.worker();
     bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
@@ -200,7 +200,7 @@ async fn who_waits_for_a_job_hears_what_keeps_it() {
 }
 
 #[tokio::test]
-async fn an_act_on_more_jobs_than_are_counted_is_asked_about_whatever_was_counted() {
+async fn an_action_on_uncounted_jobs_asks_for_confirmation() {
     // Of several each is looked through as far as one is.
     let bench = Bench::of_one_table().await;
     bench.export.dispatch_many((0..10_300).map(|_| "x".to_owned())).await.unwrap();

@@ -44,7 +44,7 @@ impl Drop for Goes {
 }
 
 #[tokio::test]
-async fn every_command_shows_and_steers_what_is_on_any_node() {
+async fn every_command_reads_and_controls_every_node() {
     crate::turn::with_cluster();
     let started = tokio::task::spawn_blocking(RedisCluster::start).await.unwrap();
     let mut cluster = Cluster(started.unwrap());
@@ -140,7 +140,7 @@ impl Cluster {
 }
 
 #[tokio::test]
-async fn what_is_known_is_told_soon_while_a_node_stands_still_and_without_a_list_that_is_away() {
+async fn commands_answer_soon_although_a_node_hangs() {
     crate::turn::with_cluster();
     let started = tokio::task::spawn_blocking(RedisCluster::start).await.unwrap();
     let mut cluster = Cluster(started.unwrap());

@@ -39,7 +39,7 @@ fn the_demo_serves_the_board_until_it_is_stopped() {
 }
 
 #[test]
-fn the_demo_is_for_this_machine_and_names_what_is_missing() {
+fn the_demo_runs_only_here_and_names_what_is_missing() {
     let ran = alone(&["demo", "--board", "--listen", "0.0.0.0:0"]);
     assert!(ran.status == 2 && ran.err.contains("this machine alone"), "{ran:?}");
     let ran = alone(&["demo", "--production", "--redis", "redis://127.0.0.1:1"]);

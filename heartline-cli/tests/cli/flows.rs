@@ -21,7 +21,7 @@ async fn start(bench: &Bench, id: &str, inputs: [&str; 2], on_failure: OnFailure
 }
 
 #[tokio::test]
-async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
+async fn an_instance_lists_its_nodes_and_why_it_waits() {
     let bench = Bench::new().await;
     let none = bench.run(&["flows", "summary"]).await;
     assert!(none.err.contains("No workflow was started"), "{none:?}");
@@ -82,7 +82,7 @@ async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
 }
 
 #[tokio::test]
-async fn a_list_of_several_states_says_where_it_leaves_some_out() {
+async fn a_list_of_several_states_shows_where_it_is_cut() {
     let bench = Bench::new().await;
     for id in ["one", "two"] {
         start(&bench, id, ["x", "x"], OnFailure::Finish).await;
@@ -96,7 +96,7 @@ async fn a_list_of_several_states_says_where_it_leaves_some_out() {
 }
 
 #[tokio::test]
-async fn an_instance_is_paused_resumed_retried_and_cancelled() {
+async fn an_instance_can_be_paused_resumed_retried_and_cancelled() {
     let bench = Bench::new().await;
     let worker = bench.worker();
     let handle = start(&bench, "one", ["fail", "hold"], OnFailure::Pause).await;
@@ -130,7 +130,7 @@ async fn an_instance_is_paused_resumed_retried_and_cancelled() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_said_with_what_was_meant() {
+async fn an_unknown_name_is_reported_with_a_suggestion() {
     let bench = Bench::new().await;
     start(&bench, "one", ["x", "x"], OnFailure::Finish).await;
     let typo = bench.run(&["flows", "show", "nigthly", "one"]).await;
@@ -149,7 +149,7 @@ async fn what_is_not_there_is_said_with_what_was_meant() {
 }
 
 #[tokio::test]
-async fn a_pause_by_hand_is_told_apart_from_one_by_a_failure() {
+async fn a_pause_by_a_person_and_by_a_failure_are_distinguished() {
     let bench = Bench::new().await;
     let handle = start(&bench, "one", ["x", "x"], OnFailure::Finish).await;
     let words = ["--by", "alice", "flows", "pause", "nightly", "one", "--reason", "S3 is down"];
@@ -182,7 +182,7 @@ async fn a_pause_by_hand_is_told_apart_from_one_by_a_failure() {
 }
 
 #[tokio::test]
-async fn workflows_that_cannot_be_read_are_told_of_and_what_is_read_stands_beside_it() {
+async fn unreadable_workflows_are_reported_next_to_readable_ones() {
     let bench = Bench::new().await;
     start(&bench, "one", ["x", "x"], OnFailure::Finish).await;
     let mut conn = bench.redis().await;
@@ -227,7 +227,7 @@ async fn workflows_that_cannot_be_read_are_told_of_and_what_is_read_stands_besid
 }
 
 #[tokio::test]
-async fn what_the_server_lost_of_workflows_is_told_of_with_what_finds_it_again() {
+async fn lost_workflow_data_is_reported_with_the_command_to_find_it() {
     let bench = Bench::new().await;
     start(&bench, "one", ["x", "x"], OnFailure::Finish).await;
     let mut conn = bench.redis().await;

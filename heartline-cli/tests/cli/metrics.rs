@@ -94,7 +94,7 @@ fn of_file(text: &str) -> BTreeMap<String, f64> {
 
 #[tokio::test]
 #[ignore = "`make check-monitoring` runs it, which has promtool"]
-async fn promtool_finds_no_fault_in_what_is_printed_once() {
+async fn promtool_accepts_the_metrics_that_are_printed_once() {
     let bench = Bench::new().await;
     let worker = bench.worker();
     for input in ["x", "fail"] {
@@ -118,7 +118,7 @@ fn is_length(line: &str) -> bool {
 }
 
 #[tokio::test]
-async fn the_fleet_is_told_as_prometheus_reads_it() {
+async fn the_fleet_is_exported_in_the_prometheus_format() {
     let bench = Bench::new().await;
     for input in ["x", "fail", "hold"] {
         bench.export.dispatch(input.into()).await.unwrap();
@@ -149,7 +149,7 @@ async fn the_fleet_is_told_as_prometheus_reads_it() {
 }
 
 #[tokio::test]
-async fn ages_silence_and_faults_are_told_as_they_are() {
+async fn ages_silence_and_faults_are_exported_as_they_are() {
     let bench = Bench::of_one_table().await;
     for id in ["a", "b", "c"] {
         bench.export.dispatch("x".into()).id(id).await.unwrap();
@@ -181,7 +181,7 @@ async fn ages_silence_and_faults_are_told_as_they_are() {
 }
 
 #[tokio::test]
-async fn of_several_partitions_the_one_is_told_that_stands_still() {
+async fn partitions_export_the_oldest_epoch_and_all_silent_jobs() {
     let bench = Bench::of_one_table().await;
     let spread = bench.app.task_ref::<String, ()>("spread").unwrap();
     let handler = |_: heartline::Context, _: String| async { Ok::<(), heartline::JobError>(()) };
@@ -214,7 +214,7 @@ fn away() -> BTreeMap<String, f64> {
 }
 
 #[tokio::test]
-async fn an_exporter_that_may_not_read_does_not_say_that_redis_is_away() {
+async fn an_exporter_without_rights_does_not_report_redis_as_down() {
     let bench = Bench::new().await;
     let exporter = Exporter::start(&bench, None);
     assert_eq!((exporter.scrape()["heartline_up"], exporter.scrape()["heartline_readable"]), (1.0, 1.0));
@@ -228,7 +228,7 @@ async fn an_exporter_that_may_not_read_does_not_say_that_redis_is_away() {
 }
 
 #[tokio::test]
-async fn an_exporter_outlives_its_redis_and_says_so() {
+async fn an_exporter_survives_its_redis_and_reports_it_as_down() {
     let mut bench = Bench::new().await;
     let exporter = Exporter::start(&bench, None);
     assert_eq!(exporter.scrape()["heartline_up"], 1.0);
@@ -243,7 +243,7 @@ async fn an_exporter_outlives_its_redis_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_redis_that_hangs_is_told_of_before_who_asks_gives_up() {
+async fn a_redis_that_hangs_is_reported_before_the_scrape_times_out() {
     let mut bench = Bench::new().await;
     let exporter = Exporter::start(&bench, None);
     assert_eq!(exporter.scrape()["heartline_up"], 1.0);
@@ -261,7 +261,7 @@ async fn a_redis_that_hangs_is_told_of_before_who_asks_gives_up() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_none_forges_no_metric() {
+async fn an_invalid_name_forges_no_metric() {
     let bench = Bench::new().await;
     let mut conn = redis::Client::open(bench.url())
         .unwrap()
@@ -277,7 +277,7 @@ async fn a_name_that_is_none_forges_no_metric() {
 }
 
 #[tokio::test]
-async fn only_who_may_ask_is_answered() {
+async fn only_authorized_requests_are_answered() {
     let bench = Bench::new().await;
     let exporter = Exporter::start(&bench, None);
     for (host, status) in [("127.0.0.1:9187", 200), ("metrics.internal", 200), ("evil.example", 421), ("", 400)] {
@@ -303,7 +303,7 @@ async fn only_who_may_ask_is_answered() {
 }
 
 #[tokio::test]
-async fn the_web_page_is_served_with_one_command_and_guarded_like_the_metrics() {
+async fn the_web_page_is_protected_like_the_metrics() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).await.unwrap();
     let board = Exporter::of(&["board"], &bench, None);
@@ -321,7 +321,7 @@ async fn the_web_page_is_served_with_one_command_and_guarded_like_the_metrics() 
 }
 
 #[tokio::test]
-async fn who_sends_half_of_requests_or_does_not_read_keeps_nobody_out() {
+async fn slow_or_incomplete_requests_block_no_other_client() {
     let bench = Bench::new().await;
     let board = Exporter::of(&["board"], &bench, Some("0123456789abcdef"));
     let half = "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc";

@@ -3,7 +3,7 @@
 use crate::run::{Bench, ran};
 
 #[tokio::test]
-async fn production_asks_before_acts_on_single_jobs_too() {
+async fn production_asks_before_actions_on_single_jobs_too() {
     let bench = Bench::new().await;
     for id in ["a", "b", "c"] {
         bench.export.dispatch("x".into()).id(id).await.unwrap();
@@ -38,7 +38,7 @@ async fn production_asks_before_acts_on_single_jobs_too() {
 }
 
 #[tokio::test]
-async fn in_production_a_person_types_the_word() {
+async fn production_asks_a_person_to_type_the_word() {
     let bench = Bench::new().await;
     for id in ["a", "b"] {
         bench.export.dispatch("x".into()).id(id).await.unwrap();
@@ -54,7 +54,7 @@ async fn in_production_a_person_types_the_word() {
 }
 
 #[tokio::test]
-async fn the_option_names_the_server_before_the_variables() {
+async fn the_url_option_takes_precedence_over_the_variables() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).await.unwrap();
     let (own, nowhere) = (bench.url(), "redis://127.0.0.1:1");

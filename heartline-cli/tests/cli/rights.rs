@@ -40,7 +40,7 @@ async fn denied(bench: &Bench) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_role_of_a_producer_is_enough_for_its_commands() {
+async fn the_producer_role_suffices_for_its_commands() {
     let bench = Bench::of_one_table().await;
     let url = as_role(&bench, "producer").await;
     let run = async |args: &[&str]| bench.run(&[args, &["--redis", &url]].concat()).await;
@@ -64,7 +64,7 @@ async fn the_role_of_a_producer_is_enough_for_its_commands() {
 }
 
 #[tokio::test]
-async fn the_role_of_a_reader_is_enough_for_each_look() {
+async fn the_reader_role_suffices_for_every_read() {
     let bench = Bench::of_one_table().await;
     let url = as_role(&bench, "reader").await;
     let worker = bench.worker();
@@ -107,7 +107,7 @@ async fn the_role_of_a_reader_is_enough_for_each_look() {
 }
 
 #[tokio::test]
-async fn the_role_of_an_operator_is_enough_for_each_act() {
+async fn the_operator_role_suffices_for_every_action() {
     let bench = Bench::of_one_table().await;
     bench.declared().await;
     let url = as_role(&bench, "operator").await;
@@ -134,7 +134,7 @@ async fn the_role_of_an_operator_is_enough_for_each_act() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_denied_a_right_is_told_of_with_the_right_it_lacks() {
+async fn a_worker_without_a_right_is_reported_with_that_right() {
     let bench = Bench::of_one_table().await;
     let app = App::builder().redis(lacks(&bench, "worker", &[]).await).prefix("cli").build().await.unwrap();
     let options = TaskOptions::new().stall(StallOptions::new().interval(Duration::from_secs(3)));
@@ -159,7 +159,7 @@ async fn a_worker_that_is_denied_a_right_is_told_of_with_the_right_it_lacks() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_denied_the_keys_of_a_workflow_is_told_of_with_the_workflow() {
+async fn a_worker_denied_workflow_keys_is_reported_with_the_workflow() {
     let bench = Bench::of_one_table().await;
     let url = lacks(&bench, "worker", &[]).await;
     let grant = async |keys: &[&str]| {
@@ -195,7 +195,7 @@ async fn a_worker_that_is_denied_the_keys_of_a_workflow_is_told_of_with_the_work
 }
 
 #[tokio::test]
-async fn what_our_own_user_may_not_read_is_no_damage() {
+async fn keys_that_our_user_may_not_read_are_not_damage() {
     let bench = Bench::of_one_table().await;
     let worker = bench.worker();
     bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
@@ -212,7 +212,7 @@ async fn what_our_own_user_may_not_read_is_no_damage() {
 }
 
 #[tokio::test]
-async fn an_act_that_is_denied_changes_nothing_and_says_so() {
+async fn a_denied_action_changes_nothing_and_reports_it() {
     let bench = Bench::of_one_table().await;
     for at in 0..3 {
         let job = bench.export.dispatch("x".into()).id(format!("later-{at}")).delay(Duration::from_secs(600));

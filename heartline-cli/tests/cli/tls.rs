@@ -37,7 +37,7 @@ impl Drop for Files {
 }
 
 #[tokio::test]
-async fn options_and_variables_name_a_ca_and_a_certificate() {
+async fn options_and_variables_set_a_ca_and_a_certificate() {
     let (bench, ca, clients, files) = (Bench::new().await, Ca::new(), Ca::new(), Files::new());
     let server = bench.url().trim_start_matches("redis://").trim_end_matches('/').parse().unwrap();
     let port = terminator_of(server, &ca.sign("localhost", |_| {}), Some(&clients), false).await;

@@ -3,7 +3,7 @@
 use crate::run::{Bench, alone};
 
 #[test]
-fn every_command_has_help_that_shows_how_to_use_it() {
+fn every_command_has_help_with_examples() {
     let top = alone(&["--help"]).ok();
     for command in [
         "status", "tasks", "task", "jobs", "workers", "stalls", "recover", "audit", "repair", "events", "health",
@@ -18,7 +18,7 @@ fn every_command_has_help_that_shows_how_to_use_it() {
 }
 
 #[test]
-fn wrong_use_is_told_with_what_to_do_and_has_the_exit_status_2() {
+fn wrong_use_shows_a_hint_and_exits_with_status_2() {
     for (args, told) in [
         (&["job"][..], "similar subcommand exists: 'jobs'"),
         (&["jobs", "lst", "-t", "export"], "'list'"),
@@ -38,7 +38,7 @@ fn wrong_use_is_told_with_what_to_do_and_has_the_exit_status_2() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_one_line_and_the_exit_status_1() {
+fn a_missing_server_is_one_line_and_exit_status_1() {
     let ran = alone(&["--redis", "redis://127.0.0.1:1", "tasks"]);
     assert_eq!((ran.status, ran.err.lines().count()), (1, 1), "{ran:?}");
     assert!(ran.err.starts_with("error: cannot reach redis at redis://127.0.0.1:1/0: "), "{}", ran.err);
@@ -46,7 +46,7 @@ fn a_server_that_is_not_there_is_one_line_and_the_exit_status_1() {
 }
 
 #[test]
-fn a_password_among_the_arguments_is_warned_of_and_never_told() {
+fn a_password_in_the_arguments_is_warned_about_and_not_shown() {
     let ran = alone(&["--redis", "redis://:hunter2@127.0.0.1:1", "tasks"]);
     assert!(ran.err.starts_with("warning: other users of this machine can read the password"), "{}", ran.err);
     assert!(!ran.err.contains("hunter2"), "{}", ran.err);
@@ -65,7 +65,7 @@ fn completions_and_man_pages_need_no_server() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_not_there_suggests_the_one_that_was_meant() {
+async fn an_unknown_task_suggests_a_similar_one() {
     let bench = Bench::new().await;
     let ran = bench.run(&["jobs", "list", "-t", "export", "--state", "failed"]).await;
     assert_eq!(ran.status, 2);
@@ -76,7 +76,7 @@ async fn a_task_that_is_not_there_suggests_the_one_that_was_meant() {
 }
 
 #[tokio::test]
-async fn what_failed_has_failed_also_where_nobody_reads_it() {
+async fn a_failure_has_its_exit_status_even_with_a_closed_output() {
     let bench = Bench::new().await;
     let worker = bench.worker();
     let _ = bench.export.dispatch("fail".into()).id("a").await.unwrap().result().await;
@@ -90,7 +90,7 @@ async fn what_failed_has_failed_also_where_nobody_reads_it() {
 }
 
 #[tokio::test]
-async fn output_that_nobody_reads_to_its_end_is_no_fault() {
+async fn output_that_is_not_read_to_its_end_is_not_a_failure() {
     let bench = Bench::new().await;
     bench.export.dispatch_many((0..1000).map(|_| "x".to_owned())).await.unwrap();
     let mut child = bench.start(&["jobs", "list", "-t", "export", "--state", "waiting", "--limit", "1000"]);

@@ -79,7 +79,7 @@ pub fn scratch(name: &str) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn a_program_reads_its_input_knows_its_job_and_writes_the_result() {
+async fn a_program_gets_its_input_and_job_and_writes_the_result() {
     let bench = Bench::new().await;
     let script = r#"printf '{"input":%s,"job":"%s/%s","run":"%s of %s","name":"%s","more":"%s"}' "$(cat)" \
         "$HEARTLINE_TASK" "$HEARTLINE_JOB_ID" "$HEARTLINE_ATTEMPT" "$HEARTLINE_MAX_ATTEMPTS" "$0" "${HEARTLINE_RECOVERY:-none}""#;
@@ -92,7 +92,7 @@ async fn a_program_reads_its_input_knows_its_job_and_writes_the_result() {
 }
 
 #[tokio::test]
-async fn how_a_program_ends_is_how_the_job_ends() {
+async fn the_exit_of_a_program_is_the_outcome_of_the_job() {
     let bench = Bench::new().await;
     let script = r#"case $(cat) in
         '"text"') echo not json ;;
@@ -128,7 +128,7 @@ async fn how_a_program_ends_is_how_the_job_ends() {
 }
 
 #[tokio::test]
-async fn of_what_a_program_says_the_end_is_kept() {
+async fn the_end_of_the_output_of_a_program_is_kept() {
     let bench = Bench::new().await;
     let script =
         Script::start(&bench, &[], "head -c 6000 /dev/zero | tr '\\0' '\\377' >&2; echo the real cause >&2; exit 1");
@@ -138,7 +138,7 @@ async fn of_what_a_program_says_the_end_is_kept() {
 }
 
 #[tokio::test]
-async fn exit_status_75_puts_the_job_off() {
+async fn exit_status_75_snoozes_the_job() {
     let bench = Bench::new().await;
     let file = scratch("snooze");
     let script = format!("if [ -e {0} ]; then echo 5; else touch {0}; exit 75; fi", file.display());
@@ -152,7 +152,7 @@ async fn exit_status_75_puts_the_job_off() {
 }
 
 #[tokio::test]
-async fn a_cancel_and_a_timeout_end_a_program_and_what_it_has_started() {
+async fn a_cancel_and_a_timeout_end_a_program_and_its_children() {
     let bench = Bench::new().await;
     let file = scratch("cancel");
     let script = format!("trap '' TERM; sleep 600 & echo $! >> {0}; echo $$ >> {0}; wait; wait", file.display());
@@ -174,7 +174,7 @@ async fn a_cancel_and_a_timeout_end_a_program_and_what_it_has_started() {
 }
 
 #[tokio::test]
-async fn a_program_does_not_outlive_a_worker_that_is_killed_and_its_job_runs_again() {
+async fn a_program_ends_with_its_killed_worker_and_its_job_runs_again() {
     let bench = Bench::new().await;
     let file = scratch("orphan");
     let script = format!(
@@ -193,7 +193,7 @@ async fn a_program_does_not_outlive_a_worker_that_is_killed_and_its_job_runs_aga
 }
 
 #[tokio::test]
-async fn a_job_that_kills_each_of_its_workers_is_the_first_suspect() {
+async fn a_job_that_kills_its_workers_is_the_first_suspect() {
     let bench = Bench::new().await;
     // A neighbour is there at the first death, and ends before the second.
     let script = r#"case $(cat) in '"poison"') sleep 0.5; kill -9 $PPID; sleep 600 ;; *) [ -n "$HEARTLINE_RECOVERY" ] || sleep 600; echo 1 ;; esac"#;
@@ -221,7 +221,7 @@ async fn a_job_that_kills_each_of_its_workers_is_the_first_suspect() {
 }
 
 #[tokio::test]
-async fn beats_are_told_to_programs_in_milliseconds() {
+async fn programs_get_the_heartbeat_interval_in_milliseconds() {
     let bench = Bench::new().await;
     let worker = Script::start(&bench, &[], "sleep 600");
     worker.jobs.dispatch(json!(1)).await.unwrap();
@@ -233,7 +233,7 @@ async fn beats_are_told_to_programs_in_milliseconds() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_told_to_stop_lets_programs_end_in_their_grace_and_hands_back_the_others() {
+async fn a_stopped_worker_gives_programs_their_grace_and_requeues() {
     let bench = Bench::new().await;
     let file = scratch("grace");
     let script = format!("echo $$ >> {}; sleep $(cat); echo 1", file.display());
@@ -254,7 +254,7 @@ async fn a_worker_that_is_told_to_stop_lets_programs_end_in_their_grace_and_hand
 }
 
 #[tokio::test]
-async fn workers_that_are_stopped_or_die_sooner_than_their_jobs_end_are_told_of() {
+async fn workers_that_end_sooner_than_their_jobs_are_reported() {
     let bench = Bench::of_one_table().await;
     let file = scratch("again");
     let script = format!("echo $$ >> {}; sleep $(cat)", file.display());
@@ -306,7 +306,7 @@ async fn workers_that_are_stopped_or_die_sooner_than_their_jobs_end_are_told_of(
 }
 
 #[tokio::test]
-async fn workers_of_which_most_are_stopped_once_are_no_outage() {
+async fn a_single_stop_of_most_workers_is_not_an_outage() {
     let bench = Bench::of_one_table().await;
     let file = scratch("fewer");
     let script = format!("echo $$ >> {}; sleep $(cat)", file.display());
@@ -326,7 +326,7 @@ async fn workers_of_which_most_are_stopped_once_are_no_outage() {
 }
 
 #[tokio::test]
-async fn many_workers_that_died_are_told_of_together() {
+async fn many_dead_workers_are_reported_together() {
     let bench = Bench::of_one_table().await;
     let file = scratch("many");
     let script = format!("echo $$ >> {}; sleep $(cat)", file.display());
@@ -349,7 +349,7 @@ async fn many_workers_that_died_are_told_of_together() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_to_outlive_its_terminal_does() {
+async fn a_worker_with_nohup_survives_its_terminal() {
     let bench = Bench::new().await;
     let mut command = std::process::Command::new("nohup");
     let own = bench.command(&["work", "-t", "script", "--exec", "cat"]);
@@ -365,7 +365,7 @@ async fn a_worker_that_is_to_outlive_its_terminal_does() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_file_is_removed_goes_on() {
+async fn a_worker_whose_file_is_removed_keeps_working() {
     let bench = Bench::new().await;
     let file = scratch("removed");
     std::fs::copy(env!("CARGO_BIN_EXE_heartline"), &file).unwrap();
@@ -379,7 +379,7 @@ async fn a_worker_whose_file_is_removed_goes_on() {
 }
 
 #[tokio::test]
-async fn jobs_of_a_program_that_cannot_be_started_are_put_off_until_it_can() {
+async fn jobs_wait_while_their_program_cannot_be_started() {
     let bench = Bench::new().await;
     let file = scratch("gone");
     std::fs::copy("/bin/cat", &file).unwrap();
@@ -397,7 +397,7 @@ async fn jobs_of_a_program_that_cannot_be_started_are_put_off_until_it_can() {
 }
 
 #[tokio::test]
-async fn a_worker_that_can_start_no_program_ends_and_is_missed() {
+async fn a_worker_that_can_start_no_program_ends_and_is_reported() {
     let bench = Bench::new().await;
     let file = scratch("shebang");
     std::fs::write(&file, "#!/no/such/interpreter\n").unwrap();
@@ -416,7 +416,7 @@ async fn a_worker_that_can_start_no_program_ends_and_is_missed() {
 }
 
 #[tokio::test]
-async fn beside_a_program_that_runs_a_worker_goes_on_that_can_start_no_other() {
+async fn a_worker_that_cannot_start_programs_finishes_running_ones() {
     let bench = Bench::new().await;
     let (file, log) = (scratch("once"), scratch("once-log"));
     std::fs::write(&file, format!("#!/bin/sh\necho $$ >> {}; sleep 26; echo 9\n", log.display())).unwrap();
@@ -441,7 +441,7 @@ async fn beside_a_program_that_runs_a_worker_goes_on_that_can_start_no_other() {
 }
 
 #[tokio::test]
-async fn a_program_that_comes_to_its_end_when_it_is_told_to_stop_has_done_its_job() {
+async fn a_program_that_ends_well_when_asked_to_stop_succeeds() {
     let bench = Bench::new().await;
     let file = scratch("ends");
     let begins = format!("echo $$ >> {}", file.display());
@@ -464,7 +464,7 @@ async fn a_program_that_comes_to_its_end_when_it_is_told_to_stop_has_done_its_jo
 }
 
 #[tokio::test]
-async fn values_pass_as_they_are_written() {
+async fn values_pass_unchanged() {
     let bench = Bench::new().await;
     let worker = Script::start(&bench, &[], "cat");
     let payload = r#"{"order":12345678901234567890123,"b":2,"a":1.10,"deep":"#.to_owned()
@@ -483,7 +483,7 @@ async fn values_pass_as_they_are_written() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_written_is_lost_and_nothing_else() {
+async fn a_log_that_cannot_be_written_costs_no_job() {
     let bench = Bench::new().await;
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let args = ["work", "-t", "script", "--exec", "cat"];
@@ -495,7 +495,7 @@ async fn a_log_that_cannot_be_written_is_lost_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_near_another_one_is_asked_about() {
+async fn a_similar_name_asks_for_confirmation() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).await.unwrap();
     for (task, warning) in [("exprt", "did you mean export?"), ("export", " works export")] {
