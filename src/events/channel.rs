@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_subscriber_is_told_how_many_it_missed() {
+    async fn a_slow_subscriber_gets_the_number_of_events_it_missed() {
         let channel = channel(4);
         let mut slow = channel.subscribe();
         (1..=10).for_each(|id| channel.send(removed(id)));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_that_the_stream_lost_are_counted_with_those_of_the_channel() {
+    async fn events_lost_by_stream_and_channel_are_counted_together() {
         let channel = channel(2);
         channel.missed(channel.reader(), 100);
         let mut subscriber = channel.subscribe();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_channel_gives_what_is_left_and_ends() {
+    async fn a_closed_channel_returns_the_rest_and_ends() {
         let channel = channel(4);
         let mut subscriber = channel.subscribe();
         channel.send(removed(1));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_reader_goes_with_the_last_listener_and_comes_back_with_the_next() {
+    async fn the_reader_ends_with_its_last_listener_and_restarts() {
         let channel = channel(4);
         let (one, two) = (channel.subscribe(), channel.subscribe());
         let first = channel.state().reader;

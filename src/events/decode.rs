@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_settle_reads_in_the_order_of_its_fields() {
+    fn an_entry_of_settle_has_its_fields_in_order() {
         let entry = entry(&[
             ("total", "9"),
             ("worker", "host-1-00000000"),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_a_job_waited_is_counted_from_when_it_could_first_be_claimed() {
+    fn the_wait_of_a_job_counts_from_when_it_became_claimable() {
         let made = JobId::generate();
         let dispatched = to_ms(made.created_at().unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap());
         let waited = |id: &str, since: &str| {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_sweep_tells_who_stalled_and_when() {
+    fn an_entry_of_sweep_names_the_stalled_job_and_the_time() {
         let fields = [
             ("total", "2"),
             ("worker", "witness"),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_reads_in_the_order_of_its_fields() {
+    fn an_entry_has_its_fields_in_order() {
         let entry = entry(&[
             ("total", "7"),
             ("worker", ""),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_words_is_named_and_what_is_new_is_skipped() {
+    fn a_malformed_list_is_named_and_unknown_fields_are_skipped() {
         for (name, value) in
             [("node", "c a"), ("node", "a/0/1"), ("ended", "gone a/1"), ("started", "a"), ("total", "x")]
         {

@@ -207,7 +207,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn only_what_is_certain_is_a_proof() {
+    fn only_certain_evidence_proves_a_death() {
         let proc = proc("proofs");
         let host = Host::look_at(proc.clone(), &said(&[])).unwrap();
         let proof = |fields: &[(&str, &str)]| host.proof(&said(fields));
@@ -251,7 +251,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn where_we_cannot_see_ourselves_nothing_is_proven() {
+    fn a_process_that_cannot_see_itself_proves_nothing() {
         let proc = proc("blind");
         let look = |fields: &[(&str, &str)]| Host::look_at(proc.clone(), &said(fields)).is_some();
         assert!(look(&[]));

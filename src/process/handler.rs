@@ -51,7 +51,7 @@ mod tests {
     use serde::Deserialize;
 
     #[test]
-    fn a_fault_says_what_was_expected_and_where_and_quotes_nothing() {
+    fn a_fault_shows_the_expected_type_and_place_but_no_value() {
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
         #[allow(dead_code)]

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_from_before_a_freeze_does_not_take_the_warning_back() {
+    fn a_reply_from_before_a_freeze_does_not_withdraw_the_warning() {
         let now = clock::now();
         let ago = |seconds: u64| Moment::from_millis(now.as_millis() - seconds * 1000);
         let held = held(ago(6), StallOptions::new());
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_of_life_that_does_not_get_through_is_no_silence() {
+    fn a_heartbeat_that_does_not_arrive_is_not_silence() {
         let start = clock::now();
         let options = StallOptions::new().on_risk(OnRisk::Cancel).heartbeat(Heartbeat::Manual);
         let at = |ms| start.after(Duration::from_millis(ms));
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_to_be_given_up_is_so_before_its_deadline_whatever_was_answered_before_it_was_named() {
+    fn a_job_at_risk_is_given_up_before_its_deadline() {
         let start = Moment::from_millis(1_000_000);
         let cancel = StallOptions::new().on_risk(OnRisk::Cancel);
         assert_eq!(through_an_outage(&held(start, cancel.clone()), start), Some(INTERVAL / 10 * 9));

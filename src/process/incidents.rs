@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_was_closed_once_is_no_outage() {
+    fn a_connection_closed_once_is_not_an_outage() {
         let incidents = Incidents::default();
         let closed = || classify("beat", std::io::Error::from(std::io::ErrorKind::BrokenPipe).into());
         let failed = |part| shown(incidents.failed(part, (0, "a"), &closed(), true));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_takes_no_writes_is_one_incident() {
+    fn a_server_that_refuses_writes_is_one_incident() {
         let incidents = Incidents::default();
         let failed = |part, code| shown(incidents.failed(part, (0, "a"), &said(code), false));
         assert_eq!([failed("beat", "MISCONF"), failed("settle", "MISCONF"), failed("beat", "MISCONF")], ["+", "", ""]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_call_is_refused_is_an_incident_of_its_own() {
+    fn a_refusal_of_one_call_is_an_incident_of_its_own() {
         for code in ["NOPERM", "WRONGTYPE"] {
             let incidents = Incidents::default();
             let failed = |part, task| shown(incidents.failed(part, (0, task), &said(code), false));

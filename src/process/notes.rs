@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_last_is_written_and_what_comes_meanwhile_is_kept() {
+    fn only_the_latest_note_is_written_and_later_ones_are_kept() {
         let (notes, id) = (Notes::default(), JobId::from_wire("a"));
         assert!(notes.pending(&id, 7, true).is_none());
         notes.set_checkpoint("1");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_with_its_size() {
+    fn a_note_that_is_too_large_is_refused_with_its_size() {
         assert_eq!(progress_json(&40, "").unwrap(), r#"{"value":40}"#);
         assert_eq!(progress_json("a", "b").unwrap(), r#"{"value":"a","message":"b"}"#);
         let refused = checkpoint_json(&"x".repeat(CHECKPOINT_LIMIT - 1)).unwrap_err().to_string();

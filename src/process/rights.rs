@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_and_a_password_that_a_node_does_not_know_are_kept() {
+    fn a_denial_and_a_password_unknown_to_a_node_are_kept() {
         for code in ["NOPERM", "WRONGPASS"] {
             let rights = Rights::at(0);
             rights.heard(&said("LOADING"));

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_handler_waits_from_its_first_result_to_its_last_and_nobody_else_does() {
+    async fn a_handler_counts_as_waiting_from_first_to_last_result() {
         let job = Arc::new(Job::default());
         let outside = NotedWait::begin();
         assert!(!job.0.lasts(Duration::ZERO));

@@ -68,7 +68,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     #[test]
-    fn the_runtime_of_the_next_caller_replaces_one_that_ended() {
+    fn the_runtime_of_the_next_caller_replaces_an_ended_one() {
         let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
         let (first, second) = (runtime(), runtime());
         let chosen = AppRuntime::of_caller();

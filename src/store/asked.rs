@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_node_is_named_that_a_call_still_waits_for_and_that_of_no_other_call() {
+    async fn the_error_names_the_node_that_the_call_still_waits_for() {
         let call = |node: &'static str, time: u64| async move {
             let answered = Awaited::on("b:2");
             answered.over();

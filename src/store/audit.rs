@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_tells_its_worker_whatever_line_it_is_of() {
+    fn a_record_of_any_kind_names_its_worker() {
         for record in ["host-7-00000000", "host-7-00000000/2", "host-7-00000000/3"] {
             assert_eq!(worker_of(record), "host-7-00000000");
         }

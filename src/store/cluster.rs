@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_is_read_as_the_node_that_was_asked_means_it() {
+    fn a_slot_map_uses_the_address_of_the_node_that_sent_it() {
         let rows: [Row; 3] =
             [(100, 200, &[("10.0.0.1", 2), ("10.0.0.1", 3)]), (0, 99, &[("", 1), ("?", 9)]), (201, 300, &[("?", 9)])];
         let map = read(&node(1), &told(&rows)).unwrap();
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reign_of_who_loses_all_slots_is_over_and_that_of_who_gives_some_away_is_not() {
+    fn a_primary_ends_only_when_it_loses_all_its_slots() {
         let mut reigns = 0;
         let mut map = |rows: &[Row], before: &SlotMap| {
             let mut map = read(&node(1), &told(rows)).unwrap();
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn the_epoch_is_one_line_of_many() {
+    fn the_epoch_is_read_from_the_cluster_info() {
         let info = "cluster_state:ok\r\ncluster_current_epoch:7\r\ncluster_my_epoch:2\r\n";
         assert_eq!((epoch_of(info), epoch_of("cluster_state:ok")), (Some(7), None));
     }

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_the_server_lacks_is_named() {
+    fn a_missing_command_is_named() {
         for quote in ["'", "`"] {
             let text = format!("unknown command {quote}TIME{quote}, with args beginning with: ");
             let error = classify("time", make_extension_error("ERR".into(), Some(text)));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_call_that_was_sent_is_late_and_an_answer_that_says_no_ends_no_connection() {
+    fn only_a_sent_call_is_late_and_a_refusal_keeps_the_connection() {
         assert!(Error::late().is_late() && Error::late().is_timeout() && Error::late().ends_connection());
         assert!(!Error::timed_out().is_late() && Error::timed_out().ends_connection());
         for code in ELSEWHERE_CODES {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_may_not_do_is_denied_whatever_the_server_calls_it() {
+    fn a_denied_command_in_a_script_is_denied_in_every_wording() {
         let told = [
             "The user executing the script can't run this command or subcommand script: 5ca1ab1e, on @user_script:1.",
             "Error running script (call to f_1): @user_script:3: @user_script: 3: The user executing the script can't access at least one of the keys mentioned in the command arguments",

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_of_a_task_carries_its_hash_tag_and_differs_from_the_others() {
+    fn every_key_of_a_task_has_its_hash_tag_and_is_unique() {
         let keys = TaskKeys::new("heartline", "long-export", false);
         let mut seen = std::collections::BTreeSet::new();
         for (index, key) in Key::ALL.into_iter().enumerate() {

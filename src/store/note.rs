@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_read_as_it_was_written() {
+    fn a_note_is_read_back_unchanged() {
         let stored = Stored::from_wire(r#"17 3 1700 {"a": "b c"}"#).unwrap();
         assert_eq!(stored, Stored { at_ms: 1700, json: r#"{"a": "b c"}"#.to_owned() });
         for other in ["", "1", "1 2 3", "1 2 soon {}"] {

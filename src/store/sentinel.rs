@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_word_counts_and_one_that_was_cut_off_moves_nothing() {
+    fn the_newest_message_counts_and_a_truncated_one_is_ignored() {
         let known = primary(1, 3);
         let next = |words: Vec<SentinelWord>| heard(Some(&known), &words).map(|primary| (primary.port, primary.epoch));
         assert_eq!(next(said(&[(1, 3), (1, 3), (1, 3)])), None);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_primary_is_no_change_and_the_same_one_again_is_none() {
+    async fn the_first_primary_and_the_same_one_again_are_not_changes() {
         let sentinels = Sentinels::new("main".to_owned(), Vec::new(), Arc::default());
         sentinels.hear(&said(&[(1, 0)]));
         sentinels.hear(&said(&[(1, 2)]));

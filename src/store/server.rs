@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_of_a_whole_task_is_told_in_a_few_words() {
+    fn the_missing_rights_of_a_whole_task_are_summarized() {
         let missing = ["LPUSH", "a", "HSET", "b", "HSET", "c", "HSET", "d", "HSET", "e"].map(str::to_owned);
         assert_eq!(named(&missing), "LPUSH on a; HSET on b, c, d and 1 more");
     }

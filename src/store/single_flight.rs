@@ -75,7 +75,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     #[tokio::test]
-    async fn callers_that_come_together_share_one_attempt() {
+    async fn concurrent_callers_share_one_attempt() {
         let (flight, begun) = (SingleFlight::default(), AtomicUsize::new(0));
         let work = || {
             let number = begun.fetch_add(1, Ordering::SeqCst);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_runtime_holds_up_the_attempts_of_no_other() {
+    fn a_blocked_runtime_does_not_delay_attempts_of_others() {
         let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
         let (blocked, free, flight) = (runtime(), runtime(), SingleFlight::default());
         let never = || std::future::pending::<Result<u8, Error>>();

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_have_the_slots_that_servers_give_them() {
+    fn keys_have_the_slots_that_servers_compute() {
         // From the specification, and as `CLUSTER KEYSLOT` of Redis 7.0 answers.
         assert_eq!(crc16(b"123456789"), 0x31C3);
         assert_eq!((slot_of(b"foo"), slot_of(b"heartline:{export}:wait")), (12_182, slot_of(b"export")));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_lie_evenly_on_the_circle_of_slots() {
+    fn partitions_are_spread_evenly_over_the_slots() {
         for (task, parts) in [("export", 3), ("t", 64), ("a.b-c_d", 7), ("mail", 2)] {
             let slot = |part| match part {
                 0 => slot_of(task.as_bytes()),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_command_is_where_the_command_has_it() {
+    fn the_key_of_a_command_is_found_at_its_position() {
         let cmd = |words: &[&str]| {
             let mut cmd = redis::cmd(words[0]);
             cmd.arg(&words[1..]);

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_stream_whose_answers_are_late_less_is_asked_until_all_of_it_is_read() {
+    fn a_stream_with_late_replies_is_read_in_smaller_parts() {
         let mut stream = StreamApart::default();
         let entry = || Entry { id: "1-0".to_owned(), fields: Vec::new() };
         let read = |stream: &mut StreamApart, read: Result<usize, Error>| {

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_skipped() {
+    fn malformed_entries_are_skipped() {
         for value in [Value::Nil, Value::Int(1), Value::Array(vec![bulk("1-0")])] {
             assert!(entry(value).is_none());
         }

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_unknown_is_told_without_the_password() {
+    fn a_missing_or_unknown_part_is_named_without_the_password() {
         for text in [
             "redis-sentinel://:s3cret@one",
             "redis-sentinel://:s3cret@one?sentinelServiceName=",
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_nothing_reads_is_refused_by_its_name() {
+    fn an_unknown_part_is_refused_by_its_name() {
         for (text, named) in [
             ("redis://h?password=x", "the parameter password;"),
             ("redis://h/3?ssl_cert_reqs=none&db=3", "the parameter ssl_cert_reqs;"),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unescaped_character_shows_nothing_of_the_password() {
+    fn an_unescaped_character_reveals_nothing_of_the_password() {
         for character in ["#", "?", "/", ":#", "?a=", "?db=1&"] {
             for scheme in ["redis", "redis-sentinel", "redis-cluster"] {
                 // The first part of the password looks like a port.

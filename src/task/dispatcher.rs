@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_lost_connection_is_a_reason_to_repeat() {
+    async fn only_a_lost_connection_causes_a_repeat() {
         let mut calls = 0;
         let patience = Patience::new(Duration::from_secs(10), Instant::now(), 0);
         let answer = repeated(patience, || {

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_loop_stands_still_only_where_nothing_explains_its_silence() {
+    fn a_claim_loop_is_stuck_only_if_its_silence_is_unexplained() {
         assert!(silent(61).stand_still());
         assert!(!silent(60).stand_still());
         assert!(!Claims { beats: false, ..silent(61) }.stand_still());
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_does_not_run_is_live_and_not_ready() {
+    fn a_worker_that_is_not_running_is_live_but_not_ready() {
         let monitor = WorkerMonitor::default();
         let health = monitor.health();
         assert!(health.live && !health.ready && health.reasons.len() == 1, "{health:?}");

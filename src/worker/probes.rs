@@ -147,7 +147,7 @@ mod tests {
     use crate::error::Error;
 
     #[test]
-    fn what_an_error_of_the_start_says_is_for_the_log() {
+    fn the_text_of_a_start_error_goes_only_to_the_log() {
         let monitor = WorkerMonitor::default();
         monitor.ended(&Err(Error::Unsupported { what: "redis.internal:6379".to_owned() }));
         assert!(format!("{:?}", monitor.health()).contains("redis.internal"));

@@ -52,7 +52,7 @@ mod tests {
     use crate::options::task::TaskOptions;
 
     #[test]
-    fn a_hurry_keeps_what_comes_behind_the_grace() {
+    fn a_hurried_stop_keeps_the_time_after_the_grace() {
         let options = TaskOptions::new().resolve(&TaskOptions::new()).unwrap();
         let at = |seconds: u64| Moment::from_millis(seconds * 1000);
         let mut stop = Stop::begin(&options, at(100));
