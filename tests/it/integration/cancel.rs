@@ -1,4 +1,4 @@
-//! Cancel, in every state of a job.
+//! Cancels in every state of a job.
 
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
-/// Tells when it is dropped.
+/// Reports when it is dropped.
 struct Tell(mpsc::UnboundedSender<&'static str>);
 
 impl Drop for Tell {
@@ -20,7 +20,7 @@ impl Drop for Tell {
     }
 }
 
-/// A task whose jobs do with a cancel what their input says.
+/// A task whose jobs react to a cancel as their input says.
 fn obeying(
     app: &App,
     options: TaskOptions,
@@ -131,7 +131,7 @@ async fn a_handler_that_ignores_a_cancel_is_dropped_after_its_grace() {
     assert_eq!(tell.recv().await, Some("dropped"));
     assert!(begun.elapsed() >= grace, "{:?}", begun.elapsed());
     test.arrives("a", "cancelled").await;
-    // Its slot is free.
+    // Its slot is free again.
     task.dispatch("ok".into()).id("b").await.unwrap();
     test.arrives("b", "running").await;
     worker.stop().await;
@@ -148,7 +148,7 @@ async fn a_cancel_reaches_the_handler_before_the_next_heartbeat() {
         let job = task.dispatch("ok".into()).id(id).await.unwrap();
         test.arrives(id, "running").await;
         job.cancel("now").await.unwrap();
-        // Beats are 100 s apart.
+        // The next heartbeat is 100 s away.
         let told = tokio::time::timeout(PATIENCE, tell.recv()).await.expect("the hint comes");
         assert_eq!(told, Some("cancelled"));
         assert_eq!(tell.recv().await, Some("dropped"));
@@ -165,7 +165,7 @@ async fn a_cancel_with_a_lost_hint_arrives_with_the_next_heartbeat() {
     let worker = TestWorker::start(app.worker());
     task.dispatch("ok".into()).id("a").await.unwrap();
     test.arrives("a", "running").await;
-    // What the script does, without its hint.
+    // The effect of the script, without its hint.
     test.run::<u64>("HSET", "cancelling", &["a", "by hand"]).await;
     assert_eq!(tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap(), Some("cancelled"));
     assert_eq!(reason_of(&task, "a").await, "by hand");

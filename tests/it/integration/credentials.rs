@@ -19,7 +19,7 @@ async fn ask<T: redis::FromRedisValue>(admin: &mut MultiplexedConnection, words:
     redis::cmd(words[0]).arg(&words[1..]).query_async(admin).await.unwrap()
 }
 
-/// How often connections have shown a password since they were made.
+/// How often connections have authenticated since they were opened.
 async fn shown(admin: &mut MultiplexedConnection) -> usize {
     let stats: String = ask(admin, &["INFO", "commandstats"]).await;
     let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_auth:calls="));
@@ -39,7 +39,7 @@ async fn a_changed_password_reaches_open_and_new_connections() {
     let mut admin = admin(&server.url()).await;
     let () = ask(&mut admin, &["ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all"]).await;
     let (rotated, credentials) = watch::channel(Credentials::new("app", "first"));
-    // What the URL says is of no account.
+    // The user and password of the URL are ignored.
     let url = server.url().replace("redis://", "redis://somebody:else@");
     let app = App::builder().redis(url).credentials(credentials).build().await.unwrap();
     let task = app.task("t", TaskOptions::new(), async |_: Context, n: u8| Ok::<_, JobError>(n + 1)).unwrap();
@@ -47,14 +47,15 @@ async fn a_changed_password_reaches_open_and_new_connections() {
     assert_eq!(task.dispatch(1).await.unwrap().result().await.unwrap(), 2);
 
     let open = open_now(&mut admin).await;
-    eventually("each has shown it behind its start", PATIENCE, async || shown(&mut admin).await >= open.len()).await;
+    eventually("each has authenticated after its start", PATIENCE, async || shown(&mut admin).await >= open.len())
+        .await;
     let before = shown(&mut admin).await;
     let () = ask(&mut admin, &["ACL", "SETUSER", "app", ">second"]).await;
     rotated.send_replace(Credentials::new("app", "second"));
-    // Those that wait for work, or for events, do so when that is over.
-    eventually("each that is still there shows the other one", PATIENCE, async || {
+    // Connections that wait for jobs or events authenticate after that wait.
+    eventually("each open connection sends the new password", PATIENCE, async || {
         let left = open_now(&mut admin).await.intersection(&open).count();
-        assert!(left > 3, "of the worker, its keeper, its hints, its wait for work");
+        assert!(left > 3, "worker, keeper, hints and wait for jobs");
         shown(&mut admin).await >= before + left
     })
     .await;
@@ -68,7 +69,7 @@ async fn a_changed_password_reaches_open_and_new_connections() {
     assert!(matches!(&refused, Error::Connect { .. }) && !refused.is_retryable(), "{refused:?}");
     assert!(!format!("{refused:?} {:?}", Credentials::new("app", "first")).contains("first"));
 
-    // Who goes on dispatching does not knock anew with each call.
+    // A producer that keeps dispatching does not reconnect on each call.
     let () = ask(&mut admin, &["ACL", "SETUSER", "app", "<second", ">third"]).await;
     let _: usize = ask(&mut admin, &["CLIENT", "KILL", "USER", "app"]).await;
     let (before, begun, mut refused) = (stat(&mut admin, "total_connections_received").await, Instant::now(), 0);
@@ -81,7 +82,7 @@ async fn a_changed_password_reaches_open_and_new_connections() {
     let () = ask(&mut admin, &["ACL", "SETUSER", "app", "<third", ">second"]).await;
     eventually("jobs are dispatched again", PATIENCE, async || task.dispatch(0).await.is_ok()).await;
 
-    // Nobody tells of others any more.
+    // Now no more passwords arrive.
     drop(rotated);
     let _: usize = ask(&mut admin, &["CLIENT", "KILL", "USER", "app"]).await;
     assert_eq!(tokio::time::timeout(PATIENCE, task.dispatch(3).await.unwrap().result()).await.unwrap().unwrap(), 4);

@@ -1,4 +1,4 @@
-//! What Redis holds of a job is damaged by hand: no ghost job, no crash, a clear event, and the rest goes on.
+//! Tests damage the data of a job by hand: no ghost job, no crash, a clear event, and other jobs run.
 
 use crate::support::events::next;
 use crate::support::puppet::Puppet;
@@ -42,7 +42,7 @@ async fn a_waiting_job_without_payload_is_removed_and_reported() {
     test.run::<u64>("HDEL", "payload", &["gone"]).await;
     let mut events = app.events();
     let worker = TestWorker::start(app.worker());
-    // Events of the last few milliseconds before the subscription may be among the first.
+    // Events from a few milliseconds before the subscription may arrive first.
     let removed = loop {
         match next(&mut events).await {
             Event::Dispatched { .. } => {}
@@ -88,7 +88,7 @@ async fn an_id_that_waits_twice_runs_once() {
     test.run::<u64>("RPUSH", "wait", &["twin"]).await;
     test.run::<u64>("RPUSH", "wait:low", &["twin"]).await;
     let worker = TestWorker::start(app.worker());
-    // Within one claim, then beside its own run, then after its end.
+    // Within one claim, then during its run, then after its end.
     eventually("it runs", PATIENCE, async || *ran.lock().unwrap() == ["twin"]).await;
     test.run::<u64>("RPUSH", "wait", &["twin"]).await;
     task.dispatch(1).id("other").await.unwrap();
@@ -102,7 +102,7 @@ async fn an_id_that_waits_twice_runs_once() {
     worker.stop().await;
 }
 
-/// Texts that are no count, some of which a number parser takes.
+/// Texts that are not counts. A number parser accepts some of them.
 const NO_COUNTS: [&str; 11] =
     ["many", "", "1.5", "nan", "inf", "0x10", "1e3", "-1", " 1", "9223372036854775807", "99999999999999999999"];
 
@@ -126,7 +126,7 @@ async fn a_malformed_stall_count_fails_only_its_job_in_a_sweep() {
     let mut stalls = app.on_stalled();
     let worker = TestWorker::start(app.worker());
     test.epochs_pass(1).await;
-    eventually("the sweep is through", PATIENCE, async || test.run::<u64>("EXISTS", "candidates", &[]).await == 0)
+    eventually("the sweep is complete", PATIENCE, async || test.run::<u64>("EXISTS", "candidates", &[]).await == 0)
         .await;
     for id in ids.iter().map(|(id, _)| id.as_str()).chain(["sound"]) {
         assert_eq!(test.places(id).await.len(), 1, "{id} is in no place: it is lost");
@@ -147,7 +147,7 @@ async fn a_malformed_stall_count_fails_only_its_job_in_a_sweep() {
     worker.stop().await;
 }
 
-/// A job whose counter is damaged while it waits must fail, and not keep the others from running.
+/// A job with a counter that is damaged while it waits must fail and must not block the others.
 async fn damaged_counter_while_waiting(column: &str) {
     let test = TestTask::new();
     let app = test.app().await;
@@ -163,7 +163,7 @@ async fn damaged_counter_while_waiting(column: &str) {
     let sound = task.dispatch(9).id("sound").await.unwrap();
     let worker = TestWorker::start(app.worker());
     let result = tokio::time::timeout(PATIENCE / 2, sound.result()).await;
-    assert_eq!(result.expect("the sound job is not held up").unwrap(), 9);
+    assert_eq!(result.expect("the valid job is not delayed").unwrap(), 9);
     for (id, count) in &ids {
         test.arrives(id, "failed").await;
         let job = task.job(id).await.unwrap();
@@ -193,7 +193,7 @@ async fn other_damaged_columns_fall_back_to_the_task_options() {
         task.dispatch(3).id(column).await.unwrap();
         test.run::<u64>("HSET", column, &[column, "{\u{1}"]).await;
     }
-    // No text at all.
+    // Not even text.
     for column in ["options", "dispatchedAt", "attempt", "stalledCount"] {
         task.dispatch(3).id(format!("{column}-bytes")).await.unwrap();
         let mut set = redis::cmd("HSET");
@@ -255,7 +255,10 @@ async fn a_lock_without_a_set_entry_is_restored_by_the_next_heartbeat() {
     test.arrives("held", "running").await;
     test.run::<u64>("DEL", "active", &[]).await;
     test.run::<u64>("DEL", "candidates", &[]).await;
-    eventually("it is back", PATIENCE, async || test.run::<bool>("SISMEMBER", "active", &["held"]).await).await;
+    eventually("the lock is back in the set", PATIENCE, async || {
+        test.run::<bool>("SISMEMBER", "active", &["held"]).await
+    })
+    .await;
     test.epochs_pass(2).await;
     gate.add_permits(1);
     assert_eq!(job.result().await.unwrap(), 5);

@@ -1,4 +1,4 @@
-//! What a program says of its tasks in one place, and what handlers may return and share.
+//! Definitions of tasks in one place, and what handlers may return and share.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn a_task_defined_once_has_its_types_and_options_everywhere() {
     assert_eq!(jobs.dispatch(21).await.unwrap().result().await.unwrap(), 42);
     let error = jobs.dispatch(100).await.unwrap_err();
     assert!(matches!(error, Error::TooLarge { what: None, size: 3, limit: 2 }), "{error:?}");
-    // One that was named before, without the options, goes by those it was named with.
+    // A task that was declared earlier without the options keeps those of its declaration.
     let named: TaskRef<u32, u64> = test.app().await.task_ref(TASK).unwrap();
     assert_eq!(named.dispatch(100).await.unwrap().result().await.unwrap(), 200);
     worker.stop().await;
@@ -94,7 +94,7 @@ async fn handlers_may_return_any_error() {
     worker.stop().await;
 }
 
-/// What the handler answers with, and through what.
+/// What the handler returns, and through which type.
 async fn pay(_: Context, how: String) -> Result<(), JobError> {
     match how.as_str() {
         "declined" => Err(Payment::Declined)?,

@@ -1,4 +1,4 @@
-//! Dispatch: order, priority, delay, ids that exist.
+//! Dispatch: order, priority, delay, existing ids.
 
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
@@ -7,7 +7,7 @@ use heartline::{App, Error, JobHandle, JobState, Priority, TaskOptions, TaskRef}
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A task of one slot that writes down the inputs in the order of the runs.
+/// A task with one slot that records the inputs in the order of the runs.
 fn ordered(app: &App, options: TaskOptions) -> (TaskRef<String, ()>, Arc<Mutex<Vec<String>>>) {
     let order = Arc::new(Mutex::new(Vec::new()));
     let log = order.clone();
@@ -92,7 +92,7 @@ async fn a_delayed_job_waits_and_then_wakes_an_idle_worker() {
     assert!(begun.elapsed() >= Duration::from_millis(199));
     late.result().await.unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(699));
-    // Without a marker the worker would look again after 5 s.
+    // Without a wake marker the worker would claim only after 5 s.
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     assert_eq!(*order.lock().unwrap(), ["soon", "late"]);
     worker.stop().await;

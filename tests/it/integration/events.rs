@@ -1,4 +1,4 @@
-//! Events: one a transition, in order, for the whole life of a job.
+//! Events: one per transition, in order, for the whole life of a job.
 
 use crate::support::events::next;
 use crate::support::puppet::Puppet;
@@ -9,7 +9,7 @@ use heartline::{App, Event, EventMode, Jitter, JobError, RecvError, RetryPolicy,
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An event without what differs from run to run.
+/// An event without the parts that differ from run to run.
 fn short(event: &Event) -> String {
     match event {
         Event::Started { attempt, stalled_count, .. } => format!("started {attempt} {stalled_count}"),
@@ -20,7 +20,7 @@ fn short(event: &Event) -> String {
     }
 }
 
-/// The events until so many jobs have ended, by job.
+/// The events by job, until this many jobs have ended.
 async fn lives(events: &mut Subscription<Event>, ends: usize) -> BTreeMap<String, Vec<String>> {
     let mut lives: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut ended = 0;
@@ -145,7 +145,8 @@ async fn a_slow_subscriber_gets_the_number_of_events_it_missed() {
     task.dispatch_many(0..1000).await.unwrap();
     let (mut seen, mut missed) = (0, 0);
     while seen + missed < 1000 {
-        match tokio::time::timeout(PATIENCE, events.recv()).await.expect("all are accounted for") {
+        match tokio::time::timeout(PATIENCE, events.recv()).await.expect("all events are received or counted as missed")
+        {
             Ok(_) => seen += 1,
             Err(RecvError::Lagged(count)) => missed += count,
             Err(other) => panic!("{other}"),
@@ -163,7 +164,7 @@ async fn without_events_only_stalls_are_written_and_results_arrive() {
         .task(TASK, fast().events(EventMode::Off), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
         .unwrap();
     let mut stalls = app.on_stalled();
-    // The mode is the task's own, which a worker writes when it starts.
+    // The mode belongs to the task; a worker writes it when it starts.
     let first = TestWorker::start(app.worker());
     eventually("it works", PATIENCE, async || test.epoch().await > 0).await;
     first.stop().await;

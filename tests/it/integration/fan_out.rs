@@ -1,4 +1,4 @@
-//! Handlers that wait for other jobs: with slots left they get their results, and without one somebody is told.
+//! Handlers that wait for other jobs: with free slots they get their results, without one a warning is logged.
 
 use crate::support::task::{TestTask, fast};
 use crate::support::worker::TestWorker;
@@ -6,7 +6,7 @@ use crate::support::{PATIENCE, Warnings};
 use heartline::{App, Context, JobError, JobState, TaskOptions, TaskRef};
 use std::time::Duration;
 
-/// A task whose jobs wait for a job of the task itself, down to zero.
+/// A task whose jobs each wait for another job of the same task, down to zero.
 fn nested(app: &App, name: &str, options: TaskOptions) -> TaskRef<u32, u32> {
     let itself: TaskRef<u32, u32> = app.task_ref(name).unwrap();
     let handler = move |_: Context, depth: u32| {
@@ -33,7 +33,7 @@ async fn a_task_whose_slots_all_wait_for_it_is_reported_once() {
     let stuck = task.dispatch(2).await.unwrap();
     let line = warnings.wait_for(&["WARN", &worker.id, "every slot", "docs/fan-out.md"], PATIENCE).await;
     assert!(line.contains(&format!("concurrency 2 of the task {name}")), "{line}");
-    // Long enough to be told again, if it were.
+    // Long enough for a second warning, if there were one.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let told = || warnings.all().iter().filter(|line| line.contains(&name) && line.contains("every slot")).count();
     assert_eq!(told(), 1);
@@ -66,7 +66,7 @@ async fn a_worker_whose_slots_all_wait_for_jobs_is_reported_once() {
     worker.stop().await;
 }
 
-/// What docs/fan-out.md advises: the parent is put off, and holds no slot meanwhile.
+/// The advice of docs/fan-out.md: the parent snoozes and holds no slot meanwhile.
 #[tokio::test]
 async fn a_parent_that_snoozes_needs_no_slot_while_it_waits() {
     let test = TestTask::new();
@@ -79,7 +79,7 @@ async fn a_parent_that_snoozes_needs_no_slot_while_it_waits() {
             let children = children.clone();
             async move {
                 let ids = |i| format!("{}.{i}", ctx.id());
-                // Under ids of their own: a run that is repeated dispatches none twice.
+                // Ids make it repeatable: a second run dispatches no job twice.
                 let handles = children.dispatch_many_with_ids((0..n).map(|i| (ids(i), i))).await?;
                 let mut sum = 0;
                 for handle in handles {

@@ -1,4 +1,4 @@
-//! What a handler says of its job comes through every type of error that a handler may return.
+//! What a handler says about its job passes through every error type that a handler may return.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn boxed() -> Result<(), Boxed> {
     Err(gone().boxed())?
 }
 
-/// How another job failed.
+/// The failure of another job.
 fn failed(code: &str) -> Result<(), Failure> {
     let json = format!(r#"{{"id":"a","code":"{code}","message":"no","failed_attempts":1,"stalled_count":0}}"#);
     Err(serde_json::from_str(&json).unwrap())
@@ -34,7 +34,7 @@ fn failed(code: &str) -> Result<(), Failure> {
 #[error("the export failed")]
 struct Export(#[source] Boxed);
 
-/// A task whose handler fails so. It has three attempts.
+/// A task with three attempts whose handler fails in this way.
 fn task<E: Into<JobError> + 'static>(app: &App, name: &str, fails: fn() -> Handled<E>) -> TaskRef<(), ()> {
     let options = fast().retry(RetryPolicy::new().attempts(3).fixed(Duration::from_millis(1)));
     app.task(name, options, move |_: Context, ()| async move { fails() }).unwrap()
@@ -111,7 +111,7 @@ async fn a_failure_keeps_its_own_code() {
         (task::<anyhow::Error>(&app, "context", || failed("no_money").context("in a part")), "no_money"),
         (task::<Boxed>(&app, "boxed", || Ok(failed("no_money")?)), "no_money"),
         (task::<Failure>(&app, "itself", || failed("no_money")), "no_money"),
-        // This one did not run out of time.
+        // This job did not time out.
         (task::<JobError>(&app, "ours", || Ok(failed("timeout")?)), codes::HANDLER_ERROR),
     ];
     let worker = TestWorker::start(app.worker());
@@ -129,7 +129,7 @@ async fn a_snooze_passes_through_every_error_type() {
     fn later() -> JobError {
         JobError::snooze(Duration::from_millis(1))
     }
-    /// A handler that puts its job off once.
+    /// A handler that snoozes its job once.
     fn once<E: Into<JobError> + 'static>(app: &App, name: &str, says: fn() -> E) -> TaskRef<(), u32> {
         let handler = move |ctx: Context, ()| async move {
             if ctx.snoozed_count() == 0 { Err(says()) } else { Ok(ctx.snoozed_count()) }

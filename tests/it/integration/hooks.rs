@@ -1,4 +1,4 @@
-//! Hooks: what runs between the outcome of a job and its end, whoever decided it and whoever dies.
+//! Hooks run between the outcome of a job and its end, whatever caused the outcome and whichever worker dies.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::support::task::{TASK, TestTask, fast, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
-/// What handlers and hooks did, in one order.
+/// What handlers and hooks did, in order.
 #[derive(Clone, Default)]
 struct Done(Arc<Mutex<Vec<String>>>);
 
@@ -144,7 +144,7 @@ async fn a_hook_sees_every_outcome_and_delays_the_result() {
     assert_eq!((test.dump("outcome").await, test.dump("finalizing").await), (None, None));
 }
 
-/// The one worker that there is.
+/// The id of the only worker.
 async fn worker_id(app: &App) -> heartline::WorkerId {
     let workers = app.inspector().workers().await.unwrap();
     workers.into_iter().next().unwrap().worker
@@ -155,7 +155,7 @@ async fn a_hook_runs_for_jobs_that_never_ran() {
     let test = TestTask::new();
     let (app, done) = (test.app().await, Done::default());
     let task = declare(&test, &app, fast(), &done, fine);
-    // Some worker has said that there is a hook.
+    // A worker has declared the hook.
     TestWorker::start(app.worker()).stop().await;
     for id in ["waits", "later", "expires", "removed"] {
         let dispatch = task.dispatch("ok".into()).id(id);
@@ -247,11 +247,12 @@ async fn a_worker_with_the_hook_finalizes_jobs_of_one_without() {
     let task = without_hook(&test, &old, fast().concurrency(4), &old_done);
     let worker = TestWorker::start(old.worker());
     worker.working().await;
-    // The new one works nothing: each of its slots is taken.
+    // All slots of the new worker are taken, so it runs no handler.
     declare(&test, &new, fast().concurrency(1), &new_done, fine);
     let with_hook = TestWorker::start(new.worker());
     with_hook.working().await;
-    eventually("it is declared", PATIENCE, async || test.column("meta", "hook").await.as_deref() == Some("1")).await;
+    eventually("the hook is declared", PATIENCE, async || test.column("meta", "hook").await.as_deref() == Some("1"))
+        .await;
     let ids: Vec<String> = (0..20).map(|at| format!("job-{at}")).collect();
     for id in &ids {
         task.dispatch("ok".into()).id(id).await.unwrap();
@@ -262,10 +263,10 @@ async fn a_worker_with_the_hook_finalizes_jobs_of_one_without() {
     }
     assert!(old_done.all().iter().all(|line| line.starts_with("handler")));
     with_hook.stop().await;
-    // An outcome is stored, and nobody has the hook.
+    // An outcome is stored, and no worker has the hook.
     let left = task.dispatch("ok".into()).id("left").await.unwrap();
     left_finalizing(&left).await;
-    // The newest start says that there is none.
+    // The newest start declares that there is no hook.
     let newest = test.app().await;
     without_hook(&test, &newest, fast(), &old_done);
     let last = TestWorker::start(newest.worker());
@@ -305,7 +306,7 @@ async fn hooks_run_while_the_task_is_paused() {
     assert!(done.all().iter().all(|line| line.starts_with("hook")));
 }
 
-/// A worker that stops soon, with a job whose hook runs in it and takes for ever.
+/// A worker that stops soon, with a job whose hook runs in it and never ends.
 async fn hangs(test: &TestTask, app: &App, done: &Done) -> (TestWorker, TaskRef<String, u64>, JobHandle<u64>) {
     let short = fast().shutdown_grace(Duration::from_millis(10)).cancel_grace(Duration::from_millis(10));
     let task = declare(test, app, short, done, |_, _, _| std::future::pending());
@@ -332,7 +333,7 @@ async fn a_hook_ended_by_a_shutdown_runs_again_without_the_handler() {
     worker.stop().await;
 }
 
-/// A worker whose hook takes for ever, behind a line of its own, with a job whose hook runs in it.
+/// A worker behind a proxy, with a job whose hook runs in it and never ends.
 async fn stuck(test: &TestTask, redis: &TestRedis, done: &Done, options: TaskOptions) -> (Proxy, TestWorker) {
     let line = Proxy::start(redis.address()).await;
     let app = test.app_at(&line.url()).await;
@@ -382,7 +383,7 @@ async fn a_hook_that_stalls_too_often_is_skipped() {
     assert_eq!((stall.action, stall.stalled_count), (StallAction::Completed, 1));
     assert_eq!(task.handle("a").unwrap().result().await.unwrap(), 1);
     assert_eq!(done.count("hook a completed 1"), 1);
-    // What came just before the subscription may come along: it begins no later than was asked for.
+    // An event from just before the subscription may arrive too.
     let told = events_of(&mut events, "a").await;
     assert_eq!(told[told.len().saturating_sub(3)..], ["stalled", "hook_failed", "completed"], "{told:?}");
     worker.stop().await;
@@ -454,7 +455,7 @@ async fn hooks_do_not_wait_for_prefetched_jobs() {
     let said = done.all();
     assert_eq!(said.len(), 800);
     let first = said.iter().position(|line| line.starts_with("hook")).unwrap();
-    assert!(first < 200, "the first hook came behind {first} handlers");
+    assert!(first < 200, "the first hook came after {first} handlers");
     worker.stop().await;
     test.nothing_is_left_but(400).await;
 }
@@ -506,7 +507,7 @@ async fn a_hook_that_is_handed_back_runs_at_once_elsewhere() {
     let idle = TestWorker::start(two.worker());
     idle.working().await;
     worker.stop().await;
-    // Less than an idle worker waits before it looks by itself.
-    tokio::time::timeout(Duration::from_secs(3), job.result()).await.expect("nobody was woken").unwrap();
+    // Less than the interval at which an idle worker polls.
+    tokio::time::timeout(Duration::from_secs(3), job.result()).await.expect("no worker was woken").unwrap();
     idle.stop().await;
 }

@@ -1,4 +1,4 @@
-//! What a living worker can rely on.
+//! What a live worker can rely on.
 
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
@@ -28,7 +28,7 @@ async fn fences_grow_from_claim_to_claim_and_never_repeat() {
         assert!(fences[0] > last, "round {round}: {fences:?} after {last}");
         last = fences[4];
     }
-    // A restart of Redis that forgot the counter, or a clock that went back, must not make them fall.
+    // Fences must not fall after a restart of Redis that lost the counter, or after a clock that went back.
     let ahead = last + 3_600_000_000;
     test.run::<u64>("HSET", "meta", &["fence", &ahead.to_string()]).await;
     let fence = task.dispatch(0).await.unwrap().result().await.unwrap();
@@ -66,7 +66,7 @@ async fn a_handler_learns_of_the_risk_before_the_job_can_be_requeued() {
     proxy.pause();
     let first = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap();
     assert_eq!(first, Some(Ok(())), "the keeper ticks, so this is no freeze");
-    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0, "told before it was taken");
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0, "the warning came first");
     assert_eq!(done.handle("far").unwrap().result().await.unwrap(), 1);
     proxy.resume();
     let second = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_finished_job_gets_heartbeats_until_its_outcome_is_recorded() {
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let worker = TestWorker::start(app.worker());
     eventually("it idles", PATIENCE, async || test.epoch().await > 0).await;
-    // The outcome is executed and its answer lost; the repeated call must be answered from the record.
+    // The outcome is executed and its reply lost; the repeated call must be answered from the record.
     let settle = heartline::_internals::scripts().into_iter().find(|script| script.name == "settle").unwrap();
     let hash = redis::Script::new(settle.source).get_hash().to_owned();
     let lost_claim =
@@ -151,10 +151,10 @@ async fn presence_is_reported_until_the_worker_has_stopped() {
             redis::cmd("ZSCORE").arg(format!("{}:workers", test.prefix)).arg(&id).query_async(&mut conn).await.unwrap();
         score.is_some()
     };
-    eventually("it is there", PATIENCE, seen).await;
+    eventually("its presence is listed", PATIENCE, seen).await;
     assert!(test.column("calls", &id).await.is_some());
     worker.stop().await;
-    // What is left tells that it has stopped, and lets no late copy of a call of its do anything.
+    // The key that is left says that the worker has stopped, so that late copies of its calls have no effect.
     let key = format!("{}:worker:{id}", test.prefix);
     let mut conn = test.conn().await;
     let stopped: Option<u64> = redis::cmd("HGET").arg(key).arg("stoppedAt").query_async(&mut conn).await.unwrap();

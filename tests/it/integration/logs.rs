@@ -1,4 +1,4 @@
-//! What an operator sees of runs and shutdowns without asking Redis.
+//! What an operator sees of runs and shutdowns in the logs, without reading Redis.
 
 use crate::support::task::{TestTask, fast, fast_with};
 use crate::support::worker::TestWorker;
@@ -7,7 +7,7 @@ use heartline::{App, Context, JobError, OnCrash, RetryPolicy, StallOptions, Task
 use redis::AsyncCommands;
 use std::time::Duration;
 
-/// A task of a name of its own, since the tests of a process see each other's lines.
+/// A task with its own name, because tests of one process see each other's log lines.
 async fn declared(test: &TestTask, options: TaskOptions) -> (App, TaskRef<String, ()>, String) {
     let app = test.app().await;
     let name = test.prefix.replace(':', "-");
@@ -43,7 +43,7 @@ async fn a_failed_run_logs_a_warning_and_a_failed_job_an_error() {
     for part in [&*task_field, "attempt=2", "max_attempts=2", "code=broke", "error=first"] {
         assert!(error.contains(part), "{part} is not in {error}");
     }
-    // Whatever the handler logs itself says of which job it is.
+    // Log lines of the handler itself carry the job.
     let line = warnings.wait_for(&["INFO", "the handler says first", &name], PATIENCE).await;
     assert!(line.contains(&format!("in attempt{{task={name} job_id={} attempt=", job.id())), "{line}");
     let told = warnings.all().iter().filter(|line| line.contains(&id)).count();
@@ -78,7 +78,7 @@ async fn the_start_and_the_end_of_a_shutdown_are_logged() {
     let begins = warnings.wait_for(&["INFO", &id, "stopping"], PATIENCE).await;
     assert!(begins.contains("held=1") && begins.contains("longest="), "{begins}");
     warnings.wait_for(&["INFO", &id, "stopped"], PATIENCE).await;
-    // Being stopped is no failure of the job.
+    // A stop is not a failure of the job.
     let about = warnings.all().into_iter().filter(|line| line.contains(&job.id().to_string()));
     assert_eq!(about.collect::<Vec<_>>(), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! Metrics of a worker, as Prometheus reads them.
+//! Metrics of a worker in the Prometheus format.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ async fn each_run_is_counted_once_and_timed() {
     test.journal.open("gate");
     held.result().await.unwrap();
     let over = async || samples(&registry).get(&label("runs_running", "")) == Some(&0.0);
-    eventually("it is over", PATIENCE, over).await;
+    eventually("the run is over", PATIENCE, over).await;
     worker.stop().await;
 }
 
@@ -80,7 +80,7 @@ async fn a_worker_counts_failures_and_recoveries() {
     let whole = TestWorker::start(whole);
     line.pause();
     let found = || Some(watches.figures().tasks.first()?.stalls[&StallReason::Silent][&StallAction::Recovered]);
-    eventually("the other one finds it", PATIENCE, async || found() == Some(1)).await;
+    eventually("the other worker finds it", PATIENCE, async || found() == Some(1)).await;
     let figures = cut_off.figures().tasks.remove(0);
     assert_eq!((figures.at_risk, figures.locks_lost, figures.held), (1, 0, 1), "{figures:?}");
     eventually("its watch is broken", PATIENCE, async || {
@@ -88,9 +88,9 @@ async fn a_worker_counts_failures_and_recoveries() {
     })
     .await;
     line.resume();
-    eventually("it hears of its loss", PATIENCE, async || cut_off.figures().tasks[0].locks_lost == 1).await;
+    eventually("it notices the loss", PATIENCE, async || cut_off.figures().tasks[0].locks_lost == 1).await;
     test.journal.open("gate");
-    eventually("the other one ends it", PATIENCE, async || jobs.counts().await.unwrap().completed == 1).await;
+    eventually("the other worker ends it", PATIENCE, async || jobs.counts().await.unwrap().completed == 1).await;
 
     let seen = samples(&registry);
     let of = |name: &str, more: &str| seen[&format!("heartline_{name}{{task=\"{TASK}\"{more}}}")];
@@ -99,7 +99,7 @@ async fn a_worker_counts_failures_and_recoveries() {
     assert_eq!((of("settled_total", ",kind=\"claimed\""), of("settled_total", ",kind=\"reported\"")), (1.0, 1.0));
     assert!(of("sweeps_total", "") >= 1.0 && of("beat_duration_seconds_count", "") >= 1.0, "{seen:?}");
     let all = seen[&format!("heartline_beat_duration_seconds_bucket{{le=\"+Inf\",task=\"{TASK}\"}}")];
-    assert_eq!(all, of("beat_duration_seconds_count", ""), "buckets are sums");
+    assert_eq!(all, of("beat_duration_seconds_count", ""), "buckets are cumulative");
     assert!(seen["heartline_call_duration_seconds_count{call=\"settle\"}"] >= 2.0, "{seen:?}");
     assert_eq!((of("locks_lost_total", ""), of("at_risk_total", "")), (0.0, 0.0));
     assert_eq!(of("slots", ",kind=\"all\""), 10.0);

@@ -1,4 +1,4 @@
-//! Heartline through its public API, on a real server. Dead workers are pretended here; `crash.rs` really kills them.
+//! Heartline through its public API, on a real server. Dead workers are simulated here; `crash.rs` kills real ones.
 
 mod cancel;
 mod credentials;

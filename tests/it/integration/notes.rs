@@ -1,5 +1,5 @@
-//! Checkpoints and progress: what a handler notes reaches Redis, the next run and whoever watches, and only from the worker that
-//! holds the job.
+//! Checkpoints and progress: notes of a handler reach Redis, the next run and readers, and only the worker that holds
+//! the job can write them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn page(number: u32) -> Page {
     Page { number, token: format!("after {number}") }
 }
 
-/// What each run found.
+/// The checkpoints that each run found.
 type Found = Arc<Mutex<Vec<Option<Page>>>>;
 
 /// A handler that notes a page and fails, until it finds one.
@@ -62,7 +62,7 @@ async fn a_retried_run_continues_from_the_last_checkpoint() {
     let job = task.dispatch("x".into()).id("a").await.unwrap();
     assert_eq!(job.result().await.unwrap(), 7);
     assert_eq!(*found.lock().unwrap(), [None, Some(page(7))]);
-    // Of a job that has completed nobody goes on.
+    // No run continues a completed job.
     assert_eq!(test.dump("checkpoint").await, None);
     worker.stop().await;
 }
@@ -85,7 +85,7 @@ async fn a_failed_job_keeps_its_checkpoint_for_a_manual_retry() {
     worker.stop().await;
 }
 
-/// A worker whose handlers note what the test sends them, and what they are told.
+/// A worker whose handlers note what the test sends, and report the replies.
 async fn scribe(test: &TestTask, url: &str, options: TaskOptions) -> (TestWorker, mpsc::UnboundedSender<Step>, Told) {
     let app = test.app_at(url).await;
     let (send, receive) = mpsc::unbounded_channel::<Step>();
@@ -170,7 +170,7 @@ async fn the_latest_note_is_written_while_the_handler_continues() {
     worker.stop().await;
 }
 
-/// On one thread, which the handler blocks: nothing of the user's runtime runs meanwhile.
+/// A single thread, which the handler blocks: nothing else of the user's runtime runs meanwhile.
 #[tokio::test(flavor = "current_thread")]
 async fn notes_are_written_while_the_handler_blocks_the_runtime() {
     let test = TestTask::new();
@@ -197,7 +197,7 @@ async fn notes_are_written_while_the_handler_blocks_the_runtime() {
     let ended = std::time::Instant::now();
     let (text, written) = watcher.join().unwrap();
     assert!(text.is_some_and(|text| text.contains("after 3")));
-    assert!(ended - written > Duration::from_millis(200), "it was written when the handler had ended");
+    assert!(ended - written > Duration::from_millis(200), "it was written only after the handler");
     worker.stop().await;
 }
 
@@ -212,7 +212,7 @@ async fn a_shutdown_writes_notes_before_it_hands_the_job_back() {
     eventually("it is written", PATIENCE, async || stored(&test, "a").await == Some(page(1))).await;
     steps.send(Step::Checkpoint(2)).ok().unwrap();
     eventually("it is noted", PATIENCE, async || told.lock().unwrap().len() == 2).await;
-    // The handler waits for the test, and is dropped.
+    // The handler waits for the test and is dropped.
     worker.stop().await;
     assert_eq!(stored(&test, "a").await, Some(page(2)));
     assert_eq!(test.places("a").await, ["wait"]);
@@ -240,14 +240,14 @@ async fn checkpoint_now_returns_when_redis_has_it_or_fails() {
     let (worker, steps, told) = scribe(&test, &line.url(), fast()).await;
     let job = task.dispatch("x".into()).id("a").await.unwrap();
     steps.send(Step::Now(1)).ok().unwrap();
-    eventually("it is told", PATIENCE, async || told.lock().unwrap().len() == 1).await;
+    eventually("the handler replies", PATIENCE, async || told.lock().unwrap().len() == 1).await;
     assert_eq!((stored(&test, "a").await, told.lock().unwrap()[0]), (Some(page(1)), Ok(())));
     line.refuse().await;
     steps.send(Step::Now(2)).ok().unwrap();
-    eventually("it is told", PATIENCE, async || told.lock().unwrap().len() == 2).await;
-    assert_eq!(told.lock().unwrap()[1], Err(None), "nobody can know whether it is there");
+    eventually("the handler replies", PATIENCE, async || told.lock().unwrap().len() == 2).await;
+    assert_eq!(told.lock().unwrap()[1], Err(None), "it may or may not be written");
     line.accept().await;
-    // It is tried again.
+    // The worker tries again.
     eventually("it is written", PATIENCE, async || stored(&test, "a").await == Some(page(2))).await;
     steps.send(Step::Return(Ok(1))).ok().unwrap();
     job.result().await.unwrap();
@@ -261,15 +261,15 @@ async fn a_worker_that_lost_the_job_writes_no_notes() {
     let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
     task.dispatch("x".into()).id("a").await.unwrap();
     steps.send(Step::Now(1)).ok().unwrap();
-    eventually("it is told", PATIENCE, async || told.lock().unwrap().len() == 1).await;
-    // As a sweep would, and another worker behind it.
+    eventually("the handler replies", PATIENCE, async || told.lock().unwrap().len() == 1).await;
+    // The effect of a sweep and a claim by another worker.
     test.run::<u64>("HSET", "locks", &["a", "other:9000000000000000"]).await;
     steps.send(Step::Now(2)).ok().unwrap();
-    eventually("it is told", PATIENCE, async || told.lock().unwrap().len() == 2).await;
+    eventually("the handler replies", PATIENCE, async || told.lock().unwrap().len() == 2).await;
     assert_eq!(told.lock().unwrap()[1], Err(Some(Interrupted::Lost)));
     steps.send(Step::Checkpoint(3)).ok().unwrap();
     steps.send(Step::Progress(3)).ok().unwrap();
-    eventually("it is told", PATIENCE, async || told.lock().unwrap().len() == 4).await;
+    eventually("the handler replies", PATIENCE, async || told.lock().unwrap().len() == 4).await;
     assert_eq!(told.lock().unwrap()[2..], [Err(Some(Interrupted::Lost)); 2]);
     test.epochs_pass(2).await;
     assert_eq!((stored(&test, "a").await, test.dump("progress").await), (Some(page(1)), None));
@@ -313,12 +313,12 @@ async fn a_note_too_large_or_of_another_type_is_refused() {
         .task(TASK, fast().retention(Retention::new()), |ctx: Context, _: String| async move {
             let large = ctx.checkpoint(&"x".repeat(64 * 1024));
             assert!(matches!(large, Err(NoteError::TooLarge { what: "checkpoint", size: 65_538, limit: 65_536 })));
-            // People need no more of a message.
+            // Longer messages are cut.
             ctx.progress(&50, "x".repeat(2000)).unwrap();
             let large = ctx.progress(&"x".repeat(1024), "");
             assert!(matches!(large, Err(NoteError::TooLarge { what: "progress", .. })));
             assert_eq!(ctx.last_checkpoint::<u32>().await.unwrap(), None);
-            // None of a type that JSON has.
+            // JSON has no such type.
             let odd = std::collections::HashMap::from([((1, 2), 3)]);
             assert!(matches!(ctx.checkpoint(&odd), Err(NoteError::Codec { what: "checkpoint", .. })));
             ctx.checkpoint_now(&"text").await.unwrap();

@@ -1,4 +1,4 @@
-//! What a worker's observer hears: each run of that worker, once, however it ended.
+//! What the observer of a worker gets: each run of that worker, once, however it ended.
 
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast};
@@ -85,14 +85,14 @@ async fn an_observer_gets_each_run_once_with_its_outcome() {
     eventually("it runs", PATIENCE, async || heard.of("waits").len() == 1).await;
     worker.stop().await;
     assert_eq!(heard.of("waits"), ["started 1/2", "interrupted"]);
-    // Another worker's runs are that one's.
+    // Runs of another worker go to the observer of that worker.
     let worker = TestWorker::start(other.worker().observe(deaf.clone()));
     eventually("it runs there", PATIENCE, async || deaf.of("waits").len() == 1).await;
     worker.stop().await;
     assert_eq!(heard.of("waits").len(), 2);
 }
 
-/// How long each run waited, by job.
+/// The wait of each run, by job.
 #[derive(Clone, Default)]
 struct Waits(Arc<Mutex<BTreeMap<String, Vec<Option<Duration>>>>>);
 
@@ -184,7 +184,7 @@ async fn every_observer_gets_runs_claims_and_reports() {
     }
     for calls in [one, other] {
         let told = async || *calls.0.lock().unwrap() == (300, 300);
-        eventually("all of them are told", PATIENCE, told).await;
+        eventually("all of them are observed", PATIENCE, told).await;
     }
     worker.stop().await;
 }

@@ -1,4 +1,4 @@
-//! How a run can end: value, error, retry, timeout, panic, undecodable payload.
+//! How a run can end: value, error, retry, timeout, panic, unreadable payload.
 
 use crate::support::events::next;
 use crate::support::puppet::Puppet;
@@ -40,7 +40,7 @@ async fn failure<O: serde::de::DeserializeOwned>(task: &TaskRef<Value, O>, id: &
     }
 }
 
-/// A task whose jobs say by their input how they end.
+/// A task whose jobs end as their input says.
 fn scripted(app: &App, options: TaskOptions) -> TaskRef<Value, u32> {
     let handler = |ctx: heartline::Context, input: Value| {
         if input == "panic early" {
@@ -228,7 +228,7 @@ async fn a_task_that_outlives_its_run_sees_that_the_run_is_over() {
     worker.stop().await;
 }
 
-/// An error that cannot even be read.
+/// An error that panics when it is displayed.
 #[derive(Debug)]
 struct Unreadable;
 
@@ -240,7 +240,7 @@ impl std::fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// What panics again when it is dropped.
+/// A value that panics again when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {

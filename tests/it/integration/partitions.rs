@@ -1,4 +1,4 @@
-//! A task over several partitions: one task for whoever dispatches, works, waits and cancels, and a table of its own for each partition.
+//! A task with several partitions: one task for producers, workers and readers, and a separate table per partition.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,7 +31,7 @@ async fn jobs_are_spread_by_id_and_found_by_id() {
     assert_eq!(existed, (0..60).map(|at| at < 30).collect::<Vec<_>>(), "in the order of the inputs");
     assert_eq!(tables(&test).await.len(), 3);
     assert_eq!(task.counts().await.unwrap().waiting, 60);
-    // A process that was told of no number.
+    // A process that does not know the number.
     let (_other, other) = test.producer().await;
     for id in &ids {
         assert_eq!(other.handle(id).unwrap().state().await.unwrap(), JobState::Waiting, "{id}");
@@ -50,7 +50,7 @@ async fn jobs_are_spread_by_id_and_found_by_id() {
             Err(e) => panic!("{e:?}"),
         }
     }
-    // Of somebody who waits and has asked nothing before.
+    // A handle that waits without any earlier call.
     assert!(test.producer().await.1.handle("job-8").unwrap().result().await.is_ok());
     assert!(matches!(test.producer().await.1.handle("nobody").unwrap().result().await, Err(Error::JobNotFound { .. })));
     let counts = task.counts().await.unwrap();
@@ -77,7 +77,7 @@ async fn a_wrong_number_of_partitions_is_refused_and_changes_nothing() {
         let told = test.app().await.task_ref_for(&with(count)).unwrap_err().to_string();
         assert!(told.contains("partitions"), "{told}");
     }
-    // One that was there before anybody said a number has one.
+    // A task that existed before a number was set has one partition.
     let single = TestTask::new();
     let (_app, plain) = single.producer().await;
     plain.dispatch("export".into()).await.unwrap();
@@ -95,7 +95,7 @@ async fn concurrency_applies_to_all_partitions_and_starves_none() {
     }
     let worker = test.start_worker(fast().concurrency(4)).await;
     counts(&task, 0, 4).await;
-    // Longer than a driver needs to look again.
+    // Longer than the poll interval of a driver.
     test.epochs_pass(3).await;
     assert_eq!(task.counts().await.unwrap().waiting, 26);
     counts(&task, 0, 4).await;
@@ -176,13 +176,13 @@ async fn a_new_worker_uses_the_current_number_of_partitions() {
     let worker = worker_app.worker().spawn();
     eventually("it is done", PATIENCE, async || task.counts().await.unwrap().completed == 1).await;
     let _ = worker.stop().await.unwrap();
-    // By another process.
+    // From another process.
     let other = test.app().await.inspector();
     other.purge(TASK, JobState::Completed).await.unwrap();
     assert_eq!(other.forget_task(TASK).await.unwrap(), heartline::ForgetOutcome::Forgotten);
     let worker = worker_app.worker().spawn();
     let producer = test.app().await.task_ref::<String, u64>(TASK).unwrap();
-    eventually("it is declared", PATIENCE, async || test.column("meta", "declaredAt").await.is_some()).await;
+    eventually("the task is declared", PATIENCE, async || test.column("meta", "declaredAt").await.is_some()).await;
     let jobs = (0..20).map(|at| (format!("job-{at}"), "export".to_owned()));
     for job in producer.dispatch_many_with_ids(jobs).await.unwrap() {
         job.result().await.unwrap();
@@ -210,7 +210,7 @@ async fn a_worker_uses_the_number_of_a_producer_that_starts_with_it() {
             Err(Error::Config(_)) => task.dispatch("x".into()).await.expect("the worker was first, and it has one"),
             job => job.unwrap(),
         };
-        let done = tokio::time::timeout(PATIENCE, job.result()).await.expect("the worker works it").unwrap();
+        let done = tokio::time::timeout(PATIENCE, job.result()).await.expect("the worker runs the task").unwrap();
         assert_eq!((done, task.counts().await.unwrap().completed), (1, 1));
         let _ = worker.stop().await.unwrap();
     }

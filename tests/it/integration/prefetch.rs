@@ -1,4 +1,4 @@
-//! Jobs that a worker claims ahead: they wait in it, begin in order, and are nobody's loss when it stops or is too slow.
+//! Jobs that a worker claims ahead: they wait in it, begin in order, and are not lost when it stops or is too slow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,7 +50,7 @@ async fn prefetched_jobs_wait_in_the_worker_and_begin_in_order() {
     let job = inspector.job(TASK, &ids[1], JobValues::None).await.unwrap().unwrap();
     assert_eq!((job.state, job.worker.unwrap().as_str()), (JobState::Claimed, worker.id.as_str()));
     assert_eq!(inspector.task(TASK).await.unwrap().counts.claimed, 5);
-    // Longer than the sweep needs: the keeper beats for them, too.
+    // Longer than a sweep needs: the keeper sends heartbeats for them, too.
     test.epochs_pass(3).await;
     test.journal.open("gate");
     for id in &ids {
@@ -177,12 +177,12 @@ async fn prefetched_jobs_do_not_begin_while_the_task_is_paused() {
     worker.stop().await;
 }
 
-/// An App whose subscribers may be slow.
+/// An App with a large buffer for slow subscribers.
 async fn app_with_room(test: &TestTask) -> App {
     App::builder().redis(test.redis().app_url()).prefix(&test.prefix).event_capacity(100_000).build().await.unwrap()
 }
 
-/// Works jobs that end at once, and gives all events until the last of them has ended.
+/// Runs jobs that end at once, and returns all events up to the last end.
 async fn quick(options: TaskOptions, count: usize) -> (TestTask, Vec<Event>) {
     let test = TestTask::new();
     let app = app_with_room(&test).await;
@@ -207,7 +207,7 @@ async fn all_of(events: &mut Subscription<Event>, count: usize) -> Vec<Event> {
     seen
 }
 
-/// The most jobs that ran at the same time, as Redis had it.
+/// The most jobs that ran at the same time according to Redis.
 fn most_running(events: &[Event]) -> usize {
     let (mut running, mut most) = (BTreeSet::new(), 0);
     for event in events {
@@ -241,7 +241,7 @@ async fn no_job_begins_early_if_one_stall_would_fail_it() {
     for options in strict {
         let (_, events) = quick(options.clone().concurrency(1).prefetch(50), 500).await;
         assert_eq!(most_running(&events), 1, "{options:?}");
-        assert!(events.iter().any(|event| matches!(event, Event::Claimed { .. })), "nothing was claimed ahead");
+        assert!(events.iter().any(|event| matches!(event, Event::Claimed { .. })), "nothing was prefetched");
     }
 }
 
@@ -266,7 +266,7 @@ async fn no_job_begins_early_if_its_own_max_count_is_zero() {
         match event {
             Event::Started { id, .. } => {
                 let odd = id.as_str()[4..].parse::<usize>().unwrap() % 2 == 1;
-                assert!(!odd || running.is_empty(), "{id} began behind {running:?}");
+                assert!(!odd || running.is_empty(), "{id} began after {running:?}");
                 alone += usize::from(odd);
                 running.insert(id);
             }
@@ -280,7 +280,7 @@ async fn no_job_begins_early_if_its_own_max_count_is_zero() {
     worker.stop().await;
 }
 
-/// One that blocks its slot for long, in front of jobs that have begun behind it: they are claimed again, and may be handed back.
+/// A long job blocks its slot, with jobs after it that have begun: they become claimed again, and may be handed back.
 #[tokio::test]
 async fn jobs_that_began_early_are_claimed_again_after_a_long_run() {
     let test = TestTask::new();
@@ -301,7 +301,7 @@ async fn jobs_that_began_early_are_claimed_again_after_a_long_run() {
     task.dispatch_many_with_ids(inputs).await.unwrap();
     let worker = TestWorker::start(app.worker());
     test.started(&[task.handle("job-500").unwrap()]).await;
-    // The one that takes long is the only one that runs.
+    // Only the long job runs.
     eventually("the others are claimed", PATIENCE, async || {
         let counts = task.counts().await.unwrap();
         counts.running == 1 && counts.claimed > 0
@@ -315,7 +315,7 @@ async fn jobs_that_began_early_are_claimed_again_after_a_long_run() {
             _ => {}
         }
     }
-    assert!(back > 0, "none had begun behind it");
+    assert!(back > 0, "no job had begun after it");
     test.journal.open("gate");
     eventually("all have ended", PATIENCE, async || task.counts().await.unwrap().completed == 1_000).await;
     assert_eq!(ran.load(Ordering::SeqCst), 1_000);
@@ -381,7 +381,7 @@ async fn prefetched_payloads_take_only_a_few_mebibytes() {
     worker.stop().await;
 }
 
-/// In this mode the handler alone shows that it is alive, which it cannot before it has begun.
+/// In this mode only the handler sends heartbeats, which it cannot do before it begins.
 #[tokio::test]
 async fn a_prefetched_job_gets_heartbeats_in_manual_mode_too() {
     let test = TestTask::new();

@@ -1,5 +1,5 @@
-//! What may go wrong with jobs that are claimed ahead: pauses under a cap, jobs that kill their worker, times to begin, cancels, and
-//! handlers that wait for what was claimed behind them.
+//! Failures with prefetched jobs: pauses under a cap, jobs that kill their worker, expiry, cancels, and handlers that
+//! wait for jobs claimed after them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -43,7 +43,7 @@ async fn dispatch_poison(task: &TaskRef<String, u64>) {
     task.dispatch_many_with_ids(jobs).await.unwrap();
 }
 
-/// A worker behind a proxy works until it dies, at the moment at which its handler begins a job with the input "poison".
+/// A worker behind a proxy, which dies when its handler begins a job with the input "poison".
 async fn dies_of_poison(
     test: &TestTask,
     redis: &TestRedis,
@@ -77,7 +77,7 @@ async fn dies_of_poison(
     worker.abort();
 }
 
-/// Waits until the poison and its 899 neighbours have ended, and says which of these failed, and how often each ran.
+/// Waits until the poison and its 899 neighbours have ended; returns which of these failed, and how often each ran.
 async fn innocent(task: &TaskRef<String, u64>, ran: &Mutex<BTreeMap<String, usize>>) -> Vec<(String, usize)> {
     eventually("all have ended", PATIENCE, async || {
         let counts = task.counts().await.unwrap();
@@ -95,7 +95,7 @@ async fn innocent(task: &TaskRef<String, u64>, ran: &Mutex<BTreeMap<String, usiz
     innocent
 }
 
-/// By default a job survives one stall, and so those that had begun behind the one that kills do so once, and no more.
+/// By default a job survives one stall, so jobs that began after the killing one run at most once more.
 #[tokio::test]
 async fn a_job_that_kills_its_workers_fails_no_other_job() {
     let redis = TestRedis::start();
@@ -118,10 +118,10 @@ async fn a_job_that_kills_its_workers_fails_no_other_job() {
     let worker = TestWorker::start(healthy.worker());
     let innocent = innocent(&task, &ran).await;
     worker.stop().await;
-    assert!(innocent.is_empty(), "{} failed though only the poison kills (id, runs): {innocent:?}", innocent.len());
+    assert!(innocent.is_empty(), "{} failed although only the poison kills (id, runs): {innocent:?}", innocent.len());
 }
 
-/// A worker that started later allows no stall. The one that dies began jobs early by its own options.
+/// A worker that started later allows no stall. The dying one began jobs early by its own options.
 #[tokio::test]
 async fn early_begins_follow_the_options_of_the_newest_start() {
     let redis = TestRedis::start();
@@ -229,7 +229,7 @@ async fn a_cancel_reaches_a_job_that_began_and_was_withdrawn() {
     }
     test.journal.open("gate");
     worker.stop().await;
-    // A driver that nobody pokes looks again after 5 s.
+    // A driver without a wake-up polls after 5 s.
     assert!(slowest < Duration::from_secs(3), "{slowest:?}");
 }
 
@@ -262,7 +262,7 @@ async fn a_child_prefetched_after_its_parent_moves_to_an_idle_worker() {
         let second = TestWorker::start(other.worker());
         let ended = tokio::time::timeout(PATIENCE, parent.result()).await;
         let counts = task.counts().await.unwrap();
-        assert!(ended.is_ok(), "prefetch {prefetch}: the parent never ends beside an idle worker: {counts:?}");
+        assert!(ended.is_ok(), "prefetch {prefetch}: the parent never ends next to an idle worker: {counts:?}");
         first.stop().await;
         second.stop().await;
     }
@@ -280,7 +280,7 @@ async fn a_full_worker_of_a_paused_task_returns_prefetched_jobs() {
     worker.stop().await;
 }
 
-/// Its driver has nothing to say until a slot is free, whatever is due meanwhile.
+/// The driver has nothing to send until a slot is free, whatever is due meanwhile.
 #[tokio::test]
 async fn a_full_worker_sends_no_calls_while_a_delayed_job_is_due() {
     let test = TestTask::plain();
@@ -290,7 +290,7 @@ async fn a_full_worker_sends_no_calls_while_a_delayed_job_is_due() {
     let due = task.dispatch("gate".into()).delay(Duration::from_millis(1_000)).await.unwrap();
     let worker = test.start_worker_at(&proxy.url(), fast().concurrency(1).prefetch(2)).await;
     counts(&task, 2, 1).await;
-    // It looks for a pause each 5 s.
+    // It checks for a pause every 5 s.
     tokio::time::sleep(Duration::from_millis(5_500)).await;
     let before = proxy.requests();
     tokio::time::sleep(Duration::from_secs(2)).await;

@@ -1,4 +1,4 @@
-//! Probes over HTTP, as an orchestrator asks them.
+//! Probes over HTTP, as an orchestrator sends them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::{PATIENCE, TestRedis, eventually};
 
-/// The status and the body of an answer.
+/// The status and the body of a reply.
 fn ask(address: SocketAddr, request: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -41,7 +41,7 @@ async fn probes_answer_before_during_and_after_the_run() {
     assert_eq!((get("/live").0, get("/ready").0), (200, 503));
     let address = probes.address();
     drop(probes);
-    eventually("nobody listens any more", PATIENCE, async || TcpStream::connect(address).is_err()).await;
+    eventually("the port is closed", PATIENCE, async || TcpStream::connect(address).is_err()).await;
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn probes_answer_although_connections_are_kept_open() {
     let idle: Vec<TcpStream> = (0..200)
         .map(|at| {
             let mut stream = TcpStream::connect(probes.address()).unwrap();
-            // Some say nothing, some half of something, some ask and do not read.
+            // Clients that send nothing, half a request, or a request without reading the reply.
             let said: &[u8] = [&b""[..], b"GET /live HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"][at % 3];
             stream.write_all(said).unwrap();
             stream
@@ -90,7 +90,7 @@ fn probes_answer_while_handlers_block_the_runtime() {
     });
     let begun = Instant::now();
     while ask(probes.address(), "GET /live").0 != 503 {
-        assert!(begun.elapsed() < PATIENCE, "it is never told");
+        assert!(begun.elapsed() < PATIENCE, "it never gets a reply");
         std::thread::sleep(Duration::from_millis(20));
     }
     let (_, body) = ask(probes.address(), "GET /health");

@@ -1,4 +1,4 @@
-//! Jobs that are put off with no attempt used: their handler snoozes, or their payload is of another version.
+//! Jobs that wait without using an attempt: their handler snoozes, or their payload is of another version.
 
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast};
@@ -107,11 +107,11 @@ async fn a_payload_of_another_version_waits_and_uses_no_attempt() {
         }
     };
     assert_eq!(put_off, (1, Duration::from_secs(10)));
-    // Others go on meanwhile.
+    // Other jobs run meanwhile.
     assert_eq!(old_task.dispatch(3).await.unwrap().result().await.unwrap(), 3);
     worker.stop().await;
 
-    // The new workers come, and its time does.
+    // The new workers start, and the delay ends.
     #[derive(serde::Deserialize)]
     struct New {
         n: u32,
@@ -119,7 +119,7 @@ async fn a_payload_of_another_version_waits_and_uses_no_attempt() {
     new.task(TASK, fast(), |_, New { n }: New| async move { Ok::<_, JobError>(n) }).unwrap();
     let worker = TestWorker::start(new.worker());
     test.run::<u64>("ZADD", "delayed", &["1", job.id().as_str()]).await;
-    // A worker with free slots looks when the next job that it knows of is due, and else every 5 s.
+    // A worker with free slots claims when the next known job is due, and otherwise every 5 s.
     assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), json!(7));
     assert_eq!(
         producer.job(job.id()).await.unwrap().error,
@@ -170,14 +170,14 @@ async fn a_job_that_does_not_begin_in_time_fails_as_expired() {
         let Err(Error::JobFailed(failure)) = handle.result().await else { panic!("it did not fail") };
         assert_eq!((failure.code.as_str(), failure.failed_attempts), ("expired", 0));
     }
-    // It begins in time, and runs on past that.
+    // It begins in time and runs longer.
     let began = worker.jobs.dispatch("other gate".into()).expires_after(Duration::from_secs(20)).await.unwrap();
     test.started(std::slice::from_ref(&began)).await;
     let job = app.inspector().job(TASK, began.id().as_str(), JobValues::None).await.unwrap().unwrap();
     assert_eq!((job.state, job.expires_at), (JobState::Running, None));
     test.journal.open("other gate");
     began.result().await.unwrap();
-    // A worker without a free slot, and a paused task, end it too.
+    // It also expires without a free slot, and in a paused task.
     app.inspector().pause(TASK, "maintenance").await.unwrap();
     let paused = worker.jobs.dispatch("gate".into()).expires_after(short).await.unwrap();
     let Err(Error::JobFailed(failure)) = paused.result().await else { panic!("it did not fail") };

@@ -1,4 +1,4 @@
-//! What the run behind a crash knows, and what a task does with a crash.
+//! What the run after a crash knows, and what a task does about a crash.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::support::{PATIENCE, eventually};
 
 type Told = Arc<Mutex<Vec<(u32, u32, Option<Recovery>)>>>;
 
-/// A handler that writes down as what it was run.
+/// A handler that records how it was run.
 fn recorder(told: &Told) -> impl Fn(Context) -> Result<u64, JobError> + Send + Sync + 'static {
     let told = Arc::clone(told);
     move |ctx| {
@@ -25,7 +25,7 @@ fn recorder(told: &Told) -> impl Fn(Context) -> Result<u64, JobError> + Send + S
     }
 }
 
-/// Lets a worker that is dead hold the job, then works the task.
+/// Lets a dead worker hold the job, then runs the task.
 async fn crash(options: TaskOptions) -> (TestTask, Told, crate::support::task::TaskWorker, String) {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
@@ -49,10 +49,10 @@ async fn a_run_after_a_crash_sees_why_it_runs_and_the_lost_worker() {
     assert_eq!((attempt, stalled_count, recovery.stalled_count), (1, 1, 1));
     assert_eq!((recovery.reason, recovery.worker.unwrap().as_str()), (StallReason::Silent, dead.as_str()));
     assert!(recovery.at.elapsed().unwrap() < PATIENCE);
-    // It stays with the job, for people.
+    // The record stays with the job.
     let job = worker.app.inspector().job(TASK, "a", JobValues::None).await.unwrap().unwrap();
     assert_eq!(job.recovery.unwrap().at, recovery.at);
-    // Another job was never recovered.
+    // This job was never recovered.
     worker.jobs.dispatch("x".into()).await.unwrap().result().await.unwrap();
     assert_eq!(told.lock().unwrap()[1], (1, 0, None));
     worker.stop().await;
@@ -101,7 +101,7 @@ async fn a_crash_may_be_final_and_its_error_reports_it() {
     worker.stop().await;
 }
 
-/// Of the codes that are not named a run fails its job at once, and so it does with a dispatch that names others.
+/// A code that is not listed fails its job at once, also in a dispatch that lists other codes.
 #[tokio::test]
 async fn only_failures_with_a_listed_code_are_retried() {
     let test = TestTask::new();
@@ -137,7 +137,7 @@ async fn only_failures_with_a_listed_code_are_retried() {
     for (input, expected) in [("busy", 1), ("slow", 1), ("plain", 2), ("panic", 2)] {
         assert_eq!(runs(input, Some(own.clone())).await, expected, "{input} by its own policy");
     }
-    // A policy without codes retries all.
+    // A policy without codes retries all of them.
     assert_eq!(runs("gone", Some(policy)).await, 2);
     worker.stop().await;
 }
@@ -159,7 +159,7 @@ async fn codes_that_cannot_be_retried_are_refused_with_a_reason() {
     assert!(task.dispatch("x".into()).retry(RetryPolicy::new().on(&[])).await.is_err());
 }
 
-/// A dead worker that had worked our task and another one, whose keys are not ours.
+/// A dead worker that had handled our task and another one, whose keys are not ours.
 async fn predecessor(test: &TestTask, id: &str) -> redis::aio::MultiplexedConnection {
     let (_app, task) = test.producer().await;
     task.dispatch("gate".into()).id("held").await.unwrap();
@@ -206,7 +206,7 @@ async fn declaring_a_worker_dead_covers_tasks_next_to_a_damaged_one() {
     worker.stop().await;
 }
 
-/// Writes what a live worker says of itself as the last words of a dead one, which differ in these.
+/// Copies the record of a live worker to that of a dead one, with these differences.
 #[cfg(target_os = "linux")]
 async fn dead_like(test: &TestTask, live: &str, id: &str, differs: &[(&str, &str)]) {
     let mut conn = test.conn().await;
@@ -227,7 +227,7 @@ async fn a_death_is_proven_although_the_last_heartbeat_was_late() {
     dead_like(&test, &first.id, "late-1-00000000", &[("bootClock", "1")]).await;
     let second = test.start_worker(fast()).await;
     let inspector = second.app.inspector();
-    eventually("its death is noted", PATIENCE, async || {
+    eventually("its death is recorded", PATIENCE, async || {
         inspector.worker("late-1-00000000").await.unwrap().is_some_and(|worker| worker.death.is_some())
     })
     .await;
@@ -235,7 +235,7 @@ async fn a_death_is_proven_although_the_last_heartbeat_was_late() {
     second.stop().await;
 }
 
-/// Of the dead of this host only those are dealt with that worked our task: nothing is left behind of the others.
+/// Only dead workers of this host that handled our task are recovered, without a trace of the others.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_dead_worker_of_another_task_leaves_nothing_in_ours() {
@@ -247,7 +247,7 @@ async fn a_dead_worker_of_another_task_leaves_nothing_in_ours() {
     let second = test.start_worker(fast()).await;
     let inspector = second.app.inspector();
     for id in ["ours-1-00000000", "other-1-00000000"] {
-        eventually("its death is noted", PATIENCE, async || {
+        eventually("its death is recorded", PATIENCE, async || {
             inspector.worker(id).await.unwrap().is_some_and(|worker| worker.death.is_some())
         })
         .await;

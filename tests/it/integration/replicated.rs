@@ -1,4 +1,4 @@
-//! Jobs and outcomes that replicas are to have, before they count.
+//! Jobs and outcomes that must be on replicas before they count.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use heartline::{
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
 
-/// Enough for a replica that is there, on a busy machine.
+/// Enough for a reachable replica on a busy machine.
 const COPY: Durability = Durability::Replicated { replicas: 1, within: Duration::from_secs(10) };
 
-/// For one that is not.
+/// For an unreachable replica.
 const SOON: Durability = Durability::Replicated { replicas: 1, within: Duration::from_millis(300) };
 
 const EXPORT: TaskDef<String, ()> = TaskDef::new("export");
@@ -39,7 +39,7 @@ impl Pair {
         let () = ask(&replica, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).await;
         let client = redis::Client::open(primary.url()).unwrap();
         let mut conn = client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap();
-        // Online it may be for a second before it acknowledges the first write.
+        // A replica may be online for a second before it acknowledges the first write.
         let follows = async || {
             let mut wait = redis::pipe();
             wait.incr("probe", 1).ignore().cmd("WAIT").arg(1).arg(1000);
@@ -70,7 +70,7 @@ async fn a_dispatch_waits_for_a_replica_and_reports_a_missing_one() {
     let export: TaskRef<String, ()> = app.task_ref("export").unwrap();
     export.dispatch("x".into()).id("a").durability(COPY).await.unwrap();
     assert!(pair.has_copy("a").await, "at once");
-    // A large one has a connection of its own.
+    // A large job has a connection of its own.
     export.dispatch("x".repeat(600_000)).id("large").durability(COPY).await.unwrap();
     assert!(pair.has_copy("large").await);
 
@@ -78,12 +78,12 @@ async fn a_dispatch_waits_for_a_replica_and_reports_a_missing_one() {
     let begun = Instant::now();
     assert!(is_not_replicated(export.dispatch("x".into()).id("b").durability(SOON).await));
     assert!(begun.elapsed() >= Duration::from_millis(300));
-    // A connection that wrote nothing would be told that all have it.
-    assert!(is_not_replicated(export.dispatch("x".into()).id("b").durability(SOON).await), "one that is there");
+    // On a connection without writes, WAIT would count all replicas.
+    assert!(is_not_replicated(export.dispatch("x".into()).id("b").durability(SOON).await), "an existing job");
     let fresh = pair.app().await.task_ref::<String, ()>("export").unwrap();
     assert!(is_not_replicated(fresh.dispatch("x".into()).id("b").durability(SOON).await), "over a new connection");
     assert!(is_not_replicated(export.dispatch("x".repeat(600_000)).id("large").durability(SOON).await));
-    // Others do not wait for it, though they are written to the same server.
+    // Other jobs do not wait for it, although they go to the same server.
     let slow = Durability::Replicated { replicas: 1, within: Duration::from_secs(5) };
     let waits = tokio::spawn(export.dispatch("x".into()).durability(slow).into_future());
     let begun = Instant::now();
@@ -167,15 +167,15 @@ async fn a_cancel_waits_for_a_replica_and_fails_without_one() {
 
     pair.replica.freeze().unwrap();
     let begun = Instant::now();
-    assert!(is_not_replicated(by_task.cancel("no").await), "as the task says");
+    assert!(is_not_replicated(by_task.cancel("no").await), "by the option of the task");
     assert!(begun.elapsed() >= Duration::from_millis(300));
-    assert_eq!(by_task.state().await.unwrap(), JobState::Cancelled, "it is in place");
+    assert_eq!(by_task.state().await.unwrap(), JobState::Cancelled, "the cancel is in place");
     assert!(is_not_replicated(by_task.cancel("no").await), "the same call waits again");
     let slow = Durability::Replicated { replicas: 1, within: Duration::from_secs(5) };
     let waits = tokio::spawn(async move { by_call.cancel("no").durability(slow).await });
     let begun = Instant::now();
     plain.cancel("no").durability(Durability::Memory).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(3), "no other call waits after it");
+    assert!(begun.elapsed() < Duration::from_secs(3), "later calls do not wait");
 
     pair.replica.thaw().unwrap();
     let again = CancelOutcome::AlreadyTerminal(JobState::Cancelled);
@@ -186,7 +186,7 @@ async fn a_cancel_waits_for_a_replica_and_fails_without_one() {
     assert!(matches!(unknown, Err(Error::JobNotFound { .. })), "{unknown:?}");
 }
 
-/// A graph of this many nodes, each of which runs by itself.
+/// A graph with this many independent nodes.
 fn graph(nodes: usize) -> Graph<()> {
     let graph = Graph::new();
     (0..nodes).for_each(|number| drop(graph.node(format!("n{number}"), &EXPORT, "x".to_owned())));
@@ -199,14 +199,14 @@ async fn a_workflow_start_and_its_cancel_wait_for_a_replica() {
     let app = pair.app().await;
     let flow = app.workflow::<()>("flow", WorkflowOptions::new().durability(SOON)).unwrap();
     let head = async |id: &str| -> Option<String> { ask(&pair.replica, &["HGET", "pair:{flow:flow}:head", id]).await };
-    // The large one is written in parts.
+    // The large graph is written in parts.
     for (id, nodes) in [("small", 3), ("large", 700)] {
         let start = |id: &str| flow.start(graph(nodes)).id(id);
         start(&format!("{id}-1")).durability(COPY).await.unwrap();
         assert!(head(&format!("{id}-1")).await.is_some(), "{id}: at once");
 
         pair.replica.freeze().unwrap();
-        assert!(is_not_replicated(start(id).await), "{id}: as the workflow says");
+        assert!(is_not_replicated(start(id).await), "{id}: by the option of the workflow");
         assert!(is_not_replicated(start(id).await), "{id}: the same call waits again");
         let status = flow.handle(id).unwrap().status().await.unwrap();
         assert_eq!((status.state, status.open), (WorkflowState::Running, nodes as u64), "{id}: it has started");

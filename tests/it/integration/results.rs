@@ -1,4 +1,4 @@
-//! Results, and how long they are kept.
+//! Results and their retention.
 
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
@@ -114,7 +114,7 @@ async fn without_retention_nothing_stays_and_a_waiting_handle_ends() {
     let cancelled = tokio::time::timeout(PATIENCE, waits).await.unwrap().unwrap();
     assert!(matches!(cancelled, Err(Error::JobCancelled { .. } | Error::JobNotFound { .. })), "{cancelled:?}");
     assert!(matches!(task.handle("done").unwrap().result().await, Err(Error::JobNotFound { .. })));
-    // The id is free again at once.
+    // The id is free at once.
     assert_eq!(task.dispatch(false).id("done").await.unwrap().existed(), Some(false));
     eventually("it ran", PATIENCE, async || task.handle("done").unwrap().state().await.is_err()).await;
     worker.stop().await;
@@ -148,15 +148,15 @@ async fn retention_trims_by_age_and_count_but_keeps_a_minute() {
     })
     .await;
     worker.stop().await;
-    // A worker looks after retention when it starts; all of these are young.
+    // A worker trims when it starts; all of these are young.
     let worker = TestWorker::start(app.worker());
-    eventually("it has beaten", PATIENCE, async || test.column("meta", "ask").await.is_some()).await;
+    eventually("it has sent a heartbeat", PATIENCE, async || test.column("meta", "ask").await.is_some()).await;
     test.epochs_pass(1).await;
     worker.stop().await;
     let counts = task.counts().await.unwrap();
     assert_eq!((counts.completed, counts.failed), (5, 5));
 
-    // Two minutes go by for the first four of each.
+    // Make the first four of each two minutes older.
     for (place, ids) in [("completed", &done), ("failed", &failed)] {
         for id in &ids[..4] {
             test.run::<f64>("ZINCRBY", place, &["-120000", id]).await;

@@ -1,4 +1,4 @@
-//! Silent jobs that a task leaves to a person.
+//! Silent jobs that wait for the decision of a person.
 
 use heartline::{
     Error, Fault, Inspector, JobState, JobValues, Refusal, SilentJob, SilentSelection, StallAction, StallOptions,
@@ -9,7 +9,7 @@ use crate::support::puppet::{Puppet, Token};
 use crate::support::task::{INTERVAL, TASK, TaskWorker, TestTask, fast, fast_with};
 use crate::support::{PATIENCE, eventually};
 
-/// A worker of a task that recovers nothing by itself, and a dead one that holds these jobs.
+/// A worker of a task that recovers nothing by itself, and a dead worker that holds these jobs.
 async fn held_by_the_dead(stall: StallOptions, ids: &[&str]) -> (TestTask, TaskWorker, Puppet, Vec<Token>) {
     let test = TestTask::new();
     test.journal.open("x");
@@ -37,7 +37,7 @@ async fn set_aside(inspector: &Inspector) -> Vec<SilentJob> {
 }
 
 async fn so_many_are(inspector: &Inspector, jobs: usize) -> Vec<SilentJob> {
-    eventually("jobs are set aside", PATIENCE, async || set_aside(inspector).await.len() == jobs).await;
+    eventually("jobs wait for a decision", PATIENCE, async || set_aside(inspector).await.len() == jobs).await;
     set_aside(inspector).await
 }
 
@@ -50,7 +50,7 @@ async fn jobs_stay_with_a_dead_worker_until_a_person_decides() {
     assert_eq!((found[0].worker.as_ref().unwrap().as_str(), found[0].fence), (&*dead.name, Some(held[0].fence)));
     assert!(found[0].silent_since > found[0].started_at && !found[0].is_claimed, "{:?}", found[0]);
     let since: Vec<_> = found.iter().map(|job| job.silent_since).collect();
-    // It does not matter how long nobody looks.
+    // They wait however long no person decides.
     test.epochs_pass(2).await;
     let found = so_many_are(&inspector, 3).await;
     assert_eq!(found.iter().map(|job| job.silent_since).collect::<Vec<_>>(), since);
@@ -68,12 +68,12 @@ async fn jobs_stay_with_a_dead_worker_until_a_person_decides() {
     assert_eq!((stall.by.as_deref(), stall.watched, stall.snapshot_at), (Some("ada"), None, since[0]));
     assert!(stall.to_string().contains("; it was silent since the snapshot "), "{stall}");
     assert_eq!(test.places("stays").await, ["running"]);
-    // All that are left.
+    // All remaining jobs.
     let report = inspector.recover_running(TASK, SilentSelection::all()).await.unwrap();
     assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
     worker.jobs.handle("stays").unwrap().result().await.unwrap();
     let audit = inspector.audit(TASK).await.unwrap();
-    // The dead one is a puppet, which lists itself nowhere.
+    // The dead worker is a puppet, which is in no list of workers.
     assert!(audit.findings().all(|finding| finding.fault == Fault::StaleRecord), "{audit:?}");
     worker.stop().await;
 }
@@ -84,7 +84,7 @@ async fn a_person_overtaken_by_a_sweep_sees_what_it_did() {
     let (test, worker, _dead, _held) = held_by_the_dead(off, &["left"]).await;
     let inspector = worker.app.inspector();
     test.becomes_candidate("left").await;
-    // The worker has watched for longer: it sweeps while the person watches, unless it was held up.
+    // The worker has watched for longer: it sweeps while the person watches, unless it was delayed.
     let report = inspector.recover_running(TASK, SilentSelection::ids(["left"])).await.unwrap();
     let why: Vec<Refusal> = report.refusals.iter().map(|refused| refused.why).collect();
     assert!(report.done == 1 || why == [Refusal::SetAside], "{report:?}");
@@ -101,7 +101,7 @@ async fn a_job_that_is_heard_again_continues_and_needs_no_decision() {
     let (test, worker, mut stood_still, held) = held_by_the_dead(off, &["a"]).await;
     let inspector = worker.app.inspector();
     so_many_are(&inspector, 1).await;
-    assert_eq!(stood_still.beat(&held).await, [0; 0], "it has its job still");
+    assert_eq!(stood_still.beat(&held).await, [0; 0], "it still has its job");
     assert!(set_aside(&inspector).await.is_empty());
     assert_eq!(test.dump("aside").await, None);
     let beats = tokio::spawn(async move {
@@ -166,7 +166,7 @@ async fn the_option_is_refused_while_a_worker_of_version_2_is_live() {
     set.hset(format!("{}:worker:old-1-00000000", test.prefix), "tasks", TASK).ignore();
     set.zadd(format!("{}:workers", test.prefix), "old-1-00000000", now * 1000).ignore();
     let () = set.query_async(&mut conn).await.unwrap();
-    let Err(Error::Unsupported { what }) = app.worker().run().await else { panic!("it started beside an old one") };
+    let Err(Error::Unsupported { what }) = app.worker().run().await else { panic!("it started next to an old worker") };
     assert!(what.contains("old-1-00000000") && what.contains("version 2"), "{what}");
 }
 
@@ -220,7 +220,7 @@ async fn a_mark_from_restored_data_takes_nothing_from_a_live_worker() {
     so_many_are(&inspector, 1).await;
     let mark = test.run::<String>("HGET", "aside", &["a"]).await;
     assert_eq!(stood_still.beat(&held).await, [0; 0]);
-    // A replica took over that had not heard of the heartbeat.
+    // A failover lost the heartbeat.
     test.run::<u64>("HSET", "aside", &["a", &mark]).await;
     let beats = tokio::spawn(async move {
         loop {

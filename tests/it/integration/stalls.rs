@@ -1,4 +1,4 @@
-//! What becomes of the jobs of dead workers: the resolve table, the bound of stalls, sweepers that race and die.
+//! What happens to the jobs of dead workers: the resolve table, the bound of stalls, concurrent and dying sweepers.
 
 use crate::support::events::next;
 use crate::support::puppet::{Puppet, Token};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A sweeper with a handler that writes down which jobs it ran.
+/// A sweeper whose handler records which jobs it ran.
 fn recorder(app: &App, stall: StallOptions) -> (TaskRef<u32, ()>, Arc<Mutex<Vec<String>>>) {
     let ran = Arc::new(Mutex::new(Vec::new()));
     let log = ran.clone();
@@ -45,7 +45,7 @@ async fn dispatch_all(task: &TaskRef<u32, ()>, ids: &[&str]) {
     }
 }
 
-/// The next stalls, so many, by job.
+/// The next stalls, this many, by job.
 async fn stalled(events: &mut heartline::Subscription<StalledEvent>, count: usize) -> BTreeMap<String, StalledEvent> {
     let mut found = BTreeMap::new();
     while found.len() < count {
@@ -116,7 +116,7 @@ async fn each_row_of_the_resolve_table_applies_to_its_job() {
     for (id, count) in [("cancelled", "1"), ("last", "1"), ("again", "1")] {
         assert_eq!(test.column("stalledCount", id).await.as_deref(), Some(count), "{id}");
     }
-    // Nothing is left of the job without a payload but the record of what happened.
+    // Only the record of its removal is left of the job without a payload.
     worker.stop().await;
     for (key, content) in test.redis().dump(&test.key("")).await {
         let record = ["events", "stalls", "calls"].iter().any(|name| key.ends_with(name));
@@ -314,7 +314,7 @@ async fn the_next_sweeper_completes_a_sweep_that_died_midway() {
 async fn fifty_thousand_jobs_are_swept_two_hundred_a_call() {
     const JOBS: usize = 50_000;
     let test = TestTask::new();
-    // Long enough for a beat of the living half on a machine that is busy with other things.
+    // Long enough for a heartbeat of the live half on a busy machine.
     let (_app, task, worker) =
         sweeper_with(&test, fast().stall(StallOptions::new().interval(Duration::from_secs(4)))).await;
     task.dispatch_many(0..JOBS as u32).await.unwrap();
@@ -323,12 +323,12 @@ async fn fifty_thousand_jobs_are_swept_two_hundred_a_call() {
     while held.len() < JOBS {
         held.extend(holder.claim(200).await);
         if held.len() == JOBS / 2 {
-            // Claimed in two halves, of which a beat keeps the first.
+            // Claimed in two halves; a heartbeat keeps the first.
             assert_eq!(task.counts().await.unwrap().running, JOBS as u64 / 2 + 1);
         }
     }
     let (living, dead) = held.split_at(JOBS / 2);
-    // Only one half falls silent: it is beaten for as long as the other is not resolved.
+    // Only one half is silent: the other gets heartbeats until the silent half is resolved.
     eventually("the silent half is resolved", PATIENCE * 2, async || {
         for part in living.chunks(500) {
             assert_eq!(holder.beat(part).await, [0; 0]);
@@ -399,7 +399,7 @@ async fn a_worker_that_lost_a_job_writes_nothing_for_it() {
     fences.sort();
     assert_eq!(lost, fences);
     let mut after = test.redis().dump(&test.key("")).await;
-    // The answer itself is remembered, to be repeated should it be lost; and it is told that the outcomes were refused.
+    // The settle call is recorded with its reply, for a repeat. Its outcomes are reported as refused.
     let mut before = before;
     for told in ["calls", "events", "meta"] {
         let key = test.key(told);
@@ -449,7 +449,8 @@ async fn jobs_of_live_workers_are_kept_while_thousands_stall() {
     let dead = sink.dispatch_many(0..5000).await.unwrap();
     let mut puppet = Puppet::of(&test).await;
     while puppet.claim(200).await.len() == 200 {}
-    eventually("the dead are resolved", PATIENCE, async || task.counts().await.unwrap().failed == 5000).await;
+    eventually("the jobs of dead workers are resolved", PATIENCE, async || task.counts().await.unwrap().failed == 5000)
+        .await;
     test.epochs_pass(1).await;
     let failed: BTreeSet<String> = test.stalls().await.into_iter().flatten().map(|(id, _)| id).collect();
     assert_eq!(failed, dead.iter().map(|handle| handle.id().to_string()).collect());

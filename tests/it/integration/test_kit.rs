@@ -1,4 +1,4 @@
-//! What the feature `testing` gives to users' tests.
+//! What the feature `testing` offers for users' tests.
 
 use heartline::testing::TestApp;
 use heartline::{Context, Error, Graph, Interrupted, JobError, RetryPolicy, TaskDef, TaskOptions, TaskRef};
@@ -88,9 +88,10 @@ async fn a_drain_includes_delayed_and_newly_dispatched_jobs() {
     parent.dispatch(4).delay(Duration::from_secs(86_400)).await.unwrap();
     let never = stubborn.dispatch(()).id("never").await.unwrap();
     let drained = tokio::time::timeout(Duration::from_secs(20), app.worker().drain()).await.unwrap().unwrap();
-    // The parent, and three of its children; one child fails twice, another three times.
+    // The parent and three children; one child fails twice, another three times.
     assert_eq!((drained.completed, drained.failed, drained.retried), (4, 1, 4), "{drained:?}");
-    // The parent once; the stubborn one when it was dispatched, and when it was brought forward: once, and with each end of others.
+    // The parent once; the stubborn child when it was dispatched, when it was brought forward, and at the ends of
+    // others.
     assert!((3..=2 + 6).contains(&drained.put_off), "{drained:?}");
     assert_eq!(drained.left, std::slice::from_ref(never.id()));
     let counts = child.counts().await.unwrap();
@@ -153,7 +154,7 @@ async fn a_node_handler_reads_test_inputs_and_reports_grown_nodes() {
     let failed = sum(test.context(), ()).await.unwrap_err();
     assert_eq!((failed.code(), failed.to_string().as_str()), ("no_money", "third: the card was declined"));
     assert_eq!(test.grown(), None);
-    // Of a job that is no node nothing can be read, and it grows nothing.
+    // A job that is not a node has no inputs and grows nothing.
     let plain = Context::for_test();
     assert!(
         plain

@@ -1,4 +1,4 @@
-//! Which tasks a worker works, how many jobs at once, and how it stops.
+//! Which tasks a worker handles, how many jobs at a time, and how it stops.
 
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How many jobs run at once, now and at most so far.
+/// The number of jobs that run at the same time, now and at most so far.
 #[derive(Clone, Default)]
 struct Crowd(Arc<(AtomicUsize, AtomicUsize)>);
 
@@ -90,7 +90,7 @@ async fn a_task_runs_at_most_its_concurrency() {
     let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
     let task = gated(&app, TASK, fast().concurrency(4), &crowd, &gate);
     let handles = task.dispatch_many(0..50).await.unwrap();
-    // A name that comes twice is one task all the same.
+    // A repeated name counts once.
     let worker = TestWorker::start(app.worker().only([TASK, TASK]).unwrap());
     eventually("all slots are taken", PATIENCE, async || crowd.now() == 4).await;
     assert_eq!(task.counts().await.unwrap().running, 4);
@@ -148,7 +148,7 @@ async fn tasks_with_a_backlog_share_the_only_slot_in_turn() {
         handle.result().await.unwrap();
     }
     let order = order.lock().unwrap().clone();
-    // Once each has come to the queue, and while all have work, none runs twice before the others had their turn.
+    // Once each task has begun, and while all have jobs, none runs twice before the others had their turn.
     let begin = (0..3).filter_map(|task| order.iter().position(|ran| *ran == task)).max().unwrap();
     assert!(begin < 20, "{order:?}");
     for turns in order[begin..begin + 20].windows(3) {
@@ -167,7 +167,7 @@ async fn a_full_worker_passes_the_wake_marker_on() {
     let other = gated(&app, "other", fast(), &crowd, &gate);
     let task = gated(&app, TASK, fast(), &crowd, &gate);
     let worker = TestWorker::start(app.worker().max_jobs(1));
-    // Taken by nobody but an idle driver.
+    // Only an idle driver takes it.
     test.run::<()>("ZADD", "wake", &["0", "marker"]).await;
     eventually("it is idle", PATIENCE, async || test.run::<u32>("ZCARD", "wake", &[]).await == 0).await;
     let first = other.dispatch(1).await.unwrap();
@@ -224,8 +224,8 @@ async fn a_shutdown_waits_for_handlers_and_claims_no_more() {
     test.arrives("first", "running").await;
     task.dispatch(8).id("next").await.unwrap();
     let stopped = tokio::spawn(worker.stop());
-    eventually("it was told", PATIENCE, async || *seen.lock().unwrap() == 1).await;
-    // It is beaten for as long as it is waited for.
+    eventually("it was asked to stop", PATIENCE, async || *seen.lock().unwrap() == 1).await;
+    // It gets heartbeats for as long as the worker waits for it.
     let fence = test.column("locks", "first").await;
     test.epochs_pass(2).await;
     assert_eq!(test.column("locks", "first").await, fence);
@@ -307,14 +307,14 @@ async fn an_idle_worker_of_many_tasks_needs_no_polling() {
     for (input, task) in (0..).zip(tasks.iter().cycle().take(40)) {
         assert_eq!(task.dispatch(input).await.unwrap().result().await.unwrap(), input);
     }
-    // Looking again every 5 s, or reading the state every second, would take far longer.
+    // Polling every 5 s, or reading the state every second, would take far longer.
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn each_connection_names_its_purpose() {
-    // Others would be in its list of clients.
+    // A shared server would list other clients.
     let redis = crate::support::TestRedis::start();
     let app = App::builder().redis(redis.app_url()).build().await.unwrap();
     let task: TaskRef<u32, u32> =
@@ -332,7 +332,7 @@ async fn each_connection_names_its_purpose() {
     .await;
     let mut events = app.events();
     let worker = TestWorker::start(app.worker());
-    // The dispatch may be told of, if it was in the same millisecond.
+    // The event of the dispatch may arrive, if it was in the same millisecond.
     while !matches!(next(&mut events).await, Event::Started { .. }) {}
     task.handle("nobody").unwrap().state().await.unwrap_err();
     for role in ["driver", "keeper", "wake", "hints", "events", "pool"] {
@@ -355,7 +355,7 @@ async fn a_lost_list_of_tasks_is_written_again() {
     task.dispatch(1).await.unwrap().result().await.unwrap();
     let inspector = app.inspector();
     assert_eq!(inspector.task_names().await.unwrap(), [TASK]);
-    // Of a cluster its node may lose it, and nothing else.
+    // A cluster node may lose only this key.
     let list = format!("{}:tasks", inspector.prefix());
     let () = redis::AsyncCommands::del(&mut test.conn().await, list).await.unwrap();
     assert_eq!(inspector.task_names().await.unwrap(), [""; 0]);

@@ -1,4 +1,4 @@
-//! What the Inspector does to jobs and tasks, and what it refuses.
+//! Actions of the Inspector on jobs and tasks, and what it refuses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::support::{PATIENCE, Proxy, TestRedis, calls, eventually};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A job of each state, each named by it.
+/// One job in each state, named after it.
 async fn one_of_each(test: &TestTask, app: &heartline::App) {
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     let mut puppet = Puppet::of(test).await;
@@ -83,7 +83,7 @@ async fn every_action_takes_jobs_in_its_states_and_explains_the_rest() {
         let texts: Vec<String> = report.refusals.iter().map(|refused| refused.why.to_string()).collect();
         assert!(texts.contains(&"there is no such job".to_owned()), "{texts:?}");
 
-        // Each job that was taken is in the place where it belongs, and the event names who did it.
+        // Each accepted job is in its new place, and the event names the actor.
         let (place, event) = match act {
             "retry" => (Some("wait"), "task:retried"),
             "run_now" => (Some("wait"), "task:promoted"),
@@ -131,7 +131,7 @@ async fn a_retried_job_starts_over_under_its_id() {
     assert_eq!((job.failed_attempts, job.stalled_count), (2, 0));
     worker.stop().await;
 
-    // One that stalled, was put off, and was then cancelled.
+    // A job that stalled, snoozed and was then cancelled.
     task.dispatch("ok".into()).id("stalls").await.unwrap();
     let mut dead = Puppet::of(&test).await;
     dead.claim_all(&["stalls"]).await;
@@ -179,7 +179,7 @@ async fn a_job_cancelled_while_waiting_and_retried_runs_once() {
     let worker = TestWorker::start(app.worker());
     counted(&inspector, JobState::Completed, 4).await;
     let ran: Vec<String> = test.journal.runs().into_iter().map(|run| run.id).collect();
-    assert_eq!(ran, ["c", "a", "b", "d"], "what runs now goes first, and each runs once");
+    assert_eq!(ran, ["c", "a", "b", "d"], "the job for now runs first, and each runs once");
     worker.stop().await;
     assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 0);
     is_sound(&inspector).await;
@@ -196,7 +196,7 @@ async fn run_now_of_a_delayed_job_wakes_an_idle_worker() {
     assert_eq!(inspector.run_now(TASK, JobFilter::new(JobState::Delayed)).await.unwrap().done, 1);
     let begun = std::time::Instant::now();
     tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs").unwrap();
-    // An idle worker would look by itself after 5 s.
+    // An idle worker would poll only after 5 s.
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     worker.stop().await;
 }
@@ -216,8 +216,8 @@ async fn a_cancel_of_a_waiting_job_does_not_scan_its_list() {
     let before = calls(&mut conn, &["lrem", "lpos"]).await;
     let read = calls(&mut conn, &["lrange"]).await;
     assert_eq!(inspector.cancel(&test.name, "middle", "").await.unwrap().done, 1);
-    assert_eq!(calls(&mut conn, &["lrem", "lpos"]).await, before, "it was looked for");
-    // The heads of the three lists are looked at, which are as long as ever.
+    assert_eq!(calls(&mut conn, &["lrem", "lpos"]).await, before, "the cancel scanned the list");
+    // Only the heads of the three lists are read; the lists keep their length.
     assert!(calls(&mut conn, &["lrange"]).await - read <= 3);
     let counts = inspector.task(&test.name).await.unwrap().counts;
     assert_eq!((counts.waiting, counts.cancelled), (10_000, 1));
@@ -263,7 +263,7 @@ async fn a_purge_removes_every_job_of_its_state_without_a_trace() {
             "{state}"
         );
         for (key, content) in test.redis().dump(&test.key("")).await {
-            // Its ghost is in the list until a claim comes to it, and what happened is still told.
+            // Its ghost stays in the list until a claim, and its history is kept.
             let tells = ["events", "stalls", "calls", "meta", "wait", "ghosts"].iter().any(|name| key.ends_with(name));
             assert!(tells || !content.contains(&format!("\"{state}\"")), "{state}: {key}: {content}");
         }
@@ -304,10 +304,10 @@ async fn an_action_by_filter_can_be_stopped_between_its_steps() {
     assert_eq!(done, [200, 400, 600]);
     drop(act);
     let counts = inspector.task(TASK).await.unwrap().counts;
-    assert_eq!((counts.waiting, counts.failed), (600, 500), "what is done stays done");
+    assert_eq!((counts.waiting, counts.failed), (600, 500), "finished steps are kept");
     let rest = inspector.retry(TASK, JobFilter::new(JobState::Failed)).await.unwrap();
     assert_eq!((rest.done, rest.refused, rest.is_complete), (500, 0, true));
-    // A filter that looks inside looks at a thousand in a step at most.
+    // A filter on contents scans at most a thousand jobs a step.
     let mut act = inspector.remove(TASK, JobFilter::new(JobState::Waiting).text("nowhere"));
     let mut looked = Vec::new();
     while let Some(so_far) = act.step().await.unwrap() {
@@ -322,7 +322,7 @@ async fn an_action_by_filter_takes_only_jobs_as_they_were_at_start() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
-    // Failed: others fail, and what was retried fails again, while it steps.
+    // Failed jobs: others fail, and retried ones fail again, between the steps.
     let failed = |at: u64| (format!("job-{at:04}"), 1_000_000 + at, stored_error("own", "no"));
     seed(&test, "failed", (0..500).map(failed)).await;
     let mut act = inspector.retry(TASK, JobFilter::new(JobState::Failed));
@@ -342,9 +342,9 @@ async fn an_action_by_filter_takes_only_jobs_as_they_were_at_start() {
     while act.step().await.unwrap().is_some() {}
     assert_eq!((act.report().done, act.report().refused), (500, 0), "{:?}", act.report());
     let left = all(&inspector, &JobFilter::new(JobState::Failed)).await;
-    assert_eq!(left.len(), 100 + usize::from(new.is_some()), "those that failed since then");
+    assert_eq!(left.len(), 100 + usize::from(new.is_some()), "the jobs that failed since then");
 
-    // Waiting and delayed: others are dispatched while it steps.
+    // Waiting and delayed jobs: others are dispatched between the steps.
     let test = TestTask::new();
     let (app, inspector) = super::inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
@@ -391,7 +391,7 @@ async fn an_action_by_filter_reaches_all_jobs_while_workers_claim() {
     assert_eq!(cancelled.len() as u64, counts.cancelled);
     assert!(cancelled.is_subset(&all_ids));
     let both: Vec<&String> = ran.intersection(&cancelled).collect();
-    assert!(both.len() as u64 <= report.requested, "they ran after they were cancelled at once: {both:?}");
+    assert!(both.len() as u64 <= report.requested, "they ran after an immediate cancel: {both:?}");
     worker.stop().await;
     is_sound(&inspector).await;
 }
@@ -411,7 +411,7 @@ async fn an_action_with_a_lost_reply_is_safely_repeated() {
             let line = Proxy::start(test.redis().address()).await;
             let app = test.app_at(&line.url()).await;
             let inspector = app.inspector();
-            // The server knows the script then, so the call is made by its hash.
+            // By now the server knows the script, so the call is made by its hash.
             let sha = test.sha(act).await;
             let cut = line.cut_next_reply_to(sha);
             let selection: JobSelection =
@@ -424,11 +424,11 @@ async fn an_action_with_a_lost_reply_is_safely_repeated() {
             };
             let first = made.step().await.map(drop);
             cut.happened().await;
-            // By its id alone a job may be another one by now: whether to repeat that is for the caller to say.
+            // An id alone may be a different job by now, so the caller decides about a repeat.
             assert_eq!(first.is_ok(), by_filter, "{act}: {first:?}");
             while made.step().await.unwrap().is_some() {}
             let report = made.report();
-            // The second time it is not there any more where it was, which is told; it is done once all the same.
+            // The second call does not find it in its old place and reports that; the action still counts once.
             assert_eq!((report.looked, report.done, report.refused), (1, 0, 1), "{act} {by_filter}: {report:?}");
             let job = looks.job(TASK, state, JobValues::None).await.unwrap();
             let stands = job.map(|job| job.state.to_string().replace("waiting", "wait"));
@@ -450,7 +450,7 @@ async fn a_task_is_forgotten_only_without_workers_and_jobs() {
     task.dispatch("ok".into()).id("job").await.unwrap();
     test.arrives("job", "completed").await;
     let refused = async || inspector.forget_task(TASK).await.unwrap();
-    eventually("the worker has told of itself", PATIENCE, async || {
+    eventually("the worker has written its record", PATIENCE, async || {
         matches!(refused().await, ForgetOutcome::Worked(workers) if workers.iter().map(|w| w.as_str()).eq([&*id]))
     })
     .await;
@@ -461,7 +461,7 @@ async fn a_task_is_forgotten_only_without_workers_and_jobs() {
     assert_eq!(test.redis().dump(&test.key("")).await.keys().collect::<Vec<_>>(), Vec::<&String>::new());
     assert!(!inspector.task_names().await.unwrap().contains(&TASK.to_owned()));
     assert_eq!(refused().await, ForgetOutcome::Forgotten, "it is safe to repeat");
-    // It is among the tasks again with the next dispatch of this process.
+    // The next dispatch of this process lists it again.
     task.dispatch("ok".into()).id("new").await.unwrap();
     assert_eq!(inspector.task_names().await.unwrap(), [TASK]);
     let worker = TestWorker::start(test_app_with(&test).await.worker());
@@ -479,7 +479,7 @@ async fn a_task_with_a_job_in_any_state_is_not_forgotten() {
             inspector.purge(TASK, other).await.unwrap();
         }
         if state != JobState::Running {
-            // By hand: a job that is held cannot be removed.
+            // Done by hand, because a held job cannot be removed.
             test.run::<u64>("HDEL", "locks", &["running"]).await;
             test.run::<u64>("DEL", "active", &[]).await;
             assert_eq!(inspector.remove(TASK, "running").await.unwrap().done, 1);
@@ -545,7 +545,7 @@ async fn the_actor_is_in_the_events_escaped_and_truncated() {
         let last = events[&id].last().unwrap();
         assert!(matches!(last, Event::Cancelled { by: Some(by), .. } if *by == told), "{given:?}: {last:?}");
     }
-    // Without an Inspector nobody is named.
+    // Without an Inspector the event names no actor.
     task.dispatch(0).id("plain").await.unwrap().cancel("").await.unwrap();
     let events = events_by_job(&inspector).await;
     assert!(matches!(events["plain"].last().unwrap(), Event::Cancelled { by: None, .. }));
@@ -637,7 +637,7 @@ async fn an_action_decided_earlier_skips_a_new_job_with_the_same_id() {
     let report = remove.await.unwrap();
     assert_eq!((report.done, report.refused), (0, 2), "{report:?}");
     assert_eq!(test.places("gone").await, ["delayed"]);
-    // An id that was made for a job tells when that was, and nobody else gets it.
+    // A generated id contains its time, and no other job gets it.
     let own = task.dispatch("x".into()).await.unwrap().id().to_string();
     let at = inspector.job(TASK, &own, JobValues::None).await.unwrap().unwrap().dispatched_at.unwrap();
     let report = inspector.remove(TASK, own.as_str()).in_state(JobState::Waiting).dispatched_at(at).await.unwrap();

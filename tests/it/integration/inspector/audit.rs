@@ -1,4 +1,4 @@
-//! The audit, and the repair: no false finding beside live workers, and each kind of damage is found and mended.
+//! The audit and the repair: no false finding next to live workers, and each kind of damage is found and repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,7 +27,7 @@ async fn an_audit_of_a_busy_task_finds_nothing() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let retry = RetryPolicy::new().attempts(1000).fixed(Duration::from_millis(1));
-    // They end in every way: completed, failed, put off, and run again and again.
+    // Jobs end in every way: completed, failed, snoozed, retried.
     let handler = |ctx: Context, input: u64| async move {
         match input % 10 {
             0 => Err(JobError::new("no".to_owned()).fatal()),
@@ -69,7 +69,7 @@ async fn an_audit_of_a_busy_task_finds_nothing() {
     }
 }
 
-/// A few jobs run again and again for as long as it takes: they are always somewhere else when they are looked at.
+/// A few jobs run again and again during the whole audit, so they are in another place at each read.
 #[tokio::test]
 async fn moving_jobs_are_not_findings_and_repairs_count_them_right() {
     let test = TestTask::new();
@@ -99,7 +99,7 @@ async fn moving_jobs_are_not_findings_and_repairs_count_them_right() {
     assert!(wrong.is_empty() && ghosts.is_none(), "{wrong:?} {ghosts:?}");
 }
 
-/// Jobs in each place, held by a puppet where they run, and the puppet.
+/// Jobs in each place, the running ones held by a puppet, and the puppet.
 async fn a_sound_task(test: &TestTask, app: &heartline::App) -> Puppet {
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     let mut puppet = Puppet::of(test).await;
@@ -118,7 +118,7 @@ async fn a_sound_task(test: &TestTask, app: &heartline::App) -> Puppet {
     for id in ["waits", "waits-too"] {
         task.dispatch(String::new()).id(id).await.unwrap();
     }
-    // A worker's record is stale when nobody lists it.
+    // The record of a worker is stale when no list has it.
     let workers = format!("{}:workers", test.prefix);
     let () = redis::cmd("ZADD")
         .arg(workers)
@@ -130,7 +130,7 @@ async fn a_sound_task(test: &TestTask, app: &heartline::App) -> Puppet {
     puppet
 }
 
-/// Damages a task, and shows that it is found, that a preview changes nothing, and that it is mended.
+/// Damages a task, and checks that the damage is found, that a preview changes nothing, and that it is repaired.
 async fn is_found_and_mended(test: &TestTask, inspector: &Inspector, wanted: &[(Fault, &str)]) {
     let report = inspector.audit(TASK).await.unwrap();
     let wanted = found(wanted);
@@ -144,10 +144,10 @@ async fn is_found_and_mended(test: &TestTask, inspector: &Inspector, wanted: &[(
     assert_eq!((as_set(&repaired.mended), repaired.gone), (wanted.clone(), vec![]));
     is_sound(inspector).await;
     let again = inspector.repair(&report).await.unwrap();
-    assert_eq!((again.mended, as_set(&again.gone)), (vec![], wanted), "there is nothing left to mend");
+    assert_eq!((again.mended, as_set(&again.gone)), (vec![], wanted), "there is nothing left to repair");
 }
 
-/// A sound task, damaged by what is given.
+/// A sound task with the given damage.
 async fn damaged(damage: impl AsyncFnOnce(&TestTask, &mut Puppet), wanted: &[(Fault, &str)]) -> (TestTask, Inspector) {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
@@ -201,7 +201,7 @@ async fn jobs_without_payload_are_found_everywhere_and_removed() {
         "expiresAt",
     ];
     let columns = columns.map(|column| format!("only-{column}"));
-    // What has ended needs none, and what runs has it.
+    // Ended jobs need no lock, and running ones have it.
     let places = ["delayed", "only-active", "only-candidate", "only-cancelling", "only-locked"];
     let mut wanted: Vec<(Fault, &str)> = places.map(|id| (Fault::NoPayload, id)).to_vec();
     wanted.extend(columns.iter().map(|id| (Fault::NoPayload, id.as_str())));
@@ -251,7 +251,7 @@ async fn a_job_in_no_place_is_requeued_at_the_front_and_runs() {
         test.run::<u64>("ZREM", "completed", &["completed"]).await;
         test.run::<u64>("HDEL", "locks", &["held"]).await;
         test.run::<u64>("DEL", "active", &[]).await;
-        // What would be found beside it otherwise.
+        // Otherwise the audit would report this job too.
         test.run::<u64>("SADD", "active", &["held-too"]).await;
     };
     let ids = ["waits-too", "completed", "held"];
@@ -330,7 +330,7 @@ async fn a_malformed_counter_starts_from_zero() {
 #[tokio::test]
 async fn wrong_counts_of_entries_are_corrected_without_losing_a_job() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
-        // One too many of a job that waits, one of a job that ended, and a count of one where there is none.
+        // One entry too many of a waiting job, one of an ended job, and a count of one without an entry.
         test.run::<u64>("RPUSH", "wait", &["waits", "completed"]).await;
         test.run::<u64>("HSET", "ghosts", &["failed", "2"]).await;
         test.run::<u64>("HINCRBY", "meta", &["ghosts", "2"]).await;
@@ -338,7 +338,7 @@ async fn wrong_counts_of_entries_are_corrected_without_losing_a_job() {
     let wanted = [(Fault::Miscounted, "waits"), (Fault::Miscounted, "completed"), (Fault::Miscounted, "failed")];
     let (test, inspector) = damaged(damage, &wanted).await;
     assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 2);
-    // A wrong count would keep a job that is retried out of its list.
+    // A wrong count would keep a retried job out of its list.
     assert_eq!(inspector.retry(TASK, "failed").await.unwrap().done, 1);
     assert_eq!(test.places("failed").await, ["wait"]);
     test.journal.open("");
@@ -366,7 +366,7 @@ async fn records_of_gone_workers_and_bad_counters_are_removed() {
     let (test, inspector) = damaged(damage, &wanted).await;
     let records: Vec<String> = test.run("HKEYS", "calls", &[]).await;
     assert!(records.len() == 1 && records[0].starts_with("puppet-"), "{records:?}");
-    assert_eq!(inspector.task(TASK).await.unwrap().dispatched, 0, "it began anew");
+    assert_eq!(inspector.task(TASK).await.unwrap().dispatched, 0, "it started over");
 }
 
 #[tokio::test]
@@ -396,7 +396,7 @@ async fn a_step_that_fails_in_an_outage_is_repeated_afterwards() {
     let mut audit = inspector.audit(TASK);
     let (mut steps, mut failed) = (0, 0);
     loop {
-        // Each step but the first is made in an outage once.
+        // Each step but the first runs in an outage once.
         line.refuse().await;
         match audit.step().await {
             Ok(None) => break,
@@ -426,13 +426,13 @@ async fn a_step_that_fails_in_an_outage_is_repeated_afterwards() {
     is_sound(&inspector_there).await;
 }
 
-/// The task of a key, by its hash tag; and the key itself, which is its own slot, of any other.
+/// The task of a key by its hash tag; any other key is its own slot.
 fn slot(key: &str) -> String {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key).to_owned()
 }
 
-/// The words of a line of MONITOR, without those that a script sends.
+/// The words of a line of MONITOR, without commands of scripts.
 fn words(line: &str) -> Option<Vec<String>> {
     let (head, rest) = line.split_once("] ")?;
     if head.ends_with(" lua") {
@@ -447,7 +447,7 @@ async fn every_inspector_command_uses_one_slot_and_no_transaction() {
     let test = TestTask::on(&redis);
     let app = test.app().await;
     let task = app.task_ref::<String, u64>(&test.name).unwrap();
-    // By an App of its own: the reader of events of one that has several tasks asks for all of their streams at once.
+    // In an App of its own: with several tasks, the event reader reads all their streams in one command.
     let neighbour = test.app().await;
     let other = neighbour.task_ref::<String, u64>("other").unwrap();
     test.journal.open("open");
@@ -521,7 +521,7 @@ async fn every_inspector_command_uses_one_slot_and_no_transaction() {
         commands.insert(command);
         tags.extend(slots);
     }
-    // It can fail: commands of several tags were seen, each by itself.
+    // This check can fail: commands with several tags were seen, each tag in its own command.
     assert!(commands.contains("evalsha") && tags.contains(name) && tags.contains("other"), "{commands:?} {tags:?}");
 }
 
@@ -539,7 +539,7 @@ async fn the_findings_of_an_audit_can_be_noted_for_later() {
     assert!(audited.at.elapsed().unwrap_or_default() < Duration::from_secs(60));
 }
 
-/// Lists of several pages, while jobs come in front of them and behind them.
+/// Lists of several pages, while jobs are added at both ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_added_at_both_ends_during_an_audit_are_not_damage() {
     let test = TestTask::new();

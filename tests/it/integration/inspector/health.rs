@@ -1,4 +1,4 @@
-//! The health of a worker, as a probe asks for it.
+//! The health of a worker, as a probe reads it.
 
 use std::sync::mpsc;
 use std::thread;
@@ -14,7 +14,7 @@ use heartline::{
 use crate::support::task::{INTERVAL, TASK, TestTask, fast, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
-/// What it says, once it says so.
+/// The health, once it has this property.
 async fn becomes(monitor: &WorkerMonitor, what: &str, is_so: impl Fn(&WorkerHealth) -> bool) -> WorkerHealth {
     eventually(what, PATIENCE, async || Some(monitor.health()).filter(&is_so)).await
 }
@@ -36,11 +36,11 @@ async fn a_worker_is_ready_while_it_works_and_live_all_the_time() {
 
     let running = worker.spawn();
     becomes(&monitor, "it works", is_well).await;
-    assert!(is_well(&running.monitor().health()), "both tell of the same worker");
+    assert!(is_well(&running.monitor().health()), "both report the same worker");
     jobs.dispatch("gate".into()).id("held").await.unwrap();
     let holds = becomes(&monitor, "it holds a job", |health| health.held == 1).await;
     assert!(is_well(&holds), "{holds:?}");
-    // Beats are a third of an interval apart.
+    // Heartbeats are a third of an interval apart.
     let beats = becomes(&monitor, "it beats", |health| health.last_beat.is_some()).await;
     assert!(beats.last_beat.unwrap() < INTERVAL, "{beats:?}");
 
@@ -68,7 +68,7 @@ async fn a_worker_whose_future_is_dropped_is_reported_as_stopped() {
     becomes(&monitor, "it works", is_well).await;
     running.abort();
     let health = becomes(&monitor, "it is gone", |health| health.phase == WorkerPhase::Stopped).await;
-    // Nobody takes its jobs any more, which a restart mends.
+    // No worker takes its jobs any more; a restart helps.
     assert_eq!((health.live, health.ready, health.held), (false, false, 0), "{health:?}");
 }
 
@@ -90,7 +90,7 @@ async fn a_worker_in_an_outage_is_live_but_not_ready() {
         away.reasons.iter().any(|reason| reason.contains("heartbeats of the task work have not been answered for")),
         "{away:?}"
     );
-    // However long it goes on, a restart would mend nothing.
+    // A restart would not help, however long the outage lasts.
     let long = becomes(&monitor, "it is away for long", |health| health.last_beat > Some(INTERVAL * 4)).await;
     assert!(long.live && !long.ready, "{long:?}");
     line.accept().await;
@@ -123,7 +123,7 @@ fn is_of_slots(diagnosis: &Diagnosis) -> bool {
     matches!(diagnosis.kind, DiagnosisKind::Queue(QueueCondition::SlotsHeldByLostRuns { .. }))
 }
 
-/// A worker on a runtime of its own with so many threads. It tells its monitor, and stops when `stop` says so.
+/// A worker on a runtime of its own with this many threads. It sends its monitor, and stops on `stop`.
 fn on_its_own_threads(
     threads: usize,
     url: String,
@@ -159,7 +159,7 @@ async fn a_worker_whose_runtime_is_blocked_is_not_live() {
         let block = move |_: Context, _: u32| {
             let held = held.clone();
             async move {
-                // It holds the only thread until it is told.
+                // It blocks the only thread until the test lets it go.
                 held.lock().unwrap().recv_timeout(PATIENCE).unwrap();
                 Ok::<_, JobError>(())
             }
@@ -175,7 +175,7 @@ async fn a_worker_whose_runtime_is_blocked_is_not_live() {
         blocked.reasons.iter().any(|reason| reason.contains("handlers have blocked the runtime for")),
         "{blocked:?}"
     );
-    // The job is not lost by it: the keeper beats on.
+    // The job is not lost: the keeper keeps sending heartbeats.
     assert_eq!(test.places("blocks").await, ["running"]);
     free.send(()).unwrap();
     becomes(&monitor, "it is well again", is_well).await;
@@ -185,7 +185,7 @@ async fn a_worker_whose_runtime_is_blocked_is_not_live() {
     let _ = worker.join().unwrap();
 }
 
-/// It takes half a minute and more: a claim loop is not called dead sooner, however short the interval is.
+/// It takes half a minute or more: a claim loop is reported as stuck no sooner, however short the interval is.
 #[tokio::test]
 async fn a_worker_with_a_stuck_claim_loop_is_not_live() {
     let warnings = Warnings::capture();
@@ -210,7 +210,7 @@ async fn a_worker_with_a_stuck_claim_loop_is_not_live() {
     );
     becomes(&monitor, "it works", is_well).await;
     let (_app, jobs) = test.producer().await;
-    // Somebody else takes the lock, so that the outcome comes too late; and the log blocks whoever says so, which is the driver.
+    // Another worker takes the lock, so the outcome is late; and the log blocks the driver, which reports that.
     let hold = warnings.hold_at(&["an outcome came too late", &test.name]);
     jobs.dispatch("stolen".into()).id("stolen").await.unwrap();
     test.arrives("stolen", "running").await;
@@ -228,7 +228,7 @@ async fn a_worker_with_a_stuck_claim_loop_is_not_live() {
         dead.reasons.iter().any(|reason| reason.starts_with(&told) && reason.ends_with(" waited")),
         "{dead:?} {fence:?}"
     );
-    // Its heartbeats are answered all the while, and its runtime runs: nothing else would tell.
+    // Its heartbeats get replies and its runtime runs, so there is no other sign.
     assert_eq!(dead.reasons.len(), 1, "{dead:?}");
     assert!(dead.last_beat.unwrap() < Duration::from_secs(5), "{dead:?}");
     drop(hold);
@@ -239,7 +239,8 @@ async fn a_worker_with_a_stuck_claim_loop_is_not_live() {
     let _ = worker.join().unwrap();
 }
 
-/// A task whose first runs block their threads until the test lets them go. They never beat, so they lose their jobs.
+/// A task whose first runs block their threads until the test lets them go. They send no heartbeats, so they lose
+/// their jobs.
 fn blocks_once(app: &App, name: &str, interval: Duration, held: mpsc::Receiver<()>) {
     let held = std::sync::Arc::new(std::sync::Mutex::new(held));
     let stall = StallOptions::new().interval(interval).max_count(5).heartbeat(Heartbeat::Manual);
@@ -274,7 +275,7 @@ async fn a_worker_whose_slots_are_all_held_by_lost_runs_is_not_live() {
     test.arrives("blocks", "running").await;
     let waits = jobs.dispatch(String::new()).id("waits").await.unwrap();
 
-    // Its own recovery waits too, for there is no other slot.
+    // Its own recovery waits too, because there is no other slot.
     let dead = becomes(&monitor, "it is not live", |health| !health.live).await;
     let told = format!("runs that lost their jobs have held every slot of the task {} for", test.name);
     assert!(!dead.ready && dead.reasons.len() == 1 && dead.reasons[0].starts_with(&told), "{dead:?}");

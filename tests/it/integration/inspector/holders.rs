@@ -1,4 +1,4 @@
-//! Who holds jobs, by the locks.
+//! The holders of jobs, by their locks.
 
 use std::time::Duration;
 

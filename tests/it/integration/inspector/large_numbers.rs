@@ -1,4 +1,4 @@
-//! Numbers in Redis that another program has written: each look still comes to its end.
+//! Numbers in Redis that another program has written: each read still ends.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
 use crate::workflows::world::{WORK, World};
 
-/// The largest number that fits in where a number is read.
+/// The largest number that the type of a read accepts.
 const LARGEST: &str = "18446744073709551615";
 
-/// A value whose numbers are all as large as can be.
+/// A value whose numbers are all the largest.
 fn grown(value: &str) -> String {
     let mut grown = String::new();
     for c in value.chars() {
@@ -47,7 +47,7 @@ async fn busy(world: &World) -> (TestWorker, String) {
     (worker, id)
 }
 
-/// Everything that tools read. What it finds is not the subject.
+/// Everything that tools read. The test does not check what they find.
 async fn look(inspector: &Inspector, worker: &str) {
     let _ = (inspector.tasks().await, inspector.workers().await, inspector.worker(worker).await);
     let _ = (inspector.task(WORK).await, inspector.recovery_outlook(WORK).await, inspector.holders(WORK).await);
@@ -64,7 +64,7 @@ async fn look(inspector: &Inspector, worker: &str) {
     let _ = inspector.instances("flow", WorkflowState::Running, true, None, 100).await;
 }
 
-/// The keys that hold a hash or a sorted set, with the names of what is in them.
+/// The keys with a hash or a sorted set, with their fields or members.
 async fn numbered(world: &World, conn: &mut MultiplexedConnection) -> Vec<(String, bool, Vec<(String, String)>)> {
     let mut found = Vec::new();
     let mut keys: Vec<String> = conn.keys(format!("{}:*", world.prefix)).await.unwrap();
@@ -80,7 +80,7 @@ async fn numbered(world: &World, conn: &mut MultiplexedConnection) -> Vec<(Strin
     found
 }
 
-/// Copies every key of the world to a server on which nothing runs.
+/// Copies every key of the world to a server without workers.
 async fn copied(world: &World) -> TestRedis {
     let (copy, mut from) = (TestRedis::start(), world.redis.conn().await);
     let mut to = copy.conn().await;
@@ -102,7 +102,7 @@ async fn no_stored_number_makes_a_read_fail() {
     let (changed, changes) = mpsc::channel::<()>();
     let (looked, looks) = mpsc::channel::<()>();
     let (url, prefix, named) = (copy.url(), world.prefix.clone(), id.clone());
-    // On a thread of its own: a look that does not end would keep the test from saying so.
+    // On a thread of its own: a read that never ends would otherwise block the test.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -116,7 +116,7 @@ async fn no_stored_number_makes_a_read_fail() {
     });
     let ended = |what: &str| {
         changed.send(()).unwrap();
-        looks.recv_timeout(3 * PATIENCE).unwrap_or_else(|_| panic!("a look does not end, or panics, with {what}"));
+        looks.recv_timeout(3 * PATIENCE).unwrap_or_else(|_| panic!("a read does not end, or panics, with {what}"));
     };
     ended("nothing changed");
     // Only workers of tasks with partitions write it.

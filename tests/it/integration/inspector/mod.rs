@@ -1,4 +1,4 @@
-//! The Inspector: what it tells, what it does to jobs beside live workers, and what it never does.
+//! The Inspector: what it reports, what it does to jobs next to live workers, and what it never does.
 
 mod acts;
 mod audit;
@@ -22,8 +22,8 @@ use heartline::{
 use crate::support::task::{TASK, TestTask};
 use crate::support::{PATIENCE, eventually};
 
-/// A task whose jobs do what their input says: `fail <code> <message>` ends as failed, `again <ms>` fails a run and asks for another one,
-/// `wait <gate>` works until its gate opens, and anything else completes.
+/// A task whose jobs do what their input says: `fail <code> <message>` ends as failed, `again <ms>` fails a run with a
+/// retry, `wait <gate>` works until its gate opens, and anything else completes.
 fn obedient(test: &TestTask, app: &App, options: TaskOptions) -> TaskRef<String, u64> {
     let journal = test.journal.clone();
     let handler = move |ctx: Context, input: String| {
@@ -51,23 +51,23 @@ fn obedient(test: &TestTask, app: &App, options: TaskOptions) -> TaskRef<String,
     app.task(TASK, options, handler).unwrap()
 }
 
-/// An App that works nothing, and its Inspector.
+/// An App without a worker, and its Inspector.
 async fn inspector(test: &TestTask) -> (App, Inspector) {
     let app = test.app().await;
     let inspector = app.inspector();
     (app, inspector)
 }
 
-/// Waits until the task has so many jobs in this state.
+/// Waits until the task has this many jobs in this state.
 async fn counted(inspector: &Inspector, state: JobState, jobs: u64) {
     let what = format!("{jobs} jobs are {state}");
     eventually(&what, PATIENCE, async || inspector.task(TASK).await.unwrap().counts.of_state(state) == jobs).await;
 }
 
-/// Waits until the clock of the server shows another millisecond: what happens from then on is later than what was before.
+/// Waits until the server clock shows another millisecond, so that later events have a later time.
 async fn a_millisecond_passes(inspector: &Inspector) {
     let now = inspector.task(TASK).await.unwrap().as_of;
-    eventually("the clock goes on", PATIENCE, async || inspector.task(TASK).await.unwrap().as_of > now).await;
+    eventually("the clock advances", PATIENCE, async || inspector.task(TASK).await.unwrap().as_of > now).await;
 }
 
 /// Every page of a filter, each with up to `limit` jobs.
@@ -84,7 +84,7 @@ async fn pages(inspector: &Inspector, filter: &JobFilter, limit: usize) -> Vec<J
     }
 }
 
-/// Every job that fits.
+/// Every job that matches.
 async fn all(inspector: &Inspector, filter: &JobFilter) -> Vec<JobRow> {
     pages(inspector, filter, 1000).await.into_iter().flat_map(|page| page.jobs).collect()
 }
@@ -94,7 +94,7 @@ fn ids(rows: &[JobRow]) -> Vec<&str> {
     rows.iter().map(|row| row.id.as_str()).collect()
 }
 
-/// All that is still told of the task, the oldest first.
+/// The whole stored history of the task, oldest first.
 async fn history(inspector: &Inspector) -> Vec<TaskEvent> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
@@ -118,13 +118,13 @@ async fn events_by_job(inspector: &Inspector) -> BTreeMap<String, Vec<Event>> {
     found
 }
 
-/// It is the fault of who asked, and says so.
+/// Checks that the caller made the error.
 #[track_caller]
 fn is_config<T: std::fmt::Debug>(answer: Result<T, Error>) {
     assert!(matches!(answer, Err(Error::Config(_))), "{answer:?}");
 }
 
-/// Writes jobs into a terminal place by hand, as many as no test would run: id, time of its end, and error.
+/// Writes jobs into a terminal place by hand, more than a test could run: id, time of the end, and error.
 async fn seed(test: &TestTask, place: &str, jobs: impl IntoIterator<Item = (String, u64, String)>) {
     let jobs: Vec<_> = jobs.into_iter().collect();
     let mut conn = test.conn().await;
@@ -144,10 +144,10 @@ fn stored_error(code: &str, message: &str) -> String {
     serde_json::json!({ "code": code, "message": message }).to_string()
 }
 
-/// Nothing is wrong with what Redis holds of the task.
+/// The audit finds nothing wrong with the task.
 async fn is_sound(inspector: &Inspector) {
     let report = inspector.audit(TASK).await.unwrap();
-    // A puppet is a worker that lists itself nowhere.
+    // A puppet is a worker that is in no list.
     let is_puppet = |finding: &&Finding| finding.fault == Fault::StaleRecord && finding.what.starts_with("puppet-");
     let wrong: Vec<&Finding> = report.findings().filter(|finding| !is_puppet(finding)).collect();
     assert!(wrong.is_empty(), "{wrong:?}");

@@ -1,4 +1,4 @@
-//! What the Inspector tells of a task over three partitions, and does to it: as of any other.
+//! Reads and actions of the Inspector on a task with three partitions: the same as on any other task.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ async fn dispatched(task: &TaskRef<String, u64>, ids: &[String], input: &str) {
     task.dispatch_many_with_ids(ids.iter().map(|id| (id.clone(), input.to_owned()))).await.unwrap();
 }
 
-/// The ids of all pages, each page with so many jobs at most; no id comes twice.
+/// The ids of all pages, with at most this many jobs a page; no id appears twice.
 async fn read(inspector: &Inspector, filter: &JobFilter, limit: usize) -> Vec<String> {
     let rows: Vec<String> = pages(inspector, filter, limit)
         .await
@@ -74,7 +74,7 @@ async fn jobs_are_counted_listed_and_found_in_all_partitions() {
     assert_eq!(inspector.count(TASK, &failed.clone().code("disk")).await.unwrap().jobs, 40);
     let report = inspector.task(TASK).await.unwrap();
     assert_eq!((report.failed, report.failed_lately, report.live_workers), (40, 40, 1));
-    // A worker declares them one behind the other.
+    // A worker declares them one after the other.
     assert_eq!((report.data_lost_at, report.options_lost_at), (None, None));
     let listed = inspector.tasks().await.unwrap();
     assert_eq!((listed.len(), listed[0].counts.failed), (1, 40));
@@ -101,7 +101,7 @@ async fn jobs_are_counted_listed_and_found_in_all_partitions() {
         }
     }
     assert_eq!(seen, set(&all));
-    // A point in time is one in every stream.
+    // A point in time applies to every stream.
     let later = inspector.events(TASK, Some("9999999999999-0")).await.unwrap();
     assert!(later.events.is_empty() && !later.has_more);
     assert!(inspector.columns(TASK).await.unwrap().iter().any(|column| column.column == "payload"));
@@ -146,7 +146,7 @@ async fn actions_take_the_jobs_of_every_partition_once() {
     let keys: Vec<String> =
         redis::cmd("KEYS").arg(format!("{}:{{{TASK}*", test.prefix)).query_async(&mut conn).await.unwrap();
     assert_eq!(keys, Vec::<String>::new());
-    // Another number from now on, also for one who knew of three.
+    // A new number from now on, also for producers that knew three.
     let two = test.app().await.task_ref_for(&TaskDef::<String, u64>::new(TASK).options(fast().partitions(2))).unwrap();
     two.dispatch("x".into()).id("anew").await.unwrap();
     assert_eq!(inspector.task(TASK).await.unwrap().parts.len(), 2);
@@ -173,7 +173,7 @@ async fn a_pause_covers_all_partitions_and_is_reported_once() {
     let pauses = events.iter().filter(|event| matches!(event, TaskEvent::Pause(_))).count();
     assert_eq!(pauses, 2, "one pause, and its end");
     let _ = worker.stop().await.unwrap();
-    // A task that was paused before anybody named a number has one partition: a pause of one would not hold for the others.
+    // A task that was paused before a number was set has one partition: a pause of one would not cover the others.
     let early = TestTask::new();
     let app = early.app().await;
     app.inspector().pause(TASK, "early").await.unwrap();
@@ -210,7 +210,7 @@ async fn a_person_recovers_the_silent_jobs_of_every_partition() {
         let told = inspector.explain(TASK, id).await.unwrap();
         assert_eq!((told.len(), told[0].stall.worker.as_ref().unwrap().as_str()), (1, &*name));
     }
-    // By a word that a worker is dead.
+    // A person declares the worker dead.
     let victim = test.start_mortal_worker(&redis, patient().concurrency(12)).await;
     counted(&inspector, JobState::Running, 12).await;
     let name = victim.id.clone();
@@ -250,5 +250,5 @@ async fn damage_is_found_and_repaired_in_each_partition() {
     let told = inspector.foreign_keys(TASK).await.unwrap();
     assert_eq!((told.len(), &told[0].key), (1, &foreign));
     redis::cmd("DEL").arg(&foreign).query_async::<()>(&mut conn).await.unwrap();
-    eventually("it is noted", PATIENCE, async || inspector.note_audit(&report).await.unwrap()).await;
+    eventually("the death is recorded", PATIENCE, async || inspector.note_audit(&report).await.unwrap()).await;
 }

@@ -1,4 +1,4 @@
-//! A paused task: nothing of it is claimed, and all else goes on.
+//! A paused task: none of its jobs is claimed, and everything else continues.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::support::task::{INTERVAL, TASK, TestTask, fast, options};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
 
-/// An idle worker looks by itself so often.
+/// The poll interval of an idle worker.
 const LOOK: Duration = Duration::from_secs(5);
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn a_paused_task_claims_nothing_and_records_running_jobs() {
     let due = Duration::from_millis(50);
     task.dispatch("second".into()).id("due").delay(due).await.unwrap();
 
-    // Its beats go on, and so do sweeps, for longer than it would take to find it stalled.
+    // Its heartbeats continue, and so do sweeps, for longer than it would take to find it stalled.
     test.epochs_pass(3).await;
     assert_eq!(test.places("runs").await, ["running"]);
     test.journal.open("first");
@@ -42,7 +42,7 @@ async fn a_paused_task_claims_nothing_and_records_running_jobs() {
     let paused_for = inspector.resume(TASK).await.unwrap().unwrap();
     assert!(paused_for >= 4 * INTERVAL, "{paused_for:?}");
     eventually("both run", PATIENCE, async || test.journal.runs().len() == 3).await;
-    // At once, and not when an idle worker would look by itself.
+    // At once, and not at the poll of an idle worker.
     assert!(begun.elapsed() < LOOK / 2, "{:?}", begun.elapsed());
     test.journal.open("second");
     counted(&inspector, JobState::Completed, 3).await;
@@ -82,7 +82,7 @@ async fn jobs_of_a_dead_worker_are_recovered_during_a_pause() {
     test.arrives("orphan", "wait").await;
     test.epochs_pass(1).await;
     assert_eq!((test.places("orphan").await, test.journal.runs()), (vec!["wait".to_owned()], vec![]));
-    // A worker that starts while it is paused waits too; one that fails, retries or is put off is recorded.
+    // A worker that starts during the pause waits too; jobs that fail, retry or snooze are recorded.
     inspector.resume(TASK).await.unwrap();
     test.arrives("orphan", "completed").await;
     worker.stop().await;
@@ -109,7 +109,7 @@ async fn outcomes_of_every_kind_are_recorded_during_a_pause() {
         (&held[3], "requeue", 0, "", ""),
         (&held[4], "failed", 1, "x  5", &*error),
     ];
-    // It wants more jobs, and is given none.
+    // It asks for more jobs and gets none.
     let settled = puppet.settle(&held[..1], &said, 10).await;
     assert_eq!((settled.lost, settled.claimed), (vec![], vec![]));
     for (id, place) in ids.into_iter().zip(["completed", "failed", "delayed", "wait", "cancelled"]) {
@@ -136,7 +136,7 @@ async fn idle_workers_of_a_paused_task_do_not_busy_loop() {
     let monitor = Monitor::start(&redis).await;
     tokio::time::sleep(2 * LOOK).await;
     let settles = monitor.stop().await.into_iter().filter(|line| line.contains(&sha)).count();
-    // Two looks of each, and one more that had begun.
+    // Two polls of each, and one more that had begun.
     assert!(settles <= workers.len() * 3, "{settles} settle calls in {:?}", 2 * LOOK);
     inspector.resume(&test.name).await.unwrap();
     eventually("they run", PATIENCE, async || test.journal.runs().len() == 8).await;
@@ -166,7 +166,7 @@ async fn a_pause_of_one_task_does_not_affect_the_others() {
     worker.stop().await;
 }
 
-/// What a server is asked, line by line as MONITOR shows it.
+/// The commands that a server receives, line by line as MONITOR shows them.
 pub(super) struct Monitor {
     lines: tokio::task::JoinHandle<Vec<String>>,
     stop: tokio::sync::oneshot::Sender<()>,

@@ -1,4 +1,4 @@
-//! Each act races with live workers: after it every job is accounted for, and none has run that was cancelled at once.
+//! Each action races with live workers: afterwards no job is missing, and no job has run that was cancelled at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ const JOBS: usize = 40;
 /// What the handlers did: how often each job ran to its end, and what it returned or how it failed.
 type Ran = Arc<Mutex<BTreeMap<String, u32>>>;
 
-/// A task worked by two workers, whose jobs fail where their input says so, and its Inspector.
+/// A task with two workers, whose jobs fail if their input says so, and its Inspector.
 struct Race {
     test: TestTask,
     task: TaskRef<bool, u64>,
@@ -63,7 +63,7 @@ impl Race {
         Race { test, task, inspector, ran, workers, _apps: apps }
     }
 
-    /// Waits until nothing waits or runs any more.
+    /// Waits until no job waits or runs.
     async fn is_idle(&self) {
         let idle = async || {
             let counts = self.inspector.task(TASK).await.unwrap().counts;
@@ -72,8 +72,8 @@ impl Race {
         eventually("every job has ended", PATIENCE, idle).await;
     }
 
-    /// Every job that was dispatched is completed, failed, cancelled or removed, by its events and by its place; whatever a
-    /// handler returned was recorded, unless a cancel of the running job came before it.
+    /// Every dispatched job is completed, failed, cancelled or removed, by its events and by its place; whatever a
+    /// handler returned was recorded, unless a cancel of the running job came first.
     async fn is_whole(&self, dispatched: &BTreeSet<String>) -> BTreeMap<String, JobState> {
         let mut stands = BTreeMap::new();
         for state in [JobState::Completed, JobState::Failed, JobState::Cancelled] {
@@ -96,7 +96,7 @@ impl Race {
                 _ => "task:removed",
             };
             assert_eq!(last, wanted, "{id}: {names:?}");
-            // It ends once for each time that it was dispatched or retried, and starts no more than once in each such life.
+            // It ends once for each dispatch or retry, and starts at most once in each such life.
             let count = |name: &str| names.iter().filter(|its| **its == name).count();
             let lives = 1 + count("task:retried");
             let ends = count("task:completed") + count("task:failed") + count("task:cancelled");
@@ -104,21 +104,21 @@ impl Race {
             assert!(ends == lives || ends + removed == lives, "{id}: {names:?}");
             assert_eq!(count("task:refused"), 0, "{id}: {names:?}");
             let ran = self.ran.lock().unwrap().get(&id).copied().unwrap_or(0) as usize;
-            // Where the cancel comes between the claim and the begin of the handler, the handler does not begin.
+            // If the cancel comes between the claim and the handler, the handler does not begin.
             let (started, cancelled) = (count("task:started"), count("task:cancelled"));
             assert!(ran <= started && started <= ran + cancelled, "{id} ran {ran} times: {names:?}");
             assert!(ran >= count("task:completed") + count("task:failed"), "{id}: {names:?}");
-            // What a handler gave was recorded, or its cancel was.
+            // The value of the handler was recorded, or its cancel was.
             let recorded = count("task:completed") + count("task:failed");
             assert!(ran <= recorded + cancelled, "{id}: {names:?}");
-            // Nothing starts that has ended, was cancelled at once among them, until it is retried.
+            // No ended or cancelled job starts before it is retried.
             for pair in names.windows(2) {
                 let has_ended = ["task:completed", "task:failed", "task:cancelled"].contains(&pair[0]);
                 assert!(!has_ended || ["task:retried", "task:removed"].contains(&pair[1]), "{id}: {names:?}");
             }
         }
         let known: BTreeSet<String> = events_by_job(&self.inspector).await.into_keys().collect();
-        assert!(dispatched.is_subset(&known), "there are jobs of which nothing is told");
+        assert!(dispatched.is_subset(&known), "some jobs have no events");
         is_sound(&self.inspector).await;
         stands
     }
@@ -127,7 +127,7 @@ impl Race {
         self.task.dispatch_many(inputs).await.unwrap()
     }
 
-    /// Removes what has ended, so that each round begins with an empty task, and its events are told whole.
+    /// Removes ended jobs, so that each round begins with an empty task and has all its events.
     async fn clear(&self) {
         for state in [JobState::Completed, JobState::Failed, JobState::Cancelled] {
             self.inspector.purge(TASK, state).await.unwrap();
@@ -150,7 +150,7 @@ fn ids_of(jobs: &[JobHandle<u64>]) -> BTreeSet<String> {
     jobs.iter().map(|job| job.id().to_string()).collect()
 }
 
-/// Takes some time that is another one in each round.
+/// Takes a different time in each round.
 async fn a_moment(round: usize) {
     tokio::time::sleep(Duration::from_micros((round as u64 * 397) % 4000)).await;
 }
@@ -172,7 +172,7 @@ async fn cancels_can_race_with_claims_and_ends() {
         let stands = race.is_whole(&ids_of(&jobs)).await;
         assert_eq!(stands.len(), JOBS, "{round}: {report:?}");
         let cancelled = stands.values().filter(|state| **state == JobState::Cancelled).count() as u64;
-        // Whoever was told that the cancel is requested may find that its end came first; nobody is cancelled unasked.
+        // A cancel may be requested and the end of the job still come first; no job is cancelled without a request.
         assert!(
             cancelled >= report.done && cancelled <= report.done + report.requested,
             "{round}: {cancelled} {report:?}"
@@ -261,7 +261,7 @@ async fn nothing_starts_during_a_pause_that_races_with_claims() {
         a_moment(round).await;
         race.inspector.pause(TASK, "race").await.unwrap();
         let nobody_runs = async || race.inspector.task(TASK).await.unwrap().counts.running == 0;
-        eventually("what ran has ended", PATIENCE, nobody_runs).await;
+        eventually("the jobs that ran have ended", PATIENCE, nobody_runs).await;
         let before = race.inspector.task(TASK).await.unwrap().counts;
         race.inspector.task(TASK).await.unwrap();
         assert_eq!(race.inspector.task(TASK).await.unwrap().counts, before, "{round}");
@@ -313,10 +313,10 @@ async fn actions_of_every_kind_can_race_with_each_other() {
     race.stop().await;
 }
 
-/// What a person recovers by hand while workers begin to work the task: each job runs, and none twice at a time.
+/// A person recovers jobs while workers start: each job runs, and none twice at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_by_a_person_can_race_with_sweeping_workers() {
-    // Each round watches for an interval of a second; five go side by side.
+    // Each round watches for an interval of a second; five rounds run at a time.
     let rounds = (rounds() / 10).max(1);
     for _ in 0..rounds {
         futures_util::future::join_all((0..5).map(recovery)).await;
@@ -342,7 +342,7 @@ async fn recovery(at: u64) {
     let (some, others) = (some.unwrap(), others.unwrap());
     assert!(some.done + others.done <= 300, "{some:?} {others:?}");
     eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 300).await;
-    // Each was decided about once: by a person or by the worker.
+    // Each job was decided once: by a person or by the worker.
     let stalls: Vec<String> = test.stalls().await.into_iter().flatten().map(|(id, _)| id).collect();
     assert_eq!((stalls.len(), stalls.into_iter().collect::<BTreeSet<_>>()), (300, ids_of(&jobs)));
     for job in &jobs {

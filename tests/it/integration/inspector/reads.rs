@@ -1,4 +1,4 @@
-//! What the Inspector tells.
+//! What the Inspector reports.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -23,12 +23,12 @@ use crate::support::{Line, PATIENCE, Proxy, TestRedis, eventually, stat};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Since when the next job waits, as a report tells it.
+/// The time from which the next job waits, by a report.
 fn waits_since(report: &TaskReport) -> SystemTime {
     report.as_of - report.next_waiting_age.expect("a job waits")
 }
 
-/// The report of a worker, once it shows what is asked for. It tells of itself every 5 s.
+/// The report of a worker, once it shows the given property. A worker writes its record every 5 s.
 async fn worker_shows(
     inspector: &heartline::Inspector,
     id: &str,
@@ -52,7 +52,7 @@ async fn a_task_has_counts_by_state_and_the_wait_of_its_next_job() {
     task.dispatch("ok".into()).id("later").delay(MINUTE).await.unwrap();
     let report = inspector.task(TASK).await.unwrap();
     assert_eq!((report.counts.waiting, report.counts.delayed, report.dispatched, report.ended), (2, 1, 3, 0));
-    // The dispatch tells by the clock of the producer, which is here that of the server.
+    // The time of dispatch is of the clock of the producer, which is here that of the server.
     assert!(waits_since(&report) >= before && waits_since(&report) <= between.as_of, "{report:?}");
     let due = report.next_due_at.unwrap();
     assert!(due > report.as_of && due <= report.as_of + MINUTE, "{report:?}");
@@ -81,14 +81,14 @@ async fn a_requeued_job_waits_since_its_requeue_not_its_dispatch() {
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast().concurrency(1).retry(RetryPolicy::new().attempts(3)));
     let now = async || inspector.task(TASK).await.unwrap().as_of;
-    // What goes before an age is checked by is that the times lie apart.
+    // The age checks below need times that differ.
     let later = async || {
         let start = now().await;
         eventually("some time passes", PATIENCE, async || now().await > start + Duration::from_millis(100)).await;
         now().await
     };
 
-    // Three delayed jobs are due at once, and there is one slot: two go to the list, and wait there since then.
+    // Three delayed jobs are due at once for one slot: two go to the list, and wait there since then.
     task.dispatch("wait first".into()).id("blocker").await.unwrap();
     let worker = TestWorker::start(app.worker());
     test.arrives("blocker", "running").await;
@@ -102,7 +102,7 @@ async fn a_requeued_job_waits_since_its_requeue_not_its_dispatch() {
     let report = inspector.task(TASK).await.unwrap();
     assert!(waits_since(&report) >= due, "a delayed job: {report:?}");
 
-    // A requeued one: its worker stops and hands it back to the front.
+    // A requeued job: its worker stops and hands it back to the front.
     let running = async || all(&inspector, &JobFilter::new(JobState::Running)).await;
     let held = running().await[0].id.to_string();
     let stops = later().await;
@@ -112,7 +112,7 @@ async fn a_requeued_job_waits_since_its_requeue_not_its_dispatch() {
     assert!(rows[0].since.unwrap() >= stops, "a requeued job: {rows:?}");
     assert!(rows[1].since.unwrap() < stops && rows[1].since.unwrap() >= due, "{rows:?}");
 
-    // One that failed and runs again, sent to the front by hand; and one that a person retried.
+    // A failed job that was moved to the front by hand, and one that a person retried.
     inspector.remove(TASK, JobFilter::new(JobState::Waiting)).await.unwrap();
     task.dispatch("again 60000".into()).id("again").await.unwrap();
     task.dispatch("fail own no".into()).id("fails").await.unwrap();
@@ -137,7 +137,7 @@ async fn ghosts_at_the_front_of_a_list_do_not_hide_the_next_job() {
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     task.dispatch_many(0..500).await.unwrap();
     task.dispatch(0).id("waits").await.unwrap();
-    // From the back, so that the front becomes one of ghosts only at the end.
+    // From the back, so that the front consists of ghosts only at the end.
     let of_many = all(&inspector, &JobFilter::new(JobState::Waiting)).await;
     let many: Vec<&str> = ids(&of_many).into_iter().filter(|id| *id != "waits").rev().collect();
     assert_eq!(inspector.cancel(TASK, many, "").await.unwrap().done, 500);
@@ -165,7 +165,7 @@ async fn two_reports_give_the_rates_of_a_task() {
     let jobs = |a_second: f64| (a_second * rates.over.as_secs_f64()).round() as u64;
     assert_eq!((jobs(rates.dispatched), jobs(rates.ended)), (31, 31), "{rates:?}");
     assert_eq!(rates.over, second.as_of.duration_since(first.as_of).unwrap());
-    assert_eq!(first.rates_since(&second), None, "time does not go back");
+    assert_eq!(first.rates_since(&second), None, "times do not decrease");
     worker.stop().await;
 }
 
@@ -204,12 +204,12 @@ async fn a_task_shows_its_epoch_its_snapshot_and_its_interval() {
     let age = now.duration_since(seen.epoch_at.unwrap()).unwrap();
     assert!(age < PATIENCE && seen.snapshot_at == seen.epoch_at, "{seen:?}");
 
-    // The longest that anybody asks for is in force at once, and names who did.
+    // The longest requested interval applies at once, with the worker that requested it.
     let slow = test.start_worker(options(INTERVAL * 3)).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
-    eventually("the slower one asks", PATIENCE, async || part().await.interval == Some(INTERVAL * 3)).await;
+    eventually("the slower worker requests it", PATIENCE, async || part().await.interval == Some(INTERVAL * 3)).await;
     assert_eq!(part().await.asker.unwrap().as_str(), slow.id);
-    // Of held jobs it tells how many were heard from.
+    // For held jobs it reports how many sent a heartbeat.
     task.dispatch("gate".into()).await.unwrap();
     eventually("the job is held", PATIENCE, async || part().await.heard + part().await.candidates == 1).await;
     test.journal.open("gate");
@@ -224,7 +224,7 @@ async fn a_dispatch_or_a_worker_start_lists_a_task() {
     let (app, inspector) = inspector(&test).await;
     assert_eq!(inspector.tasks().await.unwrap(), []);
     app.task_ref::<u32, ()>("only-dispatched").unwrap().dispatch(0).await.unwrap();
-    // To have a reference, or to look, names nobody.
+    // A reference or a read lists no task.
     let _asked = app.task_ref::<u32, ()>("only-asked").unwrap().counts().await.unwrap();
     inspector.task("only-looked-at").await.unwrap();
     let works = test.app().await;
@@ -234,10 +234,10 @@ async fn a_dispatch_or_a_worker_start_lists_a_task() {
     let listed = async || inspector.tasks().await.unwrap();
     eventually("both are listed", PATIENCE, async || listed().await.len() == 2).await;
     assert_eq!(inspector.task_names().await.unwrap(), ["only-dispatched", "only-worked"]);
-    eventually("the worker has told of itself", PATIENCE, async || listed().await[1].slots == 3).await;
+    eventually("the worker has written its record", PATIENCE, async || listed().await[1].slots == 3).await;
     let reports = listed().await;
     assert_eq!((reports[0].task.as_str(), reports[0].live_workers, reports[0].slots), ("only-dispatched", 0, 0));
-    assert_eq!(reports[0].counts.waiting, 1, "it waits for nobody");
+    assert_eq!(reports[0].counts.waiting, 1, "it waits for no worker");
     assert_eq!((reports[1].task.as_str(), reports[1].live_workers), ("only-worked", 1));
     assert_eq!(inspector.task("only-worked").await.unwrap().live_workers, 1);
     worker.stop().await;
@@ -268,7 +268,7 @@ async fn a_worker_shows_its_identity_its_jobs_and_its_heartbeats() {
         task.dispatch("gate".into()).await.unwrap();
     }
     counted(&inspector, JobState::Running, 2).await;
-    let told = worker_shows(&inspector, &worker.id, "a beat of both jobs was told of", |seen| {
+    let told = worker_shows(&inspector, &worker.id, "a heartbeat of both jobs is reported", |seen| {
         seen.tasks.iter().any(|task| task.held == 2 && !task.beat_took.is_zero())
     })
     .await;
@@ -292,7 +292,7 @@ async fn a_worker_shows_its_identity_its_jobs_and_its_heartbeats() {
     worker.stop().await;
 }
 
-/// By their last signs: those beyond the age or the number go, the oldest first.
+/// By their last signs: those beyond the age or the number are removed, oldest first.
 #[tokio::test]
 async fn gone_workers_are_listed_for_the_configured_time() {
     let day = Duration::from_secs(86_400);
@@ -336,8 +336,9 @@ async fn gone_workers_are_listed_for_the_configured_time() {
         };
         eventually("the others go", PATIENCE, async || kept().await == left).await;
         if left.len() == 3 {
-            // Longer than it takes until somebody looks.
-            eventually("somebody looked", PATIENCE, async || app.inspector().workers().await.unwrap().len() == 4).await;
+            // Longer than until the next read.
+            eventually("the list is trimmed", PATIENCE, async || app.inspector().workers().await.unwrap().len() == 4)
+                .await;
             assert_eq!(kept().await, left);
         }
         worker.stop().await;
@@ -349,7 +350,7 @@ async fn gone_workers_are_listed_for_the_configured_time() {
     assert!(error.to_string().contains("keep_dead") && error.to_string().contains("60 s"), "{error}");
 }
 
-/// Crash loops leave many in the first hour.
+/// Crash loops leave many records in the first hour.
 #[tokio::test]
 async fn too_many_dead_workers_are_forgotten_within_the_hour() {
     let test = TestTask::new();
@@ -405,7 +406,7 @@ async fn a_worker_shows_when_and_why_its_watch_was_last_interrupted() {
     let line = Proxy::start(test.redis().address()).await;
     let worker = test.start_worker_at(&line.url(), fast()).await;
     worker.working().await;
-    // A job that is held makes a beat of every period.
+    // A held job gets one heartbeat per period.
     app.task_ref::<String, u64>(TASK).unwrap().dispatch("gate".into()).id("held").await.unwrap();
     test.arrives("held", "running").await;
     test.epochs_pass(1).await;
@@ -414,7 +415,7 @@ async fn a_worker_shows_when_and_why_its_watch_was_last_interrupted() {
     let broken = |seen: &WorkerReport| {
         seen.tasks.iter().flat_map(|task| &task.watches).find(|watch| watch.broken_at >= Some(before)).cloned()
     };
-    let told = worker_shows(&inspector, &worker.id, "the break is told of", |seen| broken(seen).is_some()).await;
+    let told = worker_shows(&inspector, &worker.id, "the break is reported", |seen| broken(seen).is_some()).await;
     let watch = broken(&told).unwrap();
     assert_eq!(watch.broken, Some(WatchBreak::ConnectionLost), "{watch:?}");
     let outlook = inspector.recovery_outlook(TASK).await.unwrap();
@@ -423,7 +424,7 @@ async fn a_worker_shows_when_and_why_its_watch_was_last_interrupted() {
     worker.stop().await;
 }
 
-/// Jobs of each state, ten each, by ways that they really take.
+/// Ten jobs in each state, by the usual ways into it.
 async fn ten_of_each(test: &TestTask, app: &heartline::App) {
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     let mut puppet = Puppet::of(test).await;
@@ -515,7 +516,7 @@ async fn pages_neither_skip_nor_repeat_jobs_while_some_are_removed() {
                         .await
                         .unwrap();
                 } else {
-                    // Three of each time, so that the order within a time counts too.
+                    // Three jobs of each time, so that the order within a time counts too.
                     seed(&test, "failed", [(id.clone(), 1000 + at as u64 / 3, stored_error("a", "b"))]).await;
                 }
             }
@@ -530,7 +531,7 @@ async fn pages_neither_skip_nor_repeat_jobs_while_some_are_removed() {
                 seen.extend(page.jobs.iter().map(|row| row.id.to_string()));
                 let Some(next) = page.next else { break };
                 cursor = Some(next);
-                // The last one told, on which the cursor stands, one told before, the next one and one far behind.
+                // The last job of the page, which is the cursor, one before, the next one and one far after it.
                 let at = seen.len();
                 for which in [at - 1, at.saturating_sub(5), at, at + 9] {
                     if let Some(id) = order.get(which)
@@ -574,15 +575,15 @@ async fn filters_match_jobs_by_code_text_and_age() {
     let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
     let failed = || JobFilter::new(JobState::Failed);
     assert_eq!(found(failed().code("too_slow")).await, set(&["slow", "other"]));
-    assert_eq!(found(failed().code("too")).await, set(&[]), "a code is a whole one");
+    assert_eq!(found(failed().code("too")).await, set(&[]), "a code must match whole");
     for text in ["\"ages\"", "C:\\dir", "dir/sub", "it took"] {
         assert_eq!(found(failed().text(text)).await, set(&["slow"]), "{text}");
     }
     assert_eq!(found(failed().text("é is")).await, set(&["small"]));
-    assert_eq!(found(failed().text("No Size")).await, set(&[]), "letter by letter");
+    assert_eq!(found(failed().text("No Size")).await, set(&[]), "the text is matched literally");
     assert_eq!(found(failed().code("too_slow").text("nothing")).await, set(&["other"]));
 
-    // Ages: by when a job ended, is due, came into its list, or was claimed.
+    // Ages count from when a job ended, is due, entered its list, or was claimed.
     let old = test.run::<String>("ZSCORE", "failed", &["slow"]).await.parse::<u64>().unwrap() - 3_600_000;
     test.run::<u64>("ZADD", "failed", &[&old.to_string(), "slow"]).await;
     let hour = MINUTE * 50;
@@ -623,7 +624,7 @@ async fn a_filtered_page_scans_at_most_a_thousand_jobs_and_says_so() {
         assert!(looked.len() < 4, "{looked:?}");
     }
     assert_eq!((looked, ids(&found)), (vec![1000, 1000, 500], vec!["job-0000"]));
-    // A page that is full sooner looks no further, and the next one goes on behind its last job.
+    // A page that is full scans no further, and the next one continues after its last job.
     let usual = JobFilter::new(JobState::Failed).code("usual");
     let pages = pages(&inspector, &usual, 100).await;
     assert_eq!(pages[0].jobs.len(), 100);
@@ -693,7 +694,7 @@ async fn a_single_job_is_shown_in_full() {
     let events: Vec<&str> = inspector.job_events(TASK, "job").await.unwrap().iter().map(Event::name).collect();
     assert_eq!(events, ["task:dispatched", "task:started", "task:completed"]);
 
-    // One that fails twice, and one whose worker falls silent.
+    // A job that fails twice, and one whose worker becomes silent.
     task.dispatch("again 1".into()).id("fails").await.unwrap();
     test.arrives("fails", "failed").await;
     let failed = inspector.job(TASK, "fails", JobValues::None).await.unwrap().unwrap();
@@ -721,7 +722,7 @@ async fn a_single_job_is_shown_in_full() {
     assert_eq!(events, ["task:dispatched", "task:started", "task:stalled"]);
     assert_eq!(inspector.job(TASK, "never", JobValues::All).await.unwrap(), None);
     assert_eq!(inspector.job_events(TASK, "never").await.unwrap(), []);
-    // A producer whose clock is far ahead says a time that is still to come.
+    // The clock of the producer is far ahead.
     test.run::<u64>("HSET", "dispatchedAt", &["stalls", "9000000000000"]).await;
     let events: Vec<&str> = inspector.job_events(TASK, "stalls").await.unwrap().iter().map(Event::name).collect();
     assert_eq!(events, ["task:dispatched", "task:started", "task:stalled"]);
@@ -785,9 +786,9 @@ async fn a_stall_shows_who_watched_it_and_for_how_long() {
     ] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
-    assert!(!text.contains('\n') && text.ends_with("recovered"), "nobody is named who decided: {text}");
+    assert!(!text.contains('\n') && text.ends_with("recovered"), "the text names no worker: {text}");
 
-    // By its id, with its own bound.
+    // By its id, with its own max count.
     let own = inspector.explain(TASK, "own").await.unwrap();
     assert_eq!((own.len(), own[0].max_count, own[0].stall.action), (1, Some(0), StallAction::Failed));
     assert!(own[0].to_string().ends_with("stall 1, max_count 0: failed"), "{}", own[0]);
@@ -802,7 +803,7 @@ async fn stalls_are_paged_from_the_latest() {
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     let mut dead = Puppet::of(&test).await;
-    // Each sweep makes an entry of its own.
+    // Each sweep writes one entry.
     for at in 0..45 {
         task.dispatch(0).id(format!("job-{at:02}")).stall_max_count(0).await.unwrap();
         dead.claim(1).await;
@@ -856,7 +857,7 @@ async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
         let outlook = inspector.recovery_outlook(TASK).await.unwrap();
         outlook.reasons.iter().any(|reason| reason.contains("its watch was broken")).then_some(outlook)
     };
-    let outlook = eventually("the break is told of", PATIENCE, broken).await;
+    let outlook = eventually("the break is reported", PATIENCE, broken).await;
     assert!(outlook.next_resolve_at.unwrap() > first, "the watch begins anew: {outlook:?}");
     let reasons = outlook.reasons.join("\n");
     assert!(reasons.contains("connection_lost"), "{reasons}");
@@ -874,9 +875,11 @@ async fn the_outlook_names_a_gone_worker_whose_long_interval_applies() {
     let asker = long.id.clone();
     let told = async || inspector.recovery_outlook(TASK).await.unwrap().reasons.join("\n");
     let says = format!("the stall interval is 10m 0s, for which {asker} asked");
-    // It asks with what it claims.
-    let reasons =
-        eventually("it has asked", PATIENCE, async || Some(told().await).filter(|it| it.contains(&says))).await;
+    // It requests the interval with its claim.
+    let reasons = eventually("it has requested the interval", PATIENCE, async || {
+        Some(told().await).filter(|it| it.contains(&says))
+    })
+    .await;
     assert!(!reasons.contains("has stopped"), "{reasons}");
     long.stop().await;
     let worker = test.start_worker(options(INTERVAL)).await;
@@ -891,7 +894,7 @@ async fn a_late_outcome_is_refused_and_shown_with_its_delay() {
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     let line = Proxy::start(test.redis().address()).await;
-    // Its handler does not look at whether it is told to stop, and returns when the partition is over.
+    // Its handler ignores the stop and returns after the network partition.
     let deaf = |journal: std::sync::Arc<crate::support::journal::Journal>, ctx: Context, gate: String| async move {
         journal.begin(&ctx);
         journal.opened(&gate).await;
@@ -911,11 +914,11 @@ async fn a_late_outcome_is_refused_and_shown_with_its_delay() {
     assert_eq!(job.result().await.unwrap(), runs[1].fence);
     line.resume();
     let late = async || inspector.late_outcomes(TASK, 10).await.unwrap().into_iter().next();
-    let late = eventually("it is told of", PATIENCE, late).await;
+    let late = eventually("it is reported", PATIENCE, late).await;
     assert_eq!((late.id.as_str(), late.worker.as_str(), late.fence), ("job", &*cut_off.id, runs[0].fence));
     assert_eq!(late.outcome, LateOutcome::Completed);
     assert!(late.late_by.unwrap() >= TWO_INTERVALS && late.late_by.unwrap() < MINUTE, "{late:?}");
-    assert_eq!(job.result().await.unwrap(), runs[1].fence, "nothing of it was recorded");
+    assert_eq!(job.result().await.unwrap(), runs[1].fence, "it was not recorded");
     let names: Vec<&str> = inspector.job_events(TASK, "job").await.unwrap().iter().map(Event::name).collect();
     assert!(names.contains(&"task:refused"), "{names:?}");
     assert_eq!(inspector.late_outcomes(TASK, 0).await.unwrap(), []);
@@ -955,7 +958,7 @@ async fn events_are_read_from_a_given_point_and_include_pauses() {
     assert_eq!(history(&inspector).await.len(), 254);
 }
 
-/// What it is as JSON, read back.
+/// The value as JSON.
 fn as_json(answer: &impl Serialize) -> serde_json::Value {
     serde_json::from_str(&serde_json::to_string(answer).unwrap()).unwrap()
 }
@@ -1044,7 +1047,7 @@ async fn an_inspector_adds_nothing_to_its_app() {
     inspector.resume(TASK).await.unwrap();
     inspector.audit(TASK).await.unwrap();
     assert_eq!(format!("{app:?}"), before);
-    // The subscription follows what the App has, and that is one task only: the job of the other one is the first it hears of.
+    // The subscription covers the tasks of the App, which is only this one: its first event is of this task.
     let own = app.task_ref::<u32, ()>("own").unwrap();
     own.dispatch(0).id("own").await.unwrap();
     let first = crate::support::events::next(&mut events).await;
@@ -1101,7 +1104,7 @@ async fn an_invalid_name_id_cursor_or_limit_is_an_error_of_the_caller() {
     let wrong = ["x", " ", "1", "1 2 3", "nan a", "1 a\n", "+1 2", "12 3", "9 1", "0 1", "-1 a b", "1 ", "\u{e9} 1"];
     for state in [JobState::Waiting, JobState::Running, JobState::Failed, JobState::Delayed] {
         for cursor in wrong {
-            // Some of them are what another state has.
+            // Another state has some of them too.
             let is_one_of = match state {
                 JobState::Running => cursor == "1",
                 JobState::Waiting => false,
@@ -1119,7 +1122,7 @@ async fn an_invalid_name_id_cursor_or_limit_is_an_error_of_the_caller() {
     for cursor in ["x", "-1", "1 2", "1.5"] {
         is_config(inspector.silent_jobs(TASK, Some(cursor)).await);
     }
-    // What pages gave is taken.
+    // Cursors of pages are accepted.
     for state in ["waiting", "delayed", "running", "completed", "failed", "cancelled"] {
         let filter = JobFilter::new(state.parse().unwrap());
         pages(&inspector, &filter, 1).await;
@@ -1138,7 +1141,7 @@ async fn every_read_fails_in_an_outage_and_later_ones_succeed() {
     assert!(matches!(away, Error::Connect { .. }), "{away:?}");
     assert!(inspector.tasks().await.is_err() && inspector.workers().await.is_err());
     line.accept().await;
-    eventually("it is answered again", PATIENCE, async || inspector.task(TASK).await.is_ok()).await;
+    eventually("reads succeed again", PATIENCE, async || inspector.task(TASK).await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -1167,7 +1170,7 @@ async fn a_stopped_worker_holds_nothing() {
     let worker = test.start_worker(fast()).await;
     let job = worker.jobs.dispatch("gate".into()).await.unwrap();
     test.started(&[job]).await;
-    eventually("it tells that it holds the job", PATIENCE, async || {
+    eventually("it reports that it holds the job", PATIENCE, async || {
         inspector.workers().await.unwrap().iter().any(|worker| worker.tasks.iter().any(|task| task.held == 1))
     })
     .await;
@@ -1180,7 +1183,7 @@ async fn a_stopped_worker_holds_nothing() {
 
 #[tokio::test]
 async fn waits_for_many_jobs_share_their_connections() {
-    // Nobody else connects to it.
+    // No other client connects to it.
     let redis = TestRedis::start();
     let test = TestTask::new();
     let app = test.app_at(&redis.app_url()).await;
@@ -1196,7 +1199,7 @@ async fn waits_for_many_jobs_share_their_connections() {
     for wait in waits {
         assert_eq!(wait.await.unwrap().unwrap(), JobState::Completed);
     }
-    // Those of the worker are among them.
+    // These include the connections of the worker.
     let connections = stat(&mut redis.conn().await, "total_connections_received").await;
     assert!(connections < 40, "{connections}");
     worker.stop().await;

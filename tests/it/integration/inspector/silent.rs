@@ -12,7 +12,7 @@ use crate::support::puppet::{Puppet, Token};
 use crate::support::task::{INTERVAL, TASK, TestTask, fast, fast_with};
 use crate::support::{PATIENCE, Proxy, eventually};
 
-/// Jobs that a puppet holds, and an interval of one second in force: a worker had declared the task, and is gone.
+/// Jobs that a puppet holds, with an interval of one second: the worker that declared the task is gone.
 async fn held_by_the_dead(test: &TestTask, app: &App, ids: &[&str]) -> (Puppet, Vec<Token>) {
     let worker = test.start_worker(fast()).await;
     worker.stop().await;
@@ -25,7 +25,7 @@ async fn held_by_the_dead(test: &TestTask, app: &App, ids: &[&str]) -> (Puppet, 
     (dead, held)
 }
 
-/// The snapshot after which they are silent.
+/// Takes the snapshot after which they are silent.
 async fn snapshot(test: &TestTask, puppet: &mut Puppet) {
     assert!(puppet.sweep(test.epoch().await, "0", 200).await.unwrap().snapshot);
 }
@@ -90,7 +90,7 @@ async fn a_person_recovers_silent_jobs_even_past_their_max_count() {
         let wanted = SilentSelection::ids(["beats", "silent", "never", "no id", "silent"]);
         ada.recover_running(TASK, wanted).await.unwrap()
     });
-    // The one that beats while it is watched keeps its job.
+    // The job with a heartbeat during the watch stays held.
     eventually("it watches", PATIENCE, async || begun.elapsed() > INTERVAL / 2).await;
     assert_eq!(dead.beat(&held[..1]).await, [0; 0]);
     let report = recovering.await.unwrap();
@@ -217,14 +217,14 @@ async fn a_sweep_next_to_a_live_worker_reports_that_the_worker_swept() {
     let jobs = task.dispatch_many(vec!["gate".to_owned(); 3]).await.unwrap();
     test.started(&jobs).await;
     test.epochs_pass(1).await;
-    // The worker began to watch sooner; only where it was held up may the Inspector be the first.
-    eventually("it is told that the worker swept", PATIENCE, async || {
+    // The worker began to watch earlier; the Inspector can be first only if the worker was delayed.
+    eventually("it reports that the worker swept", PATIENCE, async || {
         let swept = inspector.sweep_now(TASK).await.unwrap();
         assert_eq!(swept.resolved, []);
         swept.swept_by_worker
     })
     .await;
-    // All slots are taken: this one waits before, and after.
+    // All slots are taken, so this job waits before and after.
     let _ = task.dispatch("open".to_owned()).id("waits").await.unwrap();
     let named = jobs.iter().map(|job| job.id().to_string()).chain(["waits".to_owned()]);
     let report = inspector.fail_running(TASK, SilentSelection::ids(named)).await.unwrap();
@@ -270,7 +270,7 @@ async fn a_task_without_workers_so_far_has_nothing_to_sweep() {
     assert_eq!((report.done, report.refusals[0].why), (0, Refusal::Unknown));
 }
 
-/// More than one step of a scan visits.
+/// More jobs than one step of a scan visits.
 #[tokio::test]
 async fn thousands_of_silent_jobs_are_recovered_in_one_action() {
     let test = TestTask::new();
@@ -301,7 +301,7 @@ async fn each_skipped_id_has_its_own_reason() {
     dead.claim(2).await;
     snapshot(&test, &mut dead).await;
     task.dispatch("open".into()).id("waits").await.unwrap();
-    // It beats for one of its jobs, which is heard from then.
+    // A heartbeat for one of its jobs, which counts as heard from then on.
     test.run::<u64>("SMOVE", "candidates", &[&test.key("active"), "held"]).await;
     let named = SilentSelection::ids(["dead", "held", "waits", "never"]);
     let report = inspector.recover_running(TASK, named).await.unwrap();
@@ -320,7 +320,7 @@ async fn a_person_without_a_right_gets_an_error_and_changes_nothing() {
     let mut conn = test.conn().await;
     let info: redis::InfoDict = redis::cmd("INFO").arg("server").query_async(&mut conn).await.unwrap();
     if info.get::<String>("redis_version").unwrap().starts_with("6.") {
-        // It cannot tell what a user may do.
+        // This server cannot list the rights of a user.
         return;
     }
     let mut user = redis::cmd("ACL");

@@ -1,4 +1,4 @@
-//! The least rights, as docs/acl.md has them: enough for everything, and each of them used.
+//! The least rights of docs/acl.md suffice for everything, and each of them is used.
 
 use crate::support::{PATIENCE, TestRedis, eventually};
 use heartline::{
@@ -6,7 +6,7 @@ use heartline::{
 };
 use std::time::Duration;
 
-/// The words of the rule: what stands behind the name and the password.
+/// The words of the rule after the name and the password.
 fn rule() -> Vec<String> {
     let text = include_str!("../../../../docs/acl.md");
     let (_, rest) = text.split_once("ACL SETUSER jobs on >secret ").unwrap();
@@ -20,7 +20,7 @@ async fn set_user(redis: &TestRedis, words: &[String]) {
     let () = acl.query_async(&mut redis.conn().await).await.unwrap();
 }
 
-/// What a producer and workers of a busy day do.
+/// What a producer and workers do on a busy day.
 async fn a_day(url: &str) {
     let app = App::builder().redis(url).build().await.unwrap();
     let stall = StallOptions::new().interval(Duration::from_secs(1)).on_risk(OnRisk::Cancel);
@@ -65,7 +65,7 @@ async fn a_day(url: &str) {
     }
     tokio::time::timeout(PATIENCE, events.recv()).await.unwrap().unwrap();
     assert!(stalls.try_recv().unwrap().is_none());
-    // Longer than it takes to beat, to sweep, and to look after presence and retention.
+    // Longer than the intervals of heartbeats, sweeps, presence and retention.
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(worker.stop().await.unwrap(), StopReason::Shutdown);
 }
@@ -96,7 +96,7 @@ async fn a_missing_right_is_named_and_is_not_an_unreachable_server() {
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
-/// What the crate asks of the server, by its sources.
+/// The commands that the sources of the crate use.
 #[test]
 fn every_documented_right_is_used_by_the_sources() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -117,7 +117,7 @@ fn every_documented_right_is_used_by_the_sources() {
     }
 }
 
-/// The other way round: a rare command would fail on a day that no test has.
+/// The reverse: no test may ever send a rare command.
 #[test]
 fn every_command_of_a_script_is_in_the_documented_rights() {
     let rights = rule();
@@ -130,7 +130,7 @@ fn every_command_of_a_script_is_in_the_documented_rights() {
             commands.extend(calls.map(|(command, _)| command.to_lowercase()));
         }
     }
-    // What a cluster needs more is in docs/guide/engines.md.
+    // docs/guide/engines.md lists what a cluster needs in addition.
     commands.remove("spublish");
     assert!(commands.len() > 30, "{commands:?}");
     let missing: Vec<&String> = commands.iter().filter(|command| !rights.contains(&format!("+{command}"))).collect();

@@ -1,4 +1,4 @@
-//! A value of another type under each key of a task in turn, met through the public API.
+//! A value of another type under each key of a task in turn, through the public API.
 
 use super::shutdown::stall;
 use crate::scripts::call::Task;
@@ -7,7 +7,7 @@ use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
 use heartline::{App, CancelOutcome, Error, JobState, Priority, TaskRef};
 use std::time::Duration;
 
-/// Keys that only announce what happened.
+/// Keys that only announce events.
 const ANNOUNCEMENTS: [&str; 3] = ["events", "stalls", "wake"];
 
 /// An app, and the same task by hand.
@@ -63,13 +63,13 @@ async fn dispatch_next_to_a_foreign_key_is_done_fully_or_not_at_all() {
         if !written {
             assert_eq!(by_hand.exact().await, before, "{key}");
         }
-        // Whatever has a payload has a place, and the other way round.
+        // Each payload has a place, and each place a payload.
         for (id, list) in [("now", "wait:high"), ("plain", "wait"), ("many-1", "wait"), ("many-2", "wait")] {
             if key == "payload" || key == list {
                 continue;
             }
             let payload = by_hand.held("payload").await.contains(&format!("\"{id}\""));
-            assert_eq!(payload, by_hand.list(list).await.contains(&id.to_owned()), "{id} beside a foreign {key}");
+            assert_eq!(payload, by_hand.list(list).await.contains(&id.to_owned()), "{id} next to a foreign {key}");
         }
     }
 }
@@ -93,11 +93,11 @@ async fn cancel_next_to_a_foreign_key_is_done_fully_or_not_at_all() {
         ] {
             match task.handle(id).unwrap().cancel("why").await {
                 Ok(outcome) => {
-                    assert_eq!(outcome, expected, "{id} beside a foreign {key}");
+                    assert_eq!(outcome, expected, "{id} next to a foreign {key}");
                     written = true;
                 }
                 Err(error) => {
-                    assert!(is_wrong_type(&error, "cancel"), "{id} beside a foreign {key}: {error:?}");
+                    assert!(is_wrong_type(&error, "cancel"), "{id} next to a foreign {key}: {error:?}");
                     assert!(!ANNOUNCEMENTS.contains(&key), "{key}");
                 }
             }
@@ -117,7 +117,7 @@ async fn reading_next_to_a_foreign_key_is_a_typed_error() {
         by_hand.make_foreign(key).await;
         let before = by_hand.exact().await;
         if ["result", "finalizing"].contains(&key) {
-            // They are asked for the size of a value, and for jobs with an outcome, and there is neither.
+            // These keys are read for the size of a value and for jobs with an outcome, and here are none.
             assert_eq!(task.handle("a").unwrap().state().await.unwrap(), JobState::Waiting);
             continue;
         }
@@ -156,7 +156,7 @@ async fn a_worker_keeps_its_jobs_next_to_a_foreign_calls_key() {
     let held = task.dispatch(1).await.unwrap();
     eventually("it runs", PATIENCE, async || held.state().await.unwrap() == JobState::Running).await;
     by_hand.make_foreign("calls").await;
-    // The claim for this one is refused and repeated, so that the keeper asks what it was given.
+    // The claim for this job is refused and repeated, so the keeper asks what it was given.
     let second = task.dispatch(2).await.unwrap();
     let epoch = by_hand.epoch().await;
     eventually("three epochs pass", PATIENCE, async || by_hand.epoch().await >= epoch + 3).await;

@@ -116,7 +116,7 @@ async fn every_wrong_option_of_a_task_is_reported_at_once() {
     assert_eq!(found.len(), EVERY_FIELD.len() + 1);
     assert_eq!(found.to_string().lines().count(), found.len());
     assert!(redis.dump(&prefix).await.is_empty());
-    // The task was not declared on the way.
+    // The refused attempts did not declare the task.
     app.task("t", TaskOptions::new(), idle).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! A server at maxmemory: nothing new comes in, and all that is there goes on.
+//! A server at maxmemory accepts nothing new, and existing jobs continue.
 
 use super::shutdown::stall;
 use crate::scripts::call::Task;
@@ -70,7 +70,7 @@ async fn running_jobs_are_settled_and_waiting_ones_run() {
             passed.acquire().await?.forget();
             match number {
                 1 => {
-                    // It is not taken, and keeps no outcome back.
+                    // The checkpoint is refused, and delays no outcome.
                     ctx.checkpoint(&number)?;
                     Err(JobError::new("as it must").fatal())
                 }
@@ -84,7 +84,7 @@ async fn running_jobs_are_settled_and_waiting_ones_run() {
     let worker = TestWorker::start(full.app.worker());
     eventually("two jobs run", PATIENCE, async || task.counts().await.unwrap().running == 2).await;
     full.fill().await;
-    // Three epochs in which nobody is taken for dead.
+    // Three epochs in which no worker is considered dead.
     let epoch = full.by_hand.epoch().await;
     eventually("three epochs pass", PATIENCE, async || full.by_hand.epoch().await >= epoch + 3).await;
     assert_eq!(full.by_hand.held("stalls").await, "");
@@ -120,7 +120,7 @@ async fn a_worker_on_a_full_server_starts_sweeps_and_drains() {
     worker.stop().await;
 }
 
-/// Housekeeping goes on every 5 s: that it is refused must not break the watch of a longer interval.
+/// Housekeeping runs every 5 s: a refusal must not interrupt the watch of a longer interval.
 #[tokio::test]
 async fn a_dead_job_is_swept_with_an_interval_over_housekeeping() {
     let mut full = Full::new().await;
@@ -132,7 +132,7 @@ async fn a_dead_job_is_swept_with_an_interval_over_housekeeping() {
     let worker = TestWorker::start(full.app.worker());
     full.fill().await;
     let ended = tokio::time::timeout(Duration::from_secs(25), task.handle("dead").unwrap().result()).await;
-    assert_eq!(ended.expect("nobody swept it within 25 s, which are more than three intervals").unwrap(), 4);
+    assert_eq!(ended.expect("no worker swept it within 25 s, more than three intervals").unwrap(), 4);
     worker.stop().await;
 }
 

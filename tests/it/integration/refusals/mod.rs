@@ -1,5 +1,5 @@
-//! Wrong inputs, wrong servers, no memory, and shutdown in every moment: each ends in a typed error or a typed outcome, and
-//! nothing is half-written, lost or counted.
+//! Wrong inputs, wrong servers, full memory, and shutdown at every moment: each ends in a typed error or outcome, with
+//! no partial write, loss or count.
 
 mod acl;
 mod foreign;

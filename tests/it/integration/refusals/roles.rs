@@ -1,5 +1,4 @@
-//! The rights of a role, as docs/acl.md has them: what a producer, a worker, a person who looks and a person who acts really send, no more and
-//! no less.
+//! The rights of each role in docs/acl.md are exactly what a producer, a worker, a reader and an operator send.
 
 use crate::support::task::{INTERVAL, MortalWorker, TestTask, fast_with};
 use crate::support::worker::TestWorker;
@@ -16,7 +15,7 @@ const NODES: TaskDef<String, u64> = TaskDef::new("nodes");
 
 const ROLES: [&str; 4] = ["producer", "worker", "reader", "operator"];
 
-/// What a look at a server tries, to learn whether it takes writes: who may not write is told nothing of that.
+/// A command with which a read checks whether the server accepts writes. Users without the right skip that check.
 const TRIED: &str = "zrem";
 
 /// The words of the rule of a role.
@@ -32,7 +31,7 @@ fn rights(role: &str) -> BTreeSet<String> {
     rule(role).iter().filter_map(|word| word.strip_prefix('+')).map(str::to_owned).collect()
 }
 
-/// A server, and what each role does on it, one behind the other.
+/// A server, and what each role sends to it in turn.
 struct Stage {
     redis: TestRedis,
     test: TestTask,
@@ -61,14 +60,15 @@ impl Stage {
         }
     }
 
-    /// An App of the role, whose scripts the server has forgotten: they go to it by their text then.
+    /// An App of the role. The server has forgotten its scripts, so they are sent as text.
     async fn app(&self, role: &str) -> App {
         let app = App::builder().redis(self.url(role)).build().await.unwrap();
         redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut self.redis.conn().await).await.unwrap();
         app
     }
 
-    /// What was sent since the last time, as the server counts it. The next event is the 100,000th: streams are trimmed at it.
+    /// The commands since the last call, as the server counts them. The next event is the 100,000th, at which streams
+    /// are trimmed.
     async fn sent(&self) -> BTreeSet<String> {
         let mut conn = self.redis.conn().await;
         let stats: redis::InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut conn).await.unwrap();
@@ -78,7 +78,8 @@ impl Stage {
         let full = [("events", "99999"), ("eventsMark", "0-1")];
         redis::cmd("HSET").arg(meta).arg(&full).exec_async(&mut conn).await.unwrap();
         redis::cmd("CONFIG").arg("RESETSTAT").exec_async(&mut conn).await.unwrap();
-        // How a connection begins, and what the test asks itself: that the roles send no `client|setinfo` shows where they have a user.
+        // Commands of a new connection and of the test itself: the users of the roles show that the roles do not need
+        // `client|setinfo`.
         let ours = ["hello", "auth", "client|setinfo", "config|get", "config|resetstat", "config", "script|flush"];
         names.into_iter().filter(|name| !ours.contains(&name.as_str())).collect()
     }
@@ -95,7 +96,7 @@ impl Stage {
     }
 }
 
-/// Nobody's job is taken before somebody acts.
+/// No job is recovered before a person acts.
 fn patient() -> TaskOptions {
     fast_with(StallOptions::new().interval(INTERVAL))
 }
@@ -104,7 +105,7 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.unwrap()
 }
 
-/// A producer: it dispatches, cancels, asks, waits and listens.
+/// A producer dispatches, cancels, reads, waits and subscribes.
 async fn produces(stage: &Stage) {
     let app = stage.app("producer").await;
     let jobs: TaskRef<String, u64> = app.task_ref(&stage.test.name).unwrap();
@@ -114,7 +115,7 @@ async fn produces(stage: &Stage) {
         job.stall_max_count(2).expires_after(PATIENCE * 10).await.unwrap();
     }
     assert_eq!(jobs.dispatch("open".into()).id("high").await.unwrap().existed(), Some(true));
-    // It stands at the head of its list, and its entry leaves that at once.
+    // It is at the head of its list, and the cancel removes that entry at once.
     jobs.handle("high").unwrap().cancel("no more").await.unwrap();
     jobs.dispatch_many(["open", "open"].map(str::to_owned)).await.unwrap();
     let large = jobs.dispatch("x".repeat(600_000)).id("large").await.unwrap();
@@ -128,7 +129,7 @@ async fn produces(stage: &Stage) {
     later.cancel("no more").await.unwrap();
     large.cancel("no more").await.unwrap();
     jobs.dispatch("x".repeat(600_001)).id("larger").await.unwrap();
-    // One that nobody answers, since its worker is dead.
+    // A cancel without a reply, because the worker is dead.
     jobs.handle("orphan").unwrap().cancel("no more").await.unwrap();
     assert!(jobs.handle("normal").unwrap().result_within(Duration::from_secs(1)).await.is_err());
     assert_eq!(jobs.handle("normal").unwrap().state().await.unwrap(), JobState::Waiting);
@@ -152,12 +153,12 @@ async fn produces(stage: &Stage) {
     assert_eq!(cancelled.retry_failed().await.unwrap(), WorkflowState::Running);
     cancelled.cancel("no more").await.unwrap();
     let _ = within(steps.recv()).await;
-    // It tells of some that were missed: they were never written, see `sent`.
+    // It reports missed events: they were never written, see `sent`.
     let _ = within(events.recv()).await;
     assert!(stalls.try_recv().unwrap().is_none());
 }
 
-/// The same producer, when workers were there: it reads what came of its jobs.
+/// The same producer, after workers have run: it reads the results.
 async fn collects(stage: &Stage) {
     let app = stage.app("producer").await;
     let jobs: TaskRef<String, u64> = app.task_ref(&stage.test.name).unwrap();
@@ -171,7 +172,7 @@ async fn collects(stage: &Stage) {
     assert!(late.contains("timeout"), "{late}");
 }
 
-/// A worker of every kind of run: it takes back what a dead one held, and what another one had whose name it takes.
+/// A worker with every kind of run: it recovers jobs of a dead worker and of one whose name it takes.
 async fn works(stage: &Stage) {
     let app = stage.app("worker").await;
     let stall = StallOptions::new().recover_claimed(false).heartbeat(Heartbeat::Manual);
@@ -186,7 +187,7 @@ async fn works(stage: &Stage) {
                 "fails" => Err(JobError::new("no")),
                 "hangs" => std::future::pending().await,
                 "snoozes" if ctx.snoozed_count() == 0 => Err(JobError::snooze(Duration::from_millis(1))),
-                // Over two beats at least.
+                // At least two heartbeats.
                 "holds" => {
                     tokio::time::sleep(INTERVAL * 7 / 10).await;
                     Ok(2)
@@ -205,7 +206,7 @@ async fn works(stage: &Stage) {
     };
     let nodes = app.task(NODES.name(), fast_with(StallOptions::new()), nodes).unwrap();
     let worker = TestWorker::start(app.worker().identity(WorkerIdentity::exclusive("day-0")));
-    // The one that is dead is of this host: its job is taken back at once, or by the sweep.
+    // The dead worker is of this host: its job is recovered at once, or by the sweep.
     for id in ["normal", "larger", "fails", "hangs", "snoozes", "late", "holds", "orphan", "dead"] {
         let _ = within(task.handle(id).unwrap().result()).await;
     }
@@ -213,19 +214,19 @@ async fn works(stage: &Stage) {
         let job = nodes.handle(id).unwrap();
         eventually("it has ended", PATIENCE, async || job.state().await.is_ok_and(|state| state.is_terminal())).await;
     }
-    // What was claimed ahead is handed back, what runs ends.
+    // Prefetched jobs are handed back, running ones end.
     worker.stop().await;
-    // A crash: the next one under the name takes the jobs.
+    // A crash: the next worker of the same name takes the jobs.
     let again = stage.app("worker").await;
     let options = fast_with(StallOptions::new()).prefetch(2).concurrency(3);
     again.task(&stage.test.name, options, |_: Context, _: String| async { Ok::<_, JobError>(1_u64) }).unwrap();
     let next = TestWorker::start(again.worker().identity(WorkerIdentity::exclusive("day-0")));
-    // Longer than it takes to beat, to sweep, and to look after presence and retention.
+    // Longer than the intervals of heartbeats, sweeps, presence and retention.
     tokio::time::sleep(Duration::from_secs(6)).await;
     next.stop().await;
 }
 
-/// A person who looks, by whatever surface.
+/// A person who reads, with any tool.
 async fn looks(stage: &Stage, role: &str) {
     let app = stage.app(role).await;
     let (inspector, name) = (app.inspector(), &*stage.test.name);
@@ -274,7 +275,7 @@ async fn looks(stage: &Stage, role: &str) {
     assert!(events.try_recv().unwrap().is_none());
 }
 
-/// A person who acts: whatever there is to do about jobs and tasks.
+/// A person who acts on jobs and tasks in every way.
 async fn acts(stage: &Stage) {
     let app = stage.app("operator").await;
     let (inspector, name) = (app.inspector().by("anna"), &*stage.test.name);
@@ -314,7 +315,7 @@ async fn acts(stage: &Stage) {
     assert_eq!(inspector.forget_task(name).await.unwrap(), heartline::ForgetOutcome::Forgotten);
 }
 
-/// Every role has its turn; what each of them sent.
+/// Runs each role in turn; returns what each of them sent.
 async fn a_life(stage: &Stage) -> [BTreeSet<String>; 4] {
     stage.orphan("orphan").await;
     stage.orphan("dead").await;
@@ -325,7 +326,8 @@ async fn a_life(stage: &Stage) -> [BTreeSet<String>; 4] {
     let worked = stage.sent().await;
     collects(stage).await;
     produced.extend(stage.sent().await);
-    // What people look at, and act on: a job whose worker is dead, one that nobody watches, one that is watched and not held.
+    // For reads and actions: a job of a dead worker, a job that no sweep watches, and one that is watched and not
+    // held.
     stage.orphan("held").await;
     let mut conn = stage.redis.conn().await;
     let active = format!("heartline:{{{}}}:active", stage.test.name);
@@ -349,7 +351,7 @@ async fn each_role_sends_exactly_what_its_rule_allows() {
         if role == "reader" {
             assert!(sent.remove(TRIED), "{sent:?}");
         }
-        // Before Redis 7.0 a server counts no subcommands.
+        // Before Redis 7.0 a server does not count subcommands.
         let is_old = sent.contains("client");
         let counted = |right: String| if is_old { right.split('|').next().unwrap().to_owned() } else { right };
         let rights: BTreeSet<String> = rights(role).into_iter().map(counted).collect();

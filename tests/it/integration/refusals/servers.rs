@@ -1,11 +1,11 @@
-//! Servers that are not there, do not know us, are too old, or throw jobs away.
+//! Servers that are unreachable, refuse us, are too old, or evict jobs.
 
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings};
 use heartline::testing::RedisServer;
 use heartline::{App, Context, Error, JobError, StopReason, TaskOptions};
 use std::time::{Duration, Instant};
 
-/// The App that could not be built, and the task of one that was built without looking.
+/// The errors of an App that cannot be built, and of a task of an App that was built lazily.
 async fn both_ways(url: &str) -> [Error; 2] {
     let built = App::builder().redis(url).build().await.unwrap_err();
     let lazy = App::builder().redis(url).lazy().build().await.unwrap();
@@ -99,7 +99,7 @@ async fn a_worker_waits_for_a_server_at_its_client_limit() {
         tell("CONFIG SET maxclients 1000").await;
         tokio::time::timeout(PATIENCE, job).await.unwrap();
 
-        // And where connections are lost while there is no room for new ones.
+        // The same if connections are lost while there is no room for new ones.
         tell("CONFIG SET maxclients 1").await;
         tell("CLIENT KILL TYPE normal SKIPME yes").await;
         let mut job = std::pin::pin!(async { task.dispatch(()).await.unwrap().result().await.unwrap() });
@@ -156,7 +156,7 @@ async fn a_starting_worker_waits_only_for_temporary_errors() {
     let id = worker.id().to_string();
     let worker = worker.spawn();
     warnings.wait_for(&["WARN", &id, "waits for redis"], PATIENCE).await;
-    // Told to stop while it waits, another one does.
+    // Another worker is asked to stop while it waits.
     let stopped = tokio::time::timeout(PATIENCE, app.worker().spawn().stop()).await.unwrap().unwrap();
     assert_eq!(stopped, heartline::StopReason::Shutdown);
     server.restart().unwrap();

@@ -1,4 +1,4 @@
-//! Shutdown in every moment: nothing is lost or counted, and `Unclean` says what is left.
+//! Shutdown at every moment: nothing is lost or counted, and `Unclean` names what is left.
 
 use crate::scripts::call::{Task, without};
 use crate::support::worker::TestWorker;
@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
-/// An interval of so many seconds.
+/// An interval of this many seconds.
 pub fn stall(seconds: u64) -> StallOptions {
     StallOptions::new().interval(Duration::from_secs(seconds))
 }
 
-/// A task with a worker behind a proxy, and the same task by hand with nothing in between.
+/// A task with a worker behind a proxy, and direct access to the same task.
 struct Scene {
     proxy: Proxy,
     working: App,
@@ -31,7 +31,7 @@ impl Scene {
         Scene { proxy, working, by_hand }
     }
 
-    /// An app that does not go through the proxy.
+    /// An App that does not use the proxy.
     async fn direct(&self) -> App {
         App::builder().redis(self.by_hand.url()).prefix(self.by_hand.app_prefix()).build().await.unwrap()
     }
@@ -55,7 +55,7 @@ fn quick() -> TaskOptions {
     TaskOptions::new().stall(stall(1)).shutdown_grace(Duration::ZERO).cancel_grace(Duration::from_millis(50))
 }
 
-/// Counts handlers that began: a job that is locked in Redis may still be on its way to its worker.
+/// Counts handlers that began: a job that is locked in Redis may not have reached its worker.
 #[derive(Clone, Default)]
 struct Begun(Arc<AtomicU64>);
 
@@ -69,7 +69,7 @@ impl Begun {
     }
 }
 
-/// The value of a job that has ended, or is about to.
+/// The value of a job that has ended, or ends soon.
 async fn value(handle: &JobHandle<u32>) -> u32 {
     tokio::time::timeout(PATIENCE, handle.result()).await.expect("the job does not end").unwrap()
 }
@@ -94,7 +94,7 @@ async fn an_idle_worker_stops_at_once_and_leaves_only_its_record() {
     let tasks = format!("{}:tasks", scene.by_hand.app_prefix());
     let known = [scene.by_hand.key("calls"), scene.by_hand.key("meta"), workers, tasks];
     assert!(left.keys().all(|key| known.contains(key) || key.starts_with(&presence)), "{left:?}");
-    // A job that comes afterwards waits.
+    // A job that comes later waits.
     let handle = task.dispatch(1).await.unwrap();
     assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
     assert_eq!(scene.by_hand.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
@@ -120,14 +120,14 @@ async fn jobs_claimed_during_a_shutdown_are_handed_back_in_order() {
         counter.fetch_add(1, Ordering::SeqCst);
         async { Ok::<_, JobError>(0) }
     };
-    // One claim is for half of the slots.
+    // One claim takes half of the slots.
     let task = scene.working.task("task", quick().concurrency(6), handler).unwrap();
     let ids = (0..5).map(|i| (format!("job-{i}"), i)).collect::<Vec<_>>();
     task.dispatch_many_with_ids(ids).await.unwrap();
-    // The worker is told to stop while its first claim is on the way to the server; the answer to that claim is lost.
+    // The worker is asked to stop while its first claim is on the way to the server; the reply of that claim is lost.
     let (stop, stopped) = oneshot::channel::<()>();
     let stop = Mutex::new(Some(stop));
-    // The question about rights at the start names all keys, the claim not that of the stalls.
+    // The check of rights at the start names all keys; a claim does not name that of the stalls.
     let (calls, stalls) = (scene.by_hand.key("calls").into_bytes(), scene.by_hand.key("stalls").into_bytes());
     let cut = scene.proxy.cut_next_reply_matching(move |request| {
         let names = |key: &[u8]| request.windows(key.len()).any(|part| part == key);
@@ -241,7 +241,7 @@ async fn a_requested_cancel_takes_precedence_over_handing_back() {
     assert_eq!(scene.by_hand.held("stalledCount").await, "");
 }
 
-/// A task whose one job has run and whose outcome is on its way, and the gate that lets it go.
+/// A task whose only job has run, with the gate that releases its outcome.
 async fn about_to_settle(scene: &Scene) -> (JobHandle<u32>, TestWorker, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let passed = Arc::clone(&gate);
@@ -288,7 +288,7 @@ async fn a_claim_without_a_timely_reply_makes_the_stop_unclean() {
     scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(2).id("second").await.unwrap();
     hold.happened().await;
     let StopReason::Unclean { left } = worker.begin_stop().await.unwrap().unwrap() else {
-        panic!("Redis gave out a job that nobody knows of")
+        panic!("no worker knows the claimed job")
     };
     assert_eq!(left.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["first"]);
     assert_ne!(scene.by_hand.held("calls").await, "", "a copy of the call that comes late must find its record");
@@ -331,10 +331,12 @@ async fn unreported_jobs_are_named_and_swept_by_another_worker() {
     let worker = TestWorker::start(scene.working.worker());
     eventually("three run", PATIENCE, async || task.counts().await.unwrap().running == 3).await;
     scene.proxy.refuse().await;
-    let StopReason::Unclean { left } = worker.begin_stop().await.unwrap().unwrap() else { panic!("it was clean") };
+    let StopReason::Unclean { left } = worker.begin_stop().await.unwrap().unwrap() else {
+        panic!("the stop was clean")
+    };
     let expected = handles[..3].iter().map(|handle| handle.id().clone()).collect::<BTreeSet<_>>();
     assert_eq!(left.into_iter().collect::<BTreeSet<_>>(), expected);
-    // Nothing changed in Redis: they are locked, and nobody has counted anything.
+    // Nothing changed in Redis: the jobs are locked and no stall was counted.
     assert_eq!(scene.by_hand.held("stalledCount").await, "");
     let direct = scene.direct().await;
     let task = direct.task("task", quick(), async |_: Context, number: u32| Ok::<_, JobError>(number)).unwrap();
@@ -372,7 +374,7 @@ async fn an_outcome_that_never_arrived_is_left_and_the_job_reruns() {
 async fn an_idle_worker_stops_cleanly_during_an_outage() {
     let scene = Scene::new().await;
     scene.working.task("task", quick(), endless).unwrap();
-    // A claim whose answer is lost would not be clean: this one has been answered when the worker waits for work.
+    // A claim without a reply would make the stop unclean: this one has its reply when the worker waits for jobs.
     let waits = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&waits);
     let _never = scene.proxy.cut_next_reply_matching(move |request| {
@@ -385,7 +387,7 @@ async fn an_idle_worker_stops_cleanly_during_an_outage() {
     worker.stop().await;
 }
 
-/// While one outcome waits for Redis the other handlers are told of the end of the grace all the same.
+/// While one outcome waits for Redis, the other handlers still receive the end of the grace.
 #[tokio::test]
 async fn handlers_are_asked_to_stop_while_a_settle_is_pending() {
     let scene = Scene::new().await;
@@ -415,8 +417,8 @@ async fn handlers_are_asked_to_stop_while_a_settle_is_pending() {
     scene.proxy.refuse().await;
     gate.add_permits(1);
     let stopping = worker.begin_stop();
-    // The end of this shutdown comes after 0.1 + 0.05 + 4 s.
+    // This shutdown ends after 0.1 + 0.05 + 4 s.
     let told = tokio::time::timeout(Duration::from_secs(3), told.acquire()).await;
-    assert!(told.is_ok(), "the handler was not told");
+    assert!(told.is_ok(), "the handler was not asked to stop");
     let _ = stopping.await.unwrap().unwrap();
 }

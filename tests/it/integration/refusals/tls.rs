@@ -1,4 +1,4 @@
-//! Redis over TLS, behind a terminator with certificates of a CA of the test's own.
+//! Redis over TLS, behind a terminator with certificates of a test CA.
 
 use crate::support::tls::{Ca, Pair, terminator_of};
 use crate::support::{PATIENCE, TestRedis};
@@ -6,7 +6,7 @@ use heartline::testing::RedisServer;
 use heartline::{App, AppBuilder, Context, Error, JobError, StopReason, TaskOptions};
 use rcgen::{BasicConstraints, IsCa, date_time_ymd};
 
-/// A way to the server over TLS; asks for a certificate that `clients` has signed, if that is given. Returns its port.
+/// A TLS port in front of the server; requires a certificate signed by `clients`, if given. Returns its port.
 async fn terminator(redis: &TestRedis, pair: &Pair, clients: Option<&Ca>) -> u16 {
     terminator_of(redis.address(), pair, clients, false).await
 }
@@ -74,7 +74,7 @@ async fn an_invalid_certificate_is_an_error_that_is_not_retryable() {
         assert!(matches!(error, Error::Connect { .. }) && !error.is_retryable(), "{error:?}");
         assert!(text.to_lowercase().contains(&why.to_lowercase()), "{why}: {text}");
     }
-    // No CA of ours: Mozilla's roots know nothing of it.
+    // Without our CA: Mozilla's roots do not include it.
     let port = terminator(&redis, &good, None).await;
     let (error, text) = refusal(app(port, "tls")).await;
     assert!(!error.is_retryable() && text.contains("UnknownIssuer"), "{text}");
@@ -112,7 +112,7 @@ async fn the_error_suggests_tls_if_only_one_side_uses_it() {
     assert!(text.contains("does the port speak TLS, or want") || text.contains("is not Redis"), "{text}");
 }
 
-/// Says something to a server that answers with OK.
+/// Sends a command to a server that replies OK.
 async fn tell(server: &RedisServer, words: &str) {
     let client = redis::Client::open(server.url()).unwrap();
     let mut conn = client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap();
@@ -128,7 +128,7 @@ async fn nodes_of_a_cluster_are_reached_over_tls_by_announced_names() {
     let own = clients.sign("worker", |_| {});
     let port =
         terminator_of(([127, 0, 0, 1], node.port()).into(), &ca.sign("localhost", |_| {}), Some(&clients), false).await;
-    // The first look goes to the address that was given, everything else to what the node says.
+    // The first call uses the given address, everything else the address that the node announces.
     for words in [
         "CLUSTER ADDSLOTSRANGE 0 16383",
         &format!("CONFIG SET cluster-announce-port {port}"),
@@ -139,7 +139,7 @@ async fn nodes_of_a_cluster_are_reached_over_tls_by_announced_names() {
     }
     let app = |port: u16, ca: String| App::builder().redis(format!("rediss-cluster://localhost:{port}")).tls_ca(ca);
     works(app(port, ca.pem()).tls_client(own.cert, own.key)).await;
-    // Without a certificate of ours: the server closes the connection, and its reason may come too late.
+    // Without a client certificate the server closes the connection, and its reason may arrive too late.
     let (error, _) = refusal(app(port, ca.pem())).await;
     assert!(matches!(error, Error::Connect { .. }), "{error:?}");
     let (error, text) = refusal(app(port, Ca::new().pem())).await;
