@@ -1,4 +1,4 @@
-//! A log that nobody reads: every write to it blocks. The keeper of the worker must not stand in that queue.
+//! A log whose reader stopped: every write to it blocks. The keeper of the worker must not wait for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{Child, PATIENCE, TestRedis, eventually};
 
-/// More than the runtime has threads.
+/// More than the threads of the runtime.
 const JOBS: usize = 4;
 
 /// Not a test by itself: a worker that logs to its standard error, as programs do.
@@ -37,7 +37,7 @@ fn a_worker_whose_handlers_log_all_the_time() {
                 }
             });
             let app = App::builder().redis(url).build().await.unwrap();
-            // The first of them would block the driver before it has claimed the others.
+            // The first handler would block the driver before it has claimed the others.
             let begun = Arc::new(watch::Sender::new(BTreeSet::new()));
             app.task(&task, options(INTERVAL).concurrency(JOBS), move |ctx: Context, line: String| {
                 let begun = Arc::clone(&begun);
@@ -46,7 +46,7 @@ fn a_worker_whose_handlers_log_all_the_time() {
                     begun.subscribe().wait_for(|begun| begun.len() == JOBS).await?;
                     while !ctx.is_cancelled() {
                         tracing::info!(job_id = %ctx.id(), "{line}");
-                        // One that only yields may be kept in the hands of a thread that another one blocks.
+                        // A handler that only yields may stay in the local queue of a blocked thread.
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
                     Err::<u64, _>(JobError::from("cancelled"))
@@ -69,7 +69,7 @@ async fn a_worker_whose_log_blocks_its_runtime_keeps_its_jobs() {
     let handles = jobs.dispatch_many((0..JOBS).map(|_| "long ".repeat(100))).await.unwrap();
     let running = async || jobs.counts().await.unwrap().running == JOBS as u64;
     eventually("every job was claimed", PATIENCE, running).await;
-    // A pipe that nobody reads is soon full, and then nothing goes on in that runtime.
+    // A pipe without a reader is soon full, and then the runtime makes no progress.
     let (mut conn, pulse) = (test.conn().await, format!("{}:pulse", test.name));
     let mut last = 0;
     loop {
@@ -90,13 +90,13 @@ async fn a_worker_whose_log_blocks_its_runtime_keeps_its_jobs() {
         assert_eq!(job.state().await.unwrap(), JobState::Running);
     }
 
-    // When somebody reads the log it all goes on.
+    // With a reader everything continues.
     child.drain();
     for job in &handles {
         assert_eq!(job.cancel("enough").await.unwrap(), CancelOutcome::Requested);
     }
     let cancelled = async || jobs.counts().await.unwrap().cancelled == JOBS as u64;
-    eventually("the handlers hear of it", PATIENCE, cancelled).await;
+    eventually("the handlers notice", PATIENCE, cancelled).await;
     assert_eq!(test.journal.runs(), []);
     witness.stop().await;
 }

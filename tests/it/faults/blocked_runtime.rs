@@ -24,7 +24,7 @@ async fn handlers_that_block_every_thread_keep_their_jobs() {
                 let (journal, both) = (journal.clone(), both.clone());
                 async move {
                     journal.begin(&ctx);
-                    // Each on a thread of its own, or one thread would take both jobs in turn.
+                    // Each on its own thread; otherwise one thread would run both jobs in turn.
                     both.wait();
                     std::thread::sleep(4 * INTERVAL);
                     if let Err(e) = ctx.heartbeat() {
@@ -43,10 +43,10 @@ async fn handlers_that_block_every_thread_keep_their_jobs() {
     let handles = jobs.dispatch_many(["a".to_owned(), "b".to_owned()]).await.unwrap();
     test.started(&handles).await;
     let before = test.epoch().await;
-    // A second worker watches too, and would run what is taken from the first.
+    // A second worker watches too, and would run the jobs that the first loses.
     let witness = test.start_worker(options(INTERVAL)).await;
     eventually("the runtime is free again", PATIENCE, async || jobs.counts().await.unwrap().completed == 2).await;
-    assert!(test.epoch().await >= before + 3, "the sweep stood still too");
+    assert!(test.epoch().await >= before + 3, "the sweep was blocked too");
     test.each_ran_once(&handles).await;
     let over = "the runtime runs again";
     warnings.wait_for(&[over, "blocked_ms="], PATIENCE).await;

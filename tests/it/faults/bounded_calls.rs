@@ -1,4 +1,4 @@
-//! What one call carries: few jobs where they are large, so that Redis and the line are soon free for the next one.
+//! The content of one call: few jobs if they are large, so that Redis and the line are soon free for the next call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
 
-/// A fifth of what a call may carry, and a little less.
+/// A little less than a fifth of the bound of a call.
 const FIFTH: usize = 100 * KIB;
 
-/// So many jobs are there at once.
+/// This many jobs are ready at once.
 const JOBS: usize = 30;
 
-/// Half of the slots is what one call may claim or report.
+/// One call may claim or report half of the slots.
 const SLOTS: usize = 2 * JOBS + 4;
 
 struct Bounded {
@@ -36,7 +36,7 @@ impl Bounded {
         Bounded { _redis: redis, test, watch, app }
     }
 
-    /// A worker that answers each job with a text of so many bytes when the gate is open.
+    /// A worker that returns a text of this many bytes for each job when the gate is open.
     fn task(&self, options: TaskOptions, bytes: usize) -> TaskRef<String, String> {
         let journal = Arc::clone(&self.test.journal);
         let task = self.app.task(&self.test.name, options, move |ctx, _: String| {
@@ -50,7 +50,7 @@ impl Bounded {
         task.unwrap()
     }
 
-    /// The ids that each call told of, without the calls of which nothing is told.
+    /// The ids in the events of each call, without calls that write no events.
     async fn calls(&self, kind: &str) -> Vec<Vec<String>> {
         let calls = self.watch.told(kind).await;
         assert_eq!(calls.concat().len(), JOBS, "{kind}: {calls:?}");
@@ -91,7 +91,7 @@ async fn a_report_carries_few_large_results() {
     bounded.test.journal.open("go");
     all_end(&jobs).await;
     let calls = bounded.calls("completed").await;
-    // With the ids and the fences around them.
+    // Ids and fences add a little.
     assert!(largest(&calls) <= 6, "{calls:?}");
     worker.stop().await;
 }
@@ -105,7 +105,7 @@ async fn a_dispatch_of_many_carries_few_large_jobs_a_call() {
     assert!(largest(&calls) <= 5, "{calls:?}");
 }
 
-/// Dispatches jobs of these ids and payloads from as many callers at once.
+/// Dispatches jobs with these ids and payloads, each from its own caller, at once.
 async fn together(task: &TaskRef<String, u64>, jobs: impl Iterator<Item = (String, usize)>) {
     let mut callers = JoinSet::new();
     for (id, bytes) in jobs {
@@ -180,7 +180,7 @@ async fn a_call_that_removes_jobs_removes_few_large_ones() {
     .await;
     worker.stop().await;
     let calls = bounded.calls("removed").await;
-    // 512 KiB, and the value that goes over it.
+    // 512 KiB, and the value that exceeds it.
     assert!(largest(&calls) <= 3, "{calls:?}");
 }
 
@@ -201,8 +201,8 @@ async fn a_worker_with_a_backlog_of_removals_pauses_anyway() {
     .await;
     let calls = bounded.watch.told_at("removed").await;
     assert!(calls.iter().all(|(_, ids)| ids.len() <= 500));
-    // Between two passes are 5 s, so no time as short as this sees more than one of them. A machine that is too busy for a
-    // pass, which then ends early, makes more of them.
+    // Passes are 5 s apart, so this time contains at most one. On a busy machine a pass ends early, and there are
+    // more.
     for (from, _) in &calls {
         let seen = calls.iter().filter(|(ms, _)| (*from..from + 2_000).contains(ms));
         let removed: usize = seen.map(|(_, ids)| ids.len()).sum();

@@ -1,4 +1,4 @@
-//! Parts of a worker that panic: its driver, and single runs. The subscriber of the program is code of the user's.
+//! Parts of a worker that panic: its driver, and single runs. The tracing subscriber is the user's code.
 
 use heartline::{Error, TaskOptions, codes};
 use redis::AsyncCommands;
@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 use crate::support::task::{INTERVAL, TaskWorker, TestTask, options};
 use crate::support::{At, PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
-/// The stop reason of a worker that stopped by itself since its driver broke.
+/// The stop reason of a worker that stopped because its driver panicked.
 async fn breaks(mut worker: TaskWorker) {
     let reason = worker.ends().await.unwrap();
     let told = format!("{reason:?}");
@@ -25,17 +25,17 @@ async fn a_driver_panic_on_a_lost_reply_stops_the_worker_loudly() {
     test.started(std::slice::from_ref(&job)).await;
     let healthy = test.start_worker(options(INTERVAL).concurrency(1)).await;
 
-    // The driver warns of an answer that it did not get, and its warning meets a broken subscriber.
+    // The driver warns of a lost reply, and its warning meets a broken subscriber.
     warnings.break_at(&[&test.name, "settle failed; it is repeated"]);
     let cut = proxy.cut_next_reply_to(test.sha("settle").await);
-    // Those that the healthy one does not take are for the other.
+    // The healthy worker leaves jobs for the other one.
     let others = jobs.dispatch_many(["gate".to_owned(), "gate".to_owned()]).await.unwrap();
     cut.happened().await;
 
     let (id, other) = (worker.id.clone(), healthy.id.clone());
     breaks(worker).await;
     warnings.wait_for(&["a part of the worker ended by itself", &id], PATIENCE).await;
-    // Its slot is free for what the broken one held.
+    // Its slot is free for the job of the broken worker.
     test.journal.open("gate");
     for job in others.iter().chain([&job]) {
         let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job stays where it is").unwrap();
@@ -60,7 +60,7 @@ async fn a_driver_panic_on_a_late_outcome_stops_the_worker_loudly() {
     test.started(&[taken.clone(), job.clone()]).await;
     let healthy = test.start_worker(options(INTERVAL * 3)).await;
     warnings.break_at(&[&test.name, "an outcome came too late"]);
-    // Right behind a beat: the next one is not to notice first that the lock is another one's.
+    // Right after a heartbeat: the next one must not be the first to notice that the lock has another owner.
     let mut hold = proxy.hold_next_reply_to(test.sha("extend_locks").await);
     hold.happened().await;
     let () = test.conn().await.hset(test.key("locks"), taken.id().as_str(), "else-1-0a1b2c3d:1").await.unwrap();
@@ -79,7 +79,7 @@ async fn a_driver_panic_on_a_late_outcome_stops_the_worker_loudly() {
     healthy.stop().await;
 }
 
-/// A worker with one slot: a job whose run meets a broken subscriber has failed, and leaves the slot to the next.
+/// A worker with one slot: a job whose run meets a broken subscriber fails and frees the slot for the next.
 async fn fails_and_frees_its_slot(
     options: TaskOptions,
     gate: &str,
@@ -99,7 +99,7 @@ async fn fails_and_frees_its_slot(
     break_at(&warnings, &id);
     let broken = worker.jobs.dispatch(gate.to_owned()).id(&id).await.unwrap();
     let fine = worker.jobs.dispatch("go".to_owned()).await.unwrap();
-    match tokio::time::timeout(PATIENCE, broken.result()).await.expect("the broken run is held for ever") {
+    match tokio::time::timeout(PATIENCE, broken.result()).await.expect("the broken run is held forever") {
         Err(Error::JobFailed(failure)) => assert!(codes.contains(&failure.code.as_str()), "{failure:?}"),
         other => panic!("{other:?}"),
     }
@@ -109,7 +109,7 @@ async fn fails_and_frees_its_slot(
     worker.stop().await;
 }
 
-/// Panics when it is dropped, if it is one of those.
+/// Panics when it is dropped, if `true`.
 struct Clumsy(bool);
 
 impl Drop for Clumsy {
@@ -142,7 +142,8 @@ async fn a_tracing_panic_on_span_exit_fails_the_run_and_frees_a_slot() {
 
 #[tokio::test]
 async fn a_tracing_panic_on_a_warning_fails_the_run_and_frees_a_slot() {
-    // The run is over for its time-out; what it holds panics when it is dropped, and so does who is told of that.
+    // The run has timed out; a value that it holds panics on drop, and so does the subscriber that receives that
+    // panic.
     let options = options(INTERVAL).timeout(INTERVAL / 2);
     fails_and_frees_its_slot(options, "clumsy", &[codes::PANIC, codes::TIMEOUT], |warnings, id| {
         warnings.break_at(&[&format!("job_id={id} "), "panicked while it was dropped"]);

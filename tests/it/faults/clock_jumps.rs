@@ -1,4 +1,4 @@
-//! The clock of the server jumps: nothing is decided by it but when a delayed job is due.
+//! The clock of the server jumps: it decides only when a delayed job is due.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn library() -> PathBuf {
         .unwrap_or_else(|| panic!("libfaketime.so.1 not found: install it with `apt-get install libfaketime`"))
 }
 
-/// What the server adds to the time; read anew for every look at its clock.
+/// The offset of the server's time, read again at every use of its clock.
 struct Offset(PathBuf);
 
 impl Offset {
@@ -41,7 +41,7 @@ impl Offset {
 
 impl Drop for Offset {
     fn drop(&mut self) {
-        // A file that is left in the temporary directory harms nobody.
+        // A file left in the temporary directory does no harm.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -49,7 +49,8 @@ impl Drop for Offset {
 #[tokio::test]
 async fn a_clock_that_jumps_stalls_no_job_and_fences_still_grow() {
     let offset = Offset::new(&TestRedis::shared().unique_prefix());
-    // A shared jemalloc asks for the time while it starts, and libfaketime for memory: libc's own malloc goes before it.
+    // A shared jemalloc asks for the time while it starts, and libfaketime for memory: libc's own malloc takes
+    // precedence.
     let preload = format!("{}:libc.so.6", library().display());
     let server = RedisServer::builder()
         .env("LD_PRELOAD", preload)
@@ -75,7 +76,7 @@ async fn a_clock_that_jumps_stalls_no_job_and_fences_still_grow() {
     let in_an_hour = one.jobs.dispatch("go".to_owned()).delay(Duration::from_secs(HOUR as u64)).await.unwrap();
 
     for (round, target) in [1, -2, 3, 0].into_iter().enumerate() {
-        // Due a second after the jump, by a clock that then says something else.
+        // Due a second after the jump, by a clock that has changed by then.
         let soon = two.jobs.dispatch("go".to_owned()).delay(INTERVAL).await.unwrap();
         offset.set(target * HOUR);
         assert_eq!(hour().await, target);
@@ -86,7 +87,7 @@ async fn a_clock_that_jumps_stalls_no_job_and_fences_still_grow() {
         fence = drawn;
         ended.extend([job, soon]);
     }
-    // Put off by a clock that went back, the delayed jobs are still there, and due when it says so.
+    // The clock went back, so the delayed jobs are still there, and due by that clock.
     for job in ended.iter().chain([&in_an_hour]) {
         assert!(matches!(job.state().await.unwrap(), JobState::Delayed | JobState::Completed));
     }
@@ -99,6 +100,6 @@ async fn a_clock_that_jumps_stalls_no_job_and_fences_still_grow() {
     one.stop().await;
     two.stop().await;
     test.nothing_is_left_but(ended.len()).await;
-    // Ended in good order: killed, it leaves the shared memory of libfaketime behind.
+    // A clean stop: a killed server leaves the shared memory of libfaketime.
     redis.process().stop();
 }

@@ -1,4 +1,4 @@
-//! Runtimes and references that end while others of the same App go on.
+//! Runtimes and references that end while others of the same App continue.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,13 +26,13 @@ fn runtimes_that_end_during_a_connect_leak_no_connections() {
         (line, app, job)
     });
     line.delay(Duration::from_millis(100));
-    // More than there are connections for such calls.
+    // More than the connections for such calls.
     for _ in 0..9 {
         let asks = async { tokio::time::timeout(Duration::from_millis(40), job.state()).await };
         assert!(runtime().block_on(asks).is_err(), "it is over before its runtime ends");
     }
     line.delay(Duration::ZERO);
-    main.block_on(eventually("a question is answered", PATIENCE, async || job.state().await.is_ok()));
+    main.block_on(eventually("a read is answered", PATIENCE, async || job.state().await.is_ok()));
 }
 
 #[tokio::test]
@@ -50,24 +50,24 @@ async fn a_task_reference_that_is_recreated_gets_each_event_once() {
     let reference = || -> TaskRef<String, u64> { app.task_ref(&test.name).unwrap() };
     let first = reference();
     first.dispatch("go".to_owned()).id("one").await.unwrap();
-    while hear(PATIENCE).await.expect("the first is not heard of").0 != "one" {}
+    while hear(PATIENCE).await.expect("no event of the first job").0 != "one" {}
     drop(first);
     let again = reference();
     again.dispatch("go".to_owned()).id("two").await.unwrap();
-    while hear(PATIENCE).await.expect("the second is not heard of").0 != "two" {}
-    // For another task the events are read anew, from where each task is.
+    while hear(PATIENCE).await.expect("no event of the second job").0 != "two" {}
+    // For another task the events are read from the last position of each task.
     let other: TaskRef<String, u64> = app.task_ref(&format!("{}-other", test.name)).unwrap();
     for number in 0.. {
-        assert!(number < 100, "the other task is not followed");
+        assert!(number < 100, "the other task is not subscribed");
         other.dispatch("go".to_owned()).id(format!("other-{number}")).await.unwrap();
         if hear(Duration::from_millis(300)).await.is_some_and(|(id, _)| id.starts_with("other")) {
             break;
         }
     }
-    // Whatever comes twice comes before this.
+    // An event that arrives twice arrives before this one.
     again.dispatch("go".to_owned()).id("three").await.unwrap();
     let seen = loop {
-        let (id, seen) = hear(PATIENCE).await.expect("the third is not heard of");
+        let (id, seen) = hear(PATIENCE).await.expect("no event of the third job");
         if id == "three" {
             break seen;
         }

@@ -1,4 +1,4 @@
-//! A server that lost its data: what the workers have told it once, they tell it again.
+//! A server that lost its data: workers write again what they have written once.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ async fn flush(conn: &mut MultiplexedConnection) {
     let () = redis::cmd("FLUSHALL").query_async(conn).await.unwrap();
 }
 
-/// Two workers of a task whose jobs may not run twice meet a loss. A job that is dispatched behind it kills its worker.
+/// Two workers of a task whose jobs may not run twice have a data loss. A job that is dispatched after it kills its
+/// worker.
 async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestRedis)) {
     let test = TestTask::on(&redis);
     let kept = RetentionLimit::age(Duration::from_secs(3600));
@@ -37,7 +38,7 @@ async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestR
     loss(&mut redis).await;
     let watch = Watch::new(&test, &redis).await;
     let (app, task) = test.producer().await;
-    // Nobody dispatches, and people see the task again.
+    // Without a dispatch the tools list the task again.
     let listed = async || app.inspector().task_names().await.is_ok_and(|names| names == [test.name.as_str()]);
     eventually("the task is listed again", PATIENCE, listed).await;
     let job = task.dispatch("late".to_owned()).await.unwrap();
@@ -46,7 +47,7 @@ async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestR
     let at = workers.iter().position(|worker| worker.id == holder).unwrap();
     workers.swap_remove(at).dies().await;
     eventually("the job is found stalled", PATIENCE, async || watch.stalls().await > 0).await;
-    // Another run, which there must not be, ends at once.
+    // A second run, which must not happen, would end at once.
     test.journal.open("late");
     let ended = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end");
     assert!(matches!(&ended, Err(Error::JobFailed(failure)) if failure.code == codes::WORKER_CRASHED), "{ended:?}");
@@ -78,7 +79,7 @@ async fn options_of_the_newest_worker_apply_after_a_data_loss() {
     let in_force = async || -> (Option<u32>, Option<String>) {
         watch.conn.clone().hmget(test.key("meta"), &["maxCount", "declaredAt"]).await.unwrap()
     };
-    // The two notice it in another order each time.
+    // The two workers notice it in a different order each time.
     for _ in 0..2 {
         flush(&mut watch.conn.clone()).await;
         eventually("the newer options are in force", PATIENCE, async || in_force().await.0 == Some(3)).await;
@@ -89,12 +90,12 @@ async fn options_of_the_newest_worker_apply_after_a_data_loss() {
     assert!(settled.1.is_some(), "the declaration has no stamp");
     let end = watch.epoch().await + 2;
     eventually("more epochs pass", PATIENCE, async || {
-        assert_eq!(in_force().await, settled, "somebody declared once more");
+        assert_eq!(in_force().await, settled, "a worker declared again");
         watch.epoch().await >= end
     })
     .await;
 
-    // Whoever starts into the loss has started last.
+    // The worker that starts during the loss is the newest.
     flush(&mut watch.conn.clone()).await;
     let newest = test.start_worker(at_most(5)).await;
     let end = watch.epoch().await + 2;

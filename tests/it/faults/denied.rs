@@ -1,4 +1,4 @@
-//! A user of the server who may do all but one thing.
+//! A user of the server that lacks one right.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +19,20 @@ async fn a_worker_without_the_right_to_block_polls_and_logs_it_once() {
 
     let before = stat(&mut conn, "total_connections_received").await;
     let worker = test.start_worker_at(&url, options(INTERVAL)).await;
-    // So long it is idle, and has nothing to connect for.
+    // It is idle this long, and has no reason to connect.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let connections = stat(&mut conn, "total_connections_received").await - before;
     assert!(connections <= 15, "{connections} connections in 3 s: its own, and about ten others at most");
 
     test.journal.open("go");
     let job = jobs.dispatch("go".to_owned()).await.unwrap();
-    tokio::time::timeout(PATIENCE, job.result()).await.expect("nobody looks for work").unwrap();
+    tokio::time::timeout(PATIENCE, job.result()).await.expect("no worker looks for jobs").unwrap();
     let told = warnings.all().into_iter().filter(|line| line.to_lowercase().contains("bzpopmin")).collect::<Vec<_>>();
     assert!(told.len() == 1 && told[0].starts_with("ERROR "), "{told:?}");
     worker.stop().await;
 }
 
-/// A user of the server who may do all but these, on a connection of its own.
+/// A user of the server that has all rights but these, on its own connection.
 async fn bounded(test: &TestTask, redis: &TestRedis, lacks: &[&str]) -> (redis::aio::MultiplexedConnection, String) {
     let mut conn = test.conn().await;
     let mut acl = redis::cmd("ACL");
@@ -42,7 +42,7 @@ async fn bounded(test: &TestTask, redis: &TestRedis, lacks: &[&str]) -> (redis::
     (conn, redis.url().replace("redis://", "redis://bounded:secret@"))
 }
 
-/// A server of Redis 7.0 and later says what a user may not do; an older one is not asked.
+/// Redis 7.0 and later report the rights of a user; older servers are not asked.
 async fn tells_of_rights(test: &TestTask) -> bool {
     let mut info = redis::cmd("INFO");
     let info: redis::InfoDict = info.arg("server").query_async(&mut test.conn().await).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_dispatch_that_is_denied_midway_writes_nothing() {
     dispatch().await.unwrap_err();
     set_right(&mut conn, "+zadd").await;
     let job = dispatch().await.unwrap();
-    assert_eq!(job.existed(), Some(false), "it was taken for written");
+    assert_eq!(job.existed(), Some(false), "it counted as written");
     test.journal.open("go");
     let worker = test.start_worker(options(INTERVAL)).await;
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not run").unwrap();
@@ -88,7 +88,7 @@ async fn a_dispatch_that_is_denied_midway_writes_nothing() {
     worker.stop().await;
 }
 
-/// Takes a right from a user of the server, or gives it back.
+/// Removes or restores a right of a user of the server.
 async fn set_right(conn: &mut redis::aio::MultiplexedConnection, right: &str) {
     let mut acl = redis::cmd("ACL");
     let () = acl.arg("SETUSER").arg("bounded").arg(right).query_async(conn).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_right_revoked_at_run_time_costs_only_the_calls_under_way() {
     let worker = test.start_worker_with(&url, options(INTERVAL).concurrency(20), handler).await;
     eventually("it works", PATIENCE, async || jobs.counts().await.unwrap().completed > 100).await;
     set_right(&mut conn, "-hset").await;
-    // It would repeat its calls several times in that time, each with other jobs.
+    // A worker would repeat its calls several times in that time, each with other jobs.
     let before = jobs.counts().await.unwrap();
     tokio::time::sleep(INTERVAL * 2).await;
     let counts = jobs.counts().await.unwrap();
@@ -124,7 +124,7 @@ async fn a_right_revoked_at_run_time_costs_only_the_calls_under_way() {
     .await;
     let counts = jobs.counts().await.unwrap();
     let nowhere = all.len() as u64 - counts.completed - counts.failed;
-    // Of the two calls that were under way when it was taken.
+    // The two calls that were under way when the right was removed.
     assert!(nowhere <= 2 * 20, "{nowhere} are nowhere: {counts:?}");
     worker.stop().await;
 }
@@ -148,7 +148,7 @@ async fn jobs_of_a_dead_worker_stay_until_a_worker_has_the_rights() {
     }
     dead.dies().await;
     tokio::time::sleep(INTERVAL * 5).await;
-    assert_eq!(jobs.counts().await.unwrap().running, 50, "they were taken and put nowhere");
+    assert_eq!(jobs.counts().await.unwrap().running, 50, "they were taken and are in no place");
     for right in ["lpush", "hincrby", "xadd"] {
         set_right(&mut conn, &format!("+{right}")).await;
     }

@@ -1,4 +1,4 @@
-//! Workers of different versions side by side, as in a rolling deploy.
+//! Workers of different versions at the same time, as in a rolling deploy.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ async fn a_worker_without_retention_keeps_what_a_newer_one_retains() {
     let job = new.jobs.dispatch("go".to_owned()).id("export-7").await.unwrap();
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
 
-    // Others ended long ago, and are more than the old worker would keep.
+    // Other jobs ended long ago, and are more than the old worker would keep.
     let watch = Watch::new(&test, &redis).await;
     let (mut conn, long_ago) = (watch.conn.clone(), 1_700_000_000_000_u64);
     for id in ["old-1", "old-2", "old-3"] {
@@ -33,7 +33,7 @@ async fn a_worker_without_retention_keeps_what_a_newer_one_retains() {
         let () = conn.zadd(test.key("failed"), id, long_ago).await.unwrap();
     }
 
-    // The old worker tells that it is alive each time before it looks for jobs to remove.
+    // The old worker updates its presence each time before it looks for jobs to remove.
     let presence = format!("heartline:worker:{}", old.id);
     let mut last_seen = async || -> u64 { conn.hget(&presence, "lastSeenAt").await.unwrap() };
     let before = last_seen().await;
@@ -63,7 +63,7 @@ async fn a_start_refused_for_one_task_leaves_the_others_options() {
     TestWorker::start(worker(options(INTERVAL)).await).stop().await;
     let mut conn = Watch::new(&test, &redis).await.conn;
     let metas = names.each_ref().map(|name| format!("heartline:{{{name}}}:meta"));
-    // A newer version works the task in the middle, whatever order the worker goes in.
+    // The task in the middle belongs to a newer version, whatever order the worker uses.
     let () = conn.hset(&metas[1], "wire", 99).await.unwrap();
     let mut stored = async || {
         let mut all: Vec<BTreeMap<String, String>> = Vec::new();

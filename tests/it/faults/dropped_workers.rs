@@ -1,5 +1,5 @@
-//! Workers whose future is dropped while they run: aborted, lost in a `select!`, or gone with their runtime. What had ended is
-//! recorded, the rest is requeued with nothing counted, and nothing waits for a sweep.
+//! Workers whose future is dropped while they run: aborted, lost in a `select!`, or gone with their runtime. Ended
+//! jobs are recorded, the rest is requeued uncounted, and no job waits for a sweep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,21 +12,21 @@ use tokio::sync::oneshot;
 use crate::support::task::{TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
-/// A sweep within it would fail the test by its stall.
+/// A sweep within this interval would fail the test by its stall.
 const LONG: Duration = Duration::from_secs(30);
 
 fn long() -> TaskOptions {
     options(LONG).cancel_grace(Duration::from_millis(500))
 }
 
-/// A worker of the task whose handler waits for its gate, and the gates' keeper.
+/// A worker whose handler waits for its gate, and the journal with the gates.
 async fn worker(test: &TestTask, url: &str) -> Worker {
     let app = test.app_at(url).await;
     let _: TaskRef<String, u64> = test.declare_at(&app, long());
     app.worker()
 }
 
-/// The jobs wait again, in this order, with nothing counted, and the worker holds nothing.
+/// The jobs wait again, in this order, uncounted, and the worker holds nothing.
 async fn are_handed_back(test: &TestTask, ids: &[&str]) {
     let mut conn = test.conn().await;
     eventually("the jobs wait again", PATIENCE, async || {
@@ -66,11 +66,11 @@ async fn an_aborted_worker_hands_its_jobs_back_at_once() {
     running.abort();
     are_handed_back(&test, &["a", "b", "c"]).await;
     let conn = test.conn().await;
-    eventually("it says that it has stopped", PATIENCE, async || {
+    eventually("its record says that it has stopped", PATIENCE, async || {
         conn.clone().hexists::<_, _, bool>(&presence, "stoppedAt").await.unwrap()
     })
     .await;
-    // And another one runs them.
+    // Another worker runs them.
     let healthy = test.start_worker(long()).await;
     test.journal.open("gate");
     let (_app, jobs) = test.producer().await;
@@ -154,12 +154,12 @@ async fn outcomes_and_claims_under_way_survive_a_dropped_worker() {
     let first = jobs.dispatch("first".to_owned()).id("first").await.unwrap();
     let second = jobs.dispatch("second".to_owned()).id("second").await.unwrap();
     test.started(&[first.clone(), second.clone()]).await;
-    // The call that reports the first one is carried out and claims the third; its answer does not come.
+    // The call that reports the first job is executed and claims the third; its reply is held back.
     let mut hold = proxy.hold_next_reply_to(test.sha("settle").await);
     let third = jobs.dispatch("third".to_owned()).id("third").await.unwrap();
     test.journal.open("first");
     hold.happened().await;
-    // This one ends meanwhile, and no call carries it.
+    // This job ends meanwhile, and no call reports it.
     test.journal.open("second");
     eventually("it has ended", PATIENCE, async || ended.load(Ordering::SeqCst) == 2).await;
     stop.send(()).unwrap();
@@ -196,7 +196,7 @@ async fn a_stuck_outcome_of_a_dropped_worker_delays_no_other_job() {
     }
     eventually("all run", PATIENCE, async || test.journal.runs().len() == 3).await;
     let large = proxy.cut_next_reply_matching({
-        // It is never answered; everything else is.
+        // This call gets no reply; all others do.
         move |request| request.len() > 600_000
     });
     let mut cuts = vec![large];
@@ -213,7 +213,7 @@ async fn a_stuck_outcome_of_a_dropped_worker_delays_no_other_job() {
     })
     .await;
     let completed: usize = conn.zcard(test.key("completed")).await.unwrap();
-    assert_eq!(completed, 1, "its call was carried out, and nobody heard of it");
+    assert_eq!(completed, 1, "its call was executed without a reply");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -244,7 +244,7 @@ async fn a_thread_that_outlives_a_dropped_worker_is_asked_to_stop() {
     let running = tokio::spawn(app.worker().run());
     three_run(&test).await;
     running.abort();
-    eventually("all are told", PATIENCE, async || test.journal.interruptions().len() == 3).await;
+    eventually("all are asked to stop", PATIENCE, async || test.journal.interruptions().len() == 3).await;
     assert_eq!(test.journal.interruptions(), ["Shutdown"; 3]);
     are_handed_back(&test, &["a", "b", "c"]).await;
 }
@@ -267,7 +267,7 @@ async fn a_running_worker_outlives_its_handle_and_stops_on_request() {
     let mut running = worker(&other, &redis.url()).await.spawn();
     three_run(&other).await;
     other.journal.open("gate");
-    // Looked after, and given up, without losing hold of it.
+    // A timeout around the future does not lose the worker.
     assert!(tokio::time::timeout(Duration::from_millis(50), running.ended()).await.is_err());
     let stopped = tokio::time::timeout(PATIENCE, running.stop()).await.unwrap().unwrap();
     assert_eq!(stopped, StopReason::Shutdown);

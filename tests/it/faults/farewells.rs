@@ -1,4 +1,4 @@
-//! How a worker says goodbye: on a full server, and over connections that drop meanwhile.
+//! The last calls of a worker: on a full server, and over connections that drop meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
-/// What is left of a worker that has stopped.
+/// What a stopped worker leaves.
 struct Left {
-    /// The records of its lines of calls.
+    /// The records of its calls.
     rows: BTreeMap<String, String>,
     presence: BTreeMap<String, String>,
-    /// Whether it is in the list by which somebody else removes what is left.
+    /// Whether it is in the list by which other workers remove what it left.
     listed: bool,
 }
 
@@ -28,17 +28,17 @@ async fn left_of(test: &TestTask, worker: &str) -> Left {
     Left { rows, presence, listed: score.is_some() }
 }
 
-/// Its calls are closed for whatever comes late, and it is not taken for one that works.
+/// Late calls of it are refused, and it does not count as running.
 async fn said_goodbye(test: &TestTask, worker: &str) {
     let left = left_of(test, worker).await;
     assert_eq!(left.rows.get(worker).map(String::as_str), Some("closed"), "{:?}", left.rows);
     assert!(left.rows.values().all(|row| row == "closed"), "{:?}", left.rows);
     let presence = &left.presence;
-    assert!(presence.is_empty() || presence.contains_key("stoppedAt"), "it seems to work on: {presence:?}");
-    assert!(presence.is_empty() || left.listed, "nobody will remove {presence:?}");
+    assert!(presence.is_empty() || presence.contains_key("stoppedAt"), "it counts as running: {presence:?}");
+    assert!(presence.is_empty() || left.listed, "no worker will remove {presence:?}");
 }
 
-/// A claim that gets no answer is all that it waits for.
+/// It waits only for a claim without a reply.
 #[tokio::test]
 async fn an_idle_worker_stops_within_its_grace_during_an_outage() {
     let test = TestTask::plain();
@@ -72,7 +72,7 @@ async fn clean_stops_on_a_full_server_leave_records_to_be_removed() {
     let mut workers = BTreeSet::new();
     for job in &handles {
         let worker = test.start_worker_at(&redis.url(), options.clone()).await;
-        // Each takes one, records it, and hands the next one back.
+        // Each worker claims one job, records it, and hands the next one back.
         test.journal.open(job.id().as_str());
         tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
         workers.insert(worker.id.clone());
@@ -83,7 +83,7 @@ async fn clean_stops_on_a_full_server_leave_records_to_be_removed() {
         assert_eq!(row, "closed", "the record of {line} was left");
         let worker = line.split('/').next().unwrap();
         assert!(workers.contains(worker), "{line}");
-        assert!(left_of(&test, worker).await.listed, "nobody will remove the rows of {worker}");
+        assert!(left_of(&test, worker).await.listed, "no worker will remove the rows of {worker}");
     }
     test.nothing_is_left_but(STOPS).await;
 }
@@ -100,7 +100,7 @@ async fn a_worker_that_stops_without_connections_is_listed_as_stopped() {
                 let mut kill = redis::cmd("CLIENT");
                 let _: usize = kill.arg("KILL").arg("TYPE").arg(kind).query_async(&mut conn).await.unwrap();
             }
-            // Each time at another point between two beats.
+            // Each time at another point between two heartbeats.
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         let mut kill = redis::cmd("CLIENT");
@@ -120,7 +120,7 @@ async fn a_worker_whose_first_farewell_is_lost_sends_it_again() {
     worker.working().await;
     eventually("it has looked for work", PATIENCE, async || !left_of(&test, &worker.id).await.rows.is_empty()).await;
     let id = worker.id.clone();
-    // The farewell itself: other calls of a worker that stops may be given up with their connection.
+    // Only the farewell: other calls of a stopping worker may be given up with their connection.
     let cut = proxy.cut_next_reply_matching(|request| {
         let text = String::from_utf8_lossy(request);
         text.contains("stoppedAt\r\n") || text.contains("closed\r\n")
@@ -138,11 +138,11 @@ async fn a_worker_frozen_during_its_farewell_sends_it_afterwards() {
     let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
     worker.working().await;
     let id = worker.id.clone();
-    // The first half of the goodbye is said, and answered when the process runs on.
+    // The first half of the farewell is sent; its reply arrives when the process runs again.
     let mut half = proxy.hold_next_reply_to("ZREM\r\n");
     let stopping = tokio::spawn(worker.stop());
     half.happened().await;
-    // This thread runs the worker, too.
+    // This thread also runs the worker.
     std::thread::sleep(Duration::from_secs(4));
     drop(half);
     stopping.await.unwrap();

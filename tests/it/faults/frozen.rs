@@ -1,4 +1,4 @@
-//! A process that stands still when its deadline has passed already: Redis was away before.
+//! A process that freezes when its deadline has already passed, because Redis was away before.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,11 @@ use crate::support::{Child, PATIENCE, Proxy, TestRedis, eventually};
 const INTERVAL: Duration = Duration::from_secs(3);
 const JOBS: usize = 4;
 
-/// How long the process stands still; far longer than a machine under load lets a thread wait.
+/// How long the process is frozen; far longer than a thread waits on a machine under load.
 const FREEZE: Duration = Duration::from_secs(2);
 
-/// Not a test by itself: a worker whose handlers beat all the time, and tell what they hear to a list on the server.
+/// Not a test by itself: a worker whose handlers send heartbeats all the time, and write the results to a list on the
+/// server.
 #[test]
 fn a_worker_that_is_going_to_freeze() {
     let Some(role) = Child::role() else { return };
@@ -40,7 +41,8 @@ fn a_worker_that_is_going_to_freeze() {
     });
 }
 
-/// Beats in a loop, says when the deadline has passed, and what the first beat after the freeze was told.
+/// Sends heartbeats in a loop; reports when the deadline has passed, and the result of the first heartbeat after the
+/// freeze.
 fn watch(ctx: &Context, mut say: impl FnMut(String)) {
     let (mut last, mut at_risk, mut said, mut woken) = (Instant::now(), None, false, false);
     loop {
@@ -51,11 +53,11 @@ fn watch(ctx: &Context, mut say: impl FnMut(String)) {
             say(format!("woke up: {told:?}"));
             return;
         }
-        // A freeze in the middle of the beat is told by the next one.
+        // A freeze during a heartbeat shows in the next one.
         woken = last.elapsed() > FREEZE / 2;
         last = Instant::now();
         if ctx.is_at_risk() {
-            // The deadline is a tenth of the interval behind the first moment of risk.
+            // The deadline is a tenth of the interval after the first moment of risk.
             let since: &Instant = at_risk.get_or_insert(last);
             if !said && since.elapsed() > INTERVAL / 10 + Duration::from_millis(200) {
                 said = true;
@@ -87,12 +89,12 @@ async fn a_frozen_process_learns_from_its_first_heartbeat_afterwards() {
     };
 
     proxy.pause();
-    // Nothing of it stood still so far, and as long as Redis is away nobody can take the jobs.
+    // It has not been frozen so far, and no worker can take the jobs as long as Redis is away.
     assert_eq!(hear(JOBS).await, ["past its deadline: Ok(())"; JOBS]);
     child.signal("STOP");
     tokio::time::sleep(FREEZE).await;
     child.signal("CONT");
-    // While it stood still Redis may have come back, and somebody else may have taken them.
+    // During the freeze Redis may have returned, and another worker may have the jobs.
     assert_eq!(hear(2 * JOBS).await[JOBS..], ["woke up: Err(Frozen)"; JOBS]);
 }
 
@@ -108,22 +110,18 @@ async fn a_worker_reports_itself_alive_right_after_a_freeze() {
     let inspector = test.app_at(&redis.url()).await.inspector();
     let seen = async || Some(inspector.workers().await.unwrap().first()?.last_seen_at);
     let first = eventually("it is there", PATIENCE, &seen).await;
-    // A moment behind one of its signs, so that the next one is due in five seconds.
-    eventually("it tells of itself", PATIENCE, async || seen().await.is_some_and(|at| at > first)).await;
+    // Just after one of its signs, so that the next one is due in five seconds.
+    eventually("it writes its record", PATIENCE, async || seen().await.is_some_and(|at| at > first)).await;
     let before = seen().await.unwrap();
     worker.signal("STOP");
     tokio::time::sleep(FREEZE).await;
     worker.signal("CONT");
     let thawed = Instant::now();
-    eventually("it tells of itself again", PATIENCE, async || seen().await.is_some_and(|at| at > before)).await;
-    assert!(
-        thawed.elapsed() < Duration::from_millis(1500),
-        "somebody may just say that it is dead: {:?}",
-        thawed.elapsed()
-    );
+    eventually("it writes its record again", PATIENCE, async || seen().await.is_some_and(|at| at > before)).await;
+    assert!(thawed.elapsed() < Duration::from_millis(1500), "a person may declare it dead: {:?}", thawed.elapsed());
 }
 
-/// The server gives a marker to the connection that has waited longest, whether or not its process still runs.
+/// The server gives a wake marker to the connection that has waited longest, even if its process is frozen.
 #[tokio::test]
 async fn a_frozen_idle_worker_does_not_delay_the_next_job() {
     let redis = TestRedis::start();
@@ -149,7 +147,7 @@ async fn a_frozen_idle_worker_does_not_delay_the_next_job() {
     let dispatched = Instant::now();
     let job = jobs.dispatch("go".to_owned()).await.unwrap();
     tokio::time::timeout(PATIENCE, job.result()).await.expect("it is not claimed").unwrap();
-    // A worker that does not hear of a job looks for it within 5 s.
+    // A worker without the marker polls within 5 s.
     let waited = dispatched.elapsed();
     assert!(waited < Duration::from_secs(3), "{waited:?}");
     assert_eq!(frozen.await.unwrap(), "marker");

@@ -1,4 +1,4 @@
-//! Handlers that use up tokio's budget at every poll. They yield, so all that stops a handler must reach them.
+//! Handlers that use up tokio's budget at every poll. They yield, so everything that stops a handler must reach them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_millis(100);
 /// What the handlers do all the time.
 const KINDS: [&str; 2] = ["copies", "consumes"];
 
-/// Tells the journal when it is dropped.
+/// Records its drop in the journal.
 struct Dropped(Arc<Journal>, String);
 
 impl Drop for Dropped {
@@ -26,7 +26,7 @@ impl Drop for Dropped {
 
 async fn greedy(journal: Arc<Journal>, ctx: Context, what: String) -> Result<u64, JobError> {
     journal.begin(&ctx);
-    // Requeued, it has learnt better.
+    // After a requeue it behaves well.
     let what = if journal.runs_of(ctx.id()).len() > 1 { "fine".to_owned() } else { what };
     let _dropped = Dropped(journal, ctx.id().to_string());
     match what.as_str() {
@@ -46,7 +46,7 @@ async fn start_greedy(test: &TestTask, url: &str, options: TaskOptions) -> TaskW
     test.start_worker_with(url, options.concurrency(KINDS.len()).cancel_grace(GRACE), greedy).await
 }
 
-/// A job of each kind, named by it, all of which run.
+/// A job of each kind, with its name as id; all of them run.
 async fn run(test: &TestTask, worker: &TaskWorker) -> Vec<heartline::JobHandle<u64>> {
     let jobs = KINDS.map(|kind| (kind.to_owned(), kind.to_owned()));
     let handles = worker.jobs.dispatch_many_with_ids(jobs).await.unwrap();
@@ -73,7 +73,7 @@ async fn a_handler_that_spends_its_budget_times_out() {
     let test = TestTask::on(&redis);
     let worker = start_greedy(&test, &redis.url(), options(INTERVAL).timeout(INTERVAL)).await;
     for job in run(&test, &worker).await {
-        match tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs on for ever") {
+        match tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs forever") {
             Err(Error::JobFailed(failure)) => assert_eq!(failure.code, codes::TIMEOUT),
             other => panic!("{other:?}"),
         }
@@ -89,7 +89,7 @@ async fn a_handler_that_spends_its_budget_is_dropped_on_cancel() {
     let worker = start_greedy(&test, &redis.url(), options(INTERVAL)).await;
     for job in run(&test, &worker).await {
         assert_eq!(job.cancel("enough").await.unwrap(), CancelOutcome::Requested);
-        match tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs on for ever") {
+        match tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs forever") {
             Err(Error::JobCancelled { reason, .. }) => assert_eq!(reason, "enough"),
             other => panic!("{other:?}"),
         }

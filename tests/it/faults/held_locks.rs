@@ -1,4 +1,4 @@
-//! What must not cost a worker the locks that it holds, and what must not keep it from those of a dead one.
+//! What must not cost a worker the locks that it holds, and what must not keep it from recovering those of a dead one.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -14,11 +14,12 @@ use crate::support::{Line, PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_may_not_list_workers_recovers_jobs_anyway() {
-    // Longer than the pause between two of those looks: what disturbs a watch each time lets none come to its end.
+    // Longer than the time between two such reads: an interruption of each watch would let none complete.
     const INTERVAL: Duration = Duration::from_secs(6);
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
-    // Tables of tasks need that command, and the list of workers is denied it. Redis 6.2 has no selectors: there the worker may look.
+    // The command is allowed on tables of tasks, and denied on the list of workers. Redis 6.2 has no selectors: there
+    // the worker may read it.
     let mut conn = test.conn().await;
     for rules in [&["+@all"][..], &["-zrangebyscore", "(+zrangebyscore ~heartline:{*)"]] {
         let mut acl = redis::cmd("ACL");
@@ -44,7 +45,7 @@ async fn a_worker_that_may_not_list_workers_recovers_jobs_anyway() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_heartbeat_that_fails_at_once_is_repeated_soon() {
     const INTERVAL: Duration = Duration::from_secs(12);
-    // The beats of this interval are four seconds apart: one of them falls into the outage, shortly before its end.
+    // Heartbeats of this interval are four seconds apart: one of them falls into the outage, shortly before its end.
     const OUTAGE: Duration = Duration::from_millis(4_500);
     const SOON: Duration = Duration::from_secs(2);
     let redis = TestRedis::start();
@@ -55,7 +56,7 @@ async fn a_heartbeat_that_fails_at_once_is_repeated_soon() {
     let job = jobs.dispatch("gate".to_owned()).await.unwrap();
     test.started(std::slice::from_ref(&job)).await;
     let mut conn = test.conn().await;
-    // A beat moves it back.
+    // A heartbeat moves it back.
     let mut beaten = async |deadline| {
         let (active, candidates, id) = (test.key("active"), test.key("candidates"), job.id().as_str());
         let () = conn.smove(&active, &candidates, id).await.unwrap();
@@ -71,7 +72,7 @@ async fn a_heartbeat_that_fails_at_once_is_repeated_soon() {
     worker.stop().await;
 }
 
-/// A waker that comes back only when it is let go.
+/// A waker that returns only when the test lets it go.
 struct Blocking {
     woken: Mutex<bool>,
     let_go: Mutex<Receiver<()>>,
@@ -112,7 +113,7 @@ async fn a_waker_that_blocks_does_not_cost_another_job_its_lock() {
     let (_app, task) = test.producer().await;
     let jobs = task.dispatch_many(["blocks".to_owned(), "gate".to_owned()]).await.unwrap();
     test.started(&jobs).await;
-    // It would find what nobody beats for.
+    // It would find jobs without heartbeats.
     let healthy = test.start_worker(options(INTERVAL)).await;
     jobs[0].cancel("not wanted").await.unwrap();
     eventually("the waker is woken", PATIENCE, async || *blocking.woken.lock().unwrap()).await;
@@ -166,9 +167,9 @@ async fn a_thread_that_outlives_a_broken_driver_sees_its_job_lost() {
     test.started(std::slice::from_ref(&job)).await;
     let healthy = test.start_worker(options(INTERVAL).concurrency(16)).await;
 
-    // The driver warns of an answer that it did not get, and its warning meets a broken subscriber.
+    // The driver warns of a lost reply, and its warning meets a broken subscriber.
     warnings.break_at(&[&test.name, "settle failed; it is repeated"]);
-    // The other task has calls of its own.
+    // The other task has its own calls.
     let (sha, keys) = (test.sha("settle").await, format!("{{{}}}", test.name));
     let cut = proxy.cut_next_reply_matching(move |request| {
         let has = |word: &str| request.windows(word.len()).any(|part| part == word.as_bytes());
@@ -179,7 +180,7 @@ async fn a_thread_that_outlives_a_broken_driver_sees_its_job_lost() {
     eventually("the job runs again", PATIENCE, async || test.journal.runs_of(job.id()).len() == 2).await;
     assert_eq!(test.journal.runs_of(job.id())[1].worker, healthy.id);
     let told = async || test.journal.interruptions().contains(&"Err(Lost)".to_owned());
-    eventually("the thread is told", Duration::from_secs(5), told).await;
+    eventually("the thread is asked to stop", Duration::from_secs(5), told).await;
     for gate in ["first", "go"] {
         test.journal.open(gate);
     }
@@ -196,7 +197,7 @@ async fn a_worker_with_slow_heartbeats_runs_one_job_at_a_time() {
     let line = Line::start(redis.address()).await;
     let worker = test.start_worker_at(&line.url(), options(INTERVAL)).await;
     worker.working().await;
-    // A round trip of 200 ms, where a beat may take half of a third of a second.
+    // A round trip of 200 ms, where a heartbeat may take half of a third of a second.
     line.delay(Duration::from_millis(100));
     let (_app, task) = test.producer().await;
     let mut jobs = Vec::new();
@@ -218,7 +219,7 @@ struct Rude;
 
 impl Wake for Rude {
     fn wake(self: Arc<Self>) {
-        panic!("as it was told to");
+        panic!("as expected");
     }
 }
 
@@ -249,11 +250,12 @@ async fn a_waker_that_panics_does_not_block_signals_of_other_jobs() {
     let inputs = (0..JOBS).map(|at| if at % 2 == 0 { "rude".to_owned() } else { String::new() });
     let jobs = task.dispatch_many(inputs).await.unwrap();
     test.started(&jobs).await;
-    // A beat tells of all of them at once.
+    // One heartbeat reports all of them.
     let mut conn = test.conn().await;
     let fields: Vec<(&str, &str)> = jobs.iter().map(|job| (job.id().as_str(), "not wanted")).collect();
     let () = conn.hset_multiple(test.key("cancelling"), &fields).await.unwrap();
-    eventually("each of the others is told", PATIENCE, async || test.journal.interruptions().len() == JOBS / 2).await;
+    eventually("each of the others is signalled", PATIENCE, async || test.journal.interruptions().len() == JOBS / 2)
+        .await;
     test.journal.open("rude");
     worker.stop().await;
 }
@@ -273,7 +275,7 @@ async fn a_job_cancelled_before_its_handler_begins_does_not_begin() {
         let (blocks, gone) = (blocks.clone(), Arc::clone(&gone));
         async move {
             if input == "blocks" {
-                // Both came with one claim, and the runtime has one thread.
+                // One claim took both, and the runtime has one thread.
                 blocks.send(()).unwrap();
                 let _ = gone.lock().unwrap().recv_timeout(PATIENCE);
             }
@@ -291,7 +293,7 @@ async fn a_job_cancelled_before_its_handler_begins_does_not_begin() {
     });
     tokio::task::spawn_blocking(move || blocked.recv_timeout(PATIENCE).unwrap()).await.unwrap();
     jobs[1].cancel("not wanted").await.unwrap();
-    // The keeper hears of it at once.
+    // The keeper receives it at once.
     tokio::time::sleep(Duration::from_secs(1)).await;
     go.send(()).unwrap();
     let ended = tokio::time::timeout(PATIENCE, jobs[1].result()).await.expect("it does not end").unwrap_err();
@@ -315,7 +317,7 @@ async fn jobs_with_unreported_outcomes_get_no_more_heartbeats() {
     other.started(&[neighbour]).await;
     let healthy = test.start_worker(options(INTERVAL)).await;
 
-    // What it has to report is refused, and its beats are not.
+    // Its outcomes are refused, and its heartbeats are not.
     let (mut conn, calls) = (test.conn().await, test.key("calls"));
     let mut replace = redis::pipe();
     let () = replace.atomic().del(&calls).set(&calls, "foreign").query_async(&mut conn).await.unwrap();

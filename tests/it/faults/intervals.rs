@@ -24,7 +24,7 @@ async fn join(test: &TestTask, interval: Duration, gate: &str) -> Busy {
 async fn hold(test: &TestTask, worker: TaskWorker, gate: &str) -> Busy {
     let job = worker.jobs.dispatch(gate.to_owned()).id(gate).await.unwrap();
     test.started(std::slice::from_ref(&job)).await;
-    // The slots of all workers that were there before are taken.
+    // The slots of all earlier workers are taken.
     assert_eq!(test.journal.runs_of(gate)[0].worker, worker.id);
     Busy { worker, job, gate: gate.to_owned() }
 }
@@ -40,15 +40,15 @@ async fn in_force(test: &TestTask, interval: Duration) {
     eventually("the interval is in force", PATIENCE, async || test.interval_in_force().await == interval).await;
 }
 
-/// One joins, then the other; one of them leaves, and the other goes on.
+/// One worker joins, then the other; one leaves, and the other continues.
 async fn in_order(test: TestTask, joins: [Duration; 2], first_leaves: bool) {
     let first = join(&test, joins[0], "first").await;
     if joins[0] == INTERVAL {
-        // There is an epoch of the short interval to be caught by.
+        // An epoch of the short interval begins, which the second worker joins.
         test.epochs_pass(1).await;
     }
     let second = join(&test, joins[1], "second").await;
-    // The larger counts from the claim on.
+    // The larger interval applies from the claim on.
     assert_eq!(test.interval_in_force().await, SLOW);
     test.epochs_pass(2).await;
     let (goes, stays, left) = if first_leaves { (first, second, joins[1]) } else { (second, first, joins[0]) };
@@ -73,7 +73,7 @@ async fn workers_with_unequal_intervals_cause_no_false_stall() {
     );
 }
 
-/// The fast one stays with its job while the slow one comes and goes, each time at another point of an epoch.
+/// The fast worker keeps its job while the slow one joins and leaves, each time at another point of an epoch.
 async fn comes_and_goes(test: TestTask) {
     let fast = join(&test, INTERVAL, "fast").await;
     let mut jobs = Vec::new();
@@ -87,14 +87,14 @@ async fn comes_and_goes(test: TestTask) {
     test.nothing_is_left_but(jobs.len()).await;
 }
 
-/// The slow one loses its connections, so that the fast one sweeps, at the worst point between two beats of the slow one:
-/// shortly behind one, with more than the short interval to go until the next.
+/// The slow worker loses its connections, so that the fast one sweeps at the worst point: just after a heartbeat of
+/// the slow one, with more than the short interval until the next.
 async fn hands_over(test: TestTask) {
     let slow = join(&test, SLOW, "slow").await;
     let mut conn = test.conn().await;
-    // On a server of its own these are the connections of the slow one, and ours, which is spared.
+    // This server has only the connections of the slow worker, and ours, which stays open.
     let list: String = redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal").query_async(&mut conn).await.unwrap();
-    // Three beats of the slow one are five seconds: at the sweep of the fast one it is as long behind its beat as now.
+    // Three heartbeats of the slow worker take five seconds, so at the next sweep the phase is the same.
     tokio::time::sleep(INTERVAL * 3 / 10).await;
     let fast = join(&test, INTERVAL, "fast").await;
     let before = test.epoch().await;
@@ -102,7 +102,7 @@ async fn hands_over(test: TestTask) {
         let _: usize = redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).query_async(&mut conn).await.unwrap();
     }
     test.epochs_pass(2).await;
-    assert!(test.epoch().await < before + 4, "the long interval was not waited for");
+    assert!(test.epoch().await < before + 4, "the sweep ignored the long interval");
     let jobs = [leave(&test, slow).await, leave(&test, fast).await];
     test.each_ran_once(&jobs).await;
     test.nothing_is_left_but(2).await;

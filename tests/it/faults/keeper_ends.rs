@@ -19,7 +19,7 @@ async fn a_worker_whose_keeper_ends_hands_its_jobs_back() {
     assert_eq!(reason, StopReason::Broken { part: WorkerPart::Keeper, left: Vec::new() });
     warnings.wait_for(&["ERROR", "the keeper ended"], PATIENCE).await;
 
-    // Its job went back to the list at once, with no stall counted.
+    // Its job was requeued at once, with no stall counted.
     let other = test.start_worker(options(INTERVAL)).await;
     test.journal.open("gate");
     let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();

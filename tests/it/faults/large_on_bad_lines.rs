@@ -1,4 +1,4 @@
-//! Large values where the line, the server or retention is in the way.
+//! Large values with a bad line, a refusing server or retention.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
 use crate::support::{Line, PATIENCE, Proxy, TestRedis, eventually};
 
-/// So long that nothing is ever found silent, or beaten for twice.
+/// So long that no job becomes silent or needs a second heartbeat.
 const LONG: Duration = Duration::from_secs(30);
 
 async fn length_of(job: &JobHandle<String>) -> usize {
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap().len()
 }
 
-/// A task whose handler waits at the gate, and gives a large text.
+/// A task whose handler waits at the gate and returns a large text.
 fn gives_large(test: &TestTask, app: &App) -> TaskRef<String, String> {
     let journal = Arc::clone(&test.journal);
     let handler = move |ctx: Context, gate: String| {
@@ -102,7 +102,7 @@ async fn a_large_outcome_on_a_silent_connection_moves_to_another() {
     let worker = TestWorker::start(app.worker());
     let job = task.dispatch("go".to_owned()).await.unwrap();
     begins(&test, &job).await;
-    // So slow that the first question on the new connection has no answer yet.
+    // So slow that the first read on the new connection has no reply yet.
     let round_trip = Duration::from_secs(1);
     line.delay(round_trip / 2);
     tokio::time::sleep(round_trip).await;
@@ -140,7 +140,7 @@ async fn a_hundred_large_results_use_few_connections() {
     let read = |job: JobHandle<String>| async move { length_of(&job).await };
     let mut reading: JoinSet<usize> = (0..RESULTS).map(|_| read(job.clone())).collect();
     eventually("some are on their way", PATIENCE, async || line.connections() - before >= 8).await;
-    // All others would have connected by the time that a question is answered, and in another second.
+    // All others would have connected before a read is answered and another second has passed.
     assert_eq!(job.state().await.unwrap(), JobState::Completed);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let connections = line.connections() - before;
@@ -176,7 +176,7 @@ async fn a_result_removed_before_it_is_read_is_missing_and_not_null() {
         let removed: u64 = conn.zrem(test.key("completed"), id.as_str()).await.unwrap();
         assert_eq!(removed, 1);
         drop(look);
-        let read = tokio::time::timeout(PATIENCE, reading).await.expect("it waits for ever").unwrap();
+        let read = tokio::time::timeout(PATIENCE, reading).await.expect("it waits forever").unwrap();
         let is_gone = matches!(read, Err(Error::ResultGone { .. } | Error::JobNotFound { .. }));
         assert!(is_gone, "of {bytes} bytes: {:?}", read.map(|value| value.map(|value| value.len())));
     }

@@ -1,4 +1,4 @@
-//! Large values and slow lines: they take as long as they take, arrive, and hold up nobody else.
+//! Large values and slow lines: the values take their time, arrive, and delay no others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
 use crate::support::{Line, PATIENCE, TestRedis, eventually};
 
-/// What passes a slow line in a second. A large value would take longer on it than any test waits.
+/// Bytes a second on a slow line. A large value takes longer on it than any test waits.
 const SLOW: u64 = 256 * KIB as u64;
 
-/// What passes it in a second later on. A large value still takes longer than the answer to a call that is not large may.
+/// Bytes a second later in a test. A large value still takes longer than the timeout of a call that is not large.
 const FASTER: u64 = MIB as u64;
 
 const LARGE: usize = 6 * MIB;
 
-/// A large value may pass once, with all that passes beside it, and not twice.
+/// Bytes for one transfer of a large value and all other traffic, and not for two.
 const ONCE: u64 = LARGE as u64 * 3 / 2;
 
 struct Far {
@@ -28,7 +28,7 @@ struct Far {
     watch: Watch,
     line: Line,
     _near: App,
-    /// Dispatches large jobs too, from near the server.
+    /// Dispatches large jobs too, from close to the server.
     send: TaskRef<String, String>,
 }
 
@@ -43,7 +43,7 @@ impl Far {
         Far { _redis: redis, test, watch, line, _near: near, send }
     }
 
-    /// A worker behind the line that knows nothing of large jobs. The line is slow from now on.
+    /// A worker behind the line without settings for large jobs. The line is slow from now on.
     async fn worker(&self) -> TestWorker {
         let app = self.test.app_at(&self.line.url()).await;
         self.line.rate(Some(SLOW));
@@ -54,16 +54,16 @@ impl Far {
     async fn producer(&self) -> (App, TaskRef<String, String>) {
         let app = app_at(&self.line.url()).await;
         let task: TaskRef<String, String> = app.task_ref(&self.test.name).unwrap();
-        // Its connection is there.
+        // Its connection exists.
         task.dispatch("10".to_owned()).id("first").await.unwrap();
         self.line.rate(Some(SLOW));
         (app, task)
     }
 
-    /// Answers with as many bytes as the input asks for, or as it has.
+    /// Returns as many bytes as the input asks for, or has.
     fn works(&self, app: &App) -> TestWorker {
         let journal = Arc::clone(&self.test.journal);
-        // A job that is found stalled fails.
+        // A stalled job fails.
         let stall = StallOptions::new().interval(INTERVAL).max_count(0);
         let options = options(INTERVAL).stall(stall).shutdown_grace(Duration::ZERO);
         let handler = move |ctx, input: String| {
@@ -103,9 +103,9 @@ async fn a_slow_payload_arrives_once_and_delays_no_small_job() {
     let worker = far.worker().await;
     is(&large, JobState::Running).await;
     far.small_jobs_end().await;
-    assert_eq!(far.test.journal.runs_of(large.id()), [], "the small jobs came behind the large one");
+    assert_eq!(far.test.journal.runs_of(large.id()), [], "the small jobs came after the large one");
     assert_eq!(large.state().await.unwrap(), JobState::Running, "the large job was requeued");
-    // Whoever is not beaten for is found in this time.
+    // Jobs without heartbeats are found in this time.
     far.watch.epochs_pass(3).await;
     assert_eq!(far.watch.stalls().await, 0);
     far.line.rate(Some(FASTER));
@@ -146,7 +146,7 @@ async fn a_slow_result_is_recorded_and_delays_no_small_one() {
     eventually("the result is on its way", PATIENCE, async || far.watch.received().await > before + 256 * KIB as u64)
         .await;
     far.small_jobs_end().await;
-    assert_eq!(large.state().await.unwrap(), JobState::Running, "the small results came behind the large one");
+    assert_eq!(large.state().await.unwrap(), JobState::Running, "the small results came after the large one");
     far.watch.epochs_pass(2).await;
     far.line.rate(Some(FASTER));
     is(&large, JobState::Completed).await;
@@ -159,7 +159,7 @@ async fn a_slow_result_is_recorded_and_delays_no_small_one() {
     nothing_is_left(&far.test).await;
 }
 
-/// A job that has a large result, as it is seen behind the line. The line is slow from now on.
+/// A job with a large result, read behind the line. The line is slow from now on.
 async fn completed(far: &Far) -> (App, TaskRef<String, String>, JobHandle<String>) {
     let worker = far.works(&far._near);
     let large = far.send.dispatch(LARGE.to_string()).await.unwrap();
@@ -182,7 +182,7 @@ async fn a_result_on_a_slow_line_reaches_its_reader_once() {
         async move { value_of(&job).await }
     });
     eventually("the result is on its way", PATIENCE, async || far.watch.sent().await > before + 256 * KIB as u64).await;
-    // Not behind it, on the same line.
+    // It does not wait for the large value on the same line.
     assert_eq!(job.state().await.unwrap(), JobState::Completed);
     assert!(!reading.is_finished());
     far.line.rate(Some(FASTER));
@@ -219,7 +219,7 @@ async fn a_large_dispatch_on_a_slow_line_delays_no_small_one() {
         let small = tokio::time::timeout(PATIENCE, task.dispatch("10".to_owned()));
         assert_eq!(small.await.expect("a small dispatch does not end").unwrap().existed(), Some(false));
     }
-    assert!(!large.is_finished(), "the small dispatches came behind the large one");
+    assert!(!large.is_finished(), "the small dispatches came after the large one");
     far.line.rate(Some(FASTER));
     let large = large.await.unwrap().unwrap();
     assert_eq!(large.existed(), Some(false));
@@ -241,7 +241,7 @@ async fn a_batch_of_large_jobs_on_a_slow_line_writes_each_once() {
         .await;
     let small = task.dispatch("10".to_owned()).await.unwrap();
     assert_eq!(small.existed(), Some(false));
-    assert!(!many.is_finished(), "the small dispatch came behind the large ones");
+    assert!(!many.is_finished(), "the small dispatch came after the large ones");
     far.line.rate(Some(FASTER));
     let many = many.await.unwrap().unwrap();
     assert_eq!(many.iter().map(JobHandle::existed).collect::<Vec<_>>(), [Some(false); LARGE / MIB]);

@@ -1,4 +1,4 @@
-//! Copies of calls that arrive when their worker is gone, as over an old connection that a router held up.
+//! Copies of calls that arrive after their worker has gone, as over an old connection that a router delayed.
 
 use redis::{AsyncCommands, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -7,10 +7,10 @@ use tokio::net::TcpStream;
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, Proxy, Tap, TestRedis, dump, eventually};
 
-/// Sends the bytes as they are, and gives the answer with its line ends as spaces.
+/// Sends the bytes as they are; returns the reply with its line ends as spaces.
 async fn send(redis: &TestRedis, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(redis.address()).await.unwrap();
-    // The second answer shows that the first is there as a whole.
+    // The second reply shows that the first is complete.
     stream.write_all(request).await.unwrap();
     stream.write_all(b"*2\r\n$4\r\nECHO\r\n$11\r\nend-of-copy\r\n").await.unwrap();
     let mut answer = String::new();
@@ -37,7 +37,7 @@ async fn a_repeated_claim_of_a_stopped_worker_gets_nothing() {
     test.journal.open("go");
     let first = worker.jobs.dispatch("go".to_owned()).await.unwrap();
     tokio::time::timeout(PATIENCE, first.result()).await.unwrap().unwrap();
-    // The one that reported it claims too, and is answered.
+    // The call that reported the job also claims, and has its reply.
     eventually("it looks for more", PATIENCE, async || settles.requests().len() >= 3).await;
     worker.stop().await;
 
@@ -47,10 +47,13 @@ async fn a_repeated_claim_of_a_stopped_worker_gets_nothing() {
     for copy in &copies {
         let answer = send(&redis, copy).await;
         let mut conn = test.conn().await;
-        assert!(!conn.hexists::<_, _, bool>(test.key("locks"), "later").await.unwrap(), "claimed for nobody: {answer}");
+        assert!(
+            !conn.hexists::<_, _, bool>(test.key("locks"), "later").await.unwrap(),
+            "claimed for a stopped worker: {answer}"
+        );
         assert_eq!(answer, "*1 $6 closed ");
     }
-    // Whoever works is given it, at once.
+    // A live worker gets the job at once.
     let other = test.start_worker(options(INTERVAL)).await;
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
     assert_eq!(test.journal.runs_of("later").len(), 1);
@@ -73,7 +76,7 @@ async fn a_call_on_a_closed_line_fails_and_writes_nothing() {
     let keys: Vec<String> = settle.keys.iter().map(|key| test.key(key)).collect();
     let before = dump(&mut conn, "").await;
     for call in ["1", "99", "1/2"] {
-        // A claim, and an outcome that the worker would have had to report before.
+        // A claim, and an outcome that the worker should have reported earlier.
         for args in [&["1", "0", "0"][..], &["0", "1", "0", "held", "7"]] {
             let mut cmd = redis::cmd("EVAL");
             cmd.arg(settle.source).arg(keys.len()).arg(&keys).arg(call).arg("gone").arg("1000").arg(args);

@@ -1,4 +1,4 @@
-//! Callers with little patience, and lines with a long way: a dead connection is left, and many calls are under way at a time.
+//! Impatient callers, and long lines: a dead connection is replaced, and many calls are under way at a time.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn a_silent_connection_is_closed_though_its_callers_gave_up() {
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let job = jobs.dispatch("input".to_owned()).await.unwrap();
     job.state().await.unwrap();
-    // Those of the last round come seldom.
+    // In the last round the calls are further apart.
     for (patience, pause) in [(1_500, 0), (600, 0), (600, 1_200)] {
         let (patience, pause) = (Duration::from_millis(patience), Duration::from_millis(pause));
         line.hush();
@@ -48,7 +48,7 @@ async fn a_silent_connection_is_closed_though_its_callers_gave_up() {
         }
         while timeout(patience, job.state()).await.is_err() {
             questions += 1;
-            assert!(questions < 4, "no question comes through");
+            assert!(questions < 4, "no read comes through");
             tokio::time::sleep(pause).await;
         }
     }
@@ -86,7 +86,7 @@ async fn hundreds_of_reads_on_a_long_line_share_one_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_on_a_long_line_receives_a_cancel_at_once() {
-    // The beats of this interval come much later.
+    // Heartbeats of this interval come much later.
     let interval = Duration::from_secs(120);
     let Far { redis: _redis, test, line, app } = Far::start().await;
     let worker = test.declare_at(&app, options(interval));
@@ -97,7 +97,7 @@ async fn a_worker_on_a_long_line_receives_a_cancel_at_once() {
     let running = TestWorker::start(app.worker());
     let job = worker.dispatch("gate".to_owned()).await.unwrap();
     test.started(std::slice::from_ref(&job)).await;
-    // The connection of the hints breaks too, and is made again over the long line.
+    // The connection of the hints breaks too, and is opened again over the long line.
     line.delay(Duration::from_millis(100));
     let mut kill = redis::cmd("CLIENT");
     let _: usize = kill.arg("KILL").arg("TYPE").arg("pubsub").query_async(&mut test.conn().await).await.unwrap();
@@ -108,11 +108,11 @@ async fn a_worker_on_a_long_line_receives_a_cancel_at_once() {
             cmd.arg("NUMSUB").arg(&channel).query_async(&mut test.conn().await).await.unwrap();
         count
     };
-    eventually("somebody listens again", PATIENCE * 2, async || listeners().await >= 1).await;
+    eventually("the worker subscribes again", PATIENCE * 2, async || listeners().await >= 1).await;
     let (_app, jobs) = test.producer().await;
     jobs.handle(job.id()).unwrap().cancel("").await.unwrap();
     let cancelled = async || !test.journal.interruptions().is_empty();
-    eventually("the handler is told", Duration::from_secs(10), cancelled).await;
+    eventually("the handler is cancelled", Duration::from_secs(10), cancelled).await;
     running.stop().await;
 }
 
@@ -124,7 +124,7 @@ async fn a_backlog_of_events_arrives_in_several_replies() {
     let (_app, jobs) = test.producer().await;
     jobs.dispatch("input".to_owned()).await.unwrap();
     timeout(PATIENCE, events.recv()).await.expect("no event comes").unwrap();
-    // Entries of 24 KiB, a hundred of which take twelve seconds.
+    // Entries of 24 KiB; a hundred of them take twelve seconds.
     line.rate(Some(200 * KIB as u64));
     let ids = (0..20_000).map(|at| (format!("{at:0>120}"), String::new()));
     jobs.dispatch_many_with_ids(ids).await.unwrap();
@@ -173,7 +173,7 @@ async fn silent_connections_do_not_prolong_each_wait_for_a_result() {
         let job = job.clone();
         async move { job.result().await }
     });
-    // Each time a look is late, and another connection is made for the next one; the reader of events makes its own later.
+    // Each time a read is late, and the next one gets a new connection; the event reader opens its own later.
     for _ in 0..4 {
         let before = line.connections();
         line.hush();
@@ -209,7 +209,7 @@ async fn a_value_with_many_waiters_is_read_once() {
     }
     let asked = |request: &Vec<u8>| request.windows(22).filter(|part| *part == job.id().as_str().as_bytes()).count();
     let asked: usize = tap.requests().iter().map(asked).sum();
-    assert!(asked <= 5, "it was asked for {asked} times for {WAIT}");
+    assert!(asked <= 5, "it was read {asked} times for {WAIT}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -234,7 +234,7 @@ async fn slow_results_keep_no_more_jobs_than_there_are_slots() {
     };
     let mut completed = completed;
     eventually("a third completes", PATIENCE * 2, async || completed().await >= 20).await;
-    // Those of two calls that are on their way, beside those that run.
+    // The jobs of two calls under way, in addition to the running ones.
     assert!(most <= 3 * SLOTS, "{most} jobs were held");
     line.rate(None);
     running.stop().await;
@@ -350,7 +350,7 @@ async fn subscribers_miss_nothing_when_the_runtime_of_the_app_ends() {
             proxy.accept().await;
         }
         jobs.dispatch("input".to_owned()).id("after").await.unwrap();
-        let heard = timeout(PATIENCE, second).await.expect("the second hears no more").unwrap();
+        let heard = timeout(PATIENCE, second).await.expect("the second gets no more").unwrap();
         let expected: &[&str] = if outage { &["one", "two", "three", "after"] } else { &["after"] };
         assert!(heard.ends_with(&expected.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>()), "{heard:?}");
     }

@@ -1,4 +1,4 @@
-//! Calls that were executed, and whose replies were lost: they are repeated, and nothing happens twice.
+//! Calls that were executed but whose replies were lost: they are repeated, and nothing happens twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn a_claim_with_a_lost_reply_is_answered_again_and_runs_once() {
     let mut events = app.events();
     test.journal.open("go");
     let first = jobs.dispatch("go".to_owned()).id("first").await.unwrap();
-    // The job waits already, so that the very first settle is the one that claims it.
+    // The job waits already, so that the very first settle claims it.
     let cut = proxy.cut_next_reply_to(behind.settle.as_str());
     let worker = behind.worker().await;
     cut.happened().await;
@@ -69,7 +69,7 @@ async fn a_job_with_a_late_claim_reply_gets_heartbeats_meanwhile() {
     let worker = behind.worker().await;
     hold.happened().await;
     let witness = test.start_worker(options(INTERVAL)).await;
-    // Redis gave the job out, and nobody knows of it but the record of the call.
+    // Redis gave the job out; only the record of the call knows it.
     test.epochs_pass(3).await;
     assert_eq!(test.dump("stalls").await, None);
     drop(hold);
@@ -123,7 +123,7 @@ async fn two_calls_with_lost_replies_are_both_answered_again() {
     proxy.cut_replies();
     let mut conn = test.conn().await;
     for (gate, recorded) in [("one", 1), ("two", 2)] {
-        // The second call is made while the answer to the first is still waited for.
+        // The second call is made while the first waits for its reply.
         test.journal.open(gate);
         eventually("the outcome is recorded", PATIENCE, async || {
             conn.zcard::<_, usize>(test.key("completed")).await.unwrap() == recorded
@@ -168,7 +168,7 @@ async fn a_failed_run_with_a_lost_reply_uses_up_one_attempt() {
     test.nothing_is_left_but(1).await;
 }
 
-/// Cuts the reply to the next request that matches, and holds everything that comes behind it.
+/// Cuts the reply to the next matching request, and holds all later requests.
 fn cut_and_hold(proxy: &Arc<Proxy>, matches: impl Fn(&[u8]) -> bool + Send + 'static) -> impl Future<Output = ()> {
     let held = Arc::downgrade(proxy);
     let cut = proxy.cut_next_reply_matching(move |request| {
@@ -198,7 +198,7 @@ async fn the_sweep_requeues_a_claim_that_never_got_its_reply() {
     let other = test.start_worker(options(INTERVAL).concurrency(1)).await;
     test.started(std::slice::from_ref(&job)).await;
     proxy.resume();
-    // The claimer is back when it runs a job, which it can only do behind its answer.
+    // The claiming worker is back when it runs a job, which needs its reply.
     let busy = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
     test.started(std::slice::from_ref(&busy)).await;
     test.journal.open("go");

@@ -1,4 +1,4 @@
-//! `Heartbeat::Manual`: the handler itself must show that it is alive.
+//! `Heartbeat::Manual`: the handler itself must send heartbeats.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn manual(max_count: u32) -> TaskOptions {
         .stall(StallOptions::new().interval(INTERVAL).max_count(max_count).heartbeat(Heartbeat::Manual))
 }
 
-/// Tells the journal when it is dropped.
+/// Records its drop in the journal.
 struct Dropped(Arc<Journal>);
 
 impl Drop for Dropped {
@@ -74,7 +74,7 @@ async fn a_handler_that_is_silent_during_an_outage_counts_no_stall() {
         let handler = |journal: Arc<Journal>, ctx: heartline::Context, _| async move {
             journal.begin(&ctx);
             ctx.heartbeat()?;
-            // Hangs through the outage, and lives again after it.
+            // It hangs through the outage, and continues after it.
             tokio::select! {
                 () = journal.opened("back") => {}
                 () = ctx.cancelled() => journal.note("cancelled"),
@@ -87,7 +87,7 @@ async fn a_handler_that_is_silent_during_an_outage_counts_no_stall() {
     let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch(String::new()).await.unwrap();
     test.started(std::slice::from_ref(&job)).await;
-    // A second worker of the same outage would be as good a witness as the first.
+    // A second worker in the same outage would be as good a witness as the first.
     let witness = start().await;
     witness.working().await;
     proxy.refuse().await;

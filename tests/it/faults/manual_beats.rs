@@ -1,4 +1,5 @@
-//! `Heartbeat::Manual` with many handlers that beat seldom, and with one that the worker's own sweep finds silent.
+//! `Heartbeat::Manual` with many handlers whose heartbeats are rare, and with one that the worker's own sweep finds
+//! silent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ async fn handlers_with_rare_heartbeats_cost_few_calls() {
     const JOBS: usize = 500;
     const INTERVAL: Duration = Duration::from_secs(3);
     const PERIOD: Duration = Duration::from_secs(1);
-    // Further apart than the worker's own beats, and often enough.
+    // Further apart than the worker's own heartbeats, and often enough.
     const PULSE: Duration = Duration::from_millis(1_350);
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -28,13 +29,13 @@ async fn handlers_with_rare_heartbeats_cost_few_calls() {
             let at = place.fetch_add(1, Ordering::Relaxed) % JOBS as u64;
             async move {
                 journal.begin(&ctx);
-                // Each beats at a time of its own.
+                // Each handler has its own phase.
                 tokio::time::sleep(PULSE * at as u32 / JOBS as u32).await;
                 let mut pulse = tokio::time::interval(PULSE);
                 loop {
                     tokio::select! {
                         () = journal.opened(&gate) => return Ok(ctx.fence()),
-                        // What it is told is for others to test.
+                        // Other tests check the result.
                         _ = pulse.tick() => drop(ctx.heartbeat()),
                     }
                 }
@@ -43,7 +44,7 @@ async fn handlers_with_rare_heartbeats_cost_few_calls() {
         .await;
     let jobs = worker.jobs.dispatch_many((0..JOBS).map(|_| "go".to_owned())).await.unwrap();
     test.started(&jobs).await;
-    // All of them beat from now on.
+    // All of them send heartbeats from now on.
     tokio::time::sleep(PULSE).await;
 
     let mut conn = test.conn().await;
@@ -53,9 +54,11 @@ async fn handlers_with_rare_heartbeats_cost_few_calls() {
     let calls = scripts_run(&mut conn).await - calls;
     let bytes = stat(&mut conn, "total_net_input_bytes").await - bytes;
     let periods = since.elapsed().as_secs_f64() / PERIOD.as_secs_f64();
-    // At most ten for those that rang, and the worker's own: its beat, and now and then a sweep or some housekeeping.
+    // At most ten for the heartbeats of handlers, and the worker's own: its heartbeat, and sometimes a sweep or
+    // housekeeping.
     assert!((calls as f64) < 13.0 * periods, "{calls} calls in {periods:.1} beat periods");
-    // An id and a fence are 52 bytes of a call. The beat names each job once, and each rings at most once in between.
+    // An id and a fence are 52 bytes of a call. The worker's heartbeat names each job once, and each handler at most
+    // once more.
     let names = bytes as f64 / 52.0 / JOBS as f64;
     assert!(names < 3.0 * periods, "{names:.1} times all the jobs in {periods:.1} beat periods");
 
@@ -70,7 +73,7 @@ async fn handlers_with_rare_heartbeats_cost_few_calls() {
 
 #[tokio::test]
 async fn the_sweep_of_its_own_worker_finds_a_silent_handler() {
-    // The sweep comes right behind a beat, and the next beat is a third of this away.
+    // The sweep comes just after a heartbeat, and the next heartbeat is a third of this interval away.
     const INTERVAL: Duration = Duration::from_secs(3);
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
@@ -98,11 +101,12 @@ async fn the_sweep_of_its_own_worker_finds_a_silent_handler() {
         let event = tokio::time::timeout(PATIENCE, stalled.recv()).await.expect("nothing was found").unwrap();
         assert_eq!(event.worker.as_ref().map(AsRef::as_ref), Some(worker.id.as_str()));
     }
-    eventually("both are told", PATIENCE, async || test.journal.interruptions().len() == 2).await;
+    eventually("both are cancelled", PATIENCE, async || test.journal.interruptions().len() == 2).await;
     let expected = ["the one that waits was told", "the one that wakes up: Err(Lost)"];
     assert_eq!(test.journal.interruptions(), expected);
     for job in &jobs {
-        // The keeper says what it does in order: a beat would have told after the sweep had said what it found.
+        // The log of the keeper is in order: a heartbeat would have reported the loss only after the sweep had logged
+        // it.
         let id = job.id().as_str();
         warnings.wait_for(&["WARN", id, "stalled"], PATIENCE).await;
         let lines: Vec<String> = warnings.all().into_iter().filter(|line| line.contains(id)).collect();
@@ -114,9 +118,9 @@ async fn the_sweep_of_its_own_worker_finds_a_silent_handler() {
 
 #[tokio::test]
 async fn an_unanswered_heartbeat_of_a_handler_is_sent_again() {
-    // A handler that was silent for a third of this asks for a heartbeat with its next sign of life.
+    // After a third of this interval in silence, the next sign of a handler requests a heartbeat.
     const INTERVAL: Duration = Duration::from_secs(3);
-    // How a heartbeat names the job: to extend its lock, or only to ask about it.
+    // How a heartbeat names the job: to extend its lock, or only to check it.
     const EXTENDS: &str = "\r\n$1\r\n1\r\n$1\r\n0\r\n$3\r\njob\r\n";
     const ASKS: &str = "\r\n$1\r\n0\r\n$1\r\n1\r\n$3\r\njob\r\n";
     let redis = TestRedis::start();
@@ -133,7 +137,7 @@ async fn an_unanswered_heartbeat_of_a_handler_is_sent_again() {
         .await;
     let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch("go".to_owned()).id("job").await.unwrap();
-    eventually("it is asked about the silent handler", PATIENCE, async || !asked.requests().is_empty()).await;
+    eventually("it checks the silent handler", PATIENCE, async || !asked.requests().is_empty()).await;
     let before = named.requests().len();
     let cut = proxy.cut_next_reply_to(EXTENDS);
     test.journal.open("beat");
@@ -145,7 +149,7 @@ async fn an_unanswered_heartbeat_of_a_handler_is_sent_again() {
         calls.get(cut + 1).cloned()
     })
     .await;
-    assert!(extends(&next), "the sign of life is lost");
+    assert!(extends(&next), "the heartbeat of the handler is lost");
     test.journal.open("go");
     tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
     assert_eq!(test.dump("stalls").await, None);

@@ -1,4 +1,4 @@
-//! Thousands of handles that wait for results of jobs that nobody works.
+//! Thousands of handles that wait for results of jobs without a worker.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use crate::support::{PATIENCE, Proxy, TestRedis, eventually, scripts_run};
 
 const WAITERS: usize = 2_000;
 
-/// How long the calls of waiting handles are counted, and how many of them there may be.
+/// How long the calls of waiting handles are counted, and the bound of their number.
 const WINDOW: Duration = Duration::from_secs(4);
 const FEW: u64 = 30;
 
-/// How long a single question may take while so many wait.
+/// How long a single read may take next to all these waits.
 const SOON: Duration = Duration::from_secs(2);
 
 type Ended = (String, Result<u64, Error>);
 
-/// The handles that wait, each in a task of its own.
+/// The waiting handles, each in a task of its own.
 struct Waiters(JoinSet<Ended>, BTreeMap<String, Result<u64, Error>>);
 
 impl Waiters {
@@ -30,11 +30,11 @@ impl Waiters {
         Waiters(handles.iter().cloned().map(wait).collect(), BTreeMap::new())
     }
 
-    /// Waits until so many of them have heard how their jobs ended.
+    /// Waits until this many of them have received the end of their jobs.
     async fn hear(&mut self, count: usize) {
         while self.1.len() < count {
             let heard = tokio::time::timeout(PATIENCE, self.0.join_next()).await;
-            let (id, ended) = heard.unwrap_or_else(|_| panic!("only {} heard", self.1.len())).unwrap().unwrap();
+            let (id, ended) = heard.unwrap_or_else(|_| panic!("only {} received", self.1.len())).unwrap().unwrap();
             assert!(self.1.insert(id, ended).is_none());
         }
     }
@@ -44,7 +44,7 @@ impl Waiters {
     }
 }
 
-/// Cancels a job, which answers soon however many wait.
+/// Cancels a job, which is quick however many handles wait.
 async fn cancel(job: &JobHandle<u64>) {
     let answer = tokio::time::timeout(SOON, job.cancel("not wanted")).await.expect("a cancel waits for the waiters");
     assert_eq!(answer.unwrap(), CancelOutcome::Cancelled);
@@ -57,14 +57,14 @@ async fn wait_and_cost_little(events: EventMode) {
     let defaults = options(INTERVAL).events(events);
     let app = App::builder().redis(proxy.url()).task_defaults(defaults.clone()).build().await.unwrap();
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
-    // What a worker of this task would have declared.
+    // A worker of this task would have declared this.
     let mode = if events == EventMode::On { "on" } else { "off" };
     let () = test.conn().await.hset(test.key("meta"), "eventMode", mode).await.unwrap();
     test.declared().await;
     let handles = jobs.dispatch_many((0..WAITERS).map(|_| "go".to_owned())).await.unwrap();
     let mut waiters = Waiters::of(&handles);
 
-    // Each looks at its job once; after that only few calls are made for all of them together.
+    // Each reads its job once; afterwards all of them share few calls.
     let mut conn = test.conn().await;
     let mut counted = Vec::new();
     let given = Instant::now();
@@ -75,17 +75,17 @@ async fn wait_and_cost_little(events: EventMode) {
         counted.push(scripts_run(&mut conn).await - before);
     }
 
-    // Questions about one job are answered at once, and the one that waits for it hears of its end.
+    // Reads of one job are answered at once, and its waiting handle receives its end.
     let mut cancelled = Vec::new();
     for job in handles.iter().step_by(WAITERS / 5) {
-        let state = tokio::time::timeout(SOON, job.state()).await.expect("a question waits for the waiters");
+        let state = tokio::time::timeout(SOON, job.state()).await.expect("a read waits for the waiters");
         assert_eq!(state.unwrap(), JobState::Waiting);
         cancel(job).await;
         cancelled.push(job);
     }
     waiters.hear(cancelled.len()).await;
 
-    // So does the one whose job ends while there is no connection.
+    // So does the handle of a job that ends while there is no connection.
     let (_app, direct) = test.producer().await;
     let job = &handles[1];
     proxy.refuse().await;
@@ -95,7 +95,7 @@ async fn wait_and_cost_little(events: EventMode) {
     waiters.hear(cancelled.len()).await;
     assert!(cancelled.iter().all(|job| waiters.was_cancelled(job)), "{:?}", waiters.1);
 
-    // And so do all when somebody works their jobs.
+    // So do all when a worker runs their jobs.
     let handler = async |_, ctx: heartline::Context, _| Ok(ctx.fence());
     let worker = test.start_worker_with(&redis.url(), defaults.concurrency(200), handler).await;
     waiters.hear(WAITERS).await;

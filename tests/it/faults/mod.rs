@@ -1,8 +1,8 @@
-//! What goes wrong around a worker that is fine: outages, lost replies, a blocked runtime, other clocks and intervals.
+//! Faults around a healthy worker: outages, lost replies, a blocked runtime, other clocks and intervals.
 //!
-//! In all of it no job is lost, and none is taken from a worker that lives.
+//! No job is lost in any of them, and none is taken from a live worker.
 
-// Helpers of tests may fail as tests do; the attribute tells clippy so.
+// Helpers of tests may panic as tests do; the attribute tells clippy.
 
 mod blocked_log;
 mod blocked_runtime;

@@ -1,4 +1,4 @@
-//! Names of tasks that come from outside, and of which nothing is kept.
+//! Task names from outside, which must leave nothing in memory.
 
 use heartline::TaskRef;
 
@@ -22,21 +22,21 @@ async fn thousands_of_unused_task_names_cost_no_memory_and_no_reads() {
     }
     let shown = format!("{app:?}");
     assert!(shown.contains(&test.name), "{shown}");
-    assert_eq!(shown.matches("looked-at-").count(), 0, "the App keeps them all");
+    assert_eq!(shown.matches("looked-at-").count(), 0, "the App stores them all");
 
-    // The reader is told of a job, and then reads on.
+    // The reader gets the event of a job, and then continues.
     let job = jobs.dispatch("input".to_owned()).await.unwrap();
     let event = tokio::time::timeout(PATIENCE, events.recv()).await.expect("no event comes").unwrap();
     assert_eq!(event.id(), job.id());
     let before = reads.requests().len();
     jobs.dispatch("input".to_owned()).await.unwrap();
     tokio::time::timeout(PATIENCE, events.recv()).await.expect("no event comes").unwrap();
-    eventually("it reads on", PATIENCE, async || reads.requests().len() > before).await;
+    eventually("it continues to read", PATIENCE, async || reads.requests().len() > before).await;
     let last = String::from_utf8(reads.requests().pop().unwrap()).unwrap();
     assert!(last.contains(&test.key("events")), "{last}");
-    assert_eq!(last.matches("}:events").count(), 1, "it reads the streams of names that nobody has any more");
+    assert_eq!(last.matches("}:events").count(), 1, "it reads the streams of dropped names");
 
-    // A name is followed as long as somebody has it, also one that was dropped before.
+    // A name is subscribed as long as a reference exists, even if it was dropped before.
     let again: TaskRef<String, u64> = app.task_ref("looked-at-7").unwrap();
     let late = again.dispatch("input".to_owned()).await.unwrap();
     let event = tokio::time::timeout(PATIENCE, events.recv()).await.expect("no event comes").unwrap();

@@ -1,4 +1,4 @@
-//! Tasks of one worker that have nothing in common but the worker.
+//! Tasks that share only their worker.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
 
-/// Longer than a beat period of the short interval, and far from one of the long one.
+/// Longer than a heartbeat period of the short interval, and much shorter than one of the long interval.
 const HICCUP: Duration = Duration::from_millis(650);
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn hiccups_seen_by_a_short_interval_do_not_delay_a_long_one() {
     let promised = 2 * LONG + LONG / 3;
     tokio::select! {
         () = hiccups => {}
-        () = eventually("the orphan is given to the worker", promised + PATIENCE / 2, async || {
+        () = eventually("the worker gets the orphan", promised + PATIENCE / 2, async || {
             !long.journal.runs_of("orphan").is_empty()
         }) => {}
     }

@@ -1,4 +1,4 @@
-//! `OnRisk::Cancel`: a handler whose beats do not get through stops before anybody else can have its job.
+//! `OnRisk::Cancel`: a handler whose heartbeats do not arrive stops before another worker can have its job.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::support::events::events_until;
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
-/// Tells the journal when it is dropped.
+/// Records its drop in the journal.
 struct Dropped(std::sync::Arc<crate::support::journal::Journal>);
 
 impl Drop for Dropped {
@@ -22,7 +22,7 @@ async fn a_job_at_risk_is_dropped_and_handed_back_without_a_stall() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    // The cancel grace is longer than the time that is left, which counts.
+    // The cancel grace is longer than the time that is left, so the time left counts.
     let options = options(INTERVAL)
         .cancel_grace(Duration::from_secs(30))
         .stall(StallOptions::new().interval(INTERVAL).max_count(0).on_risk(OnRisk::Cancel));
@@ -44,7 +44,8 @@ async fn a_job_at_risk_is_dropped_and_handed_back_without_a_stall() {
     test.started(std::slice::from_ref(&job)).await;
 
     proxy.refuse().await;
-    eventually("the handler is told and dropped", PATIENCE, async || test.journal.interruptions().len() == 2).await;
+    eventually("the handler is cancelled and dropped", PATIENCE, async || test.journal.interruptions().len() == 2)
+        .await;
     assert_eq!(test.journal.interruptions(), ["cancelled, at risk true, heartbeat Err(AtRisk)", "dropped"]);
     assert_eq!(job.state().await.unwrap(), JobState::Running);
     proxy.accept().await;

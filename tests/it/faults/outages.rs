@@ -1,4 +1,4 @@
-//! Redis goes away in every way that it can, and comes back: the work goes on by itself.
+//! Redis goes away in every possible way and returns: work continues without help.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use redis::AsyncCommands;
 use crate::support::task::{INTERVAL, TWO_INTERVALS, TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
-/// Two workers with long jobs meet a fault. One half of the jobs ends in the middle of it, at the gate `during`. A fault
-/// may dispatch jobs of its own, and gives them back.
+/// Two workers with long jobs meet a fault. Half of the jobs ends during it, at the gate `during`. A fault may
+/// dispatch jobs of its own, and returns them.
 async fn survives(mut redis: TestRedis, fault: impl AsyncFnOnce(&mut TestRedis, &TestTask) -> Vec<JobHandle<u64>>) {
     let test = TestTask::on(&redis);
     let (one, two) = (test.start_worker(options(INTERVAL)).await, test.start_worker(options(INTERVAL)).await);
@@ -23,7 +23,7 @@ async fn survives(mut redis: TestRedis, fault: impl AsyncFnOnce(&mut TestRedis, 
     jobs.extend(more);
     test.journal.open("during");
 
-    // Whoever was silent through the fault and stayed so would now be found.
+    // Jobs that stayed silent through the fault would be found now.
     test.epochs_pass(2).await;
     jobs.extend(dispatch(&two.jobs, &["during", "during"]).await);
     test.started(&jobs).await;
@@ -71,7 +71,7 @@ async fn a_client_pause_of_two_intervals_costs_no_work() {
         let pause = TWO_INTERVALS.as_millis() as u64;
         let _: () = redis::cmd("CLIENT").arg("PAUSE").arg(pause).arg("ALL").query_async(&mut conn).await.unwrap();
         test.journal.open("during");
-        // Answered when the pause is over.
+        // The reply comes when the pause is over.
         let _: () = conn.ping().await.unwrap();
         Vec::new()
     })
@@ -96,7 +96,7 @@ async fn repeatedly_killed_connections_cost_no_work() {
             if round == 6 {
                 test.journal.open("during");
             }
-            // Ours, and a keeper and a driver of each worker: they are back, and can be killed again.
+            // Our connection, and a keeper and a driver of each worker: they are back, and can be killed again.
             eventually("the workers connect again", PATIENCE, async || count(&mut conn).await >= 5).await;
         }
         Vec::new()
@@ -112,7 +112,7 @@ async fn a_script_cache_flushed_while_jobs_run_costs_no_work() {
         let flush = redis::cmd("SCRIPT").arg("FLUSH").to_owned();
         test.journal.open("during");
         for round in 0..20 {
-            // Before the dispatch and the claim; before the outcome or an idle worker's look.
+            // Before the dispatch and the claim; before the outcome or the poll of an idle worker.
             let _: () = flush.query_async(&mut conn).await.unwrap();
             let job = task.dispatch("during".to_owned()).id(format!("round-{round}")).await.unwrap();
             assert_eq!(job.existed(), Some(false));
@@ -145,7 +145,7 @@ async fn the_last_worker_to_return_from_an_outage_keeps_its_jobs() {
     let mut conn = test.conn().await;
     let ids: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
     let mut candidates = async || conn.smismember::<_, _, Vec<bool>>(test.key("candidates"), &ids).await.unwrap();
-    // The outage begins between a snapshot and the beats that follow it: both jobs are next to be found silent.
+    // The outage begins between a snapshot and the next heartbeats: both jobs are about to become silent.
     loop {
         eventually("both jobs are candidates", PATIENCE, async || candidates().await == [true, true]).await;
         tokio::join!(late.refuse(), soon.refuse());
@@ -156,7 +156,7 @@ async fn the_last_worker_to_return_from_an_outage_keeps_its_jobs() {
     }
     tokio::time::sleep(TWO_INTERVALS).await;
     soon.accept().await;
-    eventually("one worker beats again", PATIENCE, async || candidates().await == [true, false]).await;
+    eventually("one worker sends heartbeats again", PATIENCE, async || candidates().await == [true, false]).await;
     // It has not watched a whole interval when the other one is back.
     tokio::time::sleep(INTERVAL / 3).await;
     late.accept().await;
@@ -169,7 +169,7 @@ async fn the_last_worker_to_return_from_an_outage_keeps_its_jobs() {
     test.nothing_is_left_but(2).await;
 }
 
-/// Tells a server whom to follow; `NO ONE` makes it a primary.
+/// Makes a server the replica of another one; `NO ONE` makes it a primary.
 async fn follow(redis: &TestRedis, host: &str, port: &str) {
     let mut cmd = redis::cmd("REPLICAOF");
     let () = cmd.arg(host).arg(port).query_async(&mut redis.conn().await).await.unwrap();
@@ -184,8 +184,8 @@ async fn replicates(redis: &TestRedis) {
     .await;
 }
 
-/// An address moves from a primary to another one, which has all that the first one had. `demote` tells the old one what has
-/// become of it; the connections to it stay open. A worker goes along, as does what it dispatches and cancels.
+/// An address moves from a primary to another one with the same data. `demote` demotes the old one; connections to it
+/// stay open. A worker follows, and so do its dispatches and cancels.
 async fn the_address_moves(demote: impl AsyncFnOnce(&TestRedis, &TestRedis)) {
     let (old, new) = (TestRedis::start(), TestRedis::start());
     follow(&new, "127.0.0.1", &old.address().port().to_string()).await;
@@ -214,13 +214,13 @@ async fn the_address_moves(demote: impl AsyncFnOnce(&TestRedis, &TestRedis)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_and_producers_follow_an_address_to_a_new_primary() {
-    // All that is written to the old one is refused.
+    // The old one refuses every write.
     the_address_moves(async |old, new| follow(old, "127.0.0.1", &new.address().port().to_string()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_leaves_an_unready_primary_for_the_new_one() {
-    // The old one waits for a primary that never comes, and answers nothing else.
+    // The old one waits for a primary that never comes, and replies to nothing else.
     the_address_moves(async |old, _| {
         let mut stale = redis::cmd("CONFIG");
         stale.arg("SET").arg("replica-serve-stale-data").arg("no");

@@ -1,4 +1,4 @@
-//! Jobs that cannot be carried out, or whose outcome Redis does not take: they fail, and nothing else suffers.
+//! Jobs that cannot be carried out, or whose outcome Redis refuses: they fail, and no other job is affected.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ struct Payment {
     amount: u64,
 }
 
-/// Its own error shows what it was given.
+/// The text of its error contains the input.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String")]
 struct Iban;
@@ -52,7 +52,7 @@ impl TryFrom<String> for Iban {
     }
 }
 
-/// What it expects is longer than any message.
+/// The type that it expects has a name longer than any message.
 #[derive(Debug)]
 struct Wordy;
 
@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for Wordy {
     }
 }
 
-/// A value that cannot be written, and says so at length.
+/// A value that fails to serialize with a very long error.
 struct Unwritable;
 
 impl Serialize for Unwritable {
@@ -85,7 +85,7 @@ async fn failed<O: DeserializeOwned + fmt::Debug>(job: &JobHandle<O>) -> Failure
     }
 }
 
-/// A task whose input is an `I`, and a way to dispatch whatever else to it.
+/// A task whose input is an `I`, and a way to dispatch any other input to it.
 fn takes<I: DeserializeOwned + Send + 'static>(app: &App, test: &TestTask, name: &str) -> TaskRef<Value, ()> {
     let name = format!("{}-{name}", test.name);
     app.task(&name, options(INTERVAL).undecodable_for(Duration::ZERO), |_, _: I| async {
@@ -128,7 +128,7 @@ async fn the_error_of_a_wrong_payload_does_not_show_the_payload() {
         let Failure { code, message, .. } = failed(&job).await;
         assert_eq!(code, codes::CODEC, "{payload}: {message}");
         assert!(message.contains(expected), "{payload}: {message}");
-        // A type that reads a whole text by itself does not say where it was wrong.
+        // A type that reads a whole text by itself reports no position.
         let placed = message.contains("line 1") && message.contains("column");
         assert!(placed || task.name() == iban.name(), "{payload}: {message}");
         let column: String =
@@ -161,7 +161,7 @@ async fn no_failure_message_is_longer_than_4_kib() {
         let failure = failed(&job).await;
         assert_eq!(failure.code, codes::CODEC);
         assert!(failure.message.len() <= MESSAGE, "{} has {} bytes", job.task(), failure.message.len());
-        // The column holds it as JSON, beside the code.
+        // The column holds it as JSON, with the code.
         let column = format!("heartline:{{{}}}:error", job.task());
         let stored: usize =
             redis::cmd("HSTRLEN").arg(column).arg(job.id().as_str()).query_async(&mut conn).await.unwrap();
@@ -170,7 +170,7 @@ async fn no_failure_message_is_longer_than_4_kib() {
     worker.stop().await;
 }
 
-/// A server that takes no value of more than 1 MiB: it closes the connection on which one comes.
+/// A server that accepts no value over 1 MiB: it closes the connection.
 fn small_server() -> TestRedis {
     TestRedis::from_process(RedisServer::builder().arg("--proto-max-bulk-len").arg("1mb").start().unwrap())
 }
@@ -186,7 +186,7 @@ async fn a_wrong_payload_with_a_huge_error_fails_only_its_job() {
         })
         .unwrap();
     let wrong: TaskRef<String, u64> = test.app_at(&redis.url()).await.task_ref(&test.name).unwrap();
-    // To quote a character like this one takes seven times as much as the character.
+    // The escape of a character like this is seven times as long as the character.
     let mut jobs = Vec::new();
     for _ in 0..3 {
         jobs.push(wrong.dispatch("\u{7f}".repeat(600 * KIB)).await.unwrap());

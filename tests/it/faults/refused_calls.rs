@@ -1,4 +1,4 @@
-//! A server that answers and refuses: the worker says so when that begins and when it ends.
+//! A server that refuses calls: the worker logs the start and the end of that.
 
 use heartline::testing::RedisServer;
 
@@ -24,9 +24,9 @@ async fn a_full_disk_is_logged_at_its_start_and_at_its_end() {
         lines.iter().filter(|line| line.contains(&worker.id) && parts.iter().all(|part| line.contains(part))).count()
     };
 
-    // From the first snapshot on that cannot be written the server takes no writes.
+    // From the first snapshot that fails the server refuses writes.
     std::fs::remove_dir_all(disk).unwrap();
-    eventually("it takes no writes", PATIENCE, async || {
+    eventually("it refuses writes", PATIENCE, async || {
         let _ = ask("BGSAVE").await;
         ask("SET x 1").await.is_err_and(|e| e.code() == Some("MISCONF"))
     })
@@ -90,7 +90,7 @@ async fn a_command_that_the_server_lacks_is_logged_once() {
         let line = warnings.wait_for(&["ERROR", &worker.id, &format!("part={part} "), "refuses"], PATIENCE).await;
         assert!(line.to_lowercase().contains(&command.to_lowercase()), "{line}");
     }
-    // The worker works nevertheless.
+    // The worker runs jobs nevertheless.
     test.journal.open("go");
     let job = worker.jobs.dispatch("go".to_owned()).await.unwrap();
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the worker does not look for work").unwrap();

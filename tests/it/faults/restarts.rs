@@ -1,4 +1,4 @@
-//! Workers that come and go more often than an interval is long.
+//! Workers that live shorter than an interval.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use redis::AsyncCommands;
 use crate::support::TestRedis;
 use crate::support::task::{TestTask, options};
 
-/// Who decides about a job has watched it for a whole interval.
+/// A worker resolves a job only after it has watched it for a whole interval.
 #[tokio::test]
 async fn short_lived_workers_resolve_nothing_but_a_lasting_one_does() {
     const INTERVAL: Duration = Duration::from_secs(2);
-    /// With its start and its end, each stays for about half an interval, on a slow machine for less than a whole one.
+    /// With start and stop, each lives for about half an interval, on a slow machine for less than a whole one.
     const STAY: Duration = Duration::from_millis(700);
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let mut conn = test.conn().await;
     let (_app, jobs) = test.producer().await;
     test.journal.open("go");
-    // A job of a worker that died without a word.
+    // A job of a worker that died without a record.
     let () = conn.hset(test.key("payload"), "orphan", "\"go\"").await.unwrap();
     let () = conn.hset(test.key("locks"), "orphan", "gone-4242-0a1b2c3d:1").await.unwrap();
     let () = conn.sadd(test.key("active"), "orphan").await.unwrap();
 
-    // Longer in all than the two intervals and a beat after which one that stays has decided.
+    // In total longer than the two intervals and a heartbeat after which a lasting worker resolves.
     for _ in 0..7 {
         let worker = test.start_worker(options(INTERVAL)).await;
         tokio::time::sleep(STAY).await;
@@ -33,7 +33,7 @@ async fn short_lived_workers_resolve_nothing_but_a_lasting_one_does() {
 
     let stays = test.start_worker(options(INTERVAL)).await;
     let orphan = jobs.handle("orphan").unwrap();
-    tokio::time::timeout(INTERVAL * 10, orphan.result()).await.expect("nobody decides about it").unwrap();
+    tokio::time::timeout(INTERVAL * 10, orphan.result()).await.expect("no worker resolves it").unwrap();
     let runs = test.journal.runs_of("orphan");
     assert_eq!(runs.iter().map(|run| (&run.worker, run.stalled_count)).collect::<Vec<_>>(), [(&stays.id, 1)]);
     stays.stop().await;

@@ -1,4 +1,4 @@
-//! The tokio runtime on which an App was built: it may end, and others may stop, and no call hangs.
+//! The tokio runtime on which an App was built may end, and others may block, and no call hangs.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Elsewhere {
     }
 }
 
-/// Each way to use the App from here, once.
+/// Uses the App from here in each way once.
 async fn is_of_use(app: &App, test: &TestTask, round: &str) {
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let mut events = app.events();
@@ -64,7 +64,7 @@ async fn an_app_reconnects_after_its_runtime_has_ended() {
     test.journal.open(&"x".repeat(600_000));
     let (runtime, app) = Elsewhere::with_app(&test, &redis.url()).await;
     is_of_use(&app, &test, "before").await;
-    // Both have what they need on the runtime that ends.
+    // Both use the runtime that ends.
     let mut events = app.events();
     let late = app.task_ref::<String, u64>(&test.name).unwrap().handle("late").unwrap();
     let (_near, near) = test.producer().await;
@@ -95,7 +95,7 @@ async fn calls_under_way_end_when_the_runtime_of_the_app_ends() {
     let (runtime, app) = Elsewhere::with_app(&test, &proxy.url()).await;
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();
-    // A lone one, then those that a task of that runtime carries, then some that have a connection each.
+    // A single call, then calls that a task of that runtime carries, then calls with a connection each.
     proxy.pause();
     let connections = proxy.connections();
     let dispatch = |id: String, input: &str| tokio::spawn(jobs.dispatch(input.to_owned()).id(id).into_future());
@@ -128,7 +128,7 @@ struct StandsStill {
 }
 
 impl StandsStill {
-    /// What the work gives is kept too.
+    /// The value of the work is kept too.
     async fn after<T>(work: impl Future<Output = T> + Send + 'static) -> StandsStill {
         let (end, ended) = oneshot::channel();
         let (kept, until_dropped) = std::sync::mpsc::channel::<()>();

@@ -1,4 +1,4 @@
-//! Text that comes from elsewhere and is shown to people: it does nothing to their terminals and logs, and tells no secret.
+//! Text from outside that people see: it must not affect their terminals and logs, and must not reveal secrets.
 
 use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
@@ -12,10 +12,10 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
 
-/// Colours what follows on a terminal, and begins a line of its own in a log.
+/// Colours the rest on a terminal, and begins a new line in a log.
 const NASTY: &str = "\u{1b}[31mred\nline\r\u{7}";
 
-/// The text, which shows the readable part of what is nasty in it.
+/// Checks and returns the text, which shows only the readable part of the nasty one.
 fn harmless(what: &str, shown: impl Display) -> String {
     let text = shown.to_string();
     assert!(!text.chars().any(char::is_control), "{what}: {text:?}");
@@ -96,7 +96,7 @@ async fn an_id_from_another_client_contains_no_control_characters() {
     let test = TestTask::on(&redis);
     let (app, task) = test.producer().await;
     let mut events = app.events();
-    // No id is like this: it was written by hand, with options that are none.
+    // No generated id is like this: it was written by hand, with malformed options.
     let id = "a\u{1b}[31mred\u{7}";
     let mut conn = Watch::new(&test, &redis).await.conn;
     let () = conn.hset(test.key("payload"), id, "\"go\"").await.unwrap();
@@ -122,7 +122,7 @@ async fn an_id_from_another_client_contains_no_control_characters() {
     }
 }
 
-/// What a program may print of a value in its logs.
+/// Checks what a program may print of a value in its logs.
 fn hides(what: &str, shown: impl Debug) {
     for text in [format!("{shown:?}"), format!("{shown:#?}")] {
         assert!(!text.contains("hunter2"), "{what}: {text}");
@@ -132,7 +132,7 @@ fn hides(what: &str, shown: impl Debug) {
 #[tokio::test]
 async fn no_shown_text_contains_the_password() {
     let warnings = Warnings::capture();
-    // Nobody listens on this port.
+    // No server uses this port.
     let url = "redis://user:hunter2@127.0.0.1:1/";
     let builder = App::builder().redis(url);
     hides("the builder", &builder);

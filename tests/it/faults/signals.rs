@@ -1,4 +1,4 @@
-//! Worker processes that are told to stop as service managers do it.
+//! Worker processes that service managers stop.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use redis::AsyncCommands;
 use crate::support::task::options;
 use crate::support::{Child, PATIENCE, TestRedis, eventually};
 
-/// A sweep within it would fail the test by its stall.
+/// A sweep within this interval would fail the test by its stall.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Not a test by itself: the program of the children.
@@ -73,7 +73,7 @@ async fn a_second_signal_ends_the_grace_and_requeues_unfinished_jobs() {
     let (mut child, _app, task) = working(&redis, &["ends", "stays"]).await;
     child.signal("INT");
     tokio::time::timeout(PATIENCE, task.handle("ends").unwrap().result()).await.unwrap().unwrap();
-    // The other one has the grace, and uses it.
+    // The other process has its grace, and uses it.
     assert!(child.lives());
     assert_eq!(task.handle("stays").unwrap().state().await.unwrap(), JobState::Running);
     child.signal("TERM");

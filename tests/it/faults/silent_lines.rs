@@ -1,4 +1,4 @@
-//! Connections that go silent without being closed, as when a firewall forgets them, while new ones work.
+//! Connections that become silent without being closed, as when a firewall forgets them, while new ones work.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::faults::waiting::{all_ran_once, begun, soak, stalls, start_waiting_wo
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{Line, PATIENCE, TestRedis, eventually};
 
-/// Waits for the moment at which the next snapshot was taken, closer than [`eventually`] looks.
+/// Waits for the moment of the next snapshot, polling faster than [`eventually`].
 async fn snapshot(test: &TestTask, conn: &mut MultiplexedConnection) {
     let watched = async {
         let mut look = tokio::time::interval(Duration::from_millis(1));
@@ -27,7 +27,7 @@ async fn snapshot(test: &TestTask, conn: &mut MultiplexedConnection) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_with_only_silent_connections_keeps_its_jobs() {
-    // As many that the beat of one of them comes shortly before the snapshot, whatever their pace: it has the least time.
+    // So many that the heartbeat of one of them comes shortly before the snapshot in any case: it has the least time.
     const WORKERS: usize = 24;
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -44,7 +44,7 @@ async fn a_worker_with_only_silent_connections_keeps_its_jobs() {
         snapshot(&test, &mut conn).await;
         line.hush();
     }
-    // The outcomes go out over silent connections: more than two intervals pass until they are recorded.
+    // The outcomes are sent over silent connections: more than two intervals pass until they are recorded.
     test.journal.open("go");
     all_ran_once(&test, WORKERS + 1).await;
 }
@@ -57,7 +57,7 @@ async fn workers_with_repeatedly_silent_lines_keep_their_jobs() {
     join_all(rounds).await;
 }
 
-/// Each of four lines, with three workers behind it, is silenced again and again, and has a while to come back.
+/// Each of four lines, with three workers each, becomes silent repeatedly, with some time to recover.
 async fn silenced_until(until: Instant, test: TestTask, redis: &TestRedis, interval: Duration) {
     const WORKERS: usize = 12;
     let mut workers = vec![start_witness(&test, &redis.url(), options(interval), "go").await];
@@ -77,7 +77,7 @@ async fn silenced_until(until: Instant, test: TestTask, redis: &TestRedis, inter
             let pause = || interval.mul_f64(fastrand::f64());
             while Instant::now() < until {
                 tokio::time::sleep(interval * 3 / 4 + pause()).await;
-                // At any moment, and in every other round at one at which there is the least time: behind a snapshot.
+                // At any moment, and in every other round at the one with the least time: after a snapshot.
                 if fastrand::bool() {
                     snapshot(test, &mut conn).await;
                     tokio::time::sleep(pause() / 4).await;
@@ -92,7 +92,7 @@ async fn silenced_until(until: Instant, test: TestTask, redis: &TestRedis, inter
     all_ran_once(&test, WORKERS + 1).await;
 }
 
-/// The connections that listen for messages, as the server lists them.
+/// The connections that subscribe to messages, by the list of the server.
 async fn listeners(conn: &mut MultiplexedConnection) -> BTreeSet<SocketAddr> {
     let list: String = redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("pubsub").query_async(conn).await.unwrap();
     let listens = list.lines().filter(|client| client.contains(" sub=1 "));
@@ -103,7 +103,7 @@ async fn listeners(conn: &mut MultiplexedConnection) -> BTreeSet<SocketAddr> {
 
 #[tokio::test]
 async fn a_cancel_arrives_by_hint_after_a_silent_hint_connection() {
-    // Without a hint a cancel would come with a beat, ten seconds after the one before.
+    // Without a hint a cancel would arrive with a heartbeat, ten seconds after the last one.
     let (interval, soon) = (Duration::from_secs(30), Duration::from_secs(5));
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
@@ -113,13 +113,13 @@ async fn a_cancel_arrives_by_hint_after_a_silent_hint_connection() {
     let job = task.dispatch("never".to_owned()).await.unwrap();
     test.started(std::slice::from_ref(&job)).await;
     let mut conn = test.conn().await;
-    let old = eventually("the worker listens", PATIENCE, async || listeners(&mut conn).await.first().copied()).await;
+    let old = eventually("the worker subscribes", PATIENCE, async || listeners(&mut conn).await.first().copied()).await;
     assert!(line.hush_client(old));
-    // The old one stays open, as far as the server knows.
+    // For the server the old connection stays open.
     let found = async || listeners(&mut conn).await.iter().any(|listener| *listener != old);
-    eventually("the worker listens anew", Duration::from_secs(10), found).await;
+    eventually("the worker subscribes again", Duration::from_secs(10), found).await;
     assert_eq!(job.cancel("").await.unwrap(), heartline::CancelOutcome::Requested);
-    eventually("the handler is told", soon, async || !test.journal.interruptions().is_empty()).await;
+    eventually("the handler is cancelled", soon, async || !test.journal.interruptions().is_empty()).await;
     assert_eq!(test.journal.interruptions(), [format!("{} was cancelled", job.id())]);
     worker.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Workers with very many jobs behind long and narrow lines.
+//! Workers with thousands of jobs behind long and narrow lines.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,12 +35,12 @@ async fn ten_thousand_jobs_on_a_long_line_all_get_heartbeats() {
     witness.stop().await;
 }
 
-/// A text whose JSON has so many MiB with its quotes.
+/// A text whose JSON has this many MiB with its quotes.
 fn large(mib: usize) -> String {
     "x".repeat(mib * MIB - 2)
 }
 
-/// Waits, gives a large text, or tells how much it was given.
+/// Waits, returns a large text, or returns the size of its input.
 async fn handle(journal: Arc<Journal>, ctx: Context, input: String) -> Result<String, JobError> {
     journal.begin(&ctx);
     if input == "go" {
@@ -52,8 +52,8 @@ async fn handle(journal: Arc<Journal>, ctx: Context, input: String) -> Result<St
     })
 }
 
-/// One worker has a narrow line with this round trip, ten thousand jobs that wait, and large values that come and go; a
-/// producer of large values is at the same end of that line.
+/// One worker has a narrow line with this round trip, ten thousand waiting jobs, and large values in both directions;
+/// a producer of large values is at the same end of that line.
 async fn passes_large_values(round_trip: Duration, mib: usize) {
     let interval = Duration::from_secs(10);
     let at_least = soak(Duration::ZERO);
@@ -63,7 +63,7 @@ async fn passes_large_values(round_trip: Duration, mib: usize) {
     let test = TestTask::on(&redis);
     let line = Line::start(redis.address()).await;
     let (mut workers, mut jobs) = (Vec::new(), 0);
-    // The one that looks for silent jobs takes one and no more.
+    // The worker that looks for silent jobs claims only one.
     for (url, count) in [(redis.url(), 1), (line.url(), JOBS + 4)] {
         let (app, journal) = (test.app_at(&url).await, Arc::clone(&test.journal));
         let handler = move |ctx: Context, input: String| handle(Arc::clone(&journal), ctx, input);
@@ -80,14 +80,14 @@ async fn passes_large_values(round_trip: Duration, mib: usize) {
     line.delay(round_trip / 2);
     line.rate(Some(MIB as u64));
 
-    // What is too large for others is what this one dispatches.
+    // This producer dispatches values that are too large for others.
     let limit = TaskOptions::new().payload_limit(most * MIB);
     let producer = App::builder().redis(line.url()).task_defaults(limit).build().await.unwrap();
     let task = producer.task_ref::<String, String>(&test.name).unwrap();
     let mut mib = most;
     loop {
         let passes = async |input: String| task.dispatch(input).await.unwrap().result().await.unwrap();
-        // Up and down, both at the same time, and as long again as that.
+        // Both directions at the same time, and as long again.
         let patience = PATIENCE + 4 * Duration::from_secs(mib as u64);
         let both = async { tokio::join!(passes(format!("give {mib}")), passes(large(mib))) };
         let (given, taken) = tokio::time::timeout(patience, both).await.expect("the large values do not pass");

@@ -1,4 +1,4 @@
-//! Sweeps over long lines of tasks with very many running jobs: those that are stalled are found in time.
+//! Sweeps over long lines of tasks with thousands of running jobs: the stalled ones are found in time.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::support::{Line, TestRedis, eventually};
 
 const RUNNING: usize = 100_000;
 
-/// How many jobs one call makes, so that each holds the server up for a few milliseconds.
+/// How many jobs one call creates, so that each call blocks the server for a few milliseconds only.
 const SLICE: usize = 5_000;
 
-/// Makes a slice of running jobs, held by a worker that is not here. All of them become candidates, and then those leave
-/// that live: as in earnest the table of the candidates was large, and few are left in it.
+/// Creates a slice of running jobs of an absent worker. All of them become candidates, and then the live ones leave:
+/// as in practice, the set of candidates was large, and few are left in it.
 const HOLD: &str = "
 for first = tonumber(ARGV[1]), tonumber(ARGV[2]), 500 do
   local ids, payloads, tokens = {}, {}, {}
@@ -30,7 +30,7 @@ for first = tonumber(ARGV[1]), tonumber(ARGV[2]), 500 do
   redis.call('SADD', KEYS[3], unpack(ids))
 end";
 
-/// Beats for a slice.
+/// Sends heartbeats for a slice.
 const BEAT: &str = "
 for first = tonumber(ARGV[1]), tonumber(ARGV[2]), 500 do
   local ids = {}
@@ -43,13 +43,13 @@ for first = tonumber(ARGV[1]), tonumber(ARGV[2]), 500 do
   end
 end";
 
-/// Many jobs run and have beaten since the last snapshot, but for `dead` of them. The only worker that sweeps has a round
-/// trip of twice `delay`.
+/// Many jobs run and have had a heartbeat since the last snapshot, except `dead` of them. The only sweeping worker has
+/// a round trip of twice `delay`.
 async fn finds(dead: usize, delay: Duration) {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let line = Line::start(redis.address()).await;
-    // What stalls fails at once, so that the worker has nothing else to do.
+    // Stalled jobs fail at once, so that the worker has nothing else to do.
     let stall = StallOptions::new().interval(INTERVAL).max_count(0);
     let worker = start_waiting_worker(&test, &line.url(), options(INTERVAL).stall(stall)).await;
     worker.working().await;
@@ -65,7 +65,7 @@ async fn finds(dead: usize, delay: Duration) {
             let () = call.invoke_async(&mut conn).await.unwrap();
         }
     }
-    // Prepared under other names, since those that live are to be beaten for within an interval, however slow this is.
+    // Prepared under other names, because the live jobs need a heartbeat within an interval, however slow this is.
     let mut begin = redis::pipe();
     begin.atomic();
     for set in ["candidates", "active"] {
@@ -73,10 +73,10 @@ async fn finds(dead: usize, delay: Duration) {
     }
     let () = begin.query_async(&mut conn).await.unwrap();
 
-    // Two intervals, a beat, and time for the machine to be busy with other things. The next snapshot, from which on those
-    // that live would have to be beaten for again, comes when all others are found.
+    // Two intervals, a heartbeat, and time for a busy machine. The next snapshot, after which the live jobs would need
+    // heartbeats again, comes when all stalled jobs are found.
     let deadline = 2 * INTERVAL + INTERVAL / 3 + Duration::from_secs(5);
-    let found = eventually("all that are silent are found", deadline, async || {
+    let found = eventually("all silent jobs are found", deadline, async || {
         let mut look = redis::pipe();
         look.atomic().zcard(test.key("failed")).hlen(test.key("locks")).hget(test.key("meta"), "stalls");
         let (failed, held, stalls): (usize, usize, Option<usize>) = look.query_async(&mut conn).await.unwrap();

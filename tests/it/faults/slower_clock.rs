@@ -1,4 +1,4 @@
-//! A failover to a server whose clock is behind: the new entries of a stream have lower ids than those that were read.
+//! A failover to a server with an earlier clock: new entries of a stream have lower ids than those already read.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use crate::support::task::TestTask;
 use crate::support::{PATIENCE, Proxy, TestRedis};
 
-/// The stream of a task on the server whose clock is behind.
+/// The stream of a task on the server with the earlier clock.
 struct Behind {
     conn: MultiplexedConnection,
     key: String,
@@ -18,7 +18,7 @@ struct Behind {
 }
 
 impl Behind {
-    /// Takes the place of the stream as it is, as if that clock were ten minutes behind. What was not replicated is lost.
+    /// Replaces the stream by its current content, with a clock ten minutes earlier. Unreplicated entries are lost.
     async fn takes_over(test: &TestTask) -> Behind {
         let (mut conn, key) = (test.conn().await, test.key("events"));
         let entries: redis::streams::StreamRangeReply = conn.xrange_all(&key).await.unwrap();
@@ -29,7 +29,7 @@ impl Behind {
         Behind { conn, key, ms: ms.parse::<u64>().unwrap() - 600_000, total }
     }
 
-    /// An entry as a dispatch of this job adds it.
+    /// Adds the entry of a dispatch of this job.
     async fn adds(&mut self, job: &str) {
         self.ms += 1;
         self.total += 1;
@@ -39,7 +39,7 @@ impl Behind {
     }
 }
 
-/// What the subscriber is told next, within a moment.
+/// What the subscriber gets next, within a moment.
 async fn next(events: &mut Subscription<Event>) -> Option<Result<String, RecvError>> {
     let told = tokio::time::timeout(Duration::from_millis(300), events.recv()).await.ok()?;
     Some(told.map(|event| event.id().to_string()))
@@ -66,7 +66,7 @@ async fn a_subscriber_gets_a_gap_when_stream_ids_become_lower() {
     }
     proxy.accept().await;
 
-    // Some may be told of, and the others are counted; what comes when the reader is back is told of.
+    // Some events may arrive, and the others are counted; later ones arrive.
     let (mut told, mut fresh) = (Vec::<Result<String, RecvError>>::new(), 0);
     let given = tokio::time::Instant::now();
     while !told.iter().any(|event| matches!(event, Ok(id) if id.starts_with("fresh-"))) {
@@ -79,8 +79,8 @@ async fn a_subscriber_gets_a_gap_when_stream_ids_become_lower() {
             }
         }
     }
-    assert!(told.iter().any(|event| matches!(event, Err(RecvError::Lagged(_)))), "the gap was not told: {told:?}");
-    // From there on nothing is left out.
+    assert!(told.iter().any(|event| matches!(event, Err(RecvError::Lagged(_)))), "the gap was not reported: {told:?}");
+    // From there on no event is missing.
     let Some(Ok(last)) = told.pop() else { panic!("{told:?}") };
     let heard: u64 = last.strip_prefix("fresh-").unwrap().parse().unwrap();
     behind.adds("last").await;
@@ -102,13 +102,13 @@ async fn a_quiet_subscriber_gets_a_gap_when_stream_ids_become_lower() {
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut events = app.events();
-    // It reads, and there was nothing to read.
+    // It reads, and there is nothing to read.
     assert_eq!(next(&mut events).await, None);
     proxy.refuse().await;
     let mut behind = Behind::takes_over(&test).await;
     behind.adds("missed").await;
     proxy.accept().await;
-    // With the next event it is told of what it missed.
+    // With the next event it learns what it missed.
     let mut told = None;
     for at in 0..100 {
         behind.adds(&format!("heard-{at}")).await;

@@ -1,4 +1,4 @@
-//! A server whose output buffers are smaller than what it is to send.
+//! A server whose output buffers are smaller than its replies.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_payload_that_the_server_cannot_send_delays_no_other() {
     let task = lengths(&test, &app);
     small_buffers(&test).await;
     let mut unsent = Vec::new();
-    // One comes with a claim, the other is read apart at once.
+    // One payload comes with a claim, the other is read separately at once.
     for bytes in [400 * KIB, 700 * KIB] {
         unsent.push(task.dispatch(text(bytes)).await.unwrap());
     }
@@ -42,7 +42,7 @@ async fn a_payload_that_the_server_cannot_send_delays_no_other() {
         assert_eq!(length, 98);
     }
     for job in unsent {
-        let ended = tokio::time::timeout(PATIENCE * 3, job.result()).await.expect("it is tried again and again");
+        let ended = tokio::time::timeout(PATIENCE * 3, job.result()).await.expect("it is tried repeatedly");
         let Err(Error::JobFailed(failure)) = ended else { panic!("{ended:?}") };
         assert_eq!(failure.code, codes::PAYLOAD_UNREADABLE, "{failure}");
         assert!(failure.message.contains("client-output-buffer-limit"), "{failure}");
@@ -86,7 +86,7 @@ async fn a_result_that_the_server_cannot_send_delays_no_other() {
     for job in sent {
         tokio::time::timeout(PATIENCE, job.result()).await.expect("it waits for another result").unwrap();
     }
-    let ended = tokio::time::timeout(PATIENCE * 3, waits).await.expect("it is read again and again").unwrap();
+    let ended = tokio::time::timeout(PATIENCE * 3, waits).await.expect("it is read repeatedly").unwrap();
     assert!(matches!(ended, Err(Error::Connect { .. })), "{:?}", ended.map(|value| value.len()));
     worker.stop().await;
 }

@@ -1,4 +1,4 @@
-//! The start of a worker of many tasks, over a line that is slow or falls silent.
+//! The start of a worker of many tasks, on a line that is slow or becomes silent.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ async fn many_tasks_and_partitions_start_together() {
         worker.working().await;
         let took = began.elapsed();
         line.delay(Duration::ZERO);
-        // One after the other, at 100 ms for each of some 300 calls, it would take 30 s, and 13 s.
+        // One after the other, some 300 calls of 100 ms each would take 30 s, and 13 s.
         assert!(took < Duration::from_secs(10), "it took {took:?}");
         worker.stop_within(PATIENCE * 2).await;
     }
@@ -49,7 +49,7 @@ async fn a_stop_ends_a_start_at_once() {
     let stopped = worker.begin_stop();
     let reason = tokio::time::timeout(PATIENCE, stopped).await.expect("the start does not end").unwrap().unwrap();
     assert_eq!(reason, StopReason::Shutdown);
-    // The call that is held waits 5 s for its answer.
+    // The call that is held back waits 5 s for its reply.
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     drop(hold);
 }

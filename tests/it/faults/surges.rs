@@ -1,4 +1,4 @@
-//! Two workers with one exclusive name at a time, as in a deploy that starts the new one first.
+//! Two workers with one exclusive name, as in a deploy that starts the new one first.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn a_replaced_worker_gives_up_its_jobs_without_a_stall() {
     new.stop().await;
 }
 
-/// It takes 10 s and more: that is how long the new worker waits beyond the grace.
+/// It takes 10 s or more: the new worker waits this long after the grace.
 #[tokio::test]
 async fn a_live_worker_that_does_not_stop_is_replaced() {
     let redis = TestRedis::start();
@@ -101,7 +101,8 @@ async fn a_live_worker_that_does_not_stop_is_replaced() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
-    let stall = tokio::time::timeout(PATIENCE, stalls.recv()).await.expect("it is waited for on and on").unwrap();
+    let stall =
+        tokio::time::timeout(PATIENCE, stalls.recv()).await.expect("the worker waits for it without end").unwrap();
     lives.abort();
     let told = (stall.reason, stall.action, stall.stalled_count);
     assert_eq!(told, (StallReason::Replaced, StallAction::Requeued, 0));

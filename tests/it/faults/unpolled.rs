@@ -15,19 +15,19 @@ use crate::support::{PATIENCE, Proxy, TestRedis};
 
 pub type Dispatching = futures_util::future::BoxFuture<'static, Result<JobHandle<u64>, heartline::Error>>;
 
-/// A dispatch that was polled once and is under way, or waits behind one that is.
+/// A dispatch that was polled once and is under way, or waits for one that is.
 pub fn polled_once(jobs: &TaskRef<String, u64>, id: &str) -> Dispatching {
     let mut dispatching: Dispatching = Box::pin(jobs.dispatch("input".to_owned()).id(id));
-    assert!(dispatching.as_mut().now_or_never().is_none(), "it needs an answer of the server");
+    assert!(dispatching.as_mut().now_or_never().is_none(), "it needs a reply of the server");
     dispatching
 }
 
-/// Gives what was awaited; panics when it hangs.
+/// Awaits the future and returns its output; panics when it hangs.
 pub async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
-/// The ids that wait, each of which must be there once.
+/// The waiting ids, each of which must appear once.
 pub async fn waiting(test: &TestTask) -> BTreeSet<String> {
     let ids: Vec<String> = test.conn().await.lrange(test.key("wait"), 0, -1).await.unwrap();
     let distinct: BTreeSet<String> = ids.iter().cloned().collect();
@@ -47,19 +47,19 @@ async fn an_unpolled_dispatch_delays_no_other() {
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();
     let kept = polled_once(&jobs, "kept");
 
-    // In the body of the very task that keeps it, one after the other and side by side.
+    // In the task that keeps the future, one after the other and then concurrently.
     for id in ["first", "second"] {
-        ends("a dispatch beside it", jobs.dispatch("input".to_owned()).id(id).into_future()).await.unwrap();
+        ends("a dispatch next to it", jobs.dispatch("input".to_owned()).id(id).into_future()).await.unwrap();
     }
     let together = ["third", "fourth"].map(|id| jobs.dispatch("input".to_owned()).id(id).into_future());
-    for ended in ends("two dispatches beside it", futures_util::future::join_all(together)).await {
+    for ended in ends("two dispatches next to it", futures_util::future::join_all(together)).await {
         ended.unwrap();
     }
-    // And in a task that knows nothing of it.
+    // And in an unrelated task.
     let elsewhere = tokio::spawn(jobs.dispatch("input".to_owned()).id("elsewhere").into_future());
     ends("a dispatch of another task", elsewhere).await.unwrap().unwrap();
 
-    // It is as good as new when it is polled again.
+    // It completes when it is polled again.
     assert_eq!(ends("the kept one", kept).await.unwrap().id().as_str(), "kept");
     assert_eq!(waiting(&test).await, names(&["before", "elsewhere", "first", "fourth", "kept", "second", "third"]));
 }
@@ -70,12 +70,12 @@ async fn dispatches_in_a_buffered_stream_and_its_consumer_all_end() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (_app, jobs) = test.producer().await;
-    // While the body of the loop runs nobody polls the items.
+    // While the body of the loop runs, the items are not polled.
     let mut items = stream::iter(0..ITEMS)
         .map(|item| {
             let jobs = jobs.clone();
             async move {
-                // What an item does before and after takes another time for each.
+                // The time before and after the dispatch differs from item to item.
                 tokio::time::sleep(Duration::from_millis(item as u64 * 7 % 5)).await;
                 jobs.dispatch("input".to_owned()).id(format!("item-{item}")).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(item as u64 * 3 % 4)).await;
@@ -131,7 +131,7 @@ async fn a_dispatch_dropped_while_it_waits_is_not_sent() {
     let proxy = Proxy::start(redis.address()).await;
     let jobs: TaskRef<String, u64> = test.app_at(&proxy.url()).await.task_ref(&test.name).unwrap();
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();
-    // Nothing goes on behind the answer that is held back, as if the server stood still.
+    // All replies after the held one wait, as if the server were frozen.
     let mut hold = proxy.hold_next_reply_to(test.sha("dispatch").await);
     let under_way = tokio::spawn(jobs.dispatch("input".to_owned()).id("under-way").into_future());
     hold.happened().await;
@@ -140,8 +140,8 @@ async fn a_dispatch_dropped_while_it_waits_is_not_sent() {
     drop(dropped);
     drop(hold);
     ends("the first one", under_way).await.unwrap().unwrap();
-    ends("the one behind it", waiting_behind).await.unwrap();
-    // What was left in the queue would have gone out before this one.
+    ends("the one after it", waiting_behind).await.unwrap();
+    // A dispatch left in the queue would have been sent before this one.
     ends("one that came later", jobs.dispatch("input".to_owned()).id("after").into_future()).await.unwrap();
     assert_eq!(waiting(&test).await, names(&["after", "before", "under-way", "waiting-behind"]));
 }
@@ -154,7 +154,7 @@ async fn a_dispatch_dropped_under_way_delays_no_other() {
     drop(polled_once(&jobs, "dropped"));
     let kept: Vec<_> = (0..3).map(|at| polled_once(&jobs, &format!("kept-{at}"))).collect();
     let behind = jobs.dispatch("input".to_owned()).id("behind");
-    ends("the one behind them", behind.into_future()).await.unwrap();
+    ends("the one after them", behind.into_future()).await.unwrap();
     for (at, kept) in kept.into_iter().enumerate() {
         let kept = tokio::time::timeout(Duration::from_secs(15), kept).await.expect("a kept one does not end");
         assert_eq!(kept.unwrap().id().as_str(), format!("kept-{at}"));

@@ -1,4 +1,4 @@
-//! Handlers that only wait, so that thousands of them cost little, and looks at all jobs of a task at once.
+//! Handlers that only wait, so that thousands of them are cheap, and checks of all jobs of a task at once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::support::journal::Journal;
 use crate::support::task::{TaskWorker, TestTask};
 use crate::support::{PATIENCE, eventually};
 
-/// How long a test goes on that could go on for ever: so many seconds as this variable says, or as long as is given.
+/// How long a test of unlimited length runs: the seconds of this variable, or this default.
 pub fn soak(otherwise: Duration) -> Duration {
     let seconds = std::env::var("HEARTLINE_SOAK_SECONDS").ok();
     seconds.map_or(otherwise, |seconds| Duration::from_secs(seconds.parse().unwrap()))
 }
 
-/// A worker whose handlers wait for their gate. It has not started when this returns.
+/// A worker whose handlers wait for their gate. It may not have started when this returns.
 pub async fn start_waiting_worker(test: &TestTask, url: &str, options: TaskOptions) -> TaskWorker {
     let wait = |journal: Arc<Journal>, ctx: Context, gate: String| async move {
         journal.begin(&ctx);
@@ -28,7 +28,7 @@ pub async fn start_waiting_worker(test: &TestTask, url: &str, options: TaskOptio
     test.start_worker_with(url, options, wait).await
 }
 
-/// A worker that beats and sweeps, and takes no further jobs: the one in its one slot waits for its gate.
+/// A worker that sends heartbeats and sweeps but claims no more jobs: the job in its one slot waits for its gate.
 pub async fn start_witness(test: &TestTask, url: &str, options: TaskOptions, gate: &str) -> TaskWorker {
     let witness = start_waiting_worker(test, url, options.concurrency(1)).await;
     let job = witness.jobs.dispatch(gate.to_owned()).await.unwrap();
@@ -36,12 +36,12 @@ pub async fn start_witness(test: &TestTask, url: &str, options: TaskOptions, gat
     witness
 }
 
-/// How many stalls were counted.
+/// The number of counted stalls.
 pub async fn stalls(test: &TestTask, conn: &mut MultiplexedConnection) -> u64 {
     conn.hget::<_, _, Option<u64>>(test.key("meta"), "stalls").await.unwrap().unwrap_or(0)
 }
 
-/// Waits until so many runs have begun, while nothing stalls.
+/// Waits until this many runs have begun, with no stall.
 pub async fn begun(test: &TestTask, runs: usize, deadline: Duration) {
     let mut conn = test.conn().await;
     eventually("every job has begun", deadline, async || {
@@ -52,7 +52,7 @@ pub async fn begun(test: &TestTask, runs: usize, deadline: Duration) {
     .await;
 }
 
-/// Waits until so many jobs have completed. Each of them ran once, and none was ever found stalled.
+/// Waits until this many jobs have completed. Each ran once, and none was found stalled.
 pub async fn all_ran_once(test: &TestTask, jobs: usize) {
     let (_app, task) = test.producer().await;
     let mut conn = test.conn().await;

@@ -1,4 +1,4 @@
-//! Large texts, and looks at what each call to Redis did.
+//! Large texts, and reads of what each call to Redis did.
 
 use redis::aio::MultiplexedConnection;
 use redis::streams::StreamRangeReply;
@@ -15,14 +15,14 @@ pub fn text(bytes: usize) -> String {
     "x".repeat(bytes - 2)
 }
 
-/// Nothing is held, and nothing waits.
+/// No job is held, and none waits.
 pub async fn nothing_is_left(test: &TestTask) {
     let (_app, task) = test.producer().await;
     let counts = task.counts().await.unwrap();
     assert_eq!([counts.waiting, counts.delayed, counts.running], [0; 3], "{counts:?}");
 }
 
-/// Looks at a task again and again, over one connection: while large values are made and read a new one may come late.
+/// Reads a task repeatedly over one connection: next to large values a new one may be late.
 pub struct Watch {
     pub conn: MultiplexedConnection,
     test: TestTask,
@@ -37,8 +37,8 @@ impl Watch {
         Watch { conn, test: test.clone() }
     }
 
-    /// The words of one kind of event, call by call: an entry of the stream tells what one call did. With the time of the
-    /// call by the clock of the server, in milliseconds.
+    /// The fields of one kind of event, call by call: one entry of the stream belongs to one call. With the time of
+    /// the call in milliseconds of the server clock.
     pub async fn told_at(&self, kind: &str) -> Vec<(u64, Vec<String>)> {
         let reply: StreamRangeReply = self.conn.clone().xrange_all(self.test.key("events")).await.unwrap();
         let told = reply.ids.iter().filter_map(|entry| {
@@ -59,12 +59,12 @@ impl Watch {
         info.get(name).unwrap()
     }
 
-    /// How many bytes the server has sent so far.
+    /// The bytes that the server has sent so far.
     pub async fn sent(&self) -> u64 {
         self.stat("total_net_output_bytes").await
     }
 
-    /// How many bytes the server has received so far.
+    /// The bytes that the server has received so far.
     pub async fn received(&self) -> u64 {
         self.stat("total_net_input_bytes").await
     }
@@ -74,13 +74,13 @@ impl Watch {
         epoch.unwrap_or(0)
     }
 
-    /// Waits until the epoch has moved on `count` times: somebody watched as many intervals, and swept.
+    /// Waits until the epoch has advanced by `count`: a worker watched as many intervals, and swept.
     pub async fn epochs_pass(&self, count: u64) {
         let end = self.epoch().await + count;
         eventually("epochs pass", PATIENCE, async || self.epoch().await >= end).await;
     }
 
-    /// How many sweeps found something stalled.
+    /// The number of sweeps that found stalled jobs.
     pub async fn stalls(&self) -> usize {
         self.conn.clone().xlen(self.test.key("stalls")).await.unwrap()
     }
