@@ -1,4 +1,4 @@
-//! Every act through its page, with its question.
+//! Every action through its page, with its confirmation.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::browser::{Browser, until};
 use crate::site::{Site, encoded};
 use crate::world::World;
 
-/// Presses a button of the page of a job, and reads what came of it.
+/// Presses a button on the page of a job, and checks the result.
 async fn press(browser: &Browser, verb: &str, told: &str) {
     browser.click_text("main form button", verb).await;
     browser.until_text(told).await;
 }
 
-pub async fn one_job_is_retried_run_now_cancelled_and_removed(world: Rc<World>) {
+pub async fn a_job_can_be_retried_run_now_cancelled_and_removed(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     site.run(&[("bad", "fail"), ("done", "x")]).await;
     let _ = site.export.dispatch("x".into()).id("later").delay(Duration::from_secs(3600)).await.unwrap();
@@ -32,7 +32,7 @@ pub async fn one_job_is_retried_run_now_cancelled_and_removed(world: Rc<World>) 
     press(browser, "Run now", "1 run now, 0 refused").await;
     assert_eq!(site.state("later").await, JobState::Waiting);
 
-    // Whoever says no has done nothing, and is where they were.
+    // A "no" changes nothing and returns to the same page.
     browser.open(&site.job("bad")).await;
     press(browser, "Cancel", "bad of export, which is waiting.").await;
     browser.until_heading("Cancel?").await;
@@ -45,7 +45,7 @@ pub async fn one_job_is_retried_run_now_cancelled_and_removed(world: Rc<World>) 
 
     browser.open(&site.job("done")).await;
     press(browser, "Remove", "done of export, which is completed.").await;
-    assert!(site.knows("done").await, "it was asked about");
+    assert!(site.knows("done").await, "the page asks for confirmation");
     press(browser, "Yes, remove", "1 removed, 0 refused").await;
     assert!(!site.knows("done").await);
     browser.click_text("main a", "Back").await;
@@ -53,9 +53,9 @@ pub async fn one_job_is_retried_run_now_cancelled_and_removed(world: Rc<World>) 
     assert_eq!(browser.status().await, 404);
 }
 
-pub async fn many_jobs_are_acted_on_by_their_filter_after_a_question_with_their_number(world: Rc<World>) {
+pub async fn an_action_by_filter_asks_with_the_number_of_jobs(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
-    // A job that is cancelled before a worker declared the task waits for it to decide about its hook.
+    // A job cancelled before a worker declared the task waits until its hook is known.
     site.put("meta", "declaredAt", "1").await;
     site.seed(30, 100).await;
     let counts = async || site.export.counts().await.unwrap();
@@ -68,7 +68,7 @@ pub async fn many_jobs_are_acted_on_by_their_filter_after_a_question_with_their_
     assert_eq!(browser.count("main a.row").await, 50);
     press(browser, "Remove …", "50 failed jobs of export, with the code disk.").await;
     browser.until_heading("Remove?").await;
-    assert_eq!(counts().await.failed, 100, "it was asked about");
+    assert_eq!(counts().await.failed, 100, "the page asks for confirmation");
     press(browser, "Yes, remove", "50 removed, 0 refused").await;
     assert_eq!(counts().await.failed, 50);
 
@@ -94,7 +94,7 @@ pub async fn many_jobs_are_acted_on_by_their_filter_after_a_question_with_their_
     assert_eq!((counts().await.delayed, counts().await.waiting), (0, 1));
 }
 
-pub async fn a_task_is_paused_with_a_reason_and_goes_on(world: Rc<World>) {
+pub async fn a_task_is_paused_with_a_reason_and_resumed(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::with(BoardOptions::behind_own_auth().by(|_| "ada".into())).await);
     let worker = site.app.worker().spawn();
     let _ = site.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
@@ -139,7 +139,7 @@ pub async fn damage_is_found_previewed_and_repaired(world: Rc<World>) {
     press(browser, "Audit now", "Nothing is wrong.").await;
 }
 
-pub async fn jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says(world: Rc<World>) {
+pub async fn a_person_requeues_or_fails_jobs_of_a_killed_worker(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     for id in ["again", "fails"] {
         let _ = site.export.dispatch("hold".into()).id(id).await.unwrap();
@@ -147,7 +147,7 @@ pub async fn jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says(world: R
     let mut doomed = site.worker();
     let id = site.holder(&doomed, 2).await;
     doomed.kill();
-    // One that lives finds them silent, and leaves them to a person.
+    // A live worker finds them silent, and leaves them to a person.
     let worker = site.app.worker().spawn();
     browser.open(&site.origin).await;
     browser.until_text("2 silent jobs parked for a person, as the options say").await;
@@ -156,7 +156,7 @@ pub async fn jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says(world: R
     until("it is offered", async || browser.text().await.contains("Run again")).await;
     press(browser, "Run again", "again of export, which is running.").await;
     browser.until_heading("Run again?").await;
-    assert_eq!(site.state("again").await, JobState::Running, "it was asked about");
+    assert_eq!(site.state("again").await, JobState::Running, "the page asks for confirmation");
     press(browser, "Yes, run again", "1 run again, 0 refused").await;
     site.open(1);
     until("it completes", async || site.state("again").await == JobState::Completed).await;
@@ -174,7 +174,7 @@ pub async fn jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says(world: R
     let _ = worker.stop().await.unwrap();
 }
 
-pub async fn a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again(world: Rc<World>) {
+pub async fn declaring_a_killed_worker_dead_requeues_its_jobs(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     let _ = site.export.dispatch("hold".into()).id("held").await.unwrap();
     let mut doomed = site.worker();
@@ -182,13 +182,13 @@ pub async fn a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again(world: Rc
     browser.open(&site.at("/workers")).await;
     browser.click_text("main a.row", &id).await;
     browser.until_heading(&id).await;
-    assert_eq!(browser.count("button").await, 0, "a live one is left alone");
+    assert_eq!(browser.count("button").await, 0, "a live worker is left alone");
     doomed.kill();
-    // The page sees by itself that it is silent.
+    // The page updates itself when the worker becomes silent.
     browser.click_text("main form button", "Take its jobs from it …").await;
     browser.until_heading("Take its jobs from it?").await;
     browser.until_text("It holds 1 of export, which wait for a person. They run again").await;
-    assert_eq!(site.state("held").await, JobState::Running, "it was asked about");
+    assert_eq!(site.state("held").await, JobState::Running, "the page asks for confirmation");
     press(browser, "Yes, take its jobs from it", "Its jobs are taken from it.").await;
     browser.until_text("export: 1 job").await;
     browser.click_text("main a", "Back").await;
@@ -200,14 +200,14 @@ pub async fn a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again(world: Rc
     let _ = worker.stop().await.unwrap();
 }
 
-pub async fn whoever_has_the_token_signs_in_and_out(world: Rc<World>) {
+pub async fn a_user_with_the_token_signs_in_and_out(world: Rc<World>) {
     let token = "0123456789abcdef";
     let options = BoardOptions::with_token(token).unwrap().plain_http();
     let (browser, site) = (&world.browser, Site::with(options).await);
     site.run(&[("done", "x")]).await;
     browser.open(&site.at(&format!("/job?task=export&id={}", encoded("done")))).await;
     until("there is a field for the token", async || browser.count("input[name=token]").await == 1).await;
-    assert_eq!(browser.focused().await, "token", "it can be typed at once");
+    assert_eq!(browser.focused().await, "token", "the field has the focus");
     browser.fill("input[name=token]", "fedcba9876543210").await;
     browser.click("main button").await;
     browser.until_text("That is not the token.").await;
@@ -215,12 +215,12 @@ pub async fn whoever_has_the_token_signs_in_and_out(world: Rc<World>) {
     browser.click("main button").await;
     browser.until_heading("done").await;
     let told = browser.eval_text("return document.cookie + JSON.stringify(localStorage)").await;
-    assert!(!told.contains("session") && !told.contains(token), "no script can read it: {told}");
+    assert!(!told.contains("session") && !told.contains(token), "scripts cannot read it: {told}");
     browser.click_text("header button", "Sign out").await;
     until("it asks again", async || browser.count("input[name=token]").await == 1).await;
     browser.driver.back().await.unwrap();
-    until("nothing is seen by going back", async || browser.count("input[name=token]").await == 1).await;
-    // A page that is open in another window leaves when its session is over.
+    until("going back shows nothing", async || browser.count("input[name=token]").await == 1).await;
+    // An open page in another window leaves when its session ends.
     browser.fill("input[name=token]", token).await;
     browser.click("main button").await;
     browser.until_heading("done").await;

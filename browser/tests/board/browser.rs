@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use thirtyfour::common::capabilities::chromium::ChromiumLikeCapabilities;
 use thirtyfour::{By, DesiredCapabilities, Key, LoggingPrefsLogLevel, WebDriver, WebElement};
 
-/// How long anything may take to become so.
+/// The longest wait for a condition.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long to wait between two looks.
+/// The time between two checks.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Asks until it is so.
+/// Waits until the condition is true.
 pub async fn until(what: &str, so: impl AsyncFnMut() -> bool) {
     until_within(PATIENCE, what, so).await;
 }
 
-/// The same for what takes longer.
+/// The same with a longer wait.
 pub async fn until_within(patience: Duration, what: &str, mut so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !so().await {
@@ -30,7 +30,7 @@ pub async fn until_within(patience: Duration, what: &str, mut so: impl AsyncFnMu
     }
 }
 
-/// A directory of our own that goes with it.
+/// A temporary directory that is removed on drop.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -48,7 +48,8 @@ impl Drop for Scratch {
     }
 }
 
-/// A chromedriver, killed when this goes, with its browser. A shell beside it holds a pipe, and does the same when this process is killed.
+/// A chromedriver, killed on drop, with its browser. A shell next to it holds a pipe, and does the same when this
+/// process is killed.
 struct Chromedriver {
     shell: Child,
     port: u16,
@@ -58,7 +59,7 @@ impl Chromedriver {
     fn start(program: &Path, profile: &Path) -> Result<Chromedriver, String> {
         let script = r#""$0" --port=0 & driver=$!; read -r _; trap '' TERM; kill 0; wait "$driver"; rm -rf "$1" || { sleep 1; rm -rf "$1"; }"#;
         let mut command = Command::new("sh");
-        // A group of its own, for `kill 0`.
+        // A process group of its own, for `kill 0`.
         command.arg("-c").arg(script).arg(program).arg(profile).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut shell = command.spawn().map_err(|e| format!("cannot start chromedriver: {e}"))?;
@@ -68,7 +69,7 @@ impl Chromedriver {
             .find_map(|rest| rest.trim_end_matches('.').parse().ok());
         let mut driver = Chromedriver { shell, port: 0 };
         driver.port = port.ok_or("chromedriver ended before it listened")?;
-        // Dropping its output closes the pipe: it says nothing more there.
+        // Dropping its output closes the pipe: it writes nothing more there.
         driver.shell.stdout = None;
         Ok(driver)
     }
@@ -99,7 +100,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts it, or says in one line what is missing.
+    /// Starts it, or returns what is missing in one line.
     pub async fn start() -> Result<Browser, String> {
         let (chromedriver, chromium) =
             (program(&["chromedriver"])?, program(&["chromium", "chromium-browser", "google-chrome"])?);
@@ -120,7 +121,7 @@ impl Browser {
                 "--disable-sync",
                 "--disable-dev-shm-usage",
                 "--window-size=1280,800",
-                // The name of another site that leads here.
+                // The name of another site that resolves to this machine.
                 "--host-resolver-rules=MAP evil.example 127.0.0.1",
                 &data,
             ] {
@@ -139,7 +140,7 @@ impl Browser {
         let _ = self.driver.clone().quit().await;
     }
 
-    /// Makes it as it was at first, for the next part.
+    /// Resets it for the next part.
     pub async fn reset(&self) {
         self.open("about:blank").await;
         self.script(true).await;
@@ -158,7 +159,7 @@ impl Browser {
         self.cdp("Emulation.setScriptExecutionDisabled", json!({ "value": !may })).await;
     }
 
-    /// Whether the person likes it dark.
+    /// Whether the user prefers dark mode.
     pub async fn dark(&self, is_dark: bool) {
         let value = if is_dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": value }]);
@@ -190,7 +191,7 @@ impl Browser {
         self.eval(script).await.as_str().unwrap_or_default().to_owned()
     }
 
-    /// What stands in the main part.
+    /// The text of the main part.
     pub async fn text(&self) -> String {
         self.eval_text("return (document.querySelector('main') || document.body).innerText").await
     }
@@ -208,24 +209,24 @@ impl Browser {
         until(&format!("the page says {part:?}"), async || self.text().await.contains(part)).await;
     }
 
-    /// With which status the page was answered.
+    /// The status of the response for the page.
     pub async fn status(&self) -> u64 {
         let status = "return performance.getEntriesByType('navigation')[0].responseStatus";
         self.eval(status).await.as_u64().unwrap()
     }
 
-    /// How many elements are like that.
+    /// How many elements match.
     pub async fn count(&self, css: &str) -> u64 {
         let count = "return document.querySelectorAll(arguments[0]).length";
         self.eval_with(count, vec![json!(css)]).await.as_u64().unwrap()
     }
 
-    /// Clicks on the first element like that as soon as there is one.
+    /// Clicks on the first matching element as soon as it exists.
     pub async fn click(&self, css: &str) {
         self.act(css, async || self.driver.find(By::Css(css)).await?.click().await).await;
     }
 
-    /// Clicks on the element like that with this text.
+    /// Clicks on the matching element with this text.
     pub async fn click_text(&self, css: &str, text: &str) {
         let find = "return [...document.querySelectorAll(arguments[0])].find(e => e.textContent.trim() === arguments[1]) || null";
         self.act(&format!("{css} {text:?}"), async || {
@@ -236,7 +237,7 @@ impl Browser {
         .await;
     }
 
-    /// Types into a field, in place of what stands there.
+    /// Replaces the text of a field by typing.
     pub async fn fill(&self, css: &str, text: &str) {
         self.act(css, async || {
             let field = self.driver.find(By::Css(css)).await?;
@@ -246,7 +247,7 @@ impl Browser {
         .await;
     }
 
-    /// Tries again while a page is being put in place of another one.
+    /// Tries again while one page replaces another.
     async fn act(&self, what: &str, mut act: impl AsyncFnMut() -> thirtyfour::error::WebDriverResult<()>) {
         let begun = Instant::now();
         while let Err(e) = act().await {
@@ -261,10 +262,10 @@ impl Browser {
         self.driver.action_chain().send_keys(keys).perform().await.unwrap_or_else(|e| panic!("{keys:?}: {e}"));
     }
 
-    /// Waits until something of the page is seen: a browser drops the keys that come before that.
+    /// Waits until the page is painted: a browser drops earlier keys.
     async fn is_painted(&self) {
         let script = "return performance.getEntriesByType('paint').length > 0";
-        until("something of the page is seen", async || self.eval(script).await == true).await;
+        until("the page is painted", async || self.eval(script).await == true).await;
     }
 
     /// Presses one of the other keys.
@@ -273,13 +274,13 @@ impl Browser {
         self.driver.action_chain().send_keys(key).perform().await.unwrap_or_else(|e| panic!("a key: {e}"));
     }
 
-    /// What a test says of the element with the focus: its text, or its name.
+    /// A description of the element with the focus: its text, or its name.
     pub async fn focused(&self) -> String {
         let script = "const e = document.activeElement; return !e || e === document.body ? '' : (e.getAttribute('aria-label') || e.name || e.textContent.trim())";
         self.eval_text(script).await
     }
 
-    /// What the browser logged that no page of ours may cause: refusals by the policy, and failures of scripts.
+    /// Entries of the browser log that no page of ours may cause: refusals by the policy, and script errors.
     pub async fn complaints(&self) -> Vec<String> {
         let log = self.driver.browser_log().await.unwrap_or_else(|e| panic!("the log of the browser: {e}"));
         let is_bad = |text: &str| {
@@ -290,7 +291,7 @@ impl Browser {
         log.into_iter().map(|entry| entry.message).filter(|text| is_bad(text)).collect()
     }
 
-    /// Where it is and what it shows, for a failed test.
+    /// Its address and its text, for a failed test.
     pub async fn description(&self) -> String {
         let url = self.driver.current_url().await.map(|url| url.to_string()).unwrap_or_default();
         let text = "return (document.querySelector('main') || document.body).innerText";

@@ -1,4 +1,4 @@
-//! `heartline demo --board`: workers that are killed and frozen, seen in a browser.
+//! `heartline demo --board`: killed and frozen workers, seen in a browser.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use crate::browser::{Scratch, until, until_within};
 use crate::looks::assert_fits_a_phone;
 use crate::world::World;
 
-/// The largest picture that may be in the repository.
+/// The largest picture that the repository may contain.
 const LARGEST: usize = 150 * 1024;
 
-/// The command, as it was built.
+/// The command that was built.
 fn heartline() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let found = exe.ancestors().nth(2).unwrap().join("heartline");
@@ -24,7 +24,7 @@ fn heartline() -> PathBuf {
     found
 }
 
-/// The demo while it runs, and what it said.
+/// A running demo, and its output.
 pub struct Demo {
     child: Child,
     pub origin: String,
@@ -33,7 +33,7 @@ pub struct Demo {
     accounts: Arc<Mutex<Vec<String>>>,
 }
 
-/// The lines so far of what a thread reads.
+/// The lines that a thread has read so far.
 fn lines(from: impl Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
     let read = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&read);
@@ -64,7 +64,7 @@ impl Demo {
         demo
     }
 
-    /// What stands behind these words in what it said.
+    /// The rest of each output line after these words.
     fn after(&self, words: &str) -> Vec<String> {
         let said = self.said.lock().unwrap();
         said.iter().filter_map(|line| line.split(words).nth(1).map(str::to_owned)).collect()
@@ -74,13 +74,13 @@ impl Demo {
         format!("{}{path}", self.origin)
     }
 
-    /// The processes of workers that it killed so far.
+    /// The pids of workers that it has killed so far.
     fn killed(&self) -> Vec<String> {
         let told = self.after("killed the worker process ");
         told.iter().filter_map(|rest| rest.split(' ').next().map(str::to_owned)).collect()
     }
 
-    /// Ends it as Ctrl-C does, after a whole pass; the accounts of its passes.
+    /// Stops it as Ctrl-C does, after a whole pass; returns the accounts of its passes.
     async fn end(mut self) -> Vec<Value> {
         until_within(Duration::from_secs(120), "a pass ends", async || !self.accounts.lock().unwrap().is_empty()).await;
         let _ = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
@@ -93,21 +93,21 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // Its server and its workers end when it does, however that is.
+        // Its server and its workers end with it in any case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-pub async fn stalls_of_a_killed_worker_come_to_an_open_page_by_themselves(world: Rc<World>) {
+pub async fn an_open_page_shows_the_stalls_of_a_killed_worker(world: Rc<World>) {
     let (browser, demo) = (&world.browser, world.demo().await);
     browser.open(&demo.at("/stalls")).await;
     browser.eval("window.mark = 'the same page'").await;
-    // One that was killed before this does not count, and one that held nothing at that time has no stalls.
+    // A worker killed before this does not count, and one that held nothing then has no stalls.
     let before = demo.killed().len();
     until_within(Duration::from_secs(90), "stalls of a killed worker are on the page", async || {
         let text = browser.text().await;
-        // The id of a worker has its process in it.
+        // The id of a worker contains its pid.
         let killed = demo.killed().split_off(before);
         killed.iter().any(|pid| {
             let held = format!("-{pid}-");
@@ -115,7 +115,7 @@ pub async fn stalls_of_a_killed_worker_come_to_an_open_page_by_themselves(world:
         })
     })
     .await;
-    assert_eq!(browser.eval("return window.mark").await, "the same page", "it was loaded anew");
+    assert_eq!(browser.eval("return window.mark").await, "the same page", "it was reloaded");
 }
 
 pub async fn every_page_opens_from_the_navigation(world: Rc<World>) {
@@ -157,7 +157,7 @@ pub async fn every_page_opens_from_the_navigation(world: Rc<World>) {
     assert!(browser.text().await.contains("host"), "the worker");
 }
 
-pub async fn the_overview_changes_without_a_reload(world: Rc<World>) {
+pub async fn the_overview_updates_without_a_reload(world: Rc<World>) {
     let (browser, demo) = (&world.browser, world.demo().await);
     browser.open(&demo.origin).await;
     browser.eval("window.mark = 'the same page'").await;
@@ -165,14 +165,14 @@ pub async fn the_overview_changes_without_a_reload(world: Rc<World>) {
     until("files are counted", async || !matches!(browser.eval_text(completed).await.as_str(), "" | "0")).await;
     let first = browser.eval_text(completed).await;
     until("their number changes", async || browser.eval_text(completed).await != first).await;
-    assert_eq!(browser.eval("return window.mark").await, "the same page", "it was loaded anew");
+    assert_eq!(browser.eval("return window.mark").await, "the same page", "it was reloaded");
 }
 
 pub async fn the_heartbeat_table_names_the_workers(world: Rc<World>) {
     let (browser, demo) = (&world.browser, world.demo().await);
     browser.open(&demo.at("/workers")).await;
     let table = "return [...document.querySelectorAll(`[aria-label=${arguments[0]}] tbody tr`)].map(row => [...row.cells].map(cell => cell.innerText.trim()))";
-    until("each live worker beats for each task", async || {
+    until("each live worker sends heartbeats for each task", async || {
         let workers = browser.eval_with(table, vec![json!("Workers")]).await;
         let beats = browser.eval_with(table, vec![json!("Heartbeats")]).await;
         let live = workers.as_array().unwrap().iter().filter(|row| row[1] == "live").collect::<Vec<_>>();
@@ -191,7 +191,7 @@ pub async fn pictures_are_taken_in_light_and_dark(world: Rc<World>) {
     let kept = std::env::var_os("HEARTLINE_SCREENSHOTS").map(PathBuf::from);
     let dir = kept.clone().unwrap_or_else(|| scratch.0.clone());
     std::fs::create_dir_all(&dir).unwrap();
-    // A job that was recovered and came to its end has the most to tell.
+    // A job that was recovered and ended has the longest history.
     browser.open(&demo.at("/stalls?task=index")).await;
     let recovered = "const row = [...document.querySelectorAll('main tr')].find(row => row.innerText.includes('recovered')); return row ? row.querySelector('a.row').href : ''";
     until("a job was recovered", async || !browser.eval_text(recovered).await.is_empty()).await;
@@ -208,7 +208,7 @@ pub async fn pictures_are_taken_in_light_and_dark(world: Rc<World>) {
         for mode in ["light", "dark"] {
             browser.dark(mode == "dark").await;
             let picture = browser.driver.screenshot_as_png().await.unwrap();
-            assert!(picture.starts_with(b"\x89PNG\r\n\x1a\n"), "{name}-{mode} is no PNG");
+            assert!(picture.starts_with(b"\x89PNG\r\n\x1a\n"), "{name}-{mode} is not a PNG");
             assert!(picture.len() > 5_000, "{name}-{mode} is empty: {} bytes", picture.len());
             assert!(kept.is_none() || picture.len() < LARGEST, "{name}-{mode} has {} bytes", picture.len());
             let size = (&picture[16..20], &picture[20..24]);

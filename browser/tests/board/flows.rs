@@ -1,4 +1,4 @@
-//! Workflows: from the list to a graph, and what a person does to an instance.
+//! Workflows: from the list to a graph, and actions on an instance.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::world::World;
 
 const EXPORT: TaskDef<String, u64> = TaskDef::new("export");
 
-/// An instance whose graph has a bit of everything; one of its jobs fails, one holds.
+/// An instance whose graph has every kind of node; one of its jobs fails, one holds.
 async fn start(site: &Site, id: &str) {
     let options = WorkflowOptions::new().on_failure(OnFailure::Pause);
     let flow = site.app.workflow::<()>("nightly", options).unwrap();
@@ -30,7 +30,7 @@ async fn start(site: &Site, id: &str) {
     flow.start(graph).id(id).await.unwrap();
 }
 
-pub async fn a_graph_is_seen_changes_by_itself_and_is_acted_on(world: Rc<World>) {
+pub async fn a_graph_is_shown_updates_itself_and_offers_actions(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     start(&site, "2026-11-21").await;
     browser.open(&site.origin).await;
@@ -44,10 +44,10 @@ pub async fn a_graph_is_seen_changes_by_itself_and_is_acted_on(world: Rc<World>)
     assert_eq!(browser.count("svg.graph g").await, 8);
     browser.eval("window.mark = 'the same page'").await;
     let worker = site.app.worker().spawn();
-    // One failed: it is paused, and another one holds.
+    // One job failed, so the instance is paused; another job holds.
     browser.until_text("south: no space left on device (disk)").await;
-    assert_eq!(browser.eval("return window.mark").await, "the same page", "it was loaded anew");
-    until("the failed one is drawn so", async || browser.count("svg.graph g.failed").await == 1).await;
+    assert_eq!(browser.eval("return window.mark").await, "the same page", "it was reloaded");
+    until("the failed node is drawn as failed", async || browser.count("svg.graph g.failed").await == 1).await;
     for (verb, told) in [("Resume", "It is running."), ("Cancel", "2026-11-21 of nightly.")] {
         browser.click_text("main form button", verb).await;
         browser.until_text(told).await;
@@ -73,7 +73,7 @@ pub async fn a_graph_is_seen_changes_by_itself_and_is_acted_on(world: Rc<World>)
     let _ = worker.stop().await.unwrap();
 }
 
-pub async fn a_graph_fits_a_phone_and_has_its_picture_taken(world: Rc<World>) {
+pub async fn a_graph_fits_a_phone_and_gets_a_picture(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::with(BoardOptions::behind_own_auth().name("demo")).await);
     start(&site, "2026-11-21").await;
     start(&site, &"i".repeat(64)).await;
@@ -82,7 +82,7 @@ pub async fn a_graph_fits_a_phone_and_has_its_picture_taken(world: Rc<World>) {
     browser.open(&page).await;
     browser.until_text("south: no space left on device (disk)").await;
     until("three have completed", async || browser.count("svg.graph g.completed").await == 3).await;
-    // At its own size: it is read, or scrolled, but never made small.
+    // At its own size: it scrolls, and is never shrunk.
     let drawn = "const g = document.querySelector('svg.graph'); return [g.clientWidth, g.clientHeight].join(' ')";
     let own = "const b = document.querySelector('svg.graph').viewBox.baseVal; return [b.width, b.height].join(' ')";
     assert_eq!(browser.eval(drawn).await, browser.eval(own).await);

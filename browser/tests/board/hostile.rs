@@ -1,4 +1,4 @@
-//! What others wrote, other sites, and odd ids.
+//! Text from others, other sites, and odd ids.
 
 use std::rc::Rc;
 
@@ -12,16 +12,16 @@ use crate::browser::{Browser, until};
 use crate::site::{Site, encoded, serve};
 use crate::world::World;
 
-/// What runs if it is taken for markup; an id has no spaces and no braces.
+/// A script that runs if the id is treated as markup; an id has no spaces and no braces.
 const EVIL_ID: &str = "\"><img/src=x/onerror=window.hacked=1><script>window.hacked=1;alert(1)</script>";
 const EVIL: &str = "<b>'\"></b></title></textarea></script><img src=x onerror=\"window.hacked=1;alert(1)\"><svg onload=alert(1)><script>window.hacked=1;alert(1)</script>";
 
-/// Asserts that nothing of it has become an element, and that it stands there as text.
+/// Asserts that none of it has become an element, and that the page shows it as text.
 async fn assert_harmless(browser: &Browser, what: &str, shown: &str) {
-    // An alert that is open would fail each of these.
+    // An open alert would make each of these fail.
     let found = "return [...document.querySelectorAll('img, svg[onload], main b, main script, body script, iframe, [onerror], [onload], [style]')].map(e => e.outerHTML)";
     assert_eq!(browser.eval(found).await, json!([]), "{what}");
-    assert_eq!(browser.eval("return document.scripts.length").await, 1, "{what}: our own one");
+    assert_eq!(browser.eval("return document.scripts.length").await, 1, "{what}: only our own elements");
     assert_eq!(browser.eval("return typeof window.hacked").await, "undefined", "{what}");
     let text = "return document.body.textContent + [...document.querySelectorAll('input')].map(e => e.value).join(' ')";
     let text = browser.eval_text(text).await;
@@ -70,13 +70,13 @@ pub async fn markup_is_text_wherever_it_comes_from(world: Rc<World>) {
         browser.open(&site.at(&path)).await;
         assert_harmless(browser, &path, shown).await;
     }
-    // An update of an open page makes no markup of it either.
+    // An update of an open page does not turn it into markup either.
     browser.open(&site.at("/jobs?task=export&state=waiting")).await;
     browser.until_text("waits").await;
     let _ = site.export.dispatch("x".into()).id(format!("{EVIL_ID}2")).await.unwrap();
     browser.until_text(&format!("{EVIL_ID}2")).await;
     assert_harmless(browser, "a live update", &format!("{EVIL_ID}2")).await;
-    // The question, and what came of it.
+    // The confirmation and the result.
     browser.open(&site.job(EVIL_ID)).await;
     browser.click_text("main form button", "Remove").await;
     browser.until_heading("Remove?").await;
@@ -98,7 +98,7 @@ pub async fn markup_is_text_wherever_it_comes_from(world: Rc<World>) {
     let _ = live.stop().await;
 }
 
-/// A page of somebody else that wants a task of ours to be paused.
+/// A page of another site that tries to pause our task.
 async fn foreign_page(target: &str) -> String {
     let form = format!(
         "<!doctype html><title>another site</title><form method=post action='{target}/act'><input name=act value=pause><input name=task \
@@ -113,7 +113,7 @@ pub async fn forms_of_other_origins_are_refused(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::with(options).await);
     let _ = site.export.dispatch("x".into()).await.unwrap();
     let open = site.another(BoardOptions::behind_own_auth()).await;
-    // Signed in under both names, as somebody who uses the board is.
+    // Signed in under both names, like a real user.
     let by_name = |origin: &str| origin.replace("127.0.0.1", "localhost");
     for origin in [site.origin.clone(), by_name(&site.origin)] {
         browser.open(&origin).await;
@@ -132,13 +132,13 @@ pub async fn forms_of_other_origins_are_refused(world: Rc<World>) {
             assert!(task.paused.is_none(), "{from} to {target}");
         }
     }
-    // The same form on a page of ours is taken, so it was refused for where it came from.
+    // The same form on our own page is accepted, so the origin was the reason of the refusal.
     browser.open(&format!("{open}/task?task=export")).await;
     browser.click_text("main form button", "Pause").await;
     browser.until_text("export is paused").await;
     assert!(site.app.inspector().task("export").await.unwrap().paused.is_some());
     world.complaints().await;
-    // Nor is a page of ours shown in a frame of theirs.
+    // Nor can another site show our page in a frame.
     let frame = format!("<!doctype html><iframe src='{open}/task?task=export'></iframe>");
     let foreign = serve(axum::Router::new().route("/", get(move || async move { Html(frame) }))).await;
     browser.open(&foreign).await;
@@ -149,7 +149,7 @@ pub async fn forms_of_other_origins_are_refused(world: Rc<World>) {
     .await;
 }
 
-pub async fn under_the_name_of_another_site_nothing_is_shown(world: Rc<World>) {
+pub async fn nothing_is_shown_under_the_name_of_another_site(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     let _ = site.export.dispatch("x".into()).id("secret-1").await.unwrap();
     browser.open(&site.at("/jobs?task=export&state=waiting")).await;
@@ -161,9 +161,9 @@ pub async fn under_the_name_of_another_site_nothing_is_shown(world: Rc<World>) {
     }
 }
 
-pub async fn odd_ids_lead_to_their_own_jobs(world: Rc<World>) {
+pub async fn odd_ids_open_their_own_jobs(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
-    // A job that is cancelled before a worker declared the task waits for it to decide about its hook.
+    // A job cancelled before a worker declared the task waits until its hook is known.
     site.put("meta", "declaredAt", "1").await;
     let odd = [
         "..",
@@ -216,14 +216,14 @@ pub async fn odd_ids_lead_to_their_own_jobs(world: Rc<World>) {
     assert_eq!(site.export.counts().await.unwrap().cancelled, odd.len() as u64);
 }
 
-pub async fn no_page_breaks_our_own_policy(world: Rc<World>) {
+pub async fn no_page_violates_our_content_policy(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     site.run(&[("bad", "fail")]).await;
     for path in ["/", "/workers?all=yes", "/stalls", "/audit?task=export", "/server", "/task?task=export", "/nowhere"] {
         browser.open(&site.at(path)).await;
     }
     browser.open(&site.job("bad")).await;
-    // Those of all parts before this one are among them.
+    // This includes those of all earlier parts.
     let complaints = world.complaints().await;
     assert!(complaints.is_empty(), "the browser complains: {complaints:#?}");
 }

@@ -27,7 +27,7 @@ pub async fn tab_reaches_every_link_and_the_skip_link_comes_first(world: Rc<Worl
     for wanted in ["Overview", "Workers", "Stalls", "Audit", "Server", "export", "1", "Tasks"] {
         assert!(seen.iter().any(|focused| focused == wanted), "{wanted} is not reached: {seen:?}");
     }
-    // The skip link leads behind the navigation.
+    // The skip link leads past the navigation.
     browser.open(&site.origin).await;
     browser.press(Key::Tab).await;
     browser.press(Key::Enter).await;
@@ -36,7 +36,7 @@ pub async fn tab_reaches_every_link_and_the_skip_link_comes_first(world: Rc<Worl
     assert_eq!(browser.eval(is_inside).await, true, "{}", browser.focused().await);
 }
 
-pub async fn the_keyboard_alone_filters_moves_opens_and_goes_on(world: Rc<World>) {
+pub async fn the_keyboard_alone_filters_moves_opens_and_pages(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     site.seed(3, 120).await;
     browser.open(&site.at("/jobs?task=export&state=failed")).await;
@@ -51,7 +51,7 @@ pub async fn the_keyboard_alone_filters_moves_opens_and_goes_on(world: Rc<World>
     assert_eq!(browser.focused().await, second);
     browser.keys("k").await;
     browser.keys("k").await;
-    assert_eq!(browser.focused().await, first, "it stays on the first one");
+    assert_eq!(browser.focused().await, first, "it stays on the first page");
     browser.keys("j").await;
     browser.press(Key::Enter).await;
     browser.until_heading(&second).await;
@@ -64,7 +64,7 @@ pub async fn the_keyboard_alone_filters_moves_opens_and_goes_on(world: Rc<World>
     until("the last page", async || browser.count("main a.row").await == 20).await;
     assert_ne!(row(0).await, on_second);
     browser.keys("n").await;
-    assert_eq!(browser.count("main a.row").await, 20, "there is no next one");
+    assert_eq!(browser.count("main a.row").await, 20, "there is no next page");
 
     browser.keys("/").await;
     assert_eq!(browser.focused().await, "code");
@@ -111,7 +111,7 @@ pub async fn focus_survives_a_live_update(world: Rc<World>) {
     let _ = site.export.dispatch("x".into()).await.unwrap();
     until("two wait", async || waiting().await == "2").await;
     assert_eq!(browser.focused().await, "export");
-    // The same for a table that is scrolled by keys.
+    // The same for a table that keys scroll.
     browser.eval("document.querySelector('[aria-label=Tasks]').focus()").await;
     let _ = site.export.dispatch("x".into()).await.unwrap();
     until("three wait", async || waiting().await == "3").await;
@@ -119,12 +119,12 @@ pub async fn focus_survives_a_live_update(world: Rc<World>) {
     assert_eq!(browser.eval("return window.mark !== document.querySelector('main')").await, true);
 }
 
-pub async fn focus_stays_on_its_own_one_of_several_links_to_a_page(world: Rc<World>) {
+pub async fn focus_stays_on_one_of_several_links_to_a_page(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     let _ = site.export.dispatch("x".into()).await.unwrap();
     site.until_listed().await;
     browser.open(&site.origin).await;
-    // What is wrong leads to the task, as its row does.
+    // A problem links to the task, as its row does.
     browser.until_text("1 job waiting, and no live worker has the task").await;
     browser.keys("j").await;
     let class = async || browser.eval_text("return document.activeElement.className").await;
@@ -134,26 +134,26 @@ pub async fn focus_stays_on_its_own_one_of_several_links_to_a_page(world: Rc<Wor
     assert_eq!(class().await, "row", "a live update has moved the focus to another link to the same page");
 }
 
-pub async fn what_is_being_typed_survives_a_live_update(world: Rc<World>) {
+pub async fn typed_text_survives_a_live_update(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     let _ = site.export.dispatch("x".into()).await.unwrap();
     site.until_listed().await;
     browser.open(&site.at("/task?task=export")).await;
     browser.click("input[name=reason]").await;
     browser.keys("half a sen").await;
-    // Whoever listens beside the page hears what the page does.
+    // A second subscription of the test receives what the page receives.
     browser.eval("window.heard = 0; new EventSource('/live').onmessage = () => { window.heard++; }").await;
     let heard = async || browser.eval("return window.heard").await.as_u64().unwrap();
-    until("the page listens", async || heard().await > 0).await;
+    until("the page subscribes", async || heard().await > 0).await;
     let before = heard().await;
     let _ = site.export.dispatch("x".into()).await.unwrap();
-    until("the page has heard of a change", async || heard().await > before).await;
+    until("the page has received a change", async || heard().await > before).await;
     browser.keys("tence").await;
     assert_eq!(browser.eval("return document.querySelector('[name=reason]').value").await, "half a sentence");
-    // What was typed stays when the field is left, too.
+    // The typed text stays when the field loses the focus, too.
     browser.press(Key::Escape).await;
     let jobs = async || browser.text().await.contains("waiting\n2");
-    until("the page goes on", jobs).await;
+    until("the page updates again", jobs).await;
     assert_eq!(
         browser.eval("return document.querySelector('[name=reason]').value").await,
         "half a sentence",

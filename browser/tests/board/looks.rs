@@ -1,4 +1,4 @@
-//! Phones, and people who like it dark.
+//! Phones and dark mode.
 
 use std::rc::Rc;
 
@@ -11,21 +11,21 @@ use crate::world::World;
 
 const PHONE: u64 = 390;
 
-/// How wide the page is, how wide the window, and what sticks out.
+/// The width of the page and of the window, and the elements that exceed it.
 const WIDE: &str = "
     const out = e => !e.closest('.scroll, pre, .skip') && (e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > innerWidth + 1);
     const wide = [...document.querySelectorAll('main *, header *')].filter(e => out(e) && ![...e.children].some(out));
     const told = wide.map(e => `<${e.tagName.toLowerCase()} class='${e.className}'> ${e.textContent.trim().slice(0, 60)}`);
     return [document.documentElement.scrollWidth, innerWidth, told]";
 
-/// Asserts that a page is no wider than a phone, and names what is.
+/// Asserts that a page is no wider than a phone, or names the elements that are.
 pub async fn assert_fits_a_phone(browser: &Browser, what: &str) {
     let told = browser.eval(WIDE).await;
     assert_eq!(told[1], PHONE, "{what}");
     assert!(told[0].as_u64().unwrap() <= PHONE, "{what} is {} wide on a phone of {PHONE}: {:#}", told[0], told[2]);
 }
 
-/// Everything that may be long is as long as it may be, without a space.
+/// A site with the longest possible texts, without spaces.
 async fn long_site() -> (Site, String) {
     let site = Site::with(BoardOptions::behind_own_auth().name("production").by(|_| "b".repeat(200))).await;
     let (id, held) = ("i".repeat(128), "h".repeat(128));
@@ -42,8 +42,8 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     let (site, worker) = long_site().await;
     let live = site.app.worker().spawn();
     let (id, held) = ("i".repeat(128), "h".repeat(128));
-    // It is set aside, and then failed by a person: so there is a stall.
-    until("it is set aside", async || {
+    // The job waits for a decision, and then a person fails it, so there is a stall.
+    until("it waits for a decision", async || {
         let task = site.app.inspector().task("export").await.unwrap();
         task.parts.iter().map(|part| part.set_aside).sum::<u64>() == 1
     })
@@ -80,17 +80,17 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
         browser.open(&site.at(path)).await;
         wide.extend(fits(path.split('&').next().unwrap()).await);
     }
-    // The question, and what came of an act.
+    // The confirmation and the result of an action.
     browser.open(&site.job(&id)).await;
     browser.click_text("main form button", "Remove").await;
     browser.until_heading("Remove?").await;
     wide.extend(fits("the question about a job").await);
-    // Meanwhile it is no more, so this is refused by a line with its id.
+    // The job is gone by now, so the refusal shows a line with its id.
     let _ = site.app.inspector().remove("export", id.as_str()).await.unwrap();
     browser.click_text("main form button", "Yes, remove").await;
     browser.until_text("0 removed, 1 refused").await;
     wide.extend(fits("what came of an act").await);
-    // A pause, told on the page of the task and on the overview.
+    // A pause, shown on the page of the task and on the overview.
     browser.open(&site.at("/task?task=export")).await;
     browser.fill("input[name=reason]", &"r".repeat(200)).await;
     browser.click_text("main form button", "Pause").await;
@@ -120,7 +120,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     assert!(wide.is_empty(), "pages scroll sideways: {wide:#?}");
 }
 
-/// The contrast of all text that stands in the page, by what it is, the least of each.
+/// The contrast of all text on the page: the lowest of each kind.
 const CONTRAST: &str = r"
     const parse = text => (text.match(/[\d.]+/g) || []).map(Number);
     const light = ([r, g, b]) => {
@@ -147,7 +147,7 @@ const CONTRAST: &str = r"
     }
     return least;";
 
-pub async fn text_can_be_read_in_light_and_dark(world: Rc<World>) {
+pub async fn text_is_readable_in_light_and_dark(world: Rc<World>) {
     let browser = &world.browser;
     let (site, _) = long_site().await;
     let live = site.app.worker().spawn();
@@ -176,7 +176,7 @@ pub async fn text_can_be_read_in_light_and_dark(world: Rc<World>) {
                 seen.push(kind.clone());
             }
         }
-        // Each kind, wherever it stands.
+        // Each kind, wherever it appears.
         for css in ["dim", "bad", "good", "warn", "danger"] {
             let script = "const e = document.createElement('p'); e.className = arguments[0]; e.textContent = 'x'; document.querySelector('main').append(e)";
             browser.eval_with(script, vec![json!(css)]).await;

@@ -1,7 +1,7 @@
-//! The board in a real browser, on real servers and on workers that are really killed.
+//! The board in a real browser, on real servers, with workers that are really killed.
 //!
-//! All parts share one browser and run one after the other, each told by its name. A word on the command line chooses those whose names
-//! have it: `cargo test -p heartline-browser-tests -- keyboard`.
+//! All parts share one browser and run one after the other; the output names each. A word on the command line chooses
+//! the parts whose names contain it: `cargo test -p heartline-browser-tests -- keyboard`.
 #![allow(missing_docs, missing_debug_implementations, clippy::unwrap_used, clippy::expect_used)]
 
 mod acts;
@@ -33,37 +33,37 @@ macro_rules! parts {
 }
 
 const PARTS: &[(&str, Part)] = &parts![
-    demo::stalls_of_a_killed_worker_come_to_an_open_page_by_themselves,
+    demo::an_open_page_shows_the_stalls_of_a_killed_worker,
     demo::every_page_opens_from_the_navigation,
-    demo::the_overview_changes_without_a_reload,
+    demo::the_overview_updates_without_a_reload,
     demo::the_heartbeat_table_names_the_workers,
     demo::pictures_are_taken_in_light_and_dark,
     demo::no_page_of_the_demo_scrolls_sideways_on_a_phone,
     demo::the_demo_ends_without_a_lost_job,
-    acts::one_job_is_retried_run_now_cancelled_and_removed,
-    acts::many_jobs_are_acted_on_by_their_filter_after_a_question_with_their_number,
-    acts::a_task_is_paused_with_a_reason_and_goes_on,
+    acts::a_job_can_be_retried_run_now_cancelled_and_removed,
+    acts::an_action_by_filter_asks_with_the_number_of_jobs,
+    acts::a_task_is_paused_with_a_reason_and_resumed,
     acts::damage_is_found_previewed_and_repaired,
-    acts::jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says,
-    acts::a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again,
-    acts::whoever_has_the_token_signs_in_and_out,
-    flows::a_graph_is_seen_changes_by_itself_and_is_acted_on,
-    flows::a_graph_fits_a_phone_and_has_its_picture_taken,
+    acts::a_person_requeues_or_fails_jobs_of_a_killed_worker,
+    acts::declaring_a_killed_worker_dead_requeues_its_jobs,
+    acts::a_user_with_the_token_signs_in_and_out,
+    flows::a_graph_is_shown_updates_itself_and_offers_actions,
+    flows::a_graph_fits_a_phone_and_gets_a_picture,
     keys::tab_reaches_every_link_and_the_skip_link_comes_first,
-    keys::the_keyboard_alone_filters_moves_opens_and_goes_on,
+    keys::the_keyboard_alone_filters_moves_opens_and_pages,
     keys::focus_survives_a_live_update,
-    keys::focus_stays_on_its_own_one_of_several_links_to_a_page,
-    keys::what_is_being_typed_survives_a_live_update,
+    keys::focus_stays_on_one_of_several_links_to_a_page,
+    keys::typed_text_survives_a_live_update,
     looks::no_page_scrolls_sideways_on_a_phone,
-    looks::text_can_be_read_in_light_and_dark,
-    plain::pages_filters_and_acts_need_no_script,
-    plain::a_long_act_is_followed_without_script,
+    looks::text_is_readable_in_light_and_dark,
+    plain::pages_filters_and_actions_need_no_script,
+    plain::a_long_action_shows_progress_without_script,
     hostile::markup_is_text_wherever_it_comes_from,
     hostile::forms_of_other_origins_are_refused,
-    hostile::under_the_name_of_another_site_nothing_is_shown,
-    hostile::odd_ids_lead_to_their_own_jobs,
+    hostile::nothing_is_shown_under_the_name_of_another_site,
+    hostile::odd_ids_open_their_own_jobs,
     many::a_million_jobs_cost_no_more_than_a_hundred,
-    hostile::no_page_breaks_our_own_policy,
+    hostile::no_page_violates_our_content_policy,
 ];
 
 fn main() -> ExitCode {

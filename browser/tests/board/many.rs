@@ -9,10 +9,10 @@ use crate::browser::Browser;
 use crate::site::{Site, encoded};
 use crate::world::World;
 
-/// How long a page may take: it fails only if something grows with the number of jobs.
+/// The longest time for a page: it is exceeded only if something grows with the number of jobs.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The pages, each with what it says beside a million jobs.
+/// The pages, each with its text next to a million jobs.
 const PAGES: [(&str, &str); 7] = [
     ("/", "500000"),
     ("/task?task=export", "500000"),
@@ -23,14 +23,14 @@ const PAGES: [(&str, &str); 7] = [
     ("/job?task=export&id=failed-0250000", "no space left on device 0"),
 ];
 
-/// The same of pages that look into jobs one by one: at no more than 10,000, so they are compared with a board that has as many.
+/// Pages that read jobs one by one, at most 10,000: they are compared with a board that has as many.
 const FILTERED: [(&str, &str); 3] = [
     ("/jobs?task=export&state=failed&code=disk", "failed-0499998"),
     ("/jobs?task=export&state=failed&text=reset", "failed-0499999"),
     ("/jobs?task=export&state=failed&code=nothing", "No job is like that among those that were looked at."),
 ];
 
-/// Opens a page of a board that has looked at nothing yet: how long that took, and how many commands.
+/// Opens a page of a board without caches; returns the time and the number of commands.
 async fn cost(browser: &Browser, site: &Site, path: &str, told: &str) -> (Duration, u64) {
     let board = site.another(BoardOptions::behind_own_auth()).await;
     let before = site.commands().await;
@@ -49,7 +49,7 @@ pub async fn a_million_jobs_cost_no_more_than_a_hundred(world: Rc<World>) {
     few.seed(50, 50).await;
     some.seed(50, 20_000).await;
     many.seed(500_000, 500_000).await;
-    // Without scripts nothing is asked but the page.
+    // Without scripts only the page itself is requested.
     browser.script(false).await;
     let mut dear = Vec::new();
     let pages = PAGES.map(|page| (page, &few, "a hundred")).into_iter();
@@ -65,7 +65,7 @@ pub async fn a_million_jobs_cost_no_more_than_a_hundred(world: Rc<World>) {
         }
     }
     browser.script(true).await;
-    // On and on, and back again.
+    // Page forward, and back again.
     browser.open(&many.at("/jobs?task=export&state=failed&code=disk")).await;
     let first = async || browser.eval_text("return document.querySelector('main a.row').textContent").await;
     let mut seen = vec![first().await];
@@ -98,5 +98,5 @@ pub async fn a_million_jobs_cost_no_more_than_a_hundred(world: Rc<World>) {
     // A job in the middle, by its address.
     browser.open(&many.at(&format!("/job?task=export&id={}", encoded("waiting-0250000")))).await;
     browser.until_heading("waiting-0250000").await;
-    assert!(dear.is_empty(), "it costs more than it should: {dear:#?}");
+    assert!(dear.is_empty(), "too slow or too many commands: {dear:#?}");
 }

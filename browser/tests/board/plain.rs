@@ -8,7 +8,7 @@ use crate::browser::until;
 use crate::site::Site;
 use crate::world::World;
 
-pub async fn pages_filters_and_acts_need_no_script(world: Rc<World>) {
+pub async fn pages_filters_and_actions_need_no_script(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     site.seed(5, 100).await;
     browser.script(false).await;
@@ -22,7 +22,7 @@ pub async fn pages_filters_and_acts_need_no_script(world: Rc<World>) {
         browser.click_text("nav a", link).await;
         until("it is there", async || browser.count("h1").await == 1 && !browser.text().await.is_empty()).await;
     }
-    // No script of the page has run: this key does nothing.
+    // No script of the page has run: this key has no effect.
     browser.until_heading("Tasks").await;
     browser.keys("w").await;
     browser.click_text("main a", "100").await;
@@ -43,9 +43,9 @@ pub async fn pages_filters_and_acts_need_no_script(world: Rc<World>) {
     assert_eq!(site.state("failed-0000098").await, JobState::Waiting);
 }
 
-pub async fn a_long_act_is_followed_without_script(world: Rc<World>) {
+pub async fn a_long_action_shows_progress_without_script(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
-    // A job that is cancelled before a worker declared the task waits for it to decide about its hook.
+    // A job cancelled before a worker declared the task waits until its hook is known.
     site.put("meta", "declaredAt", "1").await;
     site.seed(60_000, 0).await;
     browser.script(false).await;
@@ -53,7 +53,7 @@ pub async fn a_long_act_is_followed_without_script(world: Rc<World>) {
     browser.click_text("main form button", "Cancel …").await;
     browser.until_text("60000 waiting jobs of export.").await;
     browser.click_text("main form button", "Yes, cancel").await;
-    // The page that shows how far it is asks again by itself.
+    // The progress page reloads itself.
     browser.until_heading("Cancel: export").await;
     browser.until_text("60000 cancelled, 0 refused").await;
     assert_eq!(site.export.counts().await.unwrap().cancelled, 60_000);

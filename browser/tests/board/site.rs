@@ -1,4 +1,4 @@
-//! Boards on private servers, and workers in processes of their own that can be killed.
+//! Boards on private servers, and workers in separate processes that can be killed.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -12,12 +12,12 @@ use tokio::sync::Semaphore;
 
 use crate::browser::until;
 
-/// The word with which this program is started as a worker.
+/// The argument that starts this program as a worker.
 pub const WORKER: &str = "_worker";
 
 const PREFIX: &str = "board";
 
-/// Failed jobs; a half of them has one code, and a half the other. They ended within the last hour.
+/// Failed jobs, half with one code and half with the other. They ended within the last hour.
 const SEED_FAILED: &str = "
 local first, last, now, n = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local payloads, errors, attempts, entries = {}, {}, {}, {}
@@ -36,7 +36,7 @@ redis.call('HSET', KEYS[3], unpack(attempts))
 redis.call('ZADD', KEYS[4], unpack(entries))
 return 1";
 
-/// Waiting jobs, as a dispatch leaves them behind.
+/// Waiting jobs, as a dispatch writes them.
 const SEED_WAITING: &str = "
 local payloads, ids = {}, {}
 for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
@@ -58,7 +58,7 @@ pub struct Site {
     gate: Arc<Semaphore>,
 }
 
-/// What `fail` says.
+/// The error message of `fail`.
 pub const FAILURE: &str = "no space left on device";
 
 fn declare(app: &App, gate: &Arc<Semaphore>) -> TaskRef<String, u64> {
@@ -88,7 +88,7 @@ fn declare(app: &App, gate: &Arc<Semaphore>) -> TaskRef<String, u64> {
     app.task("export", options, handler).unwrap()
 }
 
-/// Serves pages on a free port; where that is.
+/// Serves pages on a free port; returns the address.
 pub async fn serve(pages: axum::Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -111,7 +111,7 @@ impl Site {
         Site { test, app, export, origin, gate }
     }
 
-    /// One more board on the same server, which has looked at nothing yet.
+    /// A further board on the same server, without caches.
     pub async fn another(&self, options: BoardOptions) -> String {
         serve(board(self.app.inspector(), options)).await
     }
@@ -120,17 +120,17 @@ impl Site {
         format!("{}{path}", self.origin)
     }
 
-    /// Where the page of a job is.
+    /// The address of the page of a job.
     pub fn job(&self, id: &str) -> String {
         self.at(&format!("/job?task=export&id={}", encoded(id)))
     }
 
-    /// Lets so many jobs that hold go on.
+    /// Lets this many holding jobs continue.
     pub fn open(&self, jobs: usize) {
         self.gate.add_permits(jobs);
     }
 
-    /// Lets jobs of these ids and inputs run to their ends.
+    /// Runs jobs with these ids and inputs to their ends.
     pub async fn run(&self, jobs: &[(&str, &str)]) {
         let worker = self.app.worker().spawn();
         for (id, input) in jobs {
@@ -143,7 +143,7 @@ impl Site {
         self.export.job(id).await.unwrap().state
     }
 
-    /// Whether anything is known of it.
+    /// Whether the job exists.
     pub async fn knows(&self, id: &str) -> bool {
         self.app.inspector().job("export", id, heartline::JobValues::None).await.unwrap().is_some()
     }
@@ -168,28 +168,28 @@ impl Site {
         format!("{PREFIX}:{{export}}:{name}")
     }
 
-    /// Puts something into a column of the task.
+    /// Writes a value into a column of the task.
     pub async fn put(&self, column: &str, id: &str, value: &str) {
         let key = self.key(column);
         let () = redis::cmd("HSET").arg(key).arg(id).arg(value).query_async(&mut self.raw().await).await.unwrap();
     }
 
-    /// Writes into what a worker tells of itself.
+    /// Writes a field into the record of a worker.
     pub async fn tell(&self, worker: &str, field: &str, value: &str) {
         let key = format!("{PREFIX}:worker:{worker}");
         let () = redis::cmd("HSET").arg(key).arg(field).arg(value).query_async(&mut self.raw().await).await.unwrap();
     }
 
-    /// How many commands the server has done, those of scripts among them.
+    /// The number of commands that the server has executed, including those of scripts.
     pub async fn commands(&self) -> u64 {
         let text: String = redis::cmd("INFO").arg("commandstats").query_async(&mut self.raw().await).await.unwrap();
         let calls = text.lines().filter_map(|line| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok());
         calls.sum()
     }
 
-    /// Makes so many jobs of each state by hand.
+    /// Creates this many jobs of each state by hand.
     pub async fn seed(&self, waiting: usize, failed: usize) {
-        // The first one makes the task known.
+        // The first job lists the task.
         let _ = self.export.dispatch("x".into()).delay(Duration::from_secs(3600)).await.unwrap();
         self.until_listed().await;
         let mut conn = self.raw().await;
@@ -217,10 +217,10 @@ impl Site {
         WorkerProcess(command.spawn().unwrap())
     }
 
-    /// The id of the worker with this process, once it tells that it holds so many jobs.
+    /// The id of the worker with this process, once its record shows this many held jobs.
     pub async fn holder(&self, process: &WorkerProcess, jobs: u64) -> String {
         let mut id = String::new();
-        until("the worker tells what it holds", async || {
+        until("the record shows what the worker holds", async || {
             let workers = self.app.inspector().workers().await.unwrap();
             let found = workers.iter().find(|worker| worker.pid == Some(process.0.id()));
             let held = found.map_or(0, |worker| worker.tasks.iter().map(|its| its.held).sum());
@@ -232,7 +232,7 @@ impl Site {
     }
 }
 
-/// A worker that ends with this, or is killed.
+/// A worker that is killed on drop, or earlier.
 pub struct WorkerProcess(Child);
 
 impl WorkerProcess {
@@ -250,7 +250,7 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// What a worker process does, until whoever started it goes.
+/// The body of a worker process, until its parent ends.
 pub async fn work(url: &str) {
     let app = App::builder().prefix(PREFIX).redis(url).build().await.unwrap();
     declare(&app, &Arc::new(Semaphore::new(0)));
@@ -259,12 +259,12 @@ pub async fn work(url: &str) {
     drop(worker);
 }
 
-/// A text within a query.
+/// A text encoded for a query.
 pub fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// How long connections of tests wait: the client's own half second may be over on a busy machine.
+/// The connection timeout of tests: the client's half second may be too short on a busy machine.
 pub fn patient() -> redis::AsyncConnectionConfig {
     let time = Some(std::time::Duration::from_secs(20));
     redis::AsyncConnectionConfig::new().set_connection_timeout(time).set_response_timeout(time)

@@ -19,7 +19,7 @@ impl World {
         World { browser, demo: RefCell::default(), complaints: RefCell::default() }
     }
 
-    /// The demo, which is started by the first part that needs it.
+    /// The demo, started by the first part that needs it.
     pub async fn demo(&self) -> Rc<Demo> {
         let running = self.demo.borrow().clone();
         if let Some(demo) = running {
@@ -30,18 +30,18 @@ impl World {
         demo
     }
 
-    /// The demo, which no later part needs.
+    /// The demo for the last part that needs it.
     pub async fn last_of_demo(&self) -> Demo {
         let demo = self.demo().await;
         drop(self.demo.borrow_mut().take());
-        Rc::into_inner(demo).expect("one part at a time has it")
+        Rc::into_inner(demo).expect("only one part at a time uses it")
     }
 
-    /// What the browser has complained about so far, in all parts.
+    /// The complaints of the browser so far, in all parts.
     pub async fn complaints(&self) -> BTreeSet<String> {
         let told = self.browser.complaints().await;
         let mut complaints = self.complaints.borrow_mut();
-        // The address in front differs from page to page.
+        // The address at the start differs from page to page.
         complaints.extend(
             told.into_iter().map(|text| text.split_once(' ').map_or(text.clone(), |(_, rest)| rest.to_owned())),
         );
