@@ -1,4 +1,4 @@
-//! The pages of tasks that are on different nodes of a cluster.
+//! Pages of tasks on different nodes of a cluster.
 
 use heartline::{Context, JobError, TaskOptions};
 
@@ -12,7 +12,7 @@ async fn act(site: &Site, task: &str) -> Answer {
 async fn every_page_shows_all_nodes_although_one_is_away() {
     let mut site = Site::on_cluster().await;
     let handler = |_: Context, input: String| async move { Ok::<_, JobError>(input) };
-    // On the first and the last node; `export` is on the one between.
+    // On the first and the last node; `export` is on the second.
     let others = ["mail", "billing"].map(|task| site.app.task(task, TaskOptions::new(), handler).unwrap());
     site.run(&[("bad", "fail"), ("good", "x")]).await;
     for task in &others {
@@ -45,7 +45,7 @@ async fn every_page_shows_all_nodes_although_one_is_away() {
     }
     let away =
         ["tasks", "workers"].map(|list| format!("the node with the list of {list} ({}) does not answer", places[0]));
-    until("the lists are missed", async || {
+    until("the lists are reported as missing", async || {
         let overview = site.page("/").await;
         away.iter().all(|told| overview.contains(told))
     })
@@ -66,13 +66,13 @@ async fn every_page_shows_all_nodes_although_one_is_away() {
     for node in [4, 1] {
         site.nodes()[node].kill();
     }
-    until("it is missed", async || {
+    until("it is reported as missing", async || {
         site.get("/").await.body.contains(&format!("{}: the server does not answer", places[1]))
     })
     .await;
     let overview = site.page("/").await;
     assert!(overview.contains("nodes of the cluster do not answer: 1 task: export"), "{overview}");
-    // Nothing of it is damaged, and no page may say so.
+    // Its data is not damaged, and no page may claim so.
     assert!(!overview.contains("foreign"), "{overview}");
     assert!(act(&site, "billing").await.body.contains("1 cancelled"));
 }

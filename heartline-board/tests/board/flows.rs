@@ -1,4 +1,4 @@
-//! Workflows on the page: all of them, the instances of one, and an instance with its graph and what may be done.
+//! Pages of workflows: all of them, the instances of one, and an instance with its graph and its actions.
 
 use heartline::{Graph, TaskDef, WorkflowOptions};
 
@@ -6,7 +6,7 @@ use crate::site::{Site, hidden, until};
 
 const EXPORT: TaskDef<String, u64> = TaskDef::new("export");
 
-/// An instance whose names are as bad as names may be.
+/// An instance with the worst possible names.
 async fn start(site: &Site, id: &str, last: &str) {
     let flow = site.app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap();
     let (graph, child) = (Graph::new(), Graph::new());

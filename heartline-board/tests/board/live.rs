@@ -1,4 +1,4 @@
-//! What an open page is told, and what it costs while nobody looks.
+//! What an open page receives, and what it costs while no page is open.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::site::{Site, until};
 
-/// A page that listens: its answer, line by line.
+/// A page that subscribes: its response, line by line.
 struct Stream(BufReader<TcpStream>);
 
 impl Stream {
@@ -26,7 +26,7 @@ impl Stream {
         line.split(' ').nth(1).unwrap().to_owned()
     }
 
-    /// The next change that is so.
+    /// The next change for which this is true.
     fn until(&mut self, so: impl Fn(&Value) -> bool) -> Value {
         loop {
             let mut line = String::new();
@@ -66,17 +66,17 @@ async fn no_page_means_no_reads_and_all_pages_share_one_read() {
         assert_eq!(stream.status(), "200");
         stream.until(|change| change["all"] == true);
     }
-    // Each look asks for the list of tasks once.
+    // Each read lists the tasks once.
     let before = site.commands("smembers").await + site.commands("zrange").await + site.commands("evalsha").await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     let looked =
         site.commands("smembers").await + site.commands("zrange").await + site.commands("evalsha").await - before;
     assert!((2..=40).contains(&looked), "{looked} calls in 3 s for three pages");
     drop(streams);
-    until("nobody looks any more", async || {
+    until("no page is open", async || {
         let before = site.calls().await;
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        // The question itself is one.
+        // The count itself is one call.
         site.calls().await - before <= 1
     })
     .await;

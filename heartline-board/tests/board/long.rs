@@ -1,4 +1,4 @@
-//! What goes on by itself: audits, repairs, acts on many jobs; and what people may do and see.
+//! What runs in the background: audits, repairs, actions on many jobs; and what each role may do and see.
 
 use heartline::{JobFilter, JobState};
 use heartline_board::BoardOptions;
@@ -73,10 +73,10 @@ async fn an_action_on_many_jobs_shows_progress_and_can_be_stopped() {
     let asked = site.post("/act", &[("act", "cancel"), ("task", "export"), ("state", "waiting")]).await;
     assert!(asked.body.contains("30000 waiting jobs of export. What comes to fit from now on is let be."), "{asked:?}");
     let as_of = hidden(&asked.body, "as_of");
-    // What comes behind the question is not meant.
+    // Jobs that come after the question are not included.
     site.export.dispatch("x".into()).id("later").await.unwrap();
     let form = [("act", "cancel"), ("task", "export"), ("state", "waiting"), ("as_of", as_of), ("confirmed", "yes")];
-    // However fast the server is, it goes on until it is told to stop.
+    // However fast the server is, the action runs until it is stopped.
     site.hold_writes().await;
     let begun = site.post("/act", &form).await;
     let run = begun.field("location").filter(|run| run.starts_with("/run?id=")).unwrap_or_else(|| panic!("{begun:?}"));
@@ -87,7 +87,7 @@ async fn an_action_on_many_jobs_shows_progress_and_can_be_stopped() {
     assert!(page.contains("cancelled") && page.contains(">Back</a>"), "{page}");
     let done = site.export.counts().await.unwrap().cancelled;
     assert!(done < 30_000 && page.contains("stopped: the others are as they were"), "{done} {page}");
-    // Said again, it does the rest of those that were meant.
+    // A repeat does the rest of the same jobs.
     let again = site.post("/act", &form).await;
     assert!([200, 303].contains(&again.status), "done at once, or under way: {again:?}");
     until("all is done", async || site.export.counts().await.unwrap().cancelled == 30_000).await;
@@ -142,7 +142,7 @@ async fn a_layer_may_name_the_actor_of_a_request() {
 #[tokio::test]
 async fn a_count_is_shared_by_all_pages_and_renewed_after_an_action() {
     let site = Site::of_one_table().await;
-    // More than stand on one page.
+    // More than one page shows.
     let ids: Vec<String> = (0..60).map(|at| format!("job-{at}")).collect();
     site.run(&ids.iter().map(|id| (&**id, "fail")).collect::<Vec<_>>()).await;
     let path = "/jobs?task=export&state=failed&code=disk";
@@ -166,7 +166,7 @@ async fn silent_jobs_are_resolved_and_a_claimed_job_is_requeued() {
     for id in ["b", "c"] {
         site.export.dispatch("x".into()).id(id).await.unwrap();
     }
-    // Held by nobody who lives, the second one before its handler began.
+    // No live worker holds them; the handler of the second has not begun.
     site.damaged(&[
         "DEL wait",
         "HSET locks b w:3 c w:4",
@@ -199,7 +199,7 @@ async fn silent_jobs_are_resolved_and_a_claimed_job_is_requeued() {
 async fn no_form_field_bypasses_a_check_or_fills_the_memory() {
     let site = Site::with(BoardOptions::behind_own_auth().read_only(), "").await;
     site.export.dispatch("x".into()).await.unwrap();
-    // Which field is sent says nothing of what the act is about.
+    // The field of the form does not decide the action.
     let ghost = site.post("/act", &[("act", "audit"), ("task", "ghost"), ("worker", "x")]).await;
     assert_eq!(ghost.status, 404, "{ghost:?}");
     let long = "\u{7f}".repeat(600);

@@ -1,4 +1,4 @@
-//! The board as a browser asks it, over HTTP, on real servers and workers.
+//! The board over HTTP, as a browser uses it, on real servers and workers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod cluster;

@@ -1,4 +1,4 @@
-//! Who is let in, and what nobody can put into a page.
+//! Who has access, and what other people cannot put into a page.
 
 use heartline_board::BoardOptions;
 
@@ -36,7 +36,7 @@ async fn text_from_others_is_escaped_on_every_page() {
         {
             assert_eq!(answer.field(name), Some(value), "{path}");
         }
-        assert!(!body.contains("style=") && !body.contains(" onclick"), "nothing that the policy would refuse: {path}");
+        assert!(!body.contains("style=") && !body.contains(" onclick"), "the page breaks the policy: {path}");
     }
 }
 
@@ -68,7 +68,7 @@ async fn nothing_is_visible_without_the_token_or_its_session() {
         let answer = site.get(path).await;
         assert_eq!((answer.status, answer.field("location")), (303, Some(location)), "{path}");
     }
-    // What only ends like a page that everybody sees.
+    // Paths that only end like a public page.
     for path in ["/x/login", "/x/board.css"] {
         let answer = site.get(path).await;
         assert!(answer.status == 303 && !answer.body.contains("prefix"), "{answer:?}");
@@ -98,12 +98,12 @@ async fn nothing_is_visible_without_the_token_or_its_session() {
     let seen = site.ask("GET", "", &[("Cookie", &format!("other=1; {session}"))], "").await;
     assert!(seen.status == 200 && seen.body.contains("href=\"/ops/heartline/workers\""), "{seen:?}");
     let port = site.origin().rsplit_once(':').unwrap().1.to_owned();
-    assert!(session.starts_with(&format!("heartline_session_{port}=")), "cookies of a host are sent to all its ports");
+    assert!(session.starts_with(&format!("heartline_session_{port}=")), "cookies of a host go to all its ports");
     let guessed = "heartline_session=00000000000000000000000000000000";
     assert_eq!(site.ask("GET", "", &[("Cookie", guessed)], "").await.status, 303);
     assert_eq!(site.ask("GET", "", &[("Authorization", &format!("Bearer {TOKEN}"))], "").await.status, 200);
     assert_eq!(site.ask("GET", "", &[("Authorization", "Bearer nothing of that kind")], "").await.status, 401);
-    // A write needs both: a session, and a page of ours.
+    // A write needs both a session and a page of ours.
     site.export.dispatch("x".into()).await.unwrap();
     let form = encoded(&[("act", "pause"), ("task", "export")]);
     let kind = ("Content-Type", "application/x-www-form-urlencoded");
@@ -112,10 +112,10 @@ async fn nothing_is_visible_without_the_token_or_its_session() {
     assert_eq!(site.ask("POST", "/act", &[("Sec-Fetch-Site", "same-origin"), kind], &form).await.status, 401);
     let origin = site.origin();
     assert_eq!(site.ask("POST", "/act", &[("Cookie", session), ("Origin", &origin), kind], &form).await.status, 200);
-    // A browser that signs out forgets the cookie.
+    // A browser that signs out drops the cookie.
     let out = site.ask("POST", "/logout", &[("Cookie", session), ("Origin", &origin), kind], "").await;
     assert!(out.status == 303 && out.field("set-cookie").unwrap().ends_with("; Max-Age=0"), "{out:?}");
-    // Another replica, or the same one after a deploy, takes the session too, and none of another token.
+    // Another replica, or the same one after a deploy, accepts the session too, but none of another token.
     for (token, status) in [(TOKEN, 200), ("fedcba9876543210", 303)] {
         let options = BoardOptions::with_token(token).unwrap().plain_http().base("/ops/heartline/");
         let replica = Site::with(options, "/ops/heartline").await;
@@ -130,7 +130,7 @@ async fn nothing_is_visible_without_the_token_or_its_session() {
     }
     assert_eq!(site.ask("GET", "", &[("Authorization", "Bearer wrong")], "").await.status, 429);
     assert_eq!(site.post("/login", &[("token", "wrong")]).await.status, 429);
-    assert_eq!(site.post("/login", &[("token", TOKEN)]).await.status, 303, "nobody can keep people out");
+    assert_eq!(site.post("/login", &[("token", TOKEN)]).await.status, 303, "other clients cannot lock users out");
     assert!(BoardOptions::with_token("short").is_err());
 }
 
@@ -164,7 +164,7 @@ async fn writes_need_our_own_page_post_and_a_writable_board() {
     ] {
         assert_eq!(site.ask("POST", "/act", &[from, kind], &form).await.status, 403, "{from:?}");
     }
-    assert_eq!(site.ask("POST", "/act", &[kind], &form).await.status, 403, "it says nothing");
+    assert_eq!(site.ask("POST", "/act", &[kind], &form).await.status, 403, "a request without an origin");
     assert_eq!(site.get(&format!("/act?{form}")).await.status, 405);
     assert_eq!(site.ask("HEAD", "/", &[], "").await.status, 200);
     assert!(site.app.inspector().task("export").await.unwrap().paused.is_none());

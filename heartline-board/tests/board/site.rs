@@ -17,13 +17,13 @@ pub struct Site {
     base: String,
 }
 
-/// What the board looks at.
+/// The server that the board reads.
 enum Server {
     Alone(TestApp),
     Cluster(RedisCluster),
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -32,14 +32,14 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A field of the head.
+    /// A header field.
     pub fn field(&self, name: &str) -> Option<&str> {
         let line = self.head.lines().find(|line| line.to_ascii_lowercase().starts_with(&format!("{name}:")))?;
         Some(line.split_once(": ")?.1)
     }
 }
 
-/// Over as many partitions as `HEARTLINE_TEST_PARTITIONS` says, if it does.
+/// With the number of partitions in `HEARTLINE_TEST_PARTITIONS`, if it is set.
 fn as_asked() -> TaskOptions {
     let partitions = std::env::var("HEARTLINE_TEST_PARTITIONS").ok().and_then(|count| count.parse().ok());
     partitions.map_or_else(TaskOptions::new, |count| TaskOptions::new().partitions(count))
@@ -50,7 +50,7 @@ impl Site {
         Site::with(BoardOptions::behind_own_auth(), "").await
     }
 
-    /// For a test that looks at keys of the task, or changes them: over one table.
+    /// For a test that reads or changes keys of the task: with one partition.
     pub async fn of_one_table() -> Site {
         crate::turn::with_server();
         let test = TestApp::start_with(|app| app.prefix("board")).await.unwrap();
@@ -74,7 +74,7 @@ impl Site {
         Site::of(Server::Cluster(cluster), app, BoardOptions::behind_own_auth(), "", as_asked()).await
     }
 
-    /// Of these pages.
+    /// With these pages.
     pub async fn serving(test: TestApp, pages: axum::Router) -> Site {
         let app = test.app().clone();
         Site::at(Server::Alone(test), app, pages, "", as_asked()).await
@@ -104,23 +104,23 @@ impl Site {
         Site { server, app, export, address, base: base.to_owned() }
     }
 
-    /// The server that stands alone.
+    /// The single server.
     fn test(&self) -> &TestApp {
         match &self.server {
             Server::Alone(test) => test,
-            Server::Cluster(_) => panic!("a cluster is no server"),
+            Server::Cluster(_) => panic!("a cluster is not a server"),
         }
     }
 
     /// The nodes of the cluster.
     pub fn nodes(&mut self) -> &mut Vec<RedisServer> {
         match &mut self.server {
-            Server::Alone(_) => panic!("a server is no cluster"),
+            Server::Alone(_) => panic!("a server is not a cluster"),
             Server::Cluster(cluster) => &mut cluster.nodes,
         }
     }
 
-    /// Puts something into a column of the task that is no job.
+    /// Writes a value without a job into a column of the task.
     pub async fn damage(&self, column: &str, id: &str) {
         let () = redis::cmd("HSET")
             .arg(format!("board:{{export}}:{column}"))
@@ -131,7 +131,7 @@ impl Site {
             .unwrap();
     }
 
-    /// Does this to keys of the task; the words have no spaces in them.
+    /// Runs these commands on keys of the task; their words contain no spaces.
     pub async fn damaged(&self, commands: &[&str]) {
         let mut conn = self.raw().await;
         for command in commands {
@@ -142,7 +142,7 @@ impl Site {
         }
     }
 
-    /// From now on what writes waits.
+    /// From now on writes wait.
     pub async fn hold_writes(&self) {
         let mut pause = redis::cmd("CLIENT");
         let () = pause.arg("PAUSE").arg(20_000).arg("WRITE").query_async(&mut self.raw().await).await.unwrap();
@@ -160,12 +160,12 @@ impl Site {
             .unwrap()
     }
 
-    /// How many commands the server has done since it started.
+    /// The number of commands that the server has executed since it started.
     pub async fn calls(&self) -> u64 {
         self.info("stats", "total_commands_processed:").await
     }
 
-    /// How often it has done this one.
+    /// The number of executions of this command.
     pub async fn commands(&self, name: &str) -> u64 {
         self.info("commandstats", &format!("cmdstat_{name}:calls=")).await
     }
@@ -186,7 +186,7 @@ impl Site {
     pub fn server(&mut self) -> &mut RedisServer {
         match &mut self.server {
             Server::Alone(test) => test.server(),
-            Server::Cluster(_) => panic!("a cluster is no server"),
+            Server::Cluster(_) => panic!("a cluster is not a server"),
         }
     }
 
@@ -194,7 +194,7 @@ impl Site {
         format!("http://{}", self.address)
     }
 
-    /// Lets jobs of these inputs run to their ends.
+    /// Runs jobs with these inputs to their ends.
     pub async fn run(&self, jobs: &[(&str, &str)]) {
         let worker = self.app.worker().spawn();
         for (id, input) in jobs {
@@ -203,7 +203,7 @@ impl Site {
         let _ = worker.stop().await.unwrap();
     }
 
-    /// A request with these fields in its head, as it is.
+    /// A raw request with these header fields.
     pub async fn ask(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
         let mut head =
             format!("{method} {}{path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", self.base, body.len());
@@ -231,32 +231,32 @@ impl Site {
         self.ask("GET", path, &[], "").await
     }
 
-    /// The page at a path, which is there.
+    /// The page at a path, which must exist.
     pub async fn page(&self, path: &str) -> String {
         let answer = self.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         answer.body
     }
 
-    /// A form of ours that is sent.
+    /// Sends a form of our own.
     pub async fn post(&self, path: &str, form: &[(&str, &str)]) -> Answer {
         let own = [("Sec-Fetch-Site", "same-origin"), ("Content-Type", "application/x-www-form-urlencoded")];
         self.ask("POST", path, &own, &encoded(form)).await
     }
 }
 
-/// A form as a browser sends it.
+/// A form in the encoding of a browser.
 pub fn encoded(form: &[(&str, &str)]) -> String {
     let word = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
     form.iter().map(|(name, value)| format!("{name}={}", word(value))).collect::<Vec<_>>().join("&")
 }
 
-/// What a hidden field of a form has.
+/// The value of a hidden field of a form.
 pub fn hidden<'a>(page: &'a str, name: &str) -> &'a str {
     page.split(&format!("name=\"{name}\" value=\"")).nth(1).unwrap().split('"').next().unwrap()
 }
 
-/// Asks until it is so.
+/// Waits until the condition is true.
 pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !so().await {
@@ -265,7 +265,7 @@ pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// How long connections of tests wait: the client's own half second may be over on a busy machine.
+/// The connection timeout of tests: the client's half second may be too short on a busy machine.
 pub fn patient() -> redis::AsyncConnectionConfig {
     let time = Some(std::time::Duration::from_secs(20));
     redis::AsyncConnectionConfig::new().set_connection_timeout(time).set_response_timeout(time)
