@@ -1,4 +1,4 @@
-//! What it does to jobs and tasks.
+//! Actions on jobs and tasks.
 
 use heartline::{JobState, JobValues};
 
@@ -59,7 +59,7 @@ async fn actions_report_what_they_did_or_why_not() {
     assert_eq!(bench.export.counts().await.unwrap().failed, 2);
     let ran = bench.run(&[&retry[..], &["--yes", "--json", "--by", "eve"]].concat()).await;
     assert_eq!((&ran.json()["done"], &ran.json()["is_complete"]), (&2.into(), &true.into()), "{ran:?}");
-    // Ids come from another command, too.
+    // Ids may be the output of another command.
     let ran = bench.run_with(&["jobs", "remove", "-t", "export", "-", "--yes"], "b\n\n c \n").await.ok();
     assert_eq!(ran, "2 removed, 0 refused\n");
     let ran = bench.run(&["jobs", "remove", "-t", "export", "b", "--yes"]).await;
@@ -91,7 +91,7 @@ async fn a_person_can_inspect_and_recover_jobs_of_a_dead_worker() {
     let bench = Bench::new().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
     bench.export.dispatch("hold".into()).id("b").await.unwrap();
-    // A worker that recovers jobs by itself; the next start of one, which does not, decides.
+    // This worker recovers jobs by itself; the next worker, which does not, is in force.
     let args = ["work", "-t", "export", "--interval", "1s", "--concurrency", "2", "--exec", "sleep", "600"];
     let mut doomed = bench.command(&args).stderr(std::process::Stdio::null()).spawn().unwrap();
     until("it holds both", async || bench.export.counts().await.unwrap().running == 2).await;
@@ -99,7 +99,7 @@ async fn a_person_can_inspect_and_recover_jobs_of_a_dead_worker() {
     doomed.wait().unwrap();
     let worker = bench.worker();
     let silent = async || bench.run(&["recover", "silent", "-t", "export", "--json"]).await.json();
-    until("both are set aside", async || {
+    until("both wait for a decision", async || {
         let jobs = silent().await;
         let jobs = jobs.as_array().unwrap();
         jobs.len() == 2 && jobs.iter().all(|job| job["is_set_aside"] == true)
@@ -144,14 +144,15 @@ async fn declaring_a_worker_dead_requeues_its_jobs_at_once() {
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
     bench.export.dispatch("hold".into()).id("last").stall_max_count(0).await.unwrap();
     let worker = bench.worker();
-    until("it tells that it holds them", async || bench.run(&["workers"]).await.ok().contains("export 2/10")).await;
+    until("its record shows that it holds them", async || bench.run(&["workers"]).await.ok().contains("export 2/10"))
+        .await;
     let id = bench.run(&["workers", "--json"]).await.json()[0]["worker"].as_str().unwrap().to_owned();
     let ran = bench.run(&["recover", "worker", "nobody-1-2", "-y"]).await;
     assert!(ran.status == 1 && ran.err.contains("nothing is known of a worker nobody-1-2"), "{ran:?}");
     let ran = bench.run(&["recover", "worker", &id]).await;
     assert!(ran.status == 2 && ran.err.contains("its death is not proven; IT IS MOST LIKELY ALIVE"), "{ran:?}");
     assert!(ran.err.contains("2 of export, which wait for a person, 1 of which will fail"), "{ran:?}");
-    // Who says yes to all has not looked.
+    // A yes to everything is not a decision about this worker.
     let ran = bench.run(&["recover", "worker", &id, "-y"]).await;
     assert!(ran.status == 2 && ran.err.contains("a person at a terminal must say that it is dead"), "{ran:?}");
     let mut asked = bench.on_terminal(&format!("recover worker {id}"));
@@ -201,7 +202,7 @@ async fn a_wait_for_a_job_shows_what_delays_it() {
 
 #[tokio::test]
 async fn an_action_on_uncounted_jobs_asks_for_confirmation() {
-    // Of several each is looked through as far as one is.
+    // Each of several partitions is scanned as far as a single one.
     let bench = Bench::of_one_table().await;
     bench.export.dispatch_many((0..10_300).map(|_| "x".to_owned())).await.unwrap();
     bench.declared().await;

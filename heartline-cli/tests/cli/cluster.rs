@@ -12,7 +12,7 @@ use crate::run::{Ran, command, patient, until};
 /// Tasks with the slots 4,247, 9,909 and 12,682, which three nodes have, by their order.
 const TASKS: [&str; 3] = ["mail", "export", "billing"];
 
-/// What is none, with a slot of the node that has `mail`.
+/// A name without a task, with a slot of the node that has `mail`.
 const NO_TASK: &str = "mil";
 
 struct Cluster(RedisCluster);
@@ -34,7 +34,7 @@ impl Cluster {
     }
 }
 
-/// A program that goes on until it is dropped.
+/// A program that is killed on drop.
 struct Goes(Child);
 
 impl Drop for Goes {
@@ -91,7 +91,7 @@ async fn every_command_reads_and_controls_every_node() {
     }
     drop(workers);
 
-    // A node that is away, and no replica takes its place: what is on the others is told of, and steered.
+    // A node is away and no replica replaces it: the rest is reported and controlled.
     let away = format!("127.0.0.1:{}: the server does not answer", cluster.0.nodes[1].port());
     cluster.0.nodes[4].kill();
     cluster.0.nodes[1].kill();
@@ -99,7 +99,7 @@ async fn every_command_reads_and_controls_every_node() {
     assert!(doctor.status == 1 && doctor.out.contains(&away), "{doctor:?}");
     let status = cluster.run(&["status"]).await;
     assert!(status.out.contains("nodes of the cluster do not answer: 1 task: export"), "{status:?}");
-    // Nothing of it is damaged, and nobody may be told so.
+    // Its data is not damaged, and no output may claim so.
     assert!(!doctor.out.contains("foreign") && !status.out.contains("foreign"), "{doctor:?} {status:?}");
     let tasks = cluster.run(&["tasks", "--json"]).await;
     let tasks = tasks.json();
@@ -123,14 +123,14 @@ impl Cluster {
         ask.arg(&words[1..]).query_async(&mut conn).await.unwrap()
     }
 
-    /// What a command prints that must not wait for a frozen node. It runs again while it reaches no node at all: on a busy
-    /// machine the healthy ones may answer late, too.
+    /// The output of a command that must not wait for a frozen node. It is repeated while it reaches no node at all:
+    /// on a busy machine the healthy nodes may be late, too.
     async fn soon(&self, args: &[&str]) -> Ran {
         let mut last = None;
         until("the command reaches the cluster", async || {
             let begun = Instant::now();
             let ran = last.insert(self.run(args).await);
-            // A few seconds; each call that waits for the node takes 5 s, twice, and there are many.
+            // A few seconds; a call that waits for the node takes 5 s, twice, and there are many calls.
             assert!(begun.elapsed() < Duration::from_secs(20), "{args:?} took {:?}", begun.elapsed());
             !ran.err.contains("no answer in time") || ran.err.contains("does not answer")
         })
@@ -156,7 +156,7 @@ async fn commands_answer_soon_although_a_node_hangs() {
         parts.dispatch(1).id(id).await.unwrap().result().await.unwrap();
     }
 
-    // The slot of `export` is on its way.
+    // The slot of `export` is being migrated.
     let other: String = cluster.ask(2, &["CLUSTER", "MYID"]).await;
     let own: String = cluster.ask(1, &["CLUSTER", "MYID"]).await;
     cluster.ask::<()>(2, &["CLUSTER", "SETSLOT", "9909", "IMPORTING", &own]).await;
@@ -167,7 +167,7 @@ async fn commands_answer_soon_although_a_node_hangs() {
     for node in [1, 2] {
         cluster.ask::<()>(node, &["CLUSTER", "SETSLOT", "9909", "STABLE"]).await;
     }
-    // That of a workflow.
+    // The slot of a workflow.
     let flow = app.workflow::<()>("flow", WorkflowOptions::new()).unwrap();
     let graph = Graph::new();
     graph.node("later", &parts, 1).delay(Duration::from_secs(3600));
@@ -191,7 +191,7 @@ async fn commands_answer_soon_although_a_node_hangs() {
         cluster.ask::<()>(node, &["CLUSTER", "SETSLOT", &slot, "STABLE"]).await;
     }
 
-    // It has none of the lists.
+    // This node has none of the lists.
     for node in [1, 4] {
         cluster.0.nodes[node].freeze().unwrap();
     }
@@ -206,7 +206,7 @@ async fn commands_answer_soon_although_a_node_hangs() {
     assert_eq!(cluster.soon(&["workers", "--json"]).await.json().as_array().unwrap().len(), 1);
     let metrics = cluster.soon(&["metrics", "--once"]).await.ok();
     assert!(metrics.contains("heartline_up 1") && metrics.contains("heartline_redis_servers_up 2"), "{metrics}");
-    // Those on the other partitions.
+    // Jobs of the other partitions.
     let waits = ids.map(|id| {
         let mut command = cluster.command(&["jobs", "wait", "-t", "parts", id, "--timeout", "1s"]);
         tokio::task::spawn_blocking(move || Ran::of(command.output().unwrap()))
@@ -220,7 +220,7 @@ async fn commands_answer_soon_although_a_node_hangs() {
     cluster.0.nodes[1].thaw().unwrap();
     until("it is back", async || !cluster.run(&["status"]).await.out.contains("not answer")).await;
 
-    // The list of workers.
+    // The node with the list of workers.
     for node in [0, 3] {
         cluster.0.nodes[node].freeze().unwrap();
     }
@@ -239,7 +239,7 @@ async fn commands_answer_soon_although_a_node_hangs() {
     cluster.0.nodes[0].thaw().unwrap();
     until("it is back", async || !cluster.run(&["status"]).await.out.contains("not answer")).await;
 
-    // The list of tasks.
+    // The node with the list of tasks.
     for node in [5, 2] {
         cluster.0.nodes[node].kill();
     }
@@ -257,7 +257,7 @@ async fn commands_answer_soon_although_a_node_hangs() {
             "{ran:?}"
         );
     }
-    // It may be there, by the same name.
+    // The task may exist on the missing node.
     let typo = cluster.soon(&["jobs", "list", "-t", NO_TASK]).await;
     let unknown = format!("nothing is known of a task {NO_TASK}: {away}");
     assert!(typo.status == 1 && typo.err.contains(&unknown), "{typo:?}");
@@ -269,6 +269,6 @@ async fn commands_answer_soon_although_a_node_hangs() {
         assert!(metrics.contains(&format!("heartline_list_readable{{list=\"{list}\"}} 0")), "{metrics}");
     }
     assert!(metrics.contains("heartline_list_readable{list=\"workers\"} 1"), "{metrics}");
-    // It cannot tell everybody.
+    // The worker cannot reach every node.
     drop(worker.stop().await);
 }

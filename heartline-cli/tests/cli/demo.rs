@@ -1,4 +1,4 @@
-//! The demo: its own server, workers that are killed, a page, and an account at the end.
+//! The demo: its own server, killed workers, a page, and an account at the end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Workflows: what it shows of them, and what it does to them.
+//! Workflows: what the command shows of them, and its actions on them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::run::{Bench, until};
 
 const EXPORT: TaskDef<String, u64> = TaskDef::new("export");
 
-/// An instance `id` of `nightly`: two jobs with these inputs, and one behind both; and a graph of one job as a node.
+/// An instance `id` of `nightly`: two jobs with these inputs and one after both, and a graph of one job as a node.
 async fn start(bench: &Bench, id: &str, inputs: [&str; 2], on_failure: OnFailure) -> WorkflowHandle<()> {
     let flow = bench.app.workflow::<()>("nightly", WorkflowOptions::new().on_failure(on_failure)).unwrap();
     let (graph, child) = (Graph::new(), Graph::new());
@@ -55,13 +55,13 @@ async fn an_instance_lists_its_nodes_and_why_it_waits() {
     let status = bench.run(&["status"]).await;
     assert!(status.out.contains("no worker has advanced the workflow nightly"), "{status:?}");
     assert_eq!(status.status, 1);
-    // Whoever recovers it looks after it.
+    // A recovery also does the upkeep of the workflow.
     bench.run(&["flows", "recover"]).await.ok();
     let summary = bench.run(&["flows", "summary", "--json"]).await.json();
     let looked = summary[0]["looked_at_ms"].as_u64().unwrap();
     assert!(looked > crate::lost_workers::ms_ago(Duration::from_secs(60)), "{summary}");
     let worker = bench.worker();
-    until("a worker looked after it", async || {
+    until("a worker did the upkeep", async || {
         let json = bench.run(&["flows", "summary", "--json"]).await.json();
         json[0]["looked_at_ms"].is_number() && json[0]["steps"] == 0
     })
@@ -160,7 +160,7 @@ async fn a_pause_by_a_person_and_by_a_failure_are_distinguished() {
     assert_eq!((&json["pause"]["by"], &json["pause"]["reason"]), (&"alice".into(), &"S3 is down".into()));
     let again = bench.run(&["--by", "bob", "flows", "pause", "nightly", "one"]).await;
     assert!(again.err.contains("It was paused already, by alice (S3 is down), "), "{again:?}");
-    // A node that fails meanwhile did not pause it.
+    // This node fails during the pause, but is not its cause.
     bench.run(&["jobs", "cancel", "-t", "export", "~nightly/one/0/1"]).await.ok();
     bench.run(&["flows", "recover"]).await.ok();
     let shown = bench.run(&["flows", "show", "nightly", "one"]).await;

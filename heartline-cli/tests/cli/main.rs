@@ -1,4 +1,4 @@
-//! The command line, as a person and a program use it, on real servers and workers.
+//! The command line, as people and programs use it, on real servers and workers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod acts;

@@ -1,4 +1,4 @@
-//! The exporter, as Prometheus asks it.
+//! The exporter, as Prometheus scrapes it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use redis::AsyncCommands;
 
 use crate::run::{Bench, until};
 
-/// An exporter that runs.
+/// A running exporter.
 pub struct Exporter {
     child: Child,
     address: String,
@@ -21,7 +21,7 @@ impl Exporter {
         Exporter::of(&["metrics"], bench, token)
     }
 
-    /// What this command serves.
+    /// The exporter of this command.
     pub fn of(command: &[&str], bench: &Bench, token: Option<&str>) -> Exporter {
         let mut command =
             bench.command(&[command, &["--listen", "127.0.0.1:0", "--host", "metrics.internal"]].concat());
@@ -35,13 +35,13 @@ impl Exporter {
         Exporter { child, address }
     }
 
-    /// The status, the head and the body of an answer.
+    /// The status, the header and the body of a response.
     pub fn get(&self, path: &str, host: &str, more: &str) -> (u16, String, String) {
         let host = if host.is_empty() { String::new() } else { format!("Host: {host}\r\n") };
         self.ask(&format!("GET {path} HTTP/1.1\r\n{host}{more}Connection: close\r\n\r\n"))
     }
 
-    /// The same of a request that is sent as it is.
+    /// The same for a raw request.
     pub fn ask(&self, request: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
@@ -66,8 +66,8 @@ impl Drop for Exporter {
     }
 }
 
-/// The samples of an OpenMetrics text, by the rules of the format: each family is described before its samples, no sample comes twice,
-/// and the last line says that it is whole.
+/// The samples of an OpenMetrics text. Checks the format: each family is described before its samples, no sample is
+/// repeated, and the last line ends the text.
 fn samples(text: &str) -> BTreeMap<String, f64> {
     let mut lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !is_length(line)).collect();
     assert_eq!(lines.pop(), Some("# EOF"), "{text}");
@@ -86,7 +86,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
     found
 }
 
-/// The samples of a file for a collector, which says neither units nor that it is whole.
+/// The samples of a file for a collector, which has neither units nor an end line.
 fn of_file(text: &str) -> BTreeMap<String, f64> {
     assert!(!text.contains("# EOF") && !text.contains("# UNIT"), "{text}");
     samples(&format!("{text}# EOF\n"))
@@ -112,7 +112,7 @@ async fn promtool_accepts_the_metrics_that_are_printed_once() {
     assert!(ended.status.success() && told.is_empty(), "{told}\n{printed}");
 }
 
-/// Whether a line is the length of a part of a chunked answer.
+/// Whether a line is the length of a chunk of a response.
 fn is_length(line: &str) -> bool {
     line.len() < 6 && line.bytes().all(|b| b.is_ascii_hexdigit())
 }
@@ -176,7 +176,7 @@ async fn ages_silence_and_faults_are_exported_as_they_are() {
     assert_eq!((of("silent_jobs"), of("interval_seconds"), of("jobs_nowhere")), (1.0, 30.0, 1.0), "{told:?}");
     assert_eq!(told["heartline_audit_findings{task=\"export\",kind=\"nowhere\"}"], 1.0, "{told:?}");
     assert_eq!(told["heartline_workers_blocked"], 0.0);
-    // The server of a test has the clock of this machine.
+    // The test server uses the clock of this machine.
     assert!(told["heartline_redis_clock_skew_seconds"] < 5.0, "{told:?}");
 }
 
@@ -208,7 +208,7 @@ async fn partitions_export_the_oldest_epoch_and_all_silent_jobs() {
     assert!(shown.contains("stall detection of partition 2: epoch"), "{shown}");
 }
 
-/// What is told while Redis is not reached.
+/// The metrics while Redis is unreachable.
 fn away() -> BTreeMap<String, f64> {
     BTreeMap::from([("heartline_up".to_owned(), 0.0), ("heartline_readable".to_owned(), 0.0)])
 }
@@ -233,7 +233,7 @@ async fn an_exporter_survives_its_redis_and_reports_it_as_down() {
     let exporter = Exporter::start(&bench, None);
     assert_eq!(exporter.scrape()["heartline_up"], 1.0);
     bench.server().kill();
-    until("it is missed", async || exporter.scrape() == away()).await;
+    until("it is reported as missing", async || exporter.scrape() == away()).await;
     let once = bench.run(&["metrics", "--once"]).await;
     assert_eq!((once.status, of_file(&once.out)), (1, away()));
     let (status, _, body) = exporter.get("/health", "localhost", "");
@@ -248,11 +248,11 @@ async fn a_redis_that_hangs_is_reported_before_the_scrape_times_out() {
     let exporter = Exporter::start(&bench, None);
     assert_eq!(exporter.scrape()["heartline_up"], 1.0);
     bench.server().freeze().unwrap();
-    // What was seen a moment ago stands for a second.
-    until("it is missed", async || {
+    // A result is reused for a second.
+    until("it is reported as missing", async || {
         let begun = std::time::Instant::now();
         let (status, _, body) = exporter.get("/metrics", "localhost", "X-Prometheus-Scrape-Timeout-Seconds: 1.5\r\n");
-        assert!(status == 200 && begun.elapsed() < Duration::from_secs(4), "so long it waits for who says nothing");
+        assert!(status == 200 && begun.elapsed() < Duration::from_secs(4), "the wait for a silent server");
         body.contains("heartline_up 0")
     })
     .await;
@@ -294,7 +294,7 @@ async fn only_authorized_requests_are_answered() {
     {
         let more = if said.is_empty() { String::new() } else { format!("Authorization: {said}\r\n") };
         assert_eq!(exporter.get("/metrics", "localhost", &more).0, status, "{said}");
-        // There is no task yet, and that is not healthy.
+        // There is no task yet, so the fleet is not healthy.
         let status = if status == 200 { 503 } else { status };
         assert_eq!(exporter.get("/health", "localhost", &more).0, status, "{said}");
     }

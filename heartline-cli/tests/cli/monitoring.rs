@@ -1,8 +1,8 @@
-//! What docs/monitoring asks for is what the exporter and the workers tell.
+//! docs/monitoring uses only metrics that the exporter and the workers have.
 
 use std::collections::BTreeSet;
 
-/// The metrics that a text names, without what a histogram puts behind its name.
+/// The metrics that a text names, without the suffixes of histograms.
 fn named(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (at, _) in text.match_indices("heartline_") {

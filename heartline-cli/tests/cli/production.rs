@@ -1,4 +1,4 @@
-//! What needs a confirmation in production, and what none.
+//! Which commands need a confirmation in production.
 
 use crate::run::{Bench, ran};
 
@@ -25,10 +25,10 @@ async fn production_asks_before_actions_on_single_jobs_too() {
     assert_eq!(bench.export.counts().await.unwrap().waiting, 3);
     production(&["jobs", "cancel", "-t", "export", "a", "--yes"]).await.ok();
     assert_eq!(bench.export.counts().await.unwrap().waiting, 2);
-    // A read asks for nothing, and says where it looked.
+    // A read asks nothing, and names the server.
     let read = production(&["tasks"]).await;
     assert!(read.status == 0 && read.err.contains("production: redis://"), "{read:?}");
-    // Elsewhere a single job needs no confirmation.
+    // Outside production an action on one job needs no confirmation.
     for off in ["", "0", "false"] {
         let id = bench.export.dispatch("x".into()).await.unwrap().id().to_string();
         let mut command = bench.command(&["jobs", "cancel", "-t", "export", &id]);

@@ -1,4 +1,4 @@
-//! What somebody is told while a user of the server lacks a right.
+//! What the command reports while a user of the server lacks a right.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use heartline::{App, Context, Graph, JobError, StallOptions, TaskDef, TaskOption
 
 use crate::run::{Bench, PATIENCE, until};
 
-/// A user who may do all but these, and the address at which it is that user.
+/// A user with all rights but these; returns the address with that user.
 async fn lacks(bench: &Bench, name: &str, commands: &[&str]) -> String {
     let mut user = redis::cmd("ACL");
     user.arg("SETUSER").arg(name).arg("on").arg(">secret").arg("resetkeys").arg("~cli:*").arg("&*").arg("+@all");
@@ -16,7 +16,7 @@ async fn lacks(bench: &Bench, name: &str, commands: &[&str]) -> String {
     bench.url().replace("redis://", &format!("redis://{name}:secret@"))
 }
 
-/// The address at which one is a user with the rights that docs/acl.md gives a role.
+/// The address of a user with the rights that docs/acl.md gives a role.
 async fn as_role(bench: &Bench, role: &str) -> String {
     let text = include_str!("../../../docs/acl.md");
     let (_, rest) = text.split_once(&format!("ACL SETUSER {role} on >secret ")).unwrap();
@@ -27,7 +27,7 @@ async fn as_role(bench: &Bench, role: &str) -> String {
     bench.url().replace("redis://", &format!("redis://{role}:secret@"))
 }
 
-/// What the server has denied since it was asked last, as `ACL LOG` names it.
+/// The denials of the server since the last call, from `ACL LOG`.
 async fn denied(bench: &Bench) -> Vec<String> {
     let mut conn = bench.redis().await;
     let log: Vec<std::collections::HashMap<String, redis::Value>> =
@@ -51,7 +51,7 @@ async fn the_producer_role_suffices_for_its_commands() {
     run(&["jobs", "dispatch", "-t", "export", "\"x\"", "--id", "later", "--delay", "1h"]).await.ok();
     run(&["jobs", "cancel", "-t", "export", "later"]).await.ok();
     assert_eq!(denied(&bench).await, [""; 0]);
-    // These also say how the task is, if they may know.
+    // These also report how the task is, if their rights allow it.
     let worker = bench.worker();
     assert_eq!(run(&["jobs", "wait", "-t", "export", "first"]).await.ok(), "completed\n");
     assert_eq!(run(&["jobs", "result", "-t", "export", "first"]).await.ok(), "2\n");
@@ -97,7 +97,7 @@ async fn the_reader_role_suffices_for_every_read() {
         let words: Vec<&str> = look.split(' ').collect();
         let ran = bench.run(&[&words[..], &["--redis", &url]].concat()).await;
         assert!(!ran.err.contains("NOPERM") && !ran.out.contains("NOPERM"), "{look}: {ran:?}");
-        // A job that failed is a diagnosis, and no failure of the command.
+        // A failed job is a diagnosis, not a failure of the command.
         assert!(ran.status == 0 || ["status", "health"].contains(&look), "{look}: {ran:?}");
     }
     let tried = denied(&bench).await;
@@ -143,7 +143,7 @@ async fn a_worker_without_a_right_is_reported_with_that_right() {
     let worker = app.worker().spawn();
     jobs.dispatch("x".to_owned()).await.unwrap().result().await.unwrap();
     assert_eq!(bench.run(&["health"]).await.status, 0);
-    // What beats ask for, and what ends of jobs do.
+    // A right for heartbeats, and one for ends of jobs.
     lacks(&bench, "worker", &["srem"]).await;
     bench.app.task_ref::<String, ()>("quick").unwrap().dispatch("y".to_owned()).await.unwrap();
     let told = || async { bench.run(&["status"]).await.out };
@@ -172,9 +172,9 @@ async fn a_worker_denied_workflow_keys_is_reported_with_the_workflow() {
     let app = App::builder().redis(url).prefix("cli").build().await.unwrap();
     app.task("quick", TaskOptions::new(), async |_: Context, _: String| Ok::<u64, JobError>(1)).unwrap();
     let worker = app.worker().spawn();
-    // Who works no node needs none of that: it has looked for workflows, and told of itself behind that.
+    // A worker without nodes needs no such right: it has looked for workflows, and then written its record.
     let is_told = |out: &str| out.contains("denies the worker") && out.contains("calls of a workflow: ");
-    until("it has told of itself again", async || {
+    until("it has written its record again", async || {
         let workers = bench.app.inspector().workers().await.unwrap();
         let told = |worker: &WorkerReport| worker.last_seen_at.duration_since(worker.started_at?).ok();
         workers.iter().filter_map(told).any(|told| told > Duration::from_secs(7))
@@ -186,11 +186,11 @@ async fn a_worker_denied_workflow_keys_is_reported_with_the_workflow() {
     let only = graph.node("only", &TaskDef::<String, u64>::new("quick"), "x".to_owned());
     let flow = bench.app.workflow::<u64>("nightly", WorkflowOptions::new()).unwrap();
     let handle = flow.start(graph.output(&only)).id("one").await.unwrap();
-    until("it is told of", async || is_told(&bench.run(&["status"]).await.out)).await;
+    until("it is reported", async || is_told(&bench.run(&["status"]).await.out)).await;
     assert_eq!(bench.run(&["health"]).await.status, 1);
     assert!(bench.run(&["metrics", "--once"]).await.ok().contains("heartline_workers_denied 1"));
     grant(&["~cli:*"]).await;
-    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("it stands still").unwrap(), 1);
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("the workflow is stuck").unwrap(), 1);
     let _ = worker.stop().await.unwrap();
 }
 
@@ -223,7 +223,7 @@ async fn a_denied_action_changes_nothing_and_reports_it() {
     assert!(ran.status != 0 && !ran.out.contains("repeat it") && !ran.err.contains("repeat it"), "{ran:?}");
     assert!(ran.err.contains("LPUSH") || ran.out.contains("LPUSH"), "{ran:?}");
     assert_eq!(bench.export.counts().await.unwrap().delayed, 3);
-    // Who has the right may do it, on these keys alone.
+    // A user with the right may do it, on these keys only.
     let url = lacks(&bench, "producer", &[]).await;
     let ran = bench.run(&["jobs", "run-now", "-t", "export", "-s", "delayed", "--yes", "--redis", &url]).await;
     assert!(ran.status == 0 && bench.export.counts().await.unwrap().delayed == 0, "{ran:?}");

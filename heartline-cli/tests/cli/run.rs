@@ -10,10 +10,11 @@ use heartline::{App, Context, JobError, RetryPolicy, RunningWorker, StallOptions
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-/// The longest that anything here may take.
+/// The longest wait for anything here.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server, and a task `export`. Its jobs `hold` until the gate opens, `fail` with the code `disk`, `again` with that and are tried again, put themselves off behind a failed run (`polls`), and complete otherwise.
+/// A server, and a task `export`. Its jobs `hold` until the gate opens, `fail` with the code `disk`, `again` fails so
+/// and retries, `polls` snoozes after a failed run, and others complete.
 pub struct Bench {
     test: TestApp,
     pub app: App,
@@ -21,7 +22,7 @@ pub struct Bench {
     gate: Arc<Semaphore>,
 }
 
-/// What a command left.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub status: i32,
@@ -44,13 +45,13 @@ impl Ran {
         self.out
     }
 
-    /// What stands on it as JSON.
+    /// Its standard output as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 }
 
-/// The command, with nothing of our own environment that it looks at.
+/// The command, without the environment variables that it reads.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_heartline"));
     for name in ["HEARTLINE_TOKEN", "HEARTLINE_URL", "REDIS_URL", "HEARTLINE_PREFIX", "HEARTLINE_PRODUCTION"] {
@@ -65,7 +66,7 @@ pub async fn ran(mut command: Command) -> Ran {
     tokio::task::spawn_blocking(move || Ran::of(command.output().unwrap())).await.unwrap()
 }
 
-/// A command that needs no server.
+/// Runs a command that needs no server.
 pub fn alone(args: &[&str]) -> Ran {
     Ran::of(command().args(args).output().unwrap())
 }
@@ -77,7 +78,7 @@ impl Bench {
         client.get_multiplexed_async_connection_with_config(&patient()).await.unwrap()
     }
 
-    /// Says that a worker has declared the options of `export`: it has no hook then.
+    /// Writes that a worker has declared the options of `export`, which has no hook then.
     pub async fn declared(&self) {
         let mut conn = self.redis().await;
         let mut metas: Vec<String> = redis::cmd("KEYS").arg("cli:{export*}:meta").query_async(&mut conn).await.unwrap();
@@ -87,13 +88,13 @@ impl Bench {
         }
     }
 
-    /// Over as many partitions as `HEARTLINE_TEST_PARTITIONS` says, if it does.
+    /// With the number of partitions in `HEARTLINE_TEST_PARTITIONS`, if it is set.
     pub async fn new() -> Bench {
         let partitions = std::env::var("HEARTLINE_TEST_PARTITIONS").ok();
         Bench::over(partitions.and_then(|count| count.parse().ok())).await
     }
 
-    /// For a test that looks at keys of the task, or changes them: over one table.
+    /// For a test that reads or changes keys of the task: with one partition.
     pub async fn of_one_table() -> Bench {
         Bench::over(None).await
     }
@@ -111,7 +112,7 @@ impl Bench {
         self.test.url()
     }
 
-    /// Lets jobs that hold go on.
+    /// Lets holding jobs continue.
     pub fn open(&self) {
         self.gate.add_permits(1000);
     }
@@ -125,7 +126,7 @@ impl Bench {
         self.run_with(args, "").await
     }
 
-    /// The same on a machine whose clock is off by this.
+    /// The same with a clock that is off by this.
     #[cfg(target_os = "linux")]
     pub async fn run_at(&self, ahead: &str, args: &[&str]) -> Ran {
         let triples = [format!("{}-linux-gnu", std::env::consts::ARCH), String::new()];
@@ -139,7 +140,7 @@ impl Bench {
         tokio::task::spawn_blocking(move || Ran::of(command.output().unwrap())).await.unwrap()
     }
 
-    /// The same with something on its standard input.
+    /// The same with this standard input.
     pub async fn run_with(&self, args: &[&str], input: &str) -> Ran {
         let mut command = self.command(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -153,7 +154,7 @@ impl Bench {
         .unwrap()
     }
 
-    /// A command that talks to the server.
+    /// A command that connects to the server.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = command();
         command.env("HEARTLINE_URL", self.url()).env("HEARTLINE_PREFIX", "cli").args(args);
@@ -165,7 +166,7 @@ impl Bench {
         self.test.server()
     }
 
-    /// A command on a terminal of its own, where somebody may be asked.
+    /// A command on a terminal, where it can ask for confirmation.
     pub fn on_terminal(&self, args: &str) -> Terminal {
         let mut command = Command::new("script");
         command.args(["-qfec", &format!("{} {args}", env!("CARGO_BIN_EXE_heartline")), "/dev/null"]);
@@ -182,13 +183,13 @@ impl Bench {
         Terminal { child, shown }
     }
 
-    /// A command that goes on, with its output to be read.
+    /// A command that keeps running, with its output piped.
     pub fn start(&self, args: &[&str]) -> std::process::Child {
         self.command(args).stdout(Stdio::piped()).spawn().unwrap()
     }
 }
 
-/// A command on a terminal, and what that shows.
+/// A command on a terminal, and its output.
 pub struct Terminal {
     child: std::process::Child,
     shown: Arc<Mutex<Vec<u8>>>,
@@ -238,7 +239,7 @@ fn declare(app: &App, gate: &Arc<Semaphore>, partitions: Option<u32>) -> TaskRef
     app.task("export", options, handler).unwrap()
 }
 
-/// Asks until it is so.
+/// Waits until the condition is true.
 pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !so().await {
@@ -247,7 +248,7 @@ pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// How long connections of tests wait: the client's own half second may be over on a busy machine.
+/// The connection timeout of tests: the client's half second may be too short on a busy machine.
 pub fn patient() -> redis::AsyncConnectionConfig {
     let time = Some(std::time::Duration::from_secs(20));
     redis::AsyncConnectionConfig::new().set_connection_timeout(time).set_response_timeout(time)

@@ -1,4 +1,4 @@
-//! A server over TLS whose certificate a CA of one's own has signed, and that asks for one.
+//! A server over TLS with a certificate of a private CA, which requires a client certificate.
 
 #[path = "../../../tests/it/support/tls.rs"]
 mod certificates;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use self::certificates::{Ca, terminator_of};
 use crate::run::{Bench, ran};
 
-/// A directory that is removed with it.
+/// A directory that is removed on drop.
 struct Files(PathBuf);
 
 impl Files {

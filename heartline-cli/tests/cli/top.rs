@@ -10,7 +10,7 @@ async fn top_needs_a_terminal_and_shows_tasks_and_workers() {
     crate::run::until("it runs", async || bench.export.counts().await.unwrap().running == 1).await;
     let ran = bench.run(&["top"]).await;
     assert!(ran.status == 2 && ran.err.contains("top needs a terminal"), "{ran:?}");
-    // `script` gives it one; it ends by itself at the key.
+    // `script` provides the terminal; `top` ends at the key.
     for at in 0..50 {
         bench.app.task_ref::<String, u64>(&format!("other-{at}")).unwrap().dispatch("x".into()).await.unwrap();
     }
@@ -37,7 +37,7 @@ async fn top_needs_a_terminal_and_shows_tasks_and_workers() {
     });
     let shown = shown.await.unwrap();
     assert!(shown.contains("top:") && shown.contains("export") && shown.contains("WORKERS"), "{shown}");
-    // Between words the cursor is moved.
+    // The cursor moves between words.
     let words =
         |text: &str| text.trim_start_matches(|c: char| !c.is_ascii_alphabetic()).chars().skip(1).collect::<String>();
     let plain: Vec<String> = shown.split('\u{1b}').map(words).collect();

@@ -1,4 +1,4 @@
-//! Help, wrong use, and servers that are not there.
+//! Help, wrong use, and missing servers.
 
 use crate::run::{Bench, alone};
 
@@ -82,7 +82,7 @@ async fn a_failure_has_its_exit_status_even_with_a_closed_output() {
     let _ = bench.export.dispatch("fail".into()).id("a").await.unwrap().result().await;
     let _ = worker.stop().await.unwrap();
     let mut command = bench.command(&["jobs", "wait", "-t", "export", "a"]);
-    // A pipe that nobody reads any more.
+    // A pipe without a reader.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let status = tokio::task::spawn_blocking(move || command.stdout(writer).status().unwrap()).await.unwrap();

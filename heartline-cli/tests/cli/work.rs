@@ -1,4 +1,4 @@
-//! Programs that work jobs.
+//! Programs that run jobs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
@@ -22,7 +22,7 @@ impl Script {
             [&["work", "-t", "script", "--interval", "1s"], options, &["--exec", "sh", "-c", script, "the name"]]
                 .concat();
         let own = bench.command(&args);
-        // Whoever runs the tests may have SIGHUP ignored.
+        // The environment of the tests may ignore SIGHUP.
         let mut command = std::process::Command::new("env");
         command.arg("--default-signal=HUP").arg(own.get_program()).args(own.get_args());
         for (name, value) in own.get_envs() {
@@ -60,12 +60,12 @@ impl Drop for Script {
     }
 }
 
-/// Whether a process of this id runs, and is no zombie.
+/// Whether a process with this pid runs and is not a zombie.
 pub fn lives(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// The pids that a script wrote, once there are as many.
+/// The pids that a script wrote, once there are this many.
 pub async fn pids(file: &std::path::Path, count: usize) -> Vec<String> {
     let read = || std::fs::read_to_string(file).unwrap_or_default();
     until("the script has begun", async || read().lines().count() >= count).await;
@@ -112,11 +112,15 @@ async fn the_exit_of_a_program_is_the_outcome_of_the_job() {
     let (code, message) = worker.failure(json!("signal")).await;
     assert_eq!((&*code, &*message), ("signal_9", "killed by signal 9"));
     assert_eq!(worker.failure(json!("large")).await.0, "output_too_large");
-    assert_eq!(worker.result(json!("behind")).await.unwrap(), json!(7), "who holds its output open is not waited for");
+    assert_eq!(
+        worker.result(json!("behind")).await.unwrap(),
+        json!(7),
+        "the worker does not wait for a child with the output open"
+    );
     // Numbers of any length are printed as the script wrote them.
     let wait = ["jobs", "dispatch", "-t", "script", "\"long\"", "--wait"];
     assert_eq!(bench.run(&wait).await.ok(), "12345678901234567890123456789.50\n");
-    // An input that is not read is no fault.
+    // An input that the program does not read is not a failure.
     assert_eq!(worker.result(json!("x".repeat(500_000))).await.unwrap(), json!(1));
     for program in ["/no/such/program", "no-such-program"] {
         let ran = bench.run(&["work", "-t", "nobody", "--exec", program]).await;
@@ -195,7 +199,7 @@ async fn a_program_ends_with_its_killed_worker_and_its_job_runs_again() {
 #[tokio::test]
 async fn a_job_that_kills_its_workers_is_the_first_suspect() {
     let bench = Bench::new().await;
-    // A neighbour is there at the first death, and ends before the second.
+    // A neighbour runs at the first death, and ends before the second.
     let script = r#"case $(cat) in '"poison"') sleep 0.5; kill -9 $PPID; sleep 600 ;; *) [ -n "$HEARTLINE_RECOVERY" ] || sleep 600; echo 1 ;; esac"#;
     let options = ["--concurrency", "2", "--max-count", "9"];
     let mut worker = Script::start(&bench, &options, script);
@@ -205,7 +209,7 @@ async fn a_job_that_kills_its_workers_is_the_first_suspect() {
         worker.child.wait().unwrap();
         worker = Script::start(&bench, &options, script);
     }
-    until("three deaths are told", async || {
+    until("three deaths are reported", async || {
         let suspects = bench.run(&["stalls", "suspects", "-t", "script", "--json"]).await.json();
         suspects[0]["deaths"].as_u64() >= Some(3)
     })
@@ -226,7 +230,7 @@ async fn programs_get_the_heartbeat_interval_in_milliseconds() {
     let worker = Script::start(&bench, &[], "sleep 600");
     worker.jobs.dispatch(json!(1)).await.unwrap();
     let beats = async || bench.run(&["workers", "--beats", "--json"]).await.json();
-    until("a beat is told", async || beats().await[0]["last_beat_at_ms"].as_u64() > Some(0)).await;
+    until("a heartbeat is reported", async || beats().await[0]["last_beat_at_ms"].as_u64() > Some(0)).await;
     let beats = beats().await;
     assert!(beats[0]["beat_took_ms"].is_u64() && beats[0]["answered"].is_null(), "{beats}");
     assert!(beats[0]["deadline_at_ms"].as_u64() > beats[0]["last_beat_at_ms"].as_u64(), "{beats}");
@@ -237,7 +241,7 @@ async fn a_stopped_worker_gives_programs_their_grace_and_requeues() {
     let bench = Bench::new().await;
     let file = scratch("grace");
     let script = format!("echo $$ >> {}; sleep $(cat); echo 1", file.display());
-    // A terminal that is closed is no crash.
+    // A closed terminal is not a crash.
     for signal in ["-TERM", "-HUP"] {
         let mut worker = Script::start(&bench, &["--concurrency", "2", "--grace", "2s"], &script);
         let short = worker.jobs.dispatch(json!(1)).await.unwrap();
@@ -278,7 +282,7 @@ async fn workers_that_end_sooner_than_their_jobs_are_reported() {
     let ran = bench.run(&["status"]).await;
     let told = "? script: 6 runs broke off and none completed, as workers stopped or died: 3 for each job ";
     assert!(ran.out.contains(told), "{ran:?}");
-    // Whether they were stopped or killed is the same.
+    // Stopped or killed makes no difference.
     goes(1, "-KILL").await;
     goes(1, "-TERM").await;
     let told = "! script: 10 runs broke off and none completed, as workers stopped or died: 5 for each job ";
@@ -286,18 +290,18 @@ async fn workers_that_end_sooner_than_their_jobs_are_reported() {
     let args = ["--redis", &url, "--prefix", "cli", "health"];
     let ran = bench.run(&args).await;
     assert!(ran.status == 1 && ran.out.contains(told), "also between two workers: {ran:?}");
-    // A command that it names looks where this one does: what the environment says goes without saying.
+    // The suggested command uses the same server, so that it needs no environment.
     assert!(ran.out.contains(&format!("`heartline --redis {url} workers --all`")), "{ran:?}");
     let ran = bench.run(&["metrics", "--once"]).await;
     assert!(ran.out.contains("heartline_task_broken_off_again{task=\"script\"} 5"), "{ran:?}");
     for long in &longs {
         long.cancel("enough").await.unwrap();
     }
-    // What is cancelled begins anew no more.
+    // A cancelled job does not run again.
     task.dispatch(json!(600)).delay(Duration::from_secs(3600)).await.unwrap();
     let ran = bench.run(&["health"]).await;
     assert!(!ran.out.contains("broke off"), "{ran:?}");
-    // One that completes ends it.
+    // A completed run ends the warning.
     let worker = Script::start(&bench, &[], &script);
     assert_eq!(worker.result(json!(0)).await.unwrap(), Value::Null);
     let ran = bench.run(&["health"]).await;
@@ -391,7 +395,7 @@ async fn jobs_wait_while_their_program_cannot_be_started() {
     assert_eq!(worker.result(json!(1)).await.unwrap(), json!(1));
     std::fs::remove_file(&file).unwrap();
     let job = worker.jobs.dispatch(json!(2)).await.unwrap();
-    until("it is put off", async || worker.jobs.counts().await.unwrap().delayed == 1).await;
+    until("it is snoozed", async || worker.jobs.counts().await.unwrap().delayed == 1).await;
     std::fs::copy("/bin/cat", &file).unwrap();
     assert_eq!(job.result_within(PATIENCE).await.unwrap(), json!(2), "with its one attempt");
 }
@@ -409,10 +413,10 @@ async fn a_worker_that_can_start_no_program_ends_and_is_reported() {
     let ran = bench.run(&args).await;
     assert!(ran.status == 1 && ran.err.contains("no program can be started, and jobs wait"), "{ran:?}");
     let job = jobs.job(job.id()).await.unwrap();
-    assert_eq!((job.state.is_terminal(), job.failed_attempts), (false, 0), "its time of a run is none of its fault");
+    assert_eq!((job.state.is_terminal(), job.failed_attempts), (false, 0), "a failed start is not a failed run");
     let shown = bench.run(&["jobs", "show", "-t", "script", "one"]).await.ok();
     assert!(shown.contains("the program cannot be started"), "{shown}");
-    until("it is missed", async || bench.run(&["health"]).await.out.contains("no live worker has the task")).await;
+    until("it is reported", async || bench.run(&["health"]).await.out.contains("no live worker has the task")).await;
 }
 
 #[tokio::test]
@@ -433,7 +437,7 @@ async fn a_worker_that_cannot_start_programs_finishes_running_ones() {
     std::fs::remove_file(&file).unwrap();
     let other = worker.jobs.dispatch(json!(2)).await.unwrap();
     assert_eq!(long.result_within(2 * PATIENCE).await.unwrap(), json!(9), "it was not stopped for the other one");
-    // With that it is of no use any more, and says so, whatever has ended since.
+    // Now the worker is useless, and its exit status says so, whatever has ended since.
     let ended = tokio::task::spawn_blocking(move || worker.child.wait().unwrap()).await.unwrap();
     assert_eq!(ended.code(), Some(1));
     let other = bench.app.task_ref::<Value, Value>("script").unwrap().job(other.id()).await.unwrap();
@@ -451,9 +455,9 @@ async fn a_program_that_ends_well_when_asked_to_stop_succeeds() {
     pids(&file, 1).await;
     worker.signal("-TERM");
     assert!(worker.child.wait().unwrap().success());
-    assert_eq!(job.result_within(PATIENCE).await.unwrap(), json!(7), "no other worker is there");
+    assert_eq!(job.result_within(PATIENCE).await.unwrap(), json!(7), "there is no other worker");
 
-    // Many end with 0 whatever they were about: without a result the job is not done.
+    // Many programs end with 0 in any case: without a result the job is not done.
     let quiet = script.replace("echo 7; ", "");
     let mut worker = Script::start(&bench, &["--grace", "0s"], &quiet);
     let job = worker.jobs.dispatch(json!(2)).await.unwrap();
