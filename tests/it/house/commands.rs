@@ -1,5 +1,5 @@
-//! The commands that each script can run, by key, from its text: they are compared with those that it asks its rights for, and with the
-//! rules of docs/acl.md.
+//! The commands that each script can run, by key, taken from its text. They are compared with the commands whose
+//! rights it checks, and with the rules of docs/acl.md.
 
 use super::lua_text::{Span, is_within};
 use super::lua_values::{Lua, Words};
@@ -7,7 +7,7 @@ use super::read;
 use heartline::_internals::scripts;
 use std::collections::BTreeSet;
 
-/// The commands that `lua/rights.lua` asks for, by key.
+/// The commands whose rights `lua/rights.lua` checks, by key.
 fn rights() -> BTreeSet<(String, String)> {
     let lua = Lua::of("rights");
     let mut asked = BTreeSet::new();
@@ -22,7 +22,7 @@ fn rights() -> BTreeSet<(String, String)> {
     asked
 }
 
-/// The commands of a script, by key, but for those whose refusal undoes nothing.
+/// The commands of a script, by key, except those whose refusal leaves nothing half-written.
 fn needed(lua: &Lua, spans: &[Span]) -> BTreeSet<(String, String)> {
     let sites = lua.sites();
     let sites = sites.iter().filter(|site| !site.is_safe && is_within(site.at, spans));
@@ -36,7 +36,7 @@ fn a_worker_checks_its_right_to_each_command_of_its_calls() {
     for name in ["settle", "extend_locks", "note"] {
         let lua = Lua::of(name);
         let missing: Vec<_> = needed(&lua, &[(0, lua.tokens.len())]).difference(&asked).cloned().collect();
-        assert!(missing.is_empty(), "lua/rights.lua does not ask for what {name} runs: {missing:?}");
+        assert!(missing.is_empty(), "lua/rights.lua does not check what {name} runs: {missing:?}");
     }
 }
 
@@ -47,14 +47,14 @@ fn a_script_that_moves_jobs_checks_rights_before_it_writes() {
         let lua = Lua::of(name);
         let body = lua.tokens.windows(3).position(|some| some == ["unpack", "(", "KEYS"]).unwrap();
         let asks = |at: &usize| lua.at(*at).starts_with("must_be_allowed") || lua.at(*at) == "resolve";
-        let from = (body..lua.tokens.len()).find(asks).unwrap_or_else(|| panic!("{name} asks for nothing"));
+        let from = (body..lua.tokens.len()).find(asks).unwrap_or_else(|| panic!("{name} checks nothing"));
         let of_script = needed(&lua, &lua.reached_from(from))
             .difference(&lua.asked(&lua.reached_from(body)))
             .cloned()
             .collect::<Vec<_>>();
         missing.extend(of_script.into_iter().map(|(command, key)| format!("{name}: {command} {key}")));
     }
-    assert!(missing.is_empty(), "scripts run what they did not ask for: {missing:#?}");
+    assert!(missing.is_empty(), "scripts run commands whose rights they did not check: {missing:#?}");
 }
 
 #[test]

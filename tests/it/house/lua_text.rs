@@ -1,8 +1,8 @@
-//! Lua as far as a test reads it: tokens, functions, calls, and which places are reached from which.
+//! Lua as far as the tests parse it: tokens, functions, calls, and which tokens are reachable from which.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tokens of Lua, and where an expression begins and ends among them.
+/// The tokens of an expression, from the first to the one after the last.
 pub type Span = (usize, usize);
 
 pub struct Function {
@@ -14,7 +14,7 @@ pub struct Function {
 /// The text of a script.
 pub struct Text {
     pub tokens: Vec<String>,
-    /// Where each token is.
+    /// The positions of each token.
     places: BTreeMap<String, Vec<usize>>,
     pub functions: Vec<Function>,
 }
@@ -85,7 +85,7 @@ impl Text {
         self.tokens.get(at).map_or("", String::as_str)
     }
 
-    /// Where the bracket that opens here is closed.
+    /// Where the bracket that opens here closes.
     pub fn closed(&self, open: usize) -> usize {
         let mut depth = 0;
         for at in open..self.tokens.len() {
@@ -101,7 +101,7 @@ impl Text {
         self.tokens.len()
     }
 
-    /// The parts between these brackets, by the commas.
+    /// The parts between these brackets, split at commas.
     pub fn parts(&self, open: usize) -> Vec<Span> {
         let (end, mut start, mut at, mut parts) = (self.closed(open), open + 1, open + 1, Vec::new());
         while at < end {
@@ -117,7 +117,7 @@ impl Text {
         parts
     }
 
-    /// The functions around a place, the innermost first.
+    /// The functions around a position, innermost first.
     pub fn around(&self, at: usize) -> Vec<&Function> {
         let mut around: Vec<&Function> =
             self.functions.iter().filter(|function| function.body.0 <= at && at < function.body.1).collect();
@@ -129,7 +129,7 @@ impl Text {
         self.places.get(token).into_iter().flatten().copied()
     }
 
-    /// Where the function is called.
+    /// The positions at which the function is called.
     pub fn calls(&self, name: &str) -> impl Iterator<Item = usize> {
         self.places(name).filter(|at| self.at(at + 1) == "(" && !["function", "."].contains(&self.at(at - 1)))
     }
@@ -161,7 +161,7 @@ impl Text {
         first > 0 && ["local", "for"].contains(&self.at(first - 1))
     }
 
-    /// The places that are reached from here to the end of the script, through the functions that are called.
+    /// The spans that are reachable from here to the end of the script, through the functions that are called.
     pub fn reached_from(&self, from: usize) -> Vec<Span> {
         let mut spans = vec![(from, self.tokens.len())];
         let mut known = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Which keys and words a name in a script can have: whatever is assigned to it, or handed over as that argument.
+//! Which keys and words a name in a script can hold: everything that is assigned to it or passed as that argument.
 
 use super::lua_text::{Function, Span, Text, is_name, is_within};
 use super::{entries, header};
@@ -9,7 +9,8 @@ use std::ops::Deref;
 
 pub type Words = BTreeSet<String>;
 
-/// A command and a key of the script, as `KEYS` names it; `is_safe` where a refusal undoes nothing (`pcall`).
+/// A command and a key of the script, by its name in `KEYS`; `is_safe` if a refusal leaves nothing half-written
+/// (`pcall`).
 pub struct Site {
     pub at: usize,
     pub command: String,
@@ -17,12 +18,12 @@ pub struct Site {
     pub is_safe: bool,
 }
 
-/// A script, and what its names can be.
+/// A script, and the values of its names.
 pub struct Lua {
     text: Text,
     /// The name of each key in the text, its name in `KEYS`, and its type.
     keys: BTreeMap<String, (String, String)>,
-    /// What each name was found to be in its scope, and the names that this round has looked at.
+    /// The values of each name in its scope so far, and the names that this round has visited.
     known: RefCell<BTreeMap<(usize, String), Words>>,
     seen: RefCell<BTreeSet<(usize, String)>>,
 }
@@ -46,7 +47,7 @@ impl Lua {
         let kinds = entries(&header(name).0, "KEYS").into_iter().map(|(_, suffix, kind, _)| (suffix, kind));
         let keys = names.cloned().zip(kinds).collect();
         let lua = Lua { text, keys, known: RefCell::default(), seen: RefCell::default() };
-        // Names are made of each other: until a round finds nothing more.
+        // Names depend on each other: repeat until a round finds nothing new.
         loop {
             let before = lua.known.borrow().clone();
             lua.seen.borrow_mut().clear();
@@ -58,7 +59,7 @@ impl Lua {
         }
     }
 
-    /// What an expression can be: names of keys, and words.
+    /// The values of an expression: names of keys, and words.
     pub fn values(&self, (from, to): Span) -> Words {
         let (mut found, mut at) = (Words::new(), from);
         while at < to {
@@ -66,7 +67,7 @@ impl Lua {
             if let Some(word) = token.strip_prefix('\'') {
                 found.insert(word.trim_end_matches('\'').to_owned());
             } else if token == ".." && self.at(at + 1) == "." {
-                // The rest of what a function was called with.
+                // The remaining arguments of the function.
                 if let Some(function) = self.around(at).first() {
                     for call in self.calls(&function.name) {
                         let parts = self.parts(call + 1).into_iter().skip(function.params.len());
@@ -74,7 +75,7 @@ impl Lua {
                     }
                 }
             } else if is_name(token) {
-                // A path: only what it ends with counts, and what it is indexed by.
+                // Of a path only the last field and the index count.
                 let (mut last, mut is_field) = (at, false);
                 loop {
                     match self.at(last + 1) {
@@ -106,7 +107,7 @@ impl Lua {
         self.keys.get(word).map(|(suffix, _)| suffix.clone())
     }
 
-    /// What a name, or a field, can be.
+    /// The values of a name, or of a field.
     fn value(&self, at: usize, last: usize, is_field: bool) -> Words {
         let name = self.at(last);
         if let Some(key) = self.named(name) {
@@ -147,7 +148,7 @@ impl Lua {
             || within.any(|at| self.at(at - 1) == "local" || self.is_of_list(at))
     }
 
-    /// What is assigned to the name at this place, by `=`, or by a loop over a list.
+    /// The value assigned to the name at this position, by `=` or by a loop over a list.
     fn assigned(&self, at: usize) -> Words {
         if self.at(at - 1) == "=" {
             return Words::new();
@@ -191,7 +192,7 @@ impl Lua {
         }
     }
 
-    /// The keys among these words that have the type which the command is for; all of that type where the text does not tell.
+    /// The keys among these words that have the type of the command; all keys of that type if the text does not say.
     fn of_type(&self, command: &str, found: &Words) -> Words {
         let kind = match command.chars().next() {
             _ if ["EXISTS", "DEL", "UNLINK", "TYPE"].contains(&command) => "",
@@ -207,7 +208,7 @@ impl Lua {
         if told.is_empty() { all().map(|(key, _)| key.clone()).collect() } else { told }
     }
 
-    /// Whether it is a parameter that no call of its function gives.
+    /// Whether it is a parameter that no call of its function passes.
     fn is_never_given(&self, (from, to): Span) -> bool {
         let functions = self.around(from);
         let own = functions
@@ -242,11 +243,11 @@ impl Lua {
         sites
     }
 
-    /// What is asked for in these places, command by key.
+    /// The commands whose rights are checked in these spans, by key.
     pub fn asked(&self, spans: &[Span]) -> BTreeSet<(String, String)> {
         let mut asked = BTreeSet::new();
         for name in ["must_be_allowed", "must_be_allowed_all"] {
-            // The second hands its words over to the first, one by one.
+            // The second function passes its words to the first, one by one.
             let is_own = |at: usize| self.around(at).iter().any(|function| function.name == "must_be_allowed_all");
             for call in self.calls(name).filter(|at| is_within(*at, spans) && !is_own(*at)) {
                 let parts = self.parts(call + 1);

@@ -1,4 +1,4 @@
-//! The rules of the house that a machine can check: script headers, layering, docs that name what the code has.
+//! Rules of the project that a machine can check: script headers, layering, and docs that match the code.
 
 mod commands;
 mod lua_text;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most lines of code of a script: below its header, without comments and empty lines.
+/// The most lines of code of a script: after its header, without comments and empty lines.
 const SCRIPT_LINES: usize = 80;
 
 fn root() -> &'static Path {
@@ -63,7 +63,7 @@ fn entries(header: &[String], word: &str) -> Vec<(usize, String, String, String)
     found
 }
 
-/// Every number that stands in `WORD[n]` in the lines.
+/// Every number in `WORD[n]` in the lines.
 fn indexes(lines: &[String], word: &str) -> BTreeSet<usize> {
     let start = format!("{word}[");
     let text = lines.join("\n");
@@ -77,10 +77,10 @@ fn code(path: &str) -> Vec<(usize, String)> {
     let mut code = Vec::new();
     for (number, line) in text.lines().enumerate() {
         if line == "#[cfg(test)]" {
-            // Nothing else may follow, or it would not be looked at. The table of transitions is for tests alone.
+            // Nothing may follow the tests, because it would not be read. The table of transitions is for tests alone.
             let mut rest = text.lines().skip(number + 2).skip_while(|line| *line != "}").skip(1);
             let is_all = rest.all(|line| line.is_empty());
-            assert!(is_all || path == "src/job/state.rs", "{path} goes on behind its tests");
+            assert!(is_all || path == "src/job/state.rs", "{path} continues after its tests");
             break;
         }
         if !line.trim_start().starts_with("//") {
@@ -120,7 +120,7 @@ fn every_header_names_keys_of_the_store_with_their_types() {
         let count = script.keys.len();
         assert_eq!(numbers, (1..=count).collect::<Vec<_>>(), "{}: its calls pass {count} keys", script.name);
         for ((number, name, kind, usage), key) in keys.iter().zip(&script.keys) {
-            // Each of these is called on one of several keys.
+            // Each of these scripts is called on one of several keys.
             let own = match script.name {
                 "trim" | "jobs" | "scan" | "flow_trim" | "flow_list" => Some("place"),
                 "history" => Some("stream"),
@@ -197,7 +197,7 @@ fn every_header_states_purpose_reply_events_and_refusals() {
 
 #[test]
 fn a_header_names_exactly_the_events_that_its_script_emits() {
-    // These say something of the events behind them, and are none.
+    // These words describe events and are not events.
     let context = ["ran", "reason", "since", "by", "why", "watched"];
     let mut seen = BTreeSet::new();
     for script in scripts() {
@@ -210,18 +210,18 @@ fn a_header_names_exactly_the_events_that_its_script_emits() {
         let mut emitted = BTreeSet::new();
         for line in script.source.lines().filter(|line| !line.trim_start().starts_with("--")) {
             for start in ["add_words(fields, '", "join_words(fields, '", "{ '"] {
-                // The last one: an event that is written out.
+                // The last case: an event that is written directly.
                 let is_written_out = start != "{ '" || line.contains("emit_event(") || line.contains("append_entry(");
                 let names = line.split(start).skip(1).filter_map(|piece| piece.split('\'').next());
                 emitted.extend(names.filter(|_| is_written_out).map(str::to_owned));
             }
-            // The name that these get stands behind others of their arguments.
+            // These functions take the name after other arguments.
             for call in ["put_off(", "add_finished("] {
                 let called = line.split_once(call).and_then(|(_, args)| args.split('\'').nth(1));
                 emitted.extend(called.map(str::to_owned));
             }
         }
-        // What happened to instances of workflows is gathered, and told at the end.
+        // Events of workflow instances are collected and written at the end.
         for line in body.iter().filter(|_| script.source.contains("tell_all(")) {
             let told = line.split_once("tell(keys, ").and_then(|(_, words)| words.split_once(", flow"));
             emitted.extend(told.iter().flat_map(|(kind, _)| kind.split('\'').skip(1).step_by(2)).map(str::to_owned));
@@ -277,7 +277,7 @@ fn only_one_fragment_writes_a_terminal_state() {
     for path in files("lua", "lua") {
         for (_, line) in lua(&path) {
             for piece in line.split("call('ZADD', ").skip(1) {
-                // With XX only what stands there already is given another time.
+                // With XX the command only changes the time of an existing member.
                 if piece.split(", ").nth(1) == Some("'XX'") {
                     continue;
                 }
@@ -285,13 +285,13 @@ fn only_one_fragment_writes_a_terminal_state() {
             }
         }
     }
-    // What workflows have beside the place where instances end, which one fragment writes too.
+    // Other members of the workflow keys, which one fragment writes too.
     writes.retain(|(path, place)| {
         let is_open = ["running", "paused", "outbox", "tasks", "flows", "children", "deadlines"]
             .contains(&place.trim_start_matches("keys."));
         !(is_open && path.contains("flow") || path == "lua/lib/finish.lua" && place == "places.outbox")
     });
-    // Those write through a book.
+    // These scripts write through a book.
     let mut ends = Vec::new();
     for path in files("lua", "lua") {
         for (_, line) in lua(&path)
@@ -305,7 +305,8 @@ fn only_one_fragment_writes_a_terminal_state() {
         }
     }
     assert!(ends.len() == 1 && ends[0].0 == "lua/lib/flow.lua" && ends[0].1.contains("'failed'"), "{ends:?}");
-    // Due times, those of hooks and of expiry, the marker for idle workers, the lists of workers and tasks, and names are no places of jobs that have ended.
+    // Due times, hooks, expiry, the wake marker, the lists of workers and tasks, and names are not places of ended
+    // jobs.
     let known = ["delayed", "finalizing", "expires", "wake", "seen", "name"];
     let terminal = writes.iter().filter(|(_, place)| !known.contains(&place.as_str())).collect::<Vec<_>>();
     assert_eq!(terminal, [&("lua/lib/finish.lua".to_owned(), "place".to_owned())]);
@@ -338,7 +339,7 @@ fn a_bound_that_scripts_and_crate_share_has_one_source() {
             assert_eq!(product.to_string(), value, "{name} in {}", script.name);
         }
     }
-    // The byte bound of a batch, and that of a brief error: by their names only.
+    // The byte bound of a batch and that of a short error, which scripts may use only by name.
     for path in files("lua", "lua") {
         for (number, line) in lua(&path) {
             let has = ["524288", "160"].iter().any(|bound| line.contains(bound));
@@ -520,7 +521,7 @@ fn names_of_tests_are_sentences() {
             if name == "worker_process" {
                 continue;
             }
-            assert!(name.matches('_').count() >= 2 && !name.starts_with("test_"), "{path}: {name} is no sentence");
+            assert!(name.matches('_').count() >= 2 && !name.starts_with("test_"), "{path}: {name} is not a sentence");
         }
     }
 }
@@ -552,7 +553,7 @@ fn every_page_of_the_guide_is_in_rustdoc_and_in_the_book() {
     }
 }
 
-/// The calls of the log macros in a source: level and text. `None` for a text that is put together elsewhere.
+/// The calls of the log macros in a source: level and text. `None` for a text that is composed elsewhere.
 fn log_calls(path: &str) -> Vec<(&'static str, Option<String>)> {
     let text: String = code(path).into_iter().map(|(_, line)| line + "\n").collect();
     let mut calls = Vec::new();
@@ -560,7 +561,7 @@ fn log_calls(path: &str) -> Vec<(&'static str, Option<String>)> {
         for call in text.split(&format!("tracing::{macro_name}!(")).skip(1) {
             let call = call.split(");").next().unwrap();
             let line = call.rsplit('"').nth(1).unwrap_or_else(|| panic!("{path}: a log line without a text: {call}"));
-            // A text that goes on in the next line is known by its beginning.
+            // A text that continues on the next line is known by its beginning.
             let line = line.split(['\\']).next().unwrap().trim();
             calls.push((level, (!line.contains('{')).then(|| line.to_owned())));
         }
@@ -590,7 +591,7 @@ fn the_guide_has_exactly_the_log_lines_of_the_code() {
         let has = rows.iter().any(|(of, text)| of.contains(*level) && line.starts_with(text));
         assert!(has, "{path}: the guide has no row {level} {line:?}");
     }
-    // These are put together, or too long for a line.
+    // These texts are composed, or too long for a line.
     let apart = [
         "handlers block every thread of the runtime",
         "every slot is held by a handler that waits for the result of another job",
@@ -605,7 +606,7 @@ fn the_guide_has_exactly_the_log_lines_of_the_code() {
     }
 }
 
-/// The names in the right column of the tables of a page, `Type::name` and `Type::name(..)`, as the page has them.
+/// The names in the right column of the tables of a page, `Type::name` and `Type::name(..)`, as written there.
 fn named_options(page: &str) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| there"));

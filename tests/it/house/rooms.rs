@@ -1,9 +1,9 @@
-//! Who may call whom: the `use` lines of the crate go down, and never round.
+//! Layering: the `use` lines of the crate go down, and never in a circle.
 
 use super::{code, files};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The rooms of the crate, from the ground up. Those of one line do not use each other, but for the ground floor.
+/// The folders of the crate, lowest first. Those of one line do not use each other, except in the lowest line.
 const ORDER: [&[&str]; 16] = [
     &[
         "shown",
@@ -36,7 +36,7 @@ const ORDER: [&[&str]; 16] = [
     &["lib"],
 ];
 
-/// The files of the crate by the path of their module, and the modules that each uses.
+/// The modules of the crate by path, and the modules that each uses.
 fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let module = |path: &str| {
         let path = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
@@ -48,14 +48,14 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     for path in &paths {
         let own = module(path);
         let mut names = names(path);
-        // A file of a folder may name the modules below it without a `use`.
+        // A folder's own file may name the modules below it without a `use`.
         let is_below = |word: &String| {
             word.split_once("::").is_some_and(|(first, _)| modules.contains(&format!("{own}::{first}")))
         };
         names.extend(words(path).into_iter().filter(is_below));
         let names: Vec<&str> = names.iter().map(|name| name.trim_end_matches("::self")).collect();
         let mut used: BTreeSet<String> = names.iter().filter_map(|name| target(name, &own, &modules)).collect();
-        // A module that is used as a whole: what is named of it may be in a file below it.
+        // A module that is imported as a whole: its items may be in a file below it.
         let aliases = names.iter().filter_map(|name| Some((name.rsplit("::").next()?, target(name, &own, &modules)?)));
         for (alias, module) in aliases.filter(|(alias, module)| module.ends_with(alias)).collect::<Vec<_>>() {
             let start = format!("{alias}::");
@@ -68,7 +68,7 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     arrows
 }
 
-/// Every path that a file names: those of its `use` lines, and those that begin with `crate` or `super`.
+/// Every path that a file names: in its `use` lines, or beginning with `crate` or `super`.
 fn names(path: &str) -> Vec<String> {
     let text: String = code(path).into_iter().map(|(_, line)| line + "\n").collect();
     let mut names = Vec::new();
@@ -81,7 +81,7 @@ fn names(path: &str) -> Vec<String> {
     names
 }
 
-/// Every word of a file, with the paths that it is a part of.
+/// Every word of a file, with the paths that contain it.
 fn words(path: &str) -> Vec<String> {
     let text: String = code(path).into_iter().map(|(_, line)| line + "\n").collect();
     text.split(|c: char| !c.is_alphanumeric() && !"_:".contains(c)).map(str::to_owned).collect()
@@ -108,7 +108,7 @@ fn spread(before: &str, tree: &str, names: &mut Vec<String>) {
     }
 }
 
-/// The module to which a path leads that the module `own` names, if it is one of the crate's.
+/// The module to which a path in the module `own` leads, if it is one of the crate.
 fn target(name: &str, own: &str, modules: &BTreeSet<String>) -> Option<String> {
     let mut place: Vec<&str> = own.split("::").collect();
     let mut parts = name.split("::").peekable();
@@ -121,7 +121,7 @@ fn target(name: &str, own: &str, modules: &BTreeSet<String>) -> Option<String> {
                 place.pop();
             }
         }
-        // A module of the file's own, or another crate.
+        // A module of the same file, or another crate.
         first => return modules.contains(&format!("{own}::{first}")).then(|| format!("{own}::{first}")),
     }
     place.extend(parts.filter(|part| !["crate", "self"].contains(part)));
@@ -143,7 +143,7 @@ fn room(module: &str) -> &str {
 fn no_folder_uses_one_above_it() {
     let floor = |module: &str| {
         let floor = ORDER.iter().position(|rooms| rooms.contains(&room(module)));
-        floor.unwrap_or_else(|| panic!("{module} is in no room"))
+        floor.unwrap_or_else(|| panic!("{module} is in no folder of the list"))
     };
     let (arrows, mut up, mut count) = (arrows(), Vec::new(), 0);
     for (from, used) in &arrows {
@@ -155,7 +155,7 @@ fn no_folder_uses_one_above_it() {
             }
         }
     }
-    assert!(count > 200, "only {count} arrows were found: this test does not see them");
+    assert!(count > 200, "only {count} uses were found: this test does not see them");
     assert!(up.is_empty(), "{}", up.join("\n"));
 }
 
@@ -191,7 +191,7 @@ fn no_two_types_share_a_name() {
         }
     }
     assert!(homes.len() > 100, "{homes:?}");
-    // Twice in one file it is another one on another system.
+    // Twice in one file means one for each operating system.
     let shared: Vec<_> = homes.iter().filter(|(_, paths)| paths.windows(2).any(|pair| pair[0] != pair[1])).collect();
     assert!(shared.is_empty(), "{shared:?}");
 }
