@@ -471,7 +471,7 @@ pub(super) mod tests {
         assert_eq!(read("9-0", &[("total", "60"), ("dispatched", "d e")]), (7, 2));
         assert_eq!(read("10-0", &[("total", "64"), ("retrying", "d e")]), (4, 0), "a damaged entry");
         assert_eq!(read("11-0", &[("total", "70"), ("archived", "d e")]), (0, 0), "a later version");
-        assert_eq!(read("12-0", &[("total", "1"), ("dispatched", "f")]), (0, 1), "the stream began anew");
+        assert_eq!(read("12-0", &[("total", "1"), ("dispatched", "f")]), (0, 1), "the stream started over");
         assert_eq!(position.last_id, "12-0");
     }
 

@@ -110,8 +110,8 @@ mod tests {
         task.give_back(1);
         let place = both.queue().unwrap();
         let mut place = Box::pin(place);
-        assert!(futures_util::poll!(&mut place).is_pending(), "there is none of the worker");
-        assert_eq!(task.take(1), 0, "that of the task waits with it");
+        assert!(futures_util::poll!(&mut place).is_pending(), "the worker has no free slot");
+        assert_eq!(task.take(1), 0, "the wait reserves a slot of the task");
         drop(place);
         assert_eq!(task.take(1), 1);
         task.give_back(1);

@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_primary_ends_only_when_it_loses_all_its_slots() {
+    fn the_reign_of_a_primary_ends_when_it_loses_all_its_slots() {
         let mut reigns = 0;
         let mut map = |rows: &[Row], before: &SlotMap| {
             let mut map = read(&node(1), &told(rows)).unwrap();

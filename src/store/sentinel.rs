@@ -338,12 +338,12 @@ mod tests {
         let known = primary(1, 3);
         let next = |words: Vec<SentinelWord>| heard(Some(&known), &words).map(|primary| (primary.port, primary.epoch));
         assert_eq!(next(said(&[(1, 3), (1, 3), (1, 3)])), None);
-        assert_eq!(next(said(&[(1, 3), (2, 4), (1, 3)])), Some((2, 4)), "one has heard of the failover");
+        assert_eq!(next(said(&[(1, 3), (2, 4), (1, 3)])), Some((2, 4)), "one sentinel knows of the failover");
         let away = || SentinelWord::Nothing(Error::Closed);
         assert_eq!(next(said(&[(9, 2)]).into_iter().chain([away(), away()]).collect()), None, "all others are away");
         assert_eq!(next(said(&[(9, 2)]).into_iter().chain([SentinelWord::Unknown]).collect()), None);
         assert_eq!(next(said(&[(9, 2), (9, 2), (1, 3)])), None);
-        assert_eq!(next(said(&[(9, 0), (9, 0), (9, 1)])), Some((9, 1)), "set up anew");
+        assert_eq!(next(said(&[(9, 0), (9, 0), (9, 1)])), Some((9, 1)), "set up again");
         assert_eq!(next(said(&[(1, 4), (1, 3)])), Some((1, 4)), "the same, with a newer epoch");
         assert_eq!(next(vec![SentinelWord::Unknown, SentinelWord::Nothing(Error::Closed)]), None);
         assert_eq!(heard(None, &said(&[(1, 0), (2, 1)])), Some(primary(2, 1)));

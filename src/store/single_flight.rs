@@ -99,7 +99,7 @@ mod tests {
         free.block_on(given_up).unwrap_err();
         let answer = free.block_on(flight.attempt(free.handle(), || async { Ok(7) }));
         assert_eq!(answer.unwrap(), 7);
-        // Nor does one whose runtime has ended.
+        // Nor does a caller whose runtime has ended.
         let handle = blocked.handle().clone();
         drop(blocked);
         let answer = free.block_on(flight.attempt(&handle, || async { Ok(7) }));

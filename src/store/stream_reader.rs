@@ -181,7 +181,7 @@ mod tests {
         assert_eq!([(); 8].map(|()| read(&mut stream, Err(Error::late()))), [50, 25, 12, 6, 3, 1, 1, 1]);
         assert!(stream.has_failed && stream.late > HALVINGS);
         stream.late = 2;
-        assert_eq!(read(&mut stream, Err(Error::Closed)), 25, "that was not late");
+        assert_eq!(read(&mut stream, Err(Error::Closed)), 25, "the reply was not late");
         assert_eq!((read(&mut stream, Ok(25)), stream.pause), (25, Duration::ZERO), "more may be left");
         assert_eq!((read(&mut stream, Ok(24)), stream.has_failed), (100, false));
     }
