@@ -280,7 +280,7 @@ impl Browser {
         self.eval_text(script).await
     }
 
-    /// Entries of the browser log that no page of ours may cause: refusals by the policy, and script errors.
+    /// Entries of the browser log that our pages must not cause: refusals by the policy, and script errors.
     pub async fn complaints(&self) -> Vec<String> {
         let log = self.driver.browser_log().await.unwrap_or_else(|e| panic!("the log of the browser: {e}"));
         let is_bad = |text: &str| {

@@ -103,7 +103,7 @@ async fn nothing_is_visible_without_the_token_or_its_session() {
     assert_eq!(site.ask("GET", "", &[("Cookie", guessed)], "").await.status, 303);
     assert_eq!(site.ask("GET", "", &[("Authorization", &format!("Bearer {TOKEN}"))], "").await.status, 200);
     assert_eq!(site.ask("GET", "", &[("Authorization", "Bearer nothing of that kind")], "").await.status, 401);
-    // A write needs both a session and a page of ours.
+    // A write needs both a session and our own page.
     site.export.dispatch("x".into()).await.unwrap();
     let form = encoded(&[("act", "pause"), ("task", "export")]);
     let kind = ("Content-Type", "application/x-www-form-urlencoded");

@@ -43,14 +43,14 @@ impl Far {
         Far { _redis: redis, test, watch, line, _near: near, send }
     }
 
-    /// A worker behind the line without settings for large jobs. The line is slow from now on.
+    /// A worker at the end of the line, without settings for large jobs. The line is slow from now on.
     async fn worker(&self) -> TestWorker {
         let app = self.test.app_at(&self.line.url()).await;
         self.line.rate(Some(SLOW));
         self.works(&app)
     }
 
-    /// A producer behind the line. The line is slow from now on.
+    /// A producer at the end of the line. The line is slow from now on.
     async fn producer(&self) -> (App, TaskRef<String, String>) {
         let app = app_at(&self.line.url()).await;
         let task: TaskRef<String, String> = app.task_ref(&self.test.name).unwrap();
@@ -159,7 +159,7 @@ async fn a_slow_result_is_recorded_and_delays_no_small_one() {
     nothing_is_left(&far.test).await;
 }
 
-/// A job with a large result, read behind the line. The line is slow from now on.
+/// A job with a large result, read over the line. The line is slow from now on.
 async fn completed(far: &Far) -> (App, TaskRef<String, String>, JobHandle<String>) {
     let worker = far.works(&far._near);
     let large = far.send.dispatch(LARGE.to_string()).await.unwrap();

@@ -12,7 +12,7 @@ use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
 use crate::support::{Line, PATIENCE, Proxy, Tap, TestRedis, eventually};
 
-/// An App behind a line.
+/// An App at the end of a line.
 struct Far {
     redis: TestRedis,
     test: TestTask,

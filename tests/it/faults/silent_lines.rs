@@ -27,7 +27,8 @@ async fn snapshot(test: &TestTask, conn: &mut MultiplexedConnection) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_with_only_silent_connections_keeps_its_jobs() {
-    // So many that the heartbeat of one of them comes shortly before the snapshot in any case: it has the least time.
+    // With this number the heartbeat of one of them comes shortly before the snapshot in any case: it has the least
+    // time.
     const WORKERS: usize = 24;
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);

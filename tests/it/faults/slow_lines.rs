@@ -1,4 +1,4 @@
-//! Workers with thousands of jobs behind long and narrow lines.
+//! Workers with thousands of jobs on long and narrow lines.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

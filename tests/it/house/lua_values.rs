@@ -75,7 +75,7 @@ impl Lua {
                     }
                 }
             } else if is_name(token) {
-                // Of a path only the last field and the index count.
+                // Only the last field of a path and its index count.
                 let (mut last, mut is_field) = (at, false);
                 loop {
                     match self.at(last + 1) {

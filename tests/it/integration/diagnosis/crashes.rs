@@ -7,7 +7,7 @@ use super::*;
 const OTHERS: [&str; 3] = ["w-2-00000000", "w-3-00000000", "w-4-00000000"];
 
 impl Scene {
-    /// Jobs of these ids, all of which two workers held when they died.
+    /// Jobs with these ids, all held by two workers when they died.
     async fn suspected(ids: &[&str]) -> Scene {
         let scene = Scene::waiting(ids).await;
         for worker in &OTHERS[..2] {
@@ -45,7 +45,7 @@ async fn jobs_of_a_lost_worker_are_reported_with_who_recovers() {
 }
 
 #[tokio::test]
-async fn a_holder_is_found_though_its_presence_is_old_or_damaged() {
+async fn a_holder_is_found_although_its_presence_is_old_or_damaged() {
     let scene = Scene::waiting(&["a"]).await;
     scene.holds(&["a"], Duration::from_secs(9000), Duration::from_secs(8000)).await;
     assert_eq!(scene.kinds().await, ["!held_by_lost_worker"]);
@@ -72,7 +72,7 @@ async fn many_lost_workers_are_reported_together() {
 async fn a_worker_that_claims_without_a_presence_is_not_called_lost() {
     let scene = Scene::waiting(&["a", "b"]).await;
     scene.holds(&["a"], Duration::from_secs(5), Duration::from_secs(90)).await;
-    assert_eq!(scene.kinds().await, ["!held_by_mute_worker"], "and the task has a worker");
+    assert_eq!(scene.kinds().await, ["!held_by_mute_worker"], "although the task has a worker");
     assert_eq!(
         (scene.of_job("a").await, scene.of_task().await),
         (vec!["!held_by_mute_worker".into()], vec!["!held_by_mute_worker".into()])
@@ -99,7 +99,7 @@ async fn jobs_that_fail_when_recovered_are_reported_first() {
     assert_eq!(scene.of_job("a").await, ["!jobs_will_fail", "!held_by_lost_worker"]);
     let risks = scene.inspector.diagnose_recovery(TASK).await.unwrap();
     assert_eq!(risks.iter().map(kind).collect::<Vec<_>>(), ["!jobs_will_fail"]);
-    // A job whose cancel is requested is cancelled instead.
+    // A job with a requested cancel is cancelled instead.
     scene.jobs.handle("a").unwrap().cancel("no").await.unwrap();
     assert_eq!(scene.facts("jobs_will_fail").await["jobs"], 1);
     assert_eq!(scene.of_job("a").await, ["!held_by_lost_worker"]);
@@ -116,14 +116,14 @@ async fn jobs_that_died_together_are_suspected_together() {
     assert_eq!(facts["jobs"], serde_json::json!(["a-good", "z-$(bad)"]));
     assert_eq!((&facts["top"], &facts["is_proven"], &facts["others"]), (&Value::Null, &false.into(), &0.into()));
     let found = scene.diagnoses().await;
-    assert!(!found[0].hint().contains("jobs cancel"), "none of them is accused alone: {}", found[0].hint());
+    assert!(!found[0].hint().contains("jobs cancel"), "no single suspect is named: {}", found[0].hint());
     assert_eq!(found[1].caution, Some(Caution::Suspects));
     let facts = scene.facts("jobs_recovered").await;
     assert_eq!(
         (&facts["jobs"], &facts["stalls"], facts["workers"].as_array().unwrap().len()),
         (&2.into(), &4.into(), 2)
     );
-    // One more death of one of them explains the others.
+    // A further death of one of them explains the others.
     scene.died_with("*", OTHERS[2], &["z-$(bad)"]).await;
     assert_eq!(scene.facts("poison_suspects").await["top"], "z-$(bad)");
     assert!(scene.diagnoses().await[0].hint().contains("jobs cancel -t work 'z-$(bad)'"));
@@ -133,7 +133,7 @@ async fn jobs_that_died_together_are_suspected_together() {
 }
 
 #[tokio::test]
-async fn a_suspect_that_has_ended_is_as_suspicious_as_the_other() {
+async fn an_ended_suspect_is_as_suspicious_as_the_other() {
     let scene = Scene::suspected(&["a", "b"]).await;
     scene.test.declared().await;
     scene.jobs.handle("b").unwrap().cancel("it was this one").await.unwrap();
@@ -152,7 +152,7 @@ async fn an_old_suspect_is_reported_while_no_worker_is_left() {
     assert_eq!(scene.kinds().await, ["!poison_suspects", "!no_worker"]);
     assert_eq!(scene.facts("poison_suspects").await["always_alone"], true);
     scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
-    assert_eq!(scene.kinds().await, [""; 0], "a worker is there, and that was long ago");
+    assert_eq!(scene.kinds().await, [""; 0], "a worker is live, and the deaths were long ago");
 }
 
 #[tokio::test]
@@ -163,9 +163,9 @@ async fn suspects_that_cannot_start_are_a_note() {
     assert!(kinds.contains(&"?poison_suspects".to_owned()), "{kinds:?}");
     let found = scene.diagnoses().await;
     let paused = found.iter().find(|found| found.is_pause()).unwrap();
-    assert_eq!(paused.caution, Some(Caution::Suspects), "to resume lets them run");
+    assert_eq!(paused.caution, Some(Caution::Suspects), "a resume lets them run");
     let _ = scene.inspector.resume(TASK).await.unwrap();
-    // Held jobs whose cancel is requested take down no worker.
+    // Held jobs with a requested cancel kill no worker.
     scene.holds(&["a", "b"], MINUTE, Duration::from_secs(50)).await;
     assert!(scene.kinds().await.contains(&"!poison_suspects".to_owned()));
     for id in ["a", "b"] {
@@ -192,7 +192,7 @@ async fn a_job_of_a_dead_worker_is_suspected_before_it_is_recovered() {
 }
 
 #[tokio::test]
-async fn a_repair_is_not_advised_without_a_word_of_suspects() {
+async fn a_repair_is_advised_only_after_its_suspects() {
     let scene = Scene::suspected(&["a", "b"]).await;
     scene.test.run::<u64>("DEL", "wait", &[]).await;
     let of = |found: Vec<Diagnosis>, code: &str| found.into_iter().find(|found| found.kind.code() == code).unwrap();
@@ -201,7 +201,7 @@ async fn a_repair_is_not_advised_without_a_word_of_suspects() {
     assert!(repair.hint().starts_with("look at its poison suspects first; "), "{}", repair.hint());
     scene.test.run::<()>("SET", "progress", &["x"]).await;
     assert_eq!(of(scene.diagnoses().await, "foreign_keys").caution, Some(Caution::Suspects));
-    // Nothing runs by this advice, although it names ids that begin with ~.
+    // This advice runs no job, although it names ids that begin with ~.
     scene.meta("payloadsLost", 1).await;
     scene.meta("payloadLostAt", ms_ago(MINUTE)).await;
     assert_eq!(of(scene.diagnoses().await, "payloads_lost").caution, None);

@@ -1,4 +1,4 @@
-//! What is stored: foreign keys, and data that was lost.
+//! Stored data: foreign keys, and lost data.
 
 use super::*;
 
@@ -44,7 +44,7 @@ async fn an_invalid_name_in_the_list_of_tasks_hides_no_task() {
 }
 
 #[tokio::test]
-async fn lost_data_and_lost_options_are_told_apart() {
+async fn lost_data_and_lost_options_are_distinguished() {
     let scene = Scene::new().await;
     let worker = scene.worker();
     scene.completes(1).await;
@@ -103,7 +103,7 @@ async fn jobs_without_payload_are_a_risk_where_they_wait() {
     let worker = scene.worker();
     scene.jobs.dispatch("x".into()).id("done").await.unwrap().result().await.unwrap();
     scene.test.run::<u64>("HDEL", "payload", &["done"]).await;
-    assert_eq!(scene.kinds().await, ["?jobs_without_payload"], "a job that has ended needs none");
+    assert_eq!(scene.kinds().await, ["?jobs_without_payload"], "an ended job needs no payload");
     let gone = scene.jobs.dispatch("x".into()).id("gone").delay(Duration::from_millis(200)).await.unwrap();
     scene.test.run::<u64>("HDEL", "payload", &["gone"]).await;
     assert!(gone.result().await.is_err());

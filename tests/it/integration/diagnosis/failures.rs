@@ -47,17 +47,17 @@ async fn twenty_failures_without_a_completion_are_an_outage() {
     assert_eq!(scene.kinds().await, ["!jobs_fail"]);
     let facts = scene.facts("jobs_fail").await;
     assert_eq!((&facts["in_a_row"], &facts["completed_lately"]), (&20.into(), &1.into()));
-    // It stays one when the failures are old, or what failed is not kept.
+    // It stays an outage if the failures are old, or if failed jobs are not retained.
     scene.purge(JobState::Completed).await;
     scene.meta("keepFailed", 0).await;
     assert_eq!(scene.kinds().await, ["!jobs_fail"]);
     scene.completes(1).await;
-    assert_eq!(scene.kinds().await, ["?jobs_fail"], "it is over");
+    assert_eq!(scene.kinds().await, ["?jobs_fail"], "the outage is over");
     let _ = worker.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn removing_what_failed_ends_an_outage_unless_others_retry() {
+async fn removing_failed_jobs_ends_an_outage_unless_others_retry() {
     let scene = Scene::new().await;
     let worker = scene.worker();
     scene.fails(25).await;
@@ -107,12 +107,12 @@ async fn many_retries_in_a_row_are_an_outage() {
     scene.purge(JobState::Completed).await;
     assert!(scene.kinds().await.contains(&"!jobs_retry".to_owned()), "also when no completed job is kept");
     scene.purge(JobState::Delayed).await;
-    assert!(!scene.kinds().await.contains(&"!jobs_retry".to_owned()), "none of them is left");
+    assert!(!scene.kinds().await.contains(&"!jobs_retry".to_owned()), "no failed job is left");
     let _ = worker.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn retries_beside_completed_jobs_are_no_outage() {
+async fn retries_next_to_completed_jobs_are_not_an_outage() {
     let scene = Scene::new().await;
     let worker = scene.worker();
     scene.retried(22).await;
@@ -124,7 +124,7 @@ async fn retries_beside_completed_jobs_are_no_outage() {
 }
 
 #[tokio::test]
-async fn a_few_failures_behind_long_runs_are_no_outage() {
+async fn a_few_failures_after_long_runs_are_not_an_outage() {
     let scene = Scene::new().await;
     let worker = scene.worker();
     scene.retried(5).await;
@@ -153,7 +153,7 @@ async fn failed_jobs_that_wait_again_are_an_outage() {
 }
 
 #[tokio::test]
-async fn jobs_that_snooze_after_an_old_failure_are_no_retries() {
+async fn jobs_that_snooze_after_an_old_failure_are_not_retries() {
     let scene = Scene::new().await;
     let worker = scene.worker();
     let ids = (0..25).map(|at| (format!("job-{at}"), "snooze".to_owned()));
@@ -209,7 +209,7 @@ async fn a_worker_that_cannot_start_its_program_is_reported() {
 }
 
 #[tokio::test]
-async fn runs_that_break_off_again_and_again_are_a_risk() {
+async fn runs_that_repeatedly_break_off_are_a_risk() {
     let scene = Scene::waiting(&["a"]).await;
     scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
     scene.ended_ago("lastBrokenOffAt", MINUTE).await;
@@ -218,7 +218,7 @@ async fn runs_that_break_off_again_and_again_are_a_risk() {
         assert_eq!(scene.kinds().await, kinds, "{runs}");
     }
     scene.ended_ago("lastBrokenOffAt", HOUR * 2).await;
-    assert_eq!(scene.kinds().await, [""; 0], "that is over");
+    assert_eq!(scene.kinds().await, [""; 0], "the break-offs are over");
 }
 
 #[tokio::test]

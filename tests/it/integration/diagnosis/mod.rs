@@ -1,4 +1,4 @@
-//! What the Inspector diagnoses: each condition where it is, and not where it is not.
+//! The diagnoses of the Inspector: each condition is reported if it holds, and only then.
 
 mod crashes;
 mod data;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::support::task::{TASK, TestTask};
 use crate::support::{PATIENCE, eventually};
 
-/// A worker of which Redis has a presence, and nothing else.
+/// A worker that exists only as a presence in Redis.
 const LOST: &str = "web-7-4711-0f3a9c21";
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -60,7 +60,7 @@ impl Scene {
         Scene { inspector: app.inspector(), test, app, jobs }
     }
 
-    /// Jobs of these ids, which wait.
+    /// A task with waiting jobs of these ids.
     async fn waiting(ids: &[&str]) -> Scene {
         let scene = Scene::new().await;
         for id in ids {
@@ -69,7 +69,7 @@ impl Scene {
         scene
     }
 
-    /// A task that is listed, with a job that has ended.
+    /// A listed task with one ended job.
     async fn idle() -> Scene {
         let scene = Scene::new().await;
         scene.test.declared().await;
@@ -81,7 +81,7 @@ impl Scene {
         self.app.worker().spawn()
     }
 
-    /// The lost worker holds these jobs; it claimed them, and was seen, so long ago. It has two slots.
+    /// The lost worker holds these jobs; it claimed them, and was last seen, this long ago. It has two slots.
     async fn holds(&self, ids: &[&str], claimed: Duration, seen: Duration) {
         self.holds_as(LOST, ids, claimed, seen).await;
     }
@@ -123,12 +123,12 @@ impl Scene {
         self.test.run::<u64>("HSET", "meta", &[field, &value.to_string()]).await;
     }
 
-    /// The job has waited for so long.
+    /// The job has waited this long.
     async fn waits(&self, id: &str, age: Duration) {
         self.test.run::<u64>("HSET", "waitingSince", &[id, &ms_ago(age).to_string()]).await;
     }
 
-    /// The last job was claimed so long ago.
+    /// The last claim was this long ago.
     async fn claimed(&self, ago: Duration) {
         self.meta("fence", ms_ago(ago) * 1000).await;
     }
@@ -146,7 +146,7 @@ impl Scene {
         self.inspector.diagnose().await.unwrap()
     }
 
-    /// The kinds of all that is wrong; `!` for a risk, `?` for a note.
+    /// The kinds of all diagnoses; `!` for a risk, `?` for a note.
     async fn kinds(&self) -> Vec<String> {
         self.diagnoses().await.iter().map(kind).collect()
     }
@@ -158,17 +158,17 @@ impl Scene {
         facts(found.unwrap_or_else(|| panic!("no {kind}")))
     }
 
-    /// Waits until it has this kind.
+    /// Waits until this kind is reported.
     async fn until(&self, kind: &str) {
         eventually(kind, PATIENCE, async || self.kinds().await.iter().any(|found| found == kind)).await;
     }
 
-    /// Waits until it has this kind no more.
+    /// Waits until this kind is no longer reported.
     async fn until_not(&self, kind: &str) {
         eventually(kind, PATIENCE, async || self.kinds().await.iter().all(|found| found != kind)).await;
     }
 
-    /// The kinds of what is wrong with one job.
+    /// The kinds of the diagnoses of one job.
     async fn of_job(&self, id: &str) -> Vec<String> {
         let job = self.inspector.job(TASK, id, JobValues::None).await.unwrap().unwrap();
         self.inspector.diagnose_job(&job).await.unwrap().iter().map(kind).collect()
@@ -185,7 +185,7 @@ impl Scene {
         eventually(what, PATIENCE, async || of(&self.jobs.counts().await.unwrap()) >= jobs).await;
     }
 
-    /// Jobs that failed a run, and are retried in an hour.
+    /// Jobs that failed a run, and will be retried in an hour.
     async fn retried(&self, jobs: u64) {
         let ids = (0..jobs).map(|at| (format!("retry-{at}"), "again".to_owned()));
         self.jobs.dispatch_many_with_ids(ids).await.unwrap();

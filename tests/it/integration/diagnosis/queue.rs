@@ -52,7 +52,7 @@ async fn slots_that_stay_taken_are_a_note_then_a_risk() {
 }
 
 #[tokio::test]
-async fn jobs_that_wait_beside_free_slots_are_a_risk() {
+async fn jobs_that_wait_next_to_free_slots_are_a_risk() {
     let scene = Scene::waiting(&["c"]).await;
     scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
     scene.waits("c", Duration::from_secs(200)).await;
@@ -153,7 +153,7 @@ async fn conditions_of_workers_are_reported_by_worker() {
         assert_eq!(scene.kinds().await, [expected], "{field}");
         let () = redis::cmd("DEL").arg(scene.presence(LOST)).query_async(&mut scene.test.conn().await).await.unwrap();
     }
-    // What was denied a while ago is allowed by now.
+    // What was denied a while ago may be allowed by now.
     scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
     scene.presents("denied:work", &right.replace("500 ", "90000 ")).await;
     assert_eq!(scene.kinds().await, [""; 0]);

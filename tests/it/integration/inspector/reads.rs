@@ -858,7 +858,7 @@ async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
         outlook.reasons.iter().any(|reason| reason.contains("its watch was broken")).then_some(outlook)
     };
     let outlook = eventually("the break is reported", PATIENCE, broken).await;
-    assert!(outlook.next_resolve_at.unwrap() > first, "the watch begins anew: {outlook:?}");
+    assert!(outlook.next_resolve_at.unwrap() > first, "the watch restarts: {outlook:?}");
     let reasons = outlook.reasons.join("\n");
     assert!(reasons.contains("connection_lost"), "{reasons}");
     worker.stop().await;

@@ -1,4 +1,4 @@
-//! Redis over TLS, behind a terminator with certificates of a test CA.
+//! Redis over TLS, through a terminator with certificates of a test CA.
 
 use crate::support::tls::{Ca, Pair, terminator_of};
 use crate::support::{PATIENCE, TestRedis};
