@@ -460,7 +460,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_trimmed_is_counted() {
+    fn trimmed_events_are_counted() {
         let mut position = position();
         let mut read = |id: &str, fields: &[(&str, &str)]| {
             let (missed, events) = read_entry(&mut position, entry(id, fields));
@@ -476,7 +476,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_start_lies_a_little_before_the_call() {
+    fn the_start_is_slightly_before_the_call() {
         assert_eq!(start_ms(100_000, Duration::ZERO), 99_995);
         assert_eq!(start_ms(100_000, Duration::from_secs(10)), 89_985);
         assert_eq!(start_ms(3, Duration::MAX / 4), 0);

@@ -345,7 +345,7 @@ async fn stuck(test: &TestTask, redis: &TestRedis, done: &Done, options: TaskOpt
 }
 
 #[tokio::test]
-async fn the_hook_of_a_dead_worker_runs_again_and_can_tell() {
+async fn the_hook_of_a_dead_worker_runs_again_and_can_detect_it() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let done = Done::default();

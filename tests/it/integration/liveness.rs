@@ -77,7 +77,7 @@ async fn a_handler_learns_of_the_risk_before_the_job_can_be_requeued() {
 }
 
 #[tokio::test]
-async fn a_silent_manual_handler_is_found_and_a_beating_one_is_kept() {
+async fn a_silent_manual_handler_is_found_and_an_active_one_is_kept() {
     let test = TestTask::new();
     let app = test.app().await;
     let stall = StallOptions::new().interval(Duration::from_secs(1)).heartbeat(Heartbeat::Manual).max_count(0);
