@@ -91,7 +91,7 @@ async fn a_person_can_inspect_and_recover_jobs_of_a_dead_worker() {
     let bench = Bench::new().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
     bench.export.dispatch("hold".into()).id("b").await.unwrap();
-    // This worker recovers jobs by itself; the next worker, which does not, is in force.
+    // This worker recovers jobs by itself; the next one does not, and its options apply.
     let args = ["work", "-t", "export", "--interval", "1s", "--concurrency", "2", "--exec", "sleep", "600"];
     let mut doomed = bench.command(&args).stderr(std::process::Stdio::null()).spawn().unwrap();
     until("it holds both", async || bench.export.counts().await.unwrap().running == 2).await;

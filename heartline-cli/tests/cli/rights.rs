@@ -143,7 +143,7 @@ async fn a_worker_without_a_right_is_reported_with_that_right() {
     let worker = app.worker().spawn();
     jobs.dispatch("x".to_owned()).await.unwrap().result().await.unwrap();
     assert_eq!(bench.run(&["health"]).await.status, 0);
-    // A right for heartbeats, and one for ends of jobs.
+    // Heartbeats check this right, and ends of jobs use it.
     lacks(&bench, "worker", &["srem"]).await;
     bench.app.task_ref::<String, ()>("quick").unwrap().dispatch("y".to_owned()).await.unwrap();
     let told = || async { bench.run(&["status"]).await.out };

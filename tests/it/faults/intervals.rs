@@ -44,7 +44,7 @@ async fn in_force(test: &TestTask, interval: Duration) {
 async fn in_order(test: TestTask, joins: [Duration; 2], first_leaves: bool) {
     let first = join(&test, joins[0], "first").await;
     if joins[0] == INTERVAL {
-        // An epoch of the short interval begins, which the second worker joins.
+        // An epoch of the short interval runs, which must not catch the second worker.
         test.epochs_pass(1).await;
     }
     let second = join(&test, joins[1], "second").await;

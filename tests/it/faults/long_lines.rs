@@ -31,7 +31,7 @@ impl Far {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_connection_is_closed_although_its_callers_gave_up() {
+async fn a_silent_connection_is_replaced_for_impatient_callers() {
     let Far { redis: _redis, test, line, app } = Far::start().await;
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let job = jobs.dispatch("input".to_owned()).await.unwrap();

@@ -117,7 +117,7 @@ async fn a_job_that_is_heard_again_continues_and_needs_no_decision() {
 }
 
 #[tokio::test]
-async fn prefetched_jobs_need_no_decision() {
+async fn only_prefetched_jobs_wait_for_a_decision() {
     let off = StallOptions::new().recover_claimed(false);
     let test = TestTask::new();
     test.journal.open("x");

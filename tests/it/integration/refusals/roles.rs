@@ -15,7 +15,7 @@ const NODES: TaskDef<String, u64> = TaskDef::new("nodes");
 
 const ROLES: [&str; 4] = ["producer", "worker", "reader", "operator"];
 
-/// A command with which a read checks whether the server accepts writes. Users without the right skip that check.
+/// A command with which a read checks whether the server accepts writes. Users without the right get no result.
 const TRIED: &str = "zrem";
 
 /// The words of the rule of a role.
