@@ -95,8 +95,8 @@ mod tests {
         let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
         let (blocked, free, flight) = (runtime(), runtime(), SingleFlight::default());
         let never = || std::future::pending::<Result<u8, Error>>();
-        let given_up = tokio::time::timeout(Duration::from_millis(1), flight.attempt(blocked.handle(), never));
-        free.block_on(given_up).unwrap_err();
+        let attempt = flight.attempt(blocked.handle(), never);
+        free.block_on(async { tokio::time::timeout(Duration::from_millis(1), attempt).await }).unwrap_err();
         let answer = free.block_on(flight.attempt(free.handle(), || async { Ok(7) }));
         assert_eq!(answer.unwrap(), 7);
         // Nor does a caller whose runtime has ended.

@@ -1,8 +1,7 @@
 //! Silent jobs that wait for the decision of a person.
 
 use heartline::{
-    Error, Fault, Inspector, JobState, JobValues, Refusal, SilentJob, SilentSelection, StallAction, StallOptions,
-    StallReason,
+    Fault, Inspector, JobState, JobValues, Refusal, SilentJob, SilentSelection, StallAction, StallOptions, StallReason,
 };
 
 use crate::support::puppet::{Puppet, Token};
@@ -153,21 +152,6 @@ async fn the_options_of_the_newest_start_decide_who_recovers() {
     for worker in [worker, newer, newest] {
         worker.stop().await;
     }
-}
-
-#[tokio::test]
-async fn the_option_is_refused_while_a_worker_of_version_2_is_live() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    test.declare_at(&app, fast_with(StallOptions::new().recover_finalizing(false)));
-    let mut conn = test.conn().await;
-    let (now, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
-    let mut set = redis::pipe();
-    set.hset(format!("{}:worker:old-1-00000000", test.prefix), "tasks", TASK).ignore();
-    set.zadd(format!("{}:workers", test.prefix), "old-1-00000000", now * 1000).ignore();
-    let () = set.query_async(&mut conn).await.unwrap();
-    let Err(Error::Unsupported { what }) = app.worker().run().await else { panic!("it started next to an old worker") };
-    assert!(what.contains("old-1-00000000") && what.contains("version 2"), "{what}");
 }
 
 #[tokio::test]
