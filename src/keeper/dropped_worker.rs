@@ -1,5 +1,5 @@
 //! What the keeper does for a worker whose future was dropped. It sends heartbeats until the runs are dropped too. Then it repeats the
-//! last calls under their numbers, reports finished runs, requeues the others, and closes the lines of calls.
+//! last calls under their numbers, reports finished runs, requeues the others, and closes the call sequences.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::store::patience::{doubled, response_time};
 use crate::store::report::{self, Report};
 use crate::store::settle::{self, LARGE_LINE, LINES, SettleReply, Settled, Want};
 
-/// How long runs may take to be dropped, behind the cancel grace.
+/// How long runs may take to be dropped after the cancel grace.
 const DROP_TIME: Duration = Duration::from_secs(1);
 
-/// How long it waits before it tries again to tell Redis.
+/// The pause before a failed call is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits for the worker to be dropped. Returns when Redis was told of all its jobs, or, with `false`, could not be told in time.
+/// Waits for the worker to be dropped, then hands back its jobs. Returns `false` if Redis did not answer in time.
 pub(super) async fn run(keeper: &Keeper, end: &KeeperEnd) -> bool {
     end.left.cancelled().await;
     let worker_id = keeper.worker.id.clone();
@@ -40,10 +40,10 @@ pub(super) async fn run(keeper: &Keeper, end: &KeeperEnd) -> bool {
     futures_util::future::join_all(tasks).await.into_iter().all(|told| told)
 }
 
-/// Tells Redis that the worker has stopped, when nothing of it can say otherwise any more.
+/// Records in Redis that the worker has stopped, once nothing of it can write any more.
 pub(super) async fn end(keeper: &Keeper, told: bool) {
     let worker = &keeper.worker;
-    // Nobody is there to tell.
+    // No driver reads them any more.
     worker.news.clear();
     if told {
         let tasks = keeper.watches.iter().map(|watch| &watch.task);
@@ -52,24 +52,24 @@ pub(super) async fn end(keeper: &Keeper, told: bool) {
             let mut conn = worker.store.dedicated(Role::Keeper, None).await?;
             worker.store.close(&mut conn, worker.id.as_str(), &named, identity::boot_id().as_deref(), "stopped").await
         };
-        // Its presence ends by itself when this does not get through.
+        // If this fails, the presence expires by itself.
         let _ = shared::farewell(goodbye).await;
     }
     let worker_id = worker.id.clone();
     keeper.log.line(move || tracing::info!(%worker_id, told, "stopped"));
 }
 
-/// Returns whether Redis was told of all jobs of the task.
+/// Hands back the jobs of one task. Returns whether Redis answered for all of them.
 async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
     let task = &watch.task;
     task.held.for_each(|held| held.post(Flags::SHUTDOWN));
     task.alive.close();
-    // One that blocks its thread cannot be dropped; its job is requeued all the same.
+    // A run that blocks its thread cannot be dropped. Its job is requeued anyway.
     let _ = tokio::time::timeout(task.options.cancel_grace.saturating_add(DROP_TIME), task.alive.wait()).await;
     let end = clock::now().after(reporting_time(task.options.interval));
     let Unreported { reports: mut rest, calls } = task.outbox.take_all();
     let mut own = Lines { keeper, watch, numbers: calls.clone().map(|call| call.number), conn: None, end };
-    // Outcomes must get through, too.
+    // Leave half of the time to the outcomes.
     if tokio::time::timeout(end.since(clock::now()) / 2, own.write_notes()).await.is_err() {
         own.conn = None;
     }
@@ -87,7 +87,7 @@ async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
     rest.retain(|report| reported.insert(report.fence));
     let unreported = task.held.all().into_iter().filter(|held| reported.insert(held.fence));
     rest.extend(unreported.map(|held| Report::requeue(held.id.clone(), held.fence)));
-    // As in a shutdown: each call puts its jobs in front of those before, so that in the end the oldest is in front.
+    // As in a shutdown: each call puts its jobs in front of earlier ones, so the oldest ends up in front.
     rest.sort_unstable_by_key(|report| report.fence);
     let (large, mut small): (Vec<_>, Vec<_>) = rest.into_iter().partition(|report| report.bytes() > LARGE);
     while !small.is_empty() {
@@ -97,7 +97,7 @@ async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
             return false;
         }
     }
-    // The large ones last: one that the server does not take, or that takes long, is left to the sweep alone.
+    // Large outcomes last: if the server refuses one or takes long, only that one is left to the sweep.
     let mut told = true;
     if let Some(reports) = last {
         told &= own.settle(LARGE_LINE, &reports).await.is_some();
@@ -108,19 +108,19 @@ async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
     told
 }
 
-/// The lines of calls of a driver that is gone.
+/// The call sequences of a driver that was dropped.
 struct Lines<'a> {
     keeper: &'a Keeper,
     watch: &'a TaskWatch,
-    /// Of the last call of each.
+    /// The number of the last call of each sequence.
     numbers: [u64; LINES.len()],
-    /// With the primary that it leads to.
+    /// The connection, and the epoch of the primary that it leads to.
     conn: Option<(OwnConnection, u64)>,
     end: Moment,
 }
 
 impl Lines<'_> {
-    /// Writes what the handlers noted: whoever runs their jobs next goes on from it. Tried once.
+    /// Writes checkpoints and progress, from which the next runs continue. Tried once.
     async fn write_notes(&mut self) {
         let (task, worker) = (&self.watch.task, &self.keeper.worker);
         let notes = task.held.all().iter().filter_map(|held| held.pending_note(true)).collect();
@@ -143,7 +143,7 @@ impl Lines<'_> {
         }
     }
 
-    /// Makes the next call of the line.
+    /// Makes the next call of the sequence.
     async fn report(&mut self, line: usize, reports: &[Report]) -> bool {
         self.numbers[line] += 1;
         let told = self.settle(line, reports).await.is_some();
@@ -153,8 +153,8 @@ impl Lines<'_> {
         told
     }
 
-    /// Makes the call with the number of the line, again until it is answered; `None` when that was not in time, or Redis does
-    /// not want to hear of it.
+    /// Makes the call under the last number of the sequence, and repeats it until Redis answers. `None` if it does not answer in time, or
+    /// refuses the call.
     async fn settle(&mut self, line: usize, reports: &[Report]) -> Option<Settled> {
         let mut patience = response_time(reports.iter().map(Report::bytes).sum());
         while clock::now() < self.end {
@@ -163,7 +163,7 @@ impl Lines<'_> {
             let answer = answer.unwrap_or_else(|_| Err(Error::late()));
             match answer {
                 Ok(SettleReply::Settled(settled)) => return Some(settled),
-                // Somebody else has decided about its jobs, or the server knows nothing of them any more.
+                // Another process has decided about the jobs, or the server has lost them.
                 Ok(SettleReply::Closed | SettleReply::Stale | SettleReply::Undeclared) => return None,
                 Err(e) => {
                     self.conn = None;
@@ -190,7 +190,7 @@ impl Lines<'_> {
         worker.store.steady_since(generation, settled).await
     }
 
-    /// The connection, and which primary it leads to.
+    /// The connection, and the epoch of its primary.
     async fn line(&mut self) -> Result<(&mut OwnConnection, u64), Error> {
         let store = &self.keeper.worker.store;
         let generation = store.generation();

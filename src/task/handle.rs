@@ -162,11 +162,11 @@ impl<O> JobHandle<O> {
         let wait = |keys: &Arc<TaskKeys>| self.task.events.wait(&self.task.name, keys, &self.id, listens);
         let keys = self.task.tables.of(self.id.as_str());
         let mut waiter = wait(&keys);
-        let mut end = self.told_if_late(waiter.end()).await?;
+        let mut end = self.log_if_late(waiter.end()).await?;
         if matches!(end, End::Gone { seen: false }) && self.task.is_elsewhere(&keys).await? {
             // It is in another partition than was known.
             waiter = wait(&self.task.tables.of(self.id.as_str()));
-            end = self.told_if_late(waiter.end()).await?;
+            end = self.log_if_late(waiter.end()).await?;
         }
         let value = match end {
             End::Completed(None) => None,
@@ -187,7 +187,7 @@ impl<O> JobHandle<O> {
     }
 
     /// Logs the state of the job if its end is unknown after 10 s: a waiting job may have no worker.
-    async fn told_if_late(&self, end: impl Future<Output = Result<End, Error>>) -> Result<End, Error> {
+    async fn log_if_late(&self, end: impl Future<Output = Result<End, Error>>) -> Result<End, Error> {
         let late = async {
             tokio::time::sleep(LATE).await;
             let state = self.state().await.map_or("unknown", |state| state.as_str());
