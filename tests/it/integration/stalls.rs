@@ -5,7 +5,7 @@ use crate::support::puppet::{Puppet, Token};
 use crate::support::task::{TASK, TestTask, fast, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
-use heartline::{App, Error, JobState, StallAction, StallOptions, StallReason, StalledEvent, TaskOptions, TaskRef};
+use heartline::{App, Error, JobState, StallAction, StallOptions, StallReason, StalledEvent, TaskRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,12 +23,8 @@ fn recorder(app: &App, stall: StallOptions) -> (TaskRef<u32, ()>, Arc<Mutex<Vec<
 
 /// A worker whose only slot is taken: it sweeps and claims nothing.
 async fn sweeper(test: &TestTask, stall: StallOptions) -> (App, TaskRef<u32, ()>, TestWorker) {
-    sweeper_with(test, fast_with(stall)).await
-}
-
-async fn sweeper_with(test: &TestTask, options: TaskOptions) -> (App, TaskRef<u32, ()>, TestWorker) {
     let app = test.app().await;
-    let task = app.task(TASK, options.concurrency(1), |ctx, _: u32| async move {
+    let task = app.task(TASK, fast_with(stall).concurrency(1), |ctx, _: u32| async move {
         ctx.cancelled().await;
         Ok::<_, heartline::JobError>(())
     });
@@ -314,36 +310,39 @@ async fn the_next_sweeper_completes_a_sweep_that_died_midway() {
 async fn fifty_thousand_jobs_are_swept_two_hundred_a_call() {
     const JOBS: usize = 50_000;
     let test = TestTask::new();
-    // Long enough for a heartbeat of the live half on a busy machine.
-    let (_app, task, worker) =
-        sweeper_with(&test, fast().stall(StallOptions::new().interval(Duration::from_secs(4)))).await;
+    let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
     task.dispatch_many(0..JOBS as u32).await.unwrap();
     let mut holder = Puppet::of(&test).await;
     let mut held: Vec<Token> = Vec::with_capacity(JOBS);
     while held.len() < JOBS {
         held.extend(holder.claim(200).await);
-        if held.len() == JOBS / 2 {
-            // Claimed in two halves; a heartbeat keeps the first.
-            assert_eq!(task.counts().await.unwrap().running, JOBS as u64 / 2 + 1);
-        }
     }
     let (living, dead) = held.split_at(JOBS / 2);
-    // Only one half is silent: the other gets heartbeats until the silent half is resolved.
-    eventually("the silent half is resolved", PATIENCE * 2, async || {
-        for part in living.chunks(500) {
-            assert_eq!(holder.beat(part).await, [0; 0]);
+    let mut witness = Puppet::of(&test).await;
+    assert!(witness.sweep(0, "0", 200).await.unwrap().snapshot);
+    // Only one half sends heartbeats after the snapshot.
+    for part in living.chunks(500) {
+        assert_eq!(holder.beat(part).await, [0; 0]);
+    }
+    let (mut cursor, mut calls) = ("0".to_owned(), 0);
+    let last = loop {
+        let swept = witness.sweep(1, &cursor, 200).await.unwrap();
+        calls += 1;
+        if swept.snapshot {
+            break swept;
         }
-        task.counts().await.unwrap().running == JOBS as u64 / 2 + 1
-    })
-    .await;
+        assert!(swept.ids.len() <= 200, "a call resolved {} jobs", swept.ids.len());
+        cursor = swept.cursor;
+    };
+    assert_eq!((last.epoch, calls > JOBS / 2 / 200), (2, true), "{calls} calls");
     let entries = test.stalls().await;
     let largest = entries.iter().map(Vec::len).max();
     assert!(largest <= Some(200), "a call resolved {largest:?} jobs");
     let resolved: Vec<String> = entries.into_iter().flatten().map(|(id, _)| id).collect();
     let dead: BTreeSet<String> = dead.iter().map(|token| token.id.clone()).collect();
     assert_eq!((resolved.len(), resolved.into_iter().collect::<BTreeSet<_>>()), (JOBS / 2, dead));
-    assert_eq!(task.counts().await.unwrap().waiting, JOBS as u64 / 2);
-    worker.stop().await;
+    let counts = task.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running), (JOBS as u64 / 2, JOBS as u64 / 2));
 }
 
 #[tokio::test]
