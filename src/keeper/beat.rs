@@ -1,9 +1,9 @@
-//! Heartbeats: every third of an interval, tell Redis every job that a worker holds of a task, over any connection that
-//! works.
+//! Heartbeats: every third of an interval, sends Redis the ids of all jobs of a task that the worker holds, over any
+//! connection that works.
 //!
 //! All calls of a heartbeat are in flight together, and each answer extends its jobs. Unanswered calls are repeated
-//! over other connections. Between two heartbeats, jobs that ring (a cancel hint, or a manual heartbeat) are sent in
-//! extra calls.
+//! over other connections. A job that needs a heartbeat sooner (a cancel hint, or a manual heartbeat) rings, and is
+//! sent in an extra call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             pauses = retries.build();
             due = due.after(period).max(now);
         } else {
-            // An answer over the shared connection is not a watch, so retry our own soon.
+            // An answer over the shared connection does not count for the watch, so retry our own connection soon.
             let cause = if beaten.is_ok() { WatchBreak::OtherConnection } else { WatchBreak::NoAnswer };
             watch.witness().broken(now, cause);
             let pause = pauses.next().unwrap_or(period);
@@ -52,7 +52,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                 }
                 Ok(_) => {
                     let task = Arc::clone(&watch.task.name);
-                    keeper.log.line(move || tracing::debug!(%task, ?pause, "beaten over the shared connection"));
+                    keeper.log.line(move || tracing::debug!(%task, ?pause, "a heartbeat was answered over the shared connection only"));
                 }
             }
         }

@@ -1,5 +1,6 @@
-//! What the keeper does for a worker whose future was dropped. It sends heartbeats until the runs are dropped too. Then it repeats the
-//! last calls under their numbers, reports finished runs, requeues the others, and closes the call sequences.
+//! What the keeper does for a worker whose future was dropped. It sends heartbeats until the runs are dropped too. Then
+//! it repeats the last calls under their numbers, reports finished runs, requeues the others, and closes the call
+//! sequences.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -136,7 +137,7 @@ impl Lines<'_> {
                 self.conn = None;
                 let task = Arc::clone(&task.name);
                 self.keeper.log.line(move || {
-                    tracing::warn!(%task, error = %e.chain(), "what handlers noted cannot be written");
+                    tracing::warn!(%task, error = %e.chain(), "checkpoints and progress could not be written; the next runs continue from earlier ones");
                 });
                 return;
             }
@@ -153,8 +154,8 @@ impl Lines<'_> {
         told
     }
 
-    /// Makes the call under the last number of the sequence, and repeats it until Redis answers. `None` if it does not answer in time, or
-    /// refuses the call.
+    /// Makes the call under the last number of the sequence, and repeats it until Redis answers. `None` if it does not
+    /// answer in time, or refuses the call.
     async fn settle(&mut self, line: usize, reports: &[Report]) -> Option<Settled> {
         let mut patience = response_time(reports.iter().map(Report::bytes).sum());
         while clock::now() < self.end {
@@ -172,7 +173,7 @@ impl Lines<'_> {
                     }
                     let task = Arc::clone(&self.watch.task.name);
                     self.keeper.log.line(move || {
-                        tracing::debug!(%task, error = %e.chain(), "jobs could not be handed back; it is tried again");
+                        tracing::debug!(%task, error = %e.chain(), "jobs could not be handed back; will retry");
                     });
                     tokio::time::sleep(PAUSE).await;
                 }

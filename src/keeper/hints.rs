@@ -11,7 +11,7 @@ use crate::pauses::{DENIED_PAUSE, Pauses};
 use crate::process::incidents::NO_TASK;
 use crate::store::hints;
 
-/// How often the server is pinged: nothing else may use this connection for hours.
+/// How often to ping the server: this connection may be idle for hours.
 const PING: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(keeper: Arc<Keeper>) {

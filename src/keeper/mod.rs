@@ -173,21 +173,23 @@ impl Keeper {
         self.watches.iter().map(|watch| self.worker.store.reign_over(&watch.task.keys)).collect()
     }
 
-    /// Drops the connections of tasks whose primary has changed, by these epochs. What was watched at the earlier
-    /// primary does not count.
+    /// Drops the connections of tasks whose primary epoch has changed. What was watched at the earlier primary does not
+    /// count.
     pub(crate) fn primary_changed(&self, before: &[u64], now: &[u64]) {
         let changed = || self.watches.iter().zip(before.iter().zip(now)).filter(|(_, (before, now))| before != now);
         let gone: HashSet<Place> = changed().map(|(_, (before, _))| Place::Reign(*before)).collect();
         self.lines().newest.retain(|place, _| !gone.contains(place));
         for (watch, _) in changed() {
             watch.lost_line(|_| true, WatchBreak::PrimaryChanged);
-            // Also if an earlier call has already failed for it.
+            // Do this even if an earlier call has already failed for this reason.
             watch.witness().broken(clock::now(), WatchBreak::PrimaryChanged);
             watch.task.beat_now.notify_one();
             watch.task.poke.notify_one();
         }
         let (worker_id, tasks) = (self.worker.id.clone(), changed().count());
-        self.log.line(move || tracing::warn!(%worker_id, tasks, "another server is the primary"));
+        self.log.line(
+            move || tracing::warn!(%worker_id, tasks, "the primary has changed; the watch for stalled jobs restarts"),
+        );
     }
 
     /// Makes a call for no task, with a time-out of its own. A late answer affects no watch.
@@ -254,7 +256,7 @@ impl Keeper {
         }
         let generation = self.worker.store.generation();
         let conn = self.worker.store.dedicated(Role::Keeper, None).await?;
-        // Another task may have made one meanwhile: the first is for all.
+        // Another task may have connected meanwhile: all use the first connection.
         if let Some(line) = self.usable(place, above) {
             return Ok(line);
         }
@@ -289,7 +291,7 @@ impl Keeper {
     fn failed_at(&self, part: &'static str, of: (usize, &str), e: &Error) {
         self.log_changes(self.worker.incidents.failed(part, of, e, e.is_outage()));
         let (worker_id, error) = (self.worker.id.clone(), e.chain().to_string());
-        self.log.line(move || tracing::debug!(%worker_id, part, error, "a call failed; it is repeated"));
+        self.log.line(move || tracing::debug!(%worker_id, part, error, "a call failed; will retry"));
     }
 
     fn answered(&self, part: &'static str, of: (usize, &str)) {
@@ -310,7 +312,7 @@ impl Keeper {
             task.tally().lock_lost();
             let (task, job_id, fence) = (Arc::clone(&task.name), held.id.clone(), held.fence);
             self.log.line(move || {
-                tracing::warn!(%task, %job_id, fence, "lost: the lock of the job is gone, another worker may hold it");
+                tracing::warn!(%task, %job_id, fence, "the lock of a job is lost; another worker may hold the job");
             });
         }
         held.post(Flags::LOST);

@@ -57,7 +57,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                 }
             }
         }
-        // Later notes are written together: the latest of each job.
+        // Wait, so that later notes are written together, the latest of each job.
         tokio::time::sleep(PROGRESS.min(period)).await;
     }
 }

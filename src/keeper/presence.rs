@@ -47,18 +47,20 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     }
 }
 
-/// Writes our tasks into their list again, in case the server lost it.
+/// Adds our tasks to the list of tasks again, in case the server lost it.
 async fn relist(keeper: &Keeper) {
     let tasks: Vec<&str> =
         keeper.watches.iter().map(|watch| &watch.task).filter(|task| task.is_first()).map(|task| &*task.name).collect();
     let (store, now_ms) = (&keeper.worker.store, ms_of(SystemTime::now()));
     if let Err(e) = keeper.housekeeping_call(async |conn| store.relist(conn, &tasks, now_ms).await).await {
-        keeper.log.line(move || tracing::debug!(error = %e.chain(), "the list of tasks could not be written"));
+        keeper
+            .log
+            .line(move || tracing::debug!(error = %e.chain(), "the list of tasks could not be written; will retry"));
     }
 }
 
 /// Announces this worker, moves workers that were not seen for an hour to the list of gone ones, and forgets older
-/// ones. `unseen` has since when this worker observes that. Returns how many were moved.
+/// ones. `unseen` says since when this worker has not seen each of them. Returns how many were moved.
 async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Result<usize, Error> {
     let fields = facts(keeper, clock::now());
     let (store, id) = (&keeper.worker.store, keeper.worker.id.as_str());

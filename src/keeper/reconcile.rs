@@ -46,9 +46,9 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
 /// What is known of the other workers of this boot.
 #[derive(Default)]
 struct Known {
-    /// Workers without work left for us: they stopped, are on another host, or their jobs were recovered.
+    /// Workers that need no more checks: they stopped, are on another host, or their jobs were recovered.
     done: HashSet<String>,
-    /// The presence of each worker on this host. It is read again only if its process is gone.
+    /// The presence of each worker on this host. It is read again only after its process is gone.
     living: HashMap<String, HashMap<String, String>>,
 }
 
@@ -69,9 +69,7 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
     let own_presence = keeper.housekeeping_call(async |conn| store.presence(conn, own).await).await?;
     if own_presence.contains_key("deadAt") && !keeper.worker.is_replaced() {
         let worker_id = keeper.worker.id.clone();
-        keeper
-            .log
-            .line(move || tracing::error!(%worker_id, "redis was told that this worker is dead or replaced; it stops"));
+        keeper.log.line(move || tracing::error!(%worker_id, "this worker was declared dead or replaced; it stops"));
         // The next heartbeat reports which of its jobs are lost.
         keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
         keeper.worker.set_replaced();
@@ -79,7 +77,7 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
     if let Some(successor) = own_presence.get("successor").filter(|_| !keeper.worker.stopping.is_cancelled()) {
         let (worker_id, successor) = (keeper.worker.id.clone(), successor.clone());
         keeper.log.line(move || {
-            tracing::info!(%worker_id, successor = %Shown(&successor), "another worker has the name of this one, which stops");
+            tracing::info!(%worker_id, successor = %Shown(&successor), "another worker took the name of this one; it stops");
         });
         keeper.worker.set_succeeded();
     }
@@ -106,14 +104,14 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
         }
         known.take(&host, &worker, said);
     }
-    // For a task that they never worked they hold nothing, and nothing may be written.
+    // They hold nothing of a task that they never worked, and nothing may be written for it.
     let tasks = keeper.watches.iter().map(|watch| {
         let worked = |tasks: &[String]| tasks.iter().any(|name| **name == *watch.task.name);
         let its = dead.iter().filter(|(.., tasks)| worked(tasks));
         let its: Vec<String> = its.map(|(worker, ..)| worker.clone()).collect();
         async move { if its.is_empty() { Ok(()) } else { take_back(keeper, watch, &its).await } }
     });
-    // Jobs recovered in one task count, even if another task fails.
+    // Await all, so that jobs recovered in one task count even if another task fails.
     join_all(tasks).await.into_iter().collect::<Result<Vec<()>, Error>>()?;
     for (worker, proof, _) in dead {
         tell(keeper, &worker, proof).await;
@@ -161,11 +159,11 @@ async fn take_back(keeper: &Keeper, watch: &TaskWatch, dead: &[String]) -> Resul
         let workers: HashSet<&str> = taken.iter().map(|job| job.worker.as_str()).collect();
         for worker in workers {
             let jobs = taken.iter().filter(|job| job.worker == worker).count();
-            tracing::warn!(task = %name, worker = %Shown(worker), jobs, took_ms, "jobs of a dead worker of this host are taken back");
+            tracing::warn!(task = %name, worker = %Shown(worker), jobs, took_ms, "recovered jobs of a dead worker on this host");
         }
         for job in &taken {
             let (job_id, worker) = (Shown(&job.id), Shown(&job.worker));
-            tracing::debug!(task = %name, %job_id, action = %job.action, count = job.count, %worker, "taken back");
+            tracing::debug!(task = %name, %job_id, action = %job.action, count = job.count, %worker, "recovered a job of a dead worker");
         }
     });
     Ok(())
@@ -178,7 +176,7 @@ async fn tell(keeper: &Keeper, worker: &str, proof: DeathProof) {
     if let Err(e) = keeper.housekeeping_call(note).await {
         let worker = worker.to_owned();
         keeper.log.line(move || {
-            tracing::debug!(worker = %Shown(&worker), error = %e.chain(), "the death of a worker could not be noted");
+            tracing::debug!(worker = %Shown(&worker), error = %e.chain(), "the death of a worker could not be recorded");
         });
     }
 }

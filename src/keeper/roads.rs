@@ -27,7 +27,7 @@ pub(super) enum Via {
 /// Returns which connection brought the last answer.
 pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> Result<Via, Error> {
     let (period, interval) = (watch.task.beat_period(), watch.task.options.interval);
-    // A slow link is not a dead one.
+    // A slow link still works, so give it more time.
     let patience = cadence::first_road(interval, watch.pass().round_trip());
     let store = &keeper.worker.store;
     let number = AtomicU64::new(0);
@@ -43,7 +43,7 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
     let mut failure = None;
     match tokio::time::timeout(patience, &mut own).await {
         Ok(Ok(())) => return Ok(Via::Own),
-        // If a server is not ready, or refuses, a new connection may lead to another one.
+        // A server that is not ready or refuses may be the wrong one; a new connection may lead to another.
         Ok(Err(e)) if e.ends_connection() || e.is_connection() => failure = Some(e),
         Ok(Err(e)) => return Err(e),
         Err(_) => {}

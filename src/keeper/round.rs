@@ -168,7 +168,7 @@ impl<'a> Round<'a> {
         for held in answer.cancelled.iter().filter_map(|fence| task.held.get(*fence)) {
             held.post(Flags::CANCELLED);
             if held.flags().intersects(Flags::NOT_BEGUN) {
-                // It may be waiting for a long run to end.
+                // The driver may be waiting for a long run to end.
                 task.poke.notify_one();
             }
         }

@@ -29,7 +29,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             Some(at) => {
                 let pause = at.since(clock::now());
                 if !pause.is_zero() {
-                    // The time may change during the sleep, but only to a later one, or by another interval.
+                    // During the sleep this time can only move later or follow a new interval.
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = watch.seen.notified() => {}
@@ -47,7 +47,8 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                 if let Err(e) = run_once(&keeper, &watch).await {
                     watch.witness().broken(clock::now(), WatchBreak::SweepRefused);
                     watch.task.rights.heard(&e);
-                    // The next sweep may be an interval away; heartbeats show sooner that a short fault is over.
+                    // The next sweep may be an interval away; a heartbeat shows sooner that a short fault is over. So
+                    // do not report those.
                     if !e.is_retryable() {
                         keeper.failed_at("sweep", watch.task.of(), &e);
                     }
@@ -101,9 +102,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
                         task.tally().swept();
                         if set_aside > 0 {
                             let task = Arc::clone(&task.name);
-                            keeper
-                                .log
-                                .line(move || tracing::warn!(%task, jobs = set_aside, "silent jobs are set aside"));
+                            keeper.log.line(move || tracing::warn!(%task, jobs = set_aside, "silent jobs are parked"));
                         }
                         let task = Arc::clone(&task.name);
                         keeper.log.line(move || tracing::debug!(%task, epoch, resolved = total, "swept"));
@@ -150,7 +149,7 @@ async fn send(
     answers
 }
 
-/// Notifies the workflows of ended jobs.
+/// Makes the workflows of ended jobs advance.
 pub(super) fn move_workflows(keeper: &Keeper, watch: &TaskWatch, resolved: &[StalledJob]) {
     if resolved.iter().any(StalledJob::ends_a_node) {
         keeper.worker.desk.leave(Notice::LookAt(Arc::clone(&watch.task.keys)));

@@ -53,7 +53,7 @@ pub(crate) fn start(
                 () = end.stop.cancelled() => None,
                 // The loops keep sending heartbeats meanwhile.
                 told = dropped_worker::run(&keeper, &end) => Some(told),
-                // No loop ends by itself, so one that ends has panicked.
+                // No loop ends by itself, so if one has ended, it panicked.
                 ended = loops.join_next() => {
                     keeper.log.line(move || tracing::error!(?ended, "the keeper ended; the worker stops"));
                     None

@@ -27,9 +27,9 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         if let Some(stood_still) = standstill.observe(last_tick, now) {
             keeper.worker.resumed.store(now.as_millis(), Ordering::SeqCst);
             keeper.worker.tally.stood_still(stood_still);
-            let stood_still_ms = stood_still.as_millis() as u64;
+            let frozen_ms = stood_still.as_millis() as u64;
             keeper.log.line(move || {
-                tracing::warn!(stood_still_ms, "the process stood still: stopped, on a paused VM, or without CPU time");
+                tracing::warn!(frozen_ms, "the process was frozen: stopped, on a paused VM, or without CPU time");
             });
             // Timers may not count the time of a suspended machine: a heartbeat may be long overdue.
             keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
@@ -52,7 +52,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             let worker_id = keeper.worker.id.clone();
             keeper.log.line(move || {
                 let what =
-                    "every slot is held by a handler that waits for the result of another job, which may find none";
+                    "every slot is held by a handler that waits for the result of another job, which may find no free slot";
                 tracing::warn!(%worker_id, %slots, "{what}: see docs/fan-out.md");
             });
         }
@@ -104,7 +104,7 @@ fn tell_overstay(keeper: &Keeper, task: &TaskRuntime, held: &Held, time: Duratio
     let (task, job_id, taken_ms) = (Arc::clone(&task.name), held.id.clone(), time.as_millis() as u64);
     keeper.log.line(move || {
         tracing::warn!(%task, %job_id, taken_ms,
-            "a run outlives its cancel grace: its handler blocks its thread, and its slot stays taken");
+            "a run outlives its cancel grace: its handler blocks its thread and keeps its slot");
     });
 }
 

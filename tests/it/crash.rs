@@ -461,7 +461,7 @@ async fn a_zombie_learns_of_its_loss_and_its_results_are_refused() {
         assert!(line.ends_with("told Frozen") || line.ends_with("told Lost"), "{line}");
     }
     // Its handlers are not blamed for the freeze.
-    let stood_still = lines(&test, "warnings", "stood_still_ms", 1).await;
+    let stood_still = lines(&test, "warnings", "frozen_ms", 1).await;
     assert!(stood_still.iter().all(|line| line.starts_with(&zombie.id().to_string())), "{stood_still:?}");
     for line in lines(&test, "warnings", "blocked_ms", 0).await {
         let ms = line.split("blocked_ms=").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());

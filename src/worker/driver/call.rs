@@ -124,7 +124,7 @@ impl Call {
                 Ok(SettleReply::Closed) => {
                     if !self.worker.is_replaced() {
                         let worker_id = &self.worker.id;
-                        tracing::error!(%worker_id, "redis was told that this worker is dead or replaced; it stops");
+                        tracing::error!(%worker_id, "this worker was declared dead or replaced; it stops");
                     }
                     self.worker.set_replaced();
                     return self.ends_with(None, Duration::ZERO);

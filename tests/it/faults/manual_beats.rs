@@ -110,7 +110,7 @@ async fn the_sweep_of_its_own_worker_finds_a_silent_handler() {
         let id = job.id().as_str();
         warnings.wait_for(&["WARN", id, "stalled"], PATIENCE).await;
         let lines: Vec<String> = warnings.all().into_iter().filter(|line| line.contains(id)).collect();
-        assert!(lines[0].contains("lost: the lock") && lines[1].contains("stalled"), "{lines:#?}");
+        assert!(lines[0].contains("the lock of a job is lost") && lines[1].contains("stalled"), "{lines:#?}");
         tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not run again").unwrap();
     }
     worker.stop().await;
