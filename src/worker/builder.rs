@@ -60,7 +60,7 @@ impl Worker {
                     "worker.only",
                     name,
                     "must be a task of this App with a handler",
-                    "declare it with App::task before, or correct the name",
+                    "declare it with App::task first, or correct the name",
                 )),
             }
         }
@@ -70,8 +70,8 @@ impl Worker {
     }
 
     /// The most jobs that this worker runs at once, over all its tasks, which get free slots in turn. Jobs claimed
-    /// ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)) are not included. Defaults to no bound but each
-    /// task's own concurrency. 0 counts as 1.
+    /// ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)) are not included. Defaults to no limit other
+    /// than each task's own concurrency. 0 counts as 1.
     pub fn max_jobs(mut self, jobs: usize) -> Worker {
         self.cap = Some(jobs.clamp(1, Semaphore::MAX_PERMITS));
         self
@@ -83,12 +83,12 @@ impl Worker {
         self
     }
 
-    /// How long, and how many, gone workers stay listed by [`Inspector::workers`](crate::Inspector::workers): a stall
-    /// is explained by the presence of its worker. Every worker of the App's prefix applies its own setting. Defaults
+    /// How long, and how many, gone workers stay listed by [`Inspector::workers`](crate::Inspector::workers): their
+    /// presence explains the stalls of their jobs. Every worker with the App's prefix applies its own setting. Defaults
     /// to 7 days and 1,000 workers.
     ///
-    /// The age is at least 60 s, counted from the worker's last sign. Every worker is kept for an hour whatever the
-    /// age, and for about 6 minutes whatever the count. An invalid setting is reported when the worker starts.
+    /// The age is at least 60 s, counted from the worker's last sign of life. Every worker is kept for an hour whatever
+    /// the age, and for about 6 minutes whatever the count. An invalid setting is reported when the worker starts.
     pub fn keep_dead(mut self, limit: RetentionLimit) -> Worker {
         self.keep_dead = limit;
         self
@@ -101,9 +101,9 @@ impl Worker {
         self
     }
 
-    /// The longest time that a shutdown takes, from the signal until the worker has stopped. The sweep recovers what is
-    /// unfinished then. Give the process this time before it is killed (`terminationGracePeriodSeconds`,
-    /// `TimeoutStopSec`).
+    /// The longest time that a shutdown takes, from the signal until the worker has stopped. The sweep of another
+    /// worker recovers the jobs that are unfinished then. Give the process this time before it is killed
+    /// (`terminationGracePeriodSeconds`, `TimeoutStopSec`).
     #[must_use]
     pub fn longest_shutdown(&self) -> Duration {
         let longest = self.tasks.iter().map(|task| {

@@ -1,8 +1,8 @@
 //! The courier of a worker: reports ended nodes to workflows, sends opened nodes, asks whether runs may begin, and
 //! picks up workflows that another worker left unfinished.
 //!
-//! All its work is in an outbox first, and any worker that visits the workflow can repeat it. So a call without an
-//! answer is not waited for: a later visit does its work.
+//! All its work is in an outbox first, and any worker that visits the workflow can repeat it. So the courier does not
+//! wait for a call without an answer: a later visit repeats it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::store::workflow::advance::{self, Advanced};
 /// How often a workflow is visited, by any worker.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// A little less: a millisecond too much would halve the number of visits.
+/// A little less than [`LOOK`]: a visit that comes a millisecond too early must not be skipped.
 const LOOKED: Duration = Duration::from_millis(4500);
 
-/// How many workflows with a node on this worker are written to the list of workflows again: the server may have lost
+/// How many workflows with a node on this worker it writes to the list of workflows again: the server may have lost
 /// only that list.
 const MOST_SEEN: usize = 1000;
 
@@ -41,7 +41,7 @@ const FOLLOWED: usize = 256;
 /// The memory limit per workflow for ended nodes that wait to be reported. Later ones are left to a visit.
 const WAITING_BYTES: usize = 16 * 1024 * 1024;
 
-/// How often the pause between unanswered questions grows.
+/// How often the pause between repeats of an unanswered question grows.
 const PAUSES: u32 = 10;
 
 /// How long the last calls of a stopping worker may take.
@@ -132,7 +132,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
         }
     };
     if tokio::time::timeout(LAST_CALLS, last).await.is_err() {
-        tracing::debug!("some workflows are left to be told by others that nodes of theirs ended");
+        tracing::debug!("some ended nodes could not be reported; another worker will report them");
     }
 }
 
@@ -170,7 +170,7 @@ impl Courier {
         let mover = Arc::clone(&self.mover);
         self.calls.spawn(async move {
             if let Err(e) = mover.look_at(&table, Duration::ZERO).await {
-                tracing::debug!(task = table.task(), error = %e.chain(), "ended jobs of workflows are left to a look");
+                tracing::debug!(task = table.task(), error = %e.chain(), "ended jobs could not be reported to their workflows; a visit will retry");
             }
             Done::LookedAt(table)
         });
@@ -197,7 +197,7 @@ impl Courier {
             if !names.is_empty()
                 && let Err(e) = store.shared(RESPONSE_TIMEOUT, list).await
             {
-                tracing::debug!(error = %e.chain(), "the list of workflows could not be written");
+                tracing::debug!(error = %e.chain(), "the list of workflows could not be written; will retry");
             }
             let take = async |conn: &mut _| store.take_workflows(conn, LOOKED).await;
             let taken = store.shared(RESPONSE_TIMEOUT, take).await;
@@ -205,7 +205,7 @@ impl Courier {
                 heard(&worker, "turn", "the list of workflows", &taken);
             }
             let taken = taken.unwrap_or_else(|e| {
-                tracing::debug!(error = %e.chain(), "no workflows can be looked after now");
+                tracing::debug!(error = %e.chain(), "workflow recovery failed; will retry");
                 (Vec::new(), false)
             });
             Done::Turn(taken.0, taken.1)
@@ -264,7 +264,7 @@ impl Courier {
             let followed = mover.follow(&worker.store.workflow(&name), &ended, advanced).await;
             heard(&worker, "follow", &name, &followed);
             if let Err(e) = followed {
-                tracing::debug!(workflow = name, error = %e.chain(), "a workflow goes on with a look");
+                tracing::debug!(workflow = name, error = %e.chain(), "the next step of a workflow failed; a visit will retry");
             }
             Done::Followed
         });
@@ -301,7 +301,7 @@ impl Courier {
                     match told {
                         Ok(advanced) => Done::Told(name, Some((ended, advanced))),
                         Err(e) => {
-                            tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended nodes later");
+                            tracing::debug!(workflow = name, error = %e.chain(), "ended nodes could not be reported to their workflow; will retry");
                             Done::Told(name, None)
                         }
                     }
@@ -326,7 +326,7 @@ impl Courier {
                     heard(&worker, "look", &name, &looked);
                 }
                 if let Err(e) = looked {
-                    tracing::debug!(workflow = name, error = %e.chain(), "a workflow is looked after later");
+                    tracing::debug!(workflow = name, error = %e.chain(), "a visit to a workflow failed; will retry");
                 }
                 Done::Looked(name)
             });

@@ -128,7 +128,7 @@ impl Crew {
                 ended = self.loops.next() => ended,
                 _ = &mut self.keeper_ended, if !self.toll.keeper_gone => Some(PartEnd::keeper()),
                 () = &mut hurry, if !self.worker.hurry.is_cancelled() => {
-                    tracing::info!(worker_id = %self.worker.id, "told to stop again: the shutdown grace is over");
+                    tracing::info!(worker_id = %self.worker.id, "asked to stop again; the shutdown grace ends now");
                     self.worker.hurry.cancel();
                     self.tasks.iter().for_each(|task| task.poke.notify_one());
                     None
@@ -137,8 +137,8 @@ impl Crew {
         }
     }
 
-    /// Counts an ended part. Releases jobs that no part reports any more: further heartbeats would withhold them from
-    /// other workers.
+    /// Counts an ended part. Marks the jobs that no part reports any more as lost: further heartbeats would keep them
+    /// from other workers.
     fn count(&mut self, PartEnd { part, task, broken, left }: PartEnd) {
         let leaves = broken || left.is_some();
         if broken && !self.worker.is_replaced() {
@@ -159,29 +159,30 @@ impl Crew {
     pub(super) async fn stop(self) -> StopReason {
         let Crew { mut loops, thread, leaves_behind, drivers_over, stops_all, worker, tasks, toll, .. } = self;
         let Toll { broken, left, .. } = toll;
-        // The keeper ends before the presence says so, or it might overwrite that. The wake loop returns its markers.
+        // End the keeper first, or it might overwrite what the presence says about the stop. The wake loop returns its
+        // markers.
         leaves_behind.end.stop.cancel();
         drop((leaves_behind, drivers_over, stops_all));
         let clean_up = async {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
             // A loop that was cancelled with the runtime is over too.
             while loops.next().await.is_some() {}
-            // Calls in flight may still report or claim what is left, so their records must stay.
+            // Calls in flight may still report outcomes or claim jobs, so their records must stay.
             if left.is_none() || worker.is_replaced() {
                 say_goodbye(&worker, &tasks).await;
             }
         };
         if shared::farewell(clean_up).await.is_none() {
-            tracing::debug!(worker_id = %worker.id, "redis was not told that the worker stopped");
+            tracing::debug!(worker_id = %worker.id, "the stop of the worker could not be recorded in redis");
         }
         match &left {
             None => tracing::info!(worker_id = %worker.id, left = 0, "stopped"),
             Some(left) if left.is_empty() => tracing::warn!(worker_id = %worker.id,
-                "stopped, with a claim that was not answered: what it brought is left to the sweep of another worker"),
+                "stopped, with a claim without an answer; the sweep of another worker recovers the jobs that it claimed"),
             Some(left) => {
                 let ids: Vec<&str> = left.iter().take(10).map(JobId::as_str).collect();
                 tracing::warn!(worker_id = %worker.id, left = left.len(), ids = %Shown(&ids.join(" ")),
-                    "stopped, with jobs left to the sweep of another worker");
+                    "stopped, with jobs left; the sweep of another worker recovers them");
             }
         }
         if worker.is_replaced() || worker.is_succeeded() && broken.is_none() {
@@ -203,7 +204,7 @@ struct LeavesBehind {
 impl Drop for LeavesBehind {
     fn drop(&mut self) {
         if !self.end.stop.is_cancelled() {
-            // The probe stops, and no handler caused that.
+            // From now on, a missing sign of the probe is not the fault of a handler.
             self.canary.store(u64::MAX, Ordering::Relaxed);
             self.end.left.cancel();
         }
@@ -219,7 +220,7 @@ async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
     let phase = if worker.is_replaced() { "replaced" } else { "stopped" };
     let close = async |conn: &mut _| worker.store.close(conn, id, &named, boot_id.as_deref(), phase).await;
     while let Err(e) = worker.store.shared(FAREWELL / 2, close).await {
-        tracing::debug!(worker_id = %worker.id, error = %e.chain(), "redis is told again that the worker stopped");
+        tracing::debug!(worker_id = %worker.id, error = %e.chain(), "the stop of the worker could not be recorded in redis; will retry");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -128,7 +128,7 @@ impl Ears {
         let keys = &self.tasks[task].keys;
         let put = self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| ear::put_back(conn, keys).await).await;
         if let Err(e) = put {
-            // Other workers look by themselves every 5 s.
+            // Other workers look for work by themselves every 5 s.
             tracing::debug!(error = %e.chain(), "a wake marker could not be put back");
         }
     }

@@ -22,10 +22,10 @@ impl WorkerIdentity {
         WorkerIdentity(None)
     }
 
-    /// A name that one worker has at a time. A worker that starts under it asks the earlier one to stop, as a signal
-    /// would, and begins when that one has stopped with [`StopReason::Replaced`](crate::StopReason::Replaced). If the
-    /// earlier one gives no sign of life within 2 s, the new one takes its jobs at once, wherever it ran, and counts a
-    /// stall for each.
+    /// A name that one worker has at a time. A worker that starts with this name asks the earlier one to stop, as a
+    /// signal would, and begins when that one has stopped with [`StopReason::Replaced`](crate::StopReason::Replaced).
+    /// If the earlier one gives no sign of life within 2 s, the new one takes its jobs at once, on any host, and counts
+    /// a stall for each.
     ///
     /// Use it only if something else, such as a StatefulSet or a systemd unit, ensures that there is one such process:
     /// two that share a name take each other's jobs. A name is valid for all apps with one `prefix`, whatever their

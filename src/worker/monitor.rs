@@ -35,7 +35,7 @@ use crate::times::as_ms_where_known;
 #[derive(Clone, Default)]
 pub struct WorkerMonitor(Arc<Mutex<Watched>>);
 
-/// How far the worker has come.
+/// The phase that the worker has reached.
 #[derive(Default)]
 enum Watched {
     #[default]
@@ -51,7 +51,8 @@ enum Watched {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerHealth {
-    /// False only if a restart of the process would help. It stays true while Redis is unreachable. The causes:
+    /// False only if a restart of the process would help. It stays true while Redis is unreachable. The causes of
+    /// false:
     ///
     /// - the worker could not start, or a part of it ended or does nothing;
     /// - handlers have blocked the runtime for two intervals;

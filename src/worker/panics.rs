@@ -1,4 +1,4 @@
-//! Where a handler panicked: the panic payload does not have the place, only the panic hook gets it.
+//! Where a handler panicked. The panic payload does not contain the place; only the panic hook gets it.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ thread_local! {
 pub(super) fn watch() {
     static WATCHED: Once = Once::new();
     if std::thread::panicking() {
-        // The hook cannot be changed now. The next worker does it.
+        // A thread that panics cannot change the hook. The next worker does it.
         return;
     }
     WATCHED.call_once(|| {

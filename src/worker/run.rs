@@ -26,7 +26,7 @@ use crate::store::partitions::other_number;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::server;
 
-/// A shorter interval hardly outlasts a failover.
+/// A failover may take longer than a shorter interval.
 const OVER_FAILOVERS: Duration = Duration::from_secs(3);
 
 /// How many tasks or partitions are checked at a time at the start.
@@ -41,8 +41,8 @@ impl Worker {
         self.run_until(std::future::pending()).await
     }
 
-    /// Works until the process receives a signal to stop, see [`shutdown_signal`](crate::shutdown_signal). A second signal ends
-    /// the shutdown grace. See [`Worker::run_until`].
+    /// Works until the process receives a signal to stop, see [`shutdown_signal`](crate::shutdown_signal). A second
+    /// signal ends the shutdown grace. See [`Worker::run_until`].
     ///
     /// # Errors
     /// As [`Worker::run_until`].
@@ -50,7 +50,8 @@ impl Worker {
     /// # Cancel safety
     /// As [`Worker::run_until`].
     pub async fn run_until_signal(self) -> Result<StopReason, Error> {
-        // Both listen to all signals from now on. The shutdown may begin without a signal, when a part of the worker breaks.
+        // Both listen to all signals from now on. A shutdown may also begin without a signal, when a part of the worker
+        // breaks.
         let (mut first, mut second, told) = (Signals::listen(), Signals::listen(), AtomicBool::new(false));
         let shutdown = async {
             first.next().await;
@@ -65,25 +66,26 @@ impl Worker {
         self.run_with(shutdown, hurry).await
     }
 
-    /// Works until `shutdown` completes, then stops claiming. Handlers may continue for the shutdown grace; then they are cancelled, and
-    /// after the cancel grace they are dropped. Unfinished jobs return to the front of their lists, with no stall counted and no attempt
-    /// used. [`Worker::longest_shutdown`] returns how long that takes.
+    /// Works until `shutdown` completes, then stops claiming. Handlers may continue for the shutdown grace; then they
+    /// are cancelled, and after the cancel grace they are dropped. Unfinished jobs return to the front of their lists,
+    /// with no stall counted and no attempt used. [`Worker::longest_shutdown`] returns how long that takes.
     ///
-    /// While the server is unreachable, also at the start, the worker waits for it. A shutdown ends a start that is under way.
+    /// While the server is unreachable, also at the start, the worker waits for it. A shutdown also ends this wait.
     ///
     /// # Errors
     /// If the worker cannot start, and waiting does not help:
     ///
     /// - [`Error::Connect`] if the password is wrong, or what answers is not Redis.
-    /// - [`Error::Denied`] or [`Error::Unsupported`] if a right is missing, the server is too old, or a newer version of Heartline wrote
-    ///   the task.
+    /// - [`Error::Denied`] or [`Error::Unsupported`] if a right is missing, the server is too old, or a newer version
+    /// of Heartline wrote the task.
     /// - [`Error::Server`] if a key of a task has a wrong type.
     /// - [`Error::Config`] if there is no task to work, or data that a task needs is missing.
     ///
     /// # Cancel safety
-    /// If the future is dropped, or aborted with its task or its runtime, the handlers are dropped. A separate thread sends heartbeats
-    /// until they are gone, for at most the cancel grace and a second. It then records finished outcomes and requeues the rest, if the
-    /// process lives that long. Prefer to complete `shutdown`, which lets handlers finish.
+    /// If the future is dropped, or aborted with its task or its runtime, the handlers are dropped. A separate thread
+    /// sends heartbeats until they are gone, for at most the cancel grace and a second. It then records finished
+    /// outcomes and requeues the rest, if the process lives that long. Prefer to complete `shutdown`, which lets
+    /// handlers finish.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
         self.run_with(shutdown, std::future::pending()).await
     }
@@ -127,7 +129,7 @@ impl Worker {
                     started => return started,
                 };
                 if waits.is_none() {
-                    tracing::warn!(worker_id = %self.id, error = %e.chain(), "the worker waits for redis to start");
+                    tracing::warn!(worker_id = %self.id, error = %e.chain(), "redis is not available; the worker starts when it is");
                 }
                 waits.get_or_insert_with(clock::now);
                 tokio::time::sleep(pauses.next()).await;
@@ -145,7 +147,7 @@ impl Worker {
         if self.store.fails_over() {
             for task in self.tasks.iter().filter(|task| task.options.interval < OVER_FAILOVERS) {
                 let interval_ms = task.options.interval.as_millis() as u64;
-                tracing::warn!(task = %task.name, interval_ms, "the stall interval may be over before a failover is");
+                tracing::warn!(task = %task.name, interval_ms, "a failover may take longer than the stall interval");
             }
         }
         let single =
@@ -155,20 +157,21 @@ impl Worker {
         }
         if let Some(since) = waits {
             let away_ms = clock::now().since(since).as_millis() as u64;
-            tracing::info!(worker_id = %self.id, away_ms, "redis is there");
+            tracing::info!(worker_id = %self.id, away_ms, "redis is available; the worker starts");
         }
         self.work(tasks, shutdown, hurry).await
     }
 
-    /// Checks the server and declares the tasks. Returns them, one for each partition, with the time of each declaration, ms by the
-    /// server's clock. It may be dropped at any time; `announced` says whether Redis knows of the worker.
+    /// Checks the server and declares the tasks. Returns them, one for each partition, with the time of each
+    /// declaration, ms by the server's clock. It may be dropped at any time; `announced` says whether Redis knows of
+    /// the worker.
     async fn start(&self, announced: &AtomicBool) -> Result<Vec<(Definition, u64)>, Error> {
         self.store.ready().await?;
-        // A start that is refused changes nothing of any task.
+        // Check all before declaring any: a start that is refused changes no task.
         let checks: Vec<_> = self.tasks.iter().map(|task| self.check_task(task)).collect();
         stream::iter(checks).buffered(TOGETHER).try_collect::<()>().await?;
         announced.store(true, Ordering::SeqCst);
-        // Before the first claim: what a worker that is not listed leaves would stay forever.
+        // Announce before the first claim: the jobs of a worker that is not listed would never be found.
         if self.store.is_cluster() {
             let enlist = async |conn: &mut _| self.store.enlist(conn, self.id.as_str()).await;
             self.store.shared(RESPONSE_TIMEOUT, enlist).await?;
@@ -177,9 +180,10 @@ impl Worker {
         facts.extend(self.identity.name().into_iter().flat_map(|name| self.named_facts(name)));
         let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
         match self.store.shared(RESPONSE_TIMEOUT, announce).await {
-            // The keeper writes it again every 5 s. In a cluster, the node of the presence or of the boot's list may be unreachable.
+            // The keeper writes it again every 5 s. In a cluster, the node of the presence or of the boot's list may be
+            // unreachable.
             Err(e) if self.store.is_cluster() && e.is_outage() => {
-                tracing::debug!(error = %e.chain(), "not all of the presence could be told yet");
+                tracing::debug!(error = %e.chain(), "a part of the presence could not be written; will retry");
             }
             told => told?,
         }
@@ -222,7 +226,7 @@ impl Worker {
         let (id, boot_id) = (self.id.as_str(), identity::boot_id());
         let close = async |conn: &mut _| self.store.close(conn, id, &[], boot_id.as_deref(), "stopped").await;
         if let Some(Err(e)) = shared::farewell(self.store.shared(FAREWELL, close)).await {
-            tracing::debug!(worker_id = %self.id, error = %e.chain(), "redis was not told that the worker stopped");
+            tracing::debug!(worker_id = %self.id, error = %e.chain(), "the stop of the worker could not be recorded in redis");
         }
     }
 
@@ -247,9 +251,9 @@ impl Worker {
         let register = async |conn: &mut _| self.store.register(conn, &task.name).await;
         match self.store.shared(RESPONSE_TIMEOUT, register).await {
             Err(e) if self.store.is_cluster() && e.is_outage() => {}
-            // The list is for people. It must not keep the worker from its jobs.
+            // The list is only for people, so a failure must not keep the worker from its jobs.
             Err(e) if !e.is_retryable() => {
-                tracing::warn!(task = %task.name, error = %e.chain(), "the task could not be put into the list of tasks");
+                tracing::warn!(task = %task.name, error = %e.chain(), "the task could not be added to the list of tasks");
             }
             answer => answer?,
         }

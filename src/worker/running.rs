@@ -24,13 +24,13 @@ use crate::worker_id::WorkerId;
 /// # }
 /// ```
 ///
-/// Dropping it does not stop the worker: that takes [`RunningWorker::stop`], or the end of the runtime.
+/// Dropping it does not stop the worker: only [`RunningWorker::stop`] or the end of the runtime does.
 #[derive(Debug)]
 pub struct RunningWorker {
     id: WorkerId,
     monitor: WorkerMonitor,
     stop: Arc<Notify>,
-    /// None after its end was returned.
+    /// `None` after its end was returned.
     worker: Option<JoinHandle<Result<StopReason, Error>>>,
 }
 
@@ -56,7 +56,7 @@ impl RunningWorker {
             let ended = worker.run_until(told).await;
             // The caller may not await the end of the worker, so log it.
             if let Err(e) = &ended {
-                tracing::error!(worker_id = %named, error = %e.chain(), "the worker has ended, and works no more");
+                tracing::error!(worker_id = %named, error = %e.chain(), "the worker ended with an error");
             }
             ended
         });

@@ -14,7 +14,7 @@ pub fn shutdown_signal() -> impl Future<Output = ()> + Send + use<> {
     async move { signals.next().await }
 }
 
-/// Signals from now on; none if the system cannot deliver them.
+/// Signals that arrive from now on; none if the system cannot deliver them.
 pub(super) struct Signals(Option<Streams>);
 
 #[cfg(unix)]
@@ -65,7 +65,7 @@ impl Signals {
 }
 
 /// Whether SIGHUP, signal 1, would end the process. If it is ignored, the process should outlive its terminal, and
-/// listening would undo that. If unknown, it is left as it is.
+/// listening would undo that. If this is unknown, do not listen.
 #[cfg(unix)]
 fn hears_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -22,7 +22,7 @@ use crate::job::id::JobId;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
-#[must_use = "a worker that left jobs behind, or broke, returns Ok too"]
+#[must_use = "a worker that left jobs, or broke, also returns Ok"]
 #[non_exhaustive]
 pub enum StopReason {
     /// It was asked to stop, and every job that it held was recorded or requeued.
@@ -54,13 +54,13 @@ impl fmt::Display for StopReason {
         match self {
             StopReason::Shutdown => f.write_str("shut down"),
             StopReason::Unclean { left } if left.is_empty() => {
-                f.write_str("shut down, with a claim that was not answered left to the sweep")
+                f.write_str("shut down, with a claim without an answer left to the sweep")
             }
             StopReason::Unclean { left } => write!(f, "shut down, with {} jobs left to the sweep", left.len()),
             StopReason::Replaced { left } => {
                 write!(
                     f,
-                    "replaced: a worker has started under its name, or somebody said that it was dead; others have its jobs, {}",
+                    "replaced: another worker has its name, or a person declared it dead; other workers have its {} jobs",
                     left.len()
                 )
             }

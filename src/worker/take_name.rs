@@ -60,19 +60,19 @@ impl Worker {
                 match self.take_jobs(task, worker, word).await {
                     Ok(taken) => jobs += taken,
                     Err(e) if e.is_retryable() => return Err(e),
-                    // It may be another task than ours, and must not keep this worker from starting.
+                    // This may be a task that this worker does not work, and must not keep it from starting.
                     Err(e) => {
                         tracing::warn!(task, worker = %Shown(worker), error = %e.chain(),
-                            "the jobs of the worker that had the name are left to the sweep");
+                            "jobs of the worker that had the name could not be taken; the sweep recovers them");
                     }
                 }
             }
             let note =
                 async |conn: &mut _| self.store.note_death(conn, worker, own, DeathProof::Replaced.as_str()).await;
             if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, note).await {
-                tracing::debug!(worker = %Shown(worker), error = %e.chain(), "the end of a worker could not be noted");
+                tracing::debug!(worker = %Shown(worker), error = %e.chain(), "the end of a worker could not be recorded");
             }
-            tracing::info!(worker_id = %self.id, name, worker = %Shown(worker), jobs, "took the name of a worker, and its jobs");
+            tracing::info!(worker_id = %self.id, name, worker = %Shown(worker), jobs, "took over the name and the jobs of a worker");
         }
         if before.is_empty() {
             return Ok(());
@@ -100,7 +100,7 @@ impl Worker {
         let (Some(longest), Some(task)) = (longest, self.tasks_of(said).first().copied()) else {
             return Ok(Outgoing::Silent);
         };
-        // Our own presence was written a moment ago.
+        // Compare with our own presence, which was written a moment ago by the same clock.
         let silent_ms = seen_ms(&self.presence_of(self.id.as_str()).await?).saturating_sub(seen_ms(said));
         if said.contains_key("deadAt") || Duration::from_millis(silent_ms) > SILENT_AFTER {
             return Ok(Outgoing::Silent);
@@ -110,7 +110,7 @@ impl Worker {
         let ask = async |conn: &mut _| self.store.ask_to_stop(conn, worker, self.id.as_str(), keys).await;
         match self.store.shared(RESPONSE_TIMEOUT, ask).await {
             Err(e) if e.is_retryable() => return Err(e),
-            // It may still read the request.
+            // The request may have been written, and the worker may still read it.
             Err(e) => {
                 tracing::debug!(worker = %Shown(worker), error = %e.chain(), "a worker could not be asked to stop")
             }
@@ -126,7 +126,7 @@ impl Worker {
             if seen_ms(&said) > last_seen {
                 if !std::mem::replace(&mut lives, true) {
                     tracing::info!(worker_id = %self.id, name, worker = %Shown(worker), ?longest,
-                        "waits until the worker that has the name stops");
+                        "waiting for the worker that has the name to stop");
                 }
                 (last_seen, sign_at) = (seen_ms(&said), now);
             }
@@ -147,7 +147,7 @@ impl Worker {
             while !taking.is_done() {
                 let step = async |conn: &mut _| taking.step(conn, keys, self.id.as_str(), word, &dead).await;
                 if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
-                    // An old task whose options, which decide about its jobs, no longer exist.
+                    // The task is old: its options, which decide about its jobs, no longer exist.
                     break;
                 }
             }

@@ -1,7 +1,7 @@
 //! Jobs that the worker holds and does not run yet: claimed ahead, or begun early and waiting for a slot.
 //!
 //! A job that was claimed ahead begins in Redis with a settle call. If runs are short compared with a round trip, some
-//! jobs begin early, so that a free slot need not wait for an answer.
+//! jobs begin early, so that a free slot does not wait for that call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,9 +23,10 @@ pub(super) struct NotBegun {
 }
 
 impl NotBegun {
-    /// Whether it may begin early. A crash would count a stall for it, which must not end it. A job that has stalled
-    /// before must not risk the next stall. A job that may expire must begin only when it can run.
-    fn may_begin_behind(&self) -> bool {
+    /// Whether it may begin early. A crash counts a stall for a job that has begun early, and that stall must not end
+    /// it. A job that has stalled before must not risk the next stall. A job that may expire must begin only when it
+    /// can run.
+    fn may_begin_early(&self) -> bool {
         self.own.options.max_count > 0 && self.job.stalled_count == 0 && !self.job.expires
     }
 }
@@ -36,7 +37,7 @@ pub(super) struct Ahead {
     claimed: BTreeMap<u64, NotBegun>,
     /// Begun in Redis, waiting for a slot.
     begun: BTreeMap<u64, NotBegun>,
-    /// A call is under way that begins them or reverts that.
+    /// In a call that begins them or reverts that.
     moving: BTreeMap<u64, NotBegun>,
     /// The size of all payloads.
     bytes: usize,
@@ -75,12 +76,12 @@ impl Ahead {
         self.bytes + calls * crate::limits::BATCH_BYTES < WAITING_BYTES
     }
 
-    /// Begins up to `slots` jobs that have a slot each, and then up to `behind` early ones, which will wait for a slot.
-    pub(super) fn begin(&mut self, slots: usize, behind: usize) -> Vec<Report> {
+    /// Begins up to `slots` jobs that have a slot each, then up to `early` jobs that will wait for a slot.
+    pub(super) fn begin(&mut self, slots: usize, early: usize) -> Vec<Report> {
         let mut reports = Vec::new();
-        while reports.len() < slots + behind {
+        while reports.len() < slots + early {
             let Some(next) = self.claimed.first_entry() else { break };
-            if reports.len() >= slots && !next.get().may_begin_behind() {
+            if reports.len() >= slots && !next.get().may_begin_early() {
                 break;
             }
             let (fence, waiting) = next.remove_entry();

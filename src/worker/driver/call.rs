@@ -76,7 +76,7 @@ impl Call {
         reports: Arc<Vec<Report>>,
         is_away: Arc<AtomicBool>,
     ) -> Call {
-        // Both ways: the answer to a claim may be as large.
+        // The reports are sent and the answer to a claim is received: allow for both.
         let patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
         let (sent, pauses) = (clock::now(), Pauses::until_answered());
         Call {
@@ -101,7 +101,7 @@ impl Call {
         loop {
             let mut connected = false;
             let noted = self.write_notes().await;
-            // The deadline of claimed jobs counts from the first send, so a late repeat claims nothing new.
+            // The deadline of claimed jobs counts from the first send, so a late repeat asks for no new jobs.
             let late = cadence::late_claim(self.task.options.interval);
             if !self.task.beats_are_fresh() || clock::now().since(self.sent) >= late {
                 self.asked = Want::NONE;
@@ -151,8 +151,9 @@ impl Call {
         }
     }
 
-    /// Writes the notes of the jobs before their outcomes: afterwards the worker may not. Returns only an error that means an outage, in
-    /// which outcomes fail too. If the server refuses notes, or is late with them twice, the outcomes do not wait.
+    /// Writes the notes of the jobs before their outcomes, since afterwards the worker may not. Returns only an error
+    /// that means an outage, in which outcomes fail too. If the server refuses notes, or is late with them twice, the
+    /// outcomes do not wait.
     async fn write_notes(&mut self) -> Result<(), Error> {
         let Err(e) = write_notes(&self.task, &self.worker, &self.reports, self.patience).await else {
             self.worker.answered(NOTES, self.task.of());
@@ -207,8 +208,9 @@ impl Call {
         }
     }
 
-    /// Returns the slots while a cluster node is unreachable or refuses the call, so that tasks on other nodes can use them. When the
-    /// answer comes, its jobs begin as far as slots are free, and the rest is requeued. A call with a large outcome has no slots.
+    /// Returns the slots while a cluster node is unreachable or refuses the call, so that tasks on other nodes can use
+    /// them. When the answer comes, its jobs begin as far as slots are free, and the rest is requeued. A call with a
+    /// large outcome has no slots.
     fn gives_slots_back(&self) {
         let slots = self.task.slots(&self.worker);
         let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.line != LARGE_LINE;
@@ -221,7 +223,7 @@ impl Call {
     /// Continues with a higher number. Only a second driver with the same worker id could have used this one.
     fn renumber(&mut self) {
         let Call { task, line, number, .. } = self;
-        tracing::error!(task = %task.name, number = *number, "a settle call was overtaken; it gets a new number");
+        tracing::error!(task = %task.name, number = *number, "settle call superseded; retrying with a new sequence number");
         *number += 1_000;
         task.outbox.sent(*line, *number, &self.reports);
         if self.want.jobs > 0 {
@@ -232,15 +234,15 @@ impl Call {
     /// Gives the next attempt more time, or fails a job whose outcome is too large.
     fn learn(&mut self, e: &Error, connected: bool) {
         if e.is_late() {
-            // Large values on a slow link take their time.
+            // Large values on a slow link need more time.
             self.patience = doubled(self.patience);
         } else if self.line == LARGE_LINE {
-            // A server that finds a value too large closes the connection while it receives it, each time. It sends an
-            // error only if the connection allows that.
+            // A server that finds a value too large closes the connection each time while it receives the value. It
+            // sends an error only if the connection allows that.
             let is_closed = connected && (e.is_too_large() || e.is_broken());
             if self.closings.failed(is_closed) || is_closed && e.is_too_large() {
                 let task = &self.task.name;
-                tracing::error!(%task, error = %e.chain(), "redis does not take a large outcome; the job fails");
+                tracing::error!(%task, error = %e.chain(), "redis rejects a large outcome; the job fails");
                 Arc::make_mut(&mut self.reports).iter_mut().for_each(too_large);
                 self.task.outbox.sent(self.line, self.number, &self.reports);
             }
@@ -248,7 +250,7 @@ impl Call {
     }
 
     /// Requests small answers to claims if the server answers, but the connection closes during each answer to this
-    /// claim. Its output buffer is too small for the answer, and no later job would be claimed.
+    /// claim: its output buffer is too small for the answer, and no later job would be claimed.
     async fn narrow_claims(&mut self, e: &Error) {
         let is_claim = self.line != LARGE_LINE && self.want.jobs > 0;
         if !is_claim || !self.closings.failed(e.is_broken() && !e.is_late()) || self.worker.narrow.is_on() {
@@ -257,7 +259,7 @@ impl Call {
         let answers = self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| server_time_ms(conn).await).await;
         if answers.is_ok() && self.worker.narrow.begin() {
             tracing::warn!(task = %self.task.name, error = %e.chain(),
-                "redis closes the connection under answers to claims; payloads are read one by one. Its client-output-buffer-limit may be too small");
+                "redis closes the connection during answers to claims; payloads are read one by one. Its client-output-buffer-limit may be too small");
         }
     }
 
@@ -266,7 +268,7 @@ impl Call {
         // A large value may be late, or end in a closed connection, while the server answers.
         let is_away = e.is_outage() && !(self.line == LARGE_LINE && connected);
         self.worker.log(self.worker.incidents.failed(part, self.task.of(), e, is_away));
-        tracing::debug!(%task, part, error = %e.chain(), ?pause, "settle failed; it is repeated");
+        tracing::debug!(%task, part, error = %e.chain(), ?pause, "settle failed; will retry");
     }
 }
 
@@ -296,7 +298,7 @@ async fn apart<T>(
 /// Replaces a value that the server will never accept with a failure.
 fn too_large(report: &mut Report) {
     if let Disposition::Completed(Some(value)) = &report.outcome {
-        let message = format!("the server does not take the value, which has {} bytes of JSON", value.len());
+        let message = format!("the server rejects the value, which has {} bytes of JSON", value.len());
         let error = StoredError { code: codes::CODEC.to_owned(), message };
         report.outcome = Disposition::Failed { attempt: report.attempt, error };
     }

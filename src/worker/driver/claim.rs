@@ -16,14 +16,15 @@ use crate::store::settle::{Claimed, Payload, Settled, Want};
 use crate::store::workflow::advance::{EndedNode, NodeEnd};
 use crate::worker::runner::{self, Own};
 
-/// How long the worker that took the marker has to claim, until the one with the spare marker checks.
+/// How long the worker that took the marker has to claim before the one with the spare marker checks.
 const SPARE_LOOK: Duration = Duration::from_millis(500);
 
 /// After this many requeues in a row, log a warning that the job never begins.
 const REQUEUED_OFTEN: u32 = 3;
 
 impl Driver {
-    /// Decides which jobs begin with the next call, and how many it claims. Takes slots of the worker-wide cap for those that begin.
+    /// Decides which jobs begin with the next call, and how many it claims. Takes slots of the worker-wide cap for
+    /// those that begin.
     pub(super) fn plan(&mut self) -> (Vec<Report>, Want) {
         if self.stop.is_some() {
             return (Vec::new(), Want::NONE);
@@ -33,18 +34,19 @@ impl Driver {
             self.look_at = self.look_at.min(clock::now().after(SPARE_LOOK));
         }
         self.hungry |= woken || clock::now() >= self.look_at;
-        // Slots that a call has just returned must not go to the same node.
+        // A slot that a call has just returned must not be used for the same node again.
         let is_away = self.is_away();
         let may_claim = self.task.beats_are_fresh() && !is_away && (self.hungry || !self.pending.is_empty());
         let looks = may_claim || self.ahead.claimed() > 0 && !is_away;
         let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });
-        let (room, behind) = (self.room(), self.behind(slots));
-        // Waiting hooks take precedence over jobs that were claimed ahead. Otherwise they would wait as long as there is work.
+        let (room, early) = (self.room(), self.early(slots));
+        // Waiting hooks take precedence over jobs that were claimed ahead. Otherwise they would wait for as long as
+        // jobs keep coming.
         let hooks_first = may_claim && self.hooks_left;
         self.hooks_left &= slots == 0;
-        let begins = if hooks_first { Vec::new() } else { self.ahead.begin(slots, behind) };
+        let begins = if hooks_first { Vec::new() } else { self.ahead.begin(slots, early) };
         let slots_left = slots.saturating_sub(begins.len());
-        let behind_left = (slots + behind).saturating_sub(begins.len().max(slots));
+        let early_left = (slots + early).saturating_sub(begins.len().max(slots));
         let mut want = Want::NONE;
         // Jobs that were claimed ahead come first.
         if may_claim && (self.task.options.prefetch == 0 || hooks_first) {
@@ -54,7 +56,7 @@ impl Driver {
             let claiming = self.lines.iter().filter_map(|line| line.wanted).any(|want| want.jobs > want.begin);
             if self.ahead.claimed() == 0 && !claiming {
                 want.at_once = slots_left.min(want.jobs);
-                want.begin = (slots_left + behind_left).min(want.jobs);
+                want.begin = (slots_left + early_left).min(want.jobs);
             }
         }
         want.hooks = self.task.hook.is_some();
@@ -80,9 +82,10 @@ impl Driver {
         (self.task.options.concurrency + prefetch).saturating_sub(self.occupied() + ahead)
     }
 
-    /// How many jobs may begin early, in addition to these slots. A crash counts a stall for each job that has begun. So outcomes must show
-    /// that jobs run soon, and one stall must not end them, by our options and those of the newest worker.
-    fn behind(&self, slots: usize) -> usize {
+    /// How many jobs may begin early, in addition to these slots. A crash counts a stall for each job that has begun.
+    /// So pending outcomes must show that jobs run soon, and one stall must not end a job, by our options and those of
+    /// the newest worker.
+    fn early(&self, slots: usize) -> usize {
         let options = &self.task.options;
         let is_safe = options.max_count > 0
             && options.on_crash == OnCrash::Recover
@@ -113,8 +116,8 @@ impl Driver {
         taken
     }
 
-    /// Slots that are not used by a run, reserved by a call under way, or used by an outcome that the next call cannot
-    /// carry: it takes as much memory as a run.
+    /// Slots that are not used by a run, by a call under way, or by an outcome that the next call cannot carry: such an
+    /// outcome takes as much memory as a run.
     pub(super) fn free_slots(&self) -> usize {
         self.task.options.concurrency.saturating_sub(self.occupied())
     }
@@ -122,11 +125,11 @@ impl Driver {
     /// Jobs that run or are about to, and outcomes that the next call cannot carry.
     fn occupied(&self) -> usize {
         let wanted: usize = self.lines.iter().filter_map(|line| line.wanted).map(|want| want.begin).sum();
-        let behind = self.large.len() + self.pending.len() - self.fitting(self.pending.iter());
-        self.busy.len() + self.ahead.begun() + wanted + behind
+        let left_over = self.large.len() + self.pending.len() - self.fitting(self.pending.iter());
+        self.busy.len() + self.ahead.begun() + wanted + left_over
     }
 
-    /// Records claimed jobs as held. No worker can take them until an interval has passed since `kept`.
+    /// Records claimed jobs as held. No other worker can take them until an interval has passed since `kept`.
     pub(super) fn enter(&mut self, kept: Moment, claimed: Vec<Claimed>) {
         let stopping = self.worker.stopping.is_cancelled();
         let too_late = clock::now() >= kept.after(self.task.options.interval);
@@ -144,7 +147,7 @@ impl Driver {
             entered.push(Arc::clone(&held));
             if let Some(recovery) = job.recovery.as_ref().filter(|told| told.requeued_count >= REQUEUED_OFTEN) {
                 let (task, times) = (&self.task.name, recovery.requeued_count);
-                tracing::warn!(%task, job_id = %job.id, times, "the job was claimed ahead again and again and never began");
+                tracing::warn!(%task, job_id = %job.id, times, "the job was claimed ahead repeatedly and never began");
             }
             if stopping || too_late || self.owed > 0 && job.begins {
                 held.set(Flags::FINISHED);
@@ -164,7 +167,8 @@ impl Driver {
     /// Runs jobs that have begun, as many as there are free slots.
     pub(super) fn run_next(&mut self) {
         if self.ahead.claimed() > 0 {
-            // Do not keep a cancelled or lost job waiting for a long run. And a running handler may be waiting for one of these jobs.
+            // Do not keep a cancelled or lost job waiting for a long run. A running handler may also be waiting for one
+            // of these jobs.
             let clogged = self.worker.clogged.load(Ordering::SeqCst);
             self.hand_back(|held| clogged || held.flags().intersects(Flags::NOT_TO_BEGIN));
         }
@@ -174,7 +178,7 @@ impl Driver {
             self.spawn(next);
         }
         if self.is_full() && self.ahead.patience().is_some_and(|left| left.is_zero()) {
-            // Running jobs take longer than estimated.
+            // Running jobs take longer than estimated, so undo the early begins.
             self.pending.extend(self.ahead.unstart());
         }
     }
@@ -242,7 +246,8 @@ impl Driver {
         }
     }
 
-    /// Applies the answer to these reports: jobs that are no longer held are removed, and jobs that begin, or do not after all, are moved.
+    /// Applies the answer to these reports: removes jobs that are no longer held, and moves jobs that begin or whose
+    /// begin was reverted.
     pub(super) fn released(&mut self, reports: &[Report], settled: &Settled) {
         if self.task.options.prefetch == 0 {
             return self.task.held.remove(reports.iter().map(|report| report.fence));
@@ -251,7 +256,7 @@ impl Driver {
         let (kept, ended): (Vec<&Report>, Vec<&Report>) =
             reports.iter().partition(|report| !report.outcome.ends_the_hold() && !gone(&report.fence));
         for report in &ended {
-            // Of a job that was about to begin.
+            // The job was about to begin.
             let had_slot = self.ahead.lose(report.fence);
             self.give_back(usize::from(had_slot));
         }

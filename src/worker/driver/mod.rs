@@ -46,12 +46,12 @@ use crate::store::settle::{LARGE_LINE, LINES, Want};
 /// How often an idle task looks for work without a marker: the worker that took it may have died.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// The same for one of `parts` partitions. All together look at most about 4 times a second.
+/// The same for one of `parts` partitions. Together the partitions are checked at most about 4 times a second.
 fn look_again(parts: u32) -> Duration {
     LOOK_AGAIN.max(Duration::from_secs(1) * parts / 4)
 }
 
-/// How long no job begins early after the task has said that none may.
+/// How long no job begins early after Redis has answered that none may.
 const NONE_EARLY: Duration = Duration::from_secs(30);
 
 /// How long a shutdown waits for handlers to be dropped.
@@ -82,7 +82,8 @@ pub(super) struct Driver {
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Whether that place has brought a slot.
     granted: bool,
-    /// Slots that calls returned while their node was unreachable, and did not get back. The next returned slots go here first.
+    /// Slots that calls returned while their node was unreachable, and did not get back. Slots that are returned next
+    /// pay these back first.
     owed: usize,
     /// Whether runs were spawned since the last wait.
     started: bool,
@@ -90,7 +91,7 @@ pub(super) struct Driver {
     /// When the last answer came.
     heard_at: Moment,
     stop: Option<Stop>,
-    /// Redis reports that this worker has stopped. Its calls no longer count.
+    /// Redis reports that this worker has stopped. Its calls are refused.
     closed: bool,
     /// Declared last, so that it is dropped last.
     _alive: TaskTrackerToken,
@@ -102,13 +103,15 @@ impl Drop for Driver {
     }
 }
 
-/// A sequence of numbered calls, one at a time. With two sequences, one call can be in transit while Redis works on the other.
+/// A sequence of numbered calls, one at a time. With two sequences, one call can be in transit while Redis works on the
+/// other.
 #[derive(Debug)]
 struct Line {
     next_call: u64,
     /// What the call under way asks for.
     wanted: Option<Want>,
-    /// Whether that call has returned its slots, because its cluster node is unreachable and others should not wait for it.
+    /// Whether that call has returned its slots, because its cluster node is unreachable and others should not wait for
+    /// it.
     is_away: Arc<AtomicBool>,
 }
 
@@ -147,8 +150,8 @@ impl Driver {
         }
     }
 
-    /// Works until the shutdown is complete. Returns `None` if nothing is left. Else returns the jobs that could not be
-    /// reported. That list may be empty: then a claim without an answer may have brought jobs.
+    /// Works until the shutdown is complete. Returns `None` if nothing is left, else the jobs that could not be
+    /// reported. That list may be empty: then a claim without an answer may have claimed jobs.
     pub(super) async fn run(mut self) -> Option<Vec<JobId>> {
         loop {
             self.collect().await;
@@ -213,7 +216,7 @@ impl Driver {
         let Some(stop) = &mut self.stop else { return };
         let now = clock::now();
         if self.worker.is_keeper_gone() || self.worker.hurry.is_cancelled() {
-            // There are no more heartbeats for these jobs, or the user does not want to wait for them.
+            // Heartbeats for these jobs have ended, or the user does not want to wait for them.
             stop.hurry(now);
         }
         if now >= stop.grace && !stop.told {
@@ -248,7 +251,7 @@ impl Driver {
             return false;
         }
         let (begins, want) = self.plan();
-        // A worker that is full has nothing to send, and would not learn of a pause.
+        // A worker that is full sends nothing, so it would not learn of a pause.
         let listens = self.ahead.claimed() > 0 && clock::now() >= self.heard_at.after(LOOK_AGAIN);
         if self.pending.is_empty() && begins.is_empty() && want.jobs == 0 && !listens {
             return false;
@@ -280,7 +283,7 @@ impl Driver {
         let mut until = LOOK_AGAIN;
         let now = clock::now();
         if self.is_away() {
-            // Do not keep others waiting for a slot or a place in the queue that this task cannot use now.
+            // A slot or a place in the queue that this task cannot use now must not keep others waiting.
             self.take_slots(0);
         }
         let fresh = self.task.beats_are_fresh();
@@ -314,7 +317,7 @@ impl Driver {
             }
         };
         let answered = tokio::select! {
-            // Answers first; else a call that is not sent yet would wait for the next round.
+            // Handle answers first; else a call that is ready to be sent would wait for the next round.
             biased;
             Some(answered) = self.calls.next() => Some(answered),
             () = granted => {
@@ -347,14 +350,14 @@ impl Driver {
         self.heard_at = clock::now();
         let ends = |fence: &u64| reports.iter().any(|report| report.fence == *fence && report.outcome.ends_the_hold());
         for fence in settled.lost.iter().filter(|fence| ends(fence)) {
-            tracing::warn!(task = %self.task.name, fence, "an outcome came too late: the job was taken in the meantime");
+            tracing::warn!(task = %self.task.name, fence, "an outcome came too late; the job had been taken from this worker");
         }
         if !settled.taken.is_empty() {
-            tracing::debug!(task = %self.task.name, jobs = settled.taken.len(), "cancelled, or taken back");
+            tracing::debug!(task = %self.task.name, jobs = settled.taken.len(), "jobs were cancelled, expired or requeued before they began");
         }
         if let Some(first) = settled.lost_payloads.first() {
             tracing::warn!(task = %self.task.name, jobs = settled.lost_payloads.len(), %first,
-                "jobs whose payload is gone are removed: there was nothing to run");
+                "removed jobs without a payload: there was nothing to run");
         }
         self.ahead.answered(round_trip);
         self.hooks_left = settled.hooks_left && self.task.hook.is_some();

@@ -6,7 +6,7 @@ use crate::process::held::Flags;
 use crate::store::report::{self, Disposition, Report};
 
 impl Driver {
-    /// Collects the outcomes that are ready. If they do not fill a batch, first gives runs that are about to end the chance to do so.
+    /// Collects the outcomes that are ready. If they do not fill a batch, first lets runs that are about to end do so.
     pub(super) async fn collect(&mut self) {
         let mut seen = 0;
         loop {

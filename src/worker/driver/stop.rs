@@ -8,11 +8,11 @@ use crate::stall::cadence::reporting_time;
 use crate::store::patience::RESPONSE_TIMEOUT;
 
 pub(super) struct Stop {
-    /// Handlers may continue until then.
+    /// Until then, handlers may continue.
     pub(super) grace: Moment,
-    /// Handlers were cancelled; jobs that still run then are requeued.
+    /// When jobs that still run are requeued; their handlers were cancelled at the end of the grace.
     pub(super) cancel: Moment,
-    /// What was not reported by then is left.
+    /// When the shutdown ends; jobs that were not reported by then are left.
     pub(super) end: Moment,
     /// The end if no job is held and only a claim waits for its answer: the end of the grace, or the usual time-out of
     /// a call if that is later.

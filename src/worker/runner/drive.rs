@@ -24,7 +24,8 @@ pub(super) enum HandlerEnd {
     Dropped,
 }
 
-/// Polls the handler, or the hook, until it ends, times out, or was interrupted and its grace is over.
+/// Polls the handler or the hook until it ends, times out, or is still running when its grace after an interruption is
+/// over.
 pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<Held>, options: &Resolved) -> HandlerEnd {
     // The guard includes the call: a handler may panic before it returns its future.
     let running = as_handler_of(held.clone(), async { begin().await });

@@ -5,8 +5,8 @@ use crate::process::held::{Flags, Held};
 use crate::process::shared::WorkerShared;
 use crate::store::report::Disposition;
 
-/// Asks the workflow of a node whether its run may begin, however long that takes; the job is held meanwhile. Returns
-/// what to report if it may not, and `None` if it may, or if the job belongs to no workflow.
+/// Asks the workflow of a node whether its run may begin, however long that takes; the job stays held meanwhile.
+/// Returns what to report if it may not. `None` if it may, or if the job belongs to no workflow.
 pub(super) async fn closed(worker: &WorkerShared, held: &Held) -> Option<Disposition> {
     let node = NodeId::of(&held.id)?;
     tokio::select! {

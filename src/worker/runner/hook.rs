@@ -74,7 +74,7 @@ fn disposition(ended: HandlerEnd, held: &Held, before: u32, options: &Resolved, 
             if e.is_fatal() {
                 return Disposition::Hooked(Some(error));
             }
-            // A hook that snoozed without end would keep its job from ending.
+            // If a snooze used no attempt, a hook could snooze forever and keep its job from ending.
             failed(error.code, error.message, before, e.snooze_delay().or(e.retry_after_delay()), options)
         }
         HandlerEnd::Returned(Err(RunError::Undecodable(message) | RunError::Codec(message))) => {
@@ -110,7 +110,7 @@ pub(super) fn tell(task: &str, job_id: &JobId, disposition: &Disposition) {
         Disposition::HookRetry { failed, delay, error } => {
             let StoredError { code, message } = error;
             tracing::warn!(task, %job_id, failed, code, error = %Shown(message), next_in = ?delay,
-                "the hook of a job failed; it runs again");
+                "the hook of a job failed; it will be retried");
         }
         Disposition::Hooked(Some(StoredError { code, message })) => {
             tracing::error!(task, %job_id, code, error = %Shown(message), "the hook of a job failed; the job ends without it");

@@ -29,7 +29,7 @@ pub(super) fn outcome(
     let (code, message, retry_after, fatal) = match ended {
         HandlerEnd::Returned(Ok(Some(value))) if held.id.is_of_workflow() && value.len() > NODE_LIMIT => {
             let what =
-                format!("the value has {} bytes, and a workflow keeps at most {NODE_LIMIT} of a node", value.len());
+                format!("the value has {} bytes; the limit for a node of a workflow is {NODE_LIMIT}", value.len());
             (codes::CODEC.to_owned(), what, None, true)
         }
         HandlerEnd::Returned(Ok(value)) => {
@@ -90,7 +90,7 @@ pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Disposition, options: &
         Disposition::Retry { attempt, delay, error } => {
             let StoredError { code, message } = error;
             tracing::warn!(task, %job_id, attempt, max_attempts, code, error = %Shown(message), next_in = ?delay,
-                "a run failed; the job is retried");
+                "a run failed; the job will be retried");
         }
         Disposition::Failed { attempt, error } => {
             let StoredError { code, message } = error;
@@ -99,7 +99,7 @@ pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Disposition, options: &
         Disposition::Undecodable { delay, error, .. } => {
             let StoredError { code, message } = error;
             tracing::warn!(task, %job_id, code, error = %Shown(message), next_in = ?delay,
-                "the payload is no input of this version of the handler; the job is put off");
+                "the handler cannot decode the payload; the job is postponed");
         }
         Disposition::Snooze { delay, .. } => tracing::debug!(task, %job_id, next_in = ?delay, "snoozed"),
         Disposition::Completed(_)

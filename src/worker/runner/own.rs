@@ -30,7 +30,7 @@ impl Own {
             },
             Err(e) => {
                 tracing::warn!(job_id = %job.id, error = %Shown(&e.to_string()),
-                    "the job's own options cannot be read; the task's are used");
+                    "the job's own options cannot be read; using those of the task");
                 none()
             }
         }

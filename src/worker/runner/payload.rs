@@ -13,11 +13,11 @@ use crate::store::patience::{doubled, response_time};
 use crate::store::settle::Payload;
 use crate::store::values;
 
-/// Why there is no payload.
+/// Why a run has no payload.
 pub(super) enum Missing {
     /// The run must not begin any more.
     NotToBegin,
-    /// The server does not send it, for this reason.
+    /// The server does not send the payload, for this reason.
     Unreadable(String),
 }
 
@@ -62,14 +62,14 @@ async fn fetch(
                 tokio::time::timeout(patience, read).await.unwrap_or_else(|_| Err(Error::late()))
             };
             let e = match worker.store.steady(read).await {
-                // Without a payload the job is gone.
+                // Without a payload the job no longer exists.
                 Ok(payload) => return payload.ok_or(Missing::NotToBegin),
                 Err(e) => e,
             };
             drop(turn);
             let (task, job_id) = (&task.name, &held.id);
             if !std::mem::replace(&mut is_logged, true) {
-                tracing::warn!(%task, %job_id, bytes, error = %e.chain(), "a large payload cannot be read; it is tried again");
+                tracing::warn!(%task, %job_id, bytes, error = %e.chain(), "a large payload cannot be read; will retry");
             }
             if e.is_late() {
                 patience = doubled(patience);

@@ -168,7 +168,7 @@ async fn a_thread_that_outlives_a_broken_driver_sees_its_job_lost() {
     let healthy = test.start_worker(options(INTERVAL).concurrency(16)).await;
 
     // The driver warns of a lost reply, and its warning meets a broken subscriber.
-    warnings.break_at(&[&test.name, "settle failed; it is repeated"]);
+    warnings.break_at(&[&test.name, "settle failed; will retry"]);
     // The other task has its own calls.
     let (sha, keys) = (test.sha("settle").await, format!("{{{}}}", test.name));
     let cut = proxy.cut_next_reply_matching(move |request| {
