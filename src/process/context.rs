@@ -94,7 +94,8 @@ impl Context {
         self.0.stalled_count
     }
 
-    /// How the job was last recovered: why, from which worker, and when. `None` if it never was. It stays for the later runs of the job.
+    /// How the job was last recovered: why, from which worker, and when. `None` if it never was. Later runs of the job
+    /// see it too.
     #[must_use]
     pub fn recovery(&self) -> Option<&Recovery> {
         self.0.recovery.as_ref()
@@ -133,7 +134,7 @@ impl Context {
         &self.0.worker
     }
 
-    /// A number that grows with each claim of the task, also across a failover or a restart of Redis.
+    /// A number that grows with each claim of the task, even across a failover or a restart of Redis.
     ///
     /// A job can run twice: after a stall, the first run may still continue somewhere. Store the fence next to your own
     /// side effects, and refuse a write with a lower fence than the stored one.
@@ -142,19 +143,20 @@ impl Context {
         self.0.held.fence
     }
 
-    /// Shows that the handler is alive, and returns an error if it should stop. Call it at every step of a long job, and with
-    /// `Heartbeat::Manual` several times an interval.
+    /// Shows that the handler is alive, and returns an error if it should stop. Call it at every step of a long job.
+    /// With `Heartbeat::Manual`, call it several times an interval.
     ///
-    /// It reads and writes only local state: it is free in a tight loop, and works the same in async code, `spawn_blocking` and rayon.
-    /// While Redis is unreachable it returns `Ok`: the lock decides when Redis is back.
+    /// It reads and writes only local state: it is free in a tight loop, and works the same in async code,
+    /// `spawn_blocking` and rayon. While Redis is unreachable it returns `Ok`: whether the job is lost is decided when
+    /// Redis is back.
     ///
     /// # Errors
-    /// - `Lost` if the lock is gone: the job stalled, and nothing that this run returns is recorded.
+    /// - `Lost` if the lock is gone: the job stalled, and no outcome of this run is recorded.
     /// - `Cancelled` if the job was cancelled.
     /// - `AtRisk` if the job may soon be lost and `OnRisk::Cancel` is set. Return, and the job will run again.
     /// - `Shutdown` if the worker's shutdown grace is over. Return an error, and the job is requeued; `Ok` completes it.
-    /// - `Frozen` if this process was frozen (SIGSTOP, a paused VM) beyond the time for which the job was safe. The job may run elsewhere
-    ///   by now. The error stays until a heartbeat is answered.
+    /// - `Frozen` if this process was frozen (SIGSTOP, a paused VM) for so long that another worker may have taken the
+    /// job. The error stays until a heartbeat is answered.
     /// - `Ended` if this run returned, or its time-out dropped it. Only code that outlived the run sees this.
     ///
     /// A time-out gives no notice: it drops the handler's future at once.
@@ -178,21 +180,21 @@ impl Context {
         self.note(|held| held.notes.set_checkpoint(json))
     }
 
-    /// As [`Context::checkpoint`], and waits until Redis has it, for at most 5 s. So at most the step since the last one runs twice after a
-    /// crash. [`Context::fence`] guards what must not run twice.
+    /// As [`Context::checkpoint`], and waits until Redis has it, for at most 5 s. So after a crash only the work since
+    /// this call runs twice. [`Context::fence`] guards what must not run twice.
     ///
     /// # Errors
     /// As [`Context::checkpoint`], and [`NoteError::Redis`] if Redis refused it or gave no answer. It is then retried as with `checkpoint`.
     ///
     /// # Cancel safety
-    /// Cancel safe: the checkpoint counts, and is written soon.
+    /// Cancel safe: the checkpoint is kept, and is written soon.
     pub async fn checkpoint_now<T: Serialize + ?Sized>(&self, state: &T) -> Result<(), NoteError> {
         let told = self.checkpoint(state);
         if !matches!(told, Ok(()) | Err(NoteError::Interrupted(_))) {
             return told;
         }
         if !self.0.held.notes.has_checkpoint() {
-            // The keeper wrote it first. It may have learned that the job is lost.
+            // The keeper wrote it first. It may have learned then that the job is lost.
             return told.and_then(|()| Ok(self.heartbeat()?));
         }
         if let Some(store) = &self.0.note_store
@@ -225,7 +227,7 @@ impl Context {
         Ok(serde_json::from_str(&json)
             .inspect_err(|e| {
                 tracing::warn!(task = %self.task(), job_id = %self.id(), error = %Shown(&e.to_string()),
-                    "the checkpoint is of another type; the run starts without it");
+                    "the checkpoint has another type; the run starts without it");
             })
             .ok())
     }
@@ -254,8 +256,8 @@ impl Context {
     }
 
     /// Completes when the handler should stop: the job was lost or cancelled, the shutdown grace is over, or the job
-    /// may soon be lost and `OnRisk::Cancel` is set. After the cancel grace the handler's future is dropped. For code
-    /// that outlives the run it completes when the run ends, or before.
+    /// may soon be lost and `OnRisk::Cancel` is set. After the cancel grace the handler's future is dropped. In code
+    /// that outlives the run it completes at the latest when the run ends.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -38,13 +38,8 @@ impl Data {
     /// A fault for each missing value that a task needs.
     pub(crate) fn faults(&self, task: &str, needs: &[Need]) -> impl Iterator<Item = ConfigError> {
         needs.iter().filter(|need| !self.0.contains_key(&need.id)).map(move |need| {
-            let rule = format!("must be there, since the task {task} needs it");
-            ConfigError::new(
-                format!("data of the type {}", need.name),
-                "missing",
-                rule,
-                "give it with AppBuilder::data",
-            )
+            let rule = format!("must be provided, since the task {task} needs it");
+            ConfigError::new(format!("data of the type {}", need.name), "missing", rule, "pass it to AppBuilder::data")
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Whether the process of another worker is gone, so that its jobs can be recovered without waiting.
 //!
-//! A worker is proven dead if its pid is gone or belongs to another process by now. Only a process of the same boot of
-//! the same host, in the same pid namespace, can prove that. A host name proves nothing: siblings on one host are
-//! alive. In any doubt nothing is proven, and the sweep decides.
+//! A worker is proven dead if its pid does not exist or now belongs to another process. Only a process of the same boot
+//! of the same host, in the same pid namespace, can prove that. A host name proves nothing: another worker on the host
+//! may be alive. In any doubt nothing is proven, and the sweep decides.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ pub(crate) struct Host {
     namespace: String,
     /// The namespace of start times; `None` if the kernel has none.
     time_namespace: Option<String>,
-    /// When the boot clock was 0, by the server's clock, ms: as we first and last reported it.
+    /// When the boot clock was 0, by the server's clock, ms: our first and our last report of it.
     booted_at_ms: Vec<u64>,
 }
 
@@ -120,7 +120,7 @@ fn checked(pid: &str) -> Option<String> {
     pid.parse::<u32>().ok().filter(|pid| *pid > 0).map(|pid| pid.to_string())
 }
 
-/// A `/proc` that hides the processes of others still allows asking for one by its number.
+/// Even a `/proc` that hides the processes of others can be asked for one by its number.
 #[cfg(target_os = "linux")]
 fn no_process(pid: &str) -> bool {
     let Some(pid) = pid.parse().ok().and_then(rustix::process::Pid::from_raw) else { return false };

@@ -12,7 +12,7 @@ use crate::stall::witness::WatchBreak;
 use crate::store::scripts;
 use crate::times::as_ms;
 
-/// How a worker itself detects that a job stalled.
+/// How a worker itself may detect that a job stalled.
 const FOUND_BY: [StallReason; 3] = [StallReason::Silent, StallReason::HandlerSilent, StallReason::WorkerRestarted];
 
 /// What a worker counts about one of its tasks.
@@ -152,7 +152,7 @@ pub struct TaskFigures {
     pub stalls: BTreeMap<StallReason, BTreeMap<StallAction, u64>>,
     /// Jobs that were taken from this worker while it ran them.
     pub locks_lost: u64,
-    /// Jobs that came at risk: no heartbeat was answered for too long.
+    /// Jobs that were at risk: no heartbeat was answered for too long.
     pub at_risk: u64,
     /// Outcomes that fewer replicas had than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) requires.
     pub not_replicated: u64,

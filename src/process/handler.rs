@@ -27,7 +27,7 @@ pub(crate) enum RunError {
     Codec(String),
 }
 
-/// What is wrong with JSON that a handler cannot decode, and where, without any of its text: errors are stored, and
+/// What is wrong with JSON that a handler cannot decode, and where. Contains none of its text: errors are stored, and
 /// more people see them than payloads.
 pub(crate) fn shape_fault(e: &serde_json::Error) -> String {
     let place = if e.line() > 0 { format!(" at line {} column {}", e.line(), e.column()) } else { String::new() };
@@ -40,7 +40,7 @@ pub(crate) fn shape_fault(e: &serde_json::Error) -> String {
     } else if !e.is_data() || text.starts_with("missing field `") || text.starts_with("duplicate field `") {
         text.to_owned()
     } else {
-        "the data is not what the handler takes".to_owned()
+        "the data does not match the type of the input".to_owned()
     };
     fault + &place
 }
@@ -71,6 +71,6 @@ mod tests {
         let fault = shape_fault(&serde_json::from_str::<Kind>(r#""secret""#).unwrap_err());
         assert_eq!(fault, "unknown variant, expected `Debit` at line 1 column 8");
         let custom = <serde_json::Error as serde::de::Error>::custom("no secret");
-        assert_eq!(shape_fault(&custom), "the data is not what the handler takes");
+        assert_eq!(shape_fault(&custom), "the data does not match the type of the input");
     }
 }

@@ -52,7 +52,7 @@ impl Flags {
     pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
     /// The handler has not begun and cannot show that it is alive: the job is claimed ahead, or its payload is being read.
     pub(crate) const NOT_BEGUN: Flags = Flags(1 << 9);
-    /// Before and after the run, heartbeats extend the lock in every mode.
+    /// Before and after the run of the handler, heartbeats extend the lock in every mode.
     pub(crate) const NOT_RUNNING: Flags = Flags(1 << 8 | 1 << 9);
     /// Every reason not to begin a run.
     pub(crate) const NOT_TO_BEGIN: Flags = Flags(Flags::INTERRUPTED.0 | Flags::SHUTTING_DOWN.0);
@@ -64,7 +64,7 @@ impl Flags {
     }
 }
 
-/// The settings by which a job is kept.
+/// The options that apply while a job is held.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     pub(crate) heartbeat: Heartbeat,
@@ -142,7 +142,7 @@ impl News {
         self.posted.notified().await;
     }
 
-    /// Drops the news. They and the jobs that they are about refer to each other.
+    /// Drops the news: the news and its jobs refer to each other.
     pub(crate) fn clear(&self) {
         self.about().clear();
     }
@@ -287,7 +287,7 @@ impl Held {
         self.rang.swap(false, Ordering::SeqCst)
     }
 
-    /// A heartbeat that named this job was not answered, so the handler's sign of life is sent again.
+    /// A heartbeat that named this job was not answered, so the handler's sign of life must be sent again.
     pub(crate) fn return_beat(&self) {
         self.beaten.store(true, Ordering::SeqCst);
     }
@@ -295,7 +295,7 @@ impl Held {
     /// The heartbeat that was sent at `sent` extended the lock.
     pub(crate) fn extended(&self, sent: Moment) {
         self.beat_sent.fetch_max(sent.as_millis(), Ordering::SeqCst);
-        // If this process was frozen while the answer was in transit, the answer says nothing about now.
+        // If this process was frozen while the answer was in transit, the answer says nothing about the present.
         if clock::now() < self.deadline() {
             self.clear(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0));
         }
@@ -318,8 +318,8 @@ impl Held {
             self.post(Flags::FROZEN);
         }
         if now.after(cadence::risk_notice(self.guard.interval)) >= self.deadline() {
-            // In Manual mode the handler may just be silent, and is then left to the sweep. But a sign of life that was
-            // not sent yet is not silence: it gets half of the remaining time.
+            // In Manual mode the handler may just be silent, and the sweep may take the job. But a sign of life that
+            // was not sent yet is not silence: it gets half of the remaining time.
             let untold = self.handler_beat.load(Ordering::SeqCst) > self.beat_sent.load(Ordering::SeqCst)
                 && now.after(cadence::untold_risk_notice(self.guard.interval)) >= self.deadline();
             let silent = self.guard.heartbeat == Heartbeat::Manual && beats_answered && !untold;
@@ -359,7 +359,7 @@ impl Held {
             self.ring();
             return Err(Interrupted::Frozen);
         }
-        // The handler continues after all: a later error is its own.
+        // The handler continues after it got `Frozen`, so a later error is its own.
         self.clear(Flags::TOLD_FROZEN);
         if flags.intersects(Flags::SHUTDOWN) {
             return Err(Interrupted::Shutdown);
@@ -409,7 +409,7 @@ impl HeldTable {
         self.entries().values().filter(|held| held.id.as_str() == id).for_each(|held| held.ring());
     }
 
-    /// Removes all entries, marks them lost, and returns their jobs: they get no more heartbeats, and code that
+    /// Removes all entries, marks them lost, and returns their jobs. They get no more heartbeats, and code that
     /// outlives its run learns that the job is lost.
     pub(crate) fn let_go(&self) -> Vec<JobId> {
         let all: Vec<Arc<Held>> = self.entries().drain().map(|(_, held)| held).collect();

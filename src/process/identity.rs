@@ -3,7 +3,8 @@
 use crate::clock;
 use crate::store::declare::WIRE_VERSION;
 
-/// The facts about this process in presence, besides its id. With them a later start can prove that the process is gone.
+/// The facts about this process in its presence, besides its id. With them a worker that starts later can prove that
+/// the process is gone.
 pub(crate) fn process_facts() -> Vec<(String, String)> {
     let mut facts = vec![
         ("host".to_owned(), hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()),

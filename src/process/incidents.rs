@@ -1,4 +1,5 @@
-//! Failures of Redis from a worker's view: it gives no answer, or refuses calls. Logged when they begin and when they end.
+//! Failures of Redis from a worker's view: it does not answer, or refuses calls. Logged when they begin and when they
+//! end.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +16,11 @@ type PartCall = (&'static str, usize, String);
 /// For calls that concern no task.
 pub(crate) const NO_TASK: (usize, &str) = (0, "");
 
-/// The open incidents of a worker. Each part of the worker has its own connections, and an incident lasts until the
-/// last of them is answered.
+/// The open incidents of a worker. Each part of the worker has its own connections. An incident lasts until every part
+/// that reported it is answered again.
 #[derive(Debug, Default)]
 pub(crate) struct Incidents {
-    /// Whether any incident is open: a quick check for parts that are answered all the time.
+    /// Whether any incident is open: a quick check for the many calls that are answered.
     any: AtomicBool,
     open: Mutex<Open>,
 }
@@ -27,7 +28,7 @@ pub(crate) struct Incidents {
 #[derive(Debug, Default)]
 struct Open {
     incidents: Vec<Incident>,
-    /// Calls whose connection closed once. The next try uses a new one, and usually succeeds.
+    /// Calls whose connection closed once. The next attempt uses a new connection, and usually succeeds.
     dropped: BTreeSet<PartCall>,
 }
 
@@ -41,7 +42,7 @@ struct Incident {
 #[derive(Debug, PartialEq, Eq)]
 enum IncidentCause {
     NoAnswer,
-    /// The server accepts no writes, or no longer accepts our user: every part gets that answer.
+    /// The server accepts no writes, or no longer accepts our user: every part gets this answer.
     Server(String),
     /// Only this call.
     Call(String, PartCall),
@@ -134,23 +135,23 @@ pub(crate) enum Change {
 impl Change {
     pub(crate) fn log(&self, worker_id: &WorkerId) {
         let (Change::Begins { call: (part, _, of), .. } | Change::Ends { call: (part, _, of), .. }) = self;
-        // A worker's presence concerns no task.
+        // The presence of a worker concerns no task.
         let task = (!of.is_empty()).then_some(of.as_str());
         match self {
             Change::Begins { error, is_away: true, .. } => {
-                tracing::warn!(%worker_id, part, task, %error, "redis gives no answer; what is under way is repeated until it does");
+                tracing::warn!(%worker_id, part, task, %error, "redis gives no answer; calls are repeated until it does");
             }
             Change::Begins { error, is_retryable: true, .. } => {
-                tracing::warn!(%worker_id, part, task, %error, effect = effect(part), "redis refuses a call; it is repeated");
+                tracing::warn!(%worker_id, part, task, %error, effect = effect(part), "redis refuses a call; will retry");
             }
             Change::Begins { error, .. } => {
-                tracing::error!(%worker_id, part, task, %error, effect = effect(part), "redis refuses a call; it is repeated");
+                tracing::error!(%worker_id, part, task, %error, effect = effect(part), "redis refuses a call; will retry");
             }
             Change::Ends { is_away: true, lasted, .. } => {
                 tracing::info!(%worker_id, away_ms = lasted.as_millis() as u64, "redis answers again");
             }
             Change::Ends { lasted, .. } => {
-                tracing::info!(%worker_id, part, task, refused_ms = lasted.as_millis() as u64, "redis takes the call again");
+                tracing::info!(%worker_id, part, task, refused_ms = lasted.as_millis() as u64, "redis accepts the call again");
             }
         }
     }
@@ -160,15 +161,15 @@ impl Change {
 fn effect(part: &str) -> &'static str {
     match part {
         "beat" => "no heartbeats: its jobs may be taken from the worker",
-        "counts" => "its health does not know of jobs that wait",
+        "counts" => "its health does not include waiting jobs",
         "declare" => "the options of the task are not written again",
-        "enter" | "tell" | "follow" | "look" | "turn" => "workflows do not go on",
-        "expiry" => "jobs that expired do not end",
+        "enter" | "tell" | "follow" | "look" | "turn" => "workflows do not advance",
+        "expiry" => "expired jobs do not end",
         "hints" => "cancels arrive with the next heartbeat",
         "notes" | "notes/outcomes" => "checkpoints and progress are not written",
         "presence" => "tools show the worker as silent",
         "reconcile" => "jobs of dead workers of this host are left to the sweep",
-        "retention" => "ended jobs are kept longer",
+        "retention" => "ended jobs are kept for longer",
         "sweep" => "stalled jobs are not recovered",
         "wake" | "take" => "it looks for work every 5 s",
         _ => "outcomes and claims wait",

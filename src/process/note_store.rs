@@ -1,4 +1,4 @@
-//! Writes a handler's note at once, and reads what an earlier run noted.
+//! Writes the notes of a handler at once, and reads those of an earlier run.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ pub(crate) struct Notes(Mutex<Latest>);
 #[derive(Debug, Default)]
 struct Latest {
     number: u64,
-    /// What Redis may not have yet, each with its number.
+    /// Notes that Redis may not have yet, each with its number.
     checkpoint: Option<(u64, Arc<str>)>,
     progress: Option<(u64, Arc<str>)>,
     /// A graph that replaces the node of a workflow.
@@ -55,7 +55,7 @@ impl Notes {
         latest.progress = Some((latest.number, json.into()));
     }
 
-    /// The note to write; `None` if Redis has everything. Without checkpoints only the progress.
+    /// The note to write; `None` if Redis has everything. Without `with_checkpoints`, only the progress.
     pub(crate) fn pending(&self, id: &JobId, fence: u64, with_checkpoints: bool) -> Option<RunNote> {
         let latest = self.latest();
         let checkpoint = latest.checkpoint.as_ref().filter(|_| with_checkpoints);

@@ -61,9 +61,10 @@ pub struct RunInfo<'a> {
     pub stalled_count: u32,
     /// When it was dispatched, by the producer's clock; 1970 if unknown.
     pub dispatched_at: SystemTime,
-    /// How long the job waited since it could first be claimed: from the call of dispatch, less its delay, until the run begins. It
-    /// includes the way to Redis and the time before a requeue. A difference between the clocks of producer and worker distorts it; it is
-    /// never below 0. `None` if the job failed, stalled or was postponed before, or the time of its dispatch is unknown.
+    /// How long the job waited since it could first be claimed: from the call of dispatch, less its delay, until the
+    /// run begins. It includes the transfer to Redis and the time before a requeue. A difference between the clocks of
+    /// producer and worker distorts it; it is never below 0. `None` if the job failed, stalled or was postponed before,
+    /// or the time of its dispatch is unknown.
     pub waited: Option<Duration>,
     /// The worker.
     pub worker: &'a WorkerId,
@@ -132,7 +133,8 @@ pub enum RunOutcome {
     Snoozed,
     /// The handler cannot decode the payload; the job is postponed.
     Undecodable,
-    /// The run did not end by itself: the worker stops, the job was lost or cancelled, or is requeued to be safe.
+    /// The run did not end by itself: the worker stops, the job was lost or cancelled, or it was at risk or the process
+    /// frozen, so that the job is requeued.
     Interrupted,
 }
 

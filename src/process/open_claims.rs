@@ -14,7 +14,7 @@ pub(crate) struct OpenClaims(Mutex<[Option<Claim>; LINES.len()]>);
 struct Claim {
     number: u64,
     sent: Moment,
-    /// No worker can take its jobs before an interval has passed since then.
+    /// No other worker can take the jobs of the claim before an interval has passed since then.
     kept: Moment,
 }
 
@@ -35,7 +35,7 @@ impl OpenClaims {
         }
     }
 
-    /// Since when the jobs of this sequence's claim are safe for an interval.
+    /// Since when the jobs of this sequence's claim are safe for one interval.
     pub(crate) fn kept_since(&self, line: usize) -> Option<Moment> {
         self.lines()[line].map(|claim| claim.kept)
     }

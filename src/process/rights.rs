@@ -1,5 +1,6 @@
-//! Whether our user may run every command of the scripts that move jobs. A script that is refused midway leaves jobs where no worker finds
-//! them. Rights are not replicated, so they are checked again at each new primary, and after a refusal.
+//! Whether our user may run every command of the scripts that move jobs. A script that is refused midway leaves jobs
+//! where no worker finds them. Rights are not replicated, so they are checked again at each new primary and after a
+//! refusal.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -29,7 +29,7 @@ use crate::worker_id::WorkerId;
 /// How long the clean-up after the last job may take.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(3);
 
-/// The wait is split into this many parts.
+/// The wait is split into this many parts, see [`farewell`].
 const PARTS: u32 = 30;
 
 /// Waits for the clean-up after the last job; `None` if it takes too long. A freeze of the process counts as one part
@@ -57,17 +57,19 @@ pub(crate) struct WorkerShared {
     pub(crate) wake: Wake,
     /// When the keeper last checked the deadlines, ms on the boot-time clock.
     pub(crate) last_tick: Arc<AtomicU64>,
-    /// When the user's runtime last showed that it runs, ms on the boot-time clock; far in the future once that is no longer tested.
+    /// When the user's runtime last showed that it runs, ms on the boot-time clock; far in the future once the probe
+    /// has ended.
     pub(crate) canary: Arc<AtomicU64>,
     /// When the process last resumed after a freeze, ms: handlers are not to blame for the time before.
     pub(crate) resumed: AtomicU64,
     /// What the keeper has to report to handlers.
     pub(crate) news: Arc<News>,
-    /// Permits to read large values, by the reign of their primary: a frozen one must not block reads from others.
+    /// Permits to read large values, by the reign of their primary: a frozen primary must not block reads from others.
     large_reads: Mutex<HashMap<u64, Arc<Semaphore>>>,
     /// Whether answers to claims should be small.
     pub(crate) narrow: Narrow,
-    /// Whether every slot is held by a handler that waits for another job: jobs that were claimed ahead must not wait for it.
+    /// Whether every slot is held by a handler that waits for another job. Jobs that were claimed ahead must not wait
+    /// for it then.
     pub(crate) clogged: AtomicBool,
     keeper_gone: AtomicBool,
     /// Whether this worker was declared dead or replaced in Redis.
@@ -150,7 +152,7 @@ impl WorkerShared {
         self.replaced.load(Ordering::SeqCst)
     }
 
-    /// Others have the jobs of this worker. It stops, and its handlers get no grace.
+    /// Other workers have the jobs of this worker. It stops, and its handlers get no grace.
     pub(crate) fn set_replaced(&self) {
         self.replaced.store(true, Ordering::SeqCst);
         self.stopping.cancel();
@@ -161,7 +163,7 @@ impl WorkerShared {
         self.succeeded.load(Ordering::SeqCst)
     }
 
-    /// Another worker waits for this one's name. It stops as after a signal.
+    /// Another worker waits for the name of this one, which then stops as after a signal.
     pub(crate) fn set_succeeded(&self) {
         self.succeeded.store(true, Ordering::SeqCst);
         self.stopping.cancel();
@@ -180,6 +182,6 @@ impl WorkerShared {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeeperEnd {
     pub(crate) stop: CancellationToken,
-    /// The worker's future was dropped. The keeper winds up what is left.
+    /// The worker's future was dropped. The keeper hands back the jobs.
     pub(crate) left: CancellationToken,
 }

@@ -105,7 +105,7 @@ pub(crate) struct TaskRuntime {
     own_tally: TaskTally,
     /// What its partitions share.
     shared: Option<Arc<Partitioned>>,
-    /// For outcomes that wait for replicas.
+    /// The connection for outcomes that wait for replicas.
     pub(crate) replicated: OnceLock<Slot>,
     /// Whether fewer replicas than requested had the last outcomes.
     lacks_copies: AtomicBool,
@@ -190,10 +190,10 @@ impl TaskRuntime {
         let did_lack = self.lacks_copies.swap(lacks, Ordering::Relaxed);
         let task = &self.name;
         if lacks && !did_lack {
-            tracing::warn!(%task, acked, replicas, "outcomes are on fewer replicas than asked for; they stand");
+            tracing::warn!(%task, acked, replicas, "outcomes recorded, but acknowledged by fewer replicas than requested");
         }
         if did_lack && !lacks {
-            tracing::info!(%task, replicas, "outcomes are on as many replicas as asked for again");
+            tracing::info!(%task, replicas, "outcomes are acknowledged by as many replicas as requested again");
         }
     }
 
@@ -239,8 +239,8 @@ impl TaskRuntime {
         self.beat_took() > cadence::slow_beat(self.options.interval)
     }
 
-    /// Whether jobs may be claimed. A keeper that cannot send heartbeats could not keep them. One that is slow with the
-    /// present jobs should get no more.
+    /// Whether jobs may be claimed. A keeper that cannot send heartbeats would lose new jobs, and one that is slow with
+    /// its present jobs should get no more.
     pub(crate) fn beats_are_fresh(&self) -> bool {
         let last = self.last_beat();
         last.as_millis() > 0
@@ -266,5 +266,5 @@ impl TaskRuntime {
 
 /// Logs that the options of a task had to be declared again.
 pub(crate) fn tell_declared(task: &str) {
-    tracing::warn!(%task, "the server had lost the options of the task; they are declared again");
+    tracing::warn!(%task, "the server had lost the options of the task; declaring them again");
 }

@@ -28,7 +28,8 @@ const FAILOVER: Duration = Duration::from_secs(60);
 /// How many values are read in one call. Each may have 1 MiB.
 const VALUES: usize = 8;
 
-/// The name of a node with the type of its value: a constant that the code that builds the graph and the code that reads the value share.
+/// The name of a node with the type of its value: a constant that is shared by the code that builds the graph and the
+/// code that reads the value.
 ///
 /// ```
 /// # use heartline::{Context, Graph, JobError, NodeName, TaskDef};
@@ -53,7 +54,7 @@ pub struct NodeName<T> {
 }
 
 impl<T> NodeName<T> {
-    /// A name. It is checked when it is used.
+    /// Makes a name. It is checked when it is used.
     #[must_use]
     pub const fn new(name: &'static str) -> NodeName<T> {
         NodeName { name, value: PhantomData }
@@ -212,7 +213,7 @@ pub(crate) fn number_of(shape: &Shape, name: &str) -> Result<u32, Error> {
 
 fn no_such_node(name: &str) -> Error {
     let rule = "must be the name of a node of the graph";
-    let fix = "give both ends the same constant, see NodeName";
+    let fix = "use one constant for both, see NodeName";
     Error::Config(ConfigErrors::from(ConfigError::new("node", faults::shown(name), rule, fix)))
 }
 

@@ -1,4 +1,4 @@
-//! Handlers that wait for the results of other jobs. If they hold all slots, nothing proceeds.
+//! Handlers that wait for the results of other jobs. If such handlers hold all slots, no job proceeds.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The tasks that are idle, those that the current block waits for, those that were woken, and those that cannot use their marker.
+/// The tasks that are idle, those that the current blocking call waits for, those that were woken, and those that
+/// cannot use their marker.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     state: Mutex<WakeState>,
@@ -20,7 +21,7 @@ struct WakeState {
     armed: BTreeSet<usize>,
     woken: BTreeSet<usize>,
     returned: BTreeSet<usize>,
-    /// Tasks that check a moment later, since the worker that took the marker may be frozen.
+    /// Tasks that check a moment later, since the worker that took their marker may be frozen.
     spare: BTreeSet<usize>,
 }
 
@@ -57,7 +58,7 @@ impl Wake {
         self.state().spare.remove(&task)
     }
 
-    /// Returns the marker that woke the task to another worker: this one cannot claim now.
+    /// Returns the marker that woke the task, for another worker: this one cannot claim now.
     pub(crate) fn give_back(&self, task: usize) {
         self.state().returned.insert(task);
         self.changed.notify_one();

@@ -41,11 +41,11 @@ async fn a_full_disk_is_logged_at_its_start_and_at_its_end() {
     assert_eq!(count(&["WARN", "redis refuses a call", "MISCONF"]), 1, "{:#?}", warnings.lines());
 
     ask("CONFIG SET stop-writes-on-bgsave-error no").await.unwrap();
-    warnings.wait_for(&["INFO", &worker.id, "redis takes the call again"], PATIENCE).await;
+    warnings.wait_for(&["INFO", &worker.id, "redis accepts the call again"], PATIENCE).await;
     test.journal.open("go");
     let jobs = worker.jobs.dispatch("go".to_owned()).await.unwrap();
     jobs.result().await.unwrap();
-    assert_eq!((count(&["WARN"]), count(&["redis takes the call again"])), (1, 1), "{:#?}", warnings.lines());
+    assert_eq!((count(&["WARN"]), count(&["redis accepts the call again"])), (1, 1), "{:#?}", warnings.lines());
     worker.stop().await;
 }
 
