@@ -162,7 +162,7 @@ end
 -- The failure of a node whose child was cancelled, and of one whose child should return the value of a node that did
 -- not run.
 local CANCELLED = '{"code":"cancelled","message":"its workflow was stopped"}'
-local SKIPPED = '{"code":"skipped","message":"the node whose value it answers did not run"}'
+local SKIPPED = '{"code":"skipped","message":"its output node did not run"}'
 
 -- How an instance ends if something that it needs cannot be read.
 local UNREADABLE = 'failed {"code":"corrupt","message":"the graph, or the state of a node, cannot be read"}'

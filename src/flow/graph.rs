@@ -14,11 +14,11 @@ use crate::process::upstream::{self, Upstream};
 use crate::task::definition::TaskDef;
 use crate::task::task_ref::TaskRef;
 
-/// A graph of jobs for a [`Workflow`](crate::Workflow) to start: nodes, and what each of them waits for. `T` is the type of its
-/// [`output`](Graph::output).
+/// A graph of jobs for a [`Workflow`](crate::Workflow) to start: nodes, and what each of them waits for. `T` is the
+/// type of its [`output`](Graph::output).
 ///
-/// It is a plain value that does no I/O: build it in a function, test it, pass it on. [`Workflow::start`](crate::Workflow::start) reports
-/// all its faults together.
+/// It is a plain value that does no I/O: build it in a function, test it, pass it on.
+/// [`Workflow::start`](crate::Workflow::start) reports all its faults together.
 ///
 /// ```
 /// use heartline::{Graph, TaskDef};
@@ -79,8 +79,8 @@ pub trait NodeTask<I, O>: sealed::Sealed {
 
 /// One node, or several, that another node waits for.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no node, and no list of nodes of one type",
-    note = "nodes of different types are named one behind the other: `.after(&one).after(&other)`"
+    message = "`{Self}` is neither a node nor a list of nodes of one type",
+    note = "name nodes of different types one after another: `.after(&one).after(&other)`"
 )]
 pub trait NodeInputs: sealed::Sealed {
     #[doc(hidden)]
@@ -157,30 +157,31 @@ impl Default for Graph {
 }
 
 impl<T> Graph<T> {
-    /// Adds a node: a job of this task with this input. Its name is unique in the graph, and other nodes read its value by it: 1 to 64
-    /// bytes of printable ASCII without space, braces and `/`.
+    /// Adds a node: a job of this task with this input. The name is unique in the graph, and other nodes use it to read
+    /// the value of the node: 1 to 64 bytes of printable ASCII without space, braces and `/`.
     ///
     /// It runs when the graph starts, unless it waits for other nodes.
     pub fn node<I: Serialize, O>(&self, name: impl Into<String>, task: &impl NodeTask<I, O>, input: I) -> Node<O> {
         add(&self.nodes, name.into(), task.task_name(), NodeInput::Own(serde_json::to_vec(&input)))
     }
 
-    /// Adds a graph as a node. It starts when the node would run, and its output is the value of the node. If the graph fails, the node
-    /// fails; a retry runs the whole graph again.
+    /// Adds a graph as a node. It starts when the node would run, and its output is the value of the node. If the graph
+    /// fails, the node fails; a retry runs the whole graph again.
     ///
-    /// Graphs nest up to eight deep. A graph with all inputs of its nodes takes at most 1 MiB of JSON. Names of its nodes are its own, and
-    /// [`Context::upstream`](crate::Context::upstream) reads only these.
+    /// Graphs nest up to eight deep. A graph with all inputs of its nodes takes at most 1 MiB of JSON. The names of its
+    /// nodes are separate from those of the outer graph: [`Context::upstream`](crate::Context::upstream) reads only
+    /// nodes of the same graph.
     pub fn child<O>(&self, name: impl Into<String>, graph: Graph<O>) -> Node<O> {
         let Graph { nodes, output, .. } = graph;
         add(&self.nodes, name.into(), "", NodeInput::Graph(Graph { nodes, output, answers: PhantomData }))
     }
 
-    /// Makes the value of this node the output of the graph. An instance whose output is missing at its end, because the node was skipped
-    /// or failed, ends as failed.
+    /// Makes the value of this node the output of the graph. If the node was skipped or failed, the output is missing,
+    /// and the instance ends as failed.
     #[must_use]
     pub fn output<O>(self, node: &Node<O>) -> Graph<O> {
         let is_own = Arc::ptr_eq(&self.nodes, &node.nodes);
-        // A node of another graph is a fault, which the start reports.
+        // The start reports a node of another graph as a fault.
         let output = if is_own { node.index } else { u32::MAX };
         Graph { nodes: self.nodes, output: Some(output), answers: PhantomData }
     }
@@ -234,8 +235,8 @@ pub struct Node<T> {
 }
 
 impl<T> Node<T> {
-    /// Makes this node wait for one node, or several. It runs when all of them have completed, and is skipped once one of them no longer
-    /// can. Repeated calls add to the list.
+    /// Makes this node wait for one node, or several. It runs when all of them have completed. It is skipped once one
+    /// of them can no longer complete. Repeated calls add to the list.
     pub fn after<N: NodeInputs + ?Sized>(self, inputs: &N) -> Node<T> {
         let mut found = Vec::new();
         let mut is_mixed = false;
@@ -248,8 +249,9 @@ impl<T> Node<T> {
         })
     }
 
-    /// Runs this node as soon as `count` of the nodes it waits for have completed; the rest continue. It is skipped once `count` can no
-    /// longer be reached. A failure among the rest fails the instance, unless that node is [`optional`](Node::optional).
+    /// Runs this node as soon as `count` of the nodes it waits for have completed; the others continue. It is skipped
+    /// once `count` can no longer be reached. A failure among the others fails the instance, unless that node is
+    /// [`optional`](Node::optional).
     pub fn at_least(self, count: u32) -> Node<T> {
         self.with(|node| node.at_least = Some(count))
     }
@@ -259,19 +261,19 @@ impl<T> Node<T> {
         self.at_least(1)
     }
 
-    /// Runs this node when all that it waits for have ended, completed or not: to clean up, to compensate, to notify. A failed node still
-    /// fails the instance, unless it is [`optional`](Node::optional). It does not run if the instance was cancelled, or after a failure
-    /// under [`OnFailure::Cancel`](crate::OnFailure::Cancel).
+    /// Runs this node when all that it waits for have ended, completed or not: to clean up, to compensate, to notify. A
+    /// failed node still fails the instance, unless it is [`optional`](Node::optional). This node does not run if the
+    /// instance was cancelled, or after a failure under [`OnFailure::Cancel`](crate::OnFailure::Cancel).
     pub fn always(self) -> Node<T> {
         self.with(|node| node.always = true)
     }
 
-    /// A failure of this node does not fail the instance.
+    /// Lets this node fail without failing the instance.
     pub fn optional(self) -> Node<T> {
         self.with(|node| node.optional = true)
     }
 
-    /// Delays its job by this time, counted from when the node opens.
+    /// Delays the job by this time, counted from when the node opens.
     pub fn delay(self, delay: Duration) -> Node<T> {
         self.with(|node| node.own.overrides.delay = Some(delay).filter(|delay| !delay.is_zero()))
     }
@@ -298,7 +300,8 @@ impl<T> Node<T> {
         self
     }
 
-    /// Adds a node that takes the value of this one as its input. It may wait for other nodes too, but does not run without this one.
+    /// Adds a node that takes the value of this one as its input. It may wait for other nodes too, but runs only if
+    /// this one completed.
     pub fn then<O>(&self, name: impl Into<String>, task: &impl NodeTask<T, O>) -> Node<O> {
         add::<O>(&self.nodes, name.into(), task.task_name(), NodeInput::Value).after(self)
     }

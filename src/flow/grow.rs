@@ -10,14 +10,14 @@ use crate::process::context::Context;
 use crate::process::upstream::no_node;
 
 impl Context {
-    /// Replaces the node by a graph. Once the handler has returned a value, the graph starts. The node ends with the graph, in the same
-    /// state. Its value is the output of the graph, which must have the type of the task's value. If the graph has no output, it is what
-    /// the handler returned.
+    /// Replaces the node by a graph. Once the handler has returned a value, the graph starts. The node ends with the
+    /// graph, in the same state. Its value is the output of the graph, which must have the type of the task's value. If
+    /// the graph has no output, its value is what the handler returned.
     ///
-    /// The graph is written with the end of the job, so both exist or neither. If the handler fails, no graph starts. If this is called
-    /// again, the last graph counts. The graph follows the [`OnFailure`] of the instance; `Pause` becomes `Finish`. Names of its nodes are
-    /// its own. Its nodes cannot read values of the nodes around it: pass them as inputs.
-    ///
+    /// The graph is written with the end of the job, so either both are written or neither. If the handler fails, no
+    /// graph starts. If this is called again, the last graph counts. The graph follows the [`OnFailure`] of the
+    /// instance, with `Finish` in place of `Pause`. The names of its nodes are separate from those of the instance. Its
+    /// nodes cannot read values of the nodes around it: pass them as inputs.
     /// # Errors
     /// - [`Error::Config`] if this job is not a node of a workflow, or if this is its hook.
     /// - [`Error::Config`] if the graph has faults, or is more than eight deep.
@@ -28,7 +28,7 @@ impl Context {
     /// const CRAWL: TaskDef<String, u64> = TaskDef::new("crawl");
     ///
     /// async fn crawl(ctx: Context, url: String) -> Result<u64, JobError> {
-    ///     let links: Vec<String> = Vec::new(); // .. of the page
+    ///     let links: Vec<String> = Vec::new(); // the links of the page
     ///     let graph = Graph::new();
     ///     for (number, link) in links.into_iter().enumerate() {
     ///         graph.node(format!("link-{number}"), &CRAWL, link).optional();
@@ -42,8 +42,8 @@ impl Context {
     pub fn grow<T>(&self, graph: Graph<T>) -> Result<(), Error> {
         let Some(node) = NodeId::of(self.id()) else { return Err(no_node(self.id())) };
         if self.0.is_hook {
-            let fix = "call it in the handler: what the node goes on as is written with its outcome";
-            let fault = ConfigError::new("hook", self.id().to_string(), "must leave the outcome as it is", fix);
+            let fix = "call it in the handler: the graph is written with the handler's outcome";
+            let fault = ConfigError::new("hook", self.id().to_string(), "must not change the outcome", fix);
             return Err(Error::Config(ConfigErrors::from(fault)));
         }
         let planned = plan(&graph, OnFailure::Finish, node.depth() + 1)?;

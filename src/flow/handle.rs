@@ -35,13 +35,13 @@ use crate::task::cancel::Cancel;
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// An instance of a [`Workflow`](crate::Workflow); `T` is the type of its output. Cloning is cheap. Dropping it does not affect the
-/// instance.
+/// An instance of a [`Workflow`](crate::Workflow); `T` is the type of its output. Cloning is cheap. Dropping it does
+/// not affect the instance.
 pub struct WorkflowHandle<T> {
     shared: Arc<WorkflowShared>,
     id: Arc<str>,
     existed: Option<bool>,
-    /// The person in whose name it acts; empty: a program.
+    /// The person on whose behalf it acts; empty for a program.
     by: Arc<str>,
     answers: PhantomData<fn() -> T>,
 }
@@ -51,7 +51,7 @@ impl<T> WorkflowHandle<T> {
         WorkflowHandle { shared, id: id.into(), existed, by: Arc::default(), answers: PhantomData }
     }
 
-    /// The same handle, acting in this name.
+    /// The same handle, acting on behalf of this person.
     pub(crate) fn by(self, by: Arc<str>) -> WorkflowHandle<T> {
         WorkflowHandle { by, ..self }
     }
@@ -68,8 +68,8 @@ impl<T> WorkflowHandle<T> {
         self.shared.keys.task()
     }
 
-    /// Whether the instance existed before the start that made this handle; `None` if no start made it. After a lost answer it may be the
-    /// instance of this very start.
+    /// Whether the instance existed before the start that made this handle; `None` if no start made it. After a lost
+    /// reply it may be the instance of this very start.
     #[must_use]
     pub fn existed(&self) -> Option<bool> {
         self.existed
@@ -95,7 +95,7 @@ impl<T> WorkflowHandle<T> {
             let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
             let state = NodeState::from_wire(said);
             let id = NodeId { definition, instance, node: index, run }.job_id();
-            // After a retry, the run in which a node completed is not known.
+            // After a retry it is unknown in which run a node completed.
             let is_older = state == NodeState::Completed && run > 1;
             let was_sent = !matches!(state, NodeState::Pending | NodeState::Skipped) && !node.is_graph;
             let job = (was_sent && !is_older).then_some(id);
@@ -105,10 +105,10 @@ impl<T> WorkflowHandle<T> {
         Ok(WorkflowStatus { state: place, unfinished, open, nodes })
     }
 
-    /// The outcome of a node that has ended; `None` before. It is the value, or the failure: with the code `cancelled`, or `skipped` if the
-    /// node did not run.
+    /// The outcome of a node that has ended; `None` before. It is the value, or the failure: with the code `cancelled`,
+    /// or `skipped` if the node did not run.
     ///
-    /// Give the [`Node`](crate::Node) of the graph, its name, or a [`NodeName`](crate::NodeName). Only the name counts.
+    /// Pass the [`Node`](crate::Node) of the graph, its name, or a [`NodeName`](crate::NodeName). Only the name counts.
     ///
     /// # Errors
     /// - [`Error::WorkflowNotFound`] if the instance was never started, or is no longer kept.
@@ -122,7 +122,7 @@ impl<T> WorkflowHandle<T> {
         let name = node.node_name();
         let state = self.state().await?;
         let WorkflowShared { keys, store, mover, .. } = &*self.shared;
-        let lost = || serde::de::Error::custom("its graph is not there any more");
+        let lost = || serde::de::Error::custom("its graph is missing");
         let shape = mover.shape(keys, &self.id, &state.digest).await?;
         let shape = shape.ok_or_else(|| unreadable(self.workflow(), &self.id, lost()))?;
         let number = number_of(&shape, &name)?;
@@ -148,7 +148,7 @@ impl<T> WorkflowHandle<T> {
             }
             let read = async |conn: &mut _| nodes::values(conn, keys, instance, asked).await;
             let kept = store.read(response_time(NODE_LIMIT), read).await?.pop().flatten();
-            // A new run replaces the value. It belongs to this state only if the state did not change meanwhile.
+            // A new run replaces the value. It belongs to this state only if the state did not change during the read.
             let now = state_of().await?;
             if now == before {
                 return came_of(&name, job(), &now, kept).map(Some);
@@ -209,16 +209,19 @@ impl<T> WorkflowHandle<T> {
         })
     }
 
-    /// Cancels the instance. Nodes that have not opened never run, waiting jobs are cancelled, and running handlers are asked to stop. The
-    /// instance ends when its last handler has. A second cancel changes nothing. The reason is cut to 4 KiB.
+    /// Cancels the instance. Nodes that have not opened never run, waiting jobs are cancelled, and running handlers are
+    /// asked to stop. The instance ends when its last handler has ended. A second cancel changes nothing. The reason is
+    /// cut to 4 KiB.
     ///
     /// # Errors
     /// - [`Error::WorkflowNotFound`] if it was never started.
-    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability) wants. It is recorded nevertheless.
+    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability)
+    /// requires. It is recorded anyway.
     /// - What every call may return, see [`Error`].
     ///
     /// # Cancel safety
-    /// If the future is dropped, the cancel may be recorded or not. It is safe to repeat. Workers carry out a recorded cancel.
+    /// If the future is dropped, the cancel may have been recorded or not. It is safe to repeat. Workers carry out a
+    /// recorded cancel.
     pub fn cancel(&self, reason: impl Into<String>) -> Cancel<'_, WorkflowState> {
         let reason = reason.into();
         let cancel = move |durability| async move { self.cancel_now(cut(&reason, MESSAGE_LIMIT), durability).await };
@@ -240,7 +243,7 @@ impl<T> WorkflowHandle<T> {
             Controlled::Stopping(run) => {
                 if let Err(e) = mover.cancel_open(keys, &self.id, run).await {
                     tracing::debug!(workflow = self.workflow(), id = %self.id, error = %e.chain(),
-                        "workers go on to cancel the nodes of a workflow");
+                        "not all nodes of a workflow could be cancelled; workers will retry");
                 }
                 Ok(self.state().await?.place.into())
             }
@@ -248,8 +251,9 @@ impl<T> WorkflowHandle<T> {
         copied.map(|()| state)
     }
 
-    /// Pauses the instance: no node opens until it is resumed. Sent jobs continue, and their ends are recorded. A graph that already runs
-    /// as a node continues to its own end; to stop it, cancel the instance. Tools show the reason, which is cut to 4 KiB and may be empty.
+    /// Pauses the instance: no node opens until it is resumed. Sent jobs continue, and their ends are recorded. A graph
+    /// that already runs as a node continues to its own end; to stop it, cancel the instance. Tools show the reason,
+    /// which is cut to 4 KiB and may be empty.
     ///
     /// # Errors
     /// [`Error::WorkflowNotFound`] if it was never started; what every call may return, see [`Error`].
@@ -262,7 +266,8 @@ impl<T> WorkflowHandle<T> {
         self.turned(FlowPlace::Running, &TurnAsked::Pause { by: &self.by, why: &why }).await
     }
 
-    /// Resumes a paused instance. If one of its nodes has failed, nodes that do not depend on it run, and the instance then ends as failed.
+    /// Resumes a paused instance. If one of its nodes has failed, nodes that do not depend on it still run, and the
+    /// instance then ends as failed.
     ///
     /// # Errors
     /// As [`pause`](WorkflowHandle::pause).
@@ -296,17 +301,19 @@ impl<T> WorkflowHandle<T> {
         }
     }
 
-    /// Runs all nodes again that did not complete, in an instance that failed, was cancelled or is paused. Completed nodes stay as they
-    /// are. The new runs are new jobs. If all nodes had completed when the instance was stopped, it completes.
+    /// Runs all nodes again that did not complete, in an instance that failed, was cancelled or is paused. Completed
+    /// nodes stay as they are. The new runs are new jobs. If all nodes had completed when the instance was stopped, it
+    /// completes.
     ///
     /// # Errors
-    /// - [`Error::WorkflowBusy`] while some of its nodes are open: their handlers may run. Wait, or cancel the instance.
+    /// - [`Error::WorkflowBusy`] while some of its nodes are open, since their handlers may run. Wait, or cancel the
+    /// instance.
     /// - [`Error::WorkflowNotFound`] if it was never started, [`Error::Codec`] if its graph is lost; what every call may return, see
     ///   [`Error`].
     ///
     /// # Cancel safety
-    /// If the future is dropped, the new run may have begun or not. It is safe to repeat: a running instance is left as it is. Workers
-    /// complete the new run of a large graph that began in part.
+    /// If the future is dropped, the new run may have begun or not. It is safe to repeat: a running instance is left as
+    /// it is. If a new run of a large graph has begun only in part, workers complete it.
     pub async fn retry_failed(&self) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, mover, .. } = &*self.shared;
         match mover.retry(keys, &self.id, false).await? {
@@ -326,7 +333,7 @@ impl<T> WorkflowHandle<T> {
     fn opened(&self, opened: Result<(), Error>) {
         if let Err(e) = opened {
             tracing::debug!(workflow = self.workflow(), id = %self.id, error = %e.chain(),
-                "workers go on to open the nodes of a workflow");
+                "not all nodes of a workflow could be opened; workers will retry");
         }
     }
 
@@ -355,13 +362,13 @@ impl<T> WorkflowHandle<T> {
         let stopped =
             (!state.answer.is_empty()).then(|| StoredError::from_json(&String::from_utf8_lossy(&state.answer)));
         let (node, error) = match (state.broken_by, stopped) {
-            // Stopped by its deadline, or its data cannot be read.
+            // It was stopped by its deadline, or because its data could not be read.
             (Some((node, said)), Some(stopped)) if !said.is_empty() => {
-                (None, stopped.behind(&name(node), &StoredError::from_json(&said)))
+                (None, stopped.after(&name(node), &StoredError::from_json(&said)))
             }
             (_, Some(stopped)) => (None, stopped),
             (Some((node, said)), None) if said.is_empty() => {
-                let message = "the node whose value it answers did not run".to_owned();
+                let message = "its output node did not run".to_owned();
                 (Some(node), StoredError { code: codes::SKIPPED.to_owned(), message })
             }
             (Some((node, said)), None) => (Some(node), StoredError::from_json(&said)),
@@ -434,6 +441,7 @@ pub struct NodeStatus {
     pub task: Option<String>,
     /// Its state.
     pub state: NodeState,
-    /// Its job in the current run of the instance. `None` if the node did not open, is a graph, or may have completed in an earlier run.
+    /// Its job in the current run of the instance. `None` if the node did not open, is a graph, or may have completed
+    /// in an earlier run.
     pub job: Option<JobId>,
 }

@@ -25,7 +25,7 @@ impl GraphPlan {
     /// The graph as JSON, for a node that runs it. `named` is its name in errors.
     pub(crate) fn into_child(mut self, named: &str) -> Result<Vec<u8>, Error> {
         if self.shape.on_failure == OnFailure::Pause.as_str() {
-            // If it fails, its node fails, and that pauses the outer instance.
+            // If the nested graph fails, its node fails. If the outer instance pauses on failure, that pauses it.
             self.shape.on_failure = OnFailure::Finish.as_str().to_owned();
         }
         let raw = |(node, json): (u32, Vec<u8>)| {
@@ -140,7 +140,7 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
         }
         if matches!(node.input, NodeInput::Graph(_)) {
             if !node.own.is_empty() {
-                let (rule, fix) = ("must have none, since it is no job", "give them to the nodes of the graph");
+                let (rule, fix) = ("must have none, since it is not a job", "give them to the nodes of the graph");
                 faults.push(ConfigError::new(&field, "a graph with a delay, priority, attempts or timeout", rule, fix));
             }
         } else {
@@ -152,7 +152,7 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
             faults.push(ConfigError::new(
                 &field,
                 "after a node of another graph",
-                "must wait for nodes of its own",
+                "must wait for nodes of its own graph",
                 fix,
             ));
         }
@@ -165,7 +165,7 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
                 "must wait for the node whose value it takes",
                 "give it an input, and read the value with Context::upstream",
             );
-            faults.push(ConfigError::new(&field, "a node behind `then` that may run without it", rule, fix));
+            faults.push(ConfigError::new(&field, "a node made by `then` that may run without its input", rule, fix));
         }
         if let Some(least) = node.at_least {
             if node.always {
@@ -174,19 +174,19 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
             }
             if least == 0 || u64::from(least) > count {
                 let rule = match count {
-                    0 => "must be none, since it waits for no others".to_owned(),
-                    _ => format!("must be 1 to {count}, as many as it waits for"),
+                    0 => "must not be set, since the node waits for no others".to_owned(),
+                    _ => format!("must be 1 to {count}, the number of nodes that it waits for"),
                 };
                 let fix = "name them with `after` first";
                 faults.push(ConfigError::new(format!("{field}, at_least"), least.to_string(), rule, fix));
             }
         }
     }
-    if let Some(node) = on_a_circle(nodes) {
-        let fix = "a node cannot wait for what waits for it";
+    if let Some(node) = on_a_cycle(nodes) {
+        let fix = "remove the edge by which a node waits for itself";
         faults.push(ConfigError::new(
             "graph",
-            format!("a circle by the node {}", faults::shown(&node.name)),
+            format!("a cycle through the node {}", faults::shown(&node.name)),
             "must have none",
             fix,
         ));
@@ -194,7 +194,7 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
 }
 
 /// A node that waits for itself, directly or through others (Kahn's algorithm). Nodes left over are on a cycle or depend on one.
-fn on_a_circle(nodes: &[GraphNode]) -> Option<&GraphNode> {
+fn on_a_cycle(nodes: &[GraphNode]) -> Option<&GraphNode> {
     let mut left: Vec<usize> = nodes.iter().map(|node| node.inputs.len()).collect();
     let dependents = dependents(nodes.iter().map(|node| &*node.inputs));
     let mut free: Vec<usize> = (0..nodes.len()).filter(|index| left[*index] == 0).collect();

@@ -54,7 +54,8 @@ impl Starter<'_> {
         Err(Error::timed_out())
     }
 
-    /// The write that starts it. All parts of a large one are in place before, so that a replica that has this one has those, too.
+    /// Makes the call that starts the instance. All parts of a large one are written before, so a replica that has this
+    /// write has them, too.
     async fn begin(&self, comes: Comes<'_>, patience: Option<Patience>) -> Result<Copied<Started>, Error> {
         let bytes = if matches!(comes, Comes::Parts { .. }) { 0 } else { self.instance.bytes() };
         let is_there = |started: &Started| matches!(started, Started::Now(_) | Started::InParts | Started::Existed);
@@ -116,7 +117,7 @@ impl Starter<'_> {
         }
     }
 
-    /// Removes what another process wrote of an instance of the same id before it gave up or died.
+    /// Removes the parts that another process wrote for an instance of the same id before it gave up or died.
     async fn clear_away(&self, patience: Option<Patience>) -> Result<(), Error> {
         let call = || {
             let clear = async |conn: &mut _| start::unstage(conn, self.keys, Some(self.instance.id)).await;

@@ -35,13 +35,13 @@ use crate::store::workflow::upkeep;
 /// How long ended instances are kept by default.
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
 
-/// The definition of a workflow. Its instances are graphs of jobs that survive the death of any worker. `T` is the type of an instance's
-/// output.
+/// The definition of a workflow. Its instances are graphs of jobs that survive the death of any worker. `T` is the type
+/// of an instance's output.
 ///
 /// Made by [`App::workflow`](crate::App::workflow). Cloning is cheap.
 ///
-/// A node's handler starts once per run. It starts again only for its own retries, if its worker died or stopped, or if a failover lost a
-/// write. The [guide](crate::guide::workflows) lists the guarantees.
+/// A node's handler starts once per run. It starts again only for its own retries, if its worker died or stopped, or if
+/// a failover lost a write. The [guide](crate::guide::workflows) lists the guarantees.
 ///
 /// ```no_run
 /// # use heartline::{App, Graph, TaskDef, WorkflowOptions};
@@ -100,8 +100,8 @@ impl<T> Workflow<T> {
         Start { shared, graph, id: None, delay: Duration::ZERO, deadline: None, durability }
     }
 
-    /// Subscribes to every event of its instances, caused by any process: start, end of a node, pause, resume, end. For what their jobs do,
-    /// see [`TaskRef::events`](crate::TaskRef::events).
+    /// Subscribes to every event of its instances, from any process: start, end of a node, pause, resume, end. For the
+    /// events of their jobs, see [`TaskRef::events`](crate::TaskRef::events).
     pub fn events(&self) -> Subscription<WorkflowEvent> {
         self.events.workflows().only(Arc::clone(&self.followed), |event| &event.workflow)
     }
@@ -172,9 +172,10 @@ fn instance_id(id: &str) -> Result<String, ConfigErrors> {
 /// # Errors
 /// - [`Error::Config`] if the graph has faults or the id is not valid; it lists all of them.
 /// - [`Error::Codec`] and [`Error::TooLarge`] for an input that is not JSON, or is over 1 MiB. Nothing is written.
-/// - [`Error::NotReplicated`] if fewer replicas have the instance than [`Durability::Replicated`] wants. It is started nevertheless.
-/// - What every call may return, see [`Error`]. A start is repeated for as long as a dispatch. After [`Error::Connect`] it may have been
-///   written.
+/// - [`Error::NotReplicated`] if fewer replicas have the instance than [`Durability::Replicated`] requires. It is
+/// started anyway.
+/// - What every call may return, see [`Error`]. A start is repeated for as long as a dispatch. After [`Error::Connect`]
+/// it may have been written.
 ///
 /// # Cancel safety
 /// If the future is dropped, the instance may have started or not. With an id of your own it is safe to repeat.
@@ -189,8 +190,8 @@ pub struct Start<T> {
 }
 
 impl<T> Start<T> {
-    /// Sets your own id, unique within the definition: 1 to 64 bytes of printable ASCII without space, braces and `/`. However often this
-    /// is repeated, an instance of this id starts once. Defaults to a new id.
+    /// Sets your own id, unique within the definition: 1 to 64 bytes of printable ASCII without space, braces and `/`.
+    /// However often the start is repeated, an instance with this id starts once. Defaults to a new id.
     pub fn id(mut self, id: impl Into<String>) -> Start<T> {
         self.id = Some(id.into());
         self
@@ -209,8 +210,8 @@ impl<T> Start<T> {
         self
     }
 
-    /// When the instance counts as started. Its jobs follow from it: workers dispatch again what a failover lost of them. Defaults to that
-    /// of the workflow ([`WorkflowOptions::durability`]).
+    /// When the instance counts as started. If a failover then loses some of its jobs, workers dispatch them again.
+    /// Defaults to that of the workflow ([`WorkflowOptions::durability`]).
     pub fn durability(mut self, durability: Durability) -> Start<T> {
         self.durability = durability;
         self
@@ -262,7 +263,7 @@ impl<T> Start<T> {
             }
             Started::InParts => {
                 if let Err(e) = mover.open(keys, &id, 1).await {
-                    tracing::debug!(workflow = keys.task(), id, error = %e.chain(), "workers go on to open the nodes of a workflow");
+                    tracing::debug!(workflow = keys.task(), id, error = %e.chain(), "not all nodes of a workflow could be opened; workers will retry");
                 }
                 false
             }

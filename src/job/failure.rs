@@ -101,7 +101,7 @@ pub(crate) struct StoredError {
 
 impl StoredError {
     /// The same error, with the earlier failure of a node in its message.
-    pub(crate) fn behind(self, node: &str, earlier: &StoredError) -> StoredError {
+    pub(crate) fn after(self, node: &str, earlier: &StoredError) -> StoredError {
         let StoredError { code, message } = earlier;
         let message = format!("{}; before that its node {node} failed ({code}): {message}", self.message);
         StoredError { code: self.code, message }

@@ -1,8 +1,8 @@
 //! Whether the process of another worker is gone, so that its jobs can be recovered without waiting.
 //!
 //! A worker is proven dead if its pid does not exist or now belongs to another process. Only a process of the same boot
-//! of the same host, in the same pid namespace, can prove that. A host name proves nothing: another worker on the host
-//! may be alive. In any doubt nothing is proven, and the sweep decides.
+//! and host, in the same pid namespace, can prove that. A host name proves nothing: another worker on the host may be
+//! alive. In any doubt nothing is proven, and the sweep decides.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

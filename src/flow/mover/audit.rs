@@ -24,7 +24,8 @@ use crate::store::workflow::start::GRAPH;
 use crate::store::workflow::upkeep;
 
 impl Mover {
-    /// Pauses instances without a state, if there are any: the server lost their state, and whether they had ended.
+    /// Pauses instances without a state, if there are any: the server lost their state, and with it whether they had
+    /// ended.
     pub(super) async fn place_lost(&self, keys: &TaskKeys) -> Result<(), Error> {
         let sizes = async |conn: &mut _| instances::sizes(conn, keys).await;
         if self.store.shared(RESPONSE_TIMEOUT, sizes).await?.unplaced == 0 {
@@ -45,27 +46,27 @@ impl Mover {
         }
     }
 
-    /// Compares instances that did not advance for this long with the jobs of their nodes. Lost jobs are sent again, and lost reports are
-    /// made up for. Returns whether there may be more.
+    /// Compares instances that did not advance for this long with the jobs of their nodes. Sends lost jobs again, and
+    /// repeats lost reports. Returns whether there may be more.
     pub(super) async fn audit(&self, keys: &TaskKeys, unmoved: Duration) -> Result<bool, Error> {
         let take = async |conn: &mut _| upkeep::audit(conn, keys, unmoved).await;
         let (instances, more) = self.store.shared(RESPONSE_TIMEOUT, take).await?;
         for instance in instances {
             if let Err(e) = self.audit_instance(keys, &instance).await {
-                tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "an instance is audited later");
+                tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "the audit of an instance failed; will retry");
             }
         }
         Ok(more)
     }
 
     pub(super) async fn audit_instance(&self, keys: &TaskKeys, instance: &str) -> Result<(), Error> {
-        // The server may have lost that handlers were asked to stop.
+        // The server may have lost the requests to cancel the open jobs, so make them again.
         if let Some(state) = self.state(keys, instance).await?
             && state.is_stopping
             && state.place == FlowPlace::Running
             && let Err(e) = self.cancel_open(keys, instance, state.run).await
         {
-            tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "what is open is cancelled later");
+            tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "open nodes of an instance could not be cancelled; will retry");
         }
         let (open, damaged) = self.open_nodes(keys, instance).await?;
         let mut done = self.end_damaged(keys, damaged.into_values().flatten()).await;
@@ -170,7 +171,7 @@ impl Mover {
             task,
             sent = sends.len(),
             lost = lost.len(),
-            "jobs of a workflow are not there; they are sent again"
+            "jobs of a workflow are missing; sending them again"
         );
         self.send(keys, sends).await;
         self.count(SYNTHESISED, lost.len());
@@ -191,6 +192,6 @@ impl Mover {
 
 /// The error of a node whose job or graph is lost.
 fn not_available() -> Vec<u8> {
-    let message = "its job, or what became of it, is not there any more".to_owned();
+    let message = "its job or the outcome of the job is missing".to_owned();
     StoredError { code: codes::RESULT_NOT_AVAILABLE.to_owned(), message }.to_json().into_bytes()
 }

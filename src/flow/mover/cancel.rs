@@ -1,4 +1,4 @@
-//! Cancels what is open of an instance that stops: its jobs, and the instances of nested graphs.
+//! Cancels the open nodes of an instance that stops: its jobs, and the instances of nested graphs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,13 +26,14 @@ type ByTask = BTreeMap<String, Vec<NodeId>>;
 const REASON: &str = "its workflow was stopped";
 
 impl Mover {
-    /// Cancels what is open of an instance that stops. A job that never existed, or that this call ended, is reported as cancelled at once.
+    /// Cancels the open nodes of an instance that stops. A job that never existed, or that this call ended, is reported
+    /// as cancelled at once.
     pub(crate) async fn cancel_open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
         let mut done = Ok(());
         let (open, mut damaged) = self.open_nodes(keys, instance).await?;
         let graphs = damaged.remove(GRAPH).into_iter().flatten().filter(|node| node.run == run);
         done = done.and(self.end_damaged(keys, graphs).await);
-        // Damaged nodes may have running jobs, whose ends count.
+        // Damaged nodes may have running jobs, which must be cancelled too.
         for (task, nodes) in open.into_iter().chain(damaged) {
             // Skip nodes of another run, after a retry.
             let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| node.run == run).collect();

@@ -23,7 +23,8 @@ const UNMOVED: Duration = Duration::from_secs(60);
 /// The most rounds of one look; the next look continues.
 const ROUNDS: usize = 50;
 
-/// The most calls of one look that remove ended instances, of 500 nodes each: more than the workers of a definition end in that time.
+/// The most calls of one look that remove ended instances, of 500 nodes each. The workers of a definition end fewer
+/// instances in that time.
 const TRIMS: usize = 400;
 
 impl Mover {
@@ -46,7 +47,7 @@ impl Mover {
             self.send(&keys, found.sends).await;
             for entry in found.entries {
                 if let Err(e) = self.carry_out(&keys, &entry).await {
-                    tracing::debug!(workflow = name, entry, error = %e.chain(), "a step of a workflow is tried again");
+                    tracing::debug!(workflow = name, entry, error = %e.chain(), "a step of a workflow failed; will retry");
                     let entry = [entry];
                     let off = async |conn: &mut _| outbox::put_off(conn, &keys, &entry).await;
                     self.store.shared(RESPONSE_TIMEOUT, off).await?;
@@ -61,7 +62,7 @@ impl Mover {
         // Each task on its own: the node of one may be unreachable.
         let looks = tasks.iter().map(|task| async move {
             if let Err(e) = self.look_at_task(task, grace).await {
-                tracing::debug!(task, error = %e.chain(), "the ended jobs of workflows are looked for again");
+                tracing::debug!(task, error = %e.chain(), "the ended jobs of workflows could not be read; will retry");
             }
         });
         join_all(looks).await;
@@ -79,7 +80,7 @@ impl Mover {
         let (kind, named) = entry.split_once(' ').unwrap_or((entry, ""));
         let instance = named.rsplit_once('/').and_then(|(instance, run)| Some((instance, run.parse::<u64>().ok()?)));
         match (kind, instance) {
-            // These remove their entry themselves.
+            // These steps remove their own entry.
             ("v", _) => {
                 let entries = vec![entry.to_owned()];
                 return self.go_on(keys, Advanced { entries, sends: Vec::new() }).await;
@@ -121,8 +122,8 @@ impl Mover {
             for (name, ended) in by_workflow {
                 let keys = self.store.workflow(&name);
                 if let Err(e) = self.unless_away(keys.get(Key::Outbox), self.advance(&keys, &ended)).await {
-                    tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended jobs again");
-                    // Note it for tools. If this fails too, tools see that the workflow is unreachable.
+                    tracing::debug!(workflow = name, error = %e.chain(), "ended jobs could not be reported to their workflow; will retry");
+                    // Record it for tools. If this fails too, tools see that the workflow is unreachable.
                     let note = async |conn: &mut _| outbox::put_off(conn, &keys, &[]).await;
                     let _ = self.unless_away(keys.get(Key::Outbox), self.store.shared(RESPONSE_TIMEOUT, note)).await;
                     let ids: Vec<String> = ended.iter().map(|ended| ended.node.id.job_id().to_string()).collect();

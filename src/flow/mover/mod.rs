@@ -1,4 +1,4 @@
-//! Advances workflows. Any process may repeat any step at any time: a step that was done is not done again.
+//! Advances workflows. Any process may repeat any step at any time: a step that is already done has no effect.
 //!
 //! | file | contents |
 //! |---|---|
@@ -79,8 +79,8 @@ impl Mover {
         }
     }
 
-    /// How many nodes this process reported to workflows, how many it sent, and how many it ended since their jobs were lost. Then how many
-    /// instances without a state it paused.
+    /// How many nodes this process reported to workflows, how many it sent, and how many it ended since their jobs were
+    /// lost. Then how many instances without a state it paused.
     pub(crate) fn tally(&self) -> [u64; 4] {
         self.tally.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
@@ -111,7 +111,7 @@ impl Mover {
         let mut unsent = self.unsent();
         if !unsent.is_empty() && unsent.remove(&(keys.task().to_owned(), task.to_owned())) {
             drop(unsent);
-            tracing::info!(workflow = keys.task(), task, "nodes of a workflow are sent again");
+            tracing::info!(workflow = keys.task(), task, "nodes of a workflow can be sent again");
         }
     }
 
@@ -119,7 +119,8 @@ impl Mover {
         self.away().get(place).is_some_and(|since| since.elapsed() < AWAY)
     }
 
-    /// Does the work at a task or table, unless it gave no answer a moment ago: hundreds of steps would each wait for it in turn.
+    /// Does the work at a task or table, unless it gave no answer a moment ago. Otherwise hundreds of steps would each
+    /// wait for it in turn.
     async fn unless_away<T>(&self, place: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         if self.is_away(place) {
             return Err(Error::timed_out());
@@ -180,7 +181,7 @@ impl Mover {
         let takes = tables.into_iter().map(|(table, ids)| async move {
             let take = async |conn: &mut _| outbox::done(conn, table, &ids).await;
             if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, take).await {
-                tracing::debug!(task = table.task(), error = %e.chain(), "a workflow is told of ended jobs again");
+                tracing::debug!(task = table.task(), error = %e.chain(), "reported jobs could not be removed from the outbox; they will be reported again");
             }
         });
         join_all(takes).await;
@@ -194,7 +195,7 @@ impl Mover {
             let Some(mark) = entry.strip_prefix("v ") else {
                 // A failed step stays in the outbox and does not delay others: the node of one task may be unreachable.
                 if let Err(e) = Box::pin(self.carry_out(keys, &entry)).await {
-                    tracing::debug!(workflow = keys.task(), entry, error = %e.chain(), "a step of a workflow is tried again");
+                    tracing::debug!(workflow = keys.task(), entry, error = %e.chain(), "a step of a workflow failed; will retry");
                 }
                 continue;
             };
@@ -259,5 +260,5 @@ impl Mover {
 
 /// The error for stored data of an instance that cannot be read.
 pub(in crate::flow) fn unreadable(workflow: &str, instance: &str, source: serde_json::Error) -> Error {
-    Error::Codec { what: format!("what is stored of the instance {instance} of the workflow {workflow}"), source }
+    Error::Codec { what: format!("the stored data of the instance {instance} of the workflow {workflow}"), source }
 }

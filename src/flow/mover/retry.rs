@@ -34,14 +34,14 @@ impl Mover {
                 return Ok(Retried::Stands(seen.place));
             }
             let Some(shape) = self.shape(keys, instance, &seen.digest).await? else {
-                let lost = serde::de::Error::custom("its graph is not there any more");
+                let lost = serde::de::Error::custom("its graph is missing");
                 return if begun { Ok(Retried::Unknown) } else { Err(unreadable(keys.task(), instance, lost)) };
             };
             let Some((_, states)) = self.node_states(keys, instance, shape.nodes.len()).await? else {
                 return Ok(Retried::Unknown);
             };
             match self.again(keys, instance, &shape.states_again(&states), seen.turn).await? {
-                // With a shape that was written by hand, this may never settle.
+                // If the shape was edited by hand, this may never settle.
                 Again::Moved if moved == MOVES => return Ok(Retried::Stands(seen.place)),
                 Again::Part | Again::Moved => moved += 1,
                 Again::Run(run) => return Ok(Retried::Begun(self.open(keys, instance, run).await)),

@@ -75,7 +75,7 @@ impl Mover {
                 }
             };
             if let Err(e) = settled {
-                tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow stay in the outbox");
+                tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow could not be sent; they stay in the outbox");
             }
         }
     }
@@ -117,7 +117,7 @@ impl Mover {
         }
         if self.unsent().insert((keys.task().to_owned(), task.to_owned())) {
             tracing::warn!(workflow = keys.task(), %task, nodes, error = %e.chain(),
-                "nodes of a workflow could not be sent; it is tried again");
+                "nodes of a workflow could not be sent; will retry");
         }
     }
 
@@ -133,21 +133,22 @@ impl Mover {
             Err(e) => {
                 if self.unsent().insert((keys.task().to_owned(), GRAPH.to_owned())) {
                     tracing::warn!(workflow = keys.task(), id = node.id.child(), error = %e.chain(),
-                        "a graph in a workflow could not be started; it is tried again");
+                        "a subgraph of a workflow could not be started; will retry");
                 }
                 let off = async |conn: &mut _| outbox::put_off(conn, keys, &entry).await;
                 self.store.shared(RESPONSE_TIMEOUT, off).await
             }
         };
         if let Err(e) = settled {
-            tracing::debug!(workflow = keys.task(), error = %e.chain(), "a graph in a workflow is started again");
+            tracing::debug!(workflow = keys.task(), error = %e.chain(), "a subgraph of a workflow could not be started; will retry");
         }
     }
 
     async fn begin_child(&self, keys: &TaskKeys, node: &ToSend) -> Result<(), Error> {
         let json = self.payload_of(keys, node).await?;
         let mut read = serde_json::from_slice::<ChildGraph>(&json);
-        // A graph from a handler does not know the policy of its instance. Nested graphs do not pause.
+        // A graph that a handler returned does not contain the failure policy of its instance. Nested graphs do not
+        // pause.
         if let Ok(child) = read.as_mut()
             && node.own == OnFailure::Cancel.as_str()
         {

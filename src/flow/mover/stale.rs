@@ -1,4 +1,4 @@
-//! Jobs that earlier instances of the same id left. They must not count as jobs of this instance.
+//! Jobs that earlier instances with the same id left. They must not count as jobs of this instance.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,13 +20,14 @@ use crate::store::workflow::nodes;
 use crate::store::workflow::outbox::{self, ended_at};
 use crate::store::workflow::start::ToSend;
 
-/// A job that ended, or was dispatched, this long before its instance began belongs to an earlier one. No instance is removed earlier after
-/// its end, and clocks differ.
+/// A job that ended, or was dispatched, this long before its instance began belongs to an earlier one. The time allows
+/// for clocks that differ. An ended instance is kept for longer.
 const STALE: Duration = Duration::from_secs(2);
 
 impl Mover {
-    /// Sends nodes again whose existing job belongs to an earlier instance of the same id. Such a job ended before this instance began, and
-    /// was reported. Or it has waited since before, because the server lost that instance or a call came late.
+    /// Sends nodes again whose existing job belongs to an earlier instance of the same id. Such a job ended before this
+    /// instance began, and was reported. Or it has waited since before then, because the server lost that instance or a
+    /// call came late.
     pub(super) async fn replace_stale(&self, keys: &TaskKeys, task: &str, there: Vec<&ToSend>) -> Result<(), Error> {
         let sends: HashMap<NodeId, &ToSend> = there.into_iter().map(|node| (node.id.clone(), node)).collect();
         for (table, nodes) in by_table(&self.store.tables(task), sends.keys().cloned().collect()) {

@@ -8,7 +8,7 @@ use crate::scripts::flow::{
 use crate::scripts::flow::{start_in_parts, take_out, trim_whole};
 
 const STOPPED: &str = r#"{"code":"cancelled","message":"its workflow was stopped"}"#;
-const SKIPPED: &str = r#"{"code":"skipped","message":"the node whose value it answers did not run"}"#;
+const SKIPPED: &str = r#"{"code":"skipped","message":"its output node did not run"}"#;
 
 /// A job, a graph after it, and a job that takes its value, which is the output.
 fn parent(policy: &'static str) -> Graph {

@@ -287,7 +287,7 @@ async fn a_hook_grows_nothing_because_the_outcome_is_stored() {
     let handle = flow.start(graph.output(&root)).await.unwrap();
     assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap(), 7);
     let refused = refused.recv().await.unwrap().unwrap_err();
-    assert!(refused.contains("must leave the outcome as it is"), "{refused}");
+    assert!(refused.contains("must not change the outcome"), "{refused}");
     let _ = worker.stop().await.unwrap();
 }
 

@@ -245,7 +245,7 @@ async fn all_faults_of_a_graph_are_reported_and_nothing_is_written() {
     let e = flow.start(graph.output(&b)).id("one/two").await.unwrap_err();
     let Error::Config(faults) = &e else { panic!("{e:?}") };
     let told = faults.to_string();
-    for part in ["id", "node \"a\"", "\"b b\"", "at_least", "circle", "another graph", "behind `then`"] {
+    for part in ["id", "node \"a\"", "\"b b\"", "at_least", "cycle", "another graph", "made by `then`"] {
         assert!(told.contains(part), "{part} in {told}");
     }
     assert!(flow.start(Graph::new().output(&b)).await.is_err());
