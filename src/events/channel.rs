@@ -11,11 +11,12 @@ use super::source::{Position, Source};
 use super::stream_event::StreamEvent;
 use crate::store::keys::Key;
 
-/// How long a reader stays without listeners. A caller that waits for one result after another would otherwise connect again for each.
+/// How long a reader stays without listeners. Otherwise a caller that waits for one result after another would connect
+/// again for each.
 const LINGER: Duration = Duration::from_millis(250);
 
 /// An event and its number among all events of the channel, missed ones included. Without an event it only wakes
-/// subscribers, one of which then starts a reader.
+/// subscribers, so that one of them starts a reader.
 #[derive(Clone)]
 pub(super) struct Numbered<T> {
     pub(super) number: u64,
@@ -48,7 +49,7 @@ struct ChannelState<T> {
     reader: Option<u64>,
     readers: u64,
     abort: Option<AbortHandle>,
-    /// How far a reader had read whose runtime ended before its subscribers did.
+    /// How far the last reader had read, if its runtime ended before its subscribers did.
     positions: Vec<Position>,
 }
 
@@ -86,7 +87,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
         (receiver, state.number)
     }
 
-    /// Keeps a reader from now on, once the listener has started it.
+    /// Keeps a reader running from now on; [`Listener::start`] starts it.
     pub(super) fn listen(self: &Arc<Self>) -> Listener<T> {
         let mut state = self.state();
         if state.listeners == 0 {
@@ -110,13 +111,13 @@ impl<T: Clone + Send + 'static> Channel<T> {
         }
     }
 
-    /// Where the next reader continues, if one stopped in the middle.
+    /// The positions from which the next reader continues, if the last one stopped midway.
     pub(super) fn go_on(&self) -> Vec<Position> {
         std::mem::take(&mut self.state().positions)
     }
 
-    /// Records that a reader has stopped. If there are listeners, the next reader continues there. Events that were
-    /// read and not sent count as missed.
+    /// Records that a reader has stopped. If there are listeners, the next reader continues at these positions. Events
+    /// that were read and not sent count as missed.
     pub(super) fn left_off(&self, reader: u64, positions: Vec<Position>, unsent: u64) {
         let mut state = self.state();
         if state.reader == Some(reader) && state.listeners > 0 {
@@ -149,7 +150,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
             tokio::time::sleep(LINGER).await;
             let mut state = self.state();
             if state.listeners == 0 {
-                // Under the same lock, so that a listener that comes now starts the next reader.
+                // Hold the lock, so that a listener that comes now starts the next reader.
                 if state.reader == Some(reader) {
                     state.reader = None;
                 }
@@ -220,7 +221,7 @@ impl<T> Drop for Running<T> {
         // Its runtime has ended. A listener starts the next one.
         let (number, wake) = (state.number, None);
         if let Some(sender) = &state.sender {
-            // There may be no subscriber.
+            // Sending fails if there is no subscriber.
             let _ = sender.send(Numbered { number, event: wake });
         }
         drop(state);

@@ -217,7 +217,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// How long a job waited until it started, from when it could first be claimed: its dispatch, from the id or from `since`, plus its delay.
+/// How long a job waited until it started. The time counts from when the job could first be claimed: its dispatch, from
+/// the id or from `since`, plus its delay.
 fn waited(id: &JobId, since: Option<(&str, u64)>, started: SystemTime) -> Option<Duration> {
     let (dispatched_at, delay_ms) = since.unwrap_or(("-", 0));
     let dispatched_at = if dispatched_at == "-" { id.created_at() } else { time(dispatched_at) };
@@ -234,7 +235,7 @@ fn delay_of(ms: &str) -> Option<Duration> {
     stored_number(ms).map(Duration::from_millis)
 }
 
-/// Passes the words on, `N` at a time; `None` if some are left over or are refused.
+/// Calls `each` with `N` words at a time; `None` if some are left over or are refused.
 pub(super) fn groups<'a, const N: usize>(
     words: &'a str,
     mut each: impl FnMut([&'a str; N]) -> Option<()>,
@@ -390,7 +391,7 @@ mod tests {
             at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
         };
         assert_eq!(decoded.events[0], Event::Stalled(event));
-        assert!(decoded.events.iter().all(|event| !event.is_terminal()), "another event tells of the end");
+        assert!(decoded.events.iter().all(|event| !event.is_terminal()), "another event reports the end");
         assert!(matches!(&decoded.events[1], Event::Stalled(stalled) if stalled.worker.is_none()));
     }
 

@@ -32,8 +32,8 @@ use crate::worker_id::WorkerId;
 /// every job that failed has a `Failed` event, whatever decided it.
 ///
 /// Every App receives all events of a task, from any process. To count runs once, in the process that runs them, use an
-/// [`Observer`](crate::Observer). As JSON an event is an object with `event` (`completed`). Times are ms since 1970,
-/// and durations ms, except for how long a handler ran (`ran_us`).
+/// [`Observer`](crate::Observer). As JSON, an event is an object whose field `event` has its name (`completed`). Times
+/// are ms since 1970, and durations ms, except for how long a handler ran (`ran_us`).
 ///
 /// | event | name | when |
 /// |---|---|---|
@@ -99,9 +99,10 @@ pub enum Event {
         attempt: u32,
         /// How often the job stalled before.
         stalled_count: u32,
-        /// How long the job waited since it could first be claimed, to the millisecond: from the call of dispatch, less its delay. It
-        /// includes the way to Redis and the time before a requeue. A difference between the clocks of producer and Redis server distorts
-        /// it; it is never below 0. `None` if the job failed, stalled or was postponed before, or the time of its dispatch is unknown.
+        /// How long the job waited since it could first be claimed, to the millisecond: from the call of dispatch, less
+        /// its delay. It includes the transfer to Redis and the time before a requeue. A difference between the clocks
+        /// of producer and Redis server distorts it; it is never below 0. `None` if the job failed, stalled or was
+        /// postponed before, or the time of its dispatch is unknown.
         #[serde(rename = "waited_ms", serialize_with = "as_ms_where_known")]
         waited: Option<Duration>,
         /// The worker.
@@ -154,7 +155,7 @@ pub enum Event {
         code: String,
         /// The first 160 bytes of the error.
         message: String,
-        /// How long the last run took, to the microsecond; `None` if none ended: the job had stalled, or was corrupt.
+        /// How long the last run took, to the microsecond; `None` if no run ended: the job had stalled, or was corrupt.
         #[serde(rename = "ran_us", serialize_with = "as_us_where_known")]
         ran: Option<Duration>,
         /// The worker that reported it, or found it stalled.
@@ -257,8 +258,8 @@ pub enum Event {
         #[serde(rename = "delay_ms", serialize_with = "as_ms")]
         delay: Duration,
     },
-    /// Its worker's handler cannot decode the payload. The job was postponed, since workers of a later version may
-    /// come. No attempt is counted.
+    /// Its worker's handler cannot decode the payload. The job was postponed, since a later version of the worker may
+    /// decode it. No attempt is counted.
     #[non_exhaustive]
     Undecodable {
         /// The task.
@@ -302,7 +303,7 @@ pub enum Event {
         /// The name of the person or tool that requested it; `None` if the worker did it.
         by: Option<String>,
     },
-    /// A failed or cancelled job was put back into its list, to run as if it never had.
+    /// A failed or cancelled job was put back into its list, to run as if for the first time.
     #[non_exhaustive]
     Retried {
         /// The task.
@@ -357,7 +358,8 @@ pub enum Event {
         at: SystemTime,
         /// The name of the person or tool that requested it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
-        /// Whether the reason is a missing payload, so that there was nothing to run: it was deleted, or the server lost it.
+        /// Whether it was removed because its payload was missing: deleted, or lost by the server. There was nothing to
+        /// run.
         lost_payload: bool,
     },
 }
@@ -469,8 +471,8 @@ impl Event {
 
     /// Whether the job ended with this event: completed, failed or cancelled.
     ///
-    /// `Stalled` is not terminal: if a stall ends the job, a terminal event follows. `Removed` is not either; it
-    /// usually comes long after such an event.
+    /// `Stalled` is not terminal: if a stall ends the job, a terminal event follows. `Removed` is not terminal either;
+    /// it usually comes long after a terminal event.
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         match self {

@@ -35,7 +35,8 @@ impl EventHub {
         })
     }
 
-    /// Adds a task. Running readers follow it from now on, later ones from their own start, as long as the returned value is kept.
+    /// Adds a task. Running readers follow it from now on, later readers from their own start, for as long as the
+    /// returned value is kept.
     pub(crate) fn follow(&self, task: &Arc<str>, tables: &Arc<Tables>) -> Arc<Followed> {
         self.events.source.follow(task, tables)
     }
@@ -57,7 +58,7 @@ impl EventHub {
         self.workflows.subscribe()
     }
 
-    /// Waits for the end of one job, from now on. All callers share one task that polls, and with `listens` the reader
+    /// Waits for the end of one job, from now on. All callers share one task that polls and, with `listens`, the reader
     /// of [`EventHub::all`]. The cost of an event does not grow with the number of callers.
     pub(crate) fn wait(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId, listens: bool) -> Waiter {
         let listener = listens.then(|| self.events.listen());

@@ -1,7 +1,7 @@
 //! Finds the ends of jobs for callers that wait: one task polls for all of them, in few calls.
 //!
-//! An event that ends a job triggers a poll at once, and so does a reconnect or a gap. Without either it polls seldom:
-//! after a second, then after ever longer pauses.
+//! An event that ends a job triggers a poll at once, and so does a reconnect or a gap. Otherwise polls are rare: the
+//! first after a second, then after ever longer pauses.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -33,7 +33,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause while events report the ends.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The longest pause while they do not.
+/// The longest pause while events do not report the ends.
 const LONGEST_PAUSE_WITHOUT_EVENTS: Duration = Duration::from_secs(5);
 
 /// The most failures that are read in one call.
@@ -60,7 +60,7 @@ pub(super) struct Waiters {
     has_looker: AtomicBool,
     /// Whether the reader of events is connected.
     flowing: AtomicBool,
-    /// How often in a row a read was late. Each next one gets twice the time and reads half as much.
+    /// How often in a row a read was late. Each next read gets twice the time and reads half as much.
     late: AtomicU32,
     /// How often the connection was closed during a read.
     closings: Mutex<Closings>,
@@ -214,7 +214,7 @@ impl Waiters {
     async fn look(&self) {
         let (mut looks, mut busy) = (FuturesUnordered::new(), HashSet::new());
         loop {
-            // From here on no signal is missed.
+            // Subscribe before polling, so that no signal is missed.
             let changed = self.changed.notified();
             let (due, next) = {
                 let all = self.all();
@@ -266,7 +266,7 @@ impl Waiters {
                 let longest = if flowing { LONGEST_PAUSE } else { LONGEST_PAUSE_WITHOUT_EVENTS };
                 for waiting in some.iter().copied().flatten() {
                     let mut state = waiting.state();
-                    // Another poll was requested during this one, which may have come too early.
+                    // Another poll was requested during this one, which may have come too early to see the end.
                     if state.found.is_none() && state.next_look <= asked_at {
                         state.seen = true;
                         state.next_look = Instant::now() + state.pause;
@@ -275,7 +275,7 @@ impl Waiters {
                 }
             }
             Err(e) if e.is_outage() => {
-                tracing::debug!(error = %e.chain(), "the states of jobs cannot be read; it is tried again");
+                tracing::debug!(error = %e.chain(), "the states of jobs cannot be read; will retry");
                 let next = Instant::now() + FIRST_PAUSE;
                 some.iter().copied().flatten().for_each(|waiting| waiting.state().next_look = next);
             }
@@ -299,7 +299,7 @@ impl Waiters {
         let (its_keys, ids_asked) = (&keys, &asked);
         let look = |mut conn| async move { jobs::states(&mut conn, its_keys, ids_asked).await };
         let looked = self.store.ask(RESPONSE_TIMEOUT, look).await?;
-        // What is read in a second step: values, each with its size, and failures.
+        // Values, each with its size, and failures, which are read in a second step.
         let (mut values, mut failures) = (Vec::new(), Vec::new());
         let large = if self.narrow.is_on() { NARROW_BYTES } else { LARGE };
         for (group, job) in some.iter().copied().zip(&looked.jobs) {
@@ -326,7 +326,7 @@ impl Waiters {
             let bytes = batch.iter().map(|(_, bytes)| bytes).sum();
             let read = self.read(bytes, async |conn: &mut _| values::results(conn, &keys, &asked).await).await?;
             for ((group, _), value) in batch.iter().zip(read) {
-                // A value that was there before was removed together with its job.
+                // If a value existed before, it was removed together with its job.
                 let value = value.map(|value| End::Completed(Some(Payload::Here(value))));
                 tell(group, value.unwrap_or(End::Gone { seen: true }));
             }
@@ -356,13 +356,13 @@ impl Waiters {
         match &answer {
             Ok(_) => {
                 self.late.store(0, Ordering::SeqCst);
-                // Small answers get through in any case.
+                // Small answers always get through, so only a large one shows that large answers do.
                 if bytes > NARROW_BYTES {
                     self.closings().failed(false);
                 }
             }
             Err(e) if e.is_late() => self.late.store(late + 1, Ordering::SeqCst),
-            // The server has just answered where the jobs are, so it is reachable.
+            // The server has just reported which jobs have values, so it is reachable.
             Err(e) if self.closings().failed(e.is_broken()) => {
                 self.narrow.begin();
             }
@@ -378,7 +378,7 @@ struct Looker(Arc<Waiters>);
 impl Drop for Looker {
     fn drop(&mut self) {
         self.0.has_looker.store(false, Ordering::SeqCst);
-        // A caller that has come since then starts another one.
+        // A caller that has come meanwhile starts another one.
         self.0.wake_all();
     }
 }

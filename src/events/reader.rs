@@ -1,8 +1,8 @@
 //! The task that reads the event streams into a channel.
 //!
 //! A reader has a separate connection, blocked in XREAD on the streams of all declared tasks. It keeps the id of the
-//! last entry of each, so that an outage costs no event. Each entry carries the stream's cumulative count of events. So
-//! the reader counts events as missed that were trimmed before it read them.
+//! last entry of each, so that no event is lost in an outage. Each entry contains the stream's cumulative count of
+//! events. So the reader can count the events that were trimmed before it read them.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -37,7 +37,7 @@ const ENTRIES: usize = 100;
 /// How often the limit is halved at most.
 const HALVINGS: u32 = 6;
 
-/// How long a reader waits for more new tasks before it connects again for them.
+/// How long a reader waits for more new tasks before it reconnects to read them.
 const GATHER: Duration = Duration::from_millis(10);
 
 /// How many streams are asked for their last entries at a time.
@@ -55,7 +55,7 @@ struct Reader<'a, T: Clone + Send + 'static> {
     /// Whether the connection failed and has not answered since.
     broken: bool,
     pauses: Pauses,
-    /// Whether a subscriber makes no progress at all, so that waiting for it is useless.
+    /// Whether a subscriber makes no progress at all. Waiting for it is then useless.
     stuck: bool,
     /// How often an answer was late since all entries were last read.
     late: u32,
@@ -88,7 +88,7 @@ async fn read<T: Clone + Send + 'static>(channel: &Channel<T>, reader: u64, sinc
         let Err(e) = reader.read_on().await;
         if !reader.broken {
             tracing::warn!(error = %e.chain(),
-                "events cannot be read; the reader goes on where it stopped when redis answers");
+                "events cannot be read; reading continues where it stopped when redis answers");
         }
         reader.broken = true;
         if channel.key == Key::Events {
@@ -116,7 +116,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             learn_partitions(&source, &conn).await;
             let followed = source.followed();
             if followed.is_empty() {
-                // The last one was dropped meanwhile.
+                // The last task was dropped meanwhile.
                 continue;
             }
             self.follow_on(&followed);
@@ -136,14 +136,14 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let entries = (ENTRIES >> self.late).max(1);
                 let is_first = std::mem::take(&mut first);
                 let found = if is_first {
-                    // Do not wait for new tasks here, so that each connection returns something.
+                    // Do not wait for new tasks here: each connection must first return something.
                     let block = if conn.is_routed() { streams::NODE_PATIENCE } else { Duration::ZERO };
                     stream_reader::read(&mut conn, &mut apart, &after, block, entries).await
                 } else {
                     tokio::select! {
                         found = store.steady_since(generation, stream_reader::read(&mut conn, &mut apart, &after, BLOCK, entries)) => found,
-                        // A blocking call cannot be withdrawn, so the connection is dropped with it. A change that
-                        // `new_task` saw while the read won is checked below.
+                        // A blocking call cannot be withdrawn, so the connection is dropped with it. If `new_task` saw
+                        // a change and the read finished first, the check below finds the change.
                         () = new_task(&source, added.clone(), &self.positions) => break,
                     }
                 };
@@ -158,7 +158,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     // All entries were read.
                     self.late = 0;
                 }
-                // Even if every node of a cluster refuses the call, the nodes are reachable.
+                // Cluster nodes that refuse the call are reachable.
                 let is_answered = apart.has_answered || !conn.is_routed();
                 if is_answered && std::mem::take(&mut self.broken) {
                     self.pauses.reset();
@@ -167,7 +167,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 if is_answered && self.channel.key == Key::Events {
                     source.waiters.set_flowing(true);
                 }
-                // On one server all streams go back together. In a cluster one may, while others are busy.
+                // On one server all streams are read together. In a cluster one may go back while others have events.
                 let is_quiet = found.is_empty() && !is_first;
                 if is_quiet || conn.is_routed() && gaps_at.elapsed() >= BLOCK {
                     store.steady_since(generation, self.find_gaps(&conn, &apart.away())).await?;
@@ -180,7 +180,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 for (at, entries) in found {
                     self.deliver(at, entries).await;
                 }
-                // A new task, or a new number of partitions.
+                // There is a new task, or a new number of partitions.
                 added.mark_unchanged();
                 if is_any_new(&source, &self.positions) {
                     break;
@@ -189,10 +189,11 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         }
     }
 
-    /// Continues with the tasks that are in use, including those that were dropped and came back, and with no others.
+    /// Continues with the tasks that are in use, including those that were dropped and followed again. Forgets all
+    /// others.
     fn follow_on(&mut self, followed: &[Arc<Followed>]) {
         self.positions.retain_mut(|position| {
-            // The first partition has the stream that the task had before it had partitions.
+            // The first partition keeps the stream that the task had before it had partitions.
             let is_there = |task: &&Arc<Followed>| {
                 let is_same = task.tables.parts() == position.keys.parts() || position.keys.part() == 0;
                 task.name == position.name && is_same
@@ -233,7 +234,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let (mut conn, is_away) = (conn.clone(), away.contains(at));
                 async move {
                     if is_away {
-                        // Its node is unreachable: it would keep the others waiting.
+                        // Its node is unreachable: a call to it would keep the others waiting.
                         return Ok(None);
                     }
                     let up_to = if position.asked { "+" } else { &position.last_id };
@@ -257,7 +258,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let Some(last) = last.filter(|last| is_before(&last.id, &position.last_id)) else { continue };
             let total = total_of(&last);
             if !position.has_read && position.total == total && total.is_some() {
-                // The entry just before the position: the stream did not go back.
+                // This is the entry just before the position: the stream did not go back.
                 continue;
             }
             let missed = total.unwrap_or(0).saturating_sub(position.total.unwrap_or(0)).max(1);
@@ -304,7 +305,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         }
     }
 
-    /// Waits for slow subscribers. Unread events stay in Redis, where they are kept longer. Waits at most 50 ms at a
+    /// Waits for slow subscribers, since unread events are kept longer in Redis than here. Waits at most 50 ms at a
     /// time, and not for a subscriber that makes no progress.
     async fn pace(&mut self) {
         let (half, mut before) = (self.channel.capacity / 2, self.channel.queued());
@@ -366,7 +367,7 @@ fn parts_of(followed: &[Arc<Followed>]) -> Vec<(Arc<Followed>, Arc<TaskKeys>)> {
 async fn learn_partitions(source: &Source, conn: &OwnConnection) {
     let followed = source.followed();
     for some in followed.chunks(TOGETHER) {
-        // A number above 1 never changes. A node that is unreachable must not keep the others waiting.
+        // A number above 1 never changes. Each node has its own time-out, so that none delays the others.
         let asked = some.iter().filter(|task| task.tables.parts() == 1);
         let asks = asked.map(|task| {
             let mut conn = conn.clone();
@@ -408,7 +409,7 @@ fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<StreamEvent>) 
         (Some(before), Some(total)) if !decoded.unknown_fields => {
             total.saturating_sub(before).saturating_sub(decoded.events.len() as u64)
         }
-        // Earlier entries are gone, and how many of their events came after the start is unknown.
+        // Earlier entries are gone, and it is unknown how many of their events came after the start.
         (None, Some(total)) if position.asked && !decoded.unknown_fields => {
             u64::from(total > decoded.events.len() as u64)
         }

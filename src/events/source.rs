@@ -26,7 +26,7 @@ struct FollowedTasks {
     tidy_at: usize,
 }
 
-/// A task whose events are read; or a workflow, under the tag of its keys.
+/// A task or a workflow whose events are read. A workflow has the tag of its keys as its name.
 #[derive(Debug)]
 pub(crate) struct Followed {
     pub(super) name: Arc<str>,
@@ -79,7 +79,7 @@ pub(super) struct Position {
     pub(super) last_id: String,
     /// The stream's count of events up to there; unknown before the first entry.
     pub(super) total: Option<u64>,
-    /// Whether the stream was asked for the entry before the first to read.
+    /// Whether the entry before the first one to read was looked up.
     pub(super) asked: bool,
     pub(super) has_read: bool,
 }

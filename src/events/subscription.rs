@@ -40,15 +40,16 @@ pub enum RecvError {
 /// # }
 /// ```
 ///
-/// Call [`recv`](Subscription::recv), or use it as a [`Stream`] of `Result<T, RecvError>`. The stream ends where `recv` would return
-/// [`RecvError::Closed`], and never yields that.
+/// Call [`recv`](Subscription::recv), or use it as a [`Stream`] of `Result<T, RecvError>`. The stream ends where `recv`
+/// would return [`RecvError::Closed`], and never yields that error.
 ///
-/// No event after the call is lost silently, not even in an outage of Redis, for tasks that the App knew then. Events that could not be
-/// delivered are counted and reported as [`RecvError::Lagged`]. Events of the last few milliseconds before the call may be among the first.
-/// Within a task, events come in the order in which they happened; between tasks there is no order.
+/// No later event is lost silently, not even in an outage of Redis, for tasks that the App knew at the call. Events
+/// that could not be delivered are counted and reported as [`RecvError::Lagged`]. The first events may be from the last
+/// few milliseconds before the call. Within a task, events come in the order in which they happened; between tasks
+/// there is no order.
 ///
-/// A subscription to one task ([`TaskRef::events`](crate::TaskRef::events)) shares its buffer with the subscriptions of the App: the missed
-/// events may have been events of other tasks.
+/// A subscription to one task ([`TaskRef::events`](crate::TaskRef::events)) shares its buffer with the subscriptions of
+/// the App: the missed events may have been events of other tasks.
 ///
 /// All subscribers of an App share one reader with one connection. It runs on the tokio runtime on which the App was built.
 #[must_use = "events are read only for a subscription that is kept"]
@@ -56,7 +57,7 @@ pub struct Subscription<T> {
     stream: BroadcastStream<Numbered<T>>,
     /// The number of the last event that was delivered or reported as missed.
     last: u64,
-    /// An event that is returned after the gap before it was reported.
+    /// An event that is returned after the gap before it has been reported.
     pending: Option<T>,
     listener: Listener<T>,
     only: Option<Only<T>>,

@@ -24,13 +24,14 @@ use crate::times::ms_since_1970;
 /// # }
 /// ```
 ///
-/// When an event arrives, the state in Redis has already changed, and may have changed again since. What a node's job
-/// does until it ends is reported by its task: [`TaskRef::events`](crate::TaskRef::events), under the id of the job.
+/// When an event arrives, the state in Redis has already changed, and may have changed again since. What a node's
+/// job does until it ends is reported by the events of its task, under the id of the job:
+/// [`TaskRef::events`](crate::TaskRef::events).
 ///
 /// A subgraph is an instance with the id `<instance>/<node>.<run>` and with its own events. The events of one call come
 /// in the order of the table of [`WorkflowStep`]; nodes come in the order in which they ended.
 ///
-/// As JSON an event is an object with `event` (`ended`), and the time in ms since 1970.
+/// As JSON, an event is an object whose field `event` has its name (`ended`), with the time in ms since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkflowEvent {
@@ -40,7 +41,8 @@ pub struct WorkflowEvent {
     pub id: String,
     /// The run of the instance, from 1: [`retry_failed`](crate::WorkflowHandle::retry_failed) begins another.
     pub run: u64,
-    /// Who paused or resumed it by hand, if a name was given ([`Inspector::by`](crate::Inspector::by)). That may have ended it.
+    /// Who paused or resumed it by hand, if a name was given ([`Inspector::by`](crate::Inspector::by)). A resume may
+    /// also have ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// What happened.
