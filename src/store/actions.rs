@@ -12,7 +12,8 @@ use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::stored_number;
 
-/// A job that an action names. With a stamp, the action applies only if the job is still in the state that the stamp describes.
+/// A job that an action names. With a stamp, the action applies only if the job is still in the state that the stamp
+/// describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) id: JobId,
@@ -53,7 +54,7 @@ pub(crate) enum Told {
     Changed,
     /// There is no such job.
     Unknown,
-    /// Nothing: the call had reached its limit. The caller names the job again.
+    /// Nothing: the call had reached its limit, so the caller names the job again.
     Left,
 }
 
@@ -65,11 +66,11 @@ pub(crate) async fn cancel(
     reason: &str,
     by: &str,
 ) -> Result<Vec<Told>, Error> {
-    // To the scripts, an empty reason means that no cancel was requested.
+    // In the scripts, an empty reason means that no cancel was requested.
     let reason = if reason.trim().is_empty() { "no reason was given" } else { reason };
     let mut call = scripts::CANCEL.on(keys);
     call.arg(reason).arg(keys.cancel_channel()).arg(by);
-    // `cancelled` is the answer for a job that was cancelled before.
+    // For a job that was cancelled before, the script answers `cancelled`.
     apply(conn, call, jobs, "ended").await
 }
 
@@ -109,7 +110,8 @@ pub(crate) async fn run_now(
     apply(conn, call, jobs, "promoted").await
 }
 
-/// Adds the jobs to the call, and makes it. `done` is the script's word for a job to which the action was done.
+/// Adds the jobs to the call, and makes it. `done` is the word with which the script answers for a job to which it
+/// applied the action.
 async fn apply(
     conn: &mut impl Connection,
     mut call: Invocation,

@@ -135,7 +135,8 @@ impl Address {
         &self.runtime
     }
 
-    /// The generation of the primary: grows with each failover. Always 0 in a cluster, whose connections check this themselves.
+    /// The generation of the primary: grows with each failover. Always 0 in a cluster, whose connections check this
+    /// themselves.
     pub(super) fn generation(&self) -> u64 {
         match &self.road {
             Road::Straight(_) | Road::Cluster(_) => 0,
@@ -203,7 +204,7 @@ impl Address {
         generation: u64,
         work: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
-        // Not an async function: that would store the work twice in the future, and callers have small stacks.
+        // This is not an async function, which would store the work twice in its future: callers have small stacks.
         let Road::Sentinels(guided) = &self.road else { return Either::Left(work) };
         let work = Box::pin(work);
         Either::Right(async move {
@@ -241,8 +242,8 @@ impl Address {
         &self.place
     }
 
-    /// A connection that reports when it drops. `response` bounds each answer; `None` is for calls that block, or whose
-    /// caller keeps the time.
+    /// A connection that reports when it drops. `response` limits each answer. `None` is for calls that block, or whose
+    /// caller has a time-out of its own.
     pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
         let config = self.access.config().set_response_timeout(response);
         if let Road::Cluster(cluster) = &self.road {
@@ -253,7 +254,7 @@ impl Address {
         self.open_with(role, |clients| clients.client, config).await.map(OwnConnection::One)
     }
 
-    /// A connection that forwards each push message to `to`, and last the news that it dropped.
+    /// A connection that forwards each push message to `to`, and finally the news that it dropped.
     pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<Plain, Error> {
         let config = self.access.config().set_response_timeout(None).set_push_sender(to);
         self.open_with(role, |clients| clients.listener, config).await

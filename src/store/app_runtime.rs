@@ -1,4 +1,4 @@
-//! The tokio runtime on which an App was built. It runs the work that the callers of the App share.
+//! The tokio runtime on which an App was built. Work that the callers of the App share runs on it.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +21,7 @@ struct Chosen {
 }
 
 impl AppRuntime {
-    /// The runtime of the caller. Outside a runtime, the first caller that has one sets it.
+    /// The runtime of the caller. If there is none, the first later caller that has one sets it.
     pub(crate) fn of_caller() -> AppRuntime {
         let runtime = AppRuntime::default();
         runtime.handle();
@@ -45,7 +45,8 @@ impl AppRuntime {
         self.handle().map(|handle| handle.spawn(work))
     }
 
-    /// Runs the work in its own task, so that it proceeds even if the caller does not poll this future. Dropping the future ends the task.
+    /// Runs the work in its own task, so that it proceeds even if the caller does not poll this future. Dropping the
+    /// future ends the task.
     ///
     /// # Errors
     /// Those of the work; `Closed` if the runtime has ended.

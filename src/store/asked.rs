@@ -13,7 +13,8 @@ tokio::task_local! {
     static ASKED: Asked;
 }
 
-/// Makes a call whose answer must come within `time`. If it is late, the error names the node that the call waited for last.
+/// Makes a call whose answer must come within `time`. If it is late, the error names the node that the call waited for
+/// last.
 pub(crate) async fn within<T>(
     time: Duration,
     late: fn() -> Error,
@@ -26,7 +27,7 @@ pub(crate) async fn within<T>(
     }
 }
 
-/// Makes a call that keeps its own time, and that may return [`timed_out`].
+/// Makes a call that has its own time-out, and that may return [`timed_out`].
 pub(crate) async fn noted<T>(call: impl Future<Output = T>) -> T {
     ASKED.scope(Asked::default(), call).await
 }

@@ -61,7 +61,7 @@ pub(crate) async fn scan_count(conn: &mut impl Connection, keys: &TaskKeys, plac
     let fields: u64 = ask("HLEN").query_async(conn).await.map_err(|e| classify("scan", e))?;
     let mut usage = redis::cmd("MEMORY");
     usage.arg("USAGE").arg(keys.get(place)).arg("SAMPLES").arg(20);
-    // Without permission to ask, assume large values.
+    // Without permission to read the size, assume large values.
     let bytes: Option<u64> = usage.query_async(conn).await.unwrap_or(Some(fields * BYTES / 10));
     let each = bytes.unwrap_or(0) / fields.max(1);
     Ok((BYTES / each.max(1)).clamp(1, MOST))
@@ -96,8 +96,8 @@ pub(crate) async fn page_of_list(
     Ok(ids.into_iter().rev().map(|Text(id)| id).collect())
 }
 
-/// The faults of each job, as words separated by spaces. Each job comes with its number of list entries; the lists were
-/// read from `began_ms` on.
+/// The faults of each job, as words separated by spaces. Each job comes with the number of its entries in the lists,
+/// which were read from `began_ms` on.
 pub(crate) async fn look(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -114,7 +114,8 @@ pub(crate) async fn look(
     reply.rest()
 }
 
-/// Repairs the faults that still exist. Each job comes with its number of list entries and its faults. Returns those that were repaired.
+/// Repairs the faults that still exist. Each job comes with its number of list entries and its faults. Returns those
+/// that were repaired.
 pub(crate) async fn mend(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -143,7 +144,8 @@ pub(crate) fn is_counter(value: &str) -> bool {
     value.parse::<u64>().is_ok_and(|number| number < 1 << 53)
 }
 
-/// Removes a counter of the task that is not a whole number below 2^53; with `preview` only looks. Returns whether it was one.
+/// Removes a counter of the task that is not a whole number below 2^53; with `preview` only looks. Returns whether it
+/// was one.
 pub(crate) async fn drop_bad_counter(
     conn: &mut impl Connection,
     keys: &TaskKeys,

@@ -1,11 +1,13 @@
 //! Which node of a Redis Cluster has which slots.
 //!
-//! The slot map is read when a node says that a slot moved, or when a connection to a node fails. It is also read when an answer is late: a
-//! frozen primary says nothing. The node that caused the read is asked last, since a node that was frozen reports its old role. A map with
-//! an older epoch than the known one counts only if no node has a newer map.
+//! The slot map is read when a node says that a slot moved, or when a connection to a node fails. It is also read when
+//! an answer is late: a frozen primary reports nothing. The node that caused the read is asked last, since a node that
+//! was frozen reports its old role. A map with an older epoch than the known one counts only if no node has a newer
+//! map.
 //!
-//! Each primary has a *reign*: a number that is never used again. A primary that loses all of its slots ends its reign. Its connections are
-//! closed, and answers that still come over them are discarded. A slot that moves between living primaries changes only the map.
+//! Each primary has a *reign*: a number that is never used again. The reign of a primary ends when it loses all of its
+//! slots. Its connections are closed, and answers that still come over them are discarded. A slot that moves between
+//! living primaries changes only the map.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -36,7 +38,7 @@ const LONGEST: Duration = Duration::from_secs(4);
 /// How many connections are kept for reading the map.
 const LINES: usize = 2;
 
-/// How often the map is read without a cause: an answer that is late does not show whether its node is frozen.
+/// How often the map is read without a cause: a late answer does not show whether its node is frozen.
 const WATCH: Duration = Duration::from_secs(1);
 
 /// The shortest time between two reads of the map, and the longest while reads change nothing.
@@ -61,9 +63,9 @@ impl fmt::Display for ClusterNode {
     }
 }
 
-/// After this long without a map as new as the known one, accept an older one that shares no node id with it. The
-/// cluster was created again, or the name leads to another cluster. A map of the same cluster is not accepted: a
-/// deposed node that restarts alone reports for a while that all is well.
+/// After this long without a map as new as the known one, accept an older one that shares no node id with it. Either
+/// the cluster was created again, or the address leads to another cluster. A map of the same cluster is not accepted: a
+/// deposed node that restarts alone reports a healthy cluster for a while.
 const GONE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -79,7 +81,8 @@ struct SlotMap {
     reigns: HashMap<ClusterNode, u64>,
     /// The cluster's epoch, as the node that sent the map knew it.
     epoch: u64,
-    /// Whether that node takes part in the cluster. A node without contact to the majority says that it does not, and sends an old map.
+    /// Whether that node takes part in the cluster. A node without contact to the majority says that it does not, and
+    /// sends an old map.
     is_part: bool,
 }
 
@@ -120,7 +123,8 @@ struct LastLook {
 }
 
 impl LastLook {
-    /// Whether another read may begin. If so, the pause counts from now. Never true before the first read, which [`Cluster::ready`] makes.
+    /// Whether another read may begin. If so, the pause counts from now. Never true before the first read, which
+    /// [`Cluster::ready`] makes.
     fn is_due(&mut self, pause: impl FnOnce(Duration) -> Duration) -> bool {
         let is_due = self.at.is_some_and(|at| at.elapsed() >= pause(self.pause));
         if is_due {
@@ -147,8 +151,8 @@ pub(super) struct Cluster {
     turn: AtomicUsize,
     /// How many connections to nodes were made.
     lines_made: AtomicU64,
-    /// The node with which the next read begins. It differs between processes, so that not all ask the same node, and
-    /// moves on after each read that failed.
+    /// The node with which the next read begins. It differs between processes, so that they do not all ask the same
+    /// node, and moves on after each read that failed.
     from: AtomicUsize,
     /// The connections over which the map was read last.
     lines: Mutex<Vec<(ClusterNode, Plain)>>,
@@ -244,7 +248,7 @@ impl Cluster {
         self.node_of(slot_of(key.as_bytes()))
     }
 
-    /// A node to subscribe at. Each call returns the next one, so that a node that is unreachable is not chosen again at once.
+    /// A node to subscribe at. Each call returns the next one, so that an unreachable node is not chosen again at once.
     pub(super) fn any_node(&self) -> ClusterNode {
         let map = self.map();
         let primaries: Vec<&ClusterNode> = map.primaries().into_iter().collect();
@@ -314,10 +318,11 @@ impl Cluster {
         self.suspect(from);
     }
 
-    /// Asks the other nodes whether a node that answered late is still a primary. Its answer counts only if they say so after it came.
+    /// Asks the other nodes whether a node that answered late is still a primary. Its answer counts only if they say so
+    /// after it came.
     pub(super) async fn confirms(self: &Arc<Self>, node: &ClusterNode, reign: u64) -> bool {
         let came = Instant::now();
-        // An attempt of other callers may have begun before the answer came.
+        // A read that other callers share may have begun before the answer came.
         for _ in 0..2 {
             // Many calls may have waited: those that return within this time share the next read.
             let rest = self.looked().at.map_or(Duration::ZERO, |at| BETWEEN.0.saturating_sub(at.elapsed()));
@@ -327,7 +332,7 @@ impl Cluster {
                 break;
             }
             if self.look(Some(node)).await.is_err() {
-                // No other node can be asked. The node's own report is newer than its answer, so it decides.
+                // No other node can be asked. What the node reports now is newer than its answer, so it decides.
                 let Ok(own) = self.ask(node.clone(), false).await else { return false };
                 return own.is_part && own.epoch >= self.map().epoch && own.primaries().contains(node);
             }
@@ -347,7 +352,7 @@ impl Cluster {
         }
     }
 
-    /// Reads the map now and then.
+    /// Starts to read the map from time to time.
     pub(super) fn keep_watch(self: &Arc<Self>) {
         let is_due = self.looked().is_due(|_| WATCH);
         if is_due {
@@ -371,7 +376,7 @@ impl Cluster {
         let mut nodes = self.in_turn(&map);
         // A stable sort: the node that caused the read comes last.
         nodes.sort_by_key(|node| Some(node) == except);
-        // Without a cause, ask a second node too: the first may be cut off and not know it yet.
+        // Without a cause, ask a second node too: the first may be cut off from the others and not know it yet.
         let wanted = if is_known && except.is_none() { 2 } else { 1 };
         let mut nodes = nodes.into_iter().peekable();
         let (mut asking, mut failure, mut older) = (FuturesUnordered::new(), None, None::<SlotMap>);
@@ -398,12 +403,12 @@ impl Cluster {
                         break;
                     }
                 }
-                // The node has not learned of a failover yet, or the cluster was created again.
+                // Either the node has not learned of a failover yet, or the cluster was created again.
                 Ok(Some(Ok(told))) => {
                     let is_newer = older.as_ref().is_none_or(|before| before.epoch < told.epoch);
                     older = if is_newer { Some(told) } else { older };
                 }
-                // An error about our access is more useful than the news that another node is unreachable.
+                // An error about authentication is more useful than the news that another node is unreachable.
                 Ok(Some(Err(e))) => {
                     let counts = failure.as_ref().is_none_or(|before: &Error| before.is_retryable());
                     failure = if counts { Some(e) } else { failure };
@@ -422,7 +427,7 @@ impl Cluster {
         let is_silent =
             |node: &ClusterNode| silent.iter().any(|(silent, since)| silent == node && since.elapsed() >= PATIENCE);
         self.lines().retain(|(node, _)| !is_silent(node));
-        // If the cluster is down, no node takes part. Then the best map counts, if it is not older than the known one.
+        // If the cluster is down, no node takes part. Then use the newest map, unless it is older than the known one.
         let all_say_so = failure.is_none() || !is_known;
         let is_gone = self.unheard_for(!newest.is_empty(), begun) >= GONE;
         let older = older.filter(|told| all_say_so || told.epoch >= map.epoch || is_gone && told.is_another_than(&map));
@@ -430,7 +435,7 @@ impl Cluster {
             tracing::warn!(
                 known = map.epoch,
                 told = told.epoch,
-                "no node of the cluster answers any more, and another cluster does: it is followed, and so it is until this process starts anew"
+                "no node of the known cluster answers, and the address leads to another cluster; using that one until this process restarts"
             );
         }
         match newest.into_iter().max_by_key(|map| map.epoch).or(older) {
@@ -457,8 +462,9 @@ impl Cluster {
         unheard.get_or_insert(begun).elapsed()
     }
 
-    /// The nodes in the order in which they are asked: those that answered last, then the others in turn. The third of those is a seed of
-    /// the address, since its name may lead elsewhere by now. It is not among the first two: it may be one of them under another name.
+    /// The nodes in the order in which they are asked: those that answered last, then the others in turn. The third of
+    /// the others is a seed of the address, since the address may lead elsewhere by now. The seed is not among the
+    /// first two, since it may be one of them under another name.
     fn in_turn(&self, map: &SlotMap) -> Vec<ClusterNode> {
         let mut nodes: Vec<ClusterNode> = self.lines().iter().map(|(node, _)| node.clone()).collect();
         let turned = |mut nodes: Vec<ClusterNode>| {
@@ -555,7 +561,7 @@ impl Cluster {
 /// The error of a server, with a clear text if the server has no cluster support.
 fn not_a_cluster(node: &ClusterNode, e: redis::RedisError) -> Error {
     if is_no_cluster(&e) {
-        let what = format!("{node} is no node of a cluster: write redis://{node}");
+        let what = format!("{node} is not a cluster node: write redis://{node}");
         return Error::Unsupported { what };
     }
     classify("cluster slots", e)
@@ -577,7 +583,7 @@ fn read(asked: &ClusterNode, told: &Value) -> Option<SlotMap> {
         if first > last || last >= SLOTS {
             return None;
         }
-        // A primary whose address is unknown still has its slots: other nodes are asked for them.
+        // A primary whose address is unknown still has its slots, so other nodes are asked for them.
         if let Some(primary) = node_of(asked, primary) {
             map.nodes.insert(primary.clone());
             map.ranges.push((first, last, primary));

@@ -21,7 +21,8 @@ use super::ways::{self, Plain};
 
 pub(crate) use redis::aio::ConnectionLike as Connection;
 
-/// After this long without an answer, check whether the node is still the primary of its slots, and again after as long.
+/// After this long without an answer, check whether the node is still the primary of its slots. Repeat the check after
+/// each further time of this length.
 const LATE: Duration = Duration::from_millis(500);
 
 /// How long one node may take for a call that any node can answer.
@@ -93,8 +94,8 @@ impl OwnConnection {
         OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened, runtime, name, are_for_looks: false }))
     }
 
-    /// The same connections for reads of many nodes. A node that gives no answer fails the call soon, and for some time
-    /// each later call at once.
+    /// The same connections for page reads. A node that gives no answer fails the call soon, and for some time each
+    /// later call at once.
     pub(super) fn for_looks(&self) -> OwnConnection {
         match self {
             OwnConnection::Routed(lines) => {
@@ -202,7 +203,7 @@ impl Connection for OwnConnection {
     }
 }
 
-/// Waits for a node's answer as long as the node's reign lasts.
+/// Waits for a node's answer for as long as the node's reign lasts.
 async fn while_it_reigns<T>(
     cluster: &Cluster,
     reign: Option<u64>,
@@ -302,7 +303,7 @@ impl NodeLines {
         let line = self.looked(node, opened).await.inspect_err(|_| self.cluster.suspect(node))?;
         self.leave_past();
         let mut opened = self.opened();
-        // Another connection may have been made for a later reign.
+        // Another connection may have been made meanwhile, for a later reign.
         let own = opened.get_mut(node).filter(|own| Arc::ptr_eq(&own.opening, &opening));
         Ok(own.map(|own| own.line.get_or_insert(line.clone()).clone()).unwrap_or(line))
     }
@@ -330,7 +331,7 @@ impl NodeLines {
         }
     }
 
-    /// Reads the slot map whenever a node takes long: a frozen node says nothing.
+    /// Reads the slot map whenever a node takes long: a frozen node reports nothing.
     async fn watched<T>(&self, node: &ClusterNode, answer: impl Future<Output = T>) -> T {
         tokio::pin!(answer);
         let waiting = Awaited::on(node);
@@ -345,7 +346,7 @@ impl NodeLines {
         }
     }
 
-    /// Bounds the answer of a node to a page read.
+    /// Limits how long a page read waits for the answer of a node.
     async fn looked<T>(&self, node: &ClusterNode, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         if !self.are_for_looks {
             return answer.await;
@@ -476,7 +477,7 @@ impl NodeLines {
     /// Makes calls together, without a transaction; their keys are in one slot. Those that a node redirects are repeated one by one.
     async fn route_all(self: &Arc<Self>, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
         let key = pipeline.cmd_iter().find_map(|cmd| key_of(cmd));
-        let key = key.ok_or((ErrorKind::InvalidClientConfig, "calls together are about keys"))?;
+        let key = key.ok_or((ErrorKind::InvalidClientConfig, "calls that are sent together must have keys"))?;
         let node = self.node_of(slot_of(key))?;
         let mut answers = self.ask_all(&node, pipeline, offset, count).await?;
         for (cmd, answer) in pipeline.cmd_iter().zip(&mut answers) {

@@ -20,7 +20,8 @@ pub(crate) enum Declared {
     Theirs(u64),
 }
 
-/// Writes a task's options for the scripts. `stamp` is the time that the worker got at its start; `None`: it starts now.
+/// Writes a task's options for the scripts. `stamp` is the time that the worker got at its start; with `None` the
+/// worker starts now.
 pub(crate) async fn declare(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -33,14 +34,15 @@ pub(crate) async fn declare(
     call.arg("maxCount").arg(options.max_count);
     call.arg("maxCountSet").arg(if options.max_count_set { "1" } else { "0" });
     call.arg("onCrash").arg(options.on_crash.as_str());
-    // A sweep needs it to decide when the job of a dead worker runs again.
+    // A sweep needs the policy to decide when the job of a dead worker runs again.
     call.arg("retry").arg(serde_json::to_string(&options.retry).unwrap_or_default());
     call.arg("patience").arg(options.patience.to_string());
     call.arg("heartbeat").arg(options.heartbeat.as_str());
     call.arg("eventMode").arg(options.events.as_str());
     call.arg("priority").arg(options.priority.as_str());
     let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    // The script does not store a single partition, so naming it would report a change at each start. The options below are for people.
+    // The script does not store a single partition, so naming it would report a change at each start. The options below
+    // are only for people.
     if keys.parts() > 1 {
         call.arg("partitions").arg(keys.parts());
     }

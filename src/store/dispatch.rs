@@ -12,7 +12,7 @@ use crate::options::modes::Priority;
 use crate::options::overrides::Overrides;
 use crate::times::to_ms;
 
-/// How many of the keys of `dispatch` plain jobs need.
+/// How many of the keys of `dispatch` a plain job needs.
 const PLAIN_KEYS: usize = 8;
 
 #[derive(Clone, Debug)]

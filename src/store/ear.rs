@@ -1,5 +1,5 @@
-//! How workers learn of wake markers in a cluster. Whatever sets a marker or puts it back also publishes on the channel
-//! of the marker's name. A subscriber then tries to take the marker; only one succeeds.
+//! How workers learn of wake markers in a cluster. Each call that sets a marker or puts it back also publishes on a
+//! channel with the marker's name. A subscriber then tries to take the marker; only one succeeds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) use super::cluster::ClusterNode;
 /// How often to ping the node: it may have nothing to send for hours.
 const PING: Duration = Duration::from_secs(2);
 
-/// A connection to a node that receives news of its wake markers.
+/// A connection to a node that is notified of its wake markers.
 pub(crate) struct Ear {
     conn: Plain,
     pushes: UnboundedReceiver<PushInfo>,
@@ -49,7 +49,7 @@ impl Store {
         let (sender, pushes) = unbounded_channel();
         let listening = async {
             let conn = self.address.listen_at(node, Role::Wake, sender).await?;
-            // One call each, since their slots differ; all at once, since a round trip may take long.
+            // One call for each task, since their slots differ; all at once, since a round trip may take long.
             let subscribed = tasks.iter().map(|keys| {
                 let mut conn = conn.clone();
                 async move {
@@ -74,7 +74,8 @@ impl Store {
 }
 
 impl Ear {
-    /// Reports the name of each marker that is set. Returns if the node loses its role, gives no answer, or gives up one of these slots.
+    /// Reports the name of each marker that is set. Returns if the node loses its role, gives no answer, or gives up
+    /// one of these slots.
     pub(crate) async fn listen(mut self, mut heard: impl FnMut(&str), mut answered: impl FnMut()) -> Error {
         let mut own = OwnConnection::One(self.conn);
         let pings = async {
@@ -94,7 +95,8 @@ impl Ear {
                             heard(&channel);
                         }
                     }
-                    // Not requested: the slot has moved. The client may also have taken it for the answer to a call.
+                    // This was not requested: the slot has moved. The client may also have taken it for the answer to a
+                    // call.
                     PushKind::SUnsubscribe | PushKind::Disconnection => break,
                     _ => {}
                 }
@@ -124,7 +126,7 @@ pub(crate) async fn take(conn: &mut impl Connection, keys: &TaskKeys) -> Result<
     popped.map(|popped| !popped.is_empty()).map_err(|e| classify("wake", e))
 }
 
-/// Puts the marker back and publishes that, for a worker that can use it.
+/// Puts the marker back and publishes that, so that a worker that can use it takes it.
 pub(crate) async fn put_back(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
     let mut add = redis::cmd("ZADD");
     let is_new: bool =

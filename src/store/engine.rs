@@ -64,7 +64,7 @@ const MANY_TABLES: usize = 1000;
 /// How long the first check of a cluster node may take: less than a caller has for all nodes.
 const NODE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The same once another node has passed: a caller of that one does not wait long.
+/// The same once another node has passed its check, so that callers of that node do not wait long.
 const OTHER_NODES_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Store {
@@ -159,10 +159,10 @@ impl Store {
                                 cluster.was_checked(node);
                                 found = true;
                             }
-                            // A single cluster node may be unreachable or unfit. That concerns only the tasks on it.
+                            // A single cluster node may be unreachable or unusable. That concerns only the tasks on it.
                             Err(e) if e.is_outage() => failure = Some(e),
                             Err(e) if before > 0 => {
-                                tracing::warn!(error = %e.chain(), "a node that became a primary is not fit");
+                                tracing::warn!(error = %e.chain(), "a new primary failed its check; calls of its tasks may fail");
                             }
                             Err(e) => return Err(e),
                         }
@@ -176,7 +176,7 @@ impl Store {
         };
         let runtime = self.runtime().handle().ok_or(Error::Closed)?;
         self.checking.attempt(&runtime, check).await.map_err(|e| e.at_first().at(self.place()))?;
-        // The first read of a cluster's slot map is itself a change.
+        // The first read of a cluster's slot map itself counts as a change.
         let changes = if before == 0 && changes == 0 { self.address.changes() } else { changes };
         self.checked.store(changes + 1, Ordering::Release);
         Ok(())
@@ -210,12 +210,13 @@ impl Store {
         self.hot.if_up()
     }
 
-    /// Records that a call on this connection of dispatch and settle failed. The connection may be dropped for it.
+    /// Records that a call on this connection of dispatch and settle failed. That may drop the connection.
     pub(crate) fn shared_failed(&self, before: usize, e: &Error) {
         self.hot.failed(before, e);
     }
 
-    /// Makes a small call about a job or a task. If a connection that was open turns out to be broken, repeats the call once.
+    /// Makes a small call about a job or a task. If a connection that was open turns out to be broken, repeats the call
+    /// once.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
@@ -240,7 +241,7 @@ impl Store {
         self.calm.call_again(time, |conn| call(conn.for_looks())).await
     }
 
-    /// [`Store::ask`] without a repeat: the answer may be lost.
+    /// [`Store::ask`] without the repeat: if the answer is lost, the call fails.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
@@ -252,7 +253,7 @@ impl Store {
         self.calm.call(time, async |conn| call(conn.clone()).await).await
     }
 
-    /// Makes a call that reads values for many callers. Make one at a time: each already moves the most that a
+    /// Makes a call that reads values for many callers. Make one at a time: each already transfers the most that a
     /// connection should carry at once.
     ///
     /// # Cancel safety
@@ -338,7 +339,8 @@ impl Store {
         self.address.keep_watch();
     }
 
-    /// Does work on the caller's own connections as long as the primary stays the same. Answers after a change are discarded.
+    /// Does work on the caller's own connections for as long as the primary stays the same. Answers after a change are
+    /// discarded.
     ///
     /// # Errors
     /// Those of the work; if the primary changes, the same error as for a closed connection.
@@ -358,8 +360,8 @@ impl Store {
         self.address.steady_since(generation, work)
     }
 
-    /// A separate connection, which reports when it drops. `response` bounds each answer; `None` is for calls that
-    /// block, or whose caller keeps the time.
+    /// A separate connection, which reports when it drops. `response` limits each answer. `None` is for calls that
+    /// block, or whose caller has a time-out of its own.
     pub(crate) async fn dedicated(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
         self.address.connect(role, response).await
     }

@@ -24,9 +24,9 @@ pub(crate) struct Beaten {
     pub(crate) cancelled: Vec<u64>,
     /// When the options in force were declared, ms by the server's clock; 0 if the server has lost them.
     pub(crate) declared_at: u64,
-    /// The number before this heartbeat.
+    /// The number of candidates before this heartbeat.
     pub(crate) candidates: u64,
-    /// The number before this heartbeat.
+    /// The number of active jobs before this heartbeat.
     pub(crate) active: u64,
 }
 

@@ -36,8 +36,9 @@ fn code_of(error: &RedisError) -> Option<String> {
     Some(code)
 }
 
-/// The error inside a wrapped one. Redis 6.2 wraps what a command in a script raised: `ERR Error running script (call to …):
-/// @user_script:3: WRONGTYPE …`. It wraps what the script may not do twice: `…: @user_script:3: @user_script: 3: -OOM …`.
+/// The error inside a wrapped one. Redis 6.2 wraps what a command in a script raised: `ERR Error running script (call
+/// to …): @user_script:3: WRONGTYPE …`. It wraps an error about what scripts may not do twice: `…: @user_script:3:
+/// @user_script: 3: -OOM …`.
 fn raised_inside(text: &str) -> Option<String> {
     let (_, raised) = text.rsplit_once("@user_script:")?;
     let word = raised.split_whitespace().nth(1)?.trim_start_matches('-');
@@ -49,7 +50,7 @@ pub(crate) fn says_full(error: &RedisError) -> bool {
     error.detail().is_some_and(|text| text.contains("max number of clients"))
 }
 
-/// What kind of error this is, where the code says nothing: some have none of their own.
+/// The kind of an error whose code does not tell it; some have no code of their own.
 fn kind_without_code(error: &RedisError, text: &str) -> ServerErrorKind {
     match text {
         _ if says_full(error) => ServerErrorKind::TooManyClients,
@@ -64,7 +65,7 @@ fn kind_without_code(error: &RedisError, text: &str) -> ServerErrorKind {
     }
 }
 
-/// What kind of error a worker stored as text: it begins with the code, or names it after the place.
+/// The kind of an error that a worker stored as text. The text begins with the code, or has it after the address.
 pub(crate) fn kind_of_stored(text: &str) -> ServerErrorKind {
     let words = text.split(|c: char| !c.is_ascii_alphabetic());
     let kinds = words.map(ServerErrorKind::of_code).find(|kind| *kind != ServerErrorKind::Other);
@@ -147,10 +148,10 @@ fn missing_command(script: &str, text: &str) -> Option<String> {
 fn certificate_advice(text: &str) -> &'static str {
     match text {
         _ if text.contains("CaUsedAsEndEntity") => {
-            "; the server shows the certificate of a CA, as self-signed ones are: give the server one with CA:FALSE \
-             that this CA has signed, and the CA to tls_ca"
+            "; the certificate of the server is that of a CA, like every self-signed one: give the server one with CA:FALSE \
+             that this CA has signed, and pass the CA to tls_ca"
         }
-        _ if text.contains("UnknownIssuer") => "; give the CA that signed it to tls_ca",
+        _ if text.contains("UnknownIssuer") => "; pass the CA that signed it to tls_ca",
         _ => "",
     }
 }
@@ -181,17 +182,17 @@ fn said(e: &RedisError, connecting: bool) -> Said {
     let is_of_settings = wrong_settings || wrong_database || wrong_user || is_tls_fault(e);
     let closed = [io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe];
     let is_dropped = io_error(e).is_some_and(|e| closed.contains(&e.kind()));
-    // A script says so that asks for its rights before it writes.
+    // This is the text of a script that checks its rights before it writes.
     let wrote_nothing = text.contains("our user may not run");
     Said { text, code, kind, nature, connecting, is_of_settings, is_dropped, wrote_nothing, ..Said::default() }
 }
 
-/// A server that does not speak TLS gives no answer to a TLS client, or one that is not TLS.
+/// Whether the server may not speak TLS: it then gives a TLS client no answer, or an answer that is not TLS.
 fn suspects_tls(e: &RedisError, over_tls: bool) -> bool {
     over_tls && (e.is_timeout() || has_wrong_bytes(e))
 }
 
-/// This server did not answer in time. The address of the user names another one.
+/// This server did not answer in time. The user's address names another one.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}: no answer in time")]
 pub(super) struct Unanswered(String);

@@ -36,7 +36,7 @@ pub(crate) struct Inspected {
     pub(crate) waiting_since_ms: Option<u64>,
     /// How it was last recovered; empty if it never was.
     pub(crate) recovery: String,
-    /// The time by which it must have begun.
+    /// The time before which it must have begun.
     pub(crate) expires_at_ms: Option<u64>,
     /// Why it will be cancelled while it is held; empty if it will not.
     pub(crate) cancelling: String,

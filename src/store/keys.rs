@@ -10,7 +10,7 @@ macro_rules! keys {
         pub(crate) enum Key { $($key,)* $($other),* }
 
         impl Key {
-            /// Every key of a task, then those that only workflows have, in the order of the enum.
+            /// Every key of a task, then the keys that only workflows have, in the order of the enum.
             pub(crate) const ALL: [Key; [$($suffix),*].len()] = [$(Key::$key),*];
 
             /// The last part of the key, as in `docs/wire-format.md` and the script headers.
@@ -23,7 +23,7 @@ macro_rules! keys {
                 match self { $(Key::$key => stringify!($kind),)* $(Key::$other => stringify!($other_kind)),* }
             }
 
-            /// The key that ends with this word.
+            /// The key with this suffix.
             pub(crate) fn named(suffix: &str) -> Option<Key> {
                 match suffix { $($suffix => Some(Key::$key),)* $($other_suffix => Some(Key::$other),)* _ => None }
             }
@@ -151,7 +151,7 @@ impl TaskKeys {
         &self.keys[key as usize]
     }
 
-    /// The channel for hints to keepers that a job of the task is cancelled.
+    /// The channel on which keepers get hints that a job of the task is cancelled.
     pub(crate) fn cancel_channel(&self) -> &str {
         &self.cancel_channel
     }
@@ -172,7 +172,7 @@ pub(crate) fn tasks(prefix: &str) -> String {
     format!("{prefix}:tasks")
 }
 
-/// What follows the name of a workflow in the tag of its keys.
+/// The part of the tag of a workflow's keys that follows the name.
 const OF_WORKFLOW: &str = ":flow";
 
 pub(super) fn workflow_tag(name: &str) -> String {

@@ -1,4 +1,5 @@
-//! Values that are too large for the server or for a client buffer: the server closes the connection each time.
+//! Values that are too large for the server or for a client buffer. The server closes the connection each time such a
+//! value is transferred.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use crate::clock::{self, Moment};
 /// How long answers stay small after the server closed connections during larger ones.
 const LASTS: Duration = Duration::from_secs(600);
 
-/// If sending one value closed the connection this often, over at least this time, the value is too large.
+/// If sending one value closed the connection this often, over at least [`TIME`], the value is too large.
 const TRIES: u32 = 5;
 const TIME: Duration = Duration::from_secs(5);
 

@@ -18,7 +18,7 @@ use crate::limits::{BATCH, BATCH_BYTES, stored_number};
 pub(crate) struct RunNote {
     pub(crate) id: JobId,
     pub(crate) fence: u64,
-    /// Grows from note to note of the run.
+    /// Grows with each note of the run.
     pub(crate) number: u64,
     /// JSON.
     pub(crate) checkpoint: Option<Arc<str>>,
@@ -27,7 +27,7 @@ pub(crate) struct RunNote {
 }
 
 impl RunNote {
-    /// Its size in a call, except for a few bytes.
+    /// Its size in a call, apart from a few bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.checkpoint.as_ref().map_or(0, |json| json.len()) + self.progress.as_ref().map_or(0, |json| 2 * json.len())
     }

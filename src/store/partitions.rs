@@ -14,7 +14,7 @@ use super::tables::Tables;
 use crate::error::Error;
 use crate::faults::{ConfigError, ConfigErrors};
 
-/// How long a known number of partitions is not read again.
+/// For how long a known number of partitions is not read again.
 const FRESH: Duration = Duration::from_secs(5);
 
 impl Tables {
@@ -80,10 +80,10 @@ async fn partitions(conn: &mut impl Connection, keys: &TaskKeys, count: u32) -> 
     reply.next()
 }
 
-/// The error for options that say another number of partitions than the task has.
+/// The error for options that set another number of partitions than the task has.
 pub(crate) fn other_number(task: &str, wanted: u32, has: u32) -> Error {
-    let fix = "leave the option out to take what is there; to change it end all jobs, stop workers and producers, forget \
-               the task (`heartline task forget`), and declare it anew";
-    let rule = format!("must be {has}, which the task {task} has since it was declared or dispatched first");
+    let fix = "leave the option out to use that number; to change it, end all jobs, stop workers and producers, forget \
+               the task (`heartline task forget`), and declare it again";
+    let rule = format!("must be {has}, the number that was set when the task {task} was first used");
     Error::Config(ConfigErrors::from(ConfigError::new("partitions", wanted.to_string(), rule, fix)))
 }

@@ -29,15 +29,15 @@ pub(crate) fn doubled(time: Duration) -> Duration {
     time.saturating_mul(2).min(LONGEST_RESPONSE)
 }
 
-/// How long abandoned calls together may have waited, without any answer, before their connection is dropped.
+/// For how long all abandoned calls together may have waited, without any answer, before their connection is dropped.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
 /// How long a connection has given no answer to calls that were abandoned.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
-    /// How long abandoned calls have waited since the last answer. Time at which several waited counts once.
+    /// For how long abandoned calls have waited since the last answer. Time in which several waited counts once.
     waited: Duration,
-    /// The end of the time that is counted.
+    /// The time up to which waiting was counted.
     counted: Option<Instant>,
 }
 

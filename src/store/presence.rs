@@ -51,7 +51,8 @@ pub(super) async fn close_calls(
 }
 
 impl Store {
-    /// Adds the worker to the list of workers. Do this first: a worker that is not listed is never forgotten, nor found dead.
+    /// Adds the worker to the list of workers. Do this first: a worker that is not listed is never removed, and its
+    /// death is never found.
     pub(crate) async fn enlist(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
         enlist(conn, &keys::workers(&self.prefix), worker).await
     }
@@ -94,7 +95,7 @@ impl Store {
             async move { close_calls(&mut conn, keys, &[worker]).await }
         });
         let leave = async {
-            // Its death needs no proof.
+            // Remove it from the list of its boot: a worker that has stopped needs no proof of death.
             let Some(boot_id) = boot_id else { return Ok(()) };
             let mut leave = redis::cmd("ZREM");
             leave.arg(keys::boot(&self.prefix, boot_id)).arg(worker);
@@ -112,7 +113,8 @@ impl Store {
             }
         }
         let now = streams::server_time_ms(conn).await?;
-        // The task names are needed to forget it later, and the server may have lost those that it wrote before.
+        // The task names are needed to remove the worker's records later, and the server may have lost those that it
+        // wrote before.
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
         tasks.iter().for_each(|(name, _, jobs)| *held.entry(name).or_default() += jobs);
         let names: Vec<&str> = held.keys().copied().collect();
@@ -136,7 +138,7 @@ impl Store {
         let mut known = redis::cmd("HMGET");
         let (seen, noted): (Option<f64>, Option<f64>) =
             known.arg(&key).arg("lastSeenAt").arg("deadAt").query_async(conn).await.map_err(classify)?;
-        // Keep the first note, unless the worker was seen again after it.
+        // Keep the first record, unless the worker was seen again after it.
         if seen.is_none_or(|seen| noted.is_some_and(|noted| noted >= seen)) {
             return Ok(());
         }
@@ -159,8 +161,8 @@ impl Store {
         Ok(reply.rest::<Text>()?.into_iter().map(|Text(worker)| worker).collect())
     }
 
-    /// Asks the former owner of the name to stop: it reads that in its presence. A hint on the channel of one of its
-    /// tasks makes it look at once.
+    /// Asks the former owner of the name to stop: it reads the request in its presence. A hint on the channel of one of
+    /// its tasks makes it look at once.
     pub(crate) async fn ask_to_stop(
         &self,
         conn: &mut impl Connection,

@@ -29,7 +29,7 @@ impl Patience {
         Instant::now() >= self.deadline
     }
 
-    /// The same for a call whose every attempt takes this much longer.
+    /// The same for a call whose attempts each take this much longer.
     pub(crate) fn and(self, time: Duration) -> Patience {
         Patience { deadline: self.deadline + time, least: self.least + time }
     }
@@ -38,7 +38,7 @@ impl Patience {
 /// Makes the call, and repeats it until the deadline while Redis is unreachable or a failover is under way.
 ///
 /// # Errors
-/// The error of the last call; if that did not end, of the one before. `Connect` with a time-out if there was none.
+/// The error of the last call that ended; `Connect` with a time-out if none did.
 pub(crate) async fn repeated<T, F>(patience: Patience, mut call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
@@ -56,9 +56,10 @@ where
                 if Instant::now() >= deadline {
                     return Err(e);
                 }
-                tracing::debug!(error = %e.chain(), "redis cannot be reached; the call is repeated");
+                tracing::debug!(error = %e.chain(), "redis is unreachable; will retry the call");
                 tokio::time::sleep_until(deadline.min(Instant::now() + pauses.next())).await;
-                // If this future was not polled for long, do not write again what may have been written then.
+                // If this future was not polled for a long time, do not repeat the write: it may have been carried out
+                // long ago.
                 if Instant::now() > deadline + least {
                     return Err(e);
                 }

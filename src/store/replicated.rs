@@ -12,15 +12,15 @@ use crate::error::Error;
 use crate::options::modes::{Copies, Durability};
 use crate::times::to_ms;
 
-/// The connection to the primary of the task. The write and the wait for its copies both use it.
+/// The connection to the primary of the task. The write and the wait for its replicas both use it.
 pub(crate) async fn at_primary(conn: &OwnConnection, keys: &TaskKeys) -> Result<OwnConnection, Error> {
     conn.at(keys.get(Key::Meta)).await.map_err(|e| classify("wait", e))
 }
 
 /// Waits until this many replicas have all writes to the task so far, or the time is over. Returns how many have them.
 ///
-/// `WAIT` counts the writes of its own connection. If that wrote nothing, for example because all jobs existed, `WAIT`
-/// returns at once. So this writes something first.
+/// `WAIT` counts the writes of its own connection. If that connection wrote nothing, for example because all jobs
+/// existed, `WAIT` returns at once. So this writes something first.
 pub(crate) async fn copied(conn: &mut OwnConnection, keys: &TaskKeys, copies: Copies) -> Result<u32, Error> {
     let mut wait = redis::pipe();
     wait.cmd("HINCRBY").arg(keys.get(Key::Meta)).arg("replicated").arg(1).ignore();
@@ -60,7 +60,8 @@ where
     made.map_err(|e| e.at(store.place()))
 }
 
-/// Waits until the requested number of replicas has the writes to the task. The inner error says that fewer had them in time.
+/// Waits until the requested number of replicas has the writes to the task. The inner error means that fewer had them
+/// in time.
 pub(crate) async fn enough(
     conn: &mut OwnConnection,
     keys: &TaskKeys,

@@ -51,7 +51,7 @@ impl Reply {
 
 fn unexpected(name: &'static str, what: &str) -> Error {
     let detail = what.chars().take(200).collect::<String>();
-    classify(name, (ErrorKind::UnexpectedReturnType, "a script answered something unexpected", detail).into())
+    classify(name, (ErrorKind::UnexpectedReturnType, "unexpected reply of a script", detail).into())
 }
 
 /// Text that another program may have written. Bytes that are not UTF-8 are replaced.

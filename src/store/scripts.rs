@@ -34,7 +34,7 @@ fragments! {
     replay report resolve since spare states tally terminal told types unlock wake
 }
 
-/// The fragment that wakes an idle worker, and its replacement in a cluster, which costs one more command.
+/// The fragment that wakes an idle worker. In a cluster another one replaces it, which costs one more command.
 const BLOCKS: &str = lib!("wake");
 const HEARD: &str = lib!("wake_heard");
 
@@ -48,16 +48,17 @@ macro_rules! scripts {
     };
 }
 
-// `on` gives the first key of a script that works on one of several keys; its header has a general name for that.
+// After `on` comes the first key of a script that works on one of several keys; its header has a general name for that
+// key.
 scripts! {
     DISPATCH "dispatch", SETTLE "settle", NOTE "note",
-    // What workers do on behalf of others.
+    // Calls that workers make on behalf of others.
     EXTEND_LOCKS "extend_locks", SHRINK "shrink", SWEEP "sweep", RECONCILE "reconcile", EXPIRE "expire",
     TRIM "trim" on Completed, CLOSE "close", DECLARE "declare", PARTITIONS "partitions", RIGHTS "rights",
-    // What people and tools read.
+    // Calls by which people and tools read.
     INSPECT "inspect", STATES "states", COUNTS "counts", OVERVIEW "overview", JOBS "jobs" on Delayed,
     HISTORY "history" on Events,
-    // What people do.
+    // Calls by which people act.
     CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", FORGET "forget",
     SCAN "scan" on Payload, LOOK "look", MEND "mend", AUDITED "audited",
     // Each of these has one key, which belongs to no task.
@@ -75,7 +76,7 @@ pub(crate) fn answered() -> BTreeMap<&'static str, Spread> {
     read.filter(|(_, answered)| answered.count > 0).collect()
 }
 
-/// The bounds that the scripts share with the crate.
+/// The limits that the scripts share with the crate.
 fn bounds() -> String {
     format!("local LARGE, BATCH, BRIEF, FEW = {LARGE}, {BATCH}, {BRIEF}, {FEW}\n")
 }
@@ -233,7 +234,7 @@ impl Invocation {
     }
 
     /// Makes the call. If the server has lost its script cache (restart, SCRIPT FLUSH), the repeat contains the text:
-    /// after a separate load it could lose the cache again.
+    /// after a separate load the server could lose the cache again.
     pub(crate) async fn call(&self, conn: &mut impl ConnectionLike) -> Result<Reply, Error> {
         let begun = Instant::now();
         let answer = match conn.req_packed_command(&self.cmd).await.and_then(Value::extract_error) {

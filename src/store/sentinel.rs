@@ -1,9 +1,9 @@
 //! Which server is the primary, according to the sentinels.
 //!
 //! Every process keeps one connection to each sentinel in its address. It asks all of them each second, and at once
-//! when one of them reports a new primary (`+switch-master`). This matters because a primary that is demoted in order
-//! still accepts writes for some seconds, and all of those are lost. Each new primary starts a new *generation*: all
-//! connections to the former one are dropped, and answers over them are discarded.
+//! when one of them reports a new primary (`+switch-master`). This matters because a primary that is demoted by a
+//! manual failover still accepts writes for some seconds, and all of those are lost. Each new primary starts a new
+//! *generation*: all connections to the former one are dropped, and answers over them are discarded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -237,7 +237,7 @@ fn heard(known: Option<&Primary>, words: &[SentinelWord]) -> Option<Primary> {
     let goes = match best.epoch.cmp(&known.epoch) {
         std::cmp::Ordering::Greater => true,
         _ if best == *known => false,
-        // The sentinels were set up again by hand: epochs begin from 0.
+        // The sentinels were set up again by hand, so epochs begin from 0.
         _ => all_say_so(),
     };
     goes.then_some(best)
@@ -290,7 +290,7 @@ impl<'a> SentinelLine<'a> {
                     .set_push_sender(self.pushes.clone());
                 let node = self.node.get_multiplexed_async_connection_with_config(&config);
                 let mut conn = node.await.map_err(unreached)?;
-                // If that is refused, the queries of each second suffice.
+                // If the server refuses that, the query each second is enough.
                 let _ = conn.subscribe(SWITCHED).await;
                 self.conn.insert(conn)
             }
@@ -300,7 +300,8 @@ impl<'a> SentinelLine<'a> {
             cmd.arg(what).arg(service);
             cmd
         };
-        // Read the epoch first. An address newer than its epoch is read again later; an older one would stay in use.
+        // Read the epoch before the address. An address newer than its epoch is read again later; an older one would
+        // stay in use.
         let epoch = epoch_of(ask("MASTER").query_async(conn).await).map_err(unreached)?;
         let at: Option<(String, u16)> = ask("GET-MASTER-ADDR-BY-NAME").query_async(conn).await.map_err(unreached)?;
         Ok(match (at, epoch) {

@@ -16,7 +16,7 @@ use crate::error::Error;
 /// The oldest server that has every command the scripts use (SMISMEMBER, ZMSCORE, XTRIM with MINID).
 const OLDEST: (u32, u32) = (6, 2);
 
-/// The oldest server whose cluster has what is needed: scripts that publish, and `CLUSTER SLOTS` with host names.
+/// The oldest version for clusters: scripts can publish, and `CLUSTER SLOTS` reports host names.
 const OLDEST_CLUSTER: (u32, u32) = (7, 0);
 
 /// Whether to refuse a server whose eviction policy could delete jobs.
@@ -41,13 +41,13 @@ pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck, i
     let mode = server.get::<String>("redis_mode").or_else(|| server.get::<String>("server_mode")).unwrap_or_default();
     if mode == "sentinel" {
         let what =
-            "that is a sentinel, which holds no data: write redis-sentinel://host:26379?sentinelServiceName=name";
+            "the server is a sentinel, which holds no data: write redis-sentinel://host:26379?sentinelServiceName=name";
         return Err(Error::Unsupported { what: what.to_owned() });
     }
     if (mode == "cluster") != is_cluster {
         let what = match is_cluster {
-            true => "that is no node of a cluster: write redis://host:port",
-            false => "that is a node of a cluster: write redis-cluster://host:port",
+            true => "the server is not a cluster node: write redis://host:port",
+            false => "the server is a cluster node: write redis-cluster://host:port",
         };
         return Err(Error::Unsupported { what: what.to_owned() });
     }
@@ -69,7 +69,7 @@ pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck, i
     if policy.starts_with("allkeys-") && eviction == EvictionCheck::Refuse {
         return Err(Error::Unsupported {
             what: format!(
-                "the server's maxmemory-policy is {policy}, which throws whole columns of jobs away; set it to \
+                "the server's maxmemory-policy is {policy}, which deletes whole columns of jobs; set it to \
                  noeviction, or accept the risk with AppBuilder::accept_eviction"
             ),
         });
@@ -91,7 +91,7 @@ pub(crate) struct ServerLook {
     pub(crate) wanted_replicas: Option<u64>,
 }
 
-/// Errors of one write that say nothing about others: no permission, a wrong type, a slot that moves.
+/// Codes of errors for one write that do not affect others: no permission, a wrong type, a slot that moves.
 const NOT_OF_THE_SERVER: [&str; 5] = ["NOPERM", "WRONGTYPE", "MOVED", "ASK", "TRYAGAIN"];
 
 /// How many short calls are measured.
@@ -142,7 +142,7 @@ async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>)
     }
 }
 
-/// Reads the server's state, and tests whether it accepts writes with a write that changes nothing, to a key that it has.
+/// Reads the server's state. Tests whether it accepts writes, with a write that changes nothing to a key that it has.
 async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Duration>) -> Result<ServerLook, Error> {
     let info: RedisResult<InfoDict> = in_time(patience, redis::cmd("INFO").query_async(conn)).await?;
     let info = info.map_err(|e| classify("info", e))?;
@@ -169,7 +169,7 @@ async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Durati
     Ok(ServerLook { info, now_ms, round_trips, refusal, wanted_replicas })
 }
 
-/// How many replicas the server needs to accept a write. `INFO` counts them if there is such a number. The number
+/// How many replicas the server needs to accept a write. If `INFO` counts them, there is such a number; the number
 /// itself is a setting that the user may not be allowed to read.
 async fn wanted_replicas(conn: &mut OwnConnection, info: &InfoDict) -> Option<u64> {
     info.get::<String>("min_slaves_good_slaves")?;
@@ -192,7 +192,7 @@ pub(crate) async fn check_rights(conn: &mut impl Connection, keys: &TaskKeys) ->
     if missing.is_empty() {
         return Ok(());
     }
-    let what = format!("the user of the server may not run {}; grant it, or jobs would be lost", named(&missing));
+    let what = format!("the redis user may not run {}; grant that, else jobs would be lost", named(&missing));
     Err(Error::Unsupported { what })
 }
 

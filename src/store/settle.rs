@@ -71,7 +71,7 @@ pub(crate) struct Want {
     pub(crate) jobs: usize,
     /// How many of them begin; the others are claimed ahead.
     pub(crate) begin: usize,
-    /// How many of those have a free slot; hooks do.
+    /// How many of those that begin have a free slot; hooks do.
     pub(crate) at_once: usize,
     /// Whether to claim hooks, too.
     pub(crate) hooks: bool,
@@ -105,7 +105,8 @@ pub(crate) enum SettleReply {
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) lost: Vec<u64>,
-    /// Cancelled, expired before they began, or requeued because they may not begin before they have a slot.
+    /// Jobs that were cancelled, that expired before they began, or that were requeued because they may not begin
+    /// before they have a slot.
     pub(crate) taken: Vec<u64>,
     pub(crate) claimed: Vec<Claimed>,
     /// The task is paused: only hooks have begun.

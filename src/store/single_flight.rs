@@ -60,7 +60,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         attempts.insert(runtime.id(), answer.clone());
         let work = work();
         runtime.spawn(async move {
-            // There may be no receiver any more.
+            // No receiver may be left.
             sender.send_replace(Some(Arc::new(work.await)));
         });
         answer

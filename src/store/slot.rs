@@ -59,7 +59,7 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection with its number, if it is open.
+    /// The open connection with its number; `None` if none is open.
     pub(super) fn if_up(&self) -> Option<(OwnConnection, usize)> {
         self.up().map(|up| (up.conn, up.before))
     }
@@ -103,12 +103,13 @@ impl Slot {
         may
     }
 
-    /// Makes a call. Its answer must come within `time`. If the connection fails, gives no answer in time, or leads to a demoted primary,
-    /// it is dropped, and the next call makes another.
+    /// Makes a call. Its answer must come within `time`. If the connection fails, gives no answer in time, or leads to
+    /// a demoted primary, it is dropped, and the next call makes another.
     ///
     /// # Cancel safety
-    /// The call may have been carried out when the future is dropped. The connection is dropped once abandoned calls have waited for a
-    /// second in total without any answer: callers with a shorter time-out must not keep a dead connection alive.
+    /// The call may have been carried out when the future is dropped. The connection is dropped once abandoned calls
+    /// have waited for a second in total without any answer: callers with a shorter time-out must not keep a dead
+    /// connection alive.
     pub(crate) async fn call<T>(
         &self,
         time: Duration,
@@ -142,13 +143,13 @@ impl Slot {
         let connect = || {
             let (address, role, state) = (Arc::clone(&self.address), self.role, Arc::clone(&self.state));
             async move {
-                // An attempt that has just ended may have made one.
+                // An attempt that has just ended may have made a connection.
                 let generation = address.generation();
                 let up = state.lock().unwrap_or_else(PoisonError::into_inner).up();
                 if let Some(up) = up.filter(|up| up.generation == generation) {
                     return Ok(up);
                 }
-                // Each call keeps its own time.
+                // Each call has its own time-out.
                 let conn = address.connect(role, None).await?;
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
                 // Drop a connection to the former primary.

@@ -28,8 +28,9 @@ fn crc16_on(crc: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(crc, |crc, byte| (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| step(crc)))
 }
 
-/// The hash tag of a later partition: `<task>:<partition>.<number>`. The number is the smallest that spreads the partitions about evenly
-/// over the slots, starting from the slot of the task. Nodes own ranges of slots, so tags without such a number could end up on one node.
+/// The hash tag of a later partition: `<task>:<partition>.<number>`. The number is the smallest that spreads the
+/// partitions about evenly over the slots, starting from the slot of the task. Nodes own ranges of slots, so tags
+/// without such a number could end up on one node.
 pub(super) fn tag_of_part(task: &str, part: u32, parts: u32) -> String {
     let (slots, parts) = (u32::from(SLOTS), parts.max(1));
     let ideal = (u32::from(slot_of(task.as_bytes())) + part * slots / parts) % slots;
@@ -40,7 +41,7 @@ pub(super) fn tag_of_part(task: &str, part: u32, parts: u32) -> String {
         let far = slot.abs_diff(ideal);
         far.min(slots - far) <= window
     };
-    // Among a million numbers, some thousands are near.
+    // Among a million numbers, thousands are near enough.
     let number = (0..1_000_000).find(is_near).unwrap_or(0);
     format!("{task}:{part}.{number}")
 }

@@ -11,7 +11,7 @@ use super::keys::{Key, TaskKeys};
 use super::streams::{Entry, NODE_PATIENCE, last_entry, read_together};
 use crate::error::Error;
 
-/// How often streams on different servers are read while they are empty.
+/// The pause between reads of empty streams on different servers.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -21,8 +21,8 @@ const HALVINGS: u32 = 6;
 /// How long a server that is late with a large answer may take for a small one.
 const SMALL: Duration = Duration::from_millis(300);
 
-/// Blocks until one of the streams has entries after its id, or `block` is over. Returns at most `count` entries of each, with
-/// the position of their stream in `after`.
+/// Blocks until one of the streams has entries after its id, or `block` is over. Returns at most `count` entries of
+/// each, with the position of their stream in `after`.
 pub(crate) async fn read(
     conn: &mut OwnConnection,
     apart: &mut StreamsApart,
@@ -100,14 +100,14 @@ impl StreamsApart {
         loop {
             for (at, (stream, (keys, key, id))) in self.streams.iter_mut().zip(after).enumerate() {
                 let has_come = found.iter().any(|(found, _)| *found == at);
-                // The next call continues after these entries.
+                // The caller continues after these entries, so read no more of this stream now.
                 if !has_come && !std::mem::replace(&mut stream.is_under_way, true) {
                     let (of, count) = ((Arc::clone(keys), *key, (*id).to_owned()), stream.wanted(count));
                     self.under_way.push(read_later(at, stream.pause, conn.clone(), of, count));
                 }
             }
             let next = if is_first || !found.is_empty() {
-                // Also return what is ready.
+                // Also return the other reads that are ready.
                 self.under_way.next().now_or_never().flatten()
             } else {
                 tokio::time::timeout_at(until.into(), self.under_way.next()).await.ok().flatten()

@@ -34,7 +34,7 @@ impl Entry {
 /// Checks that the node with the events of a task answers.
 pub(crate) async fn answers(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
     let mut cmd = redis::cmd("XRANGE");
-    // No entry is that old.
+    // No entry is that old, so the answer is empty.
     cmd.arg(keys.get(Key::Events)).arg(1).arg(1).arg("COUNT").arg(1);
     cmd.query_async(conn).await.map_err(|e| classify("events", e))
 }

@@ -39,7 +39,7 @@ pub(crate) enum SweepReply {
         snapshot: bool,
         left: u64,
         resolved: Vec<StalledJob>,
-        /// How many were parked because their phase has a longer limit.
+        /// How many were parked because their phase has a longer time limit.
         aside: u64,
     },
     /// Another epoch is in force.
@@ -55,7 +55,7 @@ pub(crate) enum SweepReply {
 pub(crate) struct Decision {
     pub(crate) verdict: Verdict,
     pub(crate) by: String,
-    /// Empty for all.
+    /// Empty for all candidates.
     pub(crate) ids: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn sweep(
     decision: Option<&Decision>,
 ) -> Result<SweepReply, Error> {
     let mut call = scripts::SWEEP.on(keys);
-    // Rounded down: a watch must never be reported as longer than it was.
+    // Rounded down, since a watch must never be reported as longer than it was.
     let epoch = epoch.map(|epoch| epoch.to_string()).unwrap_or_default();
     call.arg(worker).arg(to_ms(ask)).arg(epoch).arg(waited.as_millis() as u64).arg(cursor).arg(limit);
     match decision {
@@ -175,8 +175,8 @@ impl TakeBack {
         self.is_done
     }
 
-    /// Makes the next call. Returns whether the server has the options of the task: without them it decides nothing. If
-    /// a call fails, the next step repeats it.
+    /// Makes the next call. Returns whether the server has the options of the task; without them the call decides
+    /// nothing. If a call fails, the next step repeats it.
     pub(crate) async fn step(
         &mut self,
         conn: &mut impl Connection,

@@ -10,7 +10,8 @@ use super::keys::TaskKeys;
 use super::slots;
 use crate::limits::MOST_PARTITIONS;
 
-/// The tables of a task, as far as this process knows: one, until it learns of partitions. All users of an App share them.
+/// The tables of a task, as far as this process knows: one, until it learns of partitions. All users of an App share
+/// them.
 #[derive(Debug)]
 pub(crate) struct Tables {
     prefix: String,
@@ -18,7 +19,7 @@ pub(crate) struct Tables {
     is_cluster: bool,
     parts: AtomicU32,
     known: Mutex<KnownTables>,
-    /// Signals a changed number of partitions of any task.
+    /// Signals that the number of partitions of any task has changed.
     layouts: Arc<watch::Sender<()>>,
 }
 

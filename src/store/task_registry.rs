@@ -49,14 +49,15 @@ impl Store {
         }
         match self.shared(PATIENCE, async |conn| self.register(conn, task).await).await {
             Err(e) if e.is_outage() => {
-                tracing::debug!(%task, error = %e.chain(), "the task could not be put into the list of tasks yet");
-                // In a cluster the registry is on its own node. While that is unreachable, not every dispatch should wait for it.
+                tracing::debug!(%task, error = %e.chain(), "the task could not be added to the list of tasks; will retry");
+                // In a cluster the registry is on its own node. While that is unreachable, most dispatches should not
+                // wait for it.
                 if let Some(soon) = Instant::now().checked_sub(AGAIN - PAUSE).filter(|_| self.is_cluster()) {
                     self.registered().insert(task.to_owned(), soon);
                 }
                 return;
             }
-            Err(e) => tracing::debug!(%task, error = %e.chain(), "the task is not put into the list of tasks"),
+            Err(e) => tracing::debug!(%task, error = %e.chain(), "the task could not be added to the list of tasks"),
             Ok(()) => {}
         }
         self.registered().insert(task.to_owned(), Instant::now());

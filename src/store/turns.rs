@@ -35,7 +35,8 @@ impl Turns {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a permit, at least for `time`, and longer while transfers of others succeed; else returns `None`. Cancel safe.
+    /// Waits for a permit for at least `time`, and longer while transfers of others succeed; then returns `None`.
+    /// Cancel safe.
     pub(crate) async fn take(self: &Arc<Self>, time: Duration) -> Option<Turn> {
         let since = Instant::now();
         let free = Arc::clone(&self.free).acquire_owned();

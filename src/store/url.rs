@@ -19,7 +19,7 @@ const UNIX: [&str; 4] = ["db", "user", "pass", "protocol"];
 /// `redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name[&node=host:port]…[&sentinelUsername=…][&sentinelPassword=…]`.
 #[derive(Debug)]
 pub(super) struct SentinelUrl {
-    /// The primary: user, password and database, with the place of the first sentinel.
+    /// How to reach the primary: user, password and database, with the address of the first sentinel.
     pub(super) primary: ConnectionInfo,
     /// User and password of the sentinels.
     pub(super) sentinels: RedisConnectionInfo,
@@ -60,7 +60,7 @@ impl SentinelUrl {
             }
         }
         if service.is_empty() {
-            return Err(bad("must say the name by which the sentinels know the primary", fix));
+            return Err(bad("must have the name of the primary as sentinelServiceName", fix));
         }
         let sentinels = sentinels.set_skip_set_lib_name();
         let first = primary.clone().set_addr(nodes[0].clone());
@@ -75,7 +75,7 @@ const NODE_PORT: u16 = 6379;
 /// `redis-cluster://[user:password@]host[:6379][?node=host:port]…`.
 #[derive(Debug)]
 pub(super) struct ClusterUrl {
-    /// User and password, with the place of the first node.
+    /// User and password, with the address of the first node.
     pub(super) info: ConnectionInfo,
     pub(super) nodes: Vec<(String, u16)>,
     /// Without any secret.
@@ -99,7 +99,7 @@ impl ClusterUrl {
         let (own, _) = rest.split_once('?').unwrap_or((rest, ""));
         let info = info_of(&format!("{straight}://{own}"))?;
         if info.redis_settings().db() != 0 {
-            return Err(bad("must have no database: a cluster has one alone", fix));
+            return Err(bad("must not name a database: a cluster has only one", fix));
         }
         let mut nodes = vec![(primary_host(&info), url.port().unwrap_or(NODE_PORT))];
         for (_, value) in url.query_pairs() {
@@ -128,12 +128,12 @@ pub(super) fn info_of(text: &str) -> Result<ConnectionInfo, Error> {
     let is_tls = text.starts_with("rediss:") || text.starts_with("valkeys:");
     if is_tls && !cfg!(feature = "tls") {
         let fix = "build heartline with features = [\"tls\"]";
-        return Err(bad("must be a URL without TLS where the feature tls is off", fix));
+        return Err(bad("must be a URL without TLS while the feature tls is off", fix));
     }
     if is_tls && text.ends_with("#insecure") {
         return Err(bad(
-            "must not end in #insecure, which takes any certificate",
-            "give the server's own CA with AppBuilder::tls_ca",
+            "must not end in #insecure, which accepts any certificate",
+            "pass the server's own CA to AppBuilder::tls_ca",
         ));
     }
     let fix = "write redis://[user:password@]host[:port][/db], the same with rediss:// for TLS, or unix:///path";
@@ -159,10 +159,10 @@ const ESCAPED: &str =
 /// The parameters that hold a password.
 const SECRETS: [&str; 2] = ["pass", "sentinelPassword"];
 
-/// Parses a URL with these known parameters. Refuses every unknown part: it was meant to do something.
+/// Parses a URL with these known parameters. Refuses every unknown part, since it would have no effect.
 fn read(text: &str, known: &[&str], fix: &str) -> Result<Url, Error> {
     let refused = |rule: &str| bad(rule, &format!("{fix}; {ESCAPED}"));
-    // Do not show the error of the parser: it may contain what it read.
+    // Do not show the error of the parser, which may contain the text.
     let url = Url::parse(text).map_err(|_| refused("must be a URL"))?;
     if url.fragment().is_some() {
         return Err(refused("must have no #, nor anything after it"));
@@ -173,7 +173,7 @@ fn read(text: &str, known: &[&str], fix: &str) -> Result<Url, Error> {
             may_be_secret |= SECRETS.contains(&&*name);
             continue;
         }
-        // What follows an unescaped character of a password is part of the password.
+        // If a password has an unescaped character, its rest is read as another part of the URL.
         let is_name = !may_be_secret && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
         let name = if is_name { format!("the parameter {name}") } else { "the parameter that it has".to_owned() };
         return Err(refused(&format!("must not have {name}; it takes {}", known.join(", "))));
@@ -203,7 +203,7 @@ fn primary_host(info: &ConnectionInfo) -> String {
     }
 }
 
-/// Another host, with the settings of the given one.
+/// The address of another host, with the settings of the given one.
 fn at(like: &ConnectionInfo, host: &str, port: u16) -> ConnectionAddr {
     match like.addr() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {

@@ -11,7 +11,7 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Marker(usize),
-    /// There may be work, if the worker that took the marker is frozen.
+    /// There may be work, if the worker that took the other marker is frozen.
     Spare(usize),
 }
 

@@ -140,7 +140,8 @@ impl Ways {
     }
 }
 
-/// Connects. After an authentication failure, waits before it connects to the server again: each retry of a caller would fail the same way.
+/// Connects. After an authentication failure, waits before it connects to the server again, since each retry would fail
+/// the same way.
 pub(super) async fn open(
     client: &Client,
     access: &Access,
@@ -156,14 +157,14 @@ pub(super) async fn open(
     opened
 }
 
-/// Connects, and separates a wrong password from a server that accepts no more clients.
+/// Connects, and distinguishes a wrong password from a server that accepts no more clients.
 async fn let_in(client: &Client, access: &Access, config: &AsyncConnectionConfig) -> Result<Plain, RedisError> {
     let connect = || client.get_multiplexed_async_connection_with_config(config);
     match connect().await {
         Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, access).await {
             Some(refusal) => Err(if is_of_the_password(&refusal) { e } else { refusal }),
             None => connect().await.map_err(|e| match e.kind() {
-                // The password was accepted just now.
+                // The server accepted the password just now.
                 ErrorKind::AuthenticationFailed => io::Error::from(io::ErrorKind::ConnectionReset).into(),
                 _ => e,
             }),
@@ -173,7 +174,7 @@ async fn let_in(client: &Client, access: &Access, config: &AsyncConnectionConfig
 }
 
 /// Sends the password by hand. The client reports every error as a wrong password, also that of a server that accepts
-/// no more clients, and drops its text. `None`: the password is right.
+/// no more clients, and drops its text. Returns `None` if the password is right.
 async fn refusal(client: &Client, access: &Access) -> Option<RedisError> {
     let settings = client.get_connection_info().redis_settings();
     let info = client.get_connection_info().clone().set_redis_settings(RedisConnectionInfo::default());
@@ -191,7 +192,7 @@ async fn refusal(client: &Client, access: &Access) -> Option<RedisError> {
     tokio::time::timeout(CONNECT_TIMEOUT, asked).await.unwrap_or_else(|_| late()).err()
 }
 
-/// Whether the server has checked the password.
+/// Whether the refusal means that the server has checked the password.
 fn is_of_the_password(refusal: &RedisError) -> bool {
     !says_full(refusal) && !refusal.is_io_error()
 }
@@ -220,7 +221,7 @@ fn client_of(info: ConnectionInfo, access: &Access) -> Result<Client, Error> {
 
     if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
         if access.ca.is_some() || access.client.is_some() {
-            return Err(bad("must be a URL with TLS where there is a CA or a client certificate", "write rediss://"));
+            return Err(bad("must be a URL with TLS if a CA or a client certificate is set", "write rediss://"));
         }
         return Client::open(info).map_err(|e| bad(format!("must be an address that can be used: {e}"), "correct it"));
     }
@@ -231,14 +232,14 @@ fn client_of(info: ConnectionInfo, access: &Access) -> Result<Client, Error> {
     }
     let mut faults = Faults::default();
     let mut check = |field: &str, pem: &[u8]| {
-        // The client accepts a PEM without a certificate silently.
+        // The client silently accepts a PEM without a certificate.
         if !pem.windows(27).any(|part| part == b"-----BEGIN CERTIFICATE-----") {
             let value = format!("{} bytes", pem.len());
             faults.push(ConfigError::new(
                 field,
                 value,
                 "must be PEM with a certificate",
-                "give the text of a .pem or .crt",
+                "pass the text of a .pem or .crt file",
             ));
         }
     };

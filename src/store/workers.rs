@@ -23,7 +23,7 @@ const KEEP_EXCESS: Duration = Duration::from_secs(300);
 /// The most workers that one call moves to `gone` or forgets.
 const FORGOTTEN: u64 = 100;
 
-/// A worker writes its presence every 5 s. After three missed ones it may be gone.
+/// A worker writes its presence every 5 s. After three missed writes it may be gone.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(15);
 
 impl Store {
@@ -117,13 +117,14 @@ impl Store {
         count.query_async(conn).await.map_err(|e| classify("presence", e))
     }
 
-    /// Removes the records of the last calls of a worker that is gone, and keeps only its presence. Each step may be repeated.
+    /// Removes the records of the last calls of a worker that is gone, and keeps only its presence. Each step may be
+    /// repeated.
     pub(crate) async fn put_aside(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
         let classify = |e| classify("presence", e);
         let (workers, gone) = (keys::workers(&self.prefix), keys::gone(&self.prefix));
         let mut seen = redis::cmd("ZSCORE");
         let seen: Option<f64> = seen.arg(&workers).arg(worker).query_async(conn).await.map_err(classify)?;
-        // Another worker has done it.
+        // Another worker has already done it.
         let Some(seen) = seen else { return Ok(()) };
         let mut said = redis::cmd("HMGET");
         said.arg(keys::worker(&self.prefix, worker)).arg("tasks").arg("bootId");
@@ -133,7 +134,7 @@ impl Store {
             let tables = self.tables(task);
             match tables.refresh_over(conn).await {
                 Err(e) if e.is_outage() => return Err(e),
-                // A key with a wrong type is in the way: use the known tables.
+                // A key with a wrong type prevents the read: use the known tables.
                 _ => {}
             }
             for keys in tables.all().iter() {
@@ -148,7 +149,7 @@ impl Store {
             leave.arg(keys::boot(&self.prefix, &boot_id)).arg(worker);
             leave.query_async::<()>(conn).await.map_err(classify)?;
         }
-        // In this order: the presence of a worker in neither list would be kept forever.
+        // Keep this order: the presence of a worker that is in neither list would be kept forever.
         let mut add = redis::cmd("ZADD");
         add.arg(&gone).arg(stored_score(seen)).arg(worker);
         add.query_async::<()>(conn).await.map_err(classify)?;

@@ -14,7 +14,7 @@ pub(crate) enum NodeEnd {
     Completed,
     Failed,
     Cancelled,
-    /// Its graph is missing: it never ran, or was lost.
+    /// The instance of its graph is missing: it never ran, or was lost.
     GraphFailed,
     GraphCancelled,
 }
@@ -43,7 +43,7 @@ impl NodeEnd {
 pub(crate) struct EndedNode {
     pub(crate) id: NodeId,
     pub(crate) end: NodeEnd,
-    /// Its value or its failure as JSON; empty for none.
+    /// Its value or its failure as JSON; empty if it has none.
     pub(crate) said: Vec<u8>,
 }
 

@@ -13,7 +13,7 @@ use crate::store::scripts;
 pub(crate) enum Controlled {
     /// The open nodes of this run must be cancelled.
     Stopping(u64),
-    /// It has ended, before or by this call, in this place. For a child: what follows from that.
+    /// It has ended, before or by this call, in this place. If it is a child: what follows for its parent.
     Ended(FlowPlace, Advanced),
     Unknown,
 }
@@ -57,7 +57,7 @@ pub(crate) enum Turned {
     Paused,
     /// The ready nodes of this run must be opened.
     Resumed(u64),
-    /// It had no nodes left, and ended.
+    /// It had no nodes left to run, and ended.
     Ended,
     /// It has changed its place since, or is stopping.
     Changed,
@@ -95,9 +95,9 @@ pub(crate) enum Again {
     Run(u64),
     /// The caller must send the next part.
     Part,
-    /// This many nodes are open: their handlers may be running.
+    /// This many nodes are open, so their handlers may be running.
     Busy(u64),
-    /// A node has completed since the caller read them. It must read them again.
+    /// A node has completed since the caller read the states. The caller must read them again.
     Moved,
     /// It has changed its place since.
     Changed,

@@ -42,7 +42,7 @@ pub(crate) struct FlowState {
     pub(crate) digest: String,
     /// The first node that broke it, and its failure as JSON.
     pub(crate) broken_by: Option<(u32, String)>,
-    /// Its answer as JSON, or why it did not complete, or who paused it; else empty.
+    /// Its output as JSON, or why it did not complete, or who paused it; else empty.
     pub(crate) answer: Vec<u8>,
     /// How often it changed its place.
     pub(crate) turn: u64,
@@ -115,10 +115,10 @@ pub(crate) async fn list(
     Ok((words.chunks_exact(8).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
 }
 
-/// Checks that scripts of a workflow can be called. While a slot is being moved, single keys are found, but a script
-/// with several of them fails.
+/// Checks that scripts of a workflow can be called. While a slot is being moved, calls with a single key succeed, but a
+/// script with several keys fails.
 pub(crate) async fn can_be_called(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
-    // The script uses only the first of these keys, but the server locates all of them.
+    // The script uses only the first of these keys, but the server must find all of them.
     let others = scripts::FLOW_ADVANCE.keys().iter().filter(|key| !scripts::FLOW_LIST.keys().contains(key));
     let mut call = scripts::FLOW_LIST.with_keys(keys, scripts::FLOW_LIST.keys().iter().chain(others).copied());
     call.arg(1).arg("").arg(1);
@@ -139,7 +139,7 @@ pub(crate) struct FlowSizes {
     pub(crate) outbox: u64,
     /// Since when the oldest of them is due, ms.
     pub(crate) oldest_ms: Option<u64>,
-    /// Since when entries keep being delayed, and when that was last, ms.
+    /// Since when entries have been delayed, and when that happened last, ms.
     pub(crate) put_off: Option<(u64, u64)>,
     /// The same for ended jobs that the workflow could not record.
     pub(crate) untold: Option<(u64, u64)>,

@@ -53,7 +53,7 @@ pub(crate) async fn resend(
 }
 
 /// Delays at most 200 entries of a workflow's outbox that could not be carried out, so that they do not hold up others.
-/// No entries mean that the workflow could not record jobs that ended: those are in the outboxes of their tasks.
+/// Without entries, it records that the workflow could not record ended jobs: those are in the outboxes of their tasks.
 pub(crate) async fn put_off(conn: &mut impl Connection, keys: &TaskKeys, entries: &[String]) -> Result<(), Error> {
     let mut call = scripts::FLOW_PUT_OFF.on(keys);
     for entry in entries {
@@ -128,7 +128,8 @@ async fn scores<'a>(
     Ok(found.into_iter().map(|score| score.map(stored_score)).collect())
 }
 
-/// Reads jobs of a task that ended longer ago than the grace, and whether there may be more. Ids that name no node come in the second list.
+/// Reads jobs of a task that ended longer ago than the grace, and whether there may be more. Ids that name no node come
+/// in the second list.
 pub(crate) async fn ended(
     conn: &mut impl Connection,
     keys: &TaskKeys,

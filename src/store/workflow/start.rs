@@ -11,7 +11,7 @@ use crate::store::reply::{Reply, Text};
 use crate::store::scripts;
 use crate::times::to_ms;
 
-/// After this long without a new part, another caller may discard a start that was written in parts.
+/// If no new part was written for this long, another caller may discard a start that was written in parts.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the parts of an unfinished start are kept.
@@ -24,11 +24,11 @@ pub(crate) const GRAPH: &str = "@";
 pub(crate) struct NewInstance<'a> {
     pub(crate) id: &'a str,
     pub(crate) shape: &'a ShapeRecords,
-    /// The inputs of the nodes that have their own, by node number.
+    /// The inputs of the nodes that have an input of their own, by node number.
     pub(crate) inputs: &'a [(u32, Vec<u8>)],
     /// How long its jobs wait before they may run; zero for no wait.
     pub(crate) delay: Duration,
-    /// After how long it is stopped.
+    /// The time after which it is stopped.
     pub(crate) deadline: Option<Duration>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Started {
     Existed,
     /// No node waits for this child any more.
     Stale,
-    /// The call must bring the records of the shape.
+    /// The call must contain the records of the shape.
     ShapeUnknown,
     /// Some of its parts are missing.
     PartsUnknown,
@@ -71,15 +71,16 @@ pub(crate) enum Started {
     Left,
 }
 
-/// An open node that must be sent.
+/// An open node whose job must be dispatched.
 #[derive(Clone, Debug)]
 pub(crate) struct ToSend {
     pub(crate) id: NodeId,
-    /// Or [`GRAPH`].
+    /// The task, or [`GRAPH`].
     pub(crate) task: String,
-    /// How long after it opened its job may run, ms.
+    /// How long after the node opened its job may run, ms.
     pub(crate) wait_ms: u64,
-    /// JSON of its dispatch options; empty for none. For a graph that its job returned: the policy of its instance.
+    /// JSON of its dispatch options; empty for none. For a graph that its job returned: the failure policy of its
+    /// instance.
     pub(crate) own: String,
     pub(crate) payload: NodePayload,
 }
@@ -88,11 +89,11 @@ pub(crate) struct ToSend {
 #[derive(Clone, Debug)]
 pub(crate) enum NodePayload {
     Here(Vec<u8>),
-    /// Too large to send with others: in this column of the workflow, under this field.
+    /// It is too large to send with others: it is in this column of the workflow, under this field.
     Apart(Key, String),
 }
 
-/// What the call that starts an instance brings.
+/// What the call that starts an instance contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comes<'a> {
     /// Everything except the records of its shape.

@@ -82,7 +82,7 @@ pub(crate) async fn tasks(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     Ok(names.into_iter().map(|Text(name)| name).collect())
 }
 
-/// Takes instances without progress for this long that have open nodes. Returns whether there may be more.
+/// Takes instances with open nodes that have not advanced for this long. Returns whether there may be more.
 pub(crate) async fn audit(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -96,7 +96,7 @@ pub(crate) async fn audit(
     Ok((reply.rest::<Text>()?.into_iter().map(|Text(instance)| instance).collect(), more > 0))
 }
 
-/// Puts those of the instances, at most 200, that are in no place into one. Returns how many these were. Safe to repeat.
+/// Puts each of the instances that is in no place into one, at most 200. Returns how many these were. Safe to repeat.
 pub(crate) async fn place(conn: &mut impl Connection, keys: &TaskKeys, instances: &[String]) -> Result<u64, Error> {
     let mut call = scripts::FLOW_PLACE.on(keys);
     for instance in instances {
