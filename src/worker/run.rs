@@ -129,7 +129,7 @@ impl Worker {
                     started => return started,
                 };
                 if waits.is_none() {
-                    tracing::warn!(worker_id = %self.id, error = %e.chain(), "redis is not available; the worker starts when it is");
+                    tracing::warn!(worker_id = %self.id, error = %e.chain(), "the worker cannot start yet; it waits for redis");
                 }
                 waits.get_or_insert_with(clock::now);
                 tokio::time::sleep(pauses.next()).await;

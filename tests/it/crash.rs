@@ -869,7 +869,7 @@ async fn a_new_holder_of_a_name_gets_the_jobs_and_the_old_one_stops() {
     holder.signal("-CONT");
     eventually("it stops", PATIENCE * 2, async || holder.is_dead()).await;
     let stopped = heard(&test, &format!("{} stopped", holder.id()), 1).await;
-    assert!(stopped[0].contains("replaced: a worker has started under its name"), "{stopped:?}");
+    assert!(stopped[0].contains("replaced: another worker has its name"), "{stopped:?}");
     // Another name is not affected, and the new holder works.
     assert_eq!(test.places("other").await, ["running"]);
     heir_works(&task, &heir).await;

@@ -49,7 +49,7 @@ async fn a_payload_that_the_server_cannot_send_delays_no_other() {
     }
     let lines = warnings.all();
     let told =
-        lines.iter().filter(|line| line.contains(&test.name) && line.contains("closes the connection under answers"));
+        lines.iter().filter(|line| line.contains(&test.name) && line.contains("closes the connection during answers"));
     assert_eq!(told.count(), 1, "{lines:?}");
     worker.stop().await;
 }
