@@ -18,7 +18,7 @@ pub struct Failure {
     pub code: String,
     /// The error and its causes, outermost first, at most 4 KiB.
     pub message: String,
-    /// How many runs of the handler failed; 0 if a workflow reports the failure, since it does not know.
+    /// How many runs of the handler failed; 0 if a workflow reports the failure, since it does not know the number.
     pub failed_attempts: u32,
     /// How often the job stalled. Stalls do not count as attempts.
     pub stalled_count: u32,

@@ -23,8 +23,8 @@ const GENERATED_LEN: usize = 22;
 
 /// The id of a job, unique within its task.
 ///
-/// The client generates it (22 characters, in the order of dispatch), or the caller chooses it: 1 to 128 bytes of printable ASCII without
-/// space and braces. Cloning is cheap. In serde it is a plain string.
+/// The client generates it (22 characters, in the order of dispatch), or the caller chooses it: 1 to 128 bytes of
+/// printable ASCII without space and braces. Cloning is cheap. In serde it is a plain string.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(Arc<str>);
 
@@ -37,8 +37,8 @@ impl JobId {
         JobId(format!("{digits:0>GENERATED_LEN$}").into())
     }
 
-    /// Parses the id of any job: one that a caller chose (see [`Dispatch::id`](crate::Dispatch::id)), or that of a workflow node, which
-    /// begins with `~`.
+    /// Parses the id of any job: one that a caller chose (see [`Dispatch::id`](crate::Dispatch::id)), or that of a
+    /// workflow node, which begins with `~`.
     ///
     /// # Errors
     /// [`ConfigErrors`] if the text is not 1 to 128 bytes of printable ASCII without space and braces. An id that begins with `~` may have
@@ -46,7 +46,7 @@ impl JobId {
     pub fn parse(text: &str) -> Result<JobId, ConfigErrors> {
         if text.starts_with(MARK) {
             let rule = "must be 1 to 350 bytes of printable ASCII without space, '{' and '}'";
-            faults::text("id", text, 350, is_allowed, rule, "take it as it is shown")?;
+            faults::text("id", text, 350, is_allowed, rule, "copy the id as it is shown")?;
             return Ok(JobId(text.into()));
         }
         let rule = "must be 1 to 128 bytes of printable ASCII without space, '{' and '}'";
@@ -61,9 +61,13 @@ impl JobId {
     pub(crate) fn chosen(text: &str) -> Result<JobId, ConfigErrors> {
         if text.starts_with(MARK) {
             let fix = "begin it with a letter or a digit";
-            return Err(
-                ConfigError::new("id", text, "must not begin with '~', as the ids of workflows' jobs do", fix).into()
-            );
+            return Err(ConfigError::new(
+                "id",
+                text,
+                "must not begin with '~', which marks the jobs of workflows",
+                fix,
+            )
+            .into());
         }
         JobId::parse(text)
     }

@@ -25,21 +25,21 @@ pub enum JobState {
     Delayed,
     /// Locked by a worker that claimed it ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)); its handler has not begun.
     ///
-    /// Its worker starts it, or hands it back. If the worker is silent, the sweep returns it to the front of its list, with no stall
-    /// counted.
+    /// Its worker starts it, or hands it back. If the worker is silent, the sweep returns it to the front of its list,
+    /// with no stall counted.
     Claimed,
-    /// Locked by a worker whose handler is running. With [`TaskOptions::prefetch`](crate::TaskOptions::prefetch), it may be about to run
-    /// there.
+    /// Locked by a worker whose handler is running. With [`TaskOptions::prefetch`](crate::TaskOptions::prefetch), the
+    /// handler may be about to run there.
     ///
-    /// Its worker reports the outcome. If the worker is silent, the sweep decides. The handler of a job that the sweep took may still run
-    /// for a moment: execution is at least once.
+    /// Its worker reports the outcome. If the worker is silent, the sweep decides. After that, the handler may still
+    /// run for a moment: execution is at least once.
     Running,
     /// Its outcome is stored. The hook of its task ([`TaskRef::on_complete`](crate::TaskRef::on_complete)) runs next, or is running in a
     /// worker that holds the job.
     ///
     /// After the hook, the job ends with the stored outcome. The handler does not run again, and a cancel comes too late.
     Finalizing,
-    /// Terminal: a handler returned a value.
+    /// Terminal: its handler returned a value.
     ///
     /// Retention removes it.
     Completed,
@@ -107,8 +107,8 @@ const fn removed(from: JobState, by: &'static str) -> Transition {
 
 /// Every change of state; any other is a bug.
 ///
-/// A cancel of a running job changes no state: it leaves a request that settle and sweep follow. Under `Retention::remove_at_once()` one
-/// call makes a job terminal and removes it; this table shows two steps.
+/// A cancel of a running job changes no state: it leaves a request that settle and sweep follow. Under
+/// `Retention::remove_at_once()` one call makes a job terminal and removes it; this table shows two steps.
 #[cfg(test)]
 pub(crate) const TRANSITIONS: &[Transition] = &[
     created(JobState::Waiting, "dispatch"),
@@ -173,7 +173,7 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     removed(JobState::Completed, "remove"),
     removed(JobState::Failed, "remove"),
     removed(JobState::Cancelled, "remove"),
-    // A payload that a person deleted: the job does not exist any more.
+    // The payload was deleted by hand, so the job no longer exists.
     removed(JobState::Waiting, "settle"),
     removed(JobState::Running, "sweep"),
     removed(JobState::Completed, "trim"),

@@ -26,7 +26,7 @@ use crate::options::modes::Durability;
 ///
 /// # Cancel safety
 /// If the future is dropped, the cancel may have been recorded or not. It is safe to repeat.
-#[must_use = "a cancel is asked for when this is awaited"]
+#[must_use = "a cancel is requested when this is awaited"]
 pub struct Cancel<'a, R> {
     durability: Durability,
     /// `None` once it is under way.

@@ -17,7 +17,8 @@ use crate::process::context::Context;
 use crate::process::data::Need;
 use crate::process::handler::{Handler, Hook, RunError, shape_fault};
 
-/// A task as a constant that producers and workers share: its name, the types of its input `I` and its result `O`, and its options.
+/// A task as a constant that producers and workers share: its name, the types of its input `I` and its result `O`, and
+/// its options.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -54,7 +55,8 @@ impl<I, O> TaskDef<I, O> {
         TaskDef { name, options: TaskOptions::new(), types: PhantomData }
     }
 
-    /// The same with options. A producer uses the payload limit, the priority, and whether there are events; workers use all.
+    /// The same with options. A producer uses the payload limit, the priority, and whether there are events; workers
+    /// use all options.
     #[must_use]
     pub const fn options(mut self, options: TaskOptions) -> TaskDef<I, O> {
         self.options = options;
@@ -139,7 +141,7 @@ impl<I, O> TaskHandler<I, O> {
             let handler = Arc::clone(&handler);
             Box::pin(async move {
                 let input: I = serde_json::from_slice(&payload).map_err(|e| {
-                    RunError::Undecodable(format!("the payload is no input of this task: {}", shape_fault(&e)))
+                    RunError::Undecodable(format!("the payload is not a valid input of this task: {}", shape_fault(&e)))
                 })?;
                 drop(payload);
                 let output = handler(context, input).await.map_err(|e| RunError::Handler(e.into()))?;
@@ -151,7 +153,7 @@ impl<I, O> TaskHandler<I, O> {
                 if value.len() > RESULT_LIMIT {
                     let size = value.len();
                     return Err(RunError::Codec(format!(
-                        "the value has {size} bytes of JSON, at most {RESULT_LIMIT} are kept"
+                        "the value has {size} bytes of JSON, the limit is {RESULT_LIMIT}"
                     )));
                 }
                 Ok((value != b"null").then_some(value))
@@ -168,9 +170,9 @@ impl<I, O> TaskHandler<I, O> {
         }
     }
 
-    /// Says what an error of type `T` means for the job: its code, whether it is fatal, when to try again. `T` is
-    /// searched for in the handler's error and its causes ([`JobError::downcast_ref`]). The first mapping that knows
-    /// the error decides. Those of the task come before those of [`AppBuilder::on_error`](crate::AppBuilder::on_error).
+    /// Says what an error of type `T` means for the job: its code, whether it is fatal, when to try again. The mapping
+    /// also finds a `T` among the causes of the handler's error ([`JobError::downcast_ref`]). The first mapping that
+    /// matches decides. Those of the task come before those of [`AppBuilder::on_error`](crate::AppBuilder::on_error).
     pub fn on_error<T: StdError + Send + Sync + 'static>(
         mut self,
         say: impl Fn(&T, JobError) -> JobError + Send + Sync + 'static,
@@ -207,14 +209,15 @@ impl<I, O> TaskHandler<I, O> {
         self
     }
 
-    /// Makes a worker refuse to start if [`AppBuilder::data`](crate::AppBuilder::data) has no `T`, instead of failing the jobs one by one.
+    /// Makes a worker refuse to start if [`AppBuilder::data`](crate::AppBuilder::data) has no `T`. Otherwise the jobs
+    /// would fail one by one.
     pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
         self.needs.push(Need::of::<T>());
         self
     }
 }
 
-/// Whether the value is a float that JSON would write as `null`, which no reader accepts as a number.
+/// Whether the value is a float that JSON would write as `null`, which cannot be read back as a number.
 fn is_no_number<O: 'static>(value: &O) -> bool {
     let value: &dyn Any = value;
     let is_f64 = value.downcast_ref::<f64>().is_some_and(|value| !value.is_finite());
@@ -236,7 +239,7 @@ where
                 Outcome::Completed(value) => {
                     let json = if value.is_empty() { b"null".as_slice() } else { &value };
                     Outcome::Completed(serde_json::from_slice(json).map_err(|e| {
-                        RunError::Codec(format!("the value is none that the hook takes: {}", shape_fault(&e)))
+                        RunError::Codec(format!("the hook cannot decode the value: {}", shape_fault(&e)))
                     })?)
                 }
                 Outcome::Failed(failure) => Outcome::Failed(failure),

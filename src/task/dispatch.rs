@@ -36,17 +36,19 @@ use crate::times::ms_of;
 /// # }
 /// ```
 ///
-/// While Redis is unreachable, a dispatch is repeated for 10 s ([`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout)). If
-/// a job with this id exists in any state, even a terminal one, it stays unchanged, and its handle reports that it
-/// [`existed`](JobHandle::existed). After a lost reply that may be the job of this very call.
+/// While Redis is unreachable, a dispatch is repeated for 10 s
+/// ([`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout)). If a job with this id exists in any state,
+/// even a terminal one, it stays unchanged, and its handle reports that it [`existed`](JobHandle::existed). After a
+/// lost reply that may be the job of this very call.
 ///
 /// # Errors
-/// They are checked in this order, and the job is not written, except that after `Connect` it may have been:
+/// They are checked in this order. If one is returned, the job is not written, with two exceptions: after `Connect` it
+/// may have been written, and after `NotReplicated` it is.
 ///
 /// - [`Error::Codec`] if the input cannot be written as JSON.
 /// - [`Error::TooLarge`] if it is over the payload limit of the task.
 /// - [`Error::Config`] if settings are wrong; it lists all of them.
-/// - [`Error::NotReplicated`] if fewer replicas have it than [`Durability::Replicated`] wants: then it is written.
+/// - [`Error::NotReplicated`] if fewer replicas have it than [`Durability::Replicated`] requires.
 /// - [`Error::Refused`] if Redis refuses writes, [`Error::Closed`] if the runtime has ended, and those of every call, see [`Error`].
 ///
 /// # Cancel safety
@@ -88,7 +90,8 @@ impl<I, O> Dispatch<I, O> {
         &self.task.name
     }
 
-    /// The job runs after this delay at the earliest, by the clock of the Redis server. At most 10 years; 0 is no delay.
+    /// The job runs after this delay at the earliest, by the clock of the Redis server. At most 10 years. 0 means no
+    /// delay.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.overrides.delay = Some(delay).filter(|delay| !delay.is_zero());
         self
@@ -102,9 +105,9 @@ impl<I, O> Dispatch<I, O> {
 
     /// Your own id, unique within the task: 1 to 128 bytes of printable ASCII without space and braces; the first byte is not `~`.
     ///
-    /// The job is then dispatched once, however often this is repeated, as long as retention keeps the id. A dispatch with an id that
-    /// exists changes nothing, even if its input differs: [`JobHandle::existed`](crate::JobHandle::existed) reports it. Defaults to a new
-    /// id.
+    /// The job is then dispatched once, however often the call is repeated, for as long as retention keeps the id. A
+    /// dispatch with an id that exists changes nothing, even if its input differs:
+    /// [`JobHandle::existed`](crate::JobHandle::existed) reports it. Defaults to a new id.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
@@ -112,7 +115,7 @@ impl<I, O> Dispatch<I, O> {
 
     /// Fails the job with the code `expired` if no worker begins it within this time of its dispatch, by the clock of
     /// Redis. A later claim does not begin it; if there are no claims, workers end it within about 5 s. Once it has
-    /// begun it no longer expires, even if it is retried or recovered. The time also runs while the task is paused.
+    /// begun it no longer expires, even if it is retried or recovered. The time also passes while the task is paused.
     ///
     /// More than the delay, at most 10 years. Defaults to never.
     pub fn expires_after(mut self, time: Duration) -> Self {
@@ -141,7 +144,7 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// How many more bytes of header names and values fit, for headers that may be left out.
+    /// How many more bytes of header names and values fit, for callers that can leave headers out.
     #[must_use]
     pub fn headers_left(&self) -> usize {
         HEADERS_LIMIT.saturating_sub(self.overrides.header_bytes())
@@ -227,7 +230,7 @@ impl<I, O: 'static> Future for Dispatch<I, O> {
 
 impl<I, O> fmt::Debug for Dispatch<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the payload, which may hold anything.
+        // The payload is left out, since it may contain anything.
         f.debug_struct("Dispatch")
             .field("task", &self.task.name)
             .field("id", &self.id)

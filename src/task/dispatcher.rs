@@ -1,4 +1,4 @@
-//! Writes jobs to Redis. Calls are repeated while it is unreachable, and jobs that come during a call go out together.
+//! Writes jobs to Redis. Repeats calls while Redis is unreachable, and sends jobs together that come during a call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -33,13 +33,15 @@ const IN_FLIGHT: usize = 2;
 /// Up to this many partitions each get that number of calls, since they may be on different nodes.
 const NODES: usize = 4;
 
-/// How many calls of one lane may wait for replicas one after another: a lone one, the carrier's, and those of a `dispatch_many`.
+/// How many calls of one lane may wait for replicas one after another: a lone one, the carrier's, and those of a
+/// `dispatch_many`.
 const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
 
 /// Sends the jobs of one task to Redis.
 ///
-/// A lone dispatch is sent by its caller's own future. That call carries no other job, since the future may never be polled again.
-/// Dispatches that come meanwhile gather, and are sent together by a task on the runtime of the App. No job waits for more to come.
+/// A lone dispatch is sent by its caller's own future. That call carries no other job, since the future may never be
+/// polled again. Dispatches that come meanwhile gather, and a task on the runtime of the App sends them together. No
+/// job waits for more jobs to come.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     tables: Arc<Tables>,
@@ -48,7 +50,7 @@ pub(crate) struct Dispatcher {
     agreed: AtomicBool,
     /// The lane of a task with one partition, for jobs that wait for no replicas.
     lane: Arc<Lane>,
-    /// The other lanes: by partition, number of partitions, number of replicas and time to wait for them.
+    /// The other lanes, by partition, number of partitions, number of replicas and time to wait for them.
     others: Mutex<BTreeMap<LaneKey, Arc<Lane>>>,
 }
 
@@ -104,7 +106,8 @@ impl Dispatcher {
     /// Writes a job. Returns whether it existed before.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the job may be written or not, but nothing is sent from then on. Jobs of other callers are not affected.
+    /// If the future is dropped, the job may be written or not, but nothing is sent from then on. Jobs of other callers
+    /// are not affected.
     pub(crate) async fn dispatch(&self, job: NewJob, durability: Durability) -> Result<bool, Error> {
         self.agree().await?;
         let job = Arc::new(job);
@@ -128,7 +131,7 @@ impl Dispatcher {
         for _ in 1..LAYOUTS {
             let tables = self.tables.all();
             match self.write_many(&tables, &jobs, durability).await {
-                // Jobs that may be written by then are found again by their ids.
+                // Some jobs may be written already; repeating them is safe, since they keep their ids.
                 Err(_) if tables.len() != self.tables.parts() as usize => self.agree_again().await?,
                 answer => return answer,
             }
@@ -145,7 +148,7 @@ impl Dispatcher {
     ) -> Result<Vec<bool>, Error> {
         let nodes = if durability.copies().is_some() { 1 } else { tables.len().min(NODES) };
         let mut calls = calls(tables.len(), jobs).into_iter();
-        // After replicas did not confirm in time once, the other calls do not wait for them.
+        // Once replicas have not confirmed a call in time, the other calls do not wait for replicas.
         let is_alone = AtomicBool::new(false);
         let write = |(part, places): (usize, Vec<usize>)| {
             let durability = if is_alone.load(Ordering::Relaxed) { Durability::Memory } else { durability };
@@ -196,7 +199,7 @@ impl Dispatcher {
 
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        // A caller that awaits a dispatch keeps its dispatcher, so the callers of what is left have given up.
+        // The caller of a dispatch keeps its dispatcher alive, so the callers of the jobs that are left have given up.
         let others = self.others.get_mut().unwrap_or_else(PoisonError::into_inner);
         for lane in others.values().chain([&self.lane]) {
             lane.dropped.cancel();
@@ -385,7 +388,7 @@ impl Lane {
                     let mut conn = replicated::at_primary(conn, &self.keys).await?;
                     self.write_copied(&mut conn, jobs, *copies).await
                 };
-                // Other calls may wait for this connection first.
+                // Other calls may use this connection first.
                 line.call(time + copies.within * IN_FRONT, call).await?
             }
         };
@@ -405,8 +408,9 @@ impl Lane {
         Ok(existed)
     }
 
-    /// Writes a job on a separate connection, so that no other call waits for it. Needs a permit, which other large jobs may hold; its time
-    /// counts from then. Runs in its own task: a future that is not polled must not block the permits.
+    /// Writes a job on a separate connection, so that no other call waits for it. It needs a permit, which other large
+    /// jobs may hold; its time limit begins with the permit. It runs in its own task: a future that is not polled must
+    /// not block the permits.
     async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
         let lane = Arc::clone(self);
         let write = async move {
@@ -454,7 +458,7 @@ impl Lane {
             !std::mem::replace(&mut state.is_carried, true)
         };
         if starts {
-            // Without the lock: if no runtime is left, the carrier is dropped here.
+            // Do this without the lock: if no runtime is left, the carrier is dropped here.
             let carrying = Carrying { lane: Arc::clone(self), is_done: false };
             let dropped = self.dropped.clone();
             self.store.runtime().spawn(async move {
@@ -481,7 +485,8 @@ impl Lane {
         Some(batch)
     }
 
-    /// Returns the error to callers whose time is over, or if a repeat cannot help. Queues the other jobs again.
+    /// Returns the error to callers whose time is over, and to all if a repeat cannot help. Queues the other jobs
+    /// again.
     fn failed(&self, batch: Vec<Queued>, e: &Error) {
         let is_over = {
             let (away, now) = (e.is_outage(), Instant::now());
@@ -508,14 +513,14 @@ impl Lane {
 impl Carrying {
     /// Writes what has gathered, call by call, until the queue is empty.
     async fn carry(mut self) {
-        // Lets callers that were woken together join the queue together.
+        // Yield, so that callers that were woken together join the queue together.
         tokio::task::yield_now().await;
         while let Some(batch) = self.lane.take() {
             // Each caller has its own time limit. This call uses that of the first caller, which has waited longest.
             let patience = batch.first().map_or_else(|| self.lane.patience(0), |first| first.patience);
             let (lane, jobs) = (&self.lane, &batch);
             let answer = repeated(patience, || {
-                // A caller that gave up wants nothing more to be sent.
+                // If a caller gave up, its job must not be sent.
                 let wanted = jobs.iter().enumerate().filter(|(_, queued)| !queued.reply.is_closed());
                 let (places, wanted): (Vec<usize>, Vec<&Queued>) = wanted.unzip();
                 async move {

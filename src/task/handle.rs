@@ -38,7 +38,7 @@ const EVENT_DELAY: Duration = Duration::from_secs(1);
 /// The pause between two tries to read a large result.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
-/// When a call that waits for a result logs what it waits for.
+/// After this time, a call that waits for a result logs which job it waits for.
 const LATE: Duration = Duration::from_secs(10);
 
 /// The most bytes of the reason of a cancel that are stored.
@@ -53,7 +53,7 @@ const REASON_LIMIT: usize = 4096;
 /// let job = exports.dispatch(7).await?;
 /// match job.result_within(Duration::from_secs(30)).await {
 ///     Ok(path) => println!("{path}"),
-///     Err(Error::TimedOut { .. }) => drop(job.cancel("nobody waits any more").await?),
+///     Err(Error::TimedOut { .. }) => drop(job.cancel("the caller gave up").await?),
 ///     Err(e) => return Err(e),
 /// }
 /// # Ok(())
@@ -112,8 +112,8 @@ impl<O> JobHandle<O> {
         self.task.find(&self.id, look).await?.ok_or_else(|| self.not_found())
     }
 
-    /// The progress that the handler reported with [`Context::progress`](crate::Context::progress); `None` if it reported none, or the job
-    /// does not exist any more. [`App::events`](crate::App::events) has an event for each report.
+    /// The progress that the handler reported with [`Context::progress`](crate::Context::progress); `None` if it
+    /// reported none, or the job no longer exists. [`App::events`](crate::App::events) has an event for each report.
     ///
     /// # Errors
     /// [`Error::Connect`] if Redis cannot be reached.
@@ -132,23 +132,24 @@ impl<O> JobHandle<O> {
 
     /// Waits until the job has ended and returns its value.
     ///
-    /// It has no time-out, and keeps waiting while Redis is unreachable; see [`result_within`](JobHandle::result_within). An event of the
-    /// task ends the wait. It also polls the state: after 1 s, then after ever longer pauses of up to 10 s, or up to 5 s if events are off.
-    /// All waiting handles share one connection for events, one for polling, and few calls.
+    /// It has no time-out, and keeps waiting while Redis is unreachable; see
+    /// [`result_within`](JobHandle::result_within). Usually the event of the job's end ends the wait. The call also
+    /// polls the state: after 1 s, then after ever longer pauses of up to 10 s, or up to 5 s if events are off. All
+    /// waiting handles share one connection for events, one for polling, and few calls.
     ///
     /// # Errors
     /// - [`Error::JobFailed`] if it failed, with the last failure.
     /// - [`Error::JobCancelled`] if it was cancelled, with the reason.
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
-    /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored; a type that can be read from
-    ///   `null` gets it.
+    /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored; a type that
+    /// can be read from `null` gets it.
     /// - [`Error::Codec`] if the value cannot be decoded as `O`.
-    /// - [`Error::Connect`] if waiting does not help, for example after a wrong password, or if the server closes the connection during the
-    ///   value.
+    /// - [`Error::Connect`] if waiting does not help, for example after a wrong password, or if the server closes the
+    /// connection each time it sends the value.
     ///
-    /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its event says how it
-    /// ended: the first 160 bytes of the error, no counts, and no reason of a cancel. A type with one value, such as `()`, gets that value.
-    /// A call after the event returns `JobNotFound`.
+    /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its
+    /// event says how it ended. The event has the first 160 bytes of the error, no counts, and no reason of a cancel. A
+    /// type with one value, such as `()`, gets that value. A call after the event returns `JobNotFound`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -157,14 +158,14 @@ impl<O> JobHandle<O> {
         O: DeserializeOwned,
     {
         let _noted = NotedWait::begin();
-        // Before the first poll, so that no end is missed between the two.
+        // Listen before the first poll, so that no end is missed between the two.
         let listens = self.task.options.events == EventMode::On;
         let wait = |keys: &Arc<TaskKeys>| self.task.events.wait(&self.task.name, keys, &self.id, listens);
         let keys = self.task.tables.of(self.id.as_str());
         let mut waiter = wait(&keys);
         let mut end = self.log_if_late(waiter.end()).await?;
         if matches!(end, End::Gone { seen: false }) && self.task.is_elsewhere(&keys).await? {
-            // It is in another partition than was known.
+            // The job may be in another partition than this process knew.
             waiter = wait(&self.task.tables.of(self.id.as_str()));
             end = self.log_if_late(waiter.end()).await?;
         }
@@ -174,7 +175,7 @@ impl<O> JobHandle<O> {
             End::Completed(Some(Payload::Apart(bytes))) => Some(self.large_result(bytes).await?),
             End::Otherwise(job) => return Err(self.failure(&job)),
             End::Gone { seen } => {
-                // The job was seen and is gone: the event of its end may still come.
+                // The job was seen and no longer exists: the event of its end may still come.
                 let time = if seen && waiter.listens() { EVENT_DELAY } else { Duration::ZERO };
                 match waiter.event(time).await {
                     // Such a type has only one value, stored or not.
@@ -229,7 +230,7 @@ impl<O> JobHandle<O> {
             };
             let e = match self.task.store.read_apart(patience, read).await {
                 Ok(Some(value)) => return Ok(value),
-                // It was there, and was removed meanwhile.
+                // The result existed, and was removed meanwhile.
                 Ok(None) => return Err(Error::ResultGone { task: self.task.name.to_string(), id: self.id.clone() }),
                 Err(e) if e.is_outage() => e,
                 Err(e) => return Err(e),
@@ -242,23 +243,23 @@ impl<O> JobHandle<O> {
                 return Err(e);
             }
             tracing::debug!(task = %self.task.name, job_id = %self.id, bytes, error = %e.chain(),
-                "a large result cannot be read; it is tried again");
+                "a large result cannot be read; will retry");
             tokio::time::sleep(READ_AGAIN).await;
         }
     }
 
     /// Cancels the job: at once if it waits, and through its handler if it runs.
-    ///
-    /// For a running job the answer is `Requested`. It becomes cancelled when its handler has returned any value, or was dropped after its
-    /// cancel grace. Repeating a cancel is allowed and keeps the first reason. While Redis is unreachable, the call is repeated as long as
-    /// a dispatch. After a lost reply it may report that the job is cancelled already. A reason is cut to 4 KiB.
+    /// For a running job the answer is `Requested`. The job becomes cancelled when its handler has returned any value,
+    /// or was dropped after its cancel grace. Repeating a cancel is allowed and keeps the first reason. While Redis is
+    /// unreachable, the call is repeated for as long as a dispatch. After a lost reply it may report that the job is
+    /// cancelled already. A reason is cut to 4 KiB.
     ///
     /// # Errors
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
     /// - [`Error::Connect`] if Redis cannot be reached for the `dispatch_timeout` of the App.
     /// - [`Error::Refused`] if Redis refuses writes.
-    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability) wants. It is recorded
-    ///   anyway.
+    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability)
+    /// requires. It is recorded anyway.
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may be cancelled or not. It is safe to repeat.
@@ -318,7 +319,7 @@ impl<O> JobHandle<O> {
                 Error::JobFailed(Failure::new(id, StoredError { code, message }, 0, 0))
             }
             Some(Event::Cancelled { .. }) => {
-                Error::JobCancelled { id, reason: "the task keeps no more about it".to_owned() }
+                Error::JobCancelled { id, reason: "the task does not keep the reason".to_owned() }
             }
             _ => self.not_found(),
         }

@@ -22,12 +22,12 @@ pub(crate) struct TaskShared {
     pub(crate) events: Arc<EventHub>,
     /// The hook: runs before a job ends. It can be set in the App that has the handler, until a worker is made.
     pub(crate) hook: OnceLock<Option<Hook>>,
-    /// While it is kept, readers of events follow the task.
+    /// Readers of events follow the task for as long as this is kept.
     pub(super) followed: Arc<Followed>,
 }
 
 impl TaskShared {
-    /// A task whose name and options were checked. Its events are read from now on, while this is in use.
+    /// A task whose name and options were checked. Its events are read from now on, for as long as this is in use.
     pub(crate) fn new(name: Arc<str>, store: Arc<Store>, options: Resolved, events: Arc<EventHub>) -> Arc<TaskShared> {
         let tables = store.tables(&name);
         let followed = events.follow(&name, &tables);

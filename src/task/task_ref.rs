@@ -56,7 +56,8 @@ impl<I, O> TaskRef<I, O> {
         &self.shared.name
     }
 
-    /// A handle to a job that was dispatched before, by this process or another one. Does not ask Redis whether it exists.
+    /// A handle to a job that was dispatched before, by this process or another one. Does not ask Redis whether it
+    /// exists.
     ///
     /// # Errors
     /// [`Error::Config`] if the id is not valid.
@@ -76,7 +77,7 @@ impl<I, O> TaskRef<I, O> {
         self.shared.events.stalled().only(Arc::clone(&self.shared.followed), |stalled| &stalled.task)
     }
 
-    /// Sets a hook that runs between the outcome of each job of this task and its end, however the job ended and whatever decided it: to
+    /// Sets a hook that runs between the outcome of each job of this task and its end, however the job ended: to
     /// notify, to clean up, to dispatch the next job.
     ///
     /// ```no_run
@@ -95,16 +96,18 @@ impl<I, O> TaskRef<I, O> {
     /// # }
     /// ```
     ///
-    /// The outcome is stored first, so a crash does not lose the hook. The job is then [`Finalizing`](JobState::Finalizing), its handler
-    /// never runs again, and any worker with a free slot runs the hook. The hook runs at least once: a worker may die after it and before
-    /// Redis records that. [`JobHandle::result`] waits for it, and a cancel returns [`TooLate`](crate::CancelOutcome::TooLate).
+    /// The outcome is stored first, so a crash does not lose the hook. The job is then
+    /// [`Finalizing`](JobState::Finalizing), its handler never runs again, and any worker with a free slot runs the
+    /// hook. The hook runs at least once: a worker may die after the hook and before Redis records that it ran.
+    /// [`JobHandle::result`] waits for the hook, and a cancel returns [`TooLate`](crate::CancelOutcome::TooLate).
     ///
-    /// The hook runs for every job that completed, failed, expired or was cancelled, but not for jobs that are removed, nor for damaged
-    /// ones (code `corrupt`). It uses a slot, also while the task is paused, and the task's `attempts`, backoff, `timeout`, heartbeat mode
-    /// and `max_count`, counted separately: [`Context::attempt`](crate::Context::attempt) and
-    /// [`Context::stalled_count`](crate::Context::stalled_count) are its own. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do
-    /// not apply. If it fails for good, the job ends with its stored outcome and an event [`HookFailed`](Event::HookFailed). A checkpoint
-    /// of the hook replaces that of the handler.
+    /// The hook runs for every job that completed, failed, expired or was cancelled. It does not run for jobs that are
+    /// removed, nor for damaged ones (code `corrupt`). It uses a slot, even while the task is paused. The task's
+    /// `attempts`, backoff, `timeout`, heartbeat mode and `max_count` apply to it, counted separately:
+    /// [`Context::attempt`](crate::Context::attempt) and [`Context::stalled_count`](crate::Context::stalled_count) are
+    /// its own. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do not apply. If it fails for good, the job
+    /// ends with its stored outcome and an event [`HookFailed`](Event::HookFailed). A checkpoint of the hook replaces
+    /// that of the handler.
     ///
     /// [The guide](crate::guide::guarantees#hooks-what-runs-when-a-job-has-ended) lists what follows each failure, and what happens if only
     /// some workers have the hook. Workers and producers must have a version of this crate that knows hooks.
@@ -126,17 +129,18 @@ impl<I, O> TaskRef<I, O> {
             return Ok(self.clone());
         }
         let rule = match self.shared.hook.get() {
-            Some(Some(_)) => "has a hook already",
-            _ => "must have its handler in this App, and gets its hook before a worker is made",
+            Some(Some(_)) => "must have only one hook",
+            _ => "must have its handler in this App, and must get its hook before a worker is made",
         };
-        let fix = "call on_complete once, right behind App::task";
+        let fix = "call on_complete once, right after App::task";
         Err(Error::Config(ConfigErrors::from(ConfigError::new("task", &*self.shared.name, rule, fix))))
     }
 
-    /// How many jobs are in each state, counted in one step, or in one step for each partition. The cost does not depend on their number.
+    /// How many jobs are in each state, counted in one step, or in one step for each partition. The cost does not
+    /// depend on their number.
     ///
     /// # Errors
-    /// Those of every call, see [`Error`]. A server at `maxmemory` answers.
+    /// Those of every call, see [`Error`]. A server at `maxmemory` still answers.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -159,7 +163,7 @@ impl<I, O> TaskRef<I, O> {
         let stored = handle.stored().await?.ok_or_else(|| handle.not_found())?;
         let id = handle.id().clone();
         let (failed_attempts, stalled_count) = (stored.failed_attempts, stored.stalled_count);
-        // What failed before a run completed is not an error of the job.
+        // The error of an earlier run that failed before another completed is not an error of the job.
         let error = (!stored.error.is_empty() && stored.state != JobState::Completed)
             .then(|| Failure::new(id.clone(), StoredError::from_json(&stored.error), failed_attempts, stalled_count));
         let snoozed_count = stored.deferred.snoozed;
@@ -175,14 +179,15 @@ impl<I: Serialize, O> TaskRef<I, O> {
 
     /// Dispatches a job for each input, in calls of up to 200. Returns their handles in the order of the inputs.
     ///
-    /// All inputs are encoded and checked first. The call is not atomic: jobs of other producers may come in between, and some jobs may be
-    /// written if it fails. If you need to repeat it, use [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
+    /// All inputs are encoded and checked first. The call is not atomic: jobs of other producers may come in between,
+    /// and if it fails, some jobs may be written. If you need to repeat it, use
+    /// [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
     ///
     /// # Errors
     /// - [`Error::Codec`] or [`Error::TooLarge`] if an input cannot be written as JSON or is too large. Nothing is written.
-    /// - [`Error::Partial`] if the call stopped later. Its source is the cause (`Connect`, `Refused`, `Unsupported`), and it lists the jobs
-    ///   that are known to be written, possibly none. With `NotReplicated` as its source, all are written, and some have fewer replicas
-    ///   than requested.
+    /// - [`Error::Partial`] if the call stopped later. Its source is the cause (`Connect`, `Refused`, `Unsupported`),
+    /// and it lists the jobs that are known to be written, possibly none. With `NotReplicated` as its source, all are
+    /// written, and some have fewer replicas than requested.
     ///
     /// # Cancel safety
     /// If the future is dropped, some jobs may be written and others not.
@@ -311,7 +316,7 @@ pub struct Job {
     pub stalled_count: u32,
     /// How often its handler snoozed it, with [`JobError::snooze`](crate::JobError::snooze).
     pub snoozed_count: u32,
-    /// Its last failure, also while it waits for its next attempt; none if it completed. A cancelled job has the code
+    /// Its last failure, even while it waits for its next attempt; none if it completed. A cancelled job has the code
     /// `cancelled`, and the reason as message.
     pub error: Option<Failure>,
 }
