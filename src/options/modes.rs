@@ -13,8 +13,8 @@ pub enum EventMode {
     /// The task writes its transitions to its event stream, those of one call in one entry. About 10,000 entries are kept.
     #[default]
     On,
-    /// The task writes only stalls, which saves Redis some time. Waiting for a result then polls the state, first after 1 s, then after
-    /// longer pauses of up to 5 s.
+    /// The task writes only stalls, which saves Redis some time. A caller that waits for a result then polls the state,
+    /// first after 1 s, then after longer pauses of up to 5 s.
     Off,
 }
 
@@ -28,10 +28,11 @@ impl EventMode {
     }
 }
 
-/// When a write counts: the dispatch of a job, the start of a workflow, a cancel.
+/// When a write counts as recorded: the dispatch of a job, the start of a workflow, a cancel.
 ///
-/// If a primary fails, writes that it acknowledged but had not yet replicated are lost. Under Sentinel and in a cluster, a call can wait for
-/// replicas. Outcomes wait if [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) says so.
+/// If a primary fails, writes that it acknowledged but had not yet replicated are lost. Under Sentinel and in a
+/// cluster, a call can wait for replicas. Outcomes wait if
+/// [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -40,11 +41,12 @@ pub enum Durability {
     #[default]
     Memory,
     /// As soon as this many replicas have it in memory too. If fewer acknowledge in time, the call fails with
-    /// [`Error::NotReplicated`](crate::Error::NotReplicated). It is written nevertheless, and the same call with the same id waits again.
+    /// [`Error::NotReplicated`](crate::Error::NotReplicated). The write is recorded anyway, and the same call with the
+    /// same id waits again.
     ///
-    /// One replica is enough if the primary dies, since the most advanced replica is promoted. It takes all replicas if the old primary
-    /// still accepts writes while another is promoted (a manual failover, a partition): writes that the promoted one did not acknowledge
-    /// are discarded.
+    /// One replica is enough if the primary dies, since the most advanced replica is promoted. All replicas are needed
+    /// if the old primary still accepts writes while another is promoted (a manual failover, a partition): writes that
+    /// the promoted one did not acknowledge are discarded.
     Replicated {
         /// How many replicas; 1 to 100.
         replicas: u32,
@@ -54,7 +56,7 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// How much longer a call may take for it.
+    /// How much longer a call may take because of it.
     pub(crate) fn time(self) -> Duration {
         self.copies().map_or(Duration::ZERO, |copies| copies.within)
     }
@@ -77,8 +79,9 @@ pub(crate) struct Copies {
 
 /// Which of the task's waiting jobs run first.
 ///
-/// Jobs of one priority run in the order of dispatch. Jobs that stalled or were requeued go to the front of their list; those of one dead
-/// worker have no order among themselves. A steady flow of high-priority jobs keeps all others waiting.
+/// Jobs of one priority run in the order of dispatch. Jobs that stalled or were requeued go to the front of their list;
+/// the jobs of one dead worker have no order among themselves. A steady flow of high-priority jobs keeps all others
+/// waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {

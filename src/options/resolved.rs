@@ -52,10 +52,11 @@ const UNDECODABLE_PAUSE: Duration = Duration::from_secs(10);
 const UNDECODABLE_PAUSE_MAX: Duration = Duration::from_secs(600);
 
 impl Resolved {
-    /// The next delay of a job whose payload could not be read, after `before` earlier delays; `None` when its time is over.
+    /// The next delay of a job whose payload could not be read, after `before` earlier delays; `None` when
+    /// `undecodable_for` is over.
     pub(crate) fn undecodable_pause(&self, before: u32) -> Option<Duration> {
         let pause = |n: u32| (UNDECODABLE_PAUSE * (1 << n.min(10))).min(UNDECODABLE_PAUSE_MAX);
-        // The first ten delays differ; all further ones are the longest.
+        // The first ten delays grow; all further ones are the longest.
         let first: Duration = (0..before.min(10)).map(pause).sum();
         let waited = first.saturating_add(UNDECODABLE_PAUSE_MAX.saturating_mul(before.saturating_sub(10)));
         let left = self.undecodable_for.saturating_sub(waited);

@@ -10,8 +10,9 @@ const LARGEST_COUNT: u64 = 1 << 53;
 
 /// How long completed, failed and cancelled jobs are kept.
 ///
-/// A limit that is not set here comes from the app's defaults, then from the crate's. The crate keeps completed jobs for a day and at most
-/// 100,000 of them, failed and cancelled jobs for 30 days. No job is removed in its first 60 s, unless it is [`Retention::remove_at_once`].
+/// A limit that is not set here comes from the app's defaults, then from the crate's. The crate keeps completed jobs
+/// for a day and at most 100,000 of them, failed and cancelled jobs for 30 days. No job is removed in its first 60 s,
+/// unless [`Retention::remove_at_once`] is set.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -37,9 +38,9 @@ impl Retention {
 
     /// Removes terminal jobs at once, with their results: the cheapest choice.
     ///
-    /// How such a job ended cannot be read later; only those who wait for its event learn it. Its id is free again as soon as it has ended,
-    /// so a dispatch that is repeated after a lost reply may run twice. A limit set afterwards keeps one kind:
-    /// `Retention::remove_at_once().failed(..)`.
+    /// How such a job ended cannot be read later; only callers that wait for its event learn it. Its id is free again
+    /// as soon as it has ended. So if a dispatch is repeated after a lost reply, the job may run twice. A limit that is
+    /// set afterwards keeps one kind: `Retention::remove_at_once().failed(..)`.
     pub const fn remove_at_once() -> Retention {
         let at_once = Some(RetentionLimit { max_age: None, max_count: None, remove_at_once: true });
         Retention { completed: at_once, failed: at_once, cancelled: at_once }
@@ -102,7 +103,7 @@ impl RetentionLimit {
         RetentionLimit { max_age: Some(age), max_count: None, remove_at_once: false }
     }
 
-    /// Keeps this many of the most recently ended jobs, and all of the last 60 s.
+    /// Keeps this many of the jobs that ended last, and all of the last 60 s.
     pub const fn count(count: u64) -> RetentionLimit {
         RetentionLimit::forever().and_count(count)
     }

@@ -9,18 +9,18 @@ use crate::faults::Faults;
 use crate::limits::LONGEST;
 use crate::times::{ms, opt_ms, to_ms};
 
-/// The longest delay of a growing backoff, if none is set.
+/// The longest delay of a growing backoff, unless another is set.
 const DEFAULT_MAX_DELAY: Duration = Duration::from_secs(600);
 
-/// A growing backoff is computed step by step and stops growing after this many steps. So a call takes microseconds. Only factors below
-/// about 1.002 reach this bound before their longest delay.
+/// A growing backoff is computed step by step and stops growing after this many steps. So a call takes microseconds.
+/// Only factors below about 1.002 reach this bound before their longest delay.
 const GROWTH_STEPS: u32 = 10_000;
 
 /// How many runs a job gets and how long it waits between them.
 ///
-/// A policy applies as a whole: one set for the task replaces the app's, one given with a dispatch replaces both. Stalls use no attempt,
-/// except under [`OnCrash::Retry`](crate::OnCrash::Retry); a requeue at shutdown uses none either. Delays are kept in whole milliseconds,
-/// rounded up.
+/// A policy applies as a whole: one set for the task replaces the app's, and one given with a dispatch replaces both.
+/// Stalls use no attempt, except under [`OnCrash::Retry`](crate::OnCrash::Retry). A requeue at shutdown uses none.
+/// Delays are kept in whole milliseconds, rounded up.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -177,7 +177,7 @@ impl RetryPolicy {
             .build();
         let mut delay = first;
         for next in delays.take(failed_attempts.min(GROWTH_STEPS) as usize).skip(1) {
-            // At the longest delay, or with a factor of 1, it no longer changes.
+            // At the longest delay, or with a factor of 1, the delay no longer changes.
             if next == delay {
                 break;
             }
@@ -206,7 +206,7 @@ impl RetryPolicy {
     }
 }
 
-/// A delay as it reads back from a job's overrides. The bound is needed since the constant backoff of backon adds jitter without
+/// A delay as a job's overrides store it. The bound is needed, since the constant backoff of backon adds jitter without
 /// saturating.
 fn whole_ms(delay: Duration) -> Duration {
     Duration::from_millis(to_ms(delay.min(LONGEST)))

@@ -76,7 +76,8 @@ impl StallOptions {
         self
     }
 
-    /// How long a job whose hook is running must be silent; otherwise like [`claimed_interval`](StallOptions::claimed_interval).
+    /// How long a job whose hook is running must be silent. Otherwise like
+    /// [`claimed_interval`](StallOptions::claimed_interval).
     pub const fn finalizing_interval(mut self, interval: Duration) -> Self {
         self.patience.finalizing.interval = Some(interval);
         self
@@ -84,9 +85,10 @@ impl StallOptions {
 
     /// Whether silent jobs that were claimed ahead and have not begun return to their lists automatically.
     ///
-    /// If not, they stay with their worker, dead or not, and wait for a person. [`Inspector::silent_jobs`](crate::Inspector::silent_jobs)
-    /// lists them; [`requeue_claimed`](crate::Inspector::requeue_claimed) and similar actions decide about them within an interval. A job
-    /// with a pending cancellation does not wait. A job whose worker sends heartbeats again continues.
+    /// If not, they stay with their worker, dead or not, and wait for a person.
+    /// [`Inspector::silent_jobs`](crate::Inspector::silent_jobs) lists them;
+    /// [`requeue_claimed`](crate::Inspector::requeue_claimed) and similar actions decide about them within an interval.
+    /// A job with a pending cancellation does not wait. A job whose worker sends heartbeats again continues.
     ///
     /// The worker that started last decides for the task. Defaults to `true`.
     pub const fn recover_claimed(mut self, is_recovered: bool) -> Self {
@@ -94,8 +96,8 @@ impl StallOptions {
         self
     }
 
-    /// Whether silent jobs that have begun run again, or fail, automatically; otherwise like
-    /// [`recover_claimed`](StallOptions::recover_claimed). If `false`, no job of a dead worker runs again before a person decides.
+    /// Whether silent jobs that have begun run again, or fail, automatically. If `false`, no job of a dead worker runs
+    /// again before a person decides. Otherwise like [`recover_claimed`](StallOptions::recover_claimed).
     pub const fn recover_running(mut self, is_recovered: bool) -> Self {
         self.patience.running.is_recovered = Some(is_recovered);
         self
@@ -107,7 +109,7 @@ impl StallOptions {
         self
     }
 
-    /// How many stalls a job survives. The next one fails it with the code `worker_crashed`.
+    /// How many stalls a job survives. The next stall fails it with the code `worker_crashed`.
     ///
     /// 0 fails a job at its first stall. Stalls are counted over the life of the job, separately from attempts. A dispatch can set its own.
     /// Defaults to 1; with [`OnCrash::Retry`], to no limit besides the attempts.
@@ -210,9 +212,10 @@ pub enum OnCrash {
     /// code `worker_crashed`.
     #[default]
     Recover,
-    /// The stall counts as a failed run: it uses an attempt, and the job waits as its [`RetryPolicy`](crate::RetryPolicy) says. Without an
-    /// attempt left it fails with the code `worker_crashed`; with one attempt, the default, that is at once. It also fails after more than
-    /// `max_count` stalls, if that was set for the task or with the dispatch. A default of the app does not count here.
+    /// The stall counts as a failed run: it uses an attempt, and the job waits as its
+    /// [`RetryPolicy`](crate::RetryPolicy) says. Without an attempt left it fails with the code `worker_crashed`; with
+    /// one attempt, the default, it fails at its first stall. It also fails after more than `max_count` stalls, if that
+    /// was set for the task or with the dispatch. A default of the app does not count here.
     Retry,
     /// The job fails at once, with the code `worker_crashed`.
     Fail,
@@ -233,8 +236,8 @@ impl OnCrash {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnRisk {
-    /// The handler continues, and its outcome counts if the job was not taken meanwhile. An outage costs no work, but two runs of the job
-    /// may overlap for a while.
+    /// The handler continues, and its outcome counts if the job was not taken meanwhile. An outage costs no work, but
+    /// two runs of the job may overlap for a while.
     #[default]
     Continue,
     /// The handler is cancelled before another worker can hold the job, and the job is requeued with no stall counted. Code that does not

@@ -96,13 +96,15 @@ impl TaskOptions {
     /// How many jobs of the task one worker process claims ahead, in addition to those that it runs. They wait in the process as
     /// [`JobState::Claimed`](crate::JobState::Claimed), with up to about 4 MiB of payloads.
     ///
-    /// It makes short jobs much faster at a small concurrency: if runs take less than a round trip to Redis, the worker also starts as many
-    /// jobs ahead as it finishes in one. The price: no other worker gets a claimed job, and a job of a higher priority waits for those
-    /// claimed before it. A crash counts a stall for each job that was started ahead, even if its handler did not run; not for one that is
-    /// only claimed. See [performance](crate::guide::performance) for which jobs are never started ahead.
+    /// It makes short jobs much faster at a small concurrency: if runs take less than a round trip to Redis, the worker
+    /// also starts as many jobs ahead as it finishes in one round trip. The price: no other worker gets a claimed job,
+    /// and a job of a higher priority waits for those claimed before it. A crash counts a stall for each job that was
+    /// started ahead, even if its handler did not run, but not for one that is only claimed. See
+    /// [performance](crate::guide::performance) for which jobs are never started ahead.
     ///
-    /// Leave it out if handlers wait for jobs that the same worker may claim: these are handed back only after every slot has waited for an
-    /// interval. At most 100, or 10 times the concurrency if that is more. Defaults to 0: a job is claimed only if it runs at once.
+    /// Do not use it if handlers wait for jobs that the same worker may claim: such jobs are handed back only after
+    /// every slot has waited for an interval. At most 100, or 10 times the concurrency if that is more. Defaults to 0:
+    /// a job is claimed only if it runs at once.
     pub const fn prefetch(mut self, jobs: usize) -> Self {
         self.prefetch = Some(jobs);
         self
@@ -177,8 +179,8 @@ impl TaskOptions {
         self
     }
 
-    /// When a job counts as dispatched, and a cancel as asked for. A dispatch and a cancel can set their own. Defaults to
-    /// [`Durability::Memory`].
+    /// When the dispatch of a job counts as recorded, and when a cancel does. A dispatch and a cancel can set their
+    /// own. Defaults to [`Durability::Memory`].
     pub const fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
@@ -186,10 +188,10 @@ impl TaskOptions {
 
     /// Whether a call that reports outcomes waits for replicas too.
     ///
-    /// It waits for as many replicas and as long as [`durability`](TaskOptions::durability) says, which must be [`Durability::Replicated`].
-    /// If fewer replicas acknowledge in time, the outcome is recorded nevertheless; the worker logs a warning and counts it in
-    /// `heartline_not_replicated_total`. Each such call takes longer by a round trip to the replicas, or by the whole time if they are
-    /// unreachable. Defaults to false.
+    /// It waits for as many replicas and as long as [`durability`](TaskOptions::durability) says, which must be
+    /// [`Durability::Replicated`]. If fewer replicas acknowledge in time, the outcome is recorded anyway; the worker
+    /// logs a warning and counts it in `heartline_not_replicated_total`. Each such call takes longer by a round trip to
+    /// the replicas, or by the whole time if they are unreachable. Defaults to false.
     pub const fn settle_replicated(mut self, waits: bool) -> Self {
         self.settle_replicated = Some(waits);
         self
@@ -197,7 +199,8 @@ impl TaskOptions {
 
     /// The options in force: the task's own, else the app's, else the crate's.
     ///
-    /// Does not check a default of the app that the task replaces. `TaskOptions::new().resolve(&defaults)` checks the app's own.
+    /// Does not check a default of the app that the task replaces. `TaskOptions::new().resolve(&defaults)` checks the
+    /// app's own.
     ///
     /// # Errors
     /// Every rule that is broken, at once.
@@ -254,7 +257,12 @@ impl TaskOptions {
         let settle_replicated = self.settle_replicated.or(app_defaults.settle_replicated).unwrap_or(false);
         if settle_replicated && durability.copies().is_none() {
             let fix = "set durability(Durability::Replicated { .. }) too";
-            faults.push(ConfigError::new("settle_replicated", "true", "must know for which replicas to wait", fix));
+            faults.push(ConfigError::new(
+                "settle_replicated",
+                "true",
+                "must have a durability that names the replicas to wait for",
+                fix,
+            ));
         }
 
         faults.finish()?;

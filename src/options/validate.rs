@@ -13,7 +13,7 @@ const MOST_ATTEMPTS: u64 = 1_000_000;
 /// The most bytes of all headers of a job together.
 pub(crate) const HEADERS_LIMIT: usize = 4096;
 
-/// The longest cancel grace. A cancelled handler holds its slot for as long.
+/// The longest cancel grace. A cancelled handler holds its slot for up to this time.
 const CANCEL_GRACE_MAX: Duration = Duration::from_secs(3600);
 
 /// The largest payload limit: Redis allows 512 MiB for one value, and the rest of the call needs some.
@@ -33,7 +33,7 @@ impl Faults {
         let most = concurrency.saturating_mul(10).max(100);
         if jobs > most {
             let rule = format!("must be at most {most}: 100, or 10 times the concurrency");
-            let fix = "claim fewer ahead: other workers cannot have them";
+            let fix = "claim fewer ahead: other workers cannot get those jobs";
             self.push(ConfigError::new("prefetch", jobs.to_string(), rule, fix));
         }
     }
@@ -53,11 +53,13 @@ impl Faults {
                 codes::WORKER_CRASHED => {
                     ("must not be worker_crashed", "set StallOptions::on_crash for jobs whose worker died")
                 }
-                code if codes::is_reserved(code) => ("must be a code that can be retried", "leave it out: it is final"),
+                code if codes::is_reserved(code) => {
+                    ("must be a code that can be retried", "leave it out: a failure with this code is final")
+                }
                 code if codes::is_well_formed(code) => continue,
                 _ => (
                     "must be handler_error, panic, timeout, or a code of 1 to 64 characters of a-z, 0-9 and '_'",
-                    "use the code that JobError::with_code was given",
+                    "use the code that was passed to JobError::with_code",
                 ),
             };
             self.push(ConfigError::new(field, shown(code), rule, fix));
@@ -79,7 +81,7 @@ impl Faults {
         }
     }
 
-    /// A time that only Redis and our arithmetic bound.
+    /// A time that has no limit except that of Redis and of arithmetic.
     pub(super) fn any_time(&mut self, field: &str, value: Duration) {
         self.at_most(field, value, LONGEST);
     }
@@ -112,7 +114,7 @@ impl Faults {
     pub(super) fn headers(&mut self, bytes: usize) {
         if bytes > HEADERS_LIMIT {
             let rule = format!("must have at most {HEADERS_LIMIT} bytes together, names and values");
-            let fix = "put what is large into the payload";
+            let fix = "put large values into the payload";
             self.push(ConfigError::new("headers", format!("{bytes} bytes"), rule, fix));
         }
     }
@@ -127,14 +129,14 @@ impl Faults {
                 "stall.interval",
                 format!("{value:?}"),
                 rule,
-                format!("use {LEAST:?} or more: shorter ones take network delays for death"),
+                format!("use {LEAST:?} or more: shorter ones mistake network delays for dead workers"),
             ));
         } else if value > MOST {
             self.push(ConfigError::new(
                 "stall.interval",
                 format!("{value:?}"),
                 rule,
-                "use 24 h or less: it is no time limit for the job, workers beat three times in it",
+                "use 24 h or less: it does not limit how long a job runs, since workers send three heartbeats in it",
             ));
         }
     }
@@ -142,7 +144,8 @@ impl Faults {
     pub(super) fn phase_interval(&mut self, field: &str, value: Duration, interval: Duration) {
         if value < interval {
             let rule = format!("must be at least the interval, {interval:?}");
-            let fix = "make the interval of the task shorter: a worker beats for all that it holds alike";
+            let fix =
+                "make the interval of the task shorter: a worker sends heartbeats for all its jobs at the same rate";
             self.push(ConfigError::new(field, format!("{value:?}"), rule, fix));
         }
         self.at_most(field, value, Duration::from_secs(86_400));
@@ -217,9 +220,9 @@ pub(crate) fn prefix(prefix: &str) -> Result<(), ConfigErrors> {
 pub(crate) fn dispatch_timeout(timeout: Duration) -> Result<(), ConfigErrors> {
     const RULE: &str = "must be 100 ms to 1 h";
     let fix = if timeout < Duration::from_millis(100) {
-        "use 100 ms or more: a lost answer takes as long to notice"
+        "use 100 ms or more: it takes some time to notice a lost answer"
     } else if timeout > Duration::from_secs(3600) {
-        "use 1 h or less, and dispatch again"
+        "use 1 h or less, and dispatch again after an error"
     } else {
         return Ok(());
     };
