@@ -19,8 +19,8 @@ use crate::worker_id::WorkerId;
 pub enum StallAction {
     /// Its payload was missing: the rest of the job was removed.
     Dropped,
-    /// The hook of its task stalled too often. The job ended without it, with its stored outcome `Completed`; `Failed` and `Cancelled`
-    /// likewise.
+    /// The hook of its task stalled too often. The job ended without it, with its stored outcome `Completed`. With
+    /// another stored outcome the action is `Failed` or `Cancelled`.
     Completed,
     /// It ended as failed. Code `worker_crashed`: it stalled more often than `max_count` allows, had no attempt left, or its task fails
     /// such jobs (see [`OnCrash`](crate::OnCrash)). Code `corrupt`: its data in Redis is damaged.
@@ -31,8 +31,8 @@ pub enum StallAction {
     Recovered,
     /// The stall counts as a failed run, and the job waits for its next one ([`OnCrash::Retry`](crate::OnCrash::Retry)).
     Retrying,
-    /// It was claimed ahead and had not begun: it returned to the front of its list, with no stall counted. Or its handler had ended, and
-    /// the hook of its task runs again.
+    /// It was claimed ahead and had not begun: it returned to the front of its list, with no stall counted. Or its
+    /// handler had ended, and the hook of its task runs again.
     Requeued,
 }
 

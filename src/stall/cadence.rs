@@ -1,7 +1,7 @@
 //! Every period and time limit that is a fraction of the stall interval, with its reason.
 //!
-//! All follow from one rule: a job is stalled after an interval without a heartbeat, and a worker sends three heartbeats in an interval, so
-//! two may be lost.
+//! All follow from one rule: a job is stalled after an interval without a heartbeat. A worker sends three heartbeats in
+//! an interval, so two may be lost.
 
 use std::time::Duration;
 
@@ -10,34 +10,35 @@ pub(crate) fn beat_period(interval: Duration) -> Duration {
     interval / 3
 }
 
-/// A beat that takes longer than this is slow. A worker that needs half of each period for the jobs it holds claims no more.
+/// A heartbeat that takes longer than this is slow. A worker that needs half of each period for the jobs it holds
+/// claims no more.
 pub(crate) fn slow_beat(interval: Duration) -> Duration {
     beat_period(interval) / 2
 }
 
-/// A worker whose last answered beat is older than this claims nothing, since it could not keep new jobs.
+/// A worker whose last answered heartbeat is older than this claims nothing, since it could not keep new jobs.
 pub(crate) fn stale_beat(interval: Duration) -> Duration {
     beat_period(interval) * 2
 }
 
-/// How long a beat waits for its answer before it also uses other connections. At least a tenth of the interval; on a slow connection up to
-/// a sixth, which leaves a third of the interval to open another.
+/// How long a heartbeat waits for its answer before it also uses other connections. At least a tenth of the interval;
+/// on a slow connection up to a sixth, which leaves a third of the interval to open another.
 pub(crate) fn first_road(interval: Duration, round_trip: Duration) -> Duration {
     (round_trip * 2).clamp(interval / 10, interval / 6)
 }
 
-/// The longest pause before a failed beat is repeated: two repeats fit into the period.
+/// The longest pause before a failed heartbeat is repeated: two repeats fit into the period.
 pub(crate) fn longest_beat_pause(interval: Duration) -> Duration {
     interval / 6
 }
 
-/// The shortest pause between extra beats, which handlers request between two regular ones.
+/// The shortest pause between extra heartbeats, which handlers request between two regular ones.
 pub(crate) fn extra_beat_pause(interval: Duration) -> Duration {
     beat_period(interval) / 5
 }
 
-/// In heartbeat mode `Manual`, a handler that was silent for longer than this requests an extra beat with its next sign of life. The next
-/// regular one may come too late for it.
+/// In heartbeat mode `Manual`, a handler that was silent for longer than this requests an extra heartbeat with its next
+/// sign of life, since the next regular one may come too late for it.
 pub(crate) fn rings_after(interval: Duration) -> Duration {
     beat_period(interval)
 }
@@ -47,7 +48,7 @@ pub(crate) fn old_claim(interval: Duration) -> Duration {
     beat_period(interval) / 2
 }
 
-/// A claim that is repeated after this time asks for nothing new: the deadline of its jobs counts from the first send.
+/// A claim that is repeated after this time asks for no new jobs: the deadline of its jobs counts from the first send.
 pub(crate) fn late_claim(interval: Duration) -> Duration {
     beat_period(interval)
 }
@@ -57,7 +58,7 @@ pub(crate) fn tick_pause(shortest: Duration) -> Duration {
     (shortest / 40).clamp(Duration::from_millis(10), Duration::from_millis(250))
 }
 
-/// A runtime or process that did not run for longer than this is logged.
+/// If a runtime or process did not run for longer than this, that is logged.
 pub(crate) fn standstill(shortest: Duration) -> Duration {
     beat_period(shortest).max(Duration::from_millis(300))
 }
@@ -72,23 +73,26 @@ pub(crate) fn untold_risk_notice(interval: Duration) -> Duration {
     interval / 20
 }
 
-/// After a longer gap between two checks of the keeper in which a deadline passed, the state of the job is unknown here.
+/// If two checks of the keeper are further apart than this and a deadline passed in between, this process does not know
+/// the state of the job.
 pub(crate) fn asleep_after(interval: Duration) -> Duration {
     interval / 10
 }
 
-/// Heartbeats of a task get through if the last answered one is younger than this. At this age the first jobs are at risk.
+/// Heartbeats of a task count as answered if the last answered one is younger than this. At this age the first jobs are
+/// at risk.
 pub(crate) fn beats_answered_within(interval: Duration) -> Duration {
     interval / 10 * 9
 }
 
-/// How soon the sweep checks again after the watch broke or while a beat is due, unless the answer wakes it earlier.
+/// How soon the sweep checks again after the watch broke, or while a heartbeat is due, unless an answer wakes it
+/// earlier.
 pub(crate) fn sweep_look(interval: Duration) -> Duration {
     beat_period(interval) / 4
 }
 
-/// A worker that could claim waiting jobs, and has sent no claim for longer than this, is stuck: an idle worker looks for work far more
-/// often.
+/// If a worker could claim waiting jobs and has sent no claim for longer than this, it is stuck: an idle worker looks
+/// for work far more often.
 pub(crate) fn silent_claims(interval: Duration) -> Duration {
     interval * 2
 }
@@ -99,7 +103,7 @@ pub(crate) fn lost_slots(interval: Duration) -> Duration {
     interval * 2
 }
 
-/// For how long after its graces a shutdown still reports outcomes: until another worker's sweep could take the jobs.
+/// How long a shutdown still reports outcomes after its graces: until another worker's sweep could take the jobs.
 pub(crate) fn reporting_time(interval: Duration) -> Duration {
     interval / 3 * 2
 }
@@ -132,7 +136,7 @@ mod tests {
             let slow_line = first_road(interval, interval);
             assert!(slow_line + beat_period(interval) <= interval / 2);
             assert!(first_road(interval, Duration::ZERO) < slow_line);
-            // A slow beat is detected before its period is over.
+            // A slow heartbeat is detected before its period is over.
             assert!(slow_beat(interval) < beat_period(interval));
         }
     }

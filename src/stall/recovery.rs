@@ -19,7 +19,7 @@ pub struct Recovery {
     pub worker: Option<WorkerId>,
     /// How often the job has stalled.
     pub stalled_count: u32,
-    /// How often in a row it was requeued before it had begun; 0 for any other reason.
+    /// How often in a row it was requeued before it had begun; 0 for other reasons.
     pub requeued_count: u32,
     /// When it was recovered, to the millisecond, by the clock of the Redis server.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]

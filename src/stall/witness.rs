@@ -1,7 +1,7 @@
 //! The witness rule as a pure state machine: (observation, moment) → may this process sweep?
 //!
-//! A job is stalled only if one process watched it stay silent for a whole interval over a healthy connection. A dropped connection, a late
-//! answer, a late beat of its own or a changed epoch restarts the watch now.
+//! A job is stalled only if one process watched it stay silent for a whole interval over a healthy connection. The
+//! watch restarts after a dropped connection, a late answer, a late heartbeat of its own, or a changed epoch.
 
 use std::time::Duration;
 
@@ -48,14 +48,14 @@ names!(WatchBreak, "cause", {
 pub(crate) struct Witness {
     /// The epoch, the interval in force, and since when both were watched without a gap.
     note: Option<Note>,
-    /// When the next beat of this keeper is due.
+    /// When the next heartbeat of this keeper is due.
     next_beat: Moment,
     period: Duration,
     /// The last cause that broke the watch, and when.
     last_break: Option<(WatchBreak, Moment)>,
     /// How often each cause broke it.
     breaks: [u64; WatchBreak::ALL.len()],
-    /// The connection over which the last beat was answered.
+    /// The connection over which the last heartbeat was answered.
     line: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ impl Witness {
         Witness { note: None, next_beat: now, period, last_break: None, breaks: [0; WatchBreak::ALL.len()], line: None }
     }
 
-    /// A beat that was due at `due` was answered at `now`, with the epoch and interval in force.
+    /// A heartbeat that was due at `due` was answered at `now`, with the epoch and interval in force.
     pub(crate) fn beat_answered(&mut self, due: Moment, now: Moment, epoch: u64, interval: Duration) {
         let late = now.since(due) > self.period;
         if late {
@@ -85,7 +85,8 @@ impl Witness {
         self.next_beat = due.after(self.period).max(now);
     }
 
-    /// A beat was answered over this connection. A different one may lead to another server, or to a restarted one.
+    /// A heartbeat was answered over this connection. A different one may lead to another server, or to a restarted
+    /// one.
     pub(crate) fn beaten_over(&mut self, now: Moment, line: Option<u64>) {
         let before = std::mem::replace(&mut self.line, line);
         if line.is_none() || before.is_some_and(|before| Some(before) != line) {
@@ -93,7 +94,7 @@ impl Witness {
         }
     }
 
-    /// Whether the last beat was answered over this connection, so that the watch was at its server.
+    /// Whether the last heartbeat was answered over this connection, so that the watch was at its server.
     pub(crate) fn is_of(&self, line: Option<u64>) -> bool {
         line.is_some() && self.line == line
     }
@@ -107,7 +108,8 @@ impl Witness {
         if let Some(note) = &mut self.note {
             note.since = now;
         }
-        // Within a period the first cause is kept: later ones follow from it. A changed primary replaces it, since it caused the rest.
+        // Within a period the first cause is kept, since later ones follow from it. A changed primary replaces it,
+        // since it caused the others.
         let first = self.last_break.filter(|(_, at)| now.since(*at) < self.period);
         let first = first.filter(|(first, _)| cause != WatchBreak::PrimaryChanged || *first == cause);
         match first {
@@ -149,11 +151,11 @@ impl Witness {
     /// The epoch and how long it was watched, if that is at least the interval in force.
     pub(crate) fn may_sweep(&mut self, now: Moment) -> Option<(u64, Duration)> {
         if now.since(self.next_beat) > self.period {
-            // Our own beat is late: this process did not run, so the watch may have a gap.
+            // Our own heartbeat is late: this process did not run, so the watch may have a gap.
             self.broken(now, WatchBreak::StoodStill);
         }
         if now >= self.next_beat {
-            // Wait for the answer of the due beat: every other worker gets the same time to beat.
+            // Wait for the answer to the heartbeat that is due: every other worker gets the same time to send its own.
             return None;
         }
         let note = self.note?;
@@ -177,7 +179,7 @@ mod tests {
         Moment::from_millis(ms)
     }
 
-    /// A witness with interval 3 s and a beat every second, which first saw epoch 7 at 1,000.
+    /// A witness with interval 3 s and a heartbeat every second, which first saw epoch 7 at 1,000.
     fn watching() -> Witness {
         let mut witness = Witness::new(SECOND, at(1000));
         witness.beat_answered(at(1000), at(1000), 7, 3 * SECOND);
@@ -191,7 +193,7 @@ mod tests {
         witness.beat_answered(at(3000), at(3010), 7, 3 * SECOND);
         assert_eq!(witness.may_sweep(at(3999)), None);
         assert_eq!(witness.sweep_at(), Some(at(4000)));
-        // The due beat is awaited.
+        // The witness waits for the heartbeat that is due.
         assert_eq!(witness.may_sweep(at(4000)), None);
         witness.beat_answered(at(4000), at(4005), 7, 3 * SECOND);
         assert_eq!(witness.may_sweep(at(4005)), Some((7, Duration::from_millis(3005))));
@@ -259,7 +261,7 @@ mod tests {
     #[test]
     fn a_process_that_was_frozen_does_not_trust_its_watch() {
         let mut witness = watching();
-        // The next beat was due at 2,000; nothing ran until 9,000.
+        // The next heartbeat was due at 2,000; nothing ran until 9,000.
         assert_eq!(witness.may_sweep(at(9000)), None);
         assert_eq!(witness.sweep_at(), Some(at(12_000)));
     }
