@@ -22,7 +22,7 @@ impl Moment {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// This moment, later by `duration`.
+    /// This moment plus `duration`.
     pub(crate) fn after(self, duration: Duration) -> Moment {
         Moment(self.0.saturating_add(duration.as_millis() as u64))
     }

@@ -11,7 +11,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A user and its password, or a token in place of one.
+    /// A user name and its password, or a token in place of the password.
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Credentials {
         Credentials { username: username.into(), password: password.into() }
     }

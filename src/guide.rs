@@ -9,7 +9,7 @@
 //! | inspecting, retrying, pausing, repairing; probes; troubleshooting | [`operating`] |
 //! | the command line and the web page | [`command_line`], [`web_page`] |
 //! | tests of your handlers and flows | [`testing`] |
-//! | measurements, next to Redis and to other queues | [`performance`] |
+//! | measurements, compared with Redis and with other queues | [`performance`] |
 //! | the terms and options of other queues | [`coming_from`] |
 
 /// Pages that link to each other. On docs.rs, links lead to modules instead of files: the first definition of a link counts.

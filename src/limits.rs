@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest time that any setting accepts: 10 years of 365 days. Far from any overflow on the way to Redis.
+/// The longest time that any setting accepts: 10 years of 365 days. It cannot overflow on the way to Redis.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// The most bytes of JSON that a handler may return, so that one value does not occupy a slow connection for minutes.
@@ -51,14 +51,15 @@ pub(crate) const BRIEF: usize = 160;
 /// The most jobs whose state one call reads.
 pub(crate) const LOOK_BATCH: usize = 500;
 
-/// The most jobs that one beat names.
+/// The most jobs that one heartbeat names.
 pub(crate) const BEAT_BATCH: usize = 500;
 
 /// The fewest candidates that one sweep may resolve. In a table that was once large, SSCAN may visit ten buckets per returned entry, so a
 /// small count keeps the call short.
 pub(crate) const LEAST_SWEEP: usize = 25;
 
-/// The most candidates that one sweep may resolve over slow connections: some milliseconds of the server's time.
+/// The most candidates that one sweep may resolve over slow connections: they take some milliseconds of the server's
+/// time.
 pub(crate) const MOST_SWEEP: usize = 200;
 
 /// If fewer than one in this many running jobs is still a candidate, the table of candidates is mostly empty and slow to scan. It is shrunk
@@ -74,7 +75,8 @@ pub(crate) const MIN_AGE_MS: u64 = 60_000;
 /// The most partitions of a task.
 pub(crate) const MOST_PARTITIONS: u32 = 64;
 
-/// The largest whole number that scripts hold exactly. A larger one in Redis reads as this one, so no sum of such numbers overflows.
+/// The largest whole number that scripts hold exactly. A larger number in Redis is read as this one, so that no sum of
+/// such numbers overflows.
 pub(crate) const MOST_STORED: u64 = (1 << 53) - 1;
 
 /// Parses a number that Redis stores as text, at most [`MOST_STORED`]; `None` for any other text.

@@ -76,7 +76,7 @@ impl RunMetrics {
             codes: Arc::default(),
         };
         let registry = registry.sub_registry_with_prefix("heartline");
-        registry.register("runs", "Runs that ended, by what becomes of the job", metrics.runs.clone());
+        registry.register("runs", "Runs that ended, by what happens to the job", metrics.runs.clone());
         registry.register("run_failures", "Runs that failed, by code", metrics.failures.clone());
         registry.register("runs_running", "Runs that are under way", metrics.running.clone());
         let ran = metrics.ran.clone();
@@ -187,7 +187,9 @@ impl Collector for WorkerMetrics {
         told(&mut encoder, name, slots, MetricType::Gauge, |value, mut metric| metric.encode_gauge(value))?;
         let spreads: [Metric<Spread>; 2] = [
             ("beat_duration", "How long heartbeats took to be answered", |task| task.beats.clone()),
-            ("settle_duration", "How long calls took that report outcomes and claim jobs", |task| task.settles.clone()),
+            ("settle_duration", "How long settle calls took, which report outcomes and claim jobs", |task| {
+                task.settles.clone()
+            }),
         ];
         let calls = figures.calls.iter().map(|(call, spread)| (vec![("call", (*call).to_owned())], spread.clone()));
         let calls = ("call_duration", "How long scripts took to be answered", calls.collect());
@@ -206,9 +208,9 @@ impl Collector for WorkerMetrics {
             ("settled", "Outcomes that were reported, and jobs that were claimed", |task| {
                 vec![kind("reported", task.reported), kind("claimed", task.claimed)]
             }),
-            ("settle_repeated", "Calls that were not answered and made again", |task| single(task.repeated)),
+            ("settle_repeated", "Settle calls that were repeated without an answer", |task| single(task.repeated)),
             ("sweeps", "Sweeps that began an epoch", |task| single(task.sweeps)),
-            ("stalls", "Jobs that were found stalled, by what was done, and how that was found out", |task| {
+            ("stalls", "Jobs that were found stalled, by what was done with them, and how that was detected", |task| {
                 let mut counts = Vec::new();
                 for (reason, found) in &task.stalls {
                     let labels =
@@ -218,11 +220,11 @@ impl Collector for WorkerMetrics {
                 counts
             }),
             ("locks_lost", "Jobs that were taken from the worker while it ran them", |task| single(task.locks_lost)),
-            ("at_risk", "Jobs that came at risk, since no heartbeat was answered", |task| single(task.at_risk)),
-            ("not_replicated", "Outcomes that fewer replicas had than were waited for", |task| {
+            ("at_risk", "Jobs that were at risk, since no heartbeat was answered", |task| single(task.at_risk)),
+            ("not_replicated", "Outcomes that fewer replicas acknowledged than requested", |task| {
                 single(task.not_replicated)
             }),
-            ("watch_broken", "How often the watch over the task began anew, by cause", |task| {
+            ("watch_broken", "How often the watch over the task restarted, by cause", |task| {
                 task.watch_breaks.iter().map(|(cause, count)| (vec![("cause", cause.to_string())], *count)).collect()
             }),
         ];
@@ -233,7 +235,7 @@ impl Collector for WorkerMetrics {
             told(&mut encoder, (name, help, None), each(read), MetricType::Counter, count)?;
         }
         let frozen = ConstCounter::new(figures.standstills);
-        let help = "How often the process stood still";
+        let help = "How often the process was frozen";
         frozen.encode(encoder.encode_descriptor("process_frozen", help, None, frozen.metric_type())?)?;
         let blocked = ConstCounter::new(figures.runtime_blocked.as_secs_f64());
         let help = "For how long handlers blocked the runtime";

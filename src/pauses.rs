@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-/// Pauses that double from the first to the longest. Each gets up to as much again at random, so that callers that failed together do not
-/// return together.
+/// Pauses that double from the first to the longest. Each is extended at random by up to its own length, so that
+/// callers that failed together do not return together.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     first: Duration,
@@ -14,7 +14,7 @@ pub(crate) struct Pauses {
     backoff: Option<ExponentialBackoff>,
 }
 
-/// How long to wait after a denied command: a person has to grant it first.
+/// How long to wait after a denied command: a person has to grant the right first.
 pub(crate) const DENIED_PAUSE: Duration = Duration::from_secs(30);
 
 impl Pauses {

@@ -9,7 +9,7 @@ pub(crate) struct Shown<'a>(pub(crate) &'a str);
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.chars().try_for_each(|c| {
-            // The latter change the direction of the text after them.
+            // The characters in these ranges change the direction of the text after them.
             if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
                 write!(f, "{}", c.escape_default())
             } else {

@@ -14,8 +14,8 @@ pub struct Timings {
     pub workflow_grace: Duration,
     /// A worker that sends no claim for at least this time, although jobs wait, is not live.
     pub claim_silence: Duration,
-    /// For how long a worker must see no sign of life of another before it forgets it. If the server's clock jumped, every worker seems
-    /// long gone until its next sign of life.
+    /// For how long a worker must see no sign of life of another worker before it forgets it. If the server's clock
+    /// jumped, every worker seems long gone until its next sign of life.
     pub unseen: Duration,
 }
 

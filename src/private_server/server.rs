@@ -80,7 +80,7 @@ pub enum StartError {
         port: u16,
     },
     /// The nodes did not form a cluster in time.
-    #[error("the nodes of the private cluster did not come together: to {command} one of them said {reply}")]
+    #[error("the nodes of the private cluster did not form a cluster: one of them replied {reply} to {command}")]
     Apart {
         /// The last command that was sent.
         command: String,

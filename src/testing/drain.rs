@@ -54,9 +54,9 @@ impl Worker {
     /// Runs until no job of its tasks waits, runs or is delayed, and no workflow has steps to do; then stops. For tests (feature
     /// `testing`).
     ///
-    /// Delayed jobs and retries are brought forward each time. A job that is snoozed, or whose payload cannot be read, is brought forward
-    /// once. It is brought forward again after each end of another job, which it may have waited for. So a job that is snoozed every time
-    /// does not block the test: it ends up in [`Drained::left`].
+    /// Delayed jobs and retries are brought forward each time. A job that is snoozed, or whose payload cannot be read,
+    /// is brought forward once, and again after each end of another job, which it may have waited for. So a job that is
+    /// snoozed every time does not block the test: it ends up in [`Drained::left`].
     ///
     /// # Errors
     /// As [`Worker::run_until`], and errors of the calls that check the tasks.
@@ -75,7 +75,7 @@ impl Worker {
         drained.left = left?;
         match stopped {
             StopReason::Shutdown => Ok(drained),
-            other => Err(Error::Unsupported { what: format!("the worker did not stop well: {other}") }),
+            other => Err(Error::Unsupported { what: format!("the worker did not stop cleanly: {other}") }),
         }
     }
 }
@@ -121,7 +121,7 @@ async fn until_nothing_waits(
                 continue;
             }
             let ids = store.shared(RESPONSE_TIMEOUT, async |conn| drain::delayed(conn, keys).await).await?;
-            // A delayed job that is missing from the list is running by now.
+            // A delayed job that is missing from the list has started meanwhile.
             busy |= (ids.len() as u64) < delayed;
             for (id, deferred) in ids {
                 let put_off = seen.entry((index, id.clone())).or_default();
@@ -152,7 +152,7 @@ struct PutOff {
 
 impl PutOff {
     fn may_come_forward(&mut self, deferred: String, ended: u64) -> bool {
-        // A retry or a plain delay ends by itself.
+        // A retry or a plain delay needs no limit, since it ends by itself.
         if deferred == self.deferred {
             return true;
         }
