@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_grow_to_the_longest_and_begin_anew() {
+    fn pauses_grow_to_the_longest_and_restart() {
         let (first, longest) = (Duration::from_millis(20), Duration::from_secs(1));
         let mut pauses = Pauses::new(first, longest);
         let begins = |pause: Duration| pause >= first && pause <= first * 2;

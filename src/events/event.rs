@@ -51,7 +51,7 @@ use crate::worker_id::WorkerId;
 /// | `Undecodable` | `task:undecodable` | its worker's handler cannot decode the payload; the job is postponed |
 /// | `Stalled` | `task:stalled` | its worker was silent; the event says what happened to the job |
 /// | `Cancelled` | `task:cancelled` | it was cancelled while it waited or ran, or when it had stalled |
-/// | `Requeued` | `task:requeued` | its worker returned it unfinished, or a person requeued it from no place; no attempt is counted |
+/// | `Requeued` | `task:requeued` | its worker returned it unfinished, or a person requeued it because it was in no list or set; no attempt is counted |
 /// | `Retried` | `task:retried` | a person put it back into its list after it had failed or was cancelled |
 /// | `Promoted` | `task:promoted` | a person moved it to the front of its list before it was due |
 /// | `Refused` | `task:refused` | a worker reported an outcome too late: it no longer held the job |
@@ -290,7 +290,7 @@ pub enum Event {
         /// The name of the person or tool that requested it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
     },
-    /// The worker returned the job unfinished, or a person requeued a job that was in no place.
+    /// The worker returned the job unfinished, or a person requeued a job that was in no list or set.
     #[non_exhaustive]
     Requeued {
         /// The task.

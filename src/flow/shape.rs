@@ -211,7 +211,7 @@ fn on_a_cycle(nodes: &[GraphNode]) -> Option<&GraphNode> {
     (seen < nodes.len()).then(|| nodes.iter().zip(left).find(|(_, left)| *left > 0).map(|(node, _)| node)).flatten()
 }
 
-/// For each node, those that wait for it.
+/// For each node, the nodes that wait for it.
 fn dependents<'a>(inputs: impl Iterator<Item = &'a [u32]> + Clone) -> Vec<Vec<u32>> {
     let mut found = vec![Vec::new(); inputs.clone().count()];
     for (index, inputs) in (0..).zip(inputs) {

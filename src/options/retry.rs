@@ -153,7 +153,7 @@ impl RetryPolicy {
 
     /// How long a job waits after its `failed_attempts`th failed run; 0 counts as 1.
     ///
-    /// Saturates at 20 years: 10, and as much jitter.
+    /// Saturates at 20 years: a delay of 10 years, and as much jitter.
     pub(crate) fn delay(&self, failed_attempts: u32) -> Duration {
         let delay = match self.backoff {
             Backoff::Fixed { delay } => whole_ms(delay),

@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_port_is_told_from_an_own_one() {
+    fn a_server_knows_that_another_took_its_port() {
         let first = RedisServer::start().unwrap();
         let mut second = RedisServer::start().unwrap();
         second.stop();

@@ -169,7 +169,7 @@ impl Context {
     ///
     /// At most 64 KiB of JSON. It is written once per third of the stall interval, and the latest wins, so it is free to call at every
     /// step. If the run fails or is requeued, a newer checkpoint is written before the outcome, unless Redis is full and accepts only
-    /// outcomes. A crash loses what was not written yet. A job that completes keeps no checkpoint.
+    /// outcomes. A crash loses a checkpoint that was not written yet. A job that completes keeps no checkpoint.
     ///
     /// # Errors
     /// - [`NoteError::Interrupted`] if the handler should stop, as from `heartbeat`. The checkpoint counts anyway, unless the job is lost

@@ -35,7 +35,7 @@ pub(crate) fn shape_fault(e: &serde_json::Error) -> String {
     let text = text.strip_suffix(&place).unwrap_or(&text);
     let quoting = ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];
     let fault = if let Some(kind) = quoting.into_iter().find(|kind| text.starts_with(kind)) {
-        // What is quoted comes before what was expected.
+        // Cut the quoted value, which comes before the expected type.
         text.rsplit_once(", expected ").map_or(kind.to_owned(), |(_, expected)| format!("{kind}, expected {expected}"))
     } else if !e.is_data() || text.starts_with("missing field `") || text.starts_with("duplicate field `") {
         text.to_owned()

@@ -167,7 +167,7 @@ impl TaskRuntime {
         TaskSlots { worker: &worker.slots, task: self.shared.as_deref().map(|shared| &shared.slots) }
     }
 
-    /// Checks the rights before a call that would leave jobs in no place if it were refused midway.
+    /// Checks the rights before a call that would leave jobs in no list or set if it were refused midway.
     ///
     /// # Errors
     /// `Unsupported` with what is missing, and those of every call.

@@ -260,7 +260,7 @@ impl NodeReader<'_> {
     }
 }
 
-/// The value or failure of a node, from its state and what is stored.
+/// The value or failure of a node, from its state and its stored value or error.
 ///
 /// # Errors
 /// `Codec` if its value cannot be decoded as `T`.

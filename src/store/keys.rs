@@ -5,7 +5,7 @@ use super::slots;
 
 macro_rules! keys {
     ($($key:ident $kind:ident $suffix:literal),*; $($other:ident $other_kind:ident $other_suffix:literal),*) => {
-        /// A key, named by what it holds.
+        /// A key, named by its content.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Key { $($key,)* $($other),* }
 

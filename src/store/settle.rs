@@ -194,7 +194,7 @@ fn claimed_job(id: &str, payload: redis::Value, fence: u64, begins: bool) -> Cla
     }
 }
 
-/// Adds what is not the default for one of the jobs: its position, then words. Missing words at the end are empty.
+/// Sets the values of one job that differ from the defaults. The row has the job's position, then words; missing words at the end are empty.
 fn add_extras(claimed: &mut [Claimed], row: Vec<redis::Value>) {
     let mut words = row.into_iter();
     let position = words.next().and_then(|value| redis::from_redis_value::<usize>(value).ok()).unwrap_or(0);

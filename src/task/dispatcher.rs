@@ -260,7 +260,7 @@ struct Lane {
 #[derive(Default)]
 struct LaneState {
     queue: VecDeque<Queued>,
-    /// Whether a carrier runs: the task that writes what has gathered.
+    /// Whether a carrier runs: the task that writes the gathered jobs.
     is_carried: bool,
 }
 
@@ -511,7 +511,7 @@ impl Lane {
 }
 
 impl Carrying {
-    /// Writes what has gathered, call by call, until the queue is empty.
+    /// Writes the gathered jobs, call by call, until the queue is empty.
     async fn carry(mut self) {
         // Yield, so that callers that were woken together join the queue together.
         tokio::task::yield_now().await;

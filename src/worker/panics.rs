@@ -46,7 +46,7 @@ pub(super) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(AssertUnwindSafe(code)).map_err(message_of)
 }
 
-/// What is stored of a panic: its text and its place.
+/// The stored message of a panic: its text and its place.
 pub(super) fn message_of(panic: Box<dyn Any + Send>) -> String {
     let text = text_of(&*panic).unwrap_or("the handler panicked");
     let place = place_of(text).map(|place| format!(", at {place}")).unwrap_or_default();

@@ -159,7 +159,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Sends nodes again whose jobs are missing. Returns those that were sent too often already.
+    /// Sends nodes again whose jobs are missing. Returns those that have been sent too often.
     async fn send_again(&self, keys: &TaskKeys, task: &str, missing: &[NodeId]) -> Result<Vec<NodeId>, Error> {
         if missing.is_empty() {
             return Ok(Vec::new());

@@ -5,7 +5,7 @@
 //! | `mod.rs` | reports ended nodes to their workflow, and carries out what follows |
 //! | `send.rs` | opened nodes → jobs, or instances of their own |
 //! | `stale.rs` | jobs that earlier instances of the same id left |
-//! | `cancel.rs` | cancels what is open of an instance that stops |
+//! | `cancel.rs` | cancels the open nodes of an instance that stops |
 //! | `retry.rs` | a new run of an instance |
 //! | `look.rs` | picks up steps that were not done in time |
 //! | `audit.rs` | compares instances with their jobs, to find what a server lost |

@@ -106,7 +106,7 @@ impl Mover {
         Ok(stale.collect())
     }
 
-    /// The time, in ms, before which no job of these instances can run; without instances for which it is unknown.
+    /// The time, in ms, before which no job of these instances can run. Leaves out instances for which it is unknown.
     async fn begins<'a>(&self, keys: &TaskKeys, nodes: &'a [NodeId]) -> Result<HashMap<&'a str, u64>, Error> {
         let instances: BTreeSet<&str> = nodes.iter().map(|node| &*node.instance).collect();
         let instances: Vec<&str> = instances.into_iter().collect();
