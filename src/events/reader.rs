@@ -328,7 +328,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
     }
 }
 
-/// Returns when a task is not read yet, after a short wait for others that come with it.
+/// Returns when there is a task that is not read yet, after a short wait for more of them.
 async fn new_task(source: &Source, mut added: watch::Receiver<()>, positions: &[Position]) {
     let mut layouts = source.store.layouts();
     loop {

@@ -44,7 +44,7 @@ impl WorkflowState {
 pub enum NodeState {
     /// It waits for other nodes.
     Pending,
-    /// Its job is sent, or about to be. The task knows the state of the job.
+    /// Its job is sent, or about to be. Its task has the state of the job.
     Open,
     /// Its job completed.
     Completed,

@@ -41,7 +41,7 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// How long a node may give no answer before the others consider it dead.
+    /// How long a node may be silent before the others consider it dead.
     pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
     /// Starts the nodes, and waits until each primary has its slots and each replica has synchronized. Blocks the calling thread for some

@@ -184,7 +184,7 @@ impl Context {
     /// this call runs twice. [`Context::fence`] guards what must not run twice.
     ///
     /// # Errors
-    /// As [`Context::checkpoint`], and [`NoteError::Redis`] if Redis refused it or gave no answer. It is then retried as with `checkpoint`.
+    /// As [`Context::checkpoint`], and [`NoteError::Redis`] if Redis refused it or did not answer. It is then retried as with `checkpoint`.
     ///
     /// # Cancel safety
     /// Cancel safe: the checkpoint is kept, and is written soon.

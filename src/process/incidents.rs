@@ -97,7 +97,7 @@ impl Incidents {
         changes
     }
 
-    /// Whether Redis gives no answer, according to the last calls.
+    /// Whether Redis does not answer, according to the last calls.
     pub(crate) fn is_away(&self) -> bool {
         self.any.load(Ordering::SeqCst)
             && self.open().incidents.iter().any(|incident| incident.cause == IncidentCause::NoAnswer)
@@ -139,7 +139,7 @@ impl Change {
         let task = (!of.is_empty()).then_some(of.as_str());
         match self {
             Change::Begins { error, is_away: true, .. } => {
-                tracing::warn!(%worker_id, part, task, %error, "redis gives no answer; calls are repeated until it does");
+                tracing::warn!(%worker_id, part, task, %error, "redis does not answer; calls are repeated until it does");
             }
             Change::Begins { error, is_retryable: true, .. } => {
                 tracing::warn!(%worker_id, part, task, %error, effect = effect(part), "redis refuses a call; will retry");

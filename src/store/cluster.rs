@@ -44,7 +44,7 @@ const WATCH: Duration = Duration::from_secs(1);
 /// The shortest time between two reads of the map, and the longest while reads change nothing.
 const BETWEEN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// How long page reads skip a node that gave them no answer.
+/// How long page reads skip a node that did not answer one.
 const SILENT: Duration = Duration::from_secs(5);
 
 /// A node, under the address that other nodes give for it.
@@ -158,7 +158,7 @@ pub(super) struct Cluster {
     lines: Mutex<Vec<(ClusterNode, Plain)>>,
     /// Since when no node has sent a map as new as the known one.
     unheard: Mutex<Option<Instant>>,
-    /// The nodes that gave a page read no answer, and when.
+    /// The nodes that did not answer a page read, and when.
     silent: Mutex<HashMap<ClusterNode, Instant>>,
 }
 
@@ -280,12 +280,12 @@ impl Cluster {
         self.lines_made.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether a node gave no answer a moment ago.
+    /// Whether a node did not answer a moment ago.
     pub(super) fn is_silent(&self, node: &ClusterNode) -> bool {
         self.silent().get(node).is_some_and(|since| since.elapsed() < SILENT)
     }
 
-    /// Records that a node gave no answer to a page read in time.
+    /// Records that a node did not answer a page read in time.
     pub(super) fn fell_silent(&self, node: &ClusterNode) {
         let mut silent = self.silent();
         silent.retain(|_, since| since.elapsed() < SILENT);
@@ -386,7 +386,7 @@ impl Cluster {
                 silent.push((node.clone(), Instant::now()));
                 asking.push(async { (node.clone(), self.ask(node, is_known).await) });
             }
-            // Ask the next one when this one has failed or gives no answer.
+            // Ask the next one when this one has failed or does not answer.
             let left = LONGEST.saturating_sub(begun.elapsed());
             let has_any_told = !newest.is_empty() || older.is_some();
             let patience = if nodes.peek().is_some() || has_any_told { PATIENCE.min(left) } else { left };

@@ -51,7 +51,7 @@ pub(crate) struct NodeLines {
     runtime: Arc<AppRuntime>,
     /// Names a new connection at its server.
     name: Arc<dyn Fn(&Plain) + Send + Sync>,
-    /// Whether they serve page reads, which do not wait for a node that gives no answer.
+    /// Whether they serve page reads, which do not wait for a node that does not answer.
     are_for_looks: bool,
 }
 
@@ -94,7 +94,7 @@ impl OwnConnection {
         OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened, runtime, name, are_for_looks: false }))
     }
 
-    /// The same connections for page reads. A node that gives no answer fails the call soon, and for some time each
+    /// The same connections for page reads. A node that does not answer fails the call soon, and for some time each
     /// later call at once.
     pub(super) fn for_looks(&self) -> OwnConnection {
         match self {

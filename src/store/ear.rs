@@ -74,7 +74,7 @@ impl Store {
 }
 
 impl Ear {
-    /// Reports the name of each marker that is set. Returns if the node loses its role, gives no answer, or gives up
+    /// Reports the name of each marker that is set. Returns if the node loses its role, does not answer, or gives up
     /// one of these slots.
     pub(crate) async fn listen(mut self, mut heard: impl FnMut(&str), mut answered: impl FnMut()) -> Error {
         let mut own = OwnConnection::One(self.conn);

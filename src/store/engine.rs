@@ -228,7 +228,7 @@ impl Store {
         self.calm.call_again(time, call).await
     }
 
-    /// [`Store::ask`] for a page of many tasks. A cluster node that gives no answer fails the call soon, and for some
+    /// [`Store::ask`] for a page of many tasks. A cluster node that does not answer fails the call soon, and for some
     /// time each later call at once.
     ///
     /// # Cancel safety

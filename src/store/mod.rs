@@ -1,4 +1,4 @@
-//! The only holder of connections, keys and scripts. Each file that calls scripts has one subject; its first line names them.
+//! The only room that knows connections, keys and scripts. Each file that calls scripts has one subject; its first line names them.
 //!
 //! Dispatch and settle share one multiplexed connection, reads of jobs another, and reads of values a third. The keeper, the
 //! wake block, the cancel hints, each event reader and each large value have their own.

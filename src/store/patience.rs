@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a connection may take to come up.
+/// How long it may take to establish a connection.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a call waits for its answer before it is repeated, plus the time to transfer its bytes.
@@ -32,7 +32,7 @@ pub(crate) fn doubled(time: Duration) -> Duration {
 /// For how long all abandoned calls together may have waited, without any answer, before their connection is dropped.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
-/// How long a connection has given no answer to calls that were abandoned.
+/// How long a connection has not answered calls that were abandoned.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     /// For how long abandoned calls have waited since the last answer. Time in which several waited counts once.

@@ -112,7 +112,7 @@ impl ScriptDef {
         }
     }
 
-    /// What the header says after this word, line by line.
+    /// The text of the header after this word, line by line.
     fn header(&self, word: &'static str) -> impl Iterator<Item = &'static str> {
         self.file.lines().take_while(|line| line.starts_with("--")).filter_map(move |line| line.strip_prefix(word))
     }

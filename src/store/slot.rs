@@ -103,7 +103,7 @@ impl Slot {
         may
     }
 
-    /// Makes a call. Its answer must come within `time`. If the connection fails, gives no answer in time, or leads to
+    /// Makes a call. Its answer must come within `time`. If the connection fails, does not answer in time, or leads to
     /// a demoted primary, it is dropped, and the next call makes another.
     ///
     /// # Cancel safety

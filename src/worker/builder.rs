@@ -94,7 +94,7 @@ impl Worker {
         self
     }
 
-    /// Calls the observer for every run of this worker, and for every call to Redis that reports outcomes or brings
+    /// Calls the observer for every run of this worker, and for every call to Redis that reports outcomes or claims
     /// jobs. Observers are called in the order in which they were added. Defaults to none.
     pub fn observe(mut self, observer: impl Observer) -> Worker {
         self.observers.push(Arc::new(observer));

@@ -119,7 +119,7 @@ impl Mover {
         self.away().get(place).is_some_and(|since| since.elapsed() < AWAY)
     }
 
-    /// Does the work at a task or table, unless it gave no answer a moment ago. Otherwise hundreds of steps would each
+    /// Does the work at a task or table, unless it did not answer a moment ago. Otherwise hundreds of steps would each
     /// wait for it in turn.
     async fn unless_away<T>(&self, place: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         if self.is_away(place) {
@@ -133,7 +133,7 @@ impl Mover {
         done
     }
 
-    /// Notes that a task or table gave no answer. Returns whether this is new.
+    /// Notes that a task or table did not answer. Returns whether this is new.
     fn went_away(&self, place: &str) -> bool {
         let mut away = self.away();
         away.retain(|_, since| since.elapsed() < AWAY);
