@@ -157,8 +157,8 @@ impl Default for Graph {
 }
 
 impl<T> Graph<T> {
-    /// Adds a node: a job of this task with this input. The name is unique in the graph, and other nodes use it to read
-    /// the value of the node: 1 to 64 bytes of printable ASCII without space, braces and `/`.
+    /// Adds a node: a job of this task with this input. Other nodes use the name to read the value of the node. It is
+    /// unique in the graph: 1 to 64 bytes of printable ASCII without space, braces and `/`.
     ///
     /// It runs when the graph starts, unless it waits for other nodes.
     pub fn node<I: Serialize, O>(&self, name: impl Into<String>, task: &impl NodeTask<I, O>, input: I) -> Node<O> {

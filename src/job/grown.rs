@@ -1,4 +1,5 @@
-//! The result of a node's job that returned a graph as well as a value: byte 1, the length of the value, a space, the value, the graph.
+//! The result of a node's job that returned a graph as well as a value. It is byte 1, the length of the value, a space,
+//! the value, the graph.
 //!
 //! So both are written with the end of the job. No JSON begins with byte 1.
 

@@ -43,10 +43,9 @@ pub enum Durability {
     /// As soon as this many replicas have it in memory too. If fewer acknowledge in time, the call fails with
     /// [`Error::NotReplicated`](crate::Error::NotReplicated). The write is recorded anyway, and the same call with the
     /// same id waits again.
-    ///
     /// One replica is enough if the primary dies, since the most advanced replica is promoted. All replicas are needed
-    /// if the old primary still accepts writes while another is promoted (a manual failover, a partition): writes that
-    /// the promoted one did not acknowledge are discarded.
+    /// if the old primary still accepts writes while another is promoted (a manual failover, a partition). Writes that
+    /// the promoted one did not acknowledge are then discarded.
     Replicated {
         /// How many replicas; 1 to 100.
         replicas: u32,

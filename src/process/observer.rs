@@ -133,8 +133,8 @@ pub enum RunOutcome {
     Snoozed,
     /// The handler cannot decode the payload; the job is postponed.
     Undecodable,
-    /// The run did not end by itself: the worker stops, the job was lost or cancelled, or it was at risk or the process
-    /// frozen, so that the job is requeued.
+    /// The run did not end by itself: the worker stops, or the job was lost or cancelled. Or the job is requeued, since
+    /// it was at risk or the process was frozen.
     Interrupted,
 }
 

@@ -37,8 +37,8 @@ pub(crate) fn extra_beat_pause(interval: Duration) -> Duration {
     beat_period(interval) / 5
 }
 
-/// In heartbeat mode `Manual`, a handler that was silent for longer than this requests an extra heartbeat with its next
-/// sign of life, since the next regular one may come too late for it.
+/// In heartbeat mode `Manual`, if a handler was silent for longer than this, its next sign of life requests an extra
+/// heartbeat. The next regular one may come too late for it.
 pub(crate) fn rings_after(interval: Duration) -> Duration {
     beat_period(interval)
 }
@@ -91,14 +91,14 @@ pub(crate) fn sweep_look(interval: Duration) -> Duration {
     beat_period(interval) / 4
 }
 
-/// If a worker could claim waiting jobs and has sent no claim for longer than this, it is stuck: an idle worker looks
+/// If a worker could claim waiting jobs and has sent no claim for longer than this, it is stuck. An idle worker looks
 /// for work far more often.
 pub(crate) fn silent_claims(interval: Duration) -> Duration {
     interval * 2
 }
 
-/// If runs that lost their jobs have held every slot for longer than this, only a restart frees the slots: a handler that yields is dropped
-/// after its cancel grace.
+/// If runs that lost their jobs have held every slot for longer than this, only a restart frees the slots. A handler
+/// that yields is dropped after its cancel grace.
 pub(crate) fn lost_slots(interval: Duration) -> Duration {
     interval * 2
 }

@@ -77,8 +77,8 @@ impl<I, O> TaskRef<I, O> {
         self.shared.events.stalled().only(Arc::clone(&self.shared.followed), |stalled| &stalled.task)
     }
 
-    /// Sets a hook that runs between the outcome of each job of this task and its end, however the job ended: to
-    /// notify, to clean up, to dispatch the next job.
+    /// Sets a hook that runs after the outcome of each job of this task is known and before the job ends, however it
+    /// ends. Use it to notify, to clean up, or to dispatch the next job.
     ///
     /// ```no_run
     /// # use heartline::{App, Context, JobError, Outcome, TaskOptions};

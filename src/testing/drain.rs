@@ -55,8 +55,8 @@ impl Worker {
     /// `testing`).
     ///
     /// Delayed jobs and retries are brought forward each time. A job that is snoozed, or whose payload cannot be read,
-    /// is brought forward once, and again after each end of another job, which it may have waited for. So a job that is
-    /// snoozed every time does not block the test: it ends up in [`Drained::left`].
+    /// is brought forward once. It is brought forward again each time another job ends, since it may have waited for
+    /// that job. So a job that is snoozed every time does not block the test: it ends up in [`Drained::left`].
     ///
     /// # Errors
     /// As [`Worker::run_until`], and errors of the calls that check the tasks.

@@ -58,8 +58,8 @@ pub struct WorkerHealth {
     /// - handlers have blocked the runtime for two intervals;
     /// - jobs wait while runs that lost their jobs have held every slot of a task for two intervals.
     pub live: bool,
-    /// Whether the worker claims and reports: it runs, and its last answered heartbeat is younger than two thirds of an
-    /// interval and was answered within a sixth of one.
+    /// Whether the worker claims and reports. It is true if the worker runs, its last answered heartbeat is younger
+    /// than two thirds of an interval, and that was answered within a sixth of one.
     pub ready: bool,
     /// The phase of its life.
     pub phase: WorkerPhase,
@@ -101,9 +101,9 @@ impl WorkerMonitor {
     /// A run that lost its job keeps its slot while its handler blocks its thread: only a restart can free it.
     ///
     /// Compares three clocks with the stall intervals of the tasks: the thread that sends heartbeats, the runtime of
-    /// the handlers, and the claim loop. A claim loop is stuck if it sent no claim for two intervals, and at least
-    /// 30 s, although nothing explains that: heartbeats are answered within half of their period, the task is not
-    /// paused, slots are free, and the last count found waiting jobs.
+    /// the handlers, and the claim loop. A claim loop is stuck if it sent no claim for two intervals, and at least 30
+    /// s, although nothing prevents a claim. That is: heartbeats are answered within half of their period, the task is
+    /// not paused, slots are free, and the last count found waiting jobs.
     #[must_use]
     pub fn health(&self) -> WorkerHealth {
         let watched = self.watched();

@@ -62,8 +62,8 @@ impl Mover {
         Ok(())
     }
 
-    /// For each node, when its job ended, if that job belongs to an earlier instance of the same id: it ended before this one began, and
-    /// was reported.
+    /// For each node, when its job ended, if that job belongs to an earlier instance of the same id. Such a job ended
+    /// before this instance began, and was reported.
     pub(super) async fn stale(
         &self,
         keys: &TaskKeys,

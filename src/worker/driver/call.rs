@@ -250,7 +250,7 @@ impl Call {
     }
 
     /// Requests small answers to claims if the server answers, but the connection closes during each answer to this
-    /// claim: its output buffer is too small for the answer, and no later job would be claimed.
+    /// claim. Its output buffer is then too small for the answer, and no later job would be claimed.
     async fn narrow_claims(&mut self, e: &Error) {
         let is_claim = self.line != LARGE_LINE && self.want.jobs > 0;
         if !is_claim || !self.closings.failed(e.is_broken() && !e.is_late()) || self.worker.narrow.is_on() {
