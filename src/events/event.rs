@@ -358,8 +358,7 @@ pub enum Event {
         at: SystemTime,
         /// The name of the person or tool that requested it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
-        /// Whether it was removed because its payload was missing: deleted, or lost by the server. There was nothing to
-        /// run.
+        /// Whether it was removed because its payload was missing: deleted, or lost by the server. There was nothing to run.
         lost_payload: bool,
     },
 }

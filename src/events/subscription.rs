@@ -43,10 +43,9 @@ pub enum RecvError {
 /// Call [`recv`](Subscription::recv), or use it as a [`Stream`] of `Result<T, RecvError>`. The stream ends where `recv`
 /// would return [`RecvError::Closed`], and never yields that error.
 ///
-/// No later event is lost silently, not even in an outage of Redis, for tasks that the App knew at the call. Events
-/// that could not be delivered are counted and reported as [`RecvError::Lagged`]. The first events may be from the last
-/// few milliseconds before the call. Within a task, events come in the order in which they happened; between tasks
-/// there is no order.
+/// No later event is lost silently, not even in an outage of Redis, for tasks that the App knew at the call. Events that could not be
+/// delivered are counted and reported as [`RecvError::Lagged`]. The first events may be from the last few milliseconds before the call.
+/// Within a task, events come in the order in which they happened; between tasks there is no order.
 ///
 /// A subscription to one task ([`TaskRef::events`](crate::TaskRef::events)) shares its buffer with the subscriptions of
 /// the App: the missed events may have been events of other tasks.

@@ -168,9 +168,8 @@ impl<T> Graph<T> {
     /// Adds a graph as a node. It starts when the node would run, and its output is the value of the node. If the graph
     /// fails, the node fails; a retry runs the whole graph again.
     ///
-    /// Graphs nest up to eight deep. A graph with all inputs of its nodes takes at most 1 MiB of JSON. The names of its
-    /// nodes are separate from those of the outer graph: [`Context::upstream`](crate::Context::upstream) reads only
-    /// nodes of the same graph.
+    /// Graphs nest up to eight deep. A graph with all inputs of its nodes takes at most 1 MiB of JSON. The names of its nodes are separate
+    /// from those of the outer graph: [`Context::upstream`](crate::Context::upstream) reads only nodes of the same graph.
     pub fn child<O>(&self, name: impl Into<String>, graph: Graph<O>) -> Node<O> {
         let Graph { nodes, output, .. } = graph;
         add(&self.nodes, name.into(), "", NodeInput::Graph(Graph { nodes, output, answers: PhantomData }))
@@ -249,9 +248,8 @@ impl<T> Node<T> {
         })
     }
 
-    /// Runs this node as soon as `count` of the nodes it waits for have completed; the others continue. It is skipped
-    /// once `count` can no longer be reached. A failure among the others fails the instance, unless that node is
-    /// [`optional`](Node::optional).
+    /// Runs this node as soon as `count` of the nodes it waits for have completed; the others continue. It is skipped once `count` can no
+    /// longer be reached. A failure among the others fails the instance, unless that node is [`optional`](Node::optional).
     pub fn at_least(self, count: u32) -> Node<T> {
         self.with(|node| node.at_least = Some(count))
     }
@@ -300,8 +298,7 @@ impl<T> Node<T> {
         self
     }
 
-    /// Adds a node that takes the value of this one as its input. It may wait for other nodes too, but runs only if
-    /// this one completed.
+    /// Adds a node that takes the value of this one as its input. It may wait for other nodes too, but runs only if this one completed.
     pub fn then<O>(&self, name: impl Into<String>, task: &impl NodeTask<T, O>) -> Node<O> {
         add::<O>(&self.nodes, name.into(), task.task_name(), NodeInput::Value).after(self)
     }

@@ -209,9 +209,8 @@ impl<T> WorkflowHandle<T> {
         })
     }
 
-    /// Cancels the instance. Nodes that have not opened never run, waiting jobs are cancelled, and running handlers are
-    /// asked to stop. The instance ends when its last handler has ended. A second cancel changes nothing. The reason is
-    /// cut to 4 KiB.
+    /// Cancels the instance. Nodes that have not opened never run, waiting jobs are cancelled, and running handlers are asked to stop. The
+    /// instance ends when its last handler has ended. A second cancel changes nothing. The reason is cut to 4 KiB.
     ///
     /// # Errors
     /// - [`Error::WorkflowNotFound`] if it was never started.
@@ -220,8 +219,7 @@ impl<T> WorkflowHandle<T> {
     /// - What every call may return, see [`Error`].
     ///
     /// # Cancel safety
-    /// If the future is dropped, the cancel may have been recorded or not. It is safe to repeat. Workers carry out a
-    /// recorded cancel.
+    /// If the future is dropped, the cancel may have been recorded or not. It is safe to repeat. Workers carry out a recorded cancel.
     pub fn cancel(&self, reason: impl Into<String>) -> Cancel<'_, WorkflowState> {
         let reason = reason.into();
         let cancel = move |durability| async move { self.cancel_now(cut(&reason, MESSAGE_LIMIT), durability).await };
@@ -251,9 +249,8 @@ impl<T> WorkflowHandle<T> {
         copied.map(|()| state)
     }
 
-    /// Pauses the instance: no node opens until it is resumed. Sent jobs continue, and their ends are recorded. A graph
-    /// that already runs as a node continues to its own end; to stop it, cancel the instance. Tools show the reason,
-    /// which is cut to 4 KiB and may be empty.
+    /// Pauses the instance: no node opens until it is resumed. Sent jobs continue, and their ends are recorded. A graph that already runs
+    /// as a node continues to its own end; to stop it, cancel the instance. Tools show the reason, which is cut to 4 KiB and may be empty.
     ///
     /// # Errors
     /// [`Error::WorkflowNotFound`] if it was never started; what every call may return, see [`Error`].
@@ -301,9 +298,8 @@ impl<T> WorkflowHandle<T> {
         }
     }
 
-    /// Runs all nodes again that did not complete, in an instance that failed, was cancelled or is paused. Completed
-    /// nodes stay as they are. The new runs are new jobs. If all nodes had completed when the instance was stopped, it
-    /// completes.
+    /// Runs all nodes again that did not complete, in an instance that failed, was cancelled or is paused. Completed nodes stay as they
+    /// are. The new runs are new jobs. If all nodes had completed when the instance was stopped, it completes.
     ///
     /// # Errors
     /// - [`Error::WorkflowBusy`] while some of its nodes are open, since their handlers may run. Wait, or cancel the
@@ -441,7 +437,6 @@ pub struct NodeStatus {
     pub task: Option<String>,
     /// Its state.
     pub state: NodeState,
-    /// Its job in the current run of the instance. `None` if the node did not open, is a graph, or may have completed
-    /// in an earlier run.
+    /// Its job in the current run of the instance. `None` if the node did not open, is a graph, or may have completed in an earlier run.
     pub job: Option<JobId>,
 }

@@ -20,16 +20,14 @@ impl WorkflowOptions {
         WorkflowOptions { on_failure: OnFailure::Finish, retention: None, durability: Durability::Memory }
     }
 
-    /// What happens to an instance when a node fails that is not [`optional`](crate::Node::optional). Defaults to
-    /// [`OnFailure::Finish`].
+    /// What happens to an instance when a node fails that is not [`optional`](crate::Node::optional). Defaults to [`OnFailure::Finish`].
     pub const fn on_failure(mut self, on_failure: OnFailure) -> WorkflowOptions {
         self.on_failure = on_failure;
         self
     }
 
-    /// How long ended instances are kept, with the inputs and values of their nodes. Afterwards a new instance can have
-    /// the same id. No instance is removed in its first 60 s. The app that started an instance last decides for the
-    /// definition. Defaults to 30 days.
+    /// How long ended instances are kept, with the inputs and values of their nodes. Afterwards a new instance can have the same id. No
+    /// instance is removed in its first 60 s. The app that started an instance last decides for the definition. Defaults to 30 days.
     pub const fn retention(mut self, retention: RetentionLimit) -> WorkflowOptions {
         self.retention = Some(retention);
         self

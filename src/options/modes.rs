@@ -30,9 +30,8 @@ impl EventMode {
 
 /// When a write counts as recorded: the dispatch of a job, the start of a workflow, a cancel.
 ///
-/// If a primary fails, writes that it acknowledged but had not yet replicated are lost. Under Sentinel and in a
-/// cluster, a call can wait for replicas. Outcomes wait if
-/// [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) is set.
+/// If a primary fails, writes that it acknowledged but had not yet replicated are lost. Under Sentinel and in a cluster, a call can wait
+/// for replicas. Outcomes wait if [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -41,11 +40,10 @@ pub enum Durability {
     #[default]
     Memory,
     /// As soon as this many replicas have it in memory too. If fewer acknowledge in time, the call fails with
-    /// [`Error::NotReplicated`](crate::Error::NotReplicated). The write is recorded anyway, and the same call with the
-    /// same id waits again.
-    /// One replica is enough if the primary dies, since the most advanced replica is promoted. All replicas are needed
-    /// if the old primary still accepts writes while another is promoted (a manual failover, a partition). Writes that
-    /// the promoted one did not acknowledge are then discarded.
+    /// [`Error::NotReplicated`](crate::Error::NotReplicated). The write is recorded anyway, and the same call with the same id waits again.
+    /// One replica is enough if the primary dies, since the most advanced replica is promoted. All replicas are needed if the old primary
+    /// still accepts writes while another is promoted (a manual failover, a partition). Writes that the promoted one did not acknowledge
+    /// are then discarded.
     Replicated {
         /// How many replicas; 1 to 100.
         replicas: u32,
@@ -78,9 +76,8 @@ pub(crate) struct Copies {
 
 /// Which of the task's waiting jobs run first.
 ///
-/// Jobs of one priority run in the order of dispatch. Jobs that stalled or were requeued go to the front of their list;
-/// the jobs of one dead worker have no order among themselves. A steady flow of high-priority jobs keeps all others
-/// waiting.
+/// Jobs of one priority run in the order of dispatch. Jobs that stalled or were requeued go to the front of their list; the jobs of one
+/// dead worker have no order among themselves. A steady flow of high-priority jobs keeps all others waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {

@@ -206,8 +206,7 @@ impl RetryPolicy {
     }
 }
 
-/// A delay as a job's overrides store it. The bound is needed, since the constant backoff of backon adds jitter without
-/// saturating.
+/// A delay as a job's overrides store it. The bound is needed, since the constant backoff of backon adds jitter without saturating.
 fn whole_ms(delay: Duration) -> Duration {
     Duration::from_millis(to_ms(delay.min(LONGEST)))
 }

@@ -76,8 +76,7 @@ impl StallOptions {
         self
     }
 
-    /// How long a job whose hook is running must be silent. Otherwise like
-    /// [`claimed_interval`](StallOptions::claimed_interval).
+    /// How long a job whose hook is running must be silent. Otherwise like [`claimed_interval`](StallOptions::claimed_interval).
     pub const fn finalizing_interval(mut self, interval: Duration) -> Self {
         self.patience.finalizing.interval = Some(interval);
         self
@@ -85,10 +84,9 @@ impl StallOptions {
 
     /// Whether silent jobs that were claimed ahead and have not begun return to their lists automatically.
     ///
-    /// If not, they stay with their worker, dead or not, and wait for a person.
-    /// [`Inspector::silent_jobs`](crate::Inspector::silent_jobs) lists them;
-    /// [`requeue_claimed`](crate::Inspector::requeue_claimed) and similar actions decide about them within an interval.
-    /// A job with a pending cancellation does not wait. A job whose worker sends heartbeats again continues.
+    /// If not, they stay with their worker, dead or not, and wait for a person. [`Inspector::silent_jobs`](crate::Inspector::silent_jobs)
+    /// lists them; [`requeue_claimed`](crate::Inspector::requeue_claimed) and similar actions decide about them within an interval. A job
+    /// with a pending cancellation does not wait. A job whose worker sends heartbeats again continues.
     ///
     /// The worker that started last decides for the task. Defaults to `true`.
     pub const fn recover_claimed(mut self, is_recovered: bool) -> Self {
@@ -212,10 +210,9 @@ pub enum OnCrash {
     /// code `worker_crashed`.
     #[default]
     Recover,
-    /// The stall counts as a failed run: it uses an attempt, and the job waits as its
-    /// [`RetryPolicy`](crate::RetryPolicy) says. Without an attempt left it fails with the code `worker_crashed`; with
-    /// one attempt, the default, it fails at its first stall. It also fails after more than `max_count` stalls, if that
-    /// was set for the task or with the dispatch. A default of the app does not count here.
+    /// The stall counts as a failed run: it uses an attempt, and the job waits as its [`RetryPolicy`](crate::RetryPolicy) says. Without an
+    /// attempt left it fails with the code `worker_crashed`; with one attempt, the default, it fails at its first stall. It also fails
+    /// after more than `max_count` stalls, if that was set for the task or with the dispatch. A default of the app does not count here.
     Retry,
     /// The job fails at once, with the code `worker_crashed`.
     Fail,

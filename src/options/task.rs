@@ -96,15 +96,13 @@ impl TaskOptions {
     /// How many jobs of the task one worker process claims ahead, in addition to those that it runs. They wait in the process as
     /// [`JobState::Claimed`](crate::JobState::Claimed), with up to about 4 MiB of payloads.
     ///
-    /// It makes short jobs much faster at a small concurrency: if runs take less than a round trip to Redis, the worker
-    /// also starts as many jobs ahead as it finishes in one round trip. The price: no other worker gets a claimed job,
-    /// and a job of a higher priority waits for those claimed before it. A crash counts a stall for each job that was
-    /// started ahead, even if its handler did not run, but not for one that is only claimed. See
-    /// [performance](crate::guide::performance) for which jobs are never started ahead.
+    /// It makes short jobs much faster at a small concurrency: if runs take less than a round trip to Redis, the worker also starts as many
+    /// jobs ahead as it finishes in one round trip. The price: no other worker gets a claimed job, and a job of a higher priority waits for
+    /// those claimed before it. A crash counts a stall for each job that was started ahead, even if its handler did not run, but not for
+    /// one that is only claimed. See [performance](crate::guide::performance) for which jobs are never started ahead.
     ///
-    /// Do not use it if handlers wait for jobs that the same worker may claim: such jobs are handed back only after
-    /// every slot has waited for an interval. At most 100, or 10 times the concurrency if that is more. Defaults to 0:
-    /// a job is claimed only if it runs at once.
+    /// Do not use it if handlers wait for jobs that the same worker may claim: such jobs are handed back only after every slot has waited
+    /// for an interval. At most 100, or 10 times the concurrency if that is more. Defaults to 0: a job is claimed only if it runs at once.
     pub const fn prefetch(mut self, jobs: usize) -> Self {
         self.prefetch = Some(jobs);
         self
@@ -199,8 +197,7 @@ impl TaskOptions {
 
     /// The options in force: the task's own, else the app's, else the crate's.
     ///
-    /// Does not check a default of the app that the task replaces. `TaskOptions::new().resolve(&defaults)` checks the
-    /// app's own.
+    /// Does not check a default of the app that the task replaces. `TaskOptions::new().resolve(&defaults)` checks the app's own.
     ///
     /// # Errors
     /// Every rule that is broken, at once.

@@ -94,8 +94,7 @@ impl Context {
         self.0.stalled_count
     }
 
-    /// How the job was last recovered: why, from which worker, and when. `None` if it never was. Later runs of the job
-    /// see it too.
+    /// How the job was last recovered: why, from which worker, and when. `None` if it never was. Later runs of the job see it too.
     #[must_use]
     pub fn recovery(&self) -> Option<&Recovery> {
         self.0.recovery.as_ref()
@@ -146,9 +145,8 @@ impl Context {
     /// Shows that the handler is alive, and returns an error if it should stop. Call it at every step of a long job.
     /// With `Heartbeat::Manual`, call it several times an interval.
     ///
-    /// It reads and writes only local state: it is free in a tight loop, and works the same in async code,
-    /// `spawn_blocking` and rayon. While Redis is unreachable it returns `Ok`: whether the job is lost is decided when
-    /// Redis is back.
+    /// It reads and writes only local state: it is free in a tight loop, and works the same in async code, `spawn_blocking` and rayon.
+    /// While Redis is unreachable it returns `Ok`: whether the job is lost is decided when Redis is back.
     ///
     /// # Errors
     /// - `Lost` if the lock is gone: the job stalled, and no outcome of this run is recorded.

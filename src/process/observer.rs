@@ -61,10 +61,9 @@ pub struct RunInfo<'a> {
     pub stalled_count: u32,
     /// When it was dispatched, by the producer's clock; 1970 if unknown.
     pub dispatched_at: SystemTime,
-    /// How long the job waited since it could first be claimed: from the call of dispatch, less its delay, until the
-    /// run begins. It includes the transfer to Redis and the time before a requeue. A difference between the clocks of
-    /// producer and worker distorts it; it is never below 0. `None` if the job failed, stalled or was postponed before,
-    /// or the time of its dispatch is unknown.
+    /// How long the job waited since it could first be claimed: from the call of dispatch, less its delay, until the run begins. It
+    /// includes the transfer to Redis and the time before a requeue. A difference between the clocks of producer and worker distorts it; it
+    /// is never below 0. `None` if the job failed, stalled or was postponed before, or the time of its dispatch is unknown.
     pub waited: Option<Duration>,
     /// The worker.
     pub worker: &'a WorkerId,

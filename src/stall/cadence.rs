@@ -10,8 +10,7 @@ pub(crate) fn beat_period(interval: Duration) -> Duration {
     interval / 3
 }
 
-/// A heartbeat that takes longer than this is slow. A worker that needs half of each period for the jobs it holds
-/// claims no more.
+/// A heartbeat that takes longer than this is slow. A worker that needs half of each period for the jobs it holds claims no more.
 pub(crate) fn slow_beat(interval: Duration) -> Duration {
     beat_period(interval) / 2
 }
@@ -79,14 +78,12 @@ pub(crate) fn asleep_after(interval: Duration) -> Duration {
     interval / 10
 }
 
-/// Heartbeats of a task count as answered if the last answered one is younger than this. At this age the first jobs are
-/// at risk.
+/// Heartbeats of a task count as answered if the last answered one is younger than this. At this age the first jobs are at risk.
 pub(crate) fn beats_answered_within(interval: Duration) -> Duration {
     interval / 10 * 9
 }
 
-/// How soon the sweep checks again after the watch broke, or while a heartbeat is due, unless an answer wakes it
-/// earlier.
+/// How soon the sweep checks again after the watch broke, or while a heartbeat is due, unless an answer wakes it earlier.
 pub(crate) fn sweep_look(interval: Duration) -> Duration {
     beat_period(interval) / 4
 }

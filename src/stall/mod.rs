@@ -12,9 +12,8 @@
 //! After an outage, every live worker sends a heartbeat before any witness has watched a full interval.
 //!
 //! **One interval in force.** Every heartbeat and claim asks for its worker's interval. A larger one applies at once;
-//! the next epoch takes the largest that was asked for in this one. So a job whose last sign of life was in epoch e is
-//! resolved at the end of epoch e + 1 at the earliest. That epoch lasts at least as long as the job's own worker asked
-//! for.
+//! the next epoch takes the largest that was asked for in this one. So a job whose last sign of life was in epoch e is resolved at the end
+//! of epoch e + 1 at the earliest. That epoch lasts at least as long as the job's own worker asked for.
 
 pub(crate) mod action;
 pub(crate) mod cadence;

@@ -85,8 +85,7 @@ impl Witness {
         self.next_beat = due.after(self.period).max(now);
     }
 
-    /// A heartbeat was answered over this connection. A different one may lead to another server, or to a restarted
-    /// one.
+    /// A heartbeat was answered over this connection. A different one may lead to another server, or to a restarted one.
     pub(crate) fn beaten_over(&mut self, now: Moment, line: Option<u64>) {
         let before = std::mem::replace(&mut self.line, line);
         if line.is_none() || before.is_some_and(|before| Some(before) != line) {

@@ -1,9 +1,8 @@
 //! Which node of a Redis Cluster has which slots.
 //!
-//! The slot map is read when a node says that a slot moved, or when a connection to a node fails. It is also read when
-//! an answer is late: a frozen primary reports nothing. The node that caused the read is asked last, since a node that
-//! was frozen reports its old role. A map with an older epoch than the known one counts only if no node has a newer
-//! map.
+//! The slot map is read when a node says that a slot moved, or when a connection to a node fails. It is also read when an answer is late: a
+//! frozen primary reports nothing. The node that caused the read is asked last, since a node that was frozen reports its old role. A map
+//! with an older epoch than the known one counts only if no node has a newer map.
 //!
 //! Each primary has a *reign*: a number that is never used again. The reign of a primary ends when it loses all of its
 //! slots. Its connections are closed, and answers that still come over them are discarded. A slot that moves between
@@ -81,8 +80,7 @@ struct SlotMap {
     reigns: HashMap<ClusterNode, u64>,
     /// The cluster's epoch, as the node that sent the map knew it.
     epoch: u64,
-    /// Whether that node takes part in the cluster. A node without contact to the majority says that it does not, and
-    /// sends an old map.
+    /// Whether that node takes part in the cluster. A node without contact to the majority says that it does not, and sends an old map.
     is_part: bool,
 }
 
@@ -123,8 +121,7 @@ struct LastLook {
 }
 
 impl LastLook {
-    /// Whether another read may begin. If so, the pause counts from now. Never true before the first read, which
-    /// [`Cluster::ready`] makes.
+    /// Whether another read may begin. If so, the pause counts from now. Never true before the first read, which [`Cluster::ready`] makes.
     fn is_due(&mut self, pause: impl FnOnce(Duration) -> Duration) -> bool {
         let is_due = self.at.is_some_and(|at| at.elapsed() >= pause(self.pause));
         if is_due {
@@ -318,8 +315,7 @@ impl Cluster {
         self.suspect(from);
     }
 
-    /// Asks the other nodes whether a node that answered late is still a primary. Its answer counts only if they say so
-    /// after it came.
+    /// Asks the other nodes whether a node that answered late is still a primary. Its answer counts only if they say so after it came.
     pub(super) async fn confirms(self: &Arc<Self>, node: &ClusterNode, reign: u64) -> bool {
         let came = Instant::now();
         // A read that other callers share may have begun before the answer came.

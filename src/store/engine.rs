@@ -215,8 +215,7 @@ impl Store {
         self.hot.failed(before, e);
     }
 
-    /// Makes a small call about a job or a task. If a connection that was open turns out to be broken, repeats the call
-    /// once.
+    /// Makes a small call about a job or a task. If a connection that was open turns out to be broken, repeats the call once.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
@@ -339,8 +338,7 @@ impl Store {
         self.address.keep_watch();
     }
 
-    /// Does work on the caller's own connections for as long as the primary stays the same. Answers after a change are
-    /// discarded.
+    /// Does work on the caller's own connections for as long as the primary stays the same. Answers after a change are discarded.
     ///
     /// # Errors
     /// Those of the work; if the primary changes, the same error as for a closed connection.

@@ -36,9 +36,8 @@ fn code_of(error: &RedisError) -> Option<String> {
     Some(code)
 }
 
-/// The error inside a wrapped one. Redis 6.2 wraps what a command in a script raised: `ERR Error running script (call
-/// to …): @user_script:3: WRONGTYPE …`. It wraps an error about what scripts may not do twice: `…: @user_script:3:
-/// @user_script: 3: -OOM …`.
+/// The error inside a wrapped one. Redis 6.2 wraps what a command in a script raised: `ERR Error running script (call to …):
+/// @user_script:3: WRONGTYPE …`. It wraps an error about what scripts may not do twice: `…: @user_script:3: @user_script: 3: -OOM …`.
 fn raised_inside(text: &str) -> Option<String> {
     let (_, raised) = text.rsplit_once("@user_script:")?;
     let word = raised.split_whitespace().nth(1)?.trim_start_matches('-');

@@ -17,8 +17,7 @@ use crate::process::context::Context;
 use crate::process::data::Need;
 use crate::process::handler::{Handler, Hook, RunError, shape_fault};
 
-/// A task as a constant that producers and workers share: its name, the types of its input `I` and its result `O`, and
-/// its options.
+/// A task as a constant that producers and workers share: its name, the types of its input `I` and its result `O`, and its options.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -55,8 +54,7 @@ impl<I, O> TaskDef<I, O> {
         TaskDef { name, options: TaskOptions::new(), types: PhantomData }
     }
 
-    /// The same with options. A producer uses the payload limit, the priority, and whether there are events; workers
-    /// use all options.
+    /// The same with options. A producer uses the payload limit, the priority, and whether there are events; workers use all options.
     #[must_use]
     pub const fn options(mut self, options: TaskOptions) -> TaskDef<I, O> {
         self.options = options;

@@ -36,10 +36,9 @@ use crate::times::ms_of;
 /// # }
 /// ```
 ///
-/// While Redis is unreachable, a dispatch is repeated for 10 s
-/// ([`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout)). If a job with this id exists in any state,
-/// even a terminal one, it stays unchanged, and its handle reports that it [`existed`](JobHandle::existed). After a
-/// lost reply that may be the job of this very call.
+/// While Redis is unreachable, a dispatch is repeated for 10 s ([`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout)). If
+/// a job with this id exists in any state, even a terminal one, it stays unchanged, and its handle reports that it
+/// [`existed`](JobHandle::existed). After a lost reply that may be the job of this very call.
 ///
 /// # Errors
 /// They are checked in this order. If one is returned, the job is not written, with two exceptions: after `Connect` it
@@ -90,8 +89,7 @@ impl<I, O> Dispatch<I, O> {
         &self.task.name
     }
 
-    /// The job runs after this delay at the earliest, by the clock of the Redis server. At most 10 years. 0 means no
-    /// delay.
+    /// The job runs after this delay at the earliest, by the clock of the Redis server. At most 10 years. 0 means no delay.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.overrides.delay = Some(delay).filter(|delay| !delay.is_zero());
         self

@@ -33,15 +33,13 @@ const IN_FLIGHT: usize = 2;
 /// Up to this many partitions each get that number of calls, since they may be on different nodes.
 const NODES: usize = 4;
 
-/// How many calls of one lane may wait for replicas one after another: a lone one, the carrier's, and those of a
-/// `dispatch_many`.
+/// How many calls of one lane may wait for replicas one after another: a lone one, the carrier's, and those of a `dispatch_many`.
 const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
 
 /// Sends the jobs of one task to Redis.
 ///
-/// A lone dispatch is sent by its caller's own future. That call carries no other job, since the future may never be
-/// polled again. Dispatches that come meanwhile gather, and a task on the runtime of the App sends them together. No
-/// job waits for more jobs to come.
+/// A lone dispatch is sent by its caller's own future. That call carries no other job, since the future may never be polled again.
+/// Dispatches that come meanwhile gather, and a task on the runtime of the App sends them together. No job waits for more jobs to come.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     tables: Arc<Tables>,
@@ -106,8 +104,7 @@ impl Dispatcher {
     /// Writes a job. Returns whether it existed before.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the job may be written or not, but nothing is sent from then on. Jobs of other callers
-    /// are not affected.
+    /// If the future is dropped, the job may be written or not, but nothing is sent from then on. Jobs of other callers are not affected.
     pub(crate) async fn dispatch(&self, job: NewJob, durability: Durability) -> Result<bool, Error> {
         self.agree().await?;
         let job = Arc::new(job);
@@ -408,9 +405,8 @@ impl Lane {
         Ok(existed)
     }
 
-    /// Writes a job on a separate connection, so that no other call waits for it. It needs a permit, which other large
-    /// jobs may hold; its time limit begins with the permit. It runs in its own task: a future that is not polled must
-    /// not block the permits.
+    /// Writes a job on a separate connection, so that no other call waits for it. It needs a permit, which other large jobs may hold; its
+    /// time limit begins with the permit. It runs in its own task: a future that is not polled must not block the permits.
     async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
         let lane = Arc::clone(self);
         let write = async move {
@@ -485,8 +481,7 @@ impl Lane {
         Some(batch)
     }
 
-    /// Returns the error to callers whose time is over, and to all if a repeat cannot help. Queues the other jobs
-    /// again.
+    /// Returns the error to callers whose time is over, and to all if a repeat cannot help. Queues the other jobs again.
     fn failed(&self, batch: Vec<Queued>, e: &Error) {
         let is_over = {
             let (away, now) = (e.is_outage(), Instant::now());

@@ -132,10 +132,9 @@ impl<O> JobHandle<O> {
 
     /// Waits until the job has ended and returns its value.
     ///
-    /// It has no time-out, and keeps waiting while Redis is unreachable; see
-    /// [`result_within`](JobHandle::result_within). Usually the event of the job's end ends the wait. The call also
-    /// polls the state: after 1 s, then after ever longer pauses of up to 10 s, or up to 5 s if events are off. All
-    /// waiting handles share one connection for events, one for polling, and few calls.
+    /// It has no time-out, and keeps waiting while Redis is unreachable; see [`result_within`](JobHandle::result_within). Usually the event
+    /// of the job's end ends the wait. The call also polls the state: after 1 s, then after ever longer pauses of up to 10 s, or up to 5 s
+    /// if events are off. All waiting handles share one connection for events, one for polling, and few calls.
     ///
     /// # Errors
     /// - [`Error::JobFailed`] if it failed, with the last failure.
@@ -248,11 +247,10 @@ impl<O> JobHandle<O> {
         }
     }
 
-    /// Cancels the job: at once if it waits, and through its handler if it runs.
-    /// For a running job the answer is `Requested`. The job becomes cancelled when its handler has returned any value,
-    /// or was dropped after its cancel grace. Repeating a cancel is allowed and keeps the first reason. While Redis is
-    /// unreachable, the call is repeated for as long as a dispatch. After a lost reply it may report that the job is
-    /// cancelled already. A reason is cut to 4 KiB.
+    /// Cancels the job: at once if it waits, and through its handler if it runs. For a running job the answer is `Requested`. The job
+    /// becomes cancelled when its handler has returned any value, or was dropped after its cancel grace. Repeating a cancel is allowed and
+    /// keeps the first reason. While Redis is unreachable, the call is repeated for as long as a dispatch. After a lost reply it may report
+    /// that the job is cancelled already. A reason is cut to 4 KiB.
     ///
     /// # Errors
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.

@@ -56,8 +56,7 @@ impl<I, O> TaskRef<I, O> {
         &self.shared.name
     }
 
-    /// A handle to a job that was dispatched before, by this process or another one. Does not ask Redis whether it
-    /// exists.
+    /// A handle to a job that was dispatched before, by this process or another one. Does not ask Redis whether it exists.
     ///
     /// # Errors
     /// [`Error::Config`] if the id is not valid.
@@ -101,13 +100,12 @@ impl<I, O> TaskRef<I, O> {
     /// hook. The hook runs at least once: a worker may die after the hook and before Redis records that it ran.
     /// [`JobHandle::result`] waits for the hook, and a cancel returns [`TooLate`](crate::CancelOutcome::TooLate).
     ///
-    /// The hook runs for every job that completed, failed, expired or was cancelled. It does not run for jobs that are
-    /// removed, nor for damaged ones (code `corrupt`). It uses a slot, even while the task is paused. The task's
-    /// `attempts`, backoff, `timeout`, heartbeat mode and `max_count` apply to it, counted separately:
-    /// [`Context::attempt`](crate::Context::attempt) and [`Context::stalled_count`](crate::Context::stalled_count) are
-    /// its own. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do not apply. If it fails for good, the job
-    /// ends with its stored outcome and an event [`HookFailed`](Event::HookFailed). A checkpoint of the hook replaces
-    /// that of the handler.
+    /// The hook runs for every job that completed, failed, expired or was cancelled. It does not run for jobs that are removed, nor for
+    /// damaged ones (code `corrupt`). It uses a slot, even while the task is paused. The task's `attempts`, backoff, `timeout`, heartbeat
+    /// mode and `max_count` apply to it, counted separately: [`Context::attempt`](crate::Context::attempt) and
+    /// [`Context::stalled_count`](crate::Context::stalled_count) are its own. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do
+    /// not apply. If it fails for good, the job ends with its stored outcome and an event [`HookFailed`](Event::HookFailed). A checkpoint
+    /// of the hook replaces that of the handler.
     ///
     /// [The guide](crate::guide::guarantees#hooks-what-runs-when-a-job-has-ended) lists what follows each failure, and what happens if only
     /// some workers have the hook. Workers and producers must have a version of this crate that knows hooks.
@@ -136,8 +134,7 @@ impl<I, O> TaskRef<I, O> {
         Err(Error::Config(ConfigErrors::from(ConfigError::new("task", &*self.shared.name, rule, fix))))
     }
 
-    /// How many jobs are in each state, counted in one step, or in one step for each partition. The cost does not
-    /// depend on their number.
+    /// How many jobs are in each state, counted in one step, or in one step for each partition. The cost does not depend on their number.
     ///
     /// # Errors
     /// Those of every call, see [`Error`]. A server at `maxmemory` still answers.
@@ -179,9 +176,8 @@ impl<I: Serialize, O> TaskRef<I, O> {
 
     /// Dispatches a job for each input, in calls of up to 200. Returns their handles in the order of the inputs.
     ///
-    /// All inputs are encoded and checked first. The call is not atomic: jobs of other producers may come in between,
-    /// and if it fails, some jobs may be written. If you need to repeat it, use
-    /// [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
+    /// All inputs are encoded and checked first. The call is not atomic: jobs of other producers may come in between, and if it fails, some
+    /// jobs may be written. If you need to repeat it, use [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
     ///
     /// # Errors
     /// - [`Error::Codec`] or [`Error::TooLarge`] if an input cannot be written as JSON or is too large. Nothing is written.

@@ -50,8 +50,7 @@ impl Worker {
     /// # Cancel safety
     /// As [`Worker::run_until`].
     pub async fn run_until_signal(self) -> Result<StopReason, Error> {
-        // Both listen to all signals from now on. A shutdown may also begin without a signal, when a part of the worker
-        // breaks.
+        // Both listen to all signals from now on. A shutdown may also begin without a signal, when a part of the worker breaks.
         let (mut first, mut second, told) = (Signals::listen(), Signals::listen(), AtomicBool::new(false));
         let shutdown = async {
             first.next().await;
@@ -82,10 +81,9 @@ impl Worker {
     /// - [`Error::Config`] if there is no task to work, or data that a task needs is missing.
     ///
     /// # Cancel safety
-    /// If the future is dropped, or aborted with its task or its runtime, the handlers are dropped. A separate thread
-    /// sends heartbeats until they are gone, for at most the cancel grace and a second. It then records finished
-    /// outcomes and requeues the rest, if the process lives that long. Prefer to complete `shutdown`, which lets
-    /// handlers finish.
+    /// If the future is dropped, or aborted with its task or its runtime, the handlers are dropped. A separate thread sends heartbeats
+    /// until they are gone, for at most the cancel grace and a second. It then records finished outcomes and requeues the rest, if the
+    /// process lives that long. Prefer to complete `shutdown`, which lets handlers finish.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
         self.run_with(shutdown, std::future::pending()).await
     }
@@ -162,9 +160,8 @@ impl Worker {
         self.work(tasks, shutdown, hurry).await
     }
 
-    /// Checks the server and declares the tasks. Returns them, one for each partition, with the time of each
-    /// declaration, ms by the server's clock. It may be dropped at any time; `announced` says whether Redis knows of
-    /// the worker.
+    /// Checks the server and declares the tasks. Returns them, one for each partition, with the time of each declaration, ms by the
+    /// server's clock. It may be dropped at any time; `announced` says whether Redis knows of the worker.
     async fn start(&self, announced: &AtomicBool) -> Result<Vec<(Definition, u64)>, Error> {
         self.store.ready().await?;
         // Check all before declaring any: a start that is refused changes no task.
@@ -180,8 +177,7 @@ impl Worker {
         facts.extend(self.identity.name().into_iter().flat_map(|name| self.named_facts(name)));
         let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
         match self.store.shared(RESPONSE_TIMEOUT, announce).await {
-            // The keeper writes it again every 5 s. In a cluster, the node of the presence or of the boot's list may be
-            // unreachable.
+            // The keeper writes it again every 5 s. In a cluster, the node of the presence or of the boot's list may be unreachable.
             Err(e) if self.store.is_cluster() && e.is_outage() => {
                 tracing::debug!(error = %e.chain(), "a part of the presence could not be written; will retry");
             }

@@ -24,8 +24,7 @@ use crate::store::workflow::start::GRAPH;
 use crate::store::workflow::upkeep;
 
 impl Mover {
-    /// Pauses instances without a state, if there are any: the server lost their state, and with it whether they had
-    /// ended.
+    /// Pauses instances without a state, if there are any: the server lost their state, and with it whether they had ended.
     pub(super) async fn place_lost(&self, keys: &TaskKeys) -> Result<(), Error> {
         let sizes = async |conn: &mut _| instances::sizes(conn, keys).await;
         if self.store.shared(RESPONSE_TIMEOUT, sizes).await?.unplaced == 0 {

@@ -119,8 +119,7 @@ impl Mover {
         self.away().get(place).is_some_and(|since| since.elapsed() < AWAY)
     }
 
-    /// Does the work at a task or table, unless it did not answer a moment ago. Otherwise hundreds of steps would each
-    /// wait for it in turn.
+    /// Does the work at a task or table, unless it did not answer a moment ago. Otherwise hundreds of steps would each wait for it in turn.
     async fn unless_away<T>(&self, place: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         if self.is_away(place) {
             return Err(Error::timed_out());

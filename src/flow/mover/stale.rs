@@ -25,9 +25,8 @@ use crate::store::workflow::start::ToSend;
 const STALE: Duration = Duration::from_secs(2);
 
 impl Mover {
-    /// Sends nodes again whose existing job belongs to an earlier instance of the same id. Such a job ended before this
-    /// instance began, and was reported. Or it has waited since before then, because the server lost that instance or a
-    /// call came late.
+    /// Sends nodes again whose existing job belongs to an earlier instance of the same id. Such a job ended before this instance began, and
+    /// was reported. Or it has waited since before then, because the server lost that instance or a call came late.
     pub(super) async fn replace_stale(&self, keys: &TaskKeys, task: &str, there: Vec<&ToSend>) -> Result<(), Error> {
         let sends: HashMap<NodeId, &ToSend> = there.into_iter().map(|node| (node.id.clone(), node)).collect();
         for (table, nodes) in by_table(&self.store.tables(task), sends.keys().cloned().collect()) {

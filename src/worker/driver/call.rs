@@ -151,9 +151,8 @@ impl Call {
         }
     }
 
-    /// Writes the notes of the jobs before their outcomes, since afterwards the worker may not. Returns only an error
-    /// that means an outage, in which outcomes fail too. If the server refuses notes, or is late with them twice, the
-    /// outcomes do not wait.
+    /// Writes the notes of the jobs before their outcomes, since afterwards the worker may not. Returns only an error that means an outage,
+    /// in which outcomes fail too. If the server refuses notes, or is late with them twice, the outcomes do not wait.
     async fn write_notes(&mut self) -> Result<(), Error> {
         let Err(e) = write_notes(&self.task, &self.worker, &self.reports, self.patience).await else {
             self.worker.answered(NOTES, self.task.of());
@@ -208,9 +207,8 @@ impl Call {
         }
     }
 
-    /// Returns the slots while a cluster node is unreachable or refuses the call, so that tasks on other nodes can use
-    /// them. When the answer comes, its jobs begin as far as slots are free, and the rest is requeued. A call with a
-    /// large outcome has no slots.
+    /// Returns the slots while a cluster node is unreachable or refuses the call, so that tasks on other nodes can use them. When the
+    /// answer comes, its jobs begin as far as slots are free, and the rest is requeued. A call with a large outcome has no slots.
     fn gives_slots_back(&self) {
         let slots = self.task.slots(&self.worker);
         let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.line != LARGE_LINE;

@@ -23,8 +23,7 @@ const SPARE_LOOK: Duration = Duration::from_millis(500);
 const REQUEUED_OFTEN: u32 = 3;
 
 impl Driver {
-    /// Decides which jobs begin with the next call, and how many it claims. Takes slots of the worker-wide cap for
-    /// those that begin.
+    /// Decides which jobs begin with the next call, and how many it claims. Takes slots of the worker-wide cap for those that begin.
     pub(super) fn plan(&mut self) -> (Vec<Report>, Want) {
         if self.stop.is_some() {
             return (Vec::new(), Want::NONE);
@@ -40,8 +39,7 @@ impl Driver {
         let looks = may_claim || self.ahead.claimed() > 0 && !is_away;
         let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });
         let (room, early) = (self.room(), self.early(slots));
-        // Waiting hooks take precedence over jobs that were claimed ahead. Otherwise they would wait for as long as
-        // jobs keep coming.
+        // Waiting hooks take precedence over jobs that were claimed ahead. Otherwise they would wait for as long as jobs keep coming.
         let hooks_first = may_claim && self.hooks_left;
         self.hooks_left &= slots == 0;
         let begins = if hooks_first { Vec::new() } else { self.ahead.begin(slots, early) };
@@ -82,9 +80,8 @@ impl Driver {
         (self.task.options.concurrency + prefetch).saturating_sub(self.occupied() + ahead)
     }
 
-    /// How many jobs may begin early, in addition to these slots. A crash counts a stall for each job that has begun.
-    /// So pending outcomes must show that jobs run soon, and one stall must not end a job, by our options and those of
-    /// the newest worker.
+    /// How many jobs may begin early, in addition to these slots. A crash counts a stall for each job that has begun. So pending outcomes
+    /// must show that jobs run soon, and one stall must not end a job, by our options and those of the newest worker.
     fn early(&self, slots: usize) -> usize {
         let options = &self.task.options;
         let is_safe = options.max_count > 0
@@ -167,8 +164,7 @@ impl Driver {
     /// Runs jobs that have begun, as many as there are free slots.
     pub(super) fn run_next(&mut self) {
         if self.ahead.claimed() > 0 {
-            // Do not keep a cancelled or lost job waiting for a long run. A running handler may also be waiting for one
-            // of these jobs.
+            // Do not keep a cancelled or lost job waiting for a long run. A running handler may also be waiting for one of these jobs.
             let clogged = self.worker.clogged.load(Ordering::SeqCst);
             self.hand_back(|held| clogged || held.flags().intersects(Flags::NOT_TO_BEGIN));
         }
@@ -246,8 +242,7 @@ impl Driver {
         }
     }
 
-    /// Applies the answer to these reports: removes jobs that are no longer held, and moves jobs that begin or whose
-    /// begin was reverted.
+    /// Applies the answer to these reports: removes jobs that are no longer held, and moves jobs that begin or whose begin was reverted.
     pub(super) fn released(&mut self, reports: &[Report], settled: &Settled) {
         if self.task.options.prefetch == 0 {
             return self.task.held.remove(reports.iter().map(|report| report.fence));

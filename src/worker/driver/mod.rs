@@ -82,8 +82,7 @@ pub(super) struct Driver {
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Whether that place has brought a slot.
     granted: bool,
-    /// Slots that calls returned while their node was unreachable, and did not get back. Slots that are returned next
-    /// pay these back first.
+    /// Slots that calls returned while their node was unreachable, and did not get back. Slots that are returned next pay these back first.
     owed: usize,
     /// Whether runs were spawned since the last wait.
     started: bool,
@@ -103,15 +102,13 @@ impl Drop for Driver {
     }
 }
 
-/// A sequence of numbered calls, one at a time. With two sequences, one call can be in transit while Redis works on the
-/// other.
+/// A sequence of numbered calls, one at a time. With two sequences, one call can be in transit while Redis works on the other.
 #[derive(Debug)]
 struct Line {
     next_call: u64,
     /// What the call under way asks for.
     wanted: Option<Want>,
-    /// Whether that call has returned its slots, because its cluster node is unreachable and others should not wait for
-    /// it.
+    /// Whether that call has returned its slots, because its cluster node is unreachable and others should not wait for it.
     is_away: Arc<AtomicBool>,
 }
 
