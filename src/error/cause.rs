@@ -1,4 +1,4 @@
-//! The error that a [`JobError`](super::JobError) was made of, and how the rest of it travels through errors of other types.
+//! The source of a [`JobError`](super::JobError), and how its handling is kept in errors of other types.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,18 +8,18 @@ use std::time::Duration;
 /// Any error, as a handler may return it.
 pub(super) type Boxed = Box<dyn StdError + Send + Sync>;
 
-/// Longest chain of sources that is followed: a source may, by mistake, lead back to itself.
+/// The longest chain of sources that is followed. A source may by mistake lead back to itself.
 const CHAIN_LIMIT: usize = 64;
 
-/// The error and what caused it, outermost first.
+/// The error and its causes, outermost first.
 pub(super) fn causes<'a>(e: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(e), |e| (**e).source()).take(CHAIN_LIMIT + 1)
 }
 
-/// The error as it was given.
+/// The original error.
 pub(super) enum Cause {
     Boxed(Boxed),
-    /// It knows the types of what it was made of; as a boxed error it would not.
+    /// Not boxed, because a boxed one cannot be downcast to the types that it was made of.
     #[cfg(feature = "anyhow")]
     Anyhow(anyhow::Error),
 }
@@ -32,7 +32,7 @@ impl Cause {
         if let Some(e) = any.downcast_mut::<Option<anyhow::Error>>().and_then(Option::take) {
             return Cause::Anyhow(e);
         }
-        // It was taken above or is still there.
+        // Above, only an `anyhow::Error` is taken.
         e.map_or_else(|| Cause::Boxed("".into()), |e| Cause::Boxed(e.into()))
     }
 
@@ -60,7 +60,7 @@ impl Cause {
         causes(self.as_dyn()).find_map(|e| e.downcast_ref().or_else(|| handled_by(e)?.source.find()))
     }
 
-    /// What was attached to an `anyhow::Error`, which takes types that are not errors.
+    /// The context of type `T` of an `anyhow::Error`. It may be a type that is not an error.
     #[cfg(feature = "anyhow")]
     pub(super) fn attached<T: fmt::Display + fmt::Debug + Send + Sync + 'static>(&self) -> Option<&T> {
         match self {
@@ -69,7 +69,7 @@ impl Cause {
         }
     }
 
-    /// What the error carries, if it does nothing else.
+    /// The error and handling that an [`ErrorCarrier`] holds, if the outermost error is one.
     pub(super) fn unpacked(self) -> Result<Handled, Cause> {
         match self {
             Cause::Boxed(e) => e.downcast::<ErrorCarrier>().map(|carrier| carrier.0).map_err(Cause::Boxed),
@@ -77,14 +77,14 @@ impl Cause {
             Cause::Anyhow(e) if e.chain().next().is_some_and(|e| e.is::<ErrorCarrier>()) => {
                 e.downcast::<ErrorCarrier>().map(|carrier| carrier.0).map_err(Cause::Anyhow)
             }
-            // Taken by value, it would lose its contexts.
+            // A downcast by value would lose its contexts.
             #[cfg(feature = "anyhow")]
             Cause::Anyhow(e) => Err(Cause::Anyhow(e)),
         }
     }
 }
 
-/// What a handler says of the job, next to the error itself.
+/// What should happen to the job, next to the error itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handling {
     pub(super) code: Option<String>,
@@ -97,7 +97,7 @@ pub(super) struct Handling {
 /// An error with its handling. As a cause in a chain it shows the handling.
 #[derive(Clone)]
 pub(super) struct Handled {
-    /// Shared, so that a map of errors can look at it while it makes another error of it.
+    /// Shared, so that an error map can read it while it builds another error from it.
     pub(super) source: Arc<Cause>,
     pub(super) handling: Handling,
 }
@@ -128,8 +128,8 @@ impl StdError for Handled {
     }
 }
 
-/// A `JobError` as an error of other types. It shows the error that the `JobError` was made of, and names its handling as the
-/// cause: what is boxed twice is known by its causes alone.
+/// A `JobError` inside an error of another type. It displays the source of the `JobError` and has the handling as its cause: an
+/// error that is boxed twice can only be found through its causes.
 #[derive(Debug)]
 pub(super) struct ErrorCarrier(pub(super) Handled);
 

@@ -1,4 +1,4 @@
-//! An error with its causes on one line, for logs and for what is stored.
+//! An error with its causes on one line, for logs and stored messages.
 
 use std::error::Error as StdError;
 use std::fmt::{self, Write};
@@ -23,7 +23,7 @@ pub(super) fn write_chain(out: &mut dyn fmt::Write, e: &(dyn StdError + 'static)
     let mut text = String::new();
     write!(text, "{e}")?;
     out.write_str(&text)?;
-    // A handling is kept apart from the message.
+    // The handling is not part of the message.
     for cause in causes(e).skip(1).filter(|cause| !cause.is::<Handled>()) {
         let mut more = String::new();
         write!(more, "{cause}")?;

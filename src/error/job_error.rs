@@ -1,4 +1,4 @@
-//! What a handler returns when it does not return a value.
+//! The error that a handler returns.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -11,18 +11,18 @@ use crate::job::failure::{Failure, codes};
 use crate::limits::{self, MESSAGE_LIMIT};
 use crate::shown::{Shown, cut};
 
-/// Why a handler failed, and what is to become of the job.
+/// Why a handler failed, and what should happen to the job.
 ///
-/// Any error converts into it with `?`: `anyhow::Error`, boxed errors, text, and every
-/// [`std::error::Error`] that is `Send + Sync`. So that this works it does not implement `Error` itself. Without
-/// more it has the code `handler_error` and the job is retried as its [`RetryPolicy`](crate::RetryPolicy) says.
-/// [`Display`](fmt::Display) shows the error with all its causes, outermost first.
+/// Any error converts into it with `?`: `anyhow::Error`, boxed errors, text, and every [`std::error::Error`] that is
+/// `Send + Sync`. For this reason it does not implement `Error` itself. By default it has the code `handler_error`, and the
+/// job is retried as its [`RetryPolicy`](crate::RetryPolicy) says. [`Display`](fmt::Display) shows the error with all its
+/// causes, outermost first.
 ///
-/// `?` and `bail!` take it in functions that return an `anyhow::Error`; [`boxed`](JobError::boxed) makes a boxed error of it. Code,
-/// `fatal` and delays come through, also below a context. A [`Failure`](crate::Failure) that a handler returns keeps its code
-/// if that is not one of Heartline's own.
+/// In functions that return an `anyhow::Error`, `?` and `bail!` accept it. [`boxed`](JobError::boxed) turns it into a boxed error.
+/// Both keep code, `fatal` and delays, also below a context. If a handler returns a [`Failure`](crate::Failure), its code is
+/// kept, unless it is one of Heartline's own.
 ///
-/// The message is stored in Redis and seen by whoever reads the job: keep secrets out of it.
+/// The message is stored in Redis and visible to everyone who can read the job: keep secrets out of it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,36 +30,36 @@ use crate::shown::{Shown, cut};
 ///
 /// async fn deliver(status: u16) -> Result<(), JobError> {
 ///     match status {
-///         410 => Err(JobError::new("the customer is gone").with_code("gone").fatal()),
+///         410 => Err(JobError::new("the webhook no longer exists").with_code("gone").fatal()),
 ///         429 => Err(JobError::new("too many requests").with_code("busy").retry_after(Duration::from_secs(30))),
-///         500.. => Err("the server of the customer failed")?,
+///         500.. => Err("the receiving server failed")?,
 ///         _ => Ok(()),
 ///     }
 /// }
 /// ```
 pub struct JobError(Handled);
 
-/// What [`Context::data`](crate::Context::data) was asked for is not there.
+/// [`Context::data`](crate::Context::data) has no value of the requested type.
 ///
-/// As what a handler returns it is fatal, with the code `missing_data`: another run on this worker would miss it too.
+/// If a handler returns it, the job fails without a retry, with the code `missing_data`: another run on this worker would fail too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the worker has no data of the type {type_name}; give it with AppBuilder::data")]
+#[error("the worker has no data of the type {type_name}; add it with AppBuilder::data")]
 pub struct MissingData {
     pub(crate) type_name: &'static str,
 }
 
-/// What the outermost error that says anything of the job says of it.
+/// The handling of the outermost error that has one.
 fn handling_of(source: &Cause) -> Handling {
     #[cfg(feature = "anyhow")]
     if let Some(JobError(attached)) = source.attached::<JobError>() {
-        // Its text names a code that was refused.
+        // Its text already names the rejected code.
         return Handling { refused_code: None, ..attached.handling.clone() };
     }
     let handling = |e: &(dyn StdError + 'static)| {
         if e.is::<MissingData>() {
             return Some(Handling { code: Some(codes::MISSING_DATA.to_owned()), fatal: true, ..Handling::default() });
         }
-        // How another job failed: a code of its handler is kept, one of Heartline's says nothing about this job.
+        // The failure of another job: keep a code of its handler, but not one of Heartline's, which says nothing about this job.
         let code = e.downcast_ref::<Failure>().map(|failure| &failure.code).filter(|code| codes::is_own(code));
         let of_failure = code.map(|code| Handling { code: Some(code.clone()), ..Handling::default() });
         of_failure.or_else(|| handled_by(e).map(|handled| handled.handling.clone()))
@@ -68,8 +68,8 @@ fn handling_of(source: &Cause) -> Handling {
 }
 
 impl JobError {
-    /// An error that counts as a failed attempt, with the code `handler_error`. Made of another error that a `JobError` was turned
-    /// into, or of one that has such a cause, it has the code and all else that was said there.
+    /// An error that counts as a failed attempt, with the code `handler_error`. If `e` or one of its causes was a `JobError`, its
+    /// code, `fatal` and delays are kept.
     #[must_use]
     pub fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> JobError {
         JobError(Cause::new(e).unpacked().unwrap_or_else(|source| {
@@ -82,17 +82,17 @@ impl JobError {
         JobError(Handled { handling: handling(self.0.handling), ..self.0 })
     }
 
-    /// The error as a boxed one, for functions that return those: `Err(JobError::new("gone").fatal().boxed())?`. What it says of
-    /// the job is kept.
+    /// Turns it into a boxed error, for functions that return those: `Err(JobError::new("gone").fatal().boxed())?`. Code, `fatal`
+    /// and delays are kept.
     #[must_use]
     pub fn boxed(self) -> Box<dyn StdError + Send + Sync> {
         Box::new(ErrorCarrier(self.0))
     }
 
-    /// The same with a code of your own, for whoever reads [`Failure::code`](crate::Failure::code).
+    /// Sets the code, which becomes [`Failure::code`](crate::Failure::code).
     ///
-    /// A code has 1 to 64 characters of `a-z`, `0-9` and `_`, and is none of Heartline's own
-    /// ([`codes`]). Any other becomes `handler_error`, and the message then names the code that was wanted.
+    /// A code has 1 to 64 characters of `a-z`, `0-9` and `_`, and must not be one of Heartline's own ([`codes`]). Any other
+    /// becomes `handler_error`, and the message then names the rejected code.
     #[must_use]
     pub fn with_code(self, code: impl Into<String>) -> JobError {
         let code = code.into();
@@ -101,25 +101,25 @@ impl JobError {
         self.with(|handling| Handling { code, refused_code, ..handling })
     }
 
-    /// The same, but another attempt cannot mend it: the job fails now, whatever attempts are left.
+    /// Another attempt cannot succeed: the job fails now, even if attempts are left.
     #[must_use]
     pub fn fatal(self) -> JobError {
         self.with(|handling| Handling { fatal: true, ..handling })
     }
 
-    /// The same, but the next attempt is to wait `delay`, in place of the task's backoff.
+    /// The next attempt waits for `delay` instead of the task's backoff.
     ///
-    /// The attempt counts as usual; with none left the job fails. A delay over 10 years counts as 10 years.
+    /// The attempt counts as usual. If it was the last one, the job fails. A delay over 10 years counts as 10 years.
     #[must_use]
     pub fn retry_after(self, delay: Duration) -> JobError {
         self.with(|handling| Handling { retry_after: Some(delay.min(limits::LONGEST)), ..handling })
     }
 
-    /// Says that the job is to run again after `delay`, and that this run is no failure: no attempt is used, and nothing is stored
-    /// as an error. For what cannot be done now, such as a rate limit of somebody else's.
+    /// Runs the job again after `delay` without counting a failure: it uses no attempt and stores no error. For work that cannot
+    /// be done now, for example because of another service's rate limit.
     ///
-    /// How often a job was put off is [`Context::snoozed_count`](crate::Context::snoozed_count); nothing bounds it but what a
-    /// handler makes of that. A delay over 10 years counts as 10 years.
+    /// [`Context::snoozed_count`](crate::Context::snoozed_count) is the number of snoozes of the job. Only the handler limits it.
+    /// A delay over 10 years counts as 10 years.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -138,13 +138,13 @@ impl JobError {
         JobError::new("snoozed").with(|handling| Handling { snooze: Some(delay.min(limits::LONGEST)), ..handling })
     }
 
-    /// The delay of one that is no failure, made by [`JobError::snooze`]. Whatever else is said of it has no effect.
+    /// The delay, if it was made by [`JobError::snooze`]. Its code, `fatal` and other delay then have no effect.
     #[must_use]
     pub fn snooze_delay(&self) -> Option<Duration> {
         self.0.handling.snooze
     }
 
-    /// The failure code: the one it was given, or `handler_error`.
+    /// The failure code. Defaults to `handler_error`.
     #[must_use]
     pub fn code(&self) -> &str {
         self.0.handling.code.as_deref().unwrap_or(codes::HANDLER_ERROR)
@@ -152,29 +152,28 @@ impl JobError {
 
     /// The first `T` among the error and its causes, outermost first.
     ///
-    /// What an `anyhow::Error` was made of is found with the feature `anyhow`, which is on by default; without it, only
-    /// what that names as a cause.
+    /// In an `anyhow::Error`, the outermost error and the contexts are only found with the feature `anyhow`, which is on by default.
     #[must_use]
     pub fn downcast_ref<T: StdError + Send + Sync + 'static>(&self) -> Option<&T> {
         self.0.source.find()
     }
 
-    /// Whether it is fatal: no attempt may follow.
+    /// Whether it is fatal: no attempt follows.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         self.0.handling.fatal
     }
 
-    /// The delay asked for in place of the backoff.
+    /// The delay that replaces the backoff.
     #[must_use]
     pub fn retry_after_delay(&self) -> Option<Duration> {
         self.0.handling.retry_after
     }
 
-    /// The text of `Display`, cut to 4 KiB between two characters.
+    /// The text of `Display`, cut to 4 KiB at a character boundary.
     pub(crate) fn message(&self) -> String {
         let mut bounded = Bounded { text: String::new(), limit: MESSAGE_LIMIT };
-        // Either the text is full or an error's own Display gave up: what was written so far is the message.
+        // If the text is full or a `Display` fails, the message is what was written before.
         let _ = self.write_chain(&mut bounded);
         bounded.text
     }
@@ -195,7 +194,7 @@ impl<E: Into<Boxed> + 'static> From<E> for JobError {
 
 #[cfg(feature = "anyhow")]
 impl From<JobError> for anyhow::Error {
-    /// What the error says of the job is kept, with any context around it.
+    /// Code, `fatal` and delays are kept, also below a context.
     fn from(e: JobError) -> anyhow::Error {
         anyhow::Error::new(ErrorCarrier(e.0))
     }
@@ -204,7 +203,7 @@ impl From<JobError> for anyhow::Error {
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
-        // An error whose own Display gives up has said what it has said.
+        // If a `Display` fails, show what was written before.
         let _ = self.write_chain(&mut text);
         Shown(&text).fmt(f)
     }
@@ -223,10 +222,10 @@ impl fmt::Debug for JobError {
     }
 }
 
-/// What a user says of one type of error.
+/// How a user handles one type of error. `Err` returns the error unchanged, because it is of another type.
 pub(crate) type ErrorMap = Arc<dyn Fn(JobError) -> Result<JobError, JobError> + Send + Sync>;
 
-/// Makes the map of [`AppBuilder::on_error`](crate::AppBuilder::on_error): `Ok` when the type was found.
+/// Builds the map of [`AppBuilder::on_error`](crate::AppBuilder::on_error).
 pub(crate) fn error_map<T, F>(say: F) -> ErrorMap
 where
     T: StdError + Send + Sync + 'static,
@@ -241,12 +240,12 @@ where
     })
 }
 
-/// The error as the first of the maps that knows its type makes it.
+/// Applies the first map that knows the type of the error.
 pub(crate) fn mapped(error: JobError, maps: &[ErrorMap]) -> JobError {
     maps.iter().try_fold(error, |error, map| map(error).map_or_else(Ok, Err)).unwrap_or_else(|mapped| mapped)
 }
 
-/// Takes text until the limit is reached, then refuses, which ends the formatting.
+/// Accepts text up to the limit, then fails, which ends the formatting.
 struct Bounded {
     text: String,
     limit: usize,
@@ -260,7 +259,7 @@ impl fmt::Write for Bounded {
             return Ok(());
         }
         self.text.push_str(cut(s, room));
-        // Nothing may follow a cut, not even what would fit.
+        // Nothing may follow a cut, not even text that would fit.
         self.limit = self.text.len();
         Err(fmt::Error)
     }
@@ -316,7 +315,7 @@ mod tests {
         assert_eq!(text().unwrap_err().code(), "handler_error");
         assert_eq!(any().unwrap_err().to_string(), "outer: inner");
         assert_eq!(stop().unwrap_err().message(), "the lock of this job was lost");
-        assert_eq!(own().unwrap_err().message(), "the runtime was shut down before the call was through");
+        assert_eq!(own().unwrap_err().message(), "the tokio runtime shut down before the call finished");
         assert!(already().unwrap_err().is_fatal());
     }
 
@@ -376,7 +375,7 @@ mod tests {
         ] {
             assert_eq!((error.message(), error.retry_after_delay()), (format!("{refused}{text}"), Some(minute)));
             assert_eq!(error.downcast_ref::<Link>().unwrap().text, "a");
-            // What is said last counts.
+            // The last call wins.
             assert_eq!(error.with_code("b").fatal().message(), text);
         }
         let shown = anyhow::Error::from(JobError::new("a").with_code("gone").fatal());

@@ -1,13 +1,13 @@
-//! What kind of answer a server gave, so that no one reads its text.
+//! The kinds of errors that a server or the client reports.
 
 use serde::Serialize;
 
-/// What kind of error the server or the client reported. See [`ServerError::kind`](super::ServerError::kind).
+/// The kind of an error that the server or the client reported. See [`ServerError::kind`](super::ServerError::kind).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ServerErrorKind {
-    /// The user lacks a right (`NOPERM`).
+    /// The user lacks a permission (`NOPERM`).
     NoPermission,
     /// The user or the password is wrong, or missing (`NOAUTH`, `WRONGPASS`).
     Auth,
@@ -25,7 +25,7 @@ pub enum ServerErrorKind {
     TryAgain,
     /// A part of the cluster is down (`CLUSTERDOWN`).
     ClusterDown,
-    /// The server takes no more connections.
+    /// The server accepts no more connections.
     TooManyClients,
     /// The server has no database of this number.
     WrongDatabase,
@@ -37,7 +37,7 @@ pub enum ServerErrorKind {
     ClientCertificate,
     /// TLS failed in another way, or one side speaks TLS and the other does not.
     Tls,
-    /// No answer came in time.
+    /// No answer arrived in time.
     Timeout,
     /// The connection was closed, or could not be opened.
     Closed,
@@ -49,7 +49,7 @@ pub enum ServerErrorKind {
 }
 
 impl ServerErrorKind {
-    /// The kind of an answer with this code.
+    /// The kind of an error with this code.
     pub(crate) fn of_code(code: &str) -> ServerErrorKind {
         match code {
             "NOPERM" => ServerErrorKind::NoPermission,

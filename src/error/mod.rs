@@ -1,4 +1,4 @@
-//! Everything that can go wrong: [`Error`] for callers, [`JobError`] for handlers.
+//! Errors: [`Error`] for callers, [`JobError`] for handlers.
 
 mod cause;
 pub(crate) mod chain;
@@ -20,23 +20,22 @@ use crate::job::failure::Failure;
 use crate::job::id::JobId;
 use crate::shown::Shown;
 
-/// What Heartline's functions return.
+/// The result of Heartline's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call did not do what it was asked to.
+/// Why a call failed.
 ///
-/// The variants follow what the caller can do about it. Every call that asks Redis may fail with `Connect`, `Denied`,
-/// `Unsupported` (its first look at the server) or `Server` (something foreign under a key); what else a call gives is said
-/// there. An error says what failed and leaves the cause to
-/// [`source`](std::error::Error::source), so print the whole chain, as [`Debug`](fmt::Debug) does. A handler returns a
-/// [`JobError`], not this.
+/// The variants follow what the caller can do. Every call to Redis may fail with `Connect`, `Denied`, `Unsupported` (when it first
+/// checks the server) or `Server` (a foreign value under a key). Each function lists its other errors. An error leaves its cause to
+/// [`source`](std::error::Error::source), so print the whole chain, as [`Debug`](fmt::Debug) does. Handlers return a
+/// [`JobError`] instead.
 ///
 /// ```no_run
 /// # use heartline::{Error, TaskRef};
 /// # async fn run(mails: TaskRef<String, ()>) -> heartline::Result<()> {
 /// match mails.dispatch("ada".to_owned()).id("welcome-ada").await {
 ///     Ok(job) => println!("{}", job.id()),
-///     Err(e) if e.is_retryable() => println!("later again, with the same id: {e:?}"),
+///     Err(e) if e.is_retryable() => println!("retry later with the same id: {e:?}"),
 ///     Err(e) => return Err(e),
 /// }
 /// # Ok(())
@@ -45,86 +44,86 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting or an argument breaks a rule. All faults of the call are listed; nothing was changed.
+    /// A setting or an argument is not valid. All faults of the call are listed. Nothing was changed.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
 
-    /// Redis cannot be reached, did not answer in time, is not ready, takes no more clients, or does not accept our credentials
-    /// or database.
-    /// The text says where that is.
+    /// Redis is unreachable, did not answer in time, is not ready, accepts no more clients, or rejects the credentials or the
+    /// database. The text contains the address.
     ///
-    /// A call whose answer was lost may have been carried out.
+    /// A call whose reply was lost may have been carried out.
     #[error("cannot reach {}", source.place())]
     Connect {
         /// What the client reported.
         source: ServerError,
     },
 
-    /// Our user of the server lacks a right.
-    #[error("{} denies a right", source.place())]
+    /// The Redis user lacks a permission.
+    #[error("{} denied permission", source.place())]
     Denied {
-        /// What the server answered: it names the right.
+        /// What the server answered. It names the permission.
         source: ServerError,
     },
 
-    /// Redis refuses to write: it is out of memory, read-only, or lacks the replicas or the disk it insists on.
-    #[error("redis refuses to write")]
+    /// Redis refuses writes: it is out of memory, read-only, or lacks the replicas or the disk that it requires.
+    #[error("redis refuses writes")]
     Refused {
         /// What the server answered.
         source: ServerError,
     },
 
-    /// The server or its data is nothing this version can work with.
+    /// This version cannot work with the server or its data.
     #[error("not supported: {}", Shown(what))]
     Unsupported {
-        /// What is in the way: an old server, a newer wire version, an eviction policy that loses jobs.
+        /// The reason: an old server, a newer wire version, an eviction policy that loses jobs.
         what: String,
     },
 
-    /// The payload is larger than the task's `payload_limit`, or a node of a workflow has too much. Nothing was dispatched.
+    /// The payload is larger than the task's `payload_limit`, or a workflow node is too large. Nothing was dispatched.
     #[error("{}", too_large(what.as_deref(), *size, *limit))]
     TooLarge {
-        /// What of a node is too large; `None` of a payload.
+        /// Which part of the node is too large. `None` for a payload.
         what: Option<String>,
-        /// Size of the encoded payload in bytes.
+        /// Size of the encoded value, bytes.
         size: usize,
-        /// The limit in force in bytes.
+        /// The limit, bytes.
         limit: usize,
     },
 
-    /// Fewer replicas than [`Durability::Replicated`](crate::Durability::Replicated) wants had the write when the time was over. It is in place.
+    /// The write is stored, but fewer replicas than [`Durability::Replicated`](crate::Durability::Replicated) requires acknowledged
+    /// it in time.
     ///
-    /// It is safe to repeat the call with the same id, which waits for them again.
-    #[error("{acked} of {replicas} replicas have the write; it is in place")]
+    /// It is safe to repeat the call with the same id. It then waits for the replicas again.
+    #[error("the write is stored, but only {acked} of {replicas} replicas acknowledged it")]
     NotReplicated {
-        /// How many replicas have it.
+        /// How many replicas acknowledged the write.
         acked: u32,
-        /// How many were to have it.
+        /// How many were required.
         replicas: u32,
     },
 
-    /// A dispatch of many jobs failed after as many as `dispatched` were written, which may be none.
+    /// A dispatch of many jobs failed midway. `dispatched` may be empty.
     ///
     /// It is safe to repeat the whole call with the same ids.
     #[error("the dispatch failed after {} jobs were written", dispatched.len())]
     Partial {
-        /// The jobs that are known to be in Redis, in the order of the call.
+        /// The jobs known to be in Redis, in the order of the call.
         dispatched: Vec<JobId>,
-        /// What stopped the call.
+        /// Why the call stopped.
         source: Box<Error>,
     },
 
     /// No job has this id: it was never dispatched, or retention removed it.
     #[error("the task {task} has no job {id}")]
     JobNotFound {
-        /// The task asked.
+        /// The task.
         task: String,
-        /// The id asked for.
+        /// The id.
         id: JobId,
     },
 
-    /// The job completed, but its value is not kept (any more).
-    #[error("the result of job {id} of the task {task} is not kept")]
+    /// The job completed, but its result is not stored, or no longer.
+    #[error("the result of job {id} of the task {task} is not stored")]
     ResultGone {
         /// The task of the job.
         task: String,
@@ -132,11 +131,11 @@ pub enum Error {
         id: JobId,
     },
 
-    /// The job asked for ended as failed.
+    /// The job failed.
     #[error("{0}")]
     JobFailed(Failure),
 
-    /// The job asked for was cancelled.
+    /// The job was cancelled.
     #[error("job {id} was cancelled: {}", Shown(reason))]
     JobCancelled {
         /// The job.
@@ -145,30 +144,30 @@ pub enum Error {
         reason: String,
     },
 
-    /// No instance of the workflow has this id: it was never started, or is not kept any more.
+    /// No instance of the workflow has this id: it was never started, or retention removed it.
     #[error("the workflow {workflow} has no instance {id}")]
     WorkflowNotFound {
-        /// The workflow asked.
+        /// The workflow.
         workflow: String,
-        /// The id asked for.
+        /// The id.
         id: String,
     },
 
-    /// The instance of a workflow that was asked for ended as failed.
+    /// The workflow instance failed.
     #[error("the instance {id} of the workflow {workflow} failed{}", how_failed(node, failure))]
     WorkflowFailed {
         /// The workflow.
         workflow: String,
         /// The instance.
         id: String,
-        /// The first node that broke it; empty where its deadline did, or what is stored of the instance is damaged.
+        /// The first node that failed. Empty if the deadline passed, or the stored instance is damaged.
         node: String,
         /// How that node failed.
         failure: Box<Failure>,
     },
 
-    /// Nodes of the instance of a workflow are open: it cannot run once more now.
-    #[error("{open} open node(s) of the instance {id} of the workflow {workflow}: it runs once more when none is")]
+    /// The workflow instance cannot be retried while nodes of it are open.
+    #[error("the instance {id} of the workflow {workflow} still has {open} open node(s); retry when they have ended")]
     WorkflowBusy {
         /// The workflow.
         workflow: String,
@@ -178,7 +177,7 @@ pub enum Error {
         open: u64,
     },
 
-    /// The instance of a workflow that was asked for was cancelled.
+    /// The workflow instance was cancelled.
     #[error("the instance {id} of the workflow {workflow} was cancelled: {}", Shown(reason))]
     WorkflowCancelled {
         /// The workflow.
@@ -189,27 +188,26 @@ pub enum Error {
         reason: String,
     },
 
-    /// A value cannot be turned into JSON, or JSON into the type asked for.
+    /// A value cannot be encoded as JSON, or JSON cannot be decoded into the requested type.
     #[error("cannot encode or decode {what}")]
     Codec {
-        /// What was being converted.
+        /// What was converted.
         what: String,
         /// Where and why it failed.
         source: serde_json::Error,
     },
 
-    /// A script ended in an error that is none of the above: a broken invariant, a foreign value under one of
-    /// our keys, or a bug.
+    /// A script failed for another reason: a broken invariant, a foreign value under a key of Heartline, or a bug.
     #[error("the script {name} failed")]
     Server {
-        /// The script, named as its file in `lua/`, or the command.
+        /// The script, named like its file in `lua/`, or the command.
         name: &'static str,
         /// What the server answered.
         source: ServerError,
     },
 
-    /// The job asked for had not ended when the time for waiting was over. It goes on as it would.
-    #[error("job {id} of the task {task} has not ended within {after:?}")]
+    /// The wait for the job timed out. The job is not affected.
+    #[error("job {id} of the task {task} did not end within {after:?}")]
     TimedOut {
         /// The task of the job.
         task: String,
@@ -219,8 +217,8 @@ pub enum Error {
         after: std::time::Duration,
     },
 
-    /// The instance of a workflow that was asked for had not ended when the time for waiting was over. It continues.
-    #[error("the instance {id} of the workflow {workflow} has not ended within {after:?}")]
+    /// The wait for the workflow instance timed out. The instance is not affected.
+    #[error("the instance {id} of the workflow {workflow} did not end within {after:?}")]
     WorkflowTimedOut {
         /// The workflow.
         workflow: String,
@@ -230,16 +228,16 @@ pub enum Error {
         after: std::time::Duration,
     },
 
-    /// The call could not be finished because the runtime that would have carried it is shut down.
-    #[error("the runtime was shut down before the call was through")]
+    /// The tokio runtime that carried the call shut down before the call finished.
+    #[error("the tokio runtime shut down before the call finished")]
     Closed,
 }
 
 impl fmt::Debug for Error {
-    /// The text with that of the causes: what `unwrap`, and a `main` that returns it, show.
+    /// The text with its causes, as `unwrap` and a `main` that returns the error show it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // A fault a line.
+            // One fault per line.
             Error::Config(faults) => write!(f, "{faults}"),
             other => write!(f, "{}", other.chain()),
         }
@@ -249,8 +247,7 @@ impl fmt::Debug for Error {
 impl Error {
     /// Whether the same call, unchanged, may succeed later.
     ///
-    /// True while Redis is away or refuses to write; false for refused credentials and for everything that
-    /// needs a change first.
+    /// True if Redis is unreachable or refuses writes. False for rejected credentials and for everything that needs a change first.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -277,10 +274,8 @@ impl Error {
             | Error::Closed => false,
         }
     }
-}
 
-impl Error {
-    /// What the server or the client reported, if the call failed by that.
+    /// What the server or the client reported, if that made the call fail.
     #[must_use]
     pub fn server_error(&self) -> Option<&ServerError> {
         match self {
@@ -299,27 +294,26 @@ impl Error {
     }
 }
 
-/// Of nodes the limit is the same for all.
 fn too_large(what: Option<&str>, size: usize, limit: usize) -> String {
     match what {
         None => format!("the payload has {size} bytes, the payload_limit of the task is {limit}"),
-        Some(what) => format!("{what} has {size} bytes, and a workflow takes at most {limit}"),
+        Some(what) => format!("{what} has {size} bytes, the limit in a workflow is {limit}"),
     }
 }
 
-/// At which node an instance failed, if it was one, and how. A node may be a graph, and have no job.
+/// How an instance failed, and at which node. A node that is a subgraph has no job.
 fn how_failed(node: &str, failure: &Failure) -> String {
     let at = if node.is_empty() { String::new() } else { format!(" at its node {node}") };
     format!("{at} ({}): {}", Shown(&failure.code), Shown(&failure.message))
 }
 
 impl Error {
-    /// The error with its causes on one line, for the log.
+    /// The error with its causes on one line, for logs.
     pub(crate) fn chain(&self) -> Chain<'_> {
         Chain(self)
     }
 
-    /// The error of one call, for one more of those who waited for it.
+    /// A copy of the error, for another caller that waited for the same call.
     pub(crate) fn again(&self) -> Error {
         match self {
             Error::Connect { source } => Error::Connect { source: source.clone() },
@@ -329,7 +323,7 @@ impl Error {
             Error::Config(faults) => Error::Config(faults.clone()),
             Error::NotReplicated { acked, replicas } => Error::NotReplicated { acked: *acked, replicas: *replicas },
             Error::Closed => Error::Closed,
-            // A call for many ends in none of the others.
+            // Shared calls end in no other error.
             other => Error::Unsupported {
                 what: match other {
                     Error::Unsupported { what } => what.clone(),
@@ -339,12 +333,12 @@ impl Error {
         }
     }
 
-    /// A call that was sent, and whose answer did not come in time: the next one is to be given more.
+    /// A call was sent, and its answer did not arrive in time. The next call should get more time.
     pub(crate) fn late() -> Error {
         Error::Connect { source: ServerError::silence(Nature::Late) }
     }
 
-    /// The same of a node of a cluster, which is not the one that people named.
+    /// Adds the cluster node, which may differ from the configured address.
     pub(crate) fn by_node(mut self, node: Option<String>) -> Error {
         if let (Error::Connect { source }, Some(node)) = (&mut self, node) {
             source.set_node(&node);
@@ -352,12 +346,12 @@ impl Error {
         self
     }
 
-    /// Another server is the primary now: an answer of the one before is none.
+    /// Another server is the primary now, so answers of the previous one do not count.
     pub(crate) fn primary_changed() -> Error {
         Error::Connect { source: ServerError::closed("another server is the primary now") }
     }
 
-    /// Whether a call that was sent was not answered in the time that it had.
+    /// Whether the error is [`Error::late`].
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Error::Connect { source } if source.is_late())
     }
@@ -367,72 +361,72 @@ impl Error {
         matches!(self, Error::Connect { source } if source.code() == Some("CLUSTERDOWN"))
     }
 
-    /// Whether the server said that a value is larger than it takes.
+    /// Whether a value is larger than the server accepts.
     pub(crate) fn is_too_large(&self) -> bool {
         self.server_kind() == Some(ServerErrorKind::TooLarge)
     }
 
-    /// An answer that did not come in time.
+    /// No answer arrived in time.
     pub(crate) fn timed_out() -> Error {
         Error::Connect { source: ServerError::silence(Nature::TimedOut) }
     }
 
-    /// Whether the server could not be asked, or its answer did not come.
+    /// Whether the error is [`Error::Connect`].
     pub(crate) fn is_connection(&self) -> bool {
         matches!(self, Error::Connect { .. })
     }
 
-    /// Whether time alone may mend it: the server is away, is not ready, or is a primary no more, in which case its address
-    /// leads to another one after a while.
+    /// Whether the error may go away without a change: the server is unreachable, is not ready, or is no longer the primary. In the
+    /// last case its address soon leads to another server.
     pub(crate) fn is_outage(&self) -> bool {
         self.is_connection() && self.is_retryable() || self.is_demoted()
     }
 
-    /// Whether the other end closed a connection that was up, as servers do with one that was idle.
+    /// Whether the server closed an open connection, as servers do with idle ones.
     pub(crate) fn is_dropped(&self) -> bool {
         matches!(self, Error::Connect { source } if source.is_dropped())
     }
 
-    /// Whether the server was heard, and says no.
+    /// Whether the server answered and rejected the call.
     pub(crate) fn is_refusal(&self) -> bool {
         !self.is_outage() && !matches!(self, Error::Closed)
     }
 
-    /// The same, where only a change of the server or of a setting helps.
+    /// Whether only a change of the server or of a setting helps.
     pub(crate) fn is_lasting(&self) -> bool {
         self.is_refusal() && !self.is_retryable() && !self.is_connection()
     }
 
-    /// Whether the connection was closed, or gave no answer in time.
+    /// Whether the connection was closed, or gave no readable answer in time.
     pub(crate) fn is_broken(&self) -> bool {
         matches!(self, Error::Connect { source } if source.is_broken())
     }
 
-    /// Whether the connection is of no use any more: it is broken, or leads to a server that may not be the primary any more,
-    /// while the address leads to another one. An answer that merely says no (a missing right, a busy server) does not end it.
+    /// Whether the connection must be replaced: it is broken, or leads to a server that may no longer be the primary. A rejected
+    /// call (a missing permission, a busy server) does not end the connection.
     pub(crate) fn ends_connection(&self) -> bool {
         self.is_broken()
             || matches!(self, Error::Connect { source } | Error::Refused { source } if source.is_elsewhere())
     }
 
-    /// Whether the server is a primary no more, or has lost its replicas, as one has that was cut off from the others. After a failover its address
-    /// leads to another one, over a new connection.
+    /// Whether the server is no longer the primary, or has lost its replicas, for example because it was cut off from them. After a
+    /// failover a new connection to its address leads to another server.
     pub(crate) fn is_demoted(&self) -> bool {
         let codes = [Some("READONLY"), Some("NOREPLICAS")];
         matches!(self, Error::Refused { source } if codes.contains(&source.code()))
     }
 
-    /// Whether our user of the server lacks a right.
+    /// Whether the Redis user lacks a permission.
     pub(crate) fn is_denied(&self) -> bool {
         matches!(self, Error::Denied { .. })
     }
 
-    /// Whether an answer did not come in time.
+    /// Whether no answer arrived in time.
     pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Error::Connect { source } if source.is_timeout())
     }
 
-    /// The same error of the first calls that a server was asked.
+    /// Marks the error as one of the first calls over a new connection.
     pub(crate) fn at_first(mut self) -> Error {
         if let Error::Connect { source } = &mut self {
             source.set_connecting();
@@ -440,7 +434,7 @@ impl Error {
         self
     }
 
-    /// The same error, which says where the server is.
+    /// Adds the address of the server.
     pub(crate) fn at(mut self, place: &Arc<str>) -> Error {
         if let Error::Connect { source }
         | Error::Denied { source }
@@ -452,65 +446,63 @@ impl Error {
         self
     }
 
-    /// Something of the operating system's that a worker cannot do without.
+    /// The operating system did not start what a worker needs.
     pub(crate) fn from_io(what: &'static str, e: io::Error) -> Error {
-        Error::Unsupported { what: format!("{what} could not be started: {e}") }
+        Error::Unsupported { what: format!("{what} did not start: {e}") }
     }
 }
 
 /// Why a handler should stop, from [`Context::heartbeat`](crate::Context::heartbeat).
 ///
-/// Return it with `?`. An error that a handler returns after an interruption does not count as a failed attempt: the interruption
-/// decides what becomes of the job. If the job was not lost or cancelled, a value is recorded, so do not return `Ok` for work
-/// that is half done.
+/// Return it with `?`. After an interruption, an error that the handler returns does not count as a failed attempt: the
+/// interruption decides what happens to the job. If the job was not lost or cancelled, a returned value is recorded, so do not
+/// return `Ok` for unfinished work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Interrupted {
-    /// The lock is gone: another worker may hold the job, and this run's outcome will be dropped.
+    /// The lock is lost: another worker may hold the job, and the outcome of this run is dropped.
     #[error("the lock of this job was lost")]
     Lost,
-    /// Somebody cancelled the job.
+    /// The job was cancelled.
     #[error("this job was cancelled")]
     Cancelled,
     /// The lock may soon be lost, and `OnRisk::Cancel` is set. The job is requeued.
-    #[error("this job may soon be lost and is to stop")]
+    #[error("the lock of this job may soon be lost; the handler should stop")]
     AtRisk,
-    /// The worker is shutting down and the grace period is over. With an error the job is requeued; a value
+    /// The worker is shutting down and the grace period is over. If the handler returns an error, the job is requeued. A value
     /// still completes it.
     #[error("the worker is shutting down")]
     Shutdown,
-    /// The process was stopped for so long that the job may be held elsewhere. It holds until a beat is
-    /// answered.
+    /// The process was frozen for so long that another worker may hold the job. This lasts until a heartbeat is answered.
     #[error("the process was frozen and may have lost this job")]
     Frozen,
-    /// The run is over: it returned, or its time-out dropped it. Only what outlived it sees this, as a `spawn_blocking`
-    /// closure does.
-    #[error("the run of this job is over")]
+    /// The handler has returned, or timed out. Only code that outlives the handler sees this, such as a `spawn_blocking` closure.
+    #[error("the run of this job has ended")]
     Ended,
 }
 
-/// Why [`Context::checkpoint`](crate::Context::checkpoint), [`progress`](crate::Context::progress) and their kin did not do what they were asked to.
+/// Why [`Context::checkpoint`](crate::Context::checkpoint), [`progress`](crate::Context::progress) or a similar call failed.
 ///
-/// A handler that returns it with `?` fails; one that was interrupted is treated as it is after `heartbeat`.
+/// A handler that returns it with `?` fails. An interruption is handled as after `heartbeat`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoteError {
-    /// The handler should stop. Of a run that was lost, or has ended, nothing is written.
+    /// The handler should stop. If the run was lost or has ended, nothing is written.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
 
-    /// The JSON is larger than what is taken. Nothing was noted.
+    /// The JSON is too large. Nothing was stored.
     #[error("the {what} has {size} bytes of JSON, the limit is {limit}")]
     TooLarge {
         /// `checkpoint` or `progress`.
         what: &'static str,
         /// Bytes of JSON.
         size: usize,
-        /// The most bytes that are taken.
+        /// The limit, bytes.
         limit: usize,
     },
 
-    /// The value cannot be turned into JSON.
+    /// The value cannot be encoded as JSON.
     #[error("cannot encode the {what}")]
     Codec {
         /// `checkpoint` or `progress`.
@@ -519,8 +511,8 @@ pub enum NoteError {
         source: serde_json::Error,
     },
 
-    /// Redis did not take the note, or gave no answer; it may have been written.
-    #[error("redis did not answer as it should")]
+    /// The call to Redis failed. The checkpoint or progress may still have been stored.
+    #[error("the call to redis failed")]
     Redis(#[from] Error),
 }
 

@@ -1,4 +1,4 @@
-//! What the client or the server said about a call that failed, without a name of the client's.
+//! What the server or the client reported about a failed call, without types of the client.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::kind::ServerErrorKind;
 use crate::shown::Shown;
 
-/// What the client or the server said about a call that failed.
+/// What the server or the client reported about a failed call.
 ///
-/// Its text is one line, and never holds a password.
+/// The text is one line and never contains a password.
 #[derive(Clone)]
 pub struct ServerError(Box<Said>);
 
-/// What became of the call, and what was said of it.
+/// The facts of a [`ServerError`].
 #[derive(Clone, Default)]
 pub(crate) struct Said {
     pub(crate) text: String,
@@ -21,42 +21,42 @@ pub(crate) struct Said {
     pub(crate) code: Option<String>,
     pub(crate) kind: ServerErrorKind,
     pub(crate) nature: Nature,
-    /// Whether nothing was heard of the server before.
+    /// Whether the call was one of the first over a new connection.
     pub(crate) connecting: bool,
-    /// The other end may not speak TLS where we do.
+    /// Whether only one side may speak TLS.
     pub(crate) suspects_tls: bool,
-    /// The other end closed the connection, as one does that speaks TLS where we do not, or that wants a certificate.
+    /// Whether the server closed the connection, as it does if only one side speaks TLS or the client certificate is missing.
     pub(crate) is_dropped: bool,
-    /// Whether the connection is one over TLS.
+    /// Whether the connection uses TLS.
     pub(crate) is_over_tls: bool,
-    /// Whether a setting of ours is wrong: a password, a database, an address, a certificate.
+    /// Whether a setting is wrong: a password, a database, an address, a certificate.
     pub(crate) is_of_settings: bool,
-    /// Whether a script asked for its rights first, and wrote nothing.
+    /// Whether a script found a permission missing before it wrote anything.
     pub(crate) wrote_nothing: bool,
-    /// Where the server is, as far as it is known.
+    /// The address of the server, if known.
     pub(crate) place: Option<Arc<str>>,
 }
 
-/// What became of a call that failed.
+/// How a call failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Nature {
-    /// The server said no, or the client did.
+    /// The server or the client rejected the call.
     #[default]
     Refused,
-    /// The connection was closed, or did not come up.
+    /// The connection was closed, or could not be opened.
     Closed,
-    /// No answer came in time.
+    /// No answer arrived in time.
     TimedOut,
-    /// The same of a call that was sent: the next one is to be given more.
+    /// The call was sent, and no answer arrived in time. The next call should get more time.
     Late,
-    /// What came is no answer.
+    /// The answer cannot be read.
     Unreadable,
 }
 
-/// What is said of a call that was not answered in time.
+/// The text of a call that was not answered in time.
 pub(crate) const NO_ANSWER: &str = "no answer in time";
 
-/// What a server says that was the primary and is none, or that is cut off from the others.
+/// Codes of a server that is no longer the primary, or is cut off from the others.
 pub(crate) const ELSEWHERE_CODES: [&str; 5] = ["READONLY", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN"];
 
 impl ServerError {
@@ -64,23 +64,23 @@ impl ServerError {
         ServerError(Box::new(said))
     }
 
-    /// An answer that did not come in time.
+    /// No answer arrived in time.
     pub(super) fn silence(nature: Nature) -> ServerError {
         ServerError::new(Said { text: NO_ANSWER.to_owned(), nature, ..Said::default() })
     }
 
-    /// A connection that leads to no primary any more.
+    /// The connection is closed, or no longer leads to the primary.
     pub(super) fn closed(text: &str) -> ServerError {
         ServerError::new(Said { text: text.to_owned(), nature: Nature::Closed, ..Said::default() })
     }
 
-    /// The code that the server answered with: `OOM`, `NOPERM`, `WRONGPASS`. `None` when it gave no answer, or one without.
+    /// The code that the server answered with: `OOM`, `NOPERM`, `WRONGPASS`. `None` without an answer, or if the answer has no code.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         self.0.code.as_deref()
     }
 
-    /// What kind of error it is.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> ServerErrorKind {
         let said = &self.0;
@@ -98,13 +98,13 @@ impl ServerError {
         }
     }
 
-    /// Whether the call was denied before it wrote anything, as far as that is known.
+    /// Whether the call is known to have been denied before it wrote anything.
     #[must_use]
     pub fn wrote_nothing(&self) -> bool {
         self.0.wrote_nothing
     }
 
-    /// Whether no answer came in time.
+    /// Whether no answer arrived in time.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self.0.nature, Nature::TimedOut | Nature::Late)
@@ -136,12 +136,12 @@ impl ServerError {
         self.0.nature == Nature::Late
     }
 
-    /// Whether the other end closed a connection that was up.
+    /// Whether the server closed an open connection.
     pub(super) fn is_dropped(&self) -> bool {
         self.0.is_dropped && !self.0.connecting
     }
 
-    /// Whether the connection was closed, gave no answer in time, or one that cannot be read.
+    /// Whether the connection was closed, or gave no readable answer in time.
     pub(super) fn is_broken(&self) -> bool {
         self.0.nature != Nature::Refused || self.0.kind == ServerErrorKind::TooManyClients
     }
@@ -151,12 +151,12 @@ impl ServerError {
         self.code().is_some_and(|code| ELSEWHERE_CODES.contains(&code))
     }
 
-    /// Whether what answers does not speak the protocol.
+    /// Whether the server does not speak the Redis protocol.
     fn is_no_redis(&self) -> bool {
         self.0.connecting && self.0.nature == Nature::Unreadable
     }
 
-    /// Whether it can go away by itself: a wrong password or address does not.
+    /// Whether the error may go away without a change. A wrong password or address does not.
     pub(super) fn may_pass(&self) -> bool {
         !self.0.is_of_settings && !self.is_no_redis()
     }
@@ -165,14 +165,14 @@ impl ServerError {
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_no_redis() {
-            return f.write_str("what answers there is not Redis");
+            return f.write_str("the server at this address is not Redis");
         }
         Shown(&self.0.text).fmt(f)?;
         if self.0.suspects_tls {
             return f.write_str("; does the port speak TLS?");
         }
         match self.0.connecting && self.0.is_dropped {
-            true => f.write_str("; does the port speak TLS, or want a certificate of ours?"),
+            true => f.write_str("; does the port speak TLS, or require a client certificate?"),
             false => Ok(()),
         }
     }

@@ -363,7 +363,7 @@ mod tests {
             assert_eq!(kind(&error), Some(expected), "{text}");
         }
         let stored = [
-            ("redis at redis://host:1 denies a right: NOPERM this user has no permissions", NoPermission),
+            ("redis at redis://host:1 denied permission: NOPERM this user has no permissions", NoPermission),
             ("cannot reach redis: WRONGPASS: invalid username-password pair", Auth),
             ("cannot reach redis: Password authentication failed", Auth),
         ];

@@ -139,7 +139,7 @@ async fn a_pause_is_a_risk_while_jobs_wait() {
 #[tokio::test]
 async fn conditions_of_workers_are_reported_by_worker() {
     let scene = Scene::waiting(&["c"]).await;
-    let right = "500 redis at redis://host:1 denies a right: NOPERM this user has no permissions";
+    let right = "500 redis at redis://host:1 denied permission: NOPERM this user has no permissions";
     let cases = [
         ("watch:work", "1 5000 1000 sweep_refused 500", "!sweep_refused"),
         ("flowsDenied", "500 nightly: denied", "!workflow_denied"),

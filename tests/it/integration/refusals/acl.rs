@@ -91,7 +91,10 @@ async fn a_missing_right_is_named_and_is_not_an_unreachable_server() {
     for error in [App::builder().redis(&url).build().await.unwrap_err(), lazy.worker().run().await.unwrap_err()] {
         assert!(matches!(error, Error::Denied { .. }) && !error.is_retryable(), "{error:?}");
         let text = format!("{:#}", anyhow::Error::new(error)).to_lowercase();
-        assert!(text.contains("info") && text.contains("denies a right") && !text.contains("cannot reach"), "{text}");
+        assert!(
+            text.contains("info") && text.contains("denied permission") && !text.contains("cannot reach"),
+            "{text}"
+        );
     }
     assert!(began.elapsed() < Duration::from_secs(5));
 }

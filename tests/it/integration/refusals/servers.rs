@@ -138,7 +138,7 @@ async fn a_server_that_is_not_redis_is_named_and_not_retryable() {
     for error in both_ways(&format!("redis://{place}/")).await {
         assert!(!error.is_retryable(), "{error:?}");
         let text = format!("{:#}", anyhow::Error::new(error));
-        assert_eq!(text, format!("cannot reach redis at redis://{place}/0: what answers there is not Redis"));
+        assert_eq!(text, format!("cannot reach redis at redis://{place}/0: the server at this address is not Redis"));
     }
 }
 

@@ -109,7 +109,7 @@ async fn the_error_suggests_tls_if_only_one_side_uses_it() {
     assert!(text.contains("does the port speak TLS?"), "{text}");
     let port = terminator(&redis, &ca.sign("localhost", |_| {}), None).await;
     let (_, text) = refusal(App::builder().redis(format!("redis://localhost:{port}/"))).await;
-    assert!(text.contains("does the port speak TLS, or want") || text.contains("is not Redis"), "{text}");
+    assert!(text.contains("does the port speak TLS, or require") || text.contains("is not Redis"), "{text}");
 }
 
 /// Sends a command to a server that replies OK.
