@@ -295,7 +295,7 @@ impl Act {
     /// when the act was through before.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`]. The step can be made again: what
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. The step can be made again: what
     /// partitions answered while another one did not is in the report, and is not asked again. With [`Error::Connect`] the jobs of the step may have been taken; a job that is named by its id and was dispatched or ended anew
     /// meanwhile is then taken once more.
     ///
@@ -589,7 +589,7 @@ impl Inspector {
     /// kept. A reason is cut to 4 KiB.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`]. Where the node of a partition is away the others are paused all the
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. Where the node of a partition is away the others are paused all the
     /// same, see [`TaskReport::is_paused_in_part`](crate::TaskReport::is_paused_in_part).
     ///
     /// # Cancel safety
@@ -609,7 +609,7 @@ impl Inspector {
     /// Ends the pause of a task. Returns how long it lasted; `None` if the task was not paused.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// The pause may be over or not when the future is dropped; it is safe to repeat.
@@ -625,7 +625,7 @@ impl Inspector {
     /// no longer among the tasks.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// The task may be forgotten or not when the future is dropped; it is safe to repeat.

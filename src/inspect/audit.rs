@@ -340,7 +340,7 @@ impl Inspector {
     /// and the metrics of the fleet tell it. Returns whether it was noted: not for a task of which nothing is kept.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name of the task is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name of the task is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// It may be noted or not when the future is dropped; it is safe to repeat.
@@ -362,7 +362,7 @@ impl Inspector {
     /// reads the lists of waiting jobs once.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name of the task is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name of the task is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Some of it may be mended or not when the future is dropped; it is safe to repeat.
@@ -512,7 +512,7 @@ impl Audit {
     /// Makes the next call. Returns how far it has come; `None` when it was through before.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`]. The step can be made again.
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. The step can be made again.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,4 +1,4 @@
-//! How many bytes a task takes in Redis, column by column.
+//! The memory of a task in Redis, by column.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,24 +11,24 @@ use super::Inspector;
 use crate::error::Error;
 use crate::store::overview;
 
-/// A key of a task, and what it takes. See [`Inspector::columns`].
+/// The memory of one column of a task. See [`Inspector::columns`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ColumnReport {
     /// The task.
     pub task: String,
-    /// Its name, the last part of the key: `payload`, `completed`, `events`. The wire format tells what is in each.
+    /// The last part of the key: `payload`, `completed`, `events`. The wire format describes each.
     pub column: String,
-    /// Bytes that it takes, reckoned by Redis from some of its entries.
+    /// Its size in bytes, estimated by Redis from some of its entries.
     pub bytes: u64,
 }
 
 impl Inspector {
-    /// What each column of a task takes in Redis, the largest first. It costs the same however many jobs there are.
+    /// The memory of each column of a task in Redis, the largest first. The cost does not depend on the number of jobs.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, [`Error::Denied`] without the right `memory|usage`, and what every call may give, see
-    /// [`Error`].
+    /// [`Error::Config`] if the name is not valid, [`Error::Denied`] without the permission `memory|usage`, and those of every
+    /// call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.

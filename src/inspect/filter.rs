@@ -1,4 +1,4 @@
-//! Which jobs of a task: a state, and what narrows it down.
+//! Filters for the jobs of a task.
 
 use std::time::Duration;
 
@@ -7,8 +7,7 @@ use serde::Serialize;
 use crate::job::state::JobState;
 use crate::times::as_ms_where_known;
 
-/// Jobs of a task that are in one state, and what narrows them down. Given to [`Inspector::jobs`](crate::Inspector::jobs), and to
-/// the acts.
+/// Selects jobs of a task by state, age and failure, for [`Inspector::jobs`](crate::Inspector::jobs) and the acts.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -16,8 +15,8 @@ use crate::times::as_ms_where_known;
 /// let old_timeouts = JobFilter::new(JobState::Failed).code("timeout").older_than(Duration::from_secs(600));
 /// ```
 ///
-/// Terminal jobs are filtered by when they ended, delayed ones by when they are due, waiting ones by since when they wait, and
-/// running ones by when they started.
+/// The age of a terminal job is counted from its end, of a delayed one from its due time, of a waiting one from when it was
+/// enqueued, and of a held one from its claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[must_use]
 pub struct JobFilter {
@@ -32,55 +31,55 @@ pub struct JobFilter {
 }
 
 impl JobFilter {
-    /// Every job in this state. Terminal jobs come with the one first that ended last, delayed ones with the one that is due last.
+    /// Every job in this state. Terminal jobs come latest end first, delayed ones latest due time first.
     pub const fn new(state: JobState) -> JobFilter {
         JobFilter { state, code: None, text: None, older_than: None, younger_than: None, oldest_first: false }
     }
 
-    /// Only jobs whose last failure has this code. An empty one is refused with [`Error::Config`](crate::Error::Config).
+    /// Only jobs whose last failure has this code. An empty code is refused with [`Error::Config`](crate::Error::Config).
     pub fn code(mut self, code: impl Into<String>) -> JobFilter {
         self.code = Some(code.into());
         self
     }
 
-    /// Only jobs whose last failure has this text in its message; upper and lower case count. An empty one is refused with
+    /// Only jobs whose last failure has this text in its message, case-sensitive. An empty text is refused with
     /// [`Error::Config`](crate::Error::Config).
     pub fn text(mut self, text: impl Into<String>) -> JobFilter {
         self.text = Some(text.into());
         self
     }
 
-    /// Only jobs whose time is longer ago than this. Of delayed jobs these are the ones that have been due for so long.
+    /// Only jobs older than this. Of delayed jobs, those that have been due for longer than this.
     pub const fn older_than(mut self, age: Duration) -> JobFilter {
         self.older_than = Some(age);
         self
     }
 
-    /// Only jobs whose time is no longer ago than this.
+    /// Only jobs of at most this age.
     pub const fn younger_than(mut self, age: Duration) -> JobFilter {
         self.younger_than = Some(age);
         self
     }
 
-    /// The oldest first, of terminal and delayed jobs: of delayed ones the next that is due. Waiting jobs always come in the order in which they are claimed, and
-    /// held ones in none.
+    /// Lists terminal and delayed jobs oldest first, delayed ones by due time. Waiting jobs always come in the order in which they
+    /// are claimed. Held jobs have no order.
     pub const fn oldest_first(mut self) -> JobFilter {
         self.oldest_first = true;
         self
     }
 
-    /// Whether the state has an order by a time that Redis keeps.
+    /// Whether Redis keeps the jobs of the state sorted by time.
     pub(super) const fn is_ordered(&self) -> bool {
         !matches!(self.state, JobState::Waiting | JobState::Claimed | JobState::Running | JobState::Finalizing)
     }
 
-    /// Whether each job must be looked at to tell whether it fits.
+    /// Whether each job must be read to decide whether it matches.
     pub(super) fn looks_inside(&self) -> bool {
         let by_age = self.older_than.is_some() || self.younger_than.is_some();
         self.code.is_some() || self.text.is_some() || by_age && !self.is_ordered()
     }
 
-    /// The least and the greatest time of the jobs, ms, for a look that begins now.
+    /// The earliest and latest time of matching jobs, ms, at the time `now_ms`.
     pub(super) fn times(&self, now_ms: u64) -> (Option<u64>, Option<u64>) {
         let before = |age: Duration| now_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         (self.younger_than.map(before), self.older_than.map(before))

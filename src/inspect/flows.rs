@@ -269,7 +269,7 @@ impl Inspector {
     /// The workflows of which an instance was started, at most 1,000, by their names.
     ///
     /// # Errors
-    /// What every call may give, see [`Error`]. What is wrong with one of them is its [`fault`](WorkflowReport::fault).
+    /// Those of every call, see [`Error`]. What is wrong with one of them is its [`fault`](WorkflowReport::fault).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -340,7 +340,7 @@ impl Inspector {
     /// page before, or `None` to begin. Graphs that run as nodes of others are left out. A page costs the same however many there are.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name or the limit is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name or the limit is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -389,7 +389,7 @@ impl Inspector {
     /// An instance, or one that runs as a node of another, with up to 500 of its nodes from this number on, and why each of them waits; `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, [`Error::Codec`] if its graph cannot be read, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, [`Error::Codec`] if its graph cannot be read, and those of every call, see [`Error`].
     /// Where the jobs of a task cannot be asked for, the nodes say so.
     ///
     /// # Cancel safety
@@ -587,7 +587,7 @@ impl Inspector {
     /// compares every instance with its jobs. It is safe beside workers, and to repeat.
     ///
     /// # Errors
-    /// What every call may give, see [`Error`], before anything was done. What goes wrong with one of them is its
+    /// Those of every call, see [`Error`], before anything was done. What goes wrong with one of them is its
     /// [`fault`](RecoveredWorkflow::fault).
     ///
     /// # Cancel safety
@@ -604,7 +604,7 @@ impl Inspector {
     /// The same of one workflow, also of one that the server has lost from its list, to which it is added again; `None` if there is nothing of it.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`], before anything was done. What goes wrong behind
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`], before anything was done. What goes wrong behind
     /// that is the [`fault`](RecoveredWorkflow::fault).
     ///
     /// # Cancel safety

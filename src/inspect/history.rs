@@ -118,7 +118,7 @@ impl Inspector {
     /// [`EventMode::Off`](crate::EventMode) has none.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -155,7 +155,7 @@ impl Inspector {
     /// producer may be ahead.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name or the id is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name or the id is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -204,7 +204,7 @@ impl Inspector {
     /// are among the events of a task, of which about 10,000 entries are kept.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -51,7 +51,7 @@ impl Inspector {
     /// held jobs are looked at.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -132,7 +132,7 @@ impl Inspector {
     /// One job, with its payload and its result if they are asked for; `None` if it was never dispatched, or was removed.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name or the id is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name or the id is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,28 +1,27 @@
-//! The lists across all tasks. In a cluster each is on one node, and what is on the others can be told of without it.
+//! The lists across all tasks. In a cluster each is on one node, and the other nodes can be read without it.
 
 use serde::Serialize;
 
 use super::Inspector;
 use crate::error::Error;
 
-/// The lists across all tasks that cannot be read, since the node of a cluster is away that has them. See [`Inspector::lists_away`].
+/// The lists across all tasks that cannot be read, because their cluster node is unreachable. See [`Inspector::lists_away`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ListsAway {
-    /// The node that has the list of tasks, as `host:port`: which tasks there are is not known.
+    /// The unreachable node of the list of tasks, as `host:port`. The tasks are then unknown.
     pub tasks: Option<String>,
-    /// The node that has the list of workers: who is live is not known.
+    /// The unreachable node of the list of workers. The live workers are then unknown.
     pub workers: Option<String>,
-    /// Which of these nodes answers, and says that the cluster is down: another one is away that has slots, or it is cut off from the others.
+    /// The one of these nodes that answers `CLUSTERDOWN`: another node with slots is down, or this node is cut off from the others.
     pub says_down: Option<String>,
 }
 
 impl Inspector {
-    /// Which of the lists across all tasks cannot be read, while other nodes of the cluster answer. Of a server that stands alone it is never
-    /// one of them.
+    /// Which lists across all tasks cannot be read while other nodes of the cluster answer. Always empty without a cluster.
     ///
     /// # Errors
-    /// What every call may give, see [`Error`]: if no node answers.
+    /// Those of every call, see [`Error`], if no node answers.
     ///
     /// # Cancel safety
     /// Cancel safe.

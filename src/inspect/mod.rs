@@ -1,7 +1,6 @@
-//! What people and tools may see of tasks, jobs and workers, and do to them: by name, without a handler or a type.
+//! The [`Inspector`]: how people and tools read and change tasks, jobs and workers, by name, without a handler or a type.
 //!
-//! Reads are bounded: a page costs the same however many jobs there are. Acts check the state of each job in the script that
-//! changes it.
+//! Reads are bounded: a page costs the same for any number of jobs. Acts check the state of each job in the script that changes it.
 
 pub(crate) mod acts;
 pub(crate) mod audit;
@@ -44,11 +43,11 @@ use crate::store::streams::{self, server_time_ms};
 use crate::task::shared::TaskShared;
 use crate::times::at_ms;
 
-/// How many bytes the entries of one answer may have, about: some hundred that each tell of hundreds of jobs.
+/// About how many bytes the stream entries of one answer may have: some hundred entries with hundreds of jobs each.
 const ENTRIES: usize = 2 * 1024 * 1024;
 
-/// Sees, explains and steers what runs: tasks, jobs and workers by their names. Made by
-/// [`App::inspector`](crate::App::inspector). Cheap to clone.
+/// Reads, explains and controls tasks, jobs and workers by name. Created by [`App::inspector`](crate::App::inspector). Cheap
+/// to clone.
 ///
 /// ```no_run
 /// # use heartline::{App, JobFilter, JobState};
@@ -64,37 +63,36 @@ const ENTRIES: usize = 2 * 1024 * 1024;
 /// # }
 /// ```
 ///
-/// It needs no handler and no type, and leaves nothing behind in the App. Every answer can be written as JSON, with times in ms
-/// since 1970 and durations in ms (`ran_us` of an event in us). Times are
-/// those of the Redis server; the time of a dispatch is that of the process that dispatched.
+/// It needs no handler and no type. Every answer can be serialized as JSON, with times in ms since 1970 and durations in ms
+/// (`ran_us` of an event in us). Times are those of the Redis server, except for the time of a dispatch, which is that of the
+/// process that dispatched.
 ///
-/// What it does to jobs is checked job by job in the step that does it, so it is safe beside live workers. Each act tells how
-/// many jobs it took and why it refused others, and most leave an event with the name that [`by`](Inspector::by) gives.
+/// Each act checks the state of each job in the step that changes it, so it is safe while workers run. It reports how many jobs it
+/// changed and why it refused others. Most acts write an event with the name set by [`by`](Inspector::by).
 #[derive(Clone)]
 pub struct Inspector {
     pub(super) store: Arc<Store>,
     pub(super) defaults: Arc<TaskOptions>,
-    /// Who acts.
+    /// The name of the person or tool that acts.
     pub(super) by: Arc<str>,
     /// The tasks whose jobs are dispatched or waited for.
     pub(super) shared: Arc<Mutex<HashMap<String, Arc<TaskShared>>>>,
-    /// When the server was asked for the time, and what it said.
+    /// The last server time, and when it was read.
     clock: Arc<Mutex<Option<(Instant, SystemTime)>>>,
 }
 
-/// How long what is known of the clock of the server holds.
+/// How long a server time is used before it is read again.
 const CLOCK_HOLDS: Duration = Duration::from_secs(60);
 
 impl Inspector {
-    /// An inspector of what is on this store.
     pub(crate) fn new(store: Arc<Store>, defaults: TaskOptions) -> Inspector {
         let (by, shared, clock) = ("inspector".into(), Arc::default(), Arc::default());
         Inspector { store, defaults: Arc::new(defaults), by, shared, clock }
     }
 
-    /// The time by the clock of the Redis server, by which all times are that an inspector tells: how long ago something was is the
-    /// difference to this, and not to the clock of this process. The server is asked once a minute at the most; where it does not answer, what
-    /// it said last holds, or else the clock of this process.
+    /// The time by the clock of the Redis server. All times that an inspector reports use this clock, so compute ages from it and
+    /// not from the clock of this process. It reads the time from the server at most once a minute. If the server does not answer,
+    /// it extrapolates from the last answer, or uses the clock of this process.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -106,7 +104,7 @@ impl Inspector {
         }
         let asked = Instant::now();
         match self.server_time().await {
-            // One that was long on its way tells nothing exact.
+            // A slow answer is not exact.
             Ok(said) if asked.elapsed() < CLOCK_HOLDS / 60 => {
                 *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), said));
                 said
@@ -115,7 +113,7 @@ impl Inspector {
         }
     }
 
-    /// The same, acting in this name: it stands in the event of each act. At most 200 bytes are kept. Defaults to `inspector`.
+    /// Sets the name that the events of its acts contain. At most 200 bytes are kept. Defaults to `inspector`.
     #[must_use]
     pub fn by(mut self, name: impl AsRef<str>) -> Inspector {
         let name: String = name.as_ref().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -124,7 +122,7 @@ impl Inspector {
         self
     }
 
-    /// Where the server is, without any secret: `redis://host:port/db`.
+    /// The address of the server, without secrets: `redis://host:port/db`.
     #[must_use]
     pub fn place(&self) -> &str {
         self.store.place()
@@ -136,13 +134,13 @@ impl Inspector {
         self.store.is_cluster()
     }
 
-    /// What every key begins with.
+    /// The prefix of every key.
     #[must_use]
     pub fn prefix(&self) -> &str {
         self.store.prefix()
     }
 
-    /// Makes a call that moves little; once more where the connection turns out to be broken.
+    /// Makes a call with a small answer. Repeats it once if the connection was broken.
     pub(super) async fn ask<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -150,8 +148,7 @@ impl Inspector {
         self.store.ask(RESPONSE_TIMEOUT, call).await
     }
 
-    /// The same for a call that reads, as one of many about many tasks and workers: in a cluster a node that says nothing is not waited for
-    /// each time.
+    /// [`Inspector::ask`] for one of many reads. In a cluster, it does not wait again for a node that did not answer before.
     pub(super) async fn look<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -159,7 +156,7 @@ impl Inspector {
         self.store.look(RESPONSE_TIMEOUT, call).await
     }
 
-    /// [`Inspector::ask`] for a call that must not be repeated by itself.
+    /// [`Inspector::ask`] for a call that must not be repeated.
     pub(super) async fn ask_once<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -167,8 +164,8 @@ impl Inspector {
         self.store.ask_once(RESPONSE_TIMEOUT, call).await
     }
 
-    /// The same for a call about this table whose answer may be large: hundreds of entries of a stream. A node that says nothing is not
-    /// waited for as long as those may take.
+    /// [`Inspector::ask`] for hundreds of stream entries of this table. In a cluster, a small read goes first, so that a node that
+    /// does not answer is not given the time of a large answer.
     pub(super) async fn ask_for_entries<T, F>(
         &self,
         keys: &TaskKeys,
@@ -183,10 +180,10 @@ impl Inspector {
         self.store.ask(response_time(ENTRIES), call).await
     }
 
-    /// The time by the clock of the server, which all times of answers go by.
+    /// Reads the time from the server. See [`now`](Inspector::now).
     ///
     /// # Errors
-    /// What every call may give, see [`Error`].
+    /// Those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -194,7 +191,7 @@ impl Inspector {
         self.now_ms().await.map(at_ms)
     }
 
-    /// Whether a look that failed for one of many fails for all of them: of a cluster one node may be away.
+    /// Whether a read that failed for one of many fails for all of them. In a cluster, only one node may be unreachable.
     pub(super) fn hides_all(&self, e: &Error) -> bool {
         e.is_outage() && !self.store.is_cluster()
     }

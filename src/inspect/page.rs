@@ -119,7 +119,7 @@ impl Inspector {
     /// more than `limit`, and may repeat some.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name, the limit or the cursor is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name, the limit or the cursor is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -256,7 +256,7 @@ impl Inspector {
     /// there are; for any other filter at most 10,000 jobs are looked at.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,4 +1,5 @@
-//! The partitions of a task, as one: pages that are merged from a page of each, behind a cursor that has one for each.
+//! Reads across the partitions of a task: pages merged from a page of each partition, and cursors that contain one cursor per
+//! partition.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -15,19 +16,19 @@ use crate::store::jobs;
 use crate::store::keys::TaskKeys;
 use crate::store::tables::part_of;
 
-/// What stands between the cursors of partitions: none of them has two spaces.
+/// The separator of partition cursors. No cursor contains two spaces.
 const BETWEEN: &str = "  ";
 
-/// A partition that was not begun, and one of which nothing is left.
+/// The cursors of a partition that was not read yet, and of one that was read to its end.
 const BEGINS: &str = "new";
 const ENDED: &str = "end";
 
-/// How far the partitions of a task were read; `None`: to their ends.
+/// How far each partition of a task was read. `None`: to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cursors(pub(super) Vec<Option<String>>);
 
 impl Cursors {
-    /// Reads the cursor of a page of a task with so many partitions; that of one is its own.
+    /// Parses the cursor of a task with `parts` partitions. With one partition, it is the cursor of that partition.
     pub(super) fn parse(text: &str, parts: usize) -> Result<Cursors, Error> {
         if parts <= 1 {
             return Ok(Cursors(vec![Some(text.to_owned())]));
@@ -49,7 +50,7 @@ impl Cursors {
         }
     }
 
-    /// The same where the cursor may be a point in time, which is one in every stream.
+    /// Parses a cursor that may also be a point in time, which applies to the streams of all partitions.
     pub(super) fn of_streams(text: &str, parts: usize) -> Result<Cursors, Error> {
         match text.is_empty() || text.contains(BETWEEN) {
             true => Cursors::parse(text, parts),
@@ -73,7 +74,7 @@ impl Cursors {
         Some(told.collect::<Vec<_>>().join(BETWEEN))
     }
 
-    /// Reads the next page of each partition that is not at its end. Returns what came of each, in their order.
+    /// Reads the next page of each partition that is not at its end. Returns the pages in the order of the partitions.
     pub(super) async fn next_pages<T, F>(
         &mut self,
         tables: &[Arc<TaskKeys>],
@@ -97,14 +98,15 @@ impl Cursors {
     }
 }
 
-/// A page of a partition: what it has, each with the cursor behind it, and the cursor behind all of it.
+/// A page of a partition: its rows, each with the cursor after it, and the cursor of the next page.
 pub(super) struct PartPage<T> {
     pub(super) from: Option<String>,
     pub(super) rows: Vec<(T, String)>,
     pub(super) next: Option<String>,
 }
 
-/// The first `limit` of the pages, whose heads are taken in this order, and the cursors behind them. Rows of one partition stay in theirs.
+/// Merges the pages into their first `limit` rows in this order, and returns the cursors after them. Rows of one partition keep
+/// their order.
 pub(super) fn merged<T>(
     pages: Vec<PartPage<T>>,
     limit: usize,
@@ -117,8 +119,8 @@ pub(super) fn merged<T>(
         let heads = left.iter_mut().enumerate().filter_map(|(part, (_, rows, _))| Some((part, &rows.peek()?.0)));
         let Some((part, _)) = heads.min_by(|(_, one), (_, other)| order(one, other)) else { break };
         let (from, rows, _) = &mut left[part];
-        if let Some((row, behind)) = rows.next() {
-            *from = Some(behind);
+        if let Some((row, next)) = rows.next() {
+            *from = Some(next);
             first.push(row);
         }
     }
@@ -129,7 +131,7 @@ pub(super) fn merged<T>(
 }
 
 impl Inspector {
-    /// The first table of a task whose name was checked: it has what is of the task as a whole.
+    /// Checks the name and returns the first table of the task, which has the data of the task as a whole.
     pub(super) fn first(&self, task: &str) -> Result<Arc<TaskKeys>, Error> {
         let mut faults = Faults::default();
         faults.gather(validate::task_name(task));
@@ -137,13 +139,13 @@ impl Inspector {
         Ok(self.store.tables(task).first())
     }
 
-    /// All of its tables.
+    /// All tables of a task.
     pub(super) async fn tables(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
         self.first(task)?;
         let tables = &self.store.tables(task);
         if tables.is_old() {
             match self.look(|mut conn| async move { tables.refresh_over(&mut conn).await }).await {
-                // What was known of several holds, also while the node of the first one is away.
+                // Known partitions stay valid while the node of the first one is unreachable.
                 Err(e) if e.is_outage() && tables.parts() > 1 => {}
                 answer => answer?,
             }
@@ -151,15 +153,15 @@ impl Inspector {
         Ok(tables.all())
     }
 
-    /// All of its tables as they are now, for what must hold for all of them. While the node of the first one is away that is as
-    /// many as were known, or as workers of the task know.
+    /// All tables of a task as of now, for acts that must reach all of them. If the node of the first one is unreachable, the number
+    /// is the last known one, or that of the task's workers.
     pub(super) async fn tables_now(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
         self.first(task)?;
         let tables = self.store.tables(task);
         match tables.refresh(&self.store).await {
             Err(e) if e.is_outage() && tables.parts() == 1 => {
                 let workers = self.workers().await.unwrap_or_default();
-                // One that is gone may have known another number, from before somebody forgot the task.
+                // A worker that is gone may have known another number, from before the task was forgotten.
                 let live = workers.iter().filter(|worker| worker.state.is_live());
                 let its = live.flat_map(|worker| &worker.tasks).filter(|its| its.task == task);
                 tables.learn(its.map(|its| its.parts).max().filter(|parts| *parts > 1).ok_or(e)?);
@@ -170,13 +172,13 @@ impl Inspector {
         Ok(tables.all())
     }
 
-    /// That of a job.
+    /// The table of a job.
     pub(super) async fn table_of(&self, task: &str, id: &JobId) -> Result<Arc<TaskKeys>, Error> {
         let tables = self.tables(task).await?;
         Ok(Arc::clone(&tables[part_of(id.as_str(), tables.len())]))
     }
 
-    /// Where the jobs stand, one by one; of a completed one also how many bytes its value has.
+    /// The state of each job, and the size of its value in bytes if it completed.
     pub(super) async fn states_of(&self, task: &str, ids: &[JobId]) -> Result<Vec<Option<(JobState, usize)>>, Error> {
         self.of_each(task, ids, |keys, own| async move {
             let (keys, own) = (&keys, &own);
@@ -185,7 +187,7 @@ impl Inspector {
         .await
     }
 
-    /// What is read of the jobs, one by one, each from its table.
+    /// Reads something of each job from its table.
     pub(super) async fn of_each<T, F>(
         &self,
         task: &str,
@@ -209,12 +211,12 @@ impl Inspector {
     }
 }
 
-/// That something is not as it must be.
+/// An [`Error::Config`] with one fault.
 pub(super) fn config(field: &'static str, value: &str, rule: &str, fix: &str) -> Error {
     Error::Config(ConfigErrors::from(ConfigError::new(field, value.to_owned(), rule.to_owned(), fix.to_owned())))
 }
 
-/// The places of what has an id, table by table.
+/// Groups the indices of items with an id by table.
 pub(super) fn by_table<T>(parts: usize, all: &[T], id: impl Fn(&T) -> &str) -> Vec<Vec<usize>> {
     let mut places = vec![Vec::new(); parts];
     for (at, one) in all.iter().enumerate() {
@@ -228,17 +230,17 @@ mod tests {
     use super::*;
 
     fn page(rows: &[u64], next: Option<&str>) -> PartPage<u64> {
-        let rows = rows.iter().map(|row| (*row, format!("behind {row}"))).collect();
+        let rows = rows.iter().map(|row| (*row, format!("after {row}"))).collect();
         PartPage { from: Some(String::new()), rows, next: next.map(str::to_owned) }
     }
 
     #[test]
     fn pages_are_merged_and_none_is_read_twice_or_left_out() {
-        let pages = vec![page(&[1, 4, 9], Some("behind 9")), page(&[2, 3], None), page(&[8], None)];
+        let pages = vec![page(&[1, 4, 9], Some("after 9")), page(&[2, 3], None), page(&[8], None)];
         let (rows, cursors) = merged(pages, 4, Ord::cmp);
         assert_eq!(rows, [1, 2, 3, 4]);
-        assert_eq!(cursors.text().as_deref(), Some("behind 4  end  new"));
-        assert_eq!(Cursors::parse("behind 4  end  new", 3).unwrap(), cursors);
+        assert_eq!(cursors.text().as_deref(), Some("after 4  end  new"));
+        assert_eq!(Cursors::parse("after 4  end  new", 3).unwrap(), cursors);
         let (rows, cursors) = merged(vec![page(&[5], None), page(&[], None)], 4, Ord::cmp);
         assert_eq!((rows, cursors.text()), (vec![5], None));
     }

@@ -48,7 +48,7 @@ impl Inspector {
     /// need no such word: they look for themselves.
     ///
     /// # Errors
-    /// What every call may give, see [`Error`], before anything was done. What goes wrong with a task is its
+    /// Those of every call, see [`Error`], before anything was done. What goes wrong with a task is its
     /// [`fault`](RecoveredTask::fault).
     ///
     /// # Cancel safety

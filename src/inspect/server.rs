@@ -70,7 +70,7 @@ impl Inspector {
     /// What each server says of itself, and how long a short call to it takes from here: the one that there is, or every primary of a cluster.
     ///
     /// # Errors
-    /// What every call may give, see [`Error`].
+    /// Those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.

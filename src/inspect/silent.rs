@@ -180,7 +180,7 @@ impl Inspector {
     /// moves between two pages may come twice, or not at all.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -239,7 +239,7 @@ impl Inspector {
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, [`Error::Connect`] if Redis was not reached for long enough to watch,
-    /// [`Error::Unsupported`] if the server has lost the options of the task, and what every call may give, see [`Error`].
+    /// [`Error::Unsupported`] if the server has lost the options of the task, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Some of the jobs may be resolved or not when the future is dropped; it is safe to repeat.

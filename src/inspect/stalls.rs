@@ -1,4 +1,4 @@
-//! Stalls, each explained, and why nothing is recovered yet.
+//! Stalls with explanations, and why nothing is recovered yet.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -26,24 +26,24 @@ use crate::store::streams::{self, Entry};
 use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known, span};
 use crate::worker_id::WorkerId;
 
-/// The most entries of a page: each may tell of hundreds of stalls.
+/// The most entries of a page. Each may contain hundreds of stalls.
 const PAGE: usize = 20;
 
-/// A stall, and why it was found to be one.
+/// A stall, and the facts that led to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct StallReport {
-    /// What happened.
+    /// The stall.
     #[serde(flatten)]
     pub stall: StalledEvent,
-    /// When the worker that held the job told of itself last before the stall, which it does every 5 s. `None` if nobody held it, the
-    /// worker was seen again since, or that is forgotten or cannot be read.
+    /// When the worker that held the job last reported its presence before the stall. Workers do so every 5 s. `None` if no worker
+    /// held the job, the worker was seen again since, or its presence was removed or cannot be read.
     #[serde(rename = "holder_last_seen_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub holder_last_seen_at: Option<SystemTime>,
-    /// When that worker told of itself last, if that was after the stall: it was frozen, or cut off from Redis, and is not dead of it.
+    /// When that worker last reported its presence, if that was after the stall: it was frozen or cut off from Redis, but not dead.
     #[serde(rename = "holder_seen_again_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub holder_seen_again_at: Option<SystemTime>,
-    /// When the snapshot was taken in which the job was among the silent ones.
+    /// When the snapshot was taken since which the job was silent.
     #[serde(rename = "snapshot_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub snapshot_at: Option<SystemTime>,
     /// The epoch that the snapshot began.
@@ -54,48 +54,48 @@ pub struct StallReport {
     /// The stall interval in force.
     #[serde(rename = "interval_ms", serialize_with = "as_ms_where_known")]
     pub interval: Option<Duration>,
-    /// The worker that asked for that interval.
+    /// The worker that requested that interval.
     pub asker: Option<WorkerId>,
     /// The worker, or the inspector, that watched and decided.
     pub witness: WorkerId,
-    /// The person who had it decided.
+    /// The person who started the decision, if one did.
     pub by: Option<String>,
-    /// How often the job may stall, as far as that is known: its own number where its dispatch set one and it was asked for by
-    /// its id, else the task's of now.
+    /// How often the job may stall, if known. [`Inspector::explain`] reports the limit of the dispatch if it set one. Otherwise this is
+    /// the current limit of the task.
     pub max_count: Option<u32>,
 }
 
 impl fmt::Display for StallReport {
-    /// The explanation, in one sentence.
+    /// The explanation in one sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StalledEvent { task, id, stalled_count, action, worker, reason, .. } = &self.stall;
         write!(f, "job {id} of the task {task} was ")?;
         match worker {
             Some(worker) => write!(f, "held by {worker}")?,
-            None => f.write_str("held by nobody")?,
+            None => f.write_str("held by no worker")?,
         }
         let before = |at: Option<SystemTime>| at.and_then(|at| self.stall.at.duration_since(at).ok());
         if let Some(ago) = before(self.holder_last_seen_at) {
-            write!(f, ", which told of itself last {} before", span(ago))?;
+            write!(f, ", which was last seen {} before", span(ago))?;
         }
         if self.holder_seen_again_at.is_some() {
             f.write_str(", which was seen again since")?;
         }
         let whose = if *reason == StallReason::HandlerSilent { "its handler was silent" } else { "it was silent" };
         if *reason == StallReason::WorkerRestarted {
-            write!(f, "; {} saw that it is gone, or took its name", self.witness)?;
+            write!(f, "; {} found it gone, or took over its name", self.witness)?;
         }
         if *reason == StallReason::Replaced {
-            write!(f, "; {} took its name, and it did not stop in time", self.witness)?;
+            write!(f, "; {} took over its name, and it did not stop in time", self.witness)?;
         }
         if let Some(ago) = before(self.snapshot_at) {
             write!(f, "; {whose} since the snapshot {} before", span(ago))?;
         }
         if let (Some(watched), Some(interval)) = (self.watched, self.interval) {
             let (watched, interval) = (span(watched), span(interval));
-            write!(f, "; {} watched that for {watched} of an interval of {interval}", self.witness)?;
+            write!(f, "; {} watched for {watched} of an interval of {interval}", self.witness)?;
             if let Some(asker) = &self.asker {
-                write!(f, ", for which {asker} had asked")?;
+                write!(f, ", which {asker} had requested")?;
             }
         }
         match self.max_count {
@@ -112,11 +112,11 @@ impl fmt::Display for StallReport {
 pub struct StallPage {
     /// The stalls, the latest first.
     pub stalls: Vec<StallReport>,
-    /// What to give for the page behind this one; `None` at the end.
+    /// The cursor of the next page. `None` at the end.
     pub next: Option<String>,
 }
 
-/// Why nothing is recovered yet, and when something may be. See [`Inspector::recovery_outlook`].
+/// Why nothing is recovered yet, and when the next job may be. See [`Inspector::recovery_outlook`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RecoveryOutlook {
@@ -127,15 +127,15 @@ pub struct RecoveryOutlook {
     pub as_of: SystemTime,
     /// The stall detection of the task, partition by partition.
     pub parts: Vec<PartReport>,
-    /// Those who watch.
+    /// The workers that watch.
     pub watchers: Vec<Watcher>,
-    /// Those who hold jobs.
+    /// The workers that hold jobs.
     pub held_by: HolderReport,
-    /// The soonest time at which a job may be resolved: one that is silent by now, or, where none is, one that is silent at the next
-    /// snapshot. `None` if nobody watches, or no job is held.
+    /// The earliest time at which a job may be resolved: one that is silent now or, if none is, one that is silent at the next
+    /// snapshot. `None` if no worker watches or no job is held.
     #[serde(rename = "next_resolve_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub next_resolve_at: Option<SystemTime>,
-    /// What there is to say of it, a sentence each.
+    /// The explanation, one sentence each.
     pub reasons: Vec<String>,
 }
 
@@ -145,19 +145,19 @@ pub struct RecoveryOutlook {
 pub struct Watcher {
     /// The worker.
     pub worker: WorkerId,
-    /// Whether it lives.
+    /// Its state.
     pub state: WorkerState,
-    /// Its watch, as it told last.
+    /// Its watch, as last reported.
     #[serde(flatten)]
     pub watch: WatchReport,
 }
 
 impl Inspector {
-    /// Stalls of a task, each explained, the latest first, behind a cursor, which is the [`StallPage::next`] of the page before.
-    /// About 2,000 entries are kept.
+    /// A page of the task's stalls with explanations, the latest first. The cursor is the [`StallPage::next`] of the previous page, or
+    /// `None` to begin. About 2,000 entries are kept.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -166,15 +166,15 @@ impl Inspector {
         let max_count = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());
         let mut stalls: Vec<StallReport> = Vec::new();
         for entry in &entries {
-            let mut told = explain(task, entry, max_count);
-            told.reverse();
-            stalls.extend(told);
+            let mut explained = explain(task, entry, max_count);
+            explained.reverse();
+            stalls.extend(explained);
         }
         self.look_up_holders(&mut stalls).await?;
         Ok(StallPage { stalls, next })
     }
 
-    /// The same without explanations, in one call: for counting them. The second value is the cursor of the page behind this one.
+    /// [`stalls`](Inspector::stalls) without explanations, for counting. The second value is the cursor of the next page.
     ///
     /// # Errors
     /// As [`stalls`](Inspector::stalls).
@@ -189,8 +189,7 @@ impl Inspector {
         let (entries, next) = self.page_of_stalls(task, cursor).await?;
         let mut stalls = Vec::new();
         for entry in &entries {
-            let told = explain(task, entry, None);
-            stalls.extend(told.into_iter().rev().map(|report| report.stall));
+            stalls.extend(explain(task, entry, None).into_iter().rev().map(|report| report.stall));
         }
         Ok((stalls, next))
     }
@@ -207,15 +206,15 @@ impl Inspector {
             Ok((entries, next))
         };
         let mut entries: Vec<Entry> = cursors.next_pages(&tables, read).await?.into_iter().flatten().collect();
-        // Those of one partition are in their order.
+        // A stable sort: entries of one partition keep their order.
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.at_ms()));
         Ok((entries, cursors.text()))
     }
 
-    /// The stalls of one job that are still told of, each explained, the latest first.
+    /// The stalls of one job that are still stored, with explanations, the latest first.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name or the id is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name or the id is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -230,30 +229,30 @@ impl Inspector {
         let own = self.look(call).await?.and_then(|job| job.max_count);
         let of_task = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());
         let entries = self.entries_with(&keys, Key::Stalls, id.as_str(), (0, None)).await?;
-        let told = entries.iter().flat_map(|entry| explain(task, entry, own.or(of_task)));
-        let mut stalls: Vec<StallReport> = told.filter(|report| report.stall.id == id).collect();
+        let explained = entries.iter().flat_map(|entry| explain(task, entry, own.or(of_task)));
+        let mut stalls: Vec<StallReport> = explained.filter(|report| report.stall.id == id).collect();
         stalls.reverse();
         self.look_up_holders(&mut stalls).await?;
         Ok(stalls)
     }
 
-    /// Why nothing of a task is recovered yet: who watches, what broke whose watch and when, and when what stays silent may be
-    /// resolved.
+    /// Why no job of a task is recovered yet: which workers watch, what broke their watches and when, and when jobs that stay silent
+    /// may be resolved.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn recovery_outlook(&self, task: &str) -> Result<RecoveryOutlook, Error> {
         let (report, held_by) = (self.task(task).await?, self.holders(task).await?);
         let mut workers = match self.workers().await {
-            // In a cluster the list may be away while the task is not.
+            // In a cluster, the list may be unreachable while the task is not.
             Err(e) if e.is_outage() && !self.hides_all(&e) => Vec::new(),
             workers => workers?,
         };
         let mut watchers = Vec::new();
-        // One of many that died may be in no list any more.
+        // If many workers died, some may no longer be listed.
         for holder in held_by.holders.iter().take(LOOKED_UP) {
             if !workers.iter().any(|worker| worker.worker == holder.worker) {
                 match self.worker(holder.worker.as_str()).await {
@@ -287,14 +286,13 @@ impl Inspector {
                 let presence = match presence {
                     Ok(presence) => presence,
                     Err(e) if self.hides_all(&e) => return Err(e),
-                    // One that is damaged, or on a node that is away, does not hide the stalls.
+                    // A damaged presence, or one on an unreachable node, does not hide the stalls.
                     Err(_) => continue,
                 };
                 known.insert(holder.as_str(), presence.get("lastSeenAt").and_then(|ms| stored_number(ms)).map(at_ms));
             }
         }
         for stall in stalls {
-            // One that came back has been seen since.
             let holder = stall.stall.worker.as_ref().map(WorkerId::as_str);
             let seen = holder.and_then(|holder| known.get(holder)).copied().flatten();
             stall.holder_last_seen_at = seen.filter(|seen| *seen <= stall.stall.at);
@@ -304,14 +302,14 @@ impl Inspector {
     }
 }
 
-/// The stalls of an entry, with what it says of how they were found.
+/// The stalls of an entry, with the facts that the entry contains.
 fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport> {
     let field = |name: &str| entry.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str());
     let watched: Vec<&str> = field("watched").unwrap_or_default().split(' ').collect();
     let number = |at: usize| watched.get(at).and_then(|word| word.parse::<u64>().ok());
     let asker = watched.get(3).filter(|asker| **asker != "-").map(|asker| WorkerId::from_wire(asker));
-    let told = decode(task, entry).map(|decoded| decoded.events).unwrap_or_default();
-    let stalls = told.into_iter().filter_map(|event| match event {
+    let events = decode(task, entry).map(|decoded| decoded.events).unwrap_or_default();
+    let stalls = events.into_iter().filter_map(|event| match event {
         Event::Stalled(stall) => Some(stall),
         _ => None,
     });
@@ -331,16 +329,16 @@ fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport
     stalls.map(report).collect()
 }
 
-/// How many holders are looked up at once.
+/// How many holders are looked up at a time.
 const TOGETHER: usize = 50;
 
-/// How many holders that are in no list are looked up.
+/// The most unlisted holders that are looked up.
 const LOOKED_UP: usize = 20;
 
-/// The stall interval where nobody asked for another one: nobody asks why things take as long.
+/// The default stall interval. Only a longer one is reported.
 const USUAL: Duration = Duration::from_secs(30);
 
-/// How old the word of a live worker may be, about: it tells of itself each 5 s.
+/// About how old the presence of a live worker may be. Workers update it every 5 s.
 const LATEST_WORD: Duration = Duration::from_secs(6);
 
 fn outlook(
@@ -370,32 +368,32 @@ fn outlook(
         tell(match not_due {
             _ if part.candidates + part.heard == 0 => "no job is held".to_owned(),
             _ if part.snapshot_at.is_none() => {
-                format!("{} not looked at yet: there was no snapshot", many(part.heard + part.candidates, "held job"))
+                format!("{} not checked yet: no snapshot was taken", many(part.heard + part.candidates, "held job"))
             }
             _ if part.candidates == 0 && lost > 0 => {
                 format!(
-                    "{} held jobs were heard from {snapshot}; workers of some have fallen silent behind that",
+                    "{} held jobs sent a heartbeat {snapshot}, but some of their workers are silent by now",
                     part.heard
                 )
             }
-            _ if part.candidates == 0 => format!("no held job is silent {snapshot}; {} heard from", part.heard),
-            Some(left) => format!("{jobs} not heard from {snapshot}, which is no delay for another {}", span(left)),
+            _ if part.candidates == 0 => format!("no held job is silent {snapshot}; {} sent a heartbeat", part.heard),
+            Some(left) => format!("{jobs} without a heartbeat {snapshot}; the next one is due within {}", span(left)),
             None => format!("{jobs} silent {snapshot}"),
         });
         if part.set_aside > 0 {
-            let whose = "they wait for a person, or for as long as the options of the task say";
-            tell(format!("{} set aside: {whose}", many(part.set_aside, "silent job")));
+            let whose = "they wait for a person, or as long as the options of the task say";
+            tell(format!("{} parked: {whose}", many(part.set_aside, "silent job")));
         }
-        // Nobody resolves those.
+        // Parked jobs are not resolved.
         let may_resolve = part.candidates + part.heard > part.set_aside;
         let epoch = part.epoch;
         for watcher in watchers.iter().filter(|watcher| watcher.watch.part == part.part) {
             let (worker, watch) = (&watcher.worker, &watcher.watch);
             if !watcher.state.is_live() {
-                tell(format!("{worker} has not told of itself for a while, and may watch no more"));
+                tell(format!("{worker} has not reported its presence for a while, and may have stopped watching"));
                 continue;
             }
-            // It told of the epoch before: its watch of this one began with a heartbeat since this one did.
+            // If it last reported an older epoch, it began to watch this one with a heartbeat after the epoch began.
             let begins = if watch.epoch == epoch { watch.since } else { part.epoch_at.unwrap_or(as_of) };
             let due = begins.checked_add(watch.interval).unwrap_or(begins);
             if ago(due) > watch.interval.max(LATEST_WORD) {
@@ -403,11 +401,11 @@ fn outlook(
                     "{worker} was due {} ago to take the next snapshot or to resolve, and did not",
                     span(ago(due))
                 );
-                tell(format!("{what}: it may stand still, or be cut off"));
+                tell(format!("{what}: it may be frozen, or cut off from Redis"));
                 continue;
             }
             let ends = due.max(as_of);
-            // With nothing silent the watch ends in a snapshot: what is silent then is resolved an interval later.
+            // Without a silent job, the watch ends in a snapshot. Jobs silent then are resolved an interval later.
             let is_snapshot = part.candidates == 0;
             let at = if is_snapshot { ends.checked_add(watch.interval).unwrap_or(ends) } else { ends };
             if may_resolve {
@@ -416,7 +414,7 @@ fn outlook(
             is_watched = true;
             let broken = watch.broken.zip(watch.broken_at).filter(|(_, at)| ago(*at) < watch.interval);
             let left = ends.duration_since(as_of).unwrap_or_default();
-            let does = if is_snapshot { "may take the next snapshot" } else { "may resolve what stays silent" };
+            let does = if is_snapshot { "may take the next snapshot" } else { "may resolve jobs that stay silent" };
             let broken = broken.map(|(cause, at)| format!("; its watch was broken {} ago: {cause}", span(ago(at))));
             let broken = broken.unwrap_or_default();
             tell(format!("{worker} {does} in {}{broken}", span(left)));
@@ -428,7 +426,7 @@ fn outlook(
         let known = workers.iter().find(|worker| worker.worker == *asker);
         let is = match known {
             Some(worker) if worker.state.is_live() => "",
-            // The list of workers may be away.
+            // The list of workers is unreachable.
             None if !knows_workers => "",
             Some(WorkerReport { stopped_at: Some(_), .. }) => ", which has stopped",
             _ => ", which is not live",
@@ -436,31 +434,30 @@ fn outlook(
         let falls = if is.is_empty() {
             ""
         } else {
-            ": it falls with the snapshot after the next at the latest, where no live worker asks for as much"
+            ": it shrinks at the snapshot after the next at the latest, unless a live worker requests as much"
         };
-        format!("the stall interval is {}, for which {asker} asked{is}{falls}", span(interval))
+        format!("the stall interval is {}, requested by {asker}{is}{falls}", span(interval))
     }));
     reasons.extend(held_by.holders.iter().filter_map(|holder| {
         let known = workers.iter().find(|worker| worker.worker == holder.worker);
         let is = match known {
             Some(worker) if worker.state.is_live() => return None,
             Some(WorkerReport { death: Some(death), .. }) => {
-                format!("is dead, as {} said {} ago ({})", who(&death.by), span(ago(death.at)), death.proof)
+                format!("is dead, as {} reported {} ago ({})", who(&death.by), span(ago(death.at)), death.proof)
             }
             Some(WorkerReport { stopped_at: Some(at), .. }) => format!("stopped {} ago", span(ago(*at))),
             Some(worker) => format!("was last seen {} ago", span(ago(worker.last_seen_at))),
-            None if !knows_workers => "cannot be asked about now: a node of the cluster is away".to_owned(),
-            None => "is not known any more".to_owned(),
+            None if !knows_workers => "cannot be looked up now: a node of the cluster is unreachable".to_owned(),
+            None => "is no longer known".to_owned(),
         };
         let least = if held_by.is_whole { "" } else { "at least " };
         Some(format!("{least}{} held by {}, which {is}", many(holder.jobs, "job"), holder.worker))
     }));
     if !is_watched && !knows_workers {
-        reasons
-            .push("who watches the task is not known: a node of the cluster is away that tells of workers".to_owned());
+        reasons.push("cannot see which workers watch the task: their cluster node is unreachable".to_owned());
     } else if !is_watched {
-        // A worker tells of itself each 5 s, and of its watch from its second sign on.
-        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one";
+        // A worker updates its presence every 5 s, and reports its watch from the second update on.
+        let none = "no worker has recently reported that it watches the task: unless one has just started, or Redis has just come back, start one";
         let by_hand = format!(", or watch and resolve by hand (`heartline recover sweep -t {task}`)");
         let is_held = parts.iter().any(|part| part.candidates + part.heard > 0);
         reasons.push(format!("{none}{}", if is_held { &by_hand } else { "" }));
@@ -468,11 +465,11 @@ fn outlook(
     RecoveryOutlook { task, as_of, parts, watchers, held_by, next_resolve_at: soonest, reasons }
 }
 
-/// So many of a thing, and that they are.
+/// `1 job is`, `2 jobs are`.
 fn many(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one} is") } else { format!("{count} {one}s are") }
 }
 
 fn who(by: &str) -> &str {
-    if by.is_empty() { "somebody" } else { by }
+    if by.is_empty() { "a person" } else { by }
 }

@@ -127,7 +127,7 @@ impl Inspector {
     /// stall did not die: it was frozen, or cut off.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -170,7 +170,7 @@ impl Inspector {
     /// that. Of the first 1,000 that run.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -208,7 +208,7 @@ impl Inspector {
     /// Looks up where suspects stand now, whichever their tasks are, and fills in their [`state`](Suspect::state).
     ///
     /// # Errors
-    /// What every call may give, see [`Error`].
+    /// Those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -304,7 +304,7 @@ impl Inspector {
     /// a key of it, is told with its [`fault`](TaskReport::fault).
     ///
     /// # Errors
-    /// What every call may give, see [`Error`]. Of a cluster also if the node is away that has the list of tasks, see
+    /// Those of every call, see [`Error`]. Of a cluster also if the node is away that has the list of tasks, see
     /// [`lists_away`](Inspector::lists_away).
     ///
     /// # Cancel safety
@@ -343,7 +343,7 @@ impl Inspector {
     /// The keys of a task under which something of another kind is stored, which no script can read.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -358,7 +358,7 @@ impl Inspector {
     /// Those of the keys across all tasks, the lists of tasks, workers and workflows, under which something of another kind is stored.
     ///
     /// # Errors
-    /// What every call may give, see [`Error`].
+    /// Those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -370,7 +370,7 @@ impl Inspector {
     /// The names of the tasks that a worker or a producer has named so far, in their order.
     ///
     /// # Errors
-    /// What every call may give, see [`Error`].
+    /// Those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -384,7 +384,7 @@ impl Inspector {
     /// One task, whether anybody has named it or not.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -212,7 +212,7 @@ impl Inspector {
     /// is stored under its key, is told with its [`fault`](WorkerReport::fault).
     ///
     /// # Errors
-    /// What every call may give, see [`Error`]. Of a cluster also if the node is away that has the list of workers, see
+    /// Those of every call, see [`Error`]. Of a cluster also if the node is away that has the list of workers, see
     /// [`lists_away`](Inspector::lists_away).
     ///
     /// # Cancel safety
@@ -225,7 +225,7 @@ impl Inspector {
     /// One worker; `None` if nothing is known of it, or it was forgotten, see [`Worker::keep_dead`](crate::Worker::keep_dead).
     ///
     /// # Errors
-    /// What every call may give, see [`Error`].
+    /// Those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.

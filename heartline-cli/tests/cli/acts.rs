@@ -110,7 +110,7 @@ async fn a_person_can_inspect_and_recover_jobs_of_a_dead_worker() {
     let ran = bench.run(&["health"]).await;
     assert!(ran.status == 1 && ran.out.contains("! export: 2 silent jobs parked for a person"), "{ran:?}");
     let told = bench.run(&["stalls", "outlook", "-t", "export"]).await.ok();
-    assert!(told.contains("2 silent jobs are set aside: they wait for a person"), "{told}");
+    assert!(told.contains("2 silent jobs are parked: they wait for a person"), "{told}");
     assert!(!told.contains("The next job may be resolved"), "{told}");
     let ran = bench.run(&["recover", "running", "-t", "export", "--all"]).await;
     assert!(

@@ -118,9 +118,9 @@ async fn a_worker_that_froze_was_seen_again_and_what_it_reports_comes_too_late()
 
     let told = bench.run(&["stalls", "explain", "-t", "script", "late"]).await.ok();
     let held = format!("job late of the task script was held by {holder}");
-    assert!(told.contains(&format!("{held}, which told of itself last ")), "{told}");
+    assert!(told.contains(&format!("{held}, which was last seen ")), "{told}");
     assert!(!told.contains("seen again"), "{told}");
-    let watched = format!("; {heir_id} watched that for ");
+    let watched = format!("; {heir_id} watched for ");
     assert!(told.contains("; it was silent since the snapshot ") && told.contains(&watched), "{told}");
     assert!(told.contains(" of an interval of 1.0s") && told.contains("; stall 1, max_count 1: recovered"), "{told}");
     let table = bench.run(&["stalls", "list", "-t", "script"]).await.ok();
@@ -158,7 +158,7 @@ async fn a_worker_that_froze_was_seen_again_and_what_it_reports_comes_too_late()
     .await;
     let told = bench.run(&["stalls", "explain", "-t", "script", "late"]).await.ok();
     let again = format!("{held}, which was seen again since; it was silent since the snapshot ");
-    assert!(told.contains(&again) && !told.contains("told of itself last"), "{told}");
+    assert!(told.contains(&again) && !told.contains("last seen"), "{told}");
     let table = bench.run(&["stalls", "list", "-t", "script"]).await.ok();
     assert!(row(&table, &holder).contains(" again since "), "{table}");
     let board = board(&bench);
@@ -198,8 +198,8 @@ async fn of_a_worker_that_was_killed_it_is_told_who_saw_that_and_what_became_of_
         .to_owned();
 
     let told = bench.run(&["stalls", "explain", "-t", "script", "killed"]).await.ok();
-    let held = format!("job killed of the task script was held by {dead}, which told of itself last ");
-    let seen = format!(" before; {heir_id} saw that it is gone, or took its name; ");
+    let held = format!("job killed of the task script was held by {dead}, which was last seen ");
+    let seen = format!(" before; {heir_id} found it gone, or took over its name; ");
     let counted = "; stall 1, max_count 1: recovered";
     for part in [&held, &seen, counted] {
         assert!(told.contains(part), "{part}: {told}");
@@ -395,10 +395,10 @@ async fn a_sweep_by_hand_resolves_what_a_dead_worker_held_where_no_other_lives()
     assert!(ran.out.starts_with("1 job") && ran.out.ends_with(" resolved\n  left: recovered, stall 1\n"), "{ran:?}");
     assert_eq!(victim.jobs.job("left").await.unwrap().state, JobState::Waiting);
     let told = bench.run(&["stalls", "explain", "-t", "script", "left"]).await.ok();
-    let held = format!("job left of the task script was held by {dead}, which told of itself last ");
+    let held = format!("job left of the task script was held by {dead}, which was last seen ");
     let decided = "; stall 1, max_count 1: recovered by ada";
     let body = page(&board(&bench), "/stalls?task=script");
-    for part in [&*held, " watched that for ", " of an interval of 1.0s", decided] {
+    for part in [&*held, " watched for ", " of an interval of 1.0s", decided] {
         assert!(told.contains(part) && body.contains(part), "{part}: {told} {body}");
     }
     let ran = bench.run(&["recover", "sweep", "-t", "script", "-y"]).await;

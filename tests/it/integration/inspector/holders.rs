@@ -33,7 +33,7 @@ async fn holders_are_found_by_their_locks_whatever_workers_report() {
     let outlook = inspector.recovery_outlook(TASK).await.unwrap();
     assert_eq!(outlook.held_by.holders, report.holders);
     let reasons = outlook.reasons.join("\n");
-    assert!(reasons.contains(&format!("2 jobs are held by {}, which is not known any more", dead.name)), "{reasons}");
+    assert!(reasons.contains(&format!("2 jobs are held by {}, which is no longer known", dead.name)), "{reasons}");
     assert!(!reasons.contains(&format!("held by {}", worker.id)), "it lives: {reasons}");
     test.journal.open("gate");
     worker.stop().await;

@@ -779,9 +779,9 @@ async fn a_stall_shows_who_watched_it_and_for_how_long() {
     for part in [
         "job plain of the task work was held by ",
         &dead.name,
-        &format!("{} watched that for", worker.id),
+        &format!("{} watched for", worker.id),
         "of an interval of 1.0s",
-        &format!("for which {asker} had asked"),
+        &format!("which {asker} had requested"),
         "stall 1, max_count 2: recovered",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
@@ -835,8 +835,8 @@ async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
     let outlook = inspector.recovery_outlook(TASK).await.unwrap();
     assert_eq!((outlook.watchers.len(), outlook.next_resolve_at, outlook.parts[0].candidates), (0, None, 1));
     let reasons = outlook.reasons.join("\n");
-    assert!(reasons.contains("1 held job is not heard from since the snapshot"), "{reasons}");
-    assert!(reasons.contains("no worker has told lately that it watches the task"), "{reasons}");
+    assert!(reasons.contains("1 held job is without a heartbeat since the snapshot"), "{reasons}");
+    assert!(reasons.contains("no worker has recently reported that it watches the task"), "{reasons}");
 
     let line = Proxy::start(test.redis().address()).await;
     let long = INTERVAL * 15;
@@ -849,7 +849,7 @@ async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
     let first = outlook.next_resolve_at.unwrap();
     assert!(first > outlook.as_of && first <= outlook.as_of + long, "{outlook:?}");
     let reasons = outlook.reasons.join("\n");
-    assert!(reasons.contains(&format!("{} may resolve what stays silent in", worker.id)), "{reasons}");
+    assert!(reasons.contains(&format!("{} may resolve jobs that stay silent in", worker.id)), "{reasons}");
     assert_eq!((outlook.watchers[0].worker.as_str(), outlook.watchers[0].state), (&*worker.id, WorkerState::Live));
 
     line.drop_connections();
@@ -874,7 +874,7 @@ async fn the_outlook_names_a_gone_worker_whose_long_interval_applies() {
     tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
     let asker = long.id.clone();
     let told = async || inspector.recovery_outlook(TASK).await.unwrap().reasons.join("\n");
-    let says = format!("the stall interval is 10m 0s, for which {asker} asked");
+    let says = format!("the stall interval is 10m 0s, requested by {asker}");
     // It requests the interval with its claim.
     let reasons = eventually("it has requested the interval", PATIENCE, async || {
         Some(told().await).filter(|it| it.contains(&says))
@@ -884,7 +884,7 @@ async fn the_outlook_names_a_gone_worker_whose_long_interval_applies() {
     long.stop().await;
     let worker = test.start_worker(options(INTERVAL)).await;
     let reasons = told().await;
-    assert!(reasons.contains(&format!("{says}, which has stopped: it falls with the snapshot")), "{reasons}");
+    assert!(reasons.contains(&format!("{says}, which has stopped: it shrinks at the snapshot")), "{reasons}");
     worker.stop().await;
 }
 
