@@ -1,4 +1,4 @@
-//! Workflows: which there are, how many instances of each, and one of them node by node, with why it waits.
+//! Workflows: their definitions, their instances, and the nodes of an instance with the reasons why they wait.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -36,26 +36,26 @@ use crate::store::workflow::nodes;
 use crate::store::workflow::outbox;
 use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
 
-/// How many workflows are asked about at a time.
+/// How many workflows are read at a time.
 const TOGETHER: usize = 50;
 
-/// Of an instance that the server lost from where it stood.
-const NOWHERE: &str = "the server has lost where it stands, and it does not go on: `heartline flows recover` pauses it";
+/// The reason of an instance whose state the server lost.
+const NOWHERE: &str = "the server has lost its state, so it cannot continue: `heartline flows recover` pauses it";
 
-/// How many of the nodes that one waits for are named.
+/// How many of the nodes that a node waits for are named.
 const NAMED: usize = 10;
 
-/// What was put off is tried again long before this.
+/// Postponed steps are retried well within this time.
 const PUT_OFF: Duration = Duration::from_secs(60);
 
-/// What cannot be told of is tried again each 5 s.
+/// Updates of a workflow that were refused are retried every 5 s, well within this time.
 const UNTOLD: Duration = Duration::from_secs(20);
 
-/// The most rows of a page, and how often it is looked for as many, where graphs that run as nodes stand between them.
+/// The most rows of a page, and the most reads for it. Instances that run as nodes take rows of a read and are left out.
 const MOST_ROWS: usize = 500;
 const LOOKS: usize = 10;
 
-/// A definition of workflows, and how many instances of it there are.
+/// A workflow definition, and its instances by state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkflowReport {
@@ -64,41 +64,42 @@ pub struct WorkflowReport {
     pub as_of: SystemTime,
     /// Its name.
     pub workflow: String,
-    /// Instances that run, with graphs that run as nodes of others.
+    /// Running instances, including subgraphs that run as nodes.
     pub running: u64,
-    /// Instances that are paused.
+    /// Paused instances.
     pub paused: u64,
-    /// Ended instances that are still kept.
+    /// Completed instances that are still stored.
     pub completed: u64,
-    /// The same that failed.
+    /// Failed instances that are still stored.
     pub failed: u64,
-    /// The same that were cancelled.
+    /// Cancelled instances that are still stored.
     pub cancelled: u64,
-    /// Instances that stand in none of these places, at the least: the server lost that, and nothing of them goes on. [`Inspector::recover_workflow`] pauses
-    /// them, for a person to decide.
+    /// Instances whose state the server lost, at least. They cannot continue. [`Inspector::recover_workflow`] pauses them, for a person
+    /// to decide.
     pub nowhere: u64,
-    /// How many steps are to be made: nodes to be sent, dependents to be visited. Mostly none, or those of this moment.
+    /// Pending steps: nodes to send and dependents to visit. Usually none, or those of this moment.
     pub steps: u64,
-    /// For how long the oldest of them is to be made, or for how long it was not told of jobs that have ended, since the server refuses that. Workers make what is 10 s old, whoever left it.
+    /// The age of the oldest pending step, or for how long the server has refused to record ended jobs. Any worker retries steps older
+    /// than 10 s.
     #[serde(rename = "oldest_step_ms", serialize_with = "as_ms_where_known")]
     pub oldest_step: Option<Duration>,
-    /// When a worker looked after it last, which one does every 5 s.
+    /// When a worker last checked it. One does so every 5 s.
     #[serde(rename = "looked_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub looked_at: Option<SystemTime>,
-    /// How often something of it could not be read: a graph, a line, the state of a node. Mostly a node, or the
-    /// instance, failed for it with the code `corrupt`; a graph that ran as a node was started anew.
+    /// How often damaged data of it was found: a graph, a line, the state of a node. Usually a node or the instance then failed with
+    /// the code `corrupt`, or a subgraph was started again.
     pub corrupt: u64,
-    /// When that was so last.
+    /// When damaged data was last found.
     #[serde(rename = "corrupt_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub corrupt_at: Option<SystemTime>,
     /// The tasks of its nodes.
     pub tasks: Vec<String>,
-    /// Why it does not go on, and what else stands here may be nothing, if so: its node of a cluster is away, our user of the server lacks a right, or
-    /// something foreign is stored under a key of it.
+    /// Why it cannot continue, if so: its cluster node is unreachable, the Redis user lacks a permission, or a key has a foreign value.
+    /// The other fields may then be empty.
     pub fault: Option<String>,
     /// The kind of that error, if the server reported it.
     pub fault_kind: Option<ServerErrorKind>,
-    /// The keys of another type that keep it from being read or moved.
+    /// The keys of another type that block it.
     pub foreign: Vec<ForeignKey>,
 }
 
@@ -111,7 +112,7 @@ pub struct InstancePage {
     pub as_of: SystemTime,
     /// The instances.
     pub instances: Vec<InstanceRow>,
-    /// What to give for the page behind this one, as it is; `None` at the end. A page may be short, or empty, although others follow.
+    /// The cursor of the next page. `None` at the end. A page may be short or empty although others follow.
     pub next: Option<String>,
 }
 
@@ -121,12 +122,12 @@ pub struct InstancePage {
 pub struct InstanceRow {
     /// Its id.
     pub id: String,
-    /// Where it stands.
+    /// Its state.
     pub state: WorkflowState,
-    /// Since when: one that ended since then, others since they were moved, or compared with their jobs, last.
+    /// When it ended or, if it has not, when it last advanced or was compared with its jobs.
     #[serde(rename = "since_ms", serialize_with = "ms_since_1970")]
     pub since: SystemTime,
-    /// When it began, or begins: when it was started, and its delay. `None` where that is not known.
+    /// When it begins: its start plus its delay. `None` if unknown.
     #[serde(rename = "begins_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub begins_at: Option<SystemTime>,
     /// Its run, from 1.
@@ -135,9 +136,9 @@ pub struct InstanceRow {
     pub unfinished: u64,
     /// How many of those are open: sent, or about to be.
     pub open: u64,
-    /// Whether nothing of it opens any more: it ends when none is open.
+    /// Whether it opens no more nodes. It ends when the open ones have ended.
     pub is_stopping: bool,
-    /// Whether a node of it has failed, for which it fails, or is paused by its policy.
+    /// Whether a node has failed, so that it fails, or is paused by its policy.
     pub is_broken: bool,
 }
 
@@ -152,18 +153,18 @@ pub struct InstanceReport {
     pub workflow: String,
     /// Its id.
     pub id: String,
-    /// Where it stands.
+    /// Its state.
     pub state: WorkflowState,
-    /// Whether the server has lost where it stands: it does not go on, and is told as failed. [`Inspector::recover_workflow`] pauses it.
+    /// Whether the server lost its state. It cannot continue, and `state` is `Failed`. [`Inspector::recover_workflow`] pauses it.
     pub is_nowhere: bool,
-    /// Whether nothing of it opens any more: it ends when none is open.
+    /// Whether it opens no more nodes. It ends when the open ones have ended.
     pub is_stopping: bool,
-    /// Who paused it, of one that is paused; `None` where its policy did, for [`broken_by`](InstanceReport::broken_by).
+    /// The pause, if a person or program paused it. `None` if its policy did, because of [`broken_by`](InstanceReport::broken_by).
     pub pause: Option<InstancePause>,
-    /// When it began, or begins: when it was started, and its delay. `None` where that is not known.
+    /// When it begins: its start plus its delay. `None` if unknown.
     #[serde(rename = "begins_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub begins_at: Option<SystemTime>,
-    /// When it ended, if it did; not known of one that runs as a node of another.
+    /// When it ended, if it did. Unknown for a subgraph.
     #[serde(rename = "ended_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub ended_at: Option<SystemTime>,
     /// Its run, from 1.
@@ -172,35 +173,36 @@ pub struct InstanceReport {
     pub unfinished: u64,
     /// How many of those are open.
     pub open: u64,
-    /// The node that broke it first, if one did; `None` where something else ended it (a cancel, its deadline), of which the message then tells with the node.
+    /// The node that failed first, if that ended or paused the instance. `None` if a cancel or its deadline ended it. The message then
+    /// contains a node that failed before.
     pub broken_by: Option<String>,
-    /// The code of the failure of that node, or why it did not complete: of a cancel the reason.
+    /// The failure code of that node, or of the cancel or deadline.
     pub code: Option<String>,
-    /// The failure of that node, or why it did not complete.
+    /// The message of that failure, or the reason of the cancel.
     pub message: Option<String>,
-    /// How many nodes it has in all.
+    /// How many nodes it has.
     pub node_count: usize,
-    /// The nodes of this page, in the order in which the graph made them.
+    /// The nodes of this page, in the order of the graph.
     pub nodes: Vec<NodeReport>,
-    /// The number of the first node of the page behind this one.
+    /// The number of the first node of the next page. `None` at the end.
     pub next: Option<u32>,
 }
 
-/// The pause of an instance that somebody asked for.
+/// The pause of an instance by a person or a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct InstancePause {
     /// Since when.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
-    /// Who paused it; empty where a program did that gave no name.
+    /// Who paused it. Empty for a program that gave no name.
     pub by: String,
-    /// Why; may be empty.
+    /// The reason. May be empty.
     pub reason: String,
 }
 
 impl InstancePause {
-    /// Reads what is stored beside a paused instance.
+    /// Parses the stored pause.
     fn from_wire(stored: &[u8]) -> Option<InstancePause> {
         #[derive(serde::Deserialize)]
         struct Said {
@@ -213,7 +215,7 @@ impl InstancePause {
     }
 }
 
-/// A node of an instance, with both of its halves: what the workflow knows of it, and where its job stands.
+/// A node of an instance: its state in the workflow, and the state of its job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NodeReport {
@@ -221,55 +223,55 @@ pub struct NodeReport {
     pub number: u32,
     /// Its name.
     pub name: String,
-    /// The task of its job; none of a node that is a graph.
+    /// The task of its job. `None` for a subgraph.
     pub task: Option<String>,
-    /// Where the workflow has it.
+    /// Its state in the workflow.
     pub state: NodeState,
-    /// The nodes that it waits for by its graph.
+    /// The nodes that it depends on.
     pub after: Vec<u32>,
-    /// How many of these must still complete, of one that waits.
+    /// How many of these must still complete, if it is pending.
     pub needs: Option<u32>,
-    /// The first of these that have not ended, of one that waits: ten at the most.
+    /// The first ten of these that have not ended, if it is pending.
     pub waits_for: Vec<String>,
-    /// Its job in the present run; none of a node that was not opened, is a graph, or may have completed in an earlier run.
+    /// Its job in the current run. `None` if it was not opened, is a subgraph, or may have completed in an earlier run.
     pub job: Option<JobId>,
-    /// Where its job stands, of an open one; `None` where it is not there, or could not be asked for.
+    /// The state of its job, if it is open. `None` if the job is missing or could not be read.
     pub job_state: Option<JobState>,
-    /// The instance that it runs as, where it is a graph.
+    /// The instance of a subgraph.
     pub child: Option<String>,
-    /// Since when it is to be sent.
+    /// Since when it waits to be sent.
     #[serde(rename = "to_send_since_ms", serialize_with = "ms_since_1970_where_known")]
     pub to_send_since: Option<SystemTime>,
-    /// Whether its job has ended, and its workflow is still to be told.
+    /// Whether its job has ended and the workflow is not updated yet.
     pub is_to_be_told: bool,
-    /// Why it does not run, or goes on only later, in words; `None` where there is nothing to say.
+    /// Why it waits, in words. `None` if it does not.
     pub why: Option<String>,
 }
 
-/// What was done for a workflow that was looked after at once.
+/// What [`Inspector::recover_workflow`] did for a workflow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RecoveredWorkflow {
     /// Its name.
     pub workflow: String,
-    /// Of how many ended jobs it was told.
+    /// How many ended jobs were recorded.
     pub told: u64,
     /// How many nodes were sent.
     pub sent: u64,
-    /// How many nodes were ended without a word of their jobs: these were lost.
+    /// How many nodes were ended because their jobs were lost.
     pub synthesised: u64,
-    /// How many instances stood in no place, as the server had lost that: they are paused, and a person resumes, retries or cancels them; those that
-    /// were to stop go on to do so, and those that run as nodes of others go with these.
+    /// How many instances had lost their state. They are now paused, and a person resumes, retries or cancels them. Instances that
+    /// were stopping continue to stop. Subgraphs follow the instances that they belong to.
     pub placed: u64,
-    /// Why some may be left, if so; it is safe to repeat.
+    /// Why some work may be left, if so. It is safe to repeat the call.
     pub fault: Option<String>,
 }
 
 impl Inspector {
-    /// The workflows of which an instance was started, at most 1,000, by their names.
+    /// The workflows that have started an instance, at most 1,000, sorted by name.
     ///
     /// # Errors
-    /// Those of every call, see [`Error`]. What is wrong with one of them is its [`fault`](WorkflowReport::fault).
+    /// Those of every call, see [`Error`]. A workflow that cannot be read has a [`fault`](WorkflowReport::fault).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -311,7 +313,8 @@ impl Inspector {
         };
         let sizes = sizes.unwrap_or_default();
         let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, .. } = sizes;
-        // What is put off has the time of that; what could not be told of stands in a task.
+        // A postponed step has the time of its next try in the outbox, so use when it was first postponed. An end that could not be
+        // recorded is in the outbox of its task.
         let since_ms = lately_since(put_off, PUT_OFF, now_ms);
         let untold_ms = lately_since(untold, UNTOLD, now_ms);
         let oldest_ms = oldest_ms.map_or(untold_ms, |ms| Some(since_ms.map_or(ms, |since_ms| ms.min(since_ms))));
@@ -336,8 +339,8 @@ impl Inspector {
         }
     }
 
-    /// A page of up to `limit` instances (1 to 500) that stand there, newest or oldest first, behind a cursor: the [`InstancePage::next`] of the
-    /// page before, or `None` to begin. Graphs that run as nodes of others are left out. A page costs the same however many there are.
+    /// A page of up to `limit` instances (1 to 500) in this state, newest or oldest first. The cursor is the [`InstancePage::next`] of
+    /// the previous page, or `None` to begin. Subgraphs are left out. The cost of a page does not depend on the number of instances.
     ///
     /// # Errors
     /// [`Error::Config`] if the name or the limit is not valid, and those of every call, see [`Error`].
@@ -365,12 +368,12 @@ impl Inspector {
         let now = self.now_ms().await?;
         let (mut lines, mut next) = (Vec::new(), Some(cursor.unwrap_or_default().to_owned()));
         for _ in 0..LOOKS {
-            let Some(behind) = next.as_deref().filter(|_| lines.len() < limit) else { break };
-            let (from, left) = ((newest, behind), limit - lines.len());
+            let Some(after) = next.as_deref().filter(|_| lines.len() < limit) else { break };
+            let (from, left) = ((newest, after), limit - lines.len());
             let list = |mut conn| async move { instances::list(&mut conn, keys, place, from, left).await };
-            let (some, behind) = self.ask(list).await?;
+            let (some, after) = self.ask(list).await?;
             lines.extend(some);
-            next = behind;
+            next = after;
         }
         let row = |line: instances::InstanceLine| InstanceRow {
             id: line.id,
@@ -386,11 +389,12 @@ impl Inspector {
         Ok(InstancePage { as_of: at_ms(now), instances: lines.into_iter().map(row).collect(), next })
     }
 
-    /// An instance, or one that runs as a node of another, with up to 500 of its nodes from this number on, and why each of them waits; `None` if there is none.
+    /// An instance or a subgraph, with up to 500 of its nodes from number `from` on, and why each of them waits. `None` if it does not
+    /// exist.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, [`Error::Codec`] if its graph cannot be read, and those of every call, see [`Error`].
-    /// Where the jobs of a task cannot be asked for, the nodes say so.
+    /// If the jobs of a task cannot be read, the nodes report that.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -405,7 +409,7 @@ impl Inspector {
         let what = format!("the graph of the instance {id} of the workflow {workflow}");
         let shape: Shape = match json {
             Some(json) => serde_json::from_slice(&json).map_err(|source| Error::Codec { what, source })?,
-            // One that has lost it fails: see that it does.
+            // An instance without its graph fails. Show it without nodes.
             None => Shape { nodes: Vec::new(), output: None, on_failure: String::new() },
         };
         let mut states: Vec<String> = Vec::with_capacity(shape.nodes.len());
@@ -420,7 +424,7 @@ impl Inspector {
         states.resize(shape.nodes.len(), String::new());
         let first = from as usize;
         let last = shape.nodes.len().min(first + LOOK_BATCH);
-        // Nobody is said to be missing where the list of workers is away.
+        // If the list of workers cannot be read, report no missing workers.
         let workers = self.live_workers().await.ok();
         let is_anybody = workers.as_ref().is_none_or(|workers| !workers.is_empty());
         let view = View { keys, id, state: &state, shape: &shape, states: &states, is_anybody };
@@ -460,7 +464,7 @@ impl Inspector {
         }))
     }
 
-    /// Asks where the jobs of open nodes stand, and says why they do.
+    /// Reads the jobs of open nodes, and adds why these nodes wait.
     async fn both_halves(
         &self,
         view: &View<'_>,
@@ -499,7 +503,7 @@ impl Inspector {
                 Ok(found) => found,
                 Err(e) => {
                     for at in places {
-                        nodes[at].why = Some(format!("where its job stands could not be asked for: {}", e.chain()));
+                        nodes[at].why = Some(format!("could not read the state of its job: {}", e.chain()));
                     }
                     continue;
                 }
@@ -527,14 +531,14 @@ impl Inspector {
         for at in open.into_iter().filter(|at| nodes[*at].task.is_none()).collect::<Vec<_>>() {
             let node = &mut nodes[at];
             node.why = Some(match (node.to_send_since, &node.child) {
-                (Some(since), _) => format!("its graph is to be started{}", for_so_long(since, is_anybody, now_ms)),
+                (Some(since), _) => format!("its graph waits to be started{}", for_so_long(since, is_anybody, now_ms)),
                 (None, child) => format!("its graph runs as {}", child.as_deref().unwrap_or_default()),
             });
         }
         Ok(())
     }
 
-    /// Which of the jobs have ended without that their workflow was told yet.
+    /// Which of the jobs have ended without an update of their workflow.
     async fn untold(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
         self.of_each(task, ids, |keys, own| async move {
             let (keys, own) = (&keys, &own);
@@ -543,7 +547,7 @@ impl Inspector {
         .await
     }
 
-    /// What the last runs of delayed jobs came to: of those that failed in one, or could not be read.
+    /// The failures of these delayed jobs, of those that have one.
     async fn failed(&self, task: &str, ids: Vec<JobId>) -> Result<HashMap<JobId, StoredError>, Error> {
         let mut found = HashMap::new();
         for some in ids.chunks(TOGETHER) {
@@ -558,7 +562,7 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Which of the jobs were set aside, and were not heard from since.
+    /// Which of the jobs are parked and sent no heartbeat since.
     async fn asides(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
         self.of_each(task, ids, |keys, own| async move {
             let (keys, own) = (&keys, &own);
@@ -574,7 +578,8 @@ impl Inspector {
         .await
     }
 
-    /// A handle to an instance, to cancel, pause, resume or retry it, or to wait for it. It pauses and resumes in the name of [`by`](Inspector::by). Whether there is one is not asked.
+    /// A handle to an instance, to cancel, pause, resume or retry it, or to wait for it. Pauses and resumes carry the name set by
+    /// [`by`](Inspector::by). It does not check whether the instance exists.
     ///
     /// # Errors
     /// [`Error::Config`] if the name or the id is not valid.
@@ -583,15 +588,15 @@ impl Inspector {
         handle_of(workflow, id, Arc::clone(&self.store), mover, Arc::clone(&self.by))
     }
 
-    /// Looks after every workflow at once, as workers do within 15 s to 75 s: tells it of jobs that ended, sends what is to be sent, stops what is past its deadline, and
-    /// compares every instance with its jobs. It is safe beside workers, and to repeat.
+    /// Recovers every workflow now, as workers do within 15 s to 75 s: records ended jobs, sends pending nodes, stops instances past
+    /// their deadlines, and compares every instance with its jobs. It is safe while workers run, and safe to repeat.
     ///
     /// # Errors
-    /// Those of every call, see [`Error`], before anything was done. What goes wrong with one of them is its
+    /// Those of every call, see [`Error`], before anything was done. A failure for one workflow is its
     /// [`fault`](RecoveredWorkflow::fault).
     ///
     /// # Cancel safety
-    /// Some may be looked after or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, some of the work may be done. It is safe to repeat.
     pub async fn recover_stuck_workflows(&self) -> Result<Vec<RecoveredWorkflow>, Error> {
         let found = self.ask(|mut conn| async move { self.store.workflows(&mut conn).await }).await?;
         let mut done = Vec::with_capacity(found.len());
@@ -601,14 +606,15 @@ impl Inspector {
         Ok(done)
     }
 
-    /// The same of one workflow, also of one that the server has lost from its list, to which it is added again; `None` if there is nothing of it.
+    /// Recovers one workflow, as [`recover_stuck_workflows`](Inspector::recover_stuck_workflows). If the server lost it from the list of
+    /// workflows, it is added again. `None` if no data of it exists.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`], before anything was done. What goes wrong behind
-    /// that is the [`fault`](RecoveredWorkflow::fault).
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`], before anything was done. A later failure is
+    /// the [`fault`](RecoveredWorkflow::fault).
     ///
     /// # Cancel safety
-    /// It may be looked after or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, some of the work may be done. It is safe to repeat.
     pub async fn recover_workflow(&self, workflow: &str) -> Result<Option<RecoveredWorkflow>, Error> {
         let keys = &self.workflow_keys(workflow)?;
         let is_there = |mut conn| async move { instances::is_there(&mut conn, keys).await };
@@ -627,13 +633,13 @@ impl Inspector {
         RecoveredWorkflow { workflow, told, sent, synthesised, placed, fault }
     }
 
-    /// Tells workflows of jobs of this table that ended just now. What does not succeed is left to a look of a worker.
+    /// Records jobs of this table that have just ended in their workflows. If that fails, a worker does it later.
     pub(super) fn move_workflows<'a>(&'a self, table: &'a Arc<TaskKeys>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let mover = Mover::new(Arc::clone(&self.store));
             let told = tokio::time::timeout(RESPONSE_TIMEOUT, mover.look_at(table, Duration::ZERO)).await;
             if let Err(e) = told.unwrap_or_else(|_| Err(Error::timed_out())) {
-                tracing::debug!(task = table.task(), error = %e.chain(), "workflows are told of ended jobs later");
+                tracing::debug!(task = table.task(), error = %e.chain(), "could not record ended jobs in their workflows; a worker retries");
             }
         })
     }
@@ -654,7 +660,7 @@ struct View<'a> {
     is_anybody: bool,
 }
 
-/// Since when it is so again and again, if it was so lately.
+/// The first of two times, if the last one is recent.
 fn lately_since(times: Option<(u64, u64)>, lately: Duration, now_ms: u64) -> Option<u64> {
     let (since_ms, _) = times.filter(|(_, last_ms)| now_ms.saturating_sub(*last_ms) < lately.as_millis() as u64)?;
     Some(since_ms)
@@ -679,7 +685,7 @@ impl View<'_> {
     fn node(&self, at: usize) -> NodeReport {
         let (node, said, number) = (&self.shape.nodes[at], &*self.states[at], at as u32);
         let (state, id) = (NodeState::from_wire(said), self.node_id(number));
-        // In which run a node completed is not known behind a retry.
+        // After a retry, it is unknown in which run a node completed.
         let is_older = state == NodeState::Completed && id.run > 1;
         let was_opened = !matches!(state, NodeState::Pending | NodeState::Skipped) && !is_older;
         let is_graph = node.is_graph || said.starts_with('g');
@@ -697,7 +703,7 @@ impl View<'_> {
             needs,
             waits_for,
             job: (was_opened && !node.is_graph).then(|| id.job_id()),
-            // One that returned a graph has ended well before its node does.
+            // A job that returned a graph has completed before its node ends.
             job_state: (!node.is_graph && said.starts_with('g')).then_some(JobState::Completed),
             child: (was_opened && is_graph).then(|| id.child()),
             to_send_since: None,
@@ -706,7 +712,7 @@ impl View<'_> {
         }
     }
 
-    /// How many inputs must still complete of a node that waits, which have not ended, and why it waits.
+    /// For a pending node: how many inputs must still complete, the first that have not ended, and why it waits.
     fn waits(&self, node: &ShapeNode, said: &str) -> (u32, Vec<String>, String) {
         let needs = said.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
         let has_ended = |input: &u32| {
@@ -725,19 +731,19 @@ impl View<'_> {
         } else if place.is_ended() {
             "the instance ended before it could run".to_owned()
         } else if self.state.is_stopping {
-            "the instance stops: it does not run any more".to_owned()
+            "the instance is stopping, so it will not run".to_owned()
         } else if !said.starts_with(['p', 'P']) {
             let soon = Worked::soon(self.is_anybody, COMPARED);
             let is_still = place == WorkflowState::Paused && self.state.open == 0;
             let when = if is_still { "when the instance is resumed" } else { &*soon };
-            format!("its state cannot be read: it ends as corrupt: {when}")
+            format!("its state cannot be read, so it ends as corrupt: {when}")
         } else if needs == 0 && place == WorkflowState::Paused {
             "it is ready, and the instance is paused".to_owned()
         } else if needs == 0 {
-            format!("it is ready, and is to be opened: {}", Worked::soon(self.is_anybody, "15 s"))
+            format!("it is ready to start: {}", Worked::soon(self.is_anybody, "15 s"))
         } else if left.is_empty() {
             let soon = Worked::soon(self.is_anybody, "15 s");
-            format!("what it waited for has ended, and what follows from that is to be written: {soon}")
+            format!("the nodes it waited for have ended, but this is not recorded yet: {soon}")
         } else {
             let more = left.len().saturating_sub(NAMED);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -748,7 +754,7 @@ impl View<'_> {
         (needs, named, why)
     }
 
-    /// Whether something else than a node ended it: a cancel, its deadline, or what cannot be read of it.
+    /// Whether a cancel, its deadline or damaged data ended it, and not a node.
     fn was_stopped(&self) -> bool {
         match self.state.place {
             FlowPlace::Cancelled => true,
@@ -757,7 +763,7 @@ impl View<'_> {
         }
     }
 
-    /// The code and the message of what broke the instance.
+    /// The code and message of what ended or paused the instance.
     fn said(&self) -> (Option<String>, Option<String>) {
         if self.state.is_nowhere {
             return (Some(codes::CORRUPT.to_owned()), Some(NOWHERE.to_owned()));
@@ -777,7 +783,10 @@ impl View<'_> {
             (Some(stopped), _) => stopped,
             (None, Some((_, failed))) => failed,
             (None, None) if self.state.broken_by.is_some() => {
-                return (Some("skipped".to_owned()), Some("its value is what the instance answers".to_owned()));
+                return (
+                    Some("skipped".to_owned()),
+                    Some("the instance returns its value, but it was skipped".to_owned()),
+                );
             }
             (None, None) if self.state.place == FlowPlace::Failed => StoredError::from_json(""),
             (None, None) => return (None, None),

@@ -1,4 +1,4 @@
-//! Who holds the jobs of a task: by the locks, not by what workers say of themselves.
+//! Which workers hold the jobs of a task, according to the locks.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -12,21 +12,21 @@ use crate::store::audit;
 use crate::times::{at_ms, ms_since_1970};
 use crate::worker_id::WorkerId;
 
-/// How many held jobs are looked at.
+/// The most held jobs that are read.
 const LOOKED: usize = 10_000;
 
-/// How many of them one call looks at.
+/// About how many of them one call reads.
 const A_CALL: u64 = 500;
 
-/// Who holds the jobs of a task. See [`Inspector::holders`].
+/// Which workers hold the jobs of a task. See [`Inspector::holders`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HolderReport {
     /// The task.
     pub task: String,
-    /// Those who hold jobs, who holds the most first.
+    /// The workers that hold jobs, the one with the most first.
     pub holders: Vec<Holder>,
-    /// Whether all held jobs were looked at. If not, each holds so many at least, and others may hold some.
+    /// Whether all held jobs were read. If not, the counts are lower bounds, and other workers may hold jobs, too.
     pub is_whole: bool,
 }
 
@@ -34,9 +34,9 @@ pub struct HolderReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The worker, which may have died since.
+    /// The worker. It may be dead.
     pub worker: WorkerId,
-    /// How many jobs it holds, those among them that it has not begun.
+    /// How many jobs it holds, including those that it has not begun.
     pub jobs: u64,
     /// When it claimed the first of them.
     #[serde(rename = "first_claimed_at_ms", serialize_with = "ms_since_1970")]
@@ -47,8 +47,8 @@ pub struct Holder {
 }
 
 impl Inspector {
-    /// Who holds the jobs of a task, as Redis has it: a worker that died keeps its jobs until they are taken from it. At most some 10,000
-    /// held jobs are looked at.
+    /// Which workers hold the jobs of a task, according to the locks in Redis. A dead worker holds its jobs until they are resolved.
+    /// About 10,000 held jobs are read at most.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
@@ -100,12 +100,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_counted_by_who_holds_them() {
+    fn jobs_are_counted_by_holder() {
         let tokens = ["a-1:3000", "b-2:2000", "b-2:5000", "no token"].map(str::to_owned);
-        let told: Vec<_> = holders(tokens.iter())
+        let found: Vec<_> = holders(tokens.iter())
             .into_iter()
             .map(|holder| (holder.worker.to_string(), holder.jobs, holder.first_claimed_at, holder.last_claimed_at))
             .collect();
-        assert_eq!(told, [("b-2".to_owned(), 2, at_ms(2), at_ms(5)), ("a-1".to_owned(), 1, at_ms(3), at_ms(3))]);
+        assert_eq!(found, [("b-2".to_owned(), 2, at_ms(2), at_ms(5)), ("a-1".to_owned(), 1, at_ms(3), at_ms(3))]);
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs as JSON: dispatched, waited for and read without their types.
+//! Jobs as JSON: dispatch and wait without the types of the task.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::task::handle::JobHandle;
 use crate::task::shared::TaskShared;
 use crate::task::task_ref::TaskRef;
 
-/// How many events a wait may be behind.
+/// How many events a wait may lag.
 const EVENTS: usize = 256;
 
-/// How many tasks are remembered; a page that takes their names from anybody must not make it grow for ever.
+/// The most tasks that are cached, because a web page may pass any name.
 const KNOWN: usize = 1000;
 
 impl Inspector {
-    /// A job with this payload, about to be dispatched: as [`TaskRef::dispatch`], without the type of the task. The options are the
-    /// defaults of the App. A [`Value`](serde_json::Value) goes; so does a [`Box<RawValue>`](RawValue), which keeps numbers, and the order of
-    /// fields, as they are written.
+    /// Dispatches a job with this payload, as [`TaskRef::dispatch`] without the type of the task. The options are the defaults of the
+    /// App. The payload may be a [`Value`](serde_json::Value), or a [`Box<RawValue>`](RawValue), which keeps numbers and the order of
+    /// fields as written.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid.
@@ -34,11 +34,11 @@ impl Inspector {
         Ok(TaskRef::<P, Box<RawValue>>::new(self.shared(task)?).dispatch(payload))
     }
 
-    /// Waits until a job has ended and returns its value: as [`JobHandle::result`], without a type, as it was written. A value that is
-    /// not kept is [`Error::ResultGone`], or `null`, which is not stored.
+    /// Waits until a job has ended and returns its value as written, as [`JobHandle::result`] without a type.
+    /// [`Error::ResultGone`] may also mean `null`, which is not stored.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name or the id is not valid, else as [`JobHandle::result`].
+    /// [`Error::Config`] if the name or the id is not valid, and those of [`JobHandle::result`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -46,10 +46,10 @@ impl Inspector {
         self.handle(task, id)?.result().await
     }
 
-    /// Waits until a job has ended, for `time` at most, and tells how: completed, failed or cancelled.
+    /// Waits at most `time` for a job to end, and returns its state: completed, failed or cancelled.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name or the id is not valid, [`Error::TimedOut`] if the job has not ended by then, and
+    /// [`Error::Config`] if the name or the id is not valid, [`Error::TimedOut`] if the job did not end in time, and
     /// [`Error::JobNotFound`] if it was never dispatched, or was removed.
     ///
     /// # Cancel safety
@@ -67,7 +67,7 @@ impl Inspector {
         TaskRef::<Box<RawValue>, Box<RawValue>>::new(self.shared(task)?).handle(id)
     }
 
-    /// The task, the same for all that wait for its jobs: the App does not know of it.
+    /// The task, shared by all waits for its jobs and unknown to the App.
     fn shared(&self, task: &str) -> Result<Arc<TaskShared>, Error> {
         let mut known = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = known.get(task) {
@@ -78,7 +78,7 @@ impl Inspector {
         let options = faults.gather(crate::options::task::TaskOptions::new().resolve(&self.defaults));
         faults.finish()?;
         let options = options.ok_or(Error::Closed)?;
-        // Its own hub: the subscriptions of the App hear nothing of the task, and its reader follows no other.
+        // With its own hub, subscriptions of the App do not receive its events.
         let events = EventHub::new(Arc::clone(&self.store), EVENTS);
         let shared = TaskShared::new(task.into(), Arc::clone(&self.store), options, events);
         if known.len() == KNOWN {

@@ -1,4 +1,4 @@
-//! Pages of jobs, and how many fit a filter.
+//! Pages of jobs, and counts of jobs that match a filter.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use crate::worker_id::WorkerId;
 /// The most rows of a page.
 pub(super) const MOST_ROWS: usize = 1000;
 
-/// How many jobs a page with a filter looks at.
+/// The most jobs that a page with a filter reads.
 pub(super) const LOOKED: usize = 1000;
 
-/// How many jobs one call looks at.
+/// The most jobs that one call reads.
 const A_CALL: usize = 200;
 
-/// How many jobs a count looks at.
+/// The most jobs that a count reads.
 const COUNTED: usize = 10_000;
 
 /// A page of jobs.
@@ -44,10 +44,9 @@ pub struct JobPage {
     pub as_of: SystemTime,
     /// The jobs.
     pub jobs: Vec<JobRow>,
-    /// What to give for the page behind this one, as it is; `None` at the end.
+    /// The cursor of the next page. `None` at the end.
     pub next: Option<String>,
-    /// How many jobs were looked at. A page with a filter looks at no more than 1,000, and may be short, or empty, although
-    /// others follow.
+    /// How many jobs were read. A page with a filter reads at most 1,000, and may be short or empty although others follow.
     pub looked: usize,
 }
 
@@ -65,15 +64,15 @@ pub struct JobRow {
     pub failed_attempts: u32,
     /// How often it stalled.
     pub stalled_count: u32,
-    /// How often it may stall, if its dispatch says so; else the task does.
+    /// How often it may stall, if its dispatch set a limit. Otherwise the task's limit applies.
     pub max_count: Option<u32>,
     /// When it was dispatched, by the clock of the process that did.
     #[serde(rename = "dispatched_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub dispatched_at: Option<SystemTime>,
-    /// Since when it is where it is: a terminal job since it ended, a running one since it was claimed.
+    /// Since when it is in its state: a terminal job since it ended, a running one since it was claimed.
     #[serde(rename = "since_ms", serialize_with = "ms_since_1970_where_known")]
     pub since: Option<SystemTime>,
-    /// When it is due, of a delayed one, or from when on the hook of a finalizing one may run that nobody holds.
+    /// When a delayed job is due, or from when the hook of a finalizing job that no worker holds may run.
     #[serde(rename = "due_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub due_at: Option<SystemTime>,
     /// The worker that holds it.
@@ -84,39 +83,37 @@ pub struct JobRow {
     pub is_silent: bool,
     /// The code of its last failure. A cancelled job has `cancelled`.
     pub code: Option<String>,
-    /// The beginning of its last failure, or the reason for which it was cancelled.
+    /// The beginning of the message of its last failure, or the reason of its cancel.
     pub message: Option<String>,
-    /// The cursor behind it.
+    /// The cursor after it.
     #[serde(skip)]
     pub(super) cursor: String,
-    /// What its place says of it, so that an act finds it as it is now.
+    /// Proof of the state in which it was read, which an act checks.
     #[serde(skip)]
     pub(super) stamp: String,
 }
 
-/// How many jobs fit a filter.
+/// How many jobs match a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct JobCount {
-    /// At least so many fit.
+    /// How many jobs match, at least.
     pub jobs: u64,
-    /// Whether that is all of them, but for jobs that moved meanwhile. A state and an age are counted exactly; for anything else no more than 10,000 jobs are looked
-    /// at.
+    /// Whether these are all matching jobs, except those that moved meanwhile. See [`Inspector::count`].
     pub is_exact: bool,
-    /// How many jobs were looked at; 0 where none had to be.
+    /// How many jobs were read. 0 if Redis could count them.
     pub looked: u64,
-    /// How long the counting took.
+    /// How long the count took.
     #[serde(rename = "took_ms", serialize_with = "as_ms")]
     pub took: Duration,
 }
 
 impl Inspector {
-    /// A page of up to `limit` jobs (1 to 1,000) behind a cursor, which is the [`JobPage::next`] of the page before, or `None` to
-    /// begin.
+    /// A page of up to `limit` jobs (1 to 1,000). The cursor is the [`JobPage::next`] of the previous page, or `None` to begin.
     ///
-    /// A page costs the same however many jobs there are. Terminal and delayed jobs come in the order of their times, which hold
-    /// still. Of waiting jobs a later page may skip or repeat those that moved meanwhile. A page of running jobs may have some
-    /// more than `limit`, and may repeat some.
+    /// The cost of a page does not depend on the number of jobs. Terminal and delayed jobs come in a stable order of time. A later
+    /// page of waiting jobs may skip or repeat jobs that moved meanwhile. A page of held jobs may exceed `limit` slightly and may
+    /// repeat jobs.
     ///
     /// # Errors
     /// [`Error::Config`] if the name, the limit or the cursor is not valid, and those of every call, see [`Error`].
@@ -134,7 +131,7 @@ impl Inspector {
             let rule = format!("must be 1 to {MOST_ROWS}");
             return Err(config("limit", &limit.to_string(), &rule, "ask for the next page with its cursor"));
         }
-        // Waiting jobs are told in the order in which they are claimed.
+        // Waiting jobs come in the order in which they are claimed.
         let filter =
             JobFilter { oldest_first: filter.oldest_first || filter.state == JobState::Waiting, ..filter.clone() };
         let cursor = cursor.unwrap_or_default();
@@ -144,7 +141,7 @@ impl Inspector {
         self.page(task, &filter, cursor, limit, now).await
     }
 
-    /// The same, as it is for a filter that began to count ages at `began_ms`.
+    /// [`Inspector::jobs`] without its checks. Ages are counted back from `began_ms`.
     pub(super) async fn page(
         &self,
         task: &str,
@@ -155,7 +152,7 @@ impl Inspector {
     ) -> Result<JobPage, Error> {
         for (field, word) in [("filter.code", &filter.code), ("filter.text", &filter.text)] {
             if word.as_deref() == Some("") {
-                return Err(config(field, "", "must not be empty", "leave it out to have jobs with any"));
+                return Err(config(field, "", "must not be empty", "leave it out to match any"));
             }
         }
         let tables = self.tables(task).await?;
@@ -165,7 +162,7 @@ impl Inspector {
         }
         let mut looked = 0;
         if matches!(filter.state, JobState::Claimed | JobState::Running | JobState::Finalizing) {
-            // In no order: those of one partition behind those of another.
+            // Without an order, read one partition after the other.
             let mut jobs = Vec::new();
             while let Some(at) =
                 cursors.0.iter().position(Option::is_some).filter(|_| jobs.len() < limit && looked < LOOKED)
@@ -179,7 +176,7 @@ impl Inspector {
             }
             return Ok(JobPage { as_of: at_ms(began_ms), jobs, next: cursors.text(), looked });
         }
-        // Together they look at no more than one would.
+        // All partitions together read no more jobs than one would.
         let each = LOOKED / tables.len();
         let reads = cursors.0.iter().zip(tables.iter()).map(|(from, keys)| async move {
             let page = match from {
@@ -203,7 +200,7 @@ impl Inspector {
         Ok(JobPage { as_of: at_ms(began_ms), jobs, next: cursors.text(), looked })
     }
 
-    /// The same of one table: at most `limit` jobs, of which a filter looks at about `looks`.
+    /// A page of one table: at most `limit` jobs. With a filter, about `looks` jobs are read.
     async fn page_of(
         &self,
         keys: &Arc<TaskKeys>,
@@ -252,8 +249,8 @@ impl Inspector {
         Ok(JobPage { as_of: at_ms(began_ms), jobs: rows, next, looked })
     }
 
-    /// How many jobs fit. A state, and the age of terminal and delayed jobs, is counted exactly, at the same cost however many
-    /// there are; for any other filter at most 10,000 jobs are looked at.
+    /// How many jobs match. A filter by state alone, or by age of terminal and delayed jobs, is counted exactly, at a cost that does not
+    /// depend on their number. For any other filter at most 10,000 jobs are read.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
@@ -292,7 +289,7 @@ impl Inspector {
     }
 }
 
-/// How jobs of different partitions come one behind the other.
+/// The order of jobs of different partitions.
 fn in_order(filter: &JobFilter, one: &JobRow, other: &JobRow) -> Ordering {
     let by_time = one.since.cmp(&other.since);
     match filter.state {
@@ -307,10 +304,10 @@ fn in_order(filter: &JobFilter, one: &JobRow, other: &JobRow) -> Ordering {
     }
 }
 
-/// A cursor that no page gave would be a beginning that nobody asked for.
+/// Refuses cursors that no page returned. They would silently begin elsewhere.
 fn check_cursor(filter: &JobFilter, cursor: &str) -> Result<(), Error> {
     let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit()) && word.parse::<u64>().is_ok();
-    // Scores are written by people too.
+    // People may write scores, too.
     let is_score = |word: &str| word.parse::<f64>().is_ok_and(|score| !score.is_nan());
     let is_id = |word: &str| !word.is_empty() && !word.contains(char::is_whitespace);
     let words: Vec<&str> = cursor.split(' ').collect();
@@ -326,7 +323,7 @@ fn check_cursor(filter: &JobFilter, cursor: &str) -> Result<(), Error> {
     if is_valid { Ok(()) } else { Err(config("cursor", cursor, rule, "begin again without a cursor")) }
 }
 
-/// A point in a stream that no page gave.
+/// Refuses a stream cursor that no page returned.
 pub(super) fn check_entry(cursor: &str) -> Result<(), Error> {
     let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit()) && word.parse::<u64>().is_ok();
     let is_valid = cursor.is_empty() || cursor.split_once('-').is_some_and(|(ms, at)| is_number(ms) && is_number(at));
@@ -334,7 +331,7 @@ pub(super) fn check_entry(cursor: &str) -> Result<(), Error> {
     if is_valid { Ok(()) } else { Err(config("cursor", cursor, rule, "begin again without a cursor")) }
 }
 
-/// Text as it stands within a JSON text.
+/// The text as it is escaped inside a JSON string.
 fn json_text(text: &str) -> String {
     let json = serde_json::Value::from(text).to_string();
     json[1..json.len() - 1].to_owned()
@@ -359,7 +356,7 @@ pub(super) fn score(stamp: &str) -> Option<SystemTime> {
     stamp.parse().ok().map(|ms| at_ms(stored_score(ms)))
 }
 
-/// The beginning of a message, as JSON has it: up to the quote that ends it, or to where it was cut.
+/// Decodes the beginning of a JSON string, up to its closing quote or to where it was cut.
 fn message_of(json: &str) -> String {
     let mut end = json.len();
     let mut escaped = false;
@@ -370,7 +367,7 @@ fn message_of(json: &str) -> String {
         }
         escaped = c == '\\' && !escaped;
     }
-    // Cut in the middle of an escape: less by less, until what is left ends between two characters.
+    // If it was cut inside an escape, drop bytes until the rest is valid.
     let read = |less: usize| {
         let cut = json.get(..end.checked_sub(less)?)?;
         serde_json::from_str(&format!("\"{cut}\"")).ok()
@@ -387,12 +384,12 @@ fn job_row(state: JobState, row: Row) -> JobRow {
     let dispatched_at = row.dispatched_at_ms.map(at_ms).or_else(|| row.id.created_at());
     let since = match state {
         JobState::Claimed | JobState::Running => held.as_ref().map(|(_, fence)| at_ms(fence / 1000)),
-        // Since its hook runs, or from when on it may.
+        // Since its hook was claimed, or from when it may run.
         JobState::Finalizing => held.as_ref().map_or_else(|| score(&row.stamp), |(_, fence)| Some(at_ms(fence / 1000))),
         JobState::Waiting | JobState::Delayed => stands_since(&row.id, row.waiting_since_ms.or(row.dispatched_at_ms)),
         JobState::Completed | JobState::Failed | JobState::Cancelled => score(&row.stamp),
     };
-    // What failed before a run completed is no error of the job.
+    // A failed run before the completed one is not an error of the job.
     let has_failed = state != JobState::Completed && !(row.code.is_empty() && row.message.is_empty());
     let code = has_failed.then(|| if row.code.is_empty() { codes::CORRUPT.to_owned() } else { row.code });
     let message = has_failed.then(|| message_of(&row.message));
@@ -422,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_that_was_cut_is_told_as_far_as_it_goes() {
+    fn a_message_that_was_cut_is_decoded_up_to_the_cut() {
         let whole = r#"too \"late\" \u00e9 by far"}"#;
         assert_eq!(message_of(whole), "too \"late\" \u{e9} by far");
         assert_eq!(message_of(r#"a","code":"b"}"#), "a");
@@ -443,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_looked_for_as_json_has_it() {
+    fn text_is_searched_as_it_is_escaped_in_json() {
         assert_eq!(json_text("a \"b\"\n"), r#"a \"b\"\n"#);
         assert_eq!(json_text("/é"), "/é");
     }

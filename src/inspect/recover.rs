@@ -1,4 +1,4 @@
-//! A person's word that a worker is dead: its jobs are resolved at once.
+//! A person declares a worker dead, and its jobs are resolved at once.
 
 use std::time::SystemTime;
 
@@ -15,50 +15,50 @@ use crate::store::server::check_rights;
 use crate::store::sweep::{StalledJob, TakeBack, Word};
 use crate::worker_id::WorkerId;
 
-/// What became of the jobs of a worker that was said to be dead.
+/// The decisions about the jobs of a worker that a person declared dead.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// The worker, as it was before. `death` tells whether its death was proven.
+    /// The worker, as it was before. `death` is set if its death was already known.
     pub worker: WorkerReport,
     /// Its tasks.
     pub tasks: Vec<RecoveredTask>,
-    /// It had told of itself since the time that was given, see [`Inspector::recover_worker_unseen_since`]: nothing was done.
+    /// Whether nothing was done because the worker was seen again, see [`Inspector::recover_worker_unseen_since`].
     pub was_seen_since: bool,
 }
 
-/// What became of the jobs of one task.
+/// The decisions about the jobs of one task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RecoveredTask {
     /// The task.
     pub task: String,
-    /// The jobs that the worker held, and what became of each: what the task does with a job whose worker died.
+    /// The jobs that the worker held, and the decision about each, by the options of the task.
     pub resolved: Vec<ResolvedJob>,
-    /// Why others may be left, if so; it is safe to repeat.
+    /// Why jobs may be left, if so. It is safe to repeat the call.
     pub fault: Option<String>,
 }
 
 impl Inspector {
-    /// Takes the word of a person that a worker is dead, and resolves its jobs at once, by their tokens: no interval is watched.
-    /// `None` if nothing is known of the worker.
+    /// Declares a worker dead and resolves its jobs at once, without watching an interval. `None` if the worker is unknown.
     ///
-    /// A worker of which this is not true loses its jobs to others while its handlers run; it hears of that within 10 s, and
-    /// stops. [`WorkerReport::state`] and [`WorkerReport::death`] of the answer tell what was known of it. Workers on the same host
-    /// need no such word: they look for themselves.
+    /// If the worker is alive, it loses its jobs to others while its handlers run. It learns of that within 10 s and stops. Check
+    /// [`WorkerReport::state`] and [`WorkerReport::death`] of the answer. Not needed for a worker on a host with another worker:
+    /// that one proves the death itself.
     ///
     /// # Errors
     /// Those of every call, see [`Error`], before anything was done. What goes wrong with a task is its
     /// [`fault`](RecoveredTask::fault).
     ///
     /// # Cancel safety
-    /// Some of the jobs may be resolved or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, some of the jobs may be resolved. It is safe to repeat.
     pub async fn recover_worker(&self, worker: &str) -> Result<Option<RecoveryReport>, Error> {
         self.recover_worker_if(worker, |_| true).await
     }
 
-    /// The same, unless the worker has told of itself behind this time, which is the [`last_seen_at`](WorkerReport::last_seen_at) of when somebody
-    /// looked at it and decided: it came back meanwhile. The answer then says [`was_seen_since`](RecoveryReport::was_seen_since).
+    /// [`recover_worker`](Inspector::recover_worker), unless the worker came back meanwhile. `since` is the
+    /// [`last_seen_at`](WorkerReport::last_seen_at) on which the person decided. If the worker was seen after it, nothing is done and
+    /// the answer has [`was_seen_since`](RecoveryReport::was_seen_since).
     ///
     /// # Errors
     /// As [`recover_worker`](Inspector::recover_worker).
@@ -96,7 +96,7 @@ impl Inspector {
                 let id = id.clone();
                 async move { self.store.note_death(&mut conn, id.as_str(), word, DeathProof::SaidSo.as_str()).await }
             };
-            // It is for people, and what was done is to be told.
+            // The note is only for people, so report what was done even if it fails.
             if let Err(e) = self.ask(note).await {
                 tracing::debug!(worker = %Shown(worker), error = %e.chain(), "the death of a worker could not be noted");
             }
@@ -112,7 +112,7 @@ impl Inspector {
             while !its.is_done() {
                 let step = async |conn: &mut _| its.step(conn, keys, "", Word::Of(&self.by), dead).await;
                 let stepped = self.store.shared(RESPONSE_TIMEOUT, step).await;
-                // What was taken is told, whatever came behind it.
+                // Report the jobs that were taken before a failure.
                 taken.append(&mut its.taken);
                 if !stepped? {
                     return Err(super::silent::undeclared());

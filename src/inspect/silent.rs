@@ -1,4 +1,4 @@
-//! Held jobs that are silent, and what a person decides about them: never before one process has watched a whole interval.
+//! Silent held jobs, and decisions of a person about them. Each decision first watches for a whole interval.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -47,29 +47,29 @@ pub struct SilentJob {
     /// When it was claimed.
     #[serde(rename = "started_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub started_at: Option<SystemTime>,
-    /// Since when it is silent at least: a snapshot.
+    /// The snapshot since which it is silent. It may have been silent before.
     #[serde(rename = "silent_since_ms", serialize_with = "ms_since_1970_where_known")]
     pub silent_since: Option<SystemTime>,
-    /// Whether a sweep has found it silent for an interval and set it aside, since its phase waits for longer or for a person, see
-    /// [`StallOptions::recover_running`](crate::StallOptions::recover_running). What a person decides about it is done after an interval,
-    /// also beside live workers.
+    /// Whether a sweep parked it after an interval of silence, because its phase waits longer or for a person, see
+    /// [`StallOptions::recover_running`](crate::StallOptions::recover_running). A person's decision about it takes effect after an
+    /// interval, even while live workers watch.
     pub is_set_aside: bool,
 }
 
-/// What is known of a held job that may be silent.
+/// A held job that may be silent.
 struct HeldLook {
     id: JobId,
     worker: Option<WorkerId>,
     fence: Option<u64>,
     is_claimed: bool,
-    /// Of one that was set aside, and was not heard from since.
+    /// Since when it is silent, if it is parked and sent no heartbeat since, ms.
     since_ms: Option<u64>,
 }
 
-/// In a cursor: behind it is one of the jobs that were set aside.
+/// The prefix of a cursor into the parked jobs.
 const ASIDE: &str = "aside:";
 
-/// Some of the jobs in `candidates` or in `aside`, and the cursor of the next ones.
+/// Some jobs of `candidates` or `aside`, and the next cursor.
 async fn looked_at(
     conn: &mut OwnConnection,
     keys: &TaskKeys,
@@ -81,7 +81,7 @@ async fn looked_at(
     Ok((next, look_at(conn, keys, ids).await?))
 }
 
-/// What is known of these jobs, in their order.
+/// Reads these jobs, in this order.
 async fn look_at(conn: &mut OwnConnection, keys: &TaskKeys, ids: Vec<JobId>) -> Result<Vec<HeldLook>, Error> {
     let mut looks = Vec::with_capacity(ids.len());
     if ids.is_empty() {
@@ -107,7 +107,7 @@ async fn look_at(conn: &mut OwnConnection, keys: &TaskKeys, ids: Vec<JobId>) -> 
     Ok(looks)
 }
 
-/// Whether silent jobs of the task may be set aside.
+/// Whether silent jobs of the task may be parked.
 fn has_patience(seen: &Overview) -> bool {
     seen.text("patience").is_some_and(|patience| !patience.is_empty())
 }
@@ -118,31 +118,31 @@ fn has_patience(seen: &Overview) -> bool {
 pub struct SilentPage {
     /// The jobs, in no order.
     pub jobs: Vec<SilentJob>,
-    /// What to give for the page behind this one; `None` at the end.
+    /// The cursor of the next page. `None` at the end.
     pub next: Option<String>,
 }
 
-/// What a sweep did that a person asked for.
+/// The result of a sweep that a person started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SweepReport {
-    /// The jobs that had stayed silent, and what became of each.
+    /// The jobs that stayed silent, and the decision about each.
     pub resolved: Vec<ResolvedJob>,
-    /// How many were set aside, since their phase waits for longer, or for a person.
+    /// How many were parked, because their phase waits longer or for a person.
     pub set_aside: u64,
-    /// Whether a worker swept while this watched: it decides about the jobs that are silent, with that sweep or its next one.
+    /// Whether a worker swept meanwhile. That worker decides about the silent jobs, in that sweep or its next one.
     pub swept_by_worker: bool,
-    /// Whether it was done to the end. If not, it failed midway, mostly since Redis was not reached: call again for the others.
+    /// Whether it finished. If not, it failed midway, usually because Redis was unreachable: call again for the other jobs.
     pub is_complete: bool,
 }
 
-/// A job that had stayed silent.
+/// A job that stayed silent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ResolvedJob {
     /// The job.
     pub id: JobId,
-    /// What became of it.
+    /// The decision.
     pub action: StallAction,
     /// How often it has stalled.
     pub stalled_count: u64,
@@ -151,7 +151,7 @@ pub struct ResolvedJob {
 }
 
 impl ResolvedJob {
-    /// `None` where another version decided what this one does not know.
+    /// `None` if another version took a decision that this one does not know.
     pub(super) fn of(job: StalledJob) -> Option<ResolvedJob> {
         Some(ResolvedJob {
             id: JobId::from_wire(job.id),
@@ -162,22 +162,22 @@ impl ResolvedJob {
     }
 }
 
-/// Without the options of a task nothing is decided.
+/// Nothing is decided without the options of the task.
 pub(super) fn undeclared() -> Error {
     let what = "the server has lost the options of the task: start a worker, which declares them";
     Error::Unsupported { what: what.to_owned() }
 }
 
-/// How much longer than an interval a watch may take, before it is given up.
+/// How many intervals a watch may take before it gives up.
 const PATIENCE: u32 = 5;
 
-/// The shortest time for which it is tried.
+/// The shortest time before a watch gives up.
 const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Inspector {
-    /// Held jobs that were silent since the last snapshot, in no order, behind a cursor, which is the [`SilentPage::next`] of the
-    /// page before. Jobs that sweeps set aside come first. A job here is not stalled yet: its next heartbeat takes it out. One that a sweep
-    /// moves between two pages may come twice, or not at all.
+    /// A page of held jobs that were silent since the last snapshot, in no order. The cursor is the [`SilentPage::next`] of the
+    /// previous page, or `None` to begin. Parked jobs come first. A job in the list is not stalled yet: its next heartbeat removes
+    /// it. A job that a sweep moves between two pages may appear twice or not at all.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
@@ -192,7 +192,6 @@ impl Inspector {
         Ok(SilentPage { jobs, next: cursors.text() })
     }
 
-    /// The same of one table.
     async fn silent_jobs_of(&self, keys: &TaskKeys, cursor: &str) -> Result<(Vec<SilentJob>, Option<String>), Error> {
         let seen = self.overview_of(keys).await?;
         let first = if has_patience(&seen) && cursor.is_empty() { ASIDE } else { cursor };
@@ -231,18 +230,18 @@ impl Inspector {
         Ok((jobs.collect(), next))
     }
 
-    /// Watches the task for one interval, as a worker does, and then resolves what stayed silent by the options of the task. It is for a
-    /// task that no live worker watches: a worker that does is sooner, and the report says so.
+    /// Watches the task for one interval, as a worker does, then resolves the jobs that stayed silent, by the options of the task. It
+    /// is for a task that no live worker watches: a watching worker decides sooner, and the report then says so.
     ///
-    /// A job whose worker died after the last snapshot is silent from the next one on. If no other job is silent, this takes that
-    /// snapshot and watches for a second interval.
+    /// A job whose worker died after the last snapshot counts as silent from the next one on. If no other job is silent, this call
+    /// takes that snapshot and watches for a second interval.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, [`Error::Connect`] if Redis was not reached for long enough to watch,
+    /// [`Error::Config`] if the name is not valid, [`Error::Connect`] if Redis was not reachable for long enough to watch,
     /// [`Error::Unsupported`] if the server has lost the options of the task, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
-    /// Some of the jobs may be resolved or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, some of the jobs may be resolved. It is safe to repeat.
     pub async fn sweep_now(&self, task: &str) -> Result<SweepReport, Error> {
         let decision = Decision { verdict: Verdict::Auto, by: self.by.to_string(), ids: Vec::new() };
         let found = self.resolve(task, decision, &[], false).await?;
@@ -251,23 +250,23 @@ impl Inspector {
         Ok(SweepReport { resolved, set_aside, swept_by_worker, is_complete })
     }
 
-    /// Gives silent jobs another run, however often they stalled: all that are silent, or these. Those that were set aside are taken after
-    /// an interval, in which a worker that lives would be heard from; where there are none, or others are named, it watches as [`sweep_now`](Inspector::sweep_now) does, and takes only what stayed
-    /// silent. Where a live worker watches, that one decides, and the
-    /// report has `swept_by_worker`. Name ids only of jobs that [`silent_jobs`](Inspector::silent_jobs) lists: others are `NotSilent`
-    /// while those are there.
+    /// Gives silent jobs another run, regardless of their stall count: all silent jobs, or the given ones. It first waits for an
+    /// interval, in which a live worker would send a heartbeat, then takes parked jobs. For other jobs, or if none is parked, it
+    /// watches as [`sweep_now`](Inspector::sweep_now) does and takes only jobs that stayed silent. If a live worker watches, that
+    /// worker decides, and the report has `swept_by_worker`. Pass only ids that [`silent_jobs`](Inspector::silent_jobs) lists. Others
+    /// are refused as `NotSilent` while those exist.
     ///
     /// # Errors
     /// As [`sweep_now`](Inspector::sweep_now).
     ///
     /// # Cancel safety
-    /// Some of the jobs may be taken or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, some of the jobs may be taken. It is safe to repeat.
     pub async fn recover_running(&self, task: &str, jobs: SilentSelection) -> Result<ActReport, Error> {
         self.decide(task, jobs, Verdict::Recover, false).await
     }
 
-    /// Puts silent jobs that were claimed ahead and have not begun back to the front of their lists, with no stall counted: all of them, or
-    /// these. A job that has begun is refused. Else as [`recover_running`](Inspector::recover_running).
+    /// Puts silent jobs that were claimed ahead and have not begun back at the front of their lists, without counting a stall: all of
+    /// them, or the given ones. Jobs that have begun are refused. Otherwise as [`recover_running`](Inspector::recover_running).
     ///
     /// # Errors
     /// As [`sweep_now`](Inspector::sweep_now).
@@ -295,7 +294,7 @@ impl Inspector {
             report = self.decide(task, SilentSelection(Some(named)), Verdict::Requeue, is_all).await?;
         }
         if is_all {
-            // Those whose workers live, and those that have begun or ended meanwhile.
+            // Jobs of live workers, and jobs that began or ended meanwhile, are not refusals.
             report.refusals.retain(|refused| !matches!(refused.why, Refusal::NotSilent | Refusal::State(_)));
             report.refused = report.refusals.len() as u64;
         }
@@ -304,7 +303,7 @@ impl Inspector {
         Ok(report)
     }
 
-    /// Lets silent jobs fail, with the code `worker_crashed`: all that are silent, or these. Else as
+    /// Makes silent jobs fail, with the code `worker_crashed`: all silent jobs, or the given ones. Otherwise as
     /// [`recover_running`](Inspector::recover_running).
     ///
     /// # Errors
@@ -323,7 +322,7 @@ impl Inspector {
         verdict: Verdict,
         takes_all: bool,
     ) -> Result<ActReport, Error> {
-        // Also where no id is left to ask about.
+        // Checks the name, also if no id is left.
         self.first(task)?;
         let mut report = ActReport::default();
         let (mut ids, mut named) = (Vec::new(), HashSet::new());
@@ -352,7 +351,7 @@ impl Inspector {
         report.looked = report.looked.max(report.done);
         let left: Vec<String> = ids.iter().filter(|id| !done.contains(id.as_str())).cloned().collect();
         let Ok(aside) = self.are_set_aside(task, &left).await else {
-            // The reasons are missing then; the report of what was done is not.
+            // The reasons are missing, but report what was done.
             report.is_complete = false;
             return Ok(report);
         };
@@ -367,7 +366,7 @@ impl Inspector {
         Ok(report)
     }
 
-    /// In which states the jobs are; those that there are none of are not in it.
+    /// The state of each job. Unknown jobs are left out.
     async fn states_before(&self, task: &str, ids: &[String]) -> Result<HashMap<String, JobState>, Error> {
         let mut found = HashMap::new();
         for some in ids.chunks(BATCH) {
@@ -378,7 +377,7 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Which of the jobs have a mark of a sweep under which they are still held.
+    /// Which of the jobs are parked under the fence and phase in which they are still held.
     async fn are_set_aside(&self, task: &str, ids: &[String]) -> Result<HashSet<String>, Error> {
         let mut found = HashSet::new();
         for some in ids.chunks(BATCH) {
@@ -394,7 +393,7 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Refuses the jobs, by the states in which they are.
+    /// Adds the jobs to the report as refused, with reasons by their states.
     async fn say_why(
         &self,
         task: &str,
@@ -405,7 +404,7 @@ impl Inspector {
         for some in ids.chunks(BATCH) {
             let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
             let Ok(looked) = self.states_of(task, &some).await else {
-                // Without their reasons: what was done is to be told all the same.
+                // The reasons are missing, but report what was done.
                 report.is_complete = false;
                 return;
             };
@@ -415,7 +414,7 @@ impl Inspector {
         }
     }
 
-    /// Those of the jobs that are marked as set aside; without any, all that are.
+    /// Which of the jobs are marked as parked. Without ids, all parked jobs.
     async fn set_aside(&self, keys: &TaskKeys, ids: &[String]) -> Result<Vec<String>, Error> {
         let mut found = HashSet::new();
         for some in ids.chunks(BATCH) {
@@ -434,8 +433,8 @@ impl Inspector {
         Ok(found.into_iter().collect())
     }
 
-    /// The same as [`watch_and_resolve`](Inspector::watch_and_resolve), for all partitions at the same time; what was resolved before a failure
-    /// is told.
+    /// [`watch_and_resolve`](Inspector::watch_and_resolve) for all partitions at the same time. After a failure it returns what was
+    /// resolved before, if anything.
     async fn resolve(
         &self,
         task: &str,
@@ -498,8 +497,8 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Decides about jobs that were set aside: these, or all. An interval goes before. By then each worker that lives has beaten, and
-    /// a mark that came back with old data, as after a failover, is gone; the connection is the same all the while, and so is the server.
+    /// Decides about parked jobs: these, or all. First waits for an interval over one connection, so to one server. By then every live
+    /// worker has sent a heartbeat, and a mark that came back with old data, as after a failover, is gone.
     async fn decide_set_aside(
         &self,
         watch: &mut Watch<'_>,
@@ -525,8 +524,8 @@ impl Inspector {
         Ok(())
     }
 
-    /// Watches for one interval over a connection of its own, then resolves; for a second one where the first ended in nothing but a
-    /// snapshot. With `takes_all` the ids are all that there were, and those that were set aside are enough.
+    /// Watches for one interval over its own connection, then resolves. Watches for a second interval if the first ended in a mere
+    /// snapshot. With `takes_all`, the ids are all claimed jobs, and it stops after the parked ones if there were any.
     async fn watch_and_resolve(
         &self,
         keys: &TaskKeys,
@@ -535,7 +534,7 @@ impl Inspector {
         takes_all: bool,
         found: &mut Resolution,
     ) -> Result<(), Error> {
-        // A script that is refused in its middle would leave jobs where nobody looks.
+        // A script that lacks a permission midway would leave jobs in no collection.
         self.ask(|mut conn| async move { check_rights(&mut conn, keys).await }).await?;
         let own = WorkerId::generate();
         let mut watch = Watch { inspector: self, keys, conn: None, line: None };
@@ -582,7 +581,7 @@ impl Inspector {
                         aside,
                     }) => {
                         found.set_aside += aside;
-                        // It goes on for as long as it gets on.
+                        // Continue while there is progress.
                         if !some.is_empty() {
                             end = end.max(clock::now().after(LEAST_PATIENCE));
                         }
@@ -590,7 +589,7 @@ impl Inspector {
                         cursor = behind;
                         let is_idle = found.resolved.len() == decided && found.set_aside == 0;
                         if snapshot && is_idle && std::mem::take(&mut may_watch_again) {
-                            // Whoever died since the snapshot before is silent from this one on.
+                            // Jobs of workers that died since the previous snapshot are silent from this one on.
                             epoch = next;
                             witness.told(clock::now(), next, interval);
                             batches = all_batches();
@@ -612,7 +611,7 @@ impl Inspector {
                     }
                     Err(e) => {
                         witness.broken(clock::now(), WatchBreak::SweepRefused);
-                        // It may have been carried out, and then the epoch is another one by our own doing.
+                        // The call may have been carried out. Then this process itself has changed the epoch.
                         is_unanswered |= e.is_outage();
                         if !e.is_outage() {
                             return Err(e);
@@ -654,7 +653,7 @@ impl Inspector {
     }
 }
 
-/// What came of a watch.
+/// The result of a watch.
 #[derive(Default)]
 struct Resolution {
     resolved: Vec<StalledJob>,
@@ -663,12 +662,12 @@ struct Resolution {
     is_complete: bool,
 }
 
-/// Which silent jobs: all, or these.
+/// Selects silent jobs: all, or by id.
 #[derive(Clone, Debug)]
 pub struct SilentSelection(Option<Vec<String>>);
 
 impl SilentSelection {
-    /// Every job that is silent.
+    /// Every silent job.
     #[must_use]
     pub const fn all() -> SilentSelection {
         SilentSelection(None)
@@ -681,18 +680,18 @@ impl SilentSelection {
     }
 }
 
-/// The connection of a watch, which is made anew when it breaks.
+/// The connection of a watch, which is reopened if it breaks.
 struct Watch<'a> {
     inspector: &'a Inspector,
     keys: &'a TaskKeys,
-    /// With the primary that it leads to.
+    /// The connection, and the generation of the primary that it leads to.
     conn: Option<(OwnConnection, u64)>,
-    /// Over which line its calls went.
+    /// The line of the connection that carried its calls.
     line: Option<u64>,
 }
 
 impl Watch<'_> {
-    /// The epoch and the interval in force; `None` where there never was one. The answer must come within `time`.
+    /// The epoch and the interval in force. `None` before the first. The answer must arrive within `time`.
     async fn epoch(&mut self, time: Duration) -> Result<Option<(u64, Duration)>, Error> {
         let keys = self.keys;
         let (epoch, interval) = self.call(time, async |conn| overview::epoch(conn, keys).await).await?;
@@ -732,7 +731,7 @@ impl Watch<'_> {
             let mut line = conn.at(key).await.map_err(|e| classify("watch", e))?;
             let before = std::mem::replace(&mut self.line, line.line_to(key));
             if before.is_some() && before != self.line {
-                // What was watched was watched elsewhere.
+                // The watch so far was over another server.
                 self.conn = Some((conn, generation));
                 return Err(Error::primary_changed());
             }

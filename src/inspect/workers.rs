@@ -1,4 +1,4 @@
-//! Workers: who they are, what they hold, and how their watch over each task does.
+//! Workers: their identity, the jobs they hold, and their watches.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -17,22 +17,22 @@ use crate::store::workers::SILENT_AFTER;
 use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
-/// The most workers of one answer: of those that told of themselves lately, of those that fell silent, and of those that are gone.
+/// The most live, silent and gone workers of one answer.
 const MOST: [usize; 3] = [5000, 1000, 1000];
 
-/// How many of them are asked about at a time.
+/// How many presences are read at a time.
 const TOGETHER: usize = 50;
 
-/// A worker whose runtime showed nothing for so long is blocked by handlers.
+/// After this long without progress, handlers are blocking the runtime of a worker.
 const BLOCKED_AFTER: Duration = Duration::from_secs(2);
 
-/// A worker, as it told of itself last.
+/// A worker, as it last reported its presence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerReport {
     /// Its identity.
     pub worker: WorkerId,
-    /// Whether it lives, as far as its own word goes.
+    /// Its state, according to its own presence.
     pub state: WorkerState,
     /// The name of its host.
     pub host: String,
@@ -40,45 +40,45 @@ pub struct WorkerReport {
     pub pid: Option<u32>,
     /// The version of Heartline that it runs.
     pub version: String,
-    /// The version of the format in Redis that it speaks; `None` of one that did not say so yet.
+    /// The version of the wire format that it uses. `None` before it reported one.
     pub wire: Option<u32>,
     /// When it started.
     #[serde(rename = "started_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub started_at: Option<SystemTime>,
-    /// When it told of itself last, which it does every 5 s.
+    /// When it last reported its presence, which it does every 5 s.
     #[serde(rename = "last_seen_at_ms", serialize_with = "ms_since_1970")]
     pub last_seen_at: SystemTime,
-    /// When it stopped, if it said so.
+    /// When it stopped, if it reported that.
     #[serde(rename = "stopped_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub stopped_at: Option<SystemTime>,
-    /// That it is dead, if anybody knows.
+    /// Its death, if known.
     pub death: Option<WorkerDeath>,
-    /// For how long handlers had blocked its runtime when it told of itself last.
+    /// How long handlers had blocked its runtime at its last report.
     #[serde(rename = "runtime_blocked_ms", serialize_with = "as_ms_where_known")]
     pub runtime_blocked: Option<Duration>,
     /// Its exclusive name, if it has one.
     pub name: Option<String>,
-    /// How many jobs it may hold over all its tasks, if that is bounded.
+    /// The most jobs that it may hold across all tasks, if limited.
     pub max_jobs: Option<u64>,
     /// Its tasks.
     pub tasks: Vec<WorkerTask>,
-    /// When the server last denied it, for want of a right, what a workflow needs: to ask whether a node may begin, to tell of its end, to look after it.
+    /// When the server last denied it permission for a workflow call: to start a node, report its end, or recover the workflow.
     #[serde(rename = "flows_denied_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub flows_denied_at: Option<SystemTime>,
-    /// Of which workflow, and what the server said then; empty where it denied nothing.
+    /// The workflow and the server's answer. Empty if nothing was denied.
     pub flows_denied: String,
-    /// Why what it told of itself cannot be read, if so; but for its identity and when it was seen nothing of the report says anything then.
+    /// Why its presence cannot be read, if so. Then only its identity and `last_seen_at` are valid.
     pub fault: Option<String>,
-    /// Whether that is since the node of a cluster is away that has it: whether the worker lives is not known then, nor whether it stopped.
+    /// Whether the fault is an unreachable cluster node. Then it is unknown whether the worker is alive or has stopped.
     pub is_away: bool,
-    /// Whether that is since our user of the server lacks a right.
+    /// Whether the fault is a missing permission of this process's Redis user.
     pub is_denied: bool,
-    /// Whether it is in a container: its [`pid`](WorkerReport::pid) is another one on its host then. Only told on Linux.
+    /// Whether it runs in a container, where its [`pid`](WorkerReport::pid) differs from that on the host. Linux only.
     pub is_contained: bool,
 }
 
 impl WorkerReport {
-    /// Whether it has a free slot for a job of this task, as it told of itself last, and claims jobs.
+    /// Whether it claims jobs and had a free slot for a job of this task at its last report.
     #[must_use]
     pub fn has_room(&self, task: &str) -> bool {
         let held: u64 = self.tasks.iter().map(WorkerTask::taken).sum();
@@ -89,18 +89,18 @@ impl WorkerReport {
     }
 }
 
-/// Whether a worker lives. No decision about a job is made by this.
+/// The state of a worker. No decision about a job depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkerState {
-    /// It told of itself in the last 15 s.
+    /// It reported its presence in the last 15 s.
     Live,
-    /// The same, and it claims no more.
+    /// It reported its presence in the last 15 s, and no longer claims jobs.
     Stopping,
-    /// It has not told of itself for 15 s. It may be gone, or cut off from Redis.
+    /// It has not reported its presence for 15 s. It may be gone, or cut off from Redis.
     Silent,
-    /// It said that it stopped, somebody knows that it is dead, or it has not told of itself for an hour.
+    /// It reported that it stopped, is known to be dead, or has not reported its presence for an hour.
     Gone,
 }
 
@@ -112,22 +112,22 @@ names!(WorkerState, "worker state", {
 });
 
 impl WorkerState {
-    /// Whether it told of itself lately: live or stopping.
+    /// Whether it is live or stopping.
     #[must_use]
     pub const fn is_live(self) -> bool {
         matches!(self, WorkerState::Live | WorkerState::Stopping)
     }
 }
 
-/// How it is known that a worker is dead.
+/// The death of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerDeath {
-    /// What proves it.
+    /// The proof.
     pub proof: DeathProof,
-    /// The worker of its host, or the person, who says so.
+    /// The worker on its host, or the person, that reported it.
     pub by: String,
-    /// When that was said.
+    /// When it was reported.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
 }
@@ -140,44 +140,43 @@ pub struct WorkerTask {
     pub task: String,
     /// How many of its jobs the worker holds.
     pub held: u64,
-    /// How many slots runs hold that lost their jobs: their handlers block their threads, and nothing can drop them.
+    /// How many slots are taken by runs that lost their jobs, because their handlers block a thread and cannot be dropped.
     pub lost_runs: u64,
-    /// When the last of those lost its job.
+    /// When the last of those runs lost its job.
     #[serde(rename = "last_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_lost_at: Option<SystemTime>,
-    /// How many it may hold.
+    /// How many jobs it may hold.
     pub slots: u64,
     /// When the worker declared the task, at its start.
     #[serde(rename = "declared_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub declared_at: Option<SystemTime>,
-    /// When the heartbeat was sent that was answered last.
+    /// When the last answered heartbeat was sent.
     #[serde(rename = "last_beat_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_beat_at: Option<SystemTime>,
-    /// How long its answer took; zero for one that named no job.
+    /// How long its answer took. Zero for a heartbeat without jobs.
     #[serde(rename = "beat_took_ms", serialize_with = "as_ms")]
     pub beat_took: Duration,
-    /// When the server last denied it a call for want of a right, and what it said.
+    /// When the server last denied it permission for a call.
     #[serde(rename = "denied_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub denied_at: Option<SystemTime>,
-    /// What the server said then; empty where it denied nothing.
+    /// The server's answer. Empty if nothing was denied.
     pub denied: String,
-    /// The kind of that error: a missing right, or a wrong password.
+    /// The kind of that error: a missing permission, or a wrong password.
     pub denied_kind: Option<ServerErrorKind>,
-    /// Its watch, partition by partition.
+    /// Its watches, one per partition.
     pub watches: Vec<WatchReport>,
-    /// How many partitions the task has, as the worker knows it.
+    /// How many partitions the task has, according to the worker.
     #[serde(skip)]
     pub(super) parts: u32,
 }
 
 impl WorkerTask {
-    /// How many of its slots are taken.
     fn taken(&self) -> u64 {
         self.held.saturating_add(self.lost_runs)
     }
 }
 
-/// The watch of a worker over a part of a task: how long it has seen the epoch without a gap, and what broke it last.
+/// The watch of a worker over a partition of a task: how long it has seen the epoch without a gap, and what broke it last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WatchReport {
@@ -188,7 +187,7 @@ pub struct WatchReport {
     /// Since when it was watched without a gap.
     #[serde(rename = "since_ms", serialize_with = "ms_since_1970")]
     pub since: SystemTime,
-    /// How long it must be watched until what stayed silent is resolved.
+    /// How long it must watch before it resolves jobs that stayed silent.
     #[serde(rename = "interval_ms", serialize_with = "as_ms")]
     pub interval: Duration,
     /// What broke the watch last.
@@ -199,7 +198,7 @@ pub struct WatchReport {
 }
 
 impl WatchReport {
-    /// When this worker may resolve what stays silent, if nothing breaks its watch before.
+    /// When this worker may resolve jobs that stay silent, if nothing breaks its watch before.
     #[must_use]
     pub fn may_resolve_at(&self) -> SystemTime {
         self.since.checked_add(self.interval).unwrap_or(self.since)
@@ -207,12 +206,11 @@ impl WatchReport {
 }
 
 impl Inspector {
-    /// Every worker of which something is known: those that told of themselves lately first, at most 5,000; then those that fell silent in the
-    /// last hour, then those of the last week, at most 1,000 of each. The latest come first. One that cannot be read, since something foreign
-    /// is stored under its key, is told with its [`fault`](WorkerReport::fault).
+    /// Every known worker, the latest first: up to 5,000 live ones, then up to 1,000 that fell silent in the last hour, then up to
+    /// 1,000 of the last week. A worker whose presence cannot be read has a [`fault`](WorkerReport::fault).
     ///
     /// # Errors
-    /// Those of every call, see [`Error`]. Of a cluster also if the node is away that has the list of workers, see
+    /// Those of every call, see [`Error`]. In a cluster also if the node of the list of workers is unreachable, see
     /// [`lists_away`](Inspector::lists_away).
     ///
     /// # Cancel safety
@@ -222,7 +220,7 @@ impl Inspector {
         self.reports(&self.listed(now, MOST).await?, now).await
     }
 
-    /// One worker; `None` if nothing is known of it, or it was forgotten, see [`Worker::keep_dead`](crate::Worker::keep_dead).
+    /// One worker. `None` if it is unknown, or was removed after [`Worker::keep_dead`](crate::Worker::keep_dead).
     ///
     /// # Errors
     /// Those of every call, see [`Error`].
@@ -233,17 +231,17 @@ impl Inspector {
         let now = self.now_ms().await?;
         match self.presence(worker).await {
             Ok(presence) => {
-                let Some(told) = number(&presence, "lastSeenAt") else { return Ok(None) };
-                // One that may not write there is in the list all the same.
+                let Some(seen) = number(&presence, "lastSeenAt") else { return Ok(None) };
+                // A worker without permission to write its presence is still in the list.
                 let listed = self.look(|mut conn| async move { self.store.last_seen(&mut conn, worker).await }).await;
-                Ok(Some(report(worker, told.max(listed.ok().flatten().unwrap_or(0)), &presence, now)))
+                Ok(Some(report(worker, seen.max(listed.ok().flatten().unwrap_or(0)), &presence, now)))
             }
             Err(e) if e.is_outage() => Err(e),
             Err(e) => Ok(Some(self.unreadable(worker, now, &e).await?)),
         }
     }
 
-    /// The workers that told of themselves lately. Only their presences are read.
+    /// The live workers. Only their presences are read.
     pub(super) async fn live_workers(&self) -> Result<Vec<WorkerReport>, Error> {
         let now = self.now_ms().await?;
         let mut reports = self.reports(&self.listed(now, [MOST[0], 0, 0]).await?, now).await?;
@@ -265,7 +263,7 @@ impl Inspector {
                 let (presence, fault) = match presence {
                     Ok(presence) => (presence, None),
                     Err(e) if self.hides_all(&e) => return Err(e),
-                    // One that is damaged, or on a node that is away, does not hide the others.
+                    // A damaged presence, or one on an unreachable node, does not hide the others.
                     Err(e) => (HashMap::new(), Some(e.chain().to_string())),
                 };
                 reports.push(WorkerReport { fault, is_away, is_denied, ..report(worker, *seen, &presence, now_ms) });
@@ -274,7 +272,7 @@ impl Inspector {
         Ok(reports)
     }
 
-    /// A worker whose word cannot be read. When it was seen is in a list, too; it may have had any task.
+    /// A worker whose presence cannot be read. `last_seen_at` comes from the list, and it may have any task.
     async fn unreadable(&self, worker: &str, now_ms: u64, e: &Error) -> Result<WorkerReport, Error> {
         let seen =
             self.look(|mut conn| async move { self.store.last_seen(&mut conn, worker).await }).await?.unwrap_or(0);
@@ -294,15 +292,15 @@ fn number(presence: &HashMap<String, String>, field: &str) -> Option<u64> {
     stored_number(presence.get(field)?)
 }
 
-/// What a worker said of itself, which was seen then, as it is now.
+/// The report of a worker at `now_ms`, from its presence and when it was listed as seen.
 pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, String>, now_ms: u64) -> WorkerReport {
     let text = |field: &str| presence.get(field).cloned().unwrap_or_default();
-    // The latest of both: the list and the presence are written one after the other.
+    // The list and the presence are written one after the other. Use the later time.
     let seen_ms = number(presence, "lastSeenAt").unwrap_or(0).max(seen_ms);
     let silent = Duration::from_millis(now_ms.saturating_sub(seen_ms));
     let stopped_at = number(presence, "stoppedAt").map(at_ms);
     let death = death_of(presence);
-    // One that came back has told of itself since.
+    // A worker that came back has been seen since.
     let death = death.filter(|death| ms_of(death.at) >= seen_ms);
     let state = if stopped_at.is_some() || death.is_some() || silent > Duration::from_secs(3600) {
         WorkerState::Gone
@@ -344,7 +342,7 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
     }
 }
 
-/// The pid namespace in which a machine has started: Linux gives it always this number (`PROC_PID_INIT_INO`).
+/// The initial pid namespace of a machine. Linux always gives it this number (`PROC_PID_INIT_INO`).
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 fn death_of(presence: &HashMap<String, String>) -> Option<WorkerDeath> {
@@ -355,7 +353,7 @@ fn death_of(presence: &HashMap<String, String>) -> Option<WorkerDeath> {
     })
 }
 
-/// A task of a worker that told of itself at `seen_ms`; it says how long ago things were by then.
+/// A task of a worker whose presence was written at `seen_ms`. The times in it are ages at that moment.
 fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> WorkerTask {
     let words = |field: &str| -> Vec<&str> {
         presence.get(&format!("{field}:{task}")).map(|words| words.split(' ').collect()).unwrap_or_default()
@@ -409,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_said_is_told_by_the_clock_of_the_server() {
+    fn ages_in_a_presence_become_times_of_the_server() {
         let said = presence(&[
             ("lastSeenAt", "100000"),
             ("tasks", "export"),
@@ -437,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_silent_then_gone_and_gone_at_once_when_it_said_so() {
+    fn a_worker_is_silent_then_gone_or_gone_at_once_if_it_stopped() {
         let state = |fields: &[(&str, &str)], now| report("w", 1000, &presence(fields), now).state;
         assert_eq!(state(&[], 16_000), WorkerState::Live);
         assert_eq!(state(&[("phase", "stopping")], 16_000), WorkerState::Stopping);
@@ -448,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_another_version_are_no_fault() {
+    fn unknown_values_of_another_version_are_ignored() {
         let said = presence(&[("tasks", "t"), ("beat:t", "x"), ("watch:t", "1 2"), ("held:t", "many")]);
         let report = report("w", 1000, &said, 1000);
         assert_eq!((report.tasks[0].held, report.tasks[0].watches.len()), (0, 0));

@@ -158,7 +158,7 @@ async fn an_instance_with_damaged_ended_nodes_ends_as_corrupt() {
     let () = conn.hset_multiple(&nodes, &[("one/0", "zz"), ("one/1", "zz")]).await.unwrap();
     let report = app.inspector().instance("flow", "one", 0).await.unwrap().unwrap();
     let why = report.nodes[0].why.as_deref().unwrap_or_default();
-    assert!(why.starts_with("its state cannot be read: it ends as corrupt"), "{report:?}");
+    assert!(why.starts_with("its state cannot be read, so it ends as corrupt"), "{report:?}");
     tasks.handle("~flow/one/1/1").unwrap().cancel("enough").await.unwrap();
     // As a worker does for an instance without steps for two minutes.
     eventually("it failed", PATIENCE, async || {

@@ -91,10 +91,9 @@ async fn a_node_with_a_lost_or_unreported_job_shows_it_until_recovery() {
     let () = conn.lrem(key("wait"), 0, "~flow/one/0/1").await.unwrap();
     tasks.handle("~flow/one/1/1").unwrap().cancel("by hand").await.unwrap();
     let report = seen(&inspector, "one").await;
-    assert!(why(&report, "lost").ends_with("is to be sent again: no worker is there that would"), "{report:?}");
+    assert!(why(&report, "lost").ends_with("is missing and will be sent again: no worker is running"), "{report:?}");
     assert!(
-        why(&report, "untold")
-            .ends_with("was cancelled, and the workflow is to be told: no worker is there that would"),
+        why(&report, "untold").ends_with("was cancelled, and its workflow is not updated yet: no worker is running"),
         "{report:?}"
     );
     assert!(of(&report, "untold").is_to_be_told);
@@ -128,13 +127,13 @@ async fn a_node_with_a_snoozed_job_shows_its_last_outcome() {
     let retry = RetryPolicy::new().attempts(3).fixed(Duration::from_secs(600));
     let worker = world.worker_with(options().retry(retry)).await;
     let inspector = app.inspector();
-    let failed = "its job waits for its next run, after one that failed (luck): no luck";
+    let failed = "its job waits for its next run after a failure (luck): no luck";
     let is_put_off = async |name: &str| of(&seen(&inspector, "one").await, name).job_state == Some(JobState::Delayed);
     eventually("both are snoozed", PATIENCE, async || is_put_off("failed").await && is_put_off("unread").await).await;
     let report = seen(&inspector, "one").await;
     assert_eq!(why(&report, "failed"), failed);
     let unread = why(&report, "unread");
-    assert!(unread.starts_with("its job waits for its next run, after one that failed (codec): "), "{unread}");
+    assert!(unread.starts_with("its job waits for its next run after a failure (codec): "), "{unread}");
     worker.stop().await;
     let report = seen(&inspector, "one").await;
     assert_eq!(why(&report, "failed"), format!("{failed}, and no worker works the task work"));
@@ -161,11 +160,10 @@ async fn a_node_whose_job_waits_for_a_person_shows_it() {
     let mut dead = Puppet::over(&world.redis, format!("{}:{{{WORK}}}:", world.prefix)).await;
     dead.claim_all(&["~flow/one/0/1"]).await;
     let report = seen(&inspector, "one").await;
-    let next =
-        "its job is held, and no worker works the task work: the next one sets it aside for a person, if it is silent";
+    let next = "its job is held, and no worker works the task work: the next one parks it for a person if it is silent";
     assert_eq!(why(&report, "held"), next);
     let worker = world.worker_with(left_alone()).await;
-    let aside = "its worker died or fell silent, and its job is set aside for a person, who lets it run again or fail";
+    let aside = "its worker died or went silent, and its job is parked until a person runs it again or fails it";
     eventually("it is parked", PATIENCE, async || why(&seen(&inspector, "one").await, "held") == aside).await;
     inspector.recover_running(WORK, SilentSelection::all()).await.unwrap();
     eventually("it ended", PATIENCE, async || seen(&inspector, "one").await.state == WorkflowState::Completed).await;
@@ -187,16 +185,15 @@ async fn a_pending_step_without_workers_shows_that_there_is_no_worker() {
     let () = conn.hset(key("nodes"), "one/0", "c").await.unwrap();
     let () = conn.zadd(key("outbox"), "v one/0/1", 1).await.unwrap();
     let report = seen(&inspector, "one").await;
-    let told =
-        "what it waited for has ended, and what follows from that is to be written: no worker is there that would";
-    assert_eq!(why(&report, "second"), told);
+    let pending = "the nodes it waited for have ended, but this is not recorded yet: no worker is running";
+    assert_eq!(why(&report, "second"), pending);
     // And before it was sent.
     let () = conn.hset(key("nodes"), "one/0", "o").await.unwrap();
     let () = conn.zadd(key("outbox"), "s one/0/1", 1).await.unwrap();
     let () = conn.hdel(format!("{}:{{{WORK}}}:payload", world.prefix), "~flow/one/0/1").await.unwrap();
     let () = conn.del(format!("{}:{{{WORK}}}:wait", world.prefix)).await.unwrap();
     let report = seen(&inspector, "one").await;
-    assert!(why(&report, "first").ends_with("or longer: no worker is there that would"), "{report:?}");
+    assert!(why(&report, "first").ends_with("or longer: no worker is running"), "{report:?}");
 }
 
 #[tokio::test]
@@ -217,7 +214,10 @@ async fn an_end_that_a_workflow_cannot_record_is_shown() {
     let seen_now = &inspector.workflows().await.unwrap()[0];
     assert!(seen_now.oldest_step.is_some() && seen_now.steps == 0, "{seen_now:?}");
     let report = seen(&inspector, "one").await;
-    assert!(why(&report, "only").contains("is to be told: that was refused, for 0 s or longer"), "{report:?}");
+    assert!(
+        why(&report, "only").contains("is not updated yet: the server has refused this for 0 s or longer"),
+        "{report:?}"
+    );
     let () = conn.del(&value).await.unwrap();
     app.recover_stuck_workflows().await.unwrap();
     assert_eq!(of(&seen(&inspector, "one").await, "only").state, NodeState::Cancelled);
