@@ -1,4 +1,4 @@
-//! Acts on jobs and tasks: each checks the state of a job in the step that changes it, and tells why it refused.
+//! Acts on jobs and tasks. Each act checks the state of a job in the step that changes it, and reports why it refused others.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -26,19 +26,19 @@ use crate::store::values;
 use crate::times::{at_ms, ms_of};
 use crate::worker_id::WorkerId;
 
-/// How many calls of a step take off what jobs have left in their lists.
+/// How many calls of a step remove ghosts.
 const TIDIED: usize = 20;
 
-/// How many refusals are told by their ids.
+/// The most refusals that are reported by id.
 const TOLD: usize = 1000;
 
-/// Which jobs an act is for: ids, or all that fit a filter. Made from any of these.
+/// The jobs of an act: ids, or all that match a filter. Converts from either.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum JobSelection {
-    /// These jobs, wherever they stand.
+    /// These jobs, in any state.
     Ids(Vec<String>),
-    /// Every job that fits, as it stood when the act began.
+    /// Every job that matched when the act began.
     Filter(JobFilter),
 }
 
@@ -84,25 +84,25 @@ impl<T: AsRef<str>, const N: usize> From<[T; N]> for JobSelection {
     }
 }
 
-/// What an act has done so far.
+/// The result of an act so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ActReport {
     /// How many jobs it changed.
     pub done: u64,
-    /// How many of these were to run again, or to fail, and are cancelled instead: that had been asked for before.
+    /// How many of these were cancelled instead, because a cancel was already pending.
     pub cancelled_instead: u64,
-    /// How many held jobs their workers were asked to stop, by a cancel.
+    /// How many held jobs got a cancel request. Their workers stop them.
     pub requested: u64,
-    /// How many it refused.
+    /// How many jobs it refused.
     pub refused: u64,
-    /// The first 1,000 of these, and why.
+    /// The first 1,000 refused jobs, with reasons.
     pub refusals: Vec<Refused>,
-    /// How many jobs were looked at.
+    /// How many jobs were read.
     pub looked: u64,
-    /// Whether a worker swept before a person could decide about silent jobs: it decides, with that sweep or its next one.
+    /// Whether a worker swept first. That worker decides about the silent jobs, in that sweep or its next one.
     pub swept_by_worker: bool,
-    /// Whether it is through. An act that was stopped in between is not.
+    /// Whether it has finished.
     pub is_complete: bool,
 }
 
@@ -110,9 +110,9 @@ pub struct ActReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Refused {
-    /// The id, as it was given.
+    /// The id, as passed.
     pub id: String,
-    /// Why.
+    /// The reason.
     pub why: Refusal,
 }
 
@@ -121,22 +121,21 @@ pub struct Refused {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It stands in this state, of which the act takes none.
+    /// It is in this state, which the act does not change.
     State(JobState),
-    /// It moved after the act had looked at it.
+    /// It changed after the act read it.
     Changed,
     /// There is no such job: it was never dispatched, or was removed.
     Unknown,
-    /// The text is no id of a job.
+    /// The text is not a valid job id.
     InvalidId,
-    /// It came to where it is after the act had begun, by its own time: of a job that was dispatched there that is by the clock of the
-    /// process that did.
+    /// It entered its state after the act began. For a dispatched job, this compares with the clock of the process that dispatched.
     Later,
-    /// It was heard from, or is not held: there is nothing to recover.
+    /// It sent a heartbeat, or is not held: there is nothing to recover.
     NotSilent,
-    /// It is silent, and a worker's sweep has just set it aside: a person may decide about it, when they ask again.
+    /// It is silent, and a worker's sweep has just parked it for a person. Repeat the call to decide about it.
     SetAside,
-    /// It is the job of a node of a workflow, which alone decides whether it runs again, and keeps it until it was told.
+    /// It is the job of a workflow node. Only the workflow runs it again or removes it.
     PartOfWorkflow,
 }
 
@@ -146,18 +145,15 @@ impl fmt::Display for Refusal {
             Refusal::State(state) => write!(f, "it is {state}"),
             Refusal::Changed => f.write_str("it moved meanwhile"),
             Refusal::Unknown => f.write_str("there is no such job"),
-            Refusal::InvalidId => f.write_str("that is no id of a job"),
-            Refusal::Later => f.write_str("it came after the act had begun"),
-            Refusal::NotSilent => f.write_str("it was heard from, or no worker holds it"),
-            Refusal::SetAside => f.write_str("a worker has just set it aside, and left it to a person: ask again"),
-            Refusal::PartOfWorkflow => {
-                f.write_str("it is the job of a node of a workflow, and runs again with its instance")
-            }
+            Refusal::InvalidId => f.write_str("not a valid job id"),
+            Refusal::Later => f.write_str("it arrived after the act began"),
+            Refusal::NotSilent => f.write_str("it is not silent, or no worker holds it"),
+            Refusal::SetAside => f.write_str("a worker has just parked it for a person: try again"),
+            Refusal::PartOfWorkflow => f.write_str("it is the job of a workflow node: retry or cancel the instance"),
         }
     }
 }
 
-/// What is done.
 #[derive(Clone, Debug)]
 enum Kind {
     Retry,
@@ -166,7 +162,7 @@ enum Kind {
     Remove,
 }
 
-/// An act on jobs, which begins when it is awaited, or with its first step. Made by [`Inspector::retry`] and the like.
+/// An act on jobs. It begins when it is awaited, or with its first step. Created by [`Inspector::retry`] and similar calls.
 ///
 /// ```no_run
 /// # use heartline::{Inspector, JobFilter, JobState};
@@ -180,8 +176,8 @@ enum Kind {
 /// # }
 /// ```
 ///
-/// Awaited, it goes on to its end and gives its report, or an error without it. Step by step, it can tell how far it has come, and be stopped after any
-/// of them: what is done stays done. A filter takes only jobs that stood so when the act began.
+/// Awaited, it runs to its end and returns its report, or an error without it. Step by step, it reports its progress and can be
+/// stopped after each step. Completed steps are not undone. A filter selects only jobs that matched when the act began.
 #[must_use = "an act does nothing until it is awaited"]
 pub struct Act {
     inspector: Inspector,
@@ -191,18 +187,18 @@ pub struct Act {
     as_of_ms: Option<u64>,
     state: Option<JobState>,
     dispatched_at_ms: Option<u64>,
-    /// Where the jobs that are named by their ids stood when somebody decided.
+    /// The states that [`bind`](Act::bind) has read.
     stood: HashMap<JobId, Stood>,
     began_ms: Option<u64>,
-    /// How far it has come: an index of the ids, or the cursor of a page.
+    /// The progress: an index into the ids, or the cursor of a page.
     index: usize,
     cursor: String,
-    /// Those that were taken, where a page may repeat some.
+    /// Hashes of the ids already handled, because a page may repeat some.
     seen: HashSet<u64>,
     hasher: RandomState,
-    /// All jobs were named, and what they left in their lists is taken off.
+    /// Whether all jobs are done, and only ghosts are left to remove.
     tidies: bool,
-    /// How many such entries there were last.
+    /// The last number of ghosts.
     ghosts: u64,
     report: ActReport,
 }
@@ -229,37 +225,37 @@ impl Act {
         }
     }
 
-    /// With a filter, takes only jobs that stood so at this time by the clock of the server, [`TaskReport::as_of`](crate::TaskReport::as_of): when somebody
-    /// looked at them and decided. Ages are those of then. Defaults to when the act begins, which is the latest that counts.
+    /// With a filter, selects only jobs that matched at this server time, usually the [`TaskReport::as_of`](crate::TaskReport::as_of)
+    /// that the person saw. Ages are computed at that time. Defaults to the begin of the act. Later times have no effect.
     pub fn as_of(mut self, at: SystemTime) -> Act {
         self.as_of_ms = Some(ms_of(at));
         self
     }
 
-    /// Of jobs that are named by their ids, takes only those in this state, in which somebody saw them and decided. Others are refused as
-    /// [`Refusal::Changed`]. A filter names its state by itself.
+    /// With ids, changes only jobs in this state, in which the person saw them. Others are refused as [`Refusal::Changed`]. A filter
+    /// already contains a state.
     pub fn in_state(mut self, state: JobState) -> Act {
         self.state = Some(state);
         self
     }
 
-    /// Of jobs in the state that [`in_state`](Act::in_state) names, takes only those that were dispatched at this time, their
-    /// [`dispatched_at`](crate::JobReport::dispatched_at): another job may have got the id of one that was removed meanwhile. Others are refused
-    /// as [`Refusal::Changed`].
+    /// With [`in_state`](Act::in_state), changes only jobs dispatched at this time, their
+    /// [`dispatched_at`](crate::JobReport::dispatched_at): a new job may have taken the id of a removed one. Others are refused as
+    /// [`Refusal::Changed`].
     pub fn dispatched_at(mut self, at: SystemTime) -> Act {
         self.dispatched_at_ms = Some(ms_of(at));
         self
     }
 
-    /// Looks where the jobs stand that are named by their ids, for somebody who is about to decide, 200 in a call. Those that have left that state by the
-    /// time of the act, or whose id another job has got, are refused as [`Refusal::Changed`]. Returns how many there are in each state; those that there are none of count under `None`. Of
-    /// a filter there is nothing to look at.
+    /// With ids, reads the state of each job before a person decides, 200 per call. The act then refuses jobs that left that state, or
+    /// whose id belongs to a new job, as [`Refusal::Changed`]. Returns the number of jobs by state. Unknown jobs count as `None`. Does
+    /// nothing with a filter.
     ///
     /// # Errors
     /// As [`step`](Act::step).
     ///
     /// # Cancel safety
-    /// Cancel safe: those that were looked at are bound.
+    /// Cancel safe. Jobs that were read stay bound.
     pub async fn bind(&mut self) -> Result<BTreeMap<Option<JobState>, u64>, Error> {
         let mut counts = BTreeMap::new();
         let JobSelection::Ids(ids) = &self.selection else { return Ok(counts) };
@@ -291,21 +287,21 @@ impl Act {
         &self.report
     }
 
-    /// Takes the next jobs, at most 200 in one call to Redis and at most 1,000 looked at. Returns what is done so far; `None`
-    /// when the act was through before.
+    /// Changes the next jobs, at most 200 per call to Redis, and reads at most 1,000. Returns the report so far, or `None` if the act
+    /// had already finished.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. The step can be made again: what
-    /// partitions answered while another one did not is in the report, and is not asked again. With [`Error::Connect`] the jobs of the step may have been taken; a job that is named by its id and was dispatched or ended anew
-    /// meanwhile is then taken once more.
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. The step can be repeated: partitions that
+    /// answered are in the report and are skipped. After [`Error::Connect`] the jobs of the step may have been changed. If a job
+    /// selected by id was dispatched again or ended again meanwhile, a repeated step changes it again.
     ///
     /// # Cancel safety
-    /// The jobs of the step may have been taken or not when the future is dropped; it is safe to make it again.
+    /// If the future is dropped, jobs of the step may have been changed. It is safe to repeat the step.
     pub async fn step(&mut self) -> Result<Option<&ActReport>, Error> {
         if self.report.is_complete {
             return Ok(None);
         }
-        // Also where no id is left to ask about.
+        // Checks the name, also if no id is left.
         self.inspector.first(&self.task)?;
         let began = match self.began_ms {
             Some(began) => began,
@@ -342,12 +338,12 @@ impl Act {
                 }
                 Ok(parsed) => {
                     let hash = self.hasher.hash_one(&parsed);
-                    // Each once, however often it is named.
+                    // Each id once, even if it was passed several times.
                     if !self.seen.contains(&hash) && own.insert(hash) {
                         let own = |state| Stood { state: Some(state), dispatched_at_ms: self.dispatched_at_ms };
                         let stood = self.state.map(own).or_else(|| self.stood.get(&parsed).copied());
                         named.push(match stood {
-                            // Only a cancel tells the two apart; the others take neither.
+                            // Only a cancel distinguishes claimed from running. The other acts change neither.
                             Some(stood)
                                 if stood.state == Some(JobState::Claimed)
                                     && !matches!(self.kind, Kind::Cancel { .. }) =>
@@ -372,10 +368,10 @@ impl Act {
     }
 
     async fn next_page(&mut self, mut filter: JobFilter, began_ms: u64) -> Result<(), Error> {
-        // Of lists from the back, where nothing is missed that stays; of places from the oldest on.
+        // Reads lists from the back, where no job that stays is missed, and sorted sets from the oldest job on.
         filter.oldest_first = filter.is_ordered();
         if filter.state.is_terminal() {
-            // What ended since then is not looked at.
+            // Skips jobs that ended since.
             filter.older_than.get_or_insert(Duration::ZERO);
         }
         let page = self.inspector.page(&self.task, &filter, &self.cursor, BATCH, began_ms).await?;
@@ -388,7 +384,7 @@ impl Act {
         }
         let stood = |row: &JobRow| row.since.is_none_or(|since| ms_of(since) <= began_ms);
         let (rows, later): (Vec<&JobRow>, Vec<&JobRow>) = rows.into_iter().partition(|row| stood(row));
-        // A page of held jobs may be longer than asked for.
+        // A page of held jobs may exceed the limit.
         for rows in rows.chunks(BATCH) {
             let fresh = |row: &&&JobRow| !self.seen.contains(&self.hasher.hash_one(&row.id));
             let fresh: Vec<&JobRow> = rows.iter().filter(fresh).copied().collect();
@@ -410,13 +406,13 @@ impl Act {
         Ok(())
     }
 
-    /// Whether it takes no jobs of workflows: one that runs again without its workflow, or is removed, would be lost to that.
+    /// Whether it refuses jobs of workflow nodes. If one ran again without its workflow or was removed, the workflow would lose it.
     fn leaves_workflows(&self) -> bool {
         matches!(self.kind, Kind::Retry | Kind::Remove)
     }
 
-    /// Names the jobs, and those that are left of them again, until all have their answer. What some tables answered holds when
-    /// another one fails: its jobs are not named again by the next step.
+    /// Repeats the call for jobs without an answer until all have one. If a table fails, the answers of the others count: the next
+    /// step does not repeat their jobs.
     async fn apply(&mut self, named: &[Named], texts: &[String], is_kept_in_mind: bool) -> Result<(), Error> {
         let mut left: Vec<usize> = (0..named.len()).collect();
         while !left.is_empty() {
@@ -427,7 +423,7 @@ impl Act {
                 self.seen.extend(told.map(|(at, _)| self.hasher.hash_one(&named[*at].id)));
             }
             for (at, told) in left.iter().zip(&told) {
-                self.take_in(&texts[*at], *told);
+                self.count(&texts[*at], *told);
             }
             if let Some(e) = failed {
                 return Err(e);
@@ -437,8 +433,8 @@ impl Act {
         Ok(())
     }
 
-    /// Takes some of the entries off the lists that the jobs have left there, so far as no other job is in front of them. Returns whether
-    /// there is more to do.
+    /// Removes some of the ghosts that the jobs left in the lists, as far as no other job is before them. Returns whether there are more
+    /// to remove.
     async fn tidy(&mut self) -> Result<bool, Error> {
         for _ in 0..TIDIED {
             let mut left = 0;
@@ -457,7 +453,7 @@ impl Act {
         Ok(true)
     }
 
-    /// Names the jobs, each to its table. Returns what was answered, and why a table did not answer: the others are asked all the same.
+    /// Makes the call for each table. Returns the answers, and the first error. A failed table does not stop the others.
     async fn call(&self, named: &[Named]) -> Result<(Vec<Told>, Option<Error>), Error> {
         let mut failed = None;
         let (tables, by) = (self.inspector.tables(&self.task).await?, &*self.inspector.by);
@@ -476,7 +472,7 @@ impl Act {
                     Kind::Remove => actions::remove(&mut conn, keys, own, by).await,
                 }
             };
-            // A job that is named by its id alone may be another one, or stand elsewhere, when the call is repeated.
+            // A repeated call with a bare id may meet a new job, or the job in another state.
             let answers = match self.selection {
                 JobSelection::Ids(_) => self.inspector.ask_once(call).await,
                 JobSelection::Filter(_) => self.inspector.ask(call).await,
@@ -495,14 +491,14 @@ impl Act {
         Ok((told, failed))
     }
 
-    fn take_in(&mut self, id: &str, told: Told) {
+    fn count(&mut self, id: &str, told: Told) {
         match told {
             Told::Done => self.report.done += 1,
             Told::Requested => self.report.requested += 1,
             Told::InState(state) => self.refuse(id.to_owned(), Refusal::State(state)),
             Told::Changed => self.refuse(id.to_owned(), Refusal::Changed),
             Told::Unknown => self.refuse(id.to_owned(), Refusal::Unknown),
-            // Those are named again until they are told otherwise.
+            // The call is repeated for these.
             Told::Left => {}
         }
     }
@@ -539,80 +535,77 @@ impl fmt::Debug for Act {
     }
 }
 
-/// What became of a wish to forget a task.
+/// The result of [`Inspector::forget_task`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ForgetOutcome {
-    /// Nothing is left of it.
+    /// The task was removed.
     Forgotten,
-    /// These workers work it, or may: they were seen in the last hour and did not say that they stopped, or what they tell is on a node of a
-    /// cluster that is away.
+    /// Nothing was removed, because these workers may work it: they were seen in the last hour and have not stopped, or their presence
+    /// is on an unreachable cluster node.
     Worked(Vec<WorkerId>),
-    /// It has so many jobs, in whatever state.
+    /// Nothing was removed, because the task has this many jobs in any state.
     HasJobs(u64),
 }
 
 impl Inspector {
-    /// Puts failed and cancelled jobs back into their lists, under their ids. Attempts and stalls count from 0, and a cancel is forgotten.
-    ///
-    /// Jobs in other states are refused.
+    /// Puts failed and cancelled jobs back into their lists with the same ids. Attempts and stalls count from 0. Jobs in other states
+    /// are refused.
     pub fn retry(&self, task: &str, jobs: impl Into<JobSelection>) -> Act {
         Act::new(self, task, Kind::Retry, jobs.into())
     }
 
-    /// Puts delayed jobs to the front of their lists, whenever they are due. Jobs in other states are refused.
+    /// Moves delayed jobs to the front of their lists, before they are due. Jobs in other states are refused.
     pub fn run_now(&self, task: &str, jobs: impl Into<JobSelection>) -> Act {
         Act::new(self, task, Kind::RunNow, jobs.into())
     }
 
-    /// Cancels jobs: at once where they wait or are delayed; of held ones their workers are asked. Terminal jobs are refused. A
-    /// reason is cut to 4 KiB.
+    /// Cancels jobs. Waiting and delayed jobs are cancelled at once. For held jobs, their workers get a request. Terminal jobs are
+    /// refused. The reason is cut to 4 KiB.
     pub fn cancel(&self, task: &str, jobs: impl Into<JobSelection>, reason: &str) -> Act {
         Act::new(self, task, Kind::Cancel { reason: cut(reason, MESSAGE_LIMIT).to_owned() }, jobs.into())
     }
 
-    /// Removes jobs that nobody holds, with all that is kept of them. Held jobs are refused: cancel them before.
+    /// Removes jobs that no worker holds, with all their data. Held jobs are refused: cancel them before.
     pub fn remove(&self, task: &str, jobs: impl Into<JobSelection>) -> Act {
         Act::new(self, task, Kind::Remove, jobs.into())
     }
 
-    /// Removes every job of a task that is in this state, as it stood when the act began.
-    ///
-    /// Running jobs are refused one by one: cancel them before.
+    /// Removes every job of a task that was in this state when the act began. Held jobs are refused: cancel them before.
     pub fn purge(&self, task: &str, state: JobState) -> Act {
         self.remove(task, JobFilter::new(state))
     }
 
-    /// Pauses a task, with all of its partitions: no job of it is claimed until [`resume`](Inspector::resume). What runs goes on, with its heartbeats, and is
-    /// recorded; what waits and what is due stays. Jobs with [`expires_after`](crate::Dispatch::expires_after) still expire. Returns the pause that was there before, if the task was paused already: it is
-    /// kept. A reason is cut to 4 KiB.
+    /// Pauses all partitions of a task: no job is claimed until [`resume`](Inspector::resume). Running jobs continue, with heartbeats
+    /// and outcomes. Waiting and due jobs stay, but jobs with [`expires_after`](crate::Dispatch::expires_after) still expire. If the task
+    /// was already paused, the earlier pause is kept and returned. The reason is cut to 4 KiB.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. Where the node of a partition is away the others are paused all the
-    /// same, see [`TaskReport::is_paused_in_part`](crate::TaskReport::is_paused_in_part).
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. If the node of one partition is unreachable,
+    /// the others are still paused, see [`TaskReport::is_paused_in_part`](crate::TaskReport::is_paused_in_part).
     ///
     /// # Cancel safety
-    /// The task may be paused or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, the task may be paused. It is safe to repeat.
     pub async fn pause(&self, task: &str, reason: &str) -> Result<Option<TaskPause>, Error> {
         let (tables, reason) = (self.tables_now(task).await?, cut(reason, MESSAGE_LIMIT));
         let pause = |keys| async move {
             self.ask(|mut conn| async move { actions::pause(&mut conn, keys, &self.by, reason).await }).await
         };
-        // Beside each other: one whose node is away keeps none of the others running.
+        // At the same time, so that an unreachable partition does not keep the others running.
         let mut answers = try_all(tables.iter().map(|keys| pause(&**keys))).await?;
         let partitions = answers.len();
         let before = answers.swap_remove(0);
         Ok(before.map(|before| TaskPause { at: at_ms(before.at_ms), by: before.by, reason: before.reason, partitions }))
     }
 
-    /// Ends the pause of a task. Returns how long it lasted; `None` if the task was not paused.
+    /// Ends the pause of a task. Returns how long it lasted, or `None` if the task was not paused.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
-    /// The pause may be over or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, the pause may have ended. It is safe to repeat.
     pub async fn resume(&self, task: &str) -> Result<Option<Duration>, Error> {
         let tables = self.tables_now(task).await?;
         let resume = |keys| async move {
@@ -621,17 +614,17 @@ impl Inspector {
         Ok(try_all(tables.iter().map(|keys| resume(&**keys))).await?.into_iter().flatten().max())
     }
 
-    /// Removes what is left of a task that nobody works and that has no job in any state: options, counters, events. It is then
-    /// no longer among the tasks.
+    /// Removes a task that no worker works and that has no jobs in any state: its options, counters, events, and its place in the list
+    /// of tasks.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
-    /// The task may be forgotten or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, the task may be removed. It is safe to repeat.
     pub async fn forget_task(&self, task: &str) -> Result<ForgetOutcome, Error> {
         let tables = self.tables_now(task).await?;
-        // Which tasks one has is not known while the node is away to which it tells that.
+        // The tasks of a worker are unknown while the node of its presence is unreachable.
         let workers = self.workers().await?.into_iter().filter(|worker| {
             let may_have_it = worker.is_away || worker.tasks.iter().any(|its| its.task == task);
             worker.state != super::workers::WorkerState::Gone && may_have_it
@@ -647,7 +640,7 @@ impl Inspector {
                 return Ok(ForgetOutcome::HasJobs(jobs));
             }
         }
-        // The first one last: by it the others are found.
+        // The first table last, since it leads to the others.
         for keys in tables.iter().rev() {
             if let Some(jobs) = self.ask(|mut conn| async move { actions::forget(&mut conn, keys).await }).await? {
                 return Ok(ForgetOutcome::HasJobs(jobs));
@@ -655,7 +648,7 @@ impl Inspector {
         }
         self.store.tables(task).learn(1);
         self.ask(|mut conn| async move { self.store.unregister(&mut conn, task).await }).await?;
-        // A job may have come in between. It is not to be in a task that nobody sees.
+        // A job may have arrived meanwhile. List its task again, so that people see it.
         let counts = self.task_counts(task).await?;
         let jobs = JobState::ALL.iter().map(|state| counts.of_state(*state)).sum();
         if jobs > 0 {
@@ -666,7 +659,7 @@ impl Inspector {
     }
 }
 
-/// Makes all of the calls, to their ends, and gives their answers, or the first failure.
+/// Makes all calls, and returns their answers or the first failure.
 async fn try_all<T>(calls: impl Iterator<Item = impl Future<Output = Result<T, Error>>>) -> Result<Vec<T>, Error> {
     futures_util::future::join_all(calls).await.into_iter().collect()
 }

@@ -1,4 +1,4 @@
-//! One job, whole.
+//! One job in full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::store::values;
 use crate::times::{as_ms_where_known, at_ms, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
-/// A job as it was when it was asked for.
+/// A job at the time of the call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct JobReport {
@@ -45,13 +45,13 @@ pub struct JobReport {
     /// Since when it waits or is delayed.
     #[serde(rename = "waiting_since_ms", serialize_with = "ms_since_1970_where_known")]
     pub waiting_since: Option<SystemTime>,
-    /// When it expires, unless it has begun by then.
+    /// When it expires, if it has not begun by then.
     #[serde(rename = "expires_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub expires_at: Option<SystemTime>,
-    /// When it is due, of a delayed one, or from when on the hook of a finalizing one may run that nobody holds.
+    /// When a delayed job is due, or from when the hook of a finalizing job that no worker holds may run.
     #[serde(rename = "due_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub due_at: Option<SystemTime>,
-    /// When the worker claimed it that holds it.
+    /// When the worker that holds it claimed it.
     #[serde(rename = "started_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub started_at: Option<SystemTime>,
     /// When it ended.
@@ -63,41 +63,41 @@ pub struct JobReport {
     pub fence: Option<u64>,
     /// Whether it is held and was silent since the last snapshot.
     pub is_silent: bool,
-    /// Its outcome, where that is stored and the hook of the task is to run, or runs.
+    /// Its outcome, if it is finalizing.
     pub outcome: Option<StoredOutcome>,
-    /// Why its cancel was asked for, while it is held.
+    /// The reason of a requested cancel, while it is held.
     pub cancel_requested: Option<String>,
-    /// How many of its runs have ended in failure.
+    /// How many of its runs have failed.
     pub failed_attempts: u32,
     /// How often it stalled.
     pub stalled_count: u32,
-    /// How it was recovered last, if it was.
+    /// Its last recovery.
     pub recovery: Option<Recovery>,
     /// How often its handler snoozed it.
     pub snoozed_count: u32,
-    /// How often it was put off because its payload was no input of a handler.
+    /// How often it was postponed because a handler could not decode its payload.
     pub undecodable_count: u32,
-    /// What its dispatch set for it.
+    /// The options of its dispatch.
     pub options: JobOptions,
-    /// Its last failure; none of a completed job. A cancelled job has the code `cancelled`, and the reason as message.
+    /// Its last failure. `None` if it completed. A cancelled job has the code `cancelled`, and the reason as message.
     pub error: Option<Failure>,
-    /// How far its handler said that it has come, with `Context::progress`.
+    /// Its last progress, as set by `Context::progress`.
     pub progress: Option<JobProgress>,
-    /// How large its payload is, bytes of JSON.
+    /// The size of its payload, bytes of JSON.
     pub payload_bytes: usize,
-    /// How large its result is, bytes of JSON; 0 where none is kept.
+    /// The size of its result, bytes of JSON. 0 if none is stored.
     pub result_bytes: usize,
-    /// How large its last checkpoint is, with what is stored beside it, bytes; 0 where there is none.
+    /// The size of its last checkpoint and its metadata, bytes. 0 if there is none.
     pub checkpoint_bytes: usize,
-    /// Its payload, if it was asked for and is no larger than 512 KiB, or large values were asked for. What is no JSON is a text.
+    /// Its payload, as selected by [`JobValues`]. A string if it is not valid JSON.
     pub payload: Option<Value>,
     /// Its result, by the same rule.
     pub result: Option<Value>,
-    /// Its last checkpoint, if values were asked for.
+    /// Its last checkpoint, unless [`JobValues::None`] was passed.
     pub checkpoint: Option<Value>,
 }
 
-/// What the dispatch of a job set for it; what is not set is the task's.
+/// The options of a job's dispatch. Options that are `None` are those of the task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct JobOptions {
@@ -122,14 +122,14 @@ pub enum JobValues {
     /// None.
     #[default]
     None,
-    /// Those that are no larger than 512 KiB.
+    /// Values of up to 512 KiB.
     Small,
-    /// All, each on a connection of its own where it is larger.
+    /// All values. Larger ones are each read over a separate connection.
     All,
 }
 
 impl Inspector {
-    /// One job, with its payload and its result if they are asked for; `None` if it was never dispatched, or was removed.
+    /// One job with the requested values. `None` if it was never dispatched, or was removed.
     ///
     /// # Errors
     /// [`Error::Config`] if the name or the id is not valid, and those of every call, see [`Error`].
@@ -200,7 +200,7 @@ enum Column {
     Result,
 }
 
-/// What is no JSON is a text.
+/// Parses JSON. Invalid JSON becomes a string.
 fn json_or_text(json: String) -> Value {
     serde_json::from_str(&json).unwrap_or(Value::String(json))
 }

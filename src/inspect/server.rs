@@ -1,4 +1,4 @@
-//! The Redis server: what it is, how it keeps what is written, and how far away it is.
+//! The Redis server: its version, persistence, replication and round trip.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,64 +10,64 @@ use crate::store::keys::{Key, tasks};
 use crate::store::server::{ServerLook, look_at_all};
 use crate::times::{as_ms, as_us, at_ms, ms_since_1970};
 
-/// The Redis server as it was when it was asked for. What it does not tell is `None`, or 0.
+/// A Redis server at the time of the call. Values that it does not report are `None` or 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ServerReport {
-    /// Where it is, without any secret: of a node of a cluster `host:port`.
+    /// Its address, without secrets. For a cluster node `host:port`.
     pub place: String,
-    /// Why it could not be asked, if so: the rest of the report says nothing then. A node of a cluster may be away while the others go on.
+    /// Why it could not be read, if so. The other fields are then not valid. One cluster node may be down while the others work.
     pub fault: Option<String>,
-    /// `redis` or `valkey`, as it says.
+    /// `redis` or `valkey`, as it reports.
     pub name: String,
-    /// Its version; of Valkey its own.
+    /// Its version. For Valkey, the version of Valkey.
     pub version: String,
-    /// For how long it has run.
+    /// How long it has run.
     #[serde(rename = "uptime_ms", serialize_with = "as_ms")]
     pub uptime: Duration,
     /// Its clock.
     #[serde(rename = "clock_ms", serialize_with = "ms_since_1970")]
     pub clock: SystemTime,
-    /// How long a short call takes: the median of some.
+    /// The median round trip of some short calls.
     #[serde(rename = "round_trip_us", serialize_with = "as_us")]
     pub round_trip: Duration,
-    /// The longest of them.
+    /// The longest of these round trips.
     #[serde(rename = "longest_round_trip_us", serialize_with = "as_us")]
     pub longest_round_trip: Duration,
-    /// Whether it is the primary, and not a replica.
+    /// Whether it is a primary, and not a replica.
     pub is_primary: bool,
-    /// How many replicas follow it.
+    /// The number of its replicas.
     pub replicas: u64,
-    /// How many of those have said nothing for 4 s and more: one that stands still follows in name alone.
+    /// How many replicas have sent nothing for 4 s or longer. They may be frozen.
     pub silent_replicas: u64,
-    /// How many have to for it to take writes (`min-replicas-to-write`), if any have to; 1 where how many is not told.
+    /// How many replicas it requires for writes (`min-replicas-to-write`), if any. 1 if the number is unknown.
     pub wanted_replicas: Option<u64>,
-    /// Whether it has followed another primary since it started: its data are those of that one, whenever it started.
+    /// Whether it was a replica at some time since its start. Its data is then that of its former primary.
     pub has_followed: bool,
-    /// Bytes that its data take.
+    /// The memory in use, bytes.
     pub used_memory: u64,
-    /// Bytes that they may take; 0: there is no limit.
+    /// The memory limit, bytes. 0 if there is none.
     pub max_memory: u64,
-    /// What it does when that is reached: `noeviction` or another policy.
+    /// What it does at the memory limit: `noeviction` or another policy.
     pub eviction_policy: String,
-    /// Keys that it has evicted since it started.
+    /// Keys evicted since its start.
     pub evicted_keys: u64,
-    /// Whether each write goes into the append-only file.
+    /// Whether it writes an append-only file.
     pub has_append_only_file: bool,
-    /// Whether the last write of a snapshot, and of the append-only file, went well.
+    /// Whether it last wrote both its snapshot and its append-only file without an error.
     pub is_saved_well: bool,
     /// Writes since the last snapshot.
     pub unsaved_writes: u64,
-    /// Whether it has written a snapshot since it started.
+    /// Whether it has written a snapshot since its start.
     pub has_snapshot: bool,
-    /// Clients that are connected.
+    /// Connected clients.
     pub clients: u64,
-    /// What it answers to a write, if it refuses that.
+    /// Its error answer to a write, if it refuses writes.
     pub write_refusal: Option<String>,
 }
 
 impl Inspector {
-    /// What each server says of itself, and how long a short call to it takes from here: the one that there is, or every primary of a cluster.
+    /// Each server: the single one, or every primary of a cluster. Measures the round trips from this process.
     ///
     /// # Errors
     /// Those of every call, see [`Error`].
@@ -77,7 +77,7 @@ impl Inspector {
     pub async fn servers(&self) -> Result<Vec<ServerReport>, Error> {
         let names = match self.task_names().await {
             Err(e) if self.hides_all(&e) => return Err(e),
-            // Of a list that cannot be read, or is on a node that is away, the servers are told of all the same.
+            // Report the servers even if the list of tasks cannot be read.
             names => names.unwrap_or_default(),
         };
         let keys = names.iter().map(|name| self.store.tables(name).first().get(Key::Delayed).to_owned());
@@ -150,7 +150,7 @@ impl ServerReport {
                 .filter(|said| is_silent(said))
                 .count() as u64,
             wanted_replicas: told.wanted_replicas,
-            // From Redis 7.0 on a restart keeps the second offset, too.
+            // From Redis 7.0 on, the second offset survives a restart, so it proves nothing.
             has_followed: match text("total_net_repl_input_bytes") {
                 Some(bytes) => bytes != "0",
                 None => text("second_repl_offset").is_some_and(|offset| offset != "-1"),
@@ -169,7 +169,7 @@ impl ServerReport {
     }
 }
 
-/// Whether a replica has said nothing for seconds, by a line of `INFO replication`. One that is well says something each second.
+/// Whether a replica has been silent for seconds, by its line of `INFO replication`. A healthy one reports every second.
 fn is_silent(said: &str) -> bool {
     let lag = said.split(',').find_map(|word| word.strip_prefix("lag=")?.parse::<u64>().ok());
     lag.is_some_and(|seconds| seconds >= 4)

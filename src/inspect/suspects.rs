@@ -15,20 +15,20 @@ use crate::stall::action::{StallAction, StallReason, StalledEvent};
 use crate::times::ms_since_1970;
 use crate::worker_id::WorkerId;
 
-/// How many of them are told.
+/// The most suspects that are reported.
 const TOLD: usize = 100;
 
-/// Of how many workers it is looked up whether they were seen again.
+/// The most workers that are looked up, to learn whether they were seen again.
 const LOOKED_UP: usize = 500;
 
-/// How many running jobs, and how many of those who hold them, are looked at for stalls that are to come.
+/// The most running jobs, and the most workers that hold them, that are read for pending stalls.
 const RUNNING: usize = 1000;
 const HOLDERS: usize = 50;
 
-/// The stalls of how many other tasks of these workers are looked at.
+/// The most other tasks of these workers whose stalls are read.
 const OTHERS: usize = 20;
 
-/// A job that was held at two or more deaths of workers. See [`Inspector::suspects`].
+/// A job that was held when two or more workers died. See [`Inspector::suspects`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Suspect {
@@ -36,32 +36,31 @@ pub struct Suspect {
     pub task: String,
     /// The job.
     pub id: JobId,
-    /// How many workers it was taken from that died, or seemed to.
+    /// How many workers died, or seemed to, while they held it.
     pub deaths: u64,
-    /// At how many of those it was the only job.
+    /// At how many of those deaths the worker held no other job.
     pub alone: u64,
-    /// At how many of those no other job was held that was held at more deaths than it. What such a job explains accuses nobody else.
+    /// How many of those deaths no other job explains: no job held at the time was held at more deaths than this one.
     pub unexplained: u64,
-    /// The sum over its deaths of one divided by the jobs that were held: the share of the deaths that would be its own if each job
-    /// of a dead worker were as guilty.
+    /// The sum of 1 / (jobs held by the worker) over its deaths: its share of the deaths if all held jobs are equally likely causes.
     pub share: f64,
-    /// The last of them.
+    /// When the last of those workers was found dead.
     #[serde(rename = "last_at_ms", serialize_with = "ms_since_1970")]
     pub last_at: SystemTime,
-    /// What became of it then.
+    /// The decision about the job at that time.
     pub action: StallAction,
-    /// Where it stands now, as far as that was looked up, see [`Inspector::suspects`]; `None` if it is gone, too.
+    /// Its current state. `None` if it was removed, or not looked up, see [`Inspector::suspects`].
     pub state: Option<JobState>,
 }
 
 impl Suspect {
-    /// Whether it may still take a worker down: it has not ended, and is there, and no other job explains the deaths.
+    /// Whether it may still crash a worker: it has not ended or been removed, and no other job explains the deaths.
     #[must_use]
     pub fn is_at_large(&self) -> bool {
         self.unexplained > 1 && self.state.is_some_and(|state| !state.is_terminal())
     }
 
-    /// The one of them that is more suspicious than any other, if there is one. They come as [`among`](Suspect::among) sorts them.
+    /// The one suspect that is more suspicious than all others, if any. `suspects` must be sorted as by [`among`](Suspect::among).
     #[must_use]
     pub fn foremost<'a>(suspects: &[&'a Suspect]) -> Option<&'a Suspect> {
         let weight = |suspect: &Suspect| (suspect.deaths, suspect.share);
@@ -74,8 +73,8 @@ impl Suspect {
 }
 
 impl Suspect {
-    /// The suspects among jobs that stalled, whatever the order of those: who was held at the most deaths comes first, and of as many
-    /// the one with the largest share. At most 100.
+    /// The suspects among stalled jobs: those with the most deaths first, then those with the largest share. At most 100. The order
+    /// of `stalls` does not matter.
     #[must_use]
     pub fn among<'a>(stalls: impl IntoIterator<Item = &'a StalledEvent>) -> Vec<Suspect> {
         let mut deaths: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
@@ -114,17 +113,16 @@ impl Suspect {
     }
 }
 
-/// Whether the worker seemed dead while the job ran, to whoever took the job from it, a person too: not a handler that was silent, and not a
-/// job that had not begun.
+/// Whether the worker seemed dead while the job ran. False if only its handler was silent, or if the job had not begun.
 fn is_death(stall: &StalledEvent) -> bool {
     let is_dead = !matches!(stall.reason, StallReason::HandlerSilent | StallReason::Requeued);
     is_dead && !matches!(stall.action, StallAction::Requeued | StallAction::Dropped)
 }
 
 impl Inspector {
-    /// Jobs that were held when two or more workers died, the most suspicious first, by the stalls that are still told of, which are
-    /// about 2,000. A job that takes its process down is among them, and so may be one that ran beside it. A worker that was seen behind the
-    /// stall did not die: it was frozen, or cut off.
+    /// Jobs that were held when two or more workers died, the most suspicious first. It reads the stored stalls, about 2,000. A job
+    /// that crashes its process is among them, and jobs that ran next to it may be, too. A worker that was seen after the stall did
+    /// not die: it was frozen or cut off.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
@@ -136,7 +134,7 @@ impl Inspector {
         match self.stalls_to_come(task).await {
             Ok(some) => stalls.extend(some),
             Err(e) if e.is_retryable() => return Err(e),
-            // A damaged column hides no stall that was told of.
+            // A damaged column does not hide the stored stalls.
             Err(_) => {}
         }
         let suspects = Suspect::among(&stalls);
@@ -148,7 +146,7 @@ impl Inspector {
             seen.insert(worker.to_owned(), known.last_seen_at);
             others.extend(known.tasks.into_iter().map(|its| its.task).filter(|other| other != task));
         }
-        // A job of another task may have taken them down.
+        // A job of another task may have crashed these workers.
         for other in others.iter().take(OTHERS) {
             match self.all_stalls(other).await {
                 Ok(some) => stalls.extend(some),
@@ -166,8 +164,8 @@ impl Inspector {
         Ok(suspects)
     }
 
-    /// The stalls that are to be told of running jobs whose worker is known to be dead, as if they were recovered now: nobody may be left to do
-    /// that. Of the first 1,000 that run.
+    /// The pending stalls of running jobs whose worker is known to be dead, as if they were recovered now. No worker may be left to
+    /// recover them. Reads the first 1,000 running jobs.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
@@ -192,7 +190,7 @@ impl Inspector {
         Ok(stalls.collect())
     }
 
-    /// The stalls of a task that are still told of.
+    /// The stored stalls of a task.
     async fn all_stalls(&self, task: &str) -> Result<Vec<StalledEvent>, Error> {
         let (mut stalls, mut cursor) = (Vec::new(), None);
         loop {
@@ -205,7 +203,7 @@ impl Inspector {
         }
     }
 
-    /// Looks up where suspects stand now, whichever their tasks are, and fills in their [`state`](Suspect::state).
+    /// Reads the current [`state`](Suspect::state) of suspects of any task.
     ///
     /// # Errors
     /// Those of every call, see [`Error`].
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_held_at_the_most_deaths_and_with_the_fewest_others_comes_first() {
+    fn suspects_are_sorted_by_deaths_then_by_share() {
         let silent = StallReason::Silent;
         let stalls = [
             stall("poison", "a", silent, 1),
@@ -257,13 +255,13 @@ mod tests {
             stall("poison", "c", silent, 3),
             stall("twice", "d", silent, 4),
             stall("twice", "e", silent, 5),
-            // The same death, told twice; a handler that was silent; a job that had not begun.
+            // The same death twice; a handler that was silent; a job that had not begun.
             stall("other", "b", silent, 6),
             stall("slow", "f", StallReason::HandlerSilent, 7),
             stall("slow", "g", StallReason::HandlerSilent, 8),
             stall("ahead", "h", StallReason::Requeued, 9),
             stall("ahead", "i", StallReason::Requeued, 10),
-            // Taken by a person, who knew before anybody else.
+            // Taken by a person.
             stall("twice", "e", StallReason::Manual, 11),
         ];
         let found = Suspect::among(stalls.iter().rev());

@@ -1,4 +1,4 @@
-//! Tasks: what there is of each, how fast it moves, and in which epoch its stall detection is.
+//! Tasks: their jobs, rates and stall detection.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,10 +21,10 @@ use crate::task::task_ref::TaskCounts;
 use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
-/// How many tasks are asked about at a time.
+/// How many tasks are read at a time.
 const TOGETHER: usize = 20;
 
-/// A task as it was when it was asked for.
+/// A task at the time of the call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TaskReport {
@@ -35,101 +35,101 @@ pub struct TaskReport {
     pub as_of: SystemTime,
     /// How many jobs are in each state.
     pub counts: TaskCounts,
-    /// The longest wait of the jobs that are the first of their lists, and of the first delayed one that is due, since then. Jobs behind them may
-    /// have waited longer, as behind one that was recovered. `None` if no job waits, or is due.
+    /// The longest wait among the first jobs of the lists and the first due delayed job. Later jobs may have waited longer, for example
+    /// after a recovered one. `None` if no job waits or is due.
     #[serde(rename = "next_waiting_age_ms", serialize_with = "as_ms_where_known")]
     pub next_waiting_age: Option<Duration>,
-    /// Delayed jobs whose time has come: a worker moves them to their lists when it claims.
+    /// Delayed jobs that are due. A worker moves them to their lists when it claims.
     pub due: u64,
     /// When the first delayed job is due.
     #[serde(rename = "next_due_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub next_due_at: Option<SystemTime>,
-    /// Jobs dispatched since the task exists. Two reports tell the rate, see [`TaskReport::rates_since`].
+    /// Jobs dispatched since the task exists. See [`TaskReport::rates_since`] for the rate.
     pub dispatched: u64,
     /// Jobs that ended since the task exists: completed, failed or cancelled.
     pub ended: u64,
-    /// Those of them that failed.
+    /// Jobs that failed since the task exists.
     pub failed: u64,
-    /// Stalls since the task exists, of whatever jobs.
+    /// Stalls of all jobs since the task exists.
     pub stalled: u64,
-    /// When it was found that the server had lost its data of the task, if it has: a worker declared the task again, or one that lives had
-    /// declared it before there were any. Jobs that were there before are gone (where they are still there, none is lost, and this is `None`); what workers hold of them is reported in vain.
+    /// When it was found that the server had lost the data of the task, if it has. Jobs of before are gone, and their workers report
+    /// outcomes in vain. `None` if the jobs are still there.
     #[serde(rename = "data_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub data_lost_at: Option<SystemTime>,
-    /// When it was found that the options and counters of the task were lost alone, if they were: its jobs are there. A pause is gone with them.
+    /// When it was found that the server had lost the options and counters of the task, but not its jobs. A pause is lost, too.
     #[serde(rename = "options_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub options_lost_at: Option<SystemTime>,
-    /// Jobs that were removed since the task exists since their payload was gone: there was nothing to run.
+    /// Jobs removed since the task exists because their payload was lost.
     pub lost_payloads: u64,
-    /// When the last of them was.
+    /// When the last of them was removed.
     #[serde(rename = "payload_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub payload_lost_at: Option<SystemTime>,
-    /// Hooks (`on_complete`) that failed for good since the task exists: their jobs ended without what they were to do.
+    /// Hooks (`on_complete`) that failed for good since the task exists. Their jobs ended without them.
     pub hooks_failed: u64,
-    /// How many of them since none had failed for 15 minutes; 0 where none did in the last 15.
+    /// Hooks that failed for good since the last 15 minutes without such a failure. 0 if none failed in the last 15 minutes.
     pub hooks_failed_in_a_row: u64,
-    /// When the first of those did.
+    /// When the first of those failed.
     #[serde(rename = "hooks_failing_since_ms", serialize_with = "ms_since_1970_where_known")]
     pub hooks_failing_since: Option<SystemTime>,
-    /// When the last of them did.
+    /// When the last hook failed for good.
     #[serde(rename = "hook_failed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub hook_failed_at: Option<SystemTime>,
-    /// Jobs that are in no place, as far as counting tells: nobody works them, and nobody is told how they ended. [`Inspector::audit`] finds them.
+    /// Jobs missing from every list and set, according to the counts. No worker will run them. [`Inspector::audit`] finds them.
     pub nowhere: u64,
-    /// Jobs whose payload is gone, as far as counting tells: those that have not ended are removed when a worker claims them.
+    /// Jobs whose payload is lost, according to the counts. If such a job has not ended, the next claim removes it.
     pub without_payload: u64,
-    /// Jobs that failed in the last 5 minutes, of those that are kept.
+    /// Stored jobs that failed in the last 5 minutes.
     pub failed_lately: u64,
-    /// When a run completed last.
+    /// When a run last completed.
     #[serde(rename = "last_completed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_completed_at: Option<SystemTime>,
-    /// How many jobs began to fail since a run completed or was snoozed, kept or not. A job whose worker died counts where it failed by that,
-    /// or is retried; so does a job that no worker began in time. When a person removes the last failed job, only unfinished jobs count on.
+    /// How many jobs, stored or not, began to fail since a run completed or was snoozed. Jobs whose worker died count if they failed or
+    /// are retried for that reason, and so do jobs that expired. When a person removes the last failed job, only unfinished jobs remain
+    /// counted.
     pub failed_since_completed: u64,
-    /// When a run failed last.
+    /// When a run last failed.
     #[serde(rename = "last_failed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_failed_at: Option<SystemTime>,
-    /// How many runs broke off, as their worker stopped or died, since a run completed or was snoozed.
+    /// How many runs were interrupted, because their worker stopped or died, since a run completed or was snoozed.
     pub broken_off_since_completed: u64,
-    /// When a run broke off last.
+    /// When a run was last interrupted.
     #[serde(rename = "last_broken_off_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_broken_off_at: Option<SystemTime>,
-    /// Jobs that completed in the last 5 minutes, of those that are kept.
+    /// Stored jobs that completed in the last 5 minutes.
     pub completed_lately: u64,
-    /// When a job of it was claimed last.
+    /// When a job of it was last claimed.
     #[serde(rename = "last_claimed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_claimed_at: Option<SystemTime>,
     /// The pause, if the task is paused.
     pub paused: Option<TaskPause>,
-    /// The last audit that was noted, see [`Inspector::note_audit`].
+    /// The last recorded audit, see [`Inspector::note_audit`].
     pub audited: Option<TaskAudit>,
     /// The options in force.
     pub options: TaskOptionsInForce,
-    /// How many live workers work it, those that are stopping among them. With 0 no worker takes its jobs, if that is known.
+    /// How many live workers work it, including stopping ones.
     pub live_workers: u64,
-    /// Whether it is known who works it. Of a cluster a node may be away that has the list of workers, or what one of them tells of itself:
-    /// others than those counted may be live then.
+    /// Whether `live_workers` is complete. In a cluster, the node with the list of workers or with a presence may be unreachable.
     pub knows_workers: bool,
-    /// How many jobs those may hold together, by the concurrency of the task; a worker may hold fewer by its `max_jobs`.
+    /// How many jobs the live workers may hold together, by the concurrency of the task. A worker's `max_jobs` may allow fewer.
     pub slots: u64,
-    /// Whether nodes of workflows have it: nobody retries or removes their jobs by hand.
+    /// Whether nodes of workflows use it. People cannot retry or remove the jobs of nodes.
     pub has_workflows: bool,
-    /// Its stall detection, partition by partition.
+    /// Its stall detection, one per partition.
     pub parts: Vec<PartReport>,
-    /// Why it cannot be read, if so; nothing else of the report says anything then.
+    /// Why it cannot be read, if so. The other fields are then not valid.
     pub fault: Option<String>,
     /// The kind of that error, if the server reported it.
     pub fault_kind: Option<ServerErrorKind>,
-    /// The keys of another type that keep it from being read.
+    /// The keys of another type that make it unreadable.
     pub foreign: Vec<ForeignKey>,
-    /// Whether that is since its node of a cluster is away: nothing is known to be wrong with the task then.
+    /// Whether the fault is an unreachable cluster node. The task itself may be fine.
     pub is_away: bool,
-    /// Whether that is since our user of the server lacks a right: nothing is known to be wrong with the task then.
+    /// Whether the fault is a missing permission of this process's Redis user. The task itself may be fine.
     pub is_denied: bool,
 }
 
 impl TaskReport {
-    /// Whether some of its partitions are paused, and others are not: their jobs begin.
+    /// Whether only some of its partitions are paused, so that jobs of the others begin.
     #[must_use]
     pub fn is_paused_in_part(&self) -> bool {
         self.paused.as_ref().is_some_and(|pause| pause.partitions < self.parts.len())
@@ -147,27 +147,27 @@ pub struct TaskPause {
     pub by: String,
     /// Why.
     pub reason: String,
-    /// How many of its partitions are paused: not all, where one of them was away when somebody paused it, or resumed it.
+    /// How many of its partitions are paused. Fewer than all if a partition was unreachable when the task was paused or resumed.
     pub partitions: usize,
 }
 
-/// The last audit of a task that was noted.
+/// The last recorded audit of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskAudit {
-    /// When it came to its end.
+    /// When it finished.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
-    /// How many faults of each kind it found; empty if nothing was wrong.
+    /// The number of faults by kind. Empty if none was found.
     pub found: BTreeMap<Fault, u64>,
 }
 
-/// The options of a task as the worker declared them that started last.
+/// The options of a task, as declared by the worker that started last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskOptionsInForce {
-    /// Names and values as they are stored: `maxCount`, `heartbeat`, `keepFailed`, … `concurrency`, `attempts` and `timeoutMs` are those of
-    /// the worker that declared them; each worker goes by its own. Empty if no worker has declared the task.
+    /// Names and values as stored: `maxCount`, `heartbeat`, `keepFailed`, … `concurrency`, `attempts` and `timeoutMs` are those of the
+    /// worker that declared them. Each worker uses its own values of these. Empty if no worker has declared the task.
     pub values: BTreeMap<String, String>,
     /// The worker that declared them.
     pub declared_by: Option<WorkerId>,
@@ -184,33 +184,33 @@ pub struct PartReport {
     pub part: u32,
     /// How many snapshots there were.
     pub epoch: u64,
-    /// When the last one began the epoch.
+    /// When the current epoch began.
     #[serde(rename = "epoch_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub epoch_at: Option<SystemTime>,
     /// When the candidates were taken.
     #[serde(rename = "snapshot_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub snapshot_at: Option<SystemTime>,
-    /// The stall interval in force: the longest that a worker asked for.
+    /// The stall interval in force: the longest that a worker requested.
     #[serde(rename = "interval_ms", serialize_with = "as_ms_where_known")]
     pub interval: Option<Duration>,
-    /// The worker that asked for it.
+    /// The worker that requested it.
     pub asker: Option<WorkerId>,
-    /// Held jobs that were silent since the snapshot: all that are held at first, see [`PartReport::heard_by`].
+    /// Held jobs without a heartbeat since the snapshot. Directly after it these are all held jobs, see [`PartReport::heard_by`].
     pub candidates: u64,
-    /// Held jobs that were heard from since the snapshot.
+    /// Held jobs with a heartbeat since the snapshot.
     pub heard: u64,
-    /// Held jobs that sweeps found silent and set aside, since their phase waits for longer or for a person. A job that was taken from its
-    /// worker since then may be counted until the next snapshots.
+    /// Held jobs that sweeps parked, because their phase waits longer or for a person. A job that was since taken from its worker may
+    /// be counted until a later snapshot.
     pub set_aside: u64,
-    /// How long its next job has waited, or is due.
+    /// How long its next job has waited or has been due.
     #[serde(rename = "next_waiting_age_ms", serialize_with = "as_ms_where_known")]
     pub next_waiting_age: Option<Duration>,
-    /// When a job of it was claimed last.
+    /// When a job of it was last claimed.
     #[serde(rename = "last_claimed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_claimed_at: Option<SystemTime>,
 }
 
-/// How fast a task moves.
+/// The throughput of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TaskRates {
@@ -223,10 +223,10 @@ pub struct TaskRates {
     pub over: Duration,
 }
 
-/// Behind so long without a hook that failed, those before are no news.
+/// After this long without a failed hook, earlier ones are no longer counted.
 const HOOKS_CALM: Duration = Duration::from_secs(900);
 
-/// The options in `meta`, which a worker declares.
+/// The options that a worker declares in `meta`.
 const OPTIONS: [&str; 23] = [
     "concurrency",
     "prefetch",
@@ -254,7 +254,7 @@ const OPTIONS: [&str; 23] = [
 ];
 
 impl TaskReport {
-    /// How fast the task moved since an earlier report of it; `None` if no time has passed, or the counters began anew.
+    /// The throughput since an earlier report of the task. `None` if no time has passed, or the counters were reset.
     #[must_use]
     pub fn rates_since(&self, earlier: &TaskReport) -> Option<TaskRates> {
         let over = self.as_of.duration_since(earlier.as_of).ok().filter(|over| !over.is_zero())?;
@@ -265,8 +265,8 @@ impl TaskReport {
 }
 
 impl PartReport {
-    /// By when every held job whose worker lives will have been heard from since the snapshot, about: a job that is silent before this is
-    /// as well as any other. `None` where there was no snapshot yet.
+    /// About when every held job of a live worker will have sent a heartbeat since the snapshot. Silence before this time means
+    /// nothing. `None` before the first snapshot.
     #[must_use]
     pub fn heard_by(&self) -> Option<SystemTime> {
         let interval = self.interval?;
@@ -275,15 +275,15 @@ impl PartReport {
     }
 }
 
-/// A key of a task under which something is stored that Heartline did not write.
+/// A key that holds a value of another type, which Heartline did not write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ForeignKey {
     /// The key.
     pub key: String,
-    /// What is stored there, as `TYPE` names it.
+    /// The type of the value, as `TYPE` returns it.
     pub found: String,
-    /// What should be.
+    /// The expected type.
     pub expected: &'static str,
     /// Whether the key holds the options and the pause of the task.
     pub holds_options: bool,
@@ -300,11 +300,11 @@ impl fmt::Display for ForeignKey {
 }
 
 impl Inspector {
-    /// Every task that a worker or a producer has named so far, by name. One that cannot be read, since something foreign is stored under
-    /// a key of it, is told with its [`fault`](TaskReport::fault).
+    /// Every task that a worker or producer has used, sorted by name. A task that cannot be read has a
+    /// [`fault`](TaskReport::fault).
     ///
     /// # Errors
-    /// Those of every call, see [`Error`]. Of a cluster also if the node is away that has the list of tasks, see
+    /// Those of every call, see [`Error`]. In a cluster also if the node of the list of tasks is unreachable, see
     /// [`lists_away`](Inspector::lists_away).
     ///
     /// # Cancel safety
@@ -317,7 +317,7 @@ impl Inspector {
             for (name, seen) in some.iter().zip(join_all(looks).await) {
                 let fault = match seen.as_ref().err() {
                     Some(e) if self.hides_all(e) => return seen.map(|_| Vec::new()),
-                    // One that is damaged, or on a node that is away, does not hide the others.
+                    // A damaged task, or one on an unreachable node, does not hide the others.
                     Some(e) => self.fault_of(name, e).await,
                     None => TaskFault::default(),
                 };
@@ -328,7 +328,7 @@ impl Inspector {
         Ok(reports)
     }
 
-    /// Why a task cannot be read. Keys of another type are named, if they are the reason.
+    /// Why a task cannot be read. Names keys of another type if they are the reason.
     async fn fault_of(&self, task: &str, e: &Error) -> TaskFault {
         let (is_away, is_denied) = (e.is_outage(), e.is_denied());
         let foreign = match is_away || is_denied {
@@ -340,7 +340,7 @@ impl Inspector {
         TaskFault { text: Some(text), kind: e.server_kind(), foreign, is_away, is_denied }
     }
 
-    /// The keys of a task under which something of another kind is stored, which no script can read.
+    /// The keys of a task that hold a value of another type, which no script can read.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
@@ -355,7 +355,7 @@ impl Inspector {
         Ok(found.into_iter().map(foreign_key).collect())
     }
 
-    /// Those of the keys across all tasks, the lists of tasks, workers and workflows, under which something of another kind is stored.
+    /// Which of the lists of tasks, workers and workflows hold a value of another type.
     ///
     /// # Errors
     /// Those of every call, see [`Error`].
@@ -367,7 +367,7 @@ impl Inspector {
         Ok(found.into_iter().map(foreign_key).collect())
     }
 
-    /// The names of the tasks that a worker or a producer has named so far, in their order.
+    /// The names of the tasks that a worker or producer has used, sorted.
     ///
     /// # Errors
     /// Those of every call, see [`Error`].
@@ -381,7 +381,7 @@ impl Inspector {
         Ok(names)
     }
 
-    /// One task, whether anybody has named it or not.
+    /// One task. An unknown task name is not an error.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
@@ -393,7 +393,7 @@ impl Inspector {
         Ok(report(task, &seen, &self.live().await?))
     }
 
-    /// The task as its first partition has it: the options, and what is of the task as a whole.
+    /// The first partition, which has the options and the data of the task as a whole.
     pub(super) async fn overview(&self, task: &str) -> Result<Overview, Error> {
         let keys = self.first(task)?;
         self.overview_of(&keys).await
@@ -415,14 +415,14 @@ impl Inspector {
         Ok(seen)
     }
 
-    /// Whether no job of the task begins: all of its partitions are paused. And what its options say of patience.
+    /// Whether all partitions of the task are paused, and its option `patience`.
     pub(super) async fn pauses_and_patience(&self, task: &str) -> Result<(bool, String), Error> {
         let parts = self.overviews(task).await?;
         let patience = parts[0].text("patience").unwrap_or_default().to_owned();
         Ok((parts.iter().all(|part| part.number("paused").is_some()), patience))
     }
 
-    /// The tables of a task; where the first one cannot be read, those that are known.
+    /// The tables of a task or, if the first one cannot be read, the known ones.
     async fn tables_if_known(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
         match self.tables(task).await {
             Err(Error::Server { .. }) => Ok(self.store.tables(task).all()),
@@ -430,15 +430,15 @@ impl Inspector {
         }
     }
 
-    /// How many jobs of a task are in each state, counted in one step for each partition.
+    /// How many jobs of a task are in each state, in one call per partition.
     pub(super) async fn task_counts(&self, task: &str) -> Result<TaskCounts, Error> {
         Ok(TaskCounts::of(overview::count_all(&self.store, &self.tables(task).await?).await?))
     }
 
-    /// What the live workers of each task are together.
+    /// The live workers of each task.
     async fn live(&self) -> Result<LiveFleet, Error> {
         let workers = match self.live_workers().await {
-            // The list is on one node of a cluster, and tasks on the others are told of.
+            // In a cluster, the list may be unreachable while tasks on other nodes are not.
             Err(e) if e.is_outage() && !self.hides_all(&e) => return Ok(LiveFleet::default()),
             workers => workers?,
         };
@@ -476,7 +476,7 @@ impl TaskFault {
 #[derive(Default)]
 struct LiveFleet {
     tasks: BTreeMap<String, Live>,
-    /// Whether these are all that there are.
+    /// Whether no live worker is missing.
     is_known: bool,
 }
 
@@ -490,26 +490,26 @@ struct Live {
     declared_at: Option<SystemTime>,
 }
 
-/// Since when a job stands where it is: what is written of it, or what its id tells.
+/// Since when a job is in its state: the stored time, or the time in its id.
 pub(super) fn stands_since(id: &JobId, since_ms: Option<u64>) -> Option<SystemTime> {
     since_ms.map(at_ms).or_else(|| id.created_at())
 }
 
-/// The faults that a note of an audit tells of; words that this version does not know are left out.
+/// Parses the faults of a recorded audit. Kinds that this version does not know are left out.
 fn counted_faults(found: &str) -> BTreeMap<Fault, u64> {
     let words: Vec<&str> = found.split(' ').collect();
     let pairs = words.chunks_exact(2).filter_map(|pair| Some((pair[0].parse().ok()?, stored_number(pair[1])?)));
     pairs.collect()
 }
 
-/// What there is to know of a task, by its partitions, of which there is one at least.
+/// The report of a task from its partitions, at least one.
 fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let nothing = Overview::default();
     let first = parts.first().unwrap_or(&nothing);
     let sum = |of: fn(&Overview) -> u64| parts.iter().map(of).sum::<u64>();
     let counted = |field: &str| parts.iter().filter_map(|part| part.number(field)).sum::<u64>();
     let latest = |field: &str| parts.iter().filter_map(|part| part.number(field)).max();
-    // What failed in one partition before a run completed in another one does not count.
+    // Failures in one partition before a completion in another do not count.
     let completed = latest("lastCompletedAt");
     let since_completed = |last: &str, count: &str| {
         let counts = parts.iter().filter(|part| part.number(last) >= completed).filter_map(|part| part.number(count));
@@ -518,17 +518,17 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let oldest = parts.iter().filter_map(waits_since).min();
     let counts = TaskCounts::of(std::array::from_fn(|at| parts.iter().map(|part| part.counts[at]).sum()));
     let (ended, failed) = (counted("out"), counted("outFailed"));
-    // As long as `count_failed_hooks` counts on.
+    // The same time in which `count_failed_hooks` continues a row.
     let fails = |part: &&Overview| {
         let failed_at = part.number("hookFailedAt");
         failed_at.is_some_and(|at| part.now_ms.saturating_sub(at) < HOOKS_CALM.as_millis() as u64)
     };
     let failing = || parts.iter().filter(fails);
-    // With more jobs than came since the counters began those were lost alone, and the jobs are there.
+    // If there are more jobs than were dispatched, only the counters were lost.
     let dispatched = counted("in");
     let jobs = counts.unfinished() + counts.completed + counts.failed + counts.cancelled;
     let Live { workers: live_workers, slots, declared_at } = fleet.tasks.get(task).copied().unwrap_or_default();
-    // A worker declares one partition behind the other, and tells of when it began.
+    // A worker declares the partitions one after the other, and reports when it began.
     let born = first.number("bornAt").map(at_ms).filter(|born| declared_at.is_some_and(|declared| declared < *born));
     let pause = parts.iter().find_map(|part| Some((part.number("paused")?, part)));
     let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), first.meta.get(*name)?.clone()))).collect();
@@ -560,7 +560,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         last_failed_at: latest("lastFailedAt").map(at_ms),
         broken_off_since_completed: since_completed("lastBrokenOffAt", "brokenOffSinceCompleted"),
         last_broken_off_at: latest("lastBrokenOffAt").map(at_ms),
-        // Fences are drawn from the time, in us.
+        // A fence is a time in us.
         last_claimed_at: latest("fence").map(|fence| at_ms(fence / 1000)),
         paused: pause.map(|(at, part)| TaskPause {
             at: at_ms(at),
@@ -589,7 +589,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     }
 }
 
-/// Since when the next job of a partition waits, or is due, ms.
+/// Since when the next job of a partition waits or is due, ms.
 fn waits_since(seen: &Overview) -> Option<u64> {
     let waits = seen.heads.iter().filter_map(|(id, since)| stands_since(id, *since)).map(ms_of);
     waits.chain(seen.first_due_ms.filter(|due| *due <= seen.now_ms)).min()
@@ -608,7 +608,7 @@ fn part_report(seen: &Overview, part: u32) -> PartReport {
         heard: seen.active,
         set_aside: seen.set_aside,
         next_waiting_age: waits_since(seen).map(|since| Duration::from_millis(seen.now_ms.saturating_sub(since))),
-        // Fences are drawn from the time, in us.
+        // A fence is a time in us.
         last_claimed_at: seen.number("fence").map(|fence| at_ms(fence / 1000)),
     }
 }
