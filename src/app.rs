@@ -1,4 +1,4 @@
-//! The App: one connection set-up, its tasks, its events, its workers.
+//! The App: connections, tasks, events and workers.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -43,9 +43,9 @@ use crate::worker::identity::WorkerIdentity;
 use crate::worker::monitor::WorkerMonitor;
 use crate::worker_id::WorkerId;
 
-/// A set of tasks on one Redis, for producers and workers alike. Cheap to clone; clones share everything.
+/// The tasks on one Redis server, for producers and workers. Cheap to clone. Clones share everything.
 ///
-/// The tokio runtime on which it was built must keep running while it is used: see [`AppBuilder::build`].
+/// The tokio runtime on which it was built must keep running while it is used, see [`AppBuilder::build`].
 ///
 /// ```no_run
 /// # use heartline::{App, Context, JobError, StopReason, TaskOptions};
@@ -88,7 +88,7 @@ struct DeclaredTask {
     needs: Arc<[Need]>,
 }
 
-/// Builds an [`App`]. Made by [`App::builder`].
+/// Builds an [`App`]. Created by [`App::builder`].
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -122,20 +122,19 @@ pub struct AppBuilder {
 
 impl AppBuilder {
     /// The address of Redis: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature `tls`), or
-    /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`. The database may also be the parameter `db`. An unknown parameter, and
-    /// anything after a `#`, is an error. In a user name or password `%`, `#`, `?`, `/`, `@`, `:` and `&` must be percent-encoded (`#` as
+    /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`. The database may also be the parameter `db`. Unknown parameters and
+    /// fragments (`#`) are errors. In a user name or password `%`, `#`, `?`, `/`, `@`, `:` and `&` must be percent-encoded (`#` as
     /// `%23`).
     ///
     /// Sentinel:
     /// `redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name[&node=host:port]…[&sentinelUsername=…][&sentinelPassword=…]`,
-    /// or `rediss-sentinel://`. Host and `node`s are the sentinels; user and password before the `@` are those of the servers.
+    /// or `rediss-sentinel://`. Host and `node`s are sentinels. User and password before the `@` are those of the servers.
     ///
     /// Cluster: `redis-cluster://[user:password@]host[:6379][?node=host:port&…]`, or `rediss-cluster://`. Host and `node`s are some of the
-    /// nodes; one of them must answer. It needs Redis 7.0 or later, or Valkey. See [`crate::guide::engines`] for both.
+    /// cluster's nodes. One of them must answer. It needs Redis 7.0 or later, or Valkey. See [`crate::guide::engines`] for both.
     ///
     /// With TLS the server must present a certificate for its host, signed by one of Mozilla's roots or by the CA of `AppBuilder::tls_ca`.
-    /// If the process has no crypto provider for rustls, Heartline installs `ring`. A program that wants another one must install it
-    /// before.
+    /// If the process has no crypto provider for rustls, Heartline installs `ring`. To use another one, install it first.
     pub fn redis(mut self, url: impl Into<String>) -> Self {
         self.url = url.into();
         self
@@ -155,9 +154,10 @@ impl AppBuilder {
         self
     }
 
-    /// User and password that change while the process runs. They replace those of the URL. New connections use the channel's current
-    /// value; when it changes, every open connection sends `AUTH` again. The server must accept the new password before the value is sent,
-    /// and the old one until then. If the sender is dropped, the last value stays in use. For sentinels the URL applies.
+    /// A user and password that change while the process runs, for the servers. They replace those of the URL, except for sentinels.
+    /// New connections use the channel's current value. When it changes, every open connection sends `AUTH` again. The server must
+    /// accept the new password before the value is sent, and the old one until then. If the sender is dropped, the last value stays in
+    /// use.
     ///
     /// ```no_run
     /// use heartline::{App, Credentials};
@@ -181,7 +181,7 @@ impl AppBuilder {
         self
     }
 
-    /// Options for every task of this App. The options of a task take precedence. Defaults to those of the crate, see [`TaskOptions`].
+    /// Options for every task of this App. A task's own options take precedence. Defaults to those of the crate, see [`TaskOptions`].
     pub fn task_defaults(mut self, options: TaskOptions) -> Self {
         self.defaults = options;
         self
@@ -194,8 +194,8 @@ impl AppBuilder {
         self
     }
 
-    /// Connects and checks the server at first use instead of in [`AppBuilder::build`]. A worker then waits at its
-    /// start for a server that is unreachable.
+    /// Connects and checks the server at first use instead of in [`AppBuilder::build`]. A starting worker then waits until the server
+    /// is reachable.
     pub fn lazy(mut self) -> Self {
         self.lazy = true;
         self
@@ -208,23 +208,23 @@ impl AppBuilder {
         self
     }
 
-    /// How many events a subscription holds for a slow reader before the reader misses some. At most 1,000,000; memory for them
-    /// is allocated at once. 0 counts as 1. Defaults to 1,024.
+    /// How many events a subscription buffers for a slow reader before the reader misses some. At most 1,000,000. The buffer is
+    /// allocated at once. 0 counts as 1. Defaults to 1,024.
     pub fn event_capacity(mut self, events: usize) -> Self {
         self.event_capacity = events.max(1);
         self
     }
 
-    /// How long a dispatch or a cancel is repeated while Redis is unreachable or refuses writes, because it is a replica or lacks its
-    /// replicas. After that it fails with [`Error::Connect`] or [`Error::Refused`]. The last attempt may take a tenth longer, and large
-    /// values get more time. In a web request, 1 s is a good value. 100 ms to 1 h. Defaults to 10 s.
+    /// How long a dispatch or cancel is retried while Redis is unreachable, is a replica, or lacks required replicas. After that it
+    /// fails with [`Error::Connect`] or [`Error::Refused`]. The last attempt may take a tenth longer, and large values get more time.
+    /// 100 ms to 1 h. Defaults to 10 s. In web requests, use about 1 s.
     pub fn dispatch_timeout(mut self, timeout: Duration) -> Self {
         self.dispatch_timeout = timeout;
         self
     }
 
-    /// A value that handlers share: a pool, a client, settings. A handler reads it with [`Context::data`]. There is one
-    /// value for each type; a later one of the same type replaces it.
+    /// A value that handlers share: a pool, a client, settings. Handlers read it with [`Context::data`]. There is one value per type. A
+    /// later value of the same type replaces it.
     pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.data.insert(value);
         self
@@ -238,7 +238,7 @@ impl AppBuilder {
         self
     }
 
-    /// Says what an error of type `T` means for a job of any task: its code, whether it is fatal, when to try again.
+    /// Sets how an error of type `T` is handled in all tasks: its code, whether it is fatal, when to retry.
     ///
     /// [`TaskHandler::on_error`] of a task takes precedence.
     pub fn on_error<T: StdError + Send + Sync + 'static>(
@@ -252,13 +252,13 @@ impl AppBuilder {
     /// Checks the settings, connects within 5 s, and checks the server.
     ///
     /// The tokio runtime on which this is called must keep running while the App is used, as with sqlx or reqwest: it
-    /// runs shared connections and tasks. If it ends, calls under way may fail with [`Error::Closed`], and later calls
+    /// runs shared connections and tasks. If it ends, calls in progress may fail with [`Error::Closed`], and later calls
     /// connect again on the runtime of their caller. Heartbeats and sweeps have their own thread.
     ///
     /// # Errors
-    /// - [`Error::Config`] if settings are wrong; it lists all of them.
-    /// - [`Error::Connect`] if the server cannot be reached; it contains the address.
-    /// - [`Error::Denied`] if a right is missing.
+    /// - [`Error::Config`] if settings are not valid. It lists all faults.
+    /// - [`Error::Connect`] if the server cannot be reached. It contains the address.
+    /// - [`Error::Denied`] if the Redis user lacks a permission.
     /// - [`Error::Unsupported`] if the server is older than Redis 6.2, or its eviction policy could evict jobs.
     pub async fn build(self) -> Result<App, Error> {
         let mut faults = Faults::default();
@@ -292,7 +292,7 @@ impl AppBuilder {
 
 impl fmt::Debug for AppBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the URL, which may hold a password.
+        // The URL may contain a password.
         f.debug_struct("AppBuilder")
             .field("prefix", &self.prefix)
             .field("defaults", &self.defaults)
@@ -327,16 +327,16 @@ impl App {
 
     /// Declares a task with its options and its handler, and returns a reference to dispatch with.
     ///
-    /// The handler is called with a [`Context`] and the input, once for each run. An error that it returns uses up an
-    /// attempt; a panic and a timeout do too. A value of more than 64 MiB of JSON fails the job with the code `codec`.
+    /// The handler is called with a [`Context`] and the input, once for each run. A returned error, a panic and a timeout each use one
+    /// attempt. A value of more than 64 MiB of JSON fails the job with the code `codec`.
     ///
-    /// The handler's error may be anything that becomes a [`JobError`]: that itself, `anyhow::Error`, a boxed error, text, or
-    /// a type of your own that is a [`std::error::Error`].
+    /// The handler's error may be any type that converts into a [`JobError`]: `JobError` itself, `anyhow::Error`, a boxed error, text,
+    /// or your own type that implements [`std::error::Error`].
     ///
     /// # When it does not compile
     ///
-    /// "type annotations needed": the closure does not fix the type of its error. Say it with the value,
-    /// `Ok::<_, JobError>(value)`, or write an `async fn`.
+    /// "type annotations needed": the closure does not fix the type of its error. Write `Ok::<_, JobError>(value)`, or use an
+    /// `async fn`.
     ///
     /// ```compile_fail,E0283
     /// # use heartline::{App, Context, TaskOptions};
@@ -347,7 +347,7 @@ impl App {
     ///
     /// "implementation of `Deserialize` is not general enough": the input is borrowed. Take a `String`, not a `&str`.
     ///
-    /// "`?` couldn't convert the error" where a function that returns a boxed error calls one that returns a [`JobError`]: write
+    /// "`?` couldn't convert the error" in a function that returns a boxed error: after a call that returns a [`JobError`], write
     /// `.map_err(JobError::boxed)?`.
     ///
     /// "the trait bound `MyError: Into<JobError>` is not satisfied", with the help that `MyError` is no `std::error::Error`: derive
@@ -362,7 +362,7 @@ impl App {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] if the name or options are not valid, or the name has a handler already. It lists all faults.
+    /// [`Error::Config`] if the name or options are not valid, or the name already has a handler. It lists all faults.
     pub fn task<I, O, E, F, Fut>(&self, name: &str, options: TaskOptions, handler: F) -> Result<TaskRef<I, O>, Error>
     where
         I: DeserializeOwned + Send + 'static,
@@ -409,12 +409,12 @@ impl App {
         TaskShared::new(Arc::clone(name), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events))
     }
 
-    /// A reference to a task that other processes work, to dispatch and find jobs. It has the options of the task if this App has declared
-    /// it with a handler before; otherwise the defaults of the App.
+    /// A reference to a task that other processes work, to dispatch and find jobs. If this App has declared the task with a handler, the
+    /// reference has its options. Otherwise it has the defaults of the App.
     ///
     /// `I` may be any type whose JSON the handler can read: for a handler that takes a `String`, `task_ref::<&str, _>` works.
     ///
-    /// Keep the reference if you dispatch often: references that live at the same time share what makes dispatching fast.
+    /// Keep the reference if you dispatch often: references that exist at the same time batch their dispatches together.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid.
@@ -431,7 +431,7 @@ impl App {
         self.named(task.name(), task.own_options(), |known| known.options == options)
     }
 
-    /// The existing reference to the task, if it fits, or a new one with these options.
+    /// The existing reference to the task if it fits, else a new one with these options.
     fn named<I, O>(
         &self,
         name: &str,
@@ -450,15 +450,15 @@ impl App {
         }
         let name: Arc<str> = name.into();
         let shared = self.share(&name, options);
-        // Without a handler no hook would run.
+        // No hook runs without a handler.
         let _ = shared.hook.set(None);
         tasks.named.insert(name, Arc::downgrade(&shared));
         Ok(TaskRef::new(shared))
     }
 
-    /// A definition of workflows: graphs of jobs of any tasks, whose instances return a `T`.
+    /// Defines a workflow: graphs of jobs of any tasks, whose instances return a `T`.
     ///
-    /// Every worker of the prefix advances instances, whichever tasks it works.
+    /// Every worker with the same prefix advances instances, regardless of its tasks.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not 1 to 64 characters of `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
@@ -467,7 +467,7 @@ impl App {
         Ok(Workflow::new(name, options, store, mover, Arc::clone(&self.0.events))?)
     }
 
-    /// Checks every workflow of the prefix at once, see [`Inspector::recover_stuck_workflows`].
+    /// Recovers every workflow of the prefix now, see [`Inspector::recover_stuck_workflows`].
     ///
     /// # Errors
     /// As there.
@@ -483,7 +483,7 @@ impl App {
         faults.gather(validate::task_name(name));
         let resolved = faults.gather(options.resolve(&self.0.defaults));
         faults.finish()?;
-        // Without a fault there are options.
+        // Without a fault, the options are resolved.
         resolved.ok_or(Error::Closed)
     }
 
@@ -520,14 +520,14 @@ impl App {
         Inspector::new(Arc::clone(&self.0.store), self.0.defaults.clone())
     }
 
-    /// Subscribes to `task:stalled` of every task of this App: one event for each stalled job, with the decision about
-    /// it, whichever worker found it. The tasks are those of [`App::events`].
+    /// Subscribes to `task:stalled` of every task of this App: one event per stalled job with the decision about it, from any worker.
+    /// The tasks are those of [`App::events`].
     pub fn on_stalled(&self) -> Subscription<StalledEvent> {
         self.0.events.stalled()
     }
 
     /// Subscribes to every event of every task of this App: those declared with [`App::task`], and those with a live
-    /// [`TaskRef`] or handle. Each transition has one event. Tasks that are added later are included from then on.
+    /// [`TaskRef`] or handle. Each transition has one event. Later tasks are included from when they are added.
     pub fn events(&self) -> Subscription<Event> {
         self.0.events.all()
     }

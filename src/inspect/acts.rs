@@ -149,7 +149,9 @@ impl fmt::Display for Refusal {
             Refusal::Later => f.write_str("it arrived after the act began"),
             Refusal::NotSilent => f.write_str("it is not silent, or no worker holds it"),
             Refusal::SetAside => f.write_str("a worker has just parked it for a person: try again"),
-            Refusal::PartOfWorkflow => f.write_str("it is the job of a workflow node: retry or cancel the instance"),
+            Refusal::PartOfWorkflow => {
+                f.write_str("it is the job of a workflow node, and is retried or removed with its instance")
+            }
         }
     }
 }

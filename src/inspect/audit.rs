@@ -1,8 +1,7 @@
-//! The audit: every job in exactly one place, locks and sets agree, counters are numbers, nothing without an owner. And the repair.
+//! Audit and repair: every job is in exactly one place, locks and sets agree, counters are numbers, and nothing lacks an owner.
 //!
-//! It works beside live workers, in calls of bounded size, so jobs move while it looks. Therefore the lists are read from their
-//! ends, where nothing is missed that stays; a suspect is looked at again, in three rounds, whole and in one step each time; and
-//! a fault is a finding only where all of these agree.
+//! It runs next to live workers in calls of bounded size, so jobs move meanwhile. Therefore it reads lists from the back, where no
+//! entry that stays is missed. It checks each suspect three times, each time in one call, and reports a fault only if all agree.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -24,22 +23,22 @@ use crate::store::keys::{Key, TaskKeys};
 /// How many entries of a list one call reads.
 const PAGE: u64 = 1000;
 
-/// How many it reads while it looks for the place where it was.
+/// How many entries one call reads to find its place again.
 const SEARCHED: u64 = 10_000;
 
-/// How many jobs one call looks at.
+/// How many jobs one call checks.
 const LOOK: usize = 100;
 
-/// How often a suspect is looked at again.
+/// How often a suspect is checked again.
 const ROUNDS: u32 = 2;
 
-/// The most findings that are told.
+/// The most findings that are reported.
 const MOST: usize = 10_000;
 
 /// The lists of waiting jobs.
 const LISTS: [Key; 3] = [Key::WaitHigh, Key::Wait, Key::WaitLow];
 
-/// What is read of a task, besides its lists. Payloads come first: most ids are known by them.
+/// The keys that are read besides the lists. Payloads come first, because they contain most ids.
 const PLACES: [Key; 25] = [
     Key::Payload,
     Key::Locks,
@@ -68,47 +67,44 @@ const PLACES: [Key; 25] = [
     Key::Finalizing,
 ];
 
-/// What is wrong with what Redis holds of a task.
+/// An inconsistency in the stored data of a task, and what [`Inspector::repair`] does about it.
 ///
 /// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
-    /// A place or a column has an id without a payload, and it has neither ended nor does it run, which need none. Mended, what is left of it is
-    /// removed.
+    /// An id without a payload that has neither ended nor runs. The repair removes the rest of it.
     NoPayload,
-    /// A job is in more than one of its places. Mended, it stays in one: a terminal one before the running ones, those before the delayed
-    /// ones.
+    /// A job in more than one place. The repair keeps one: a terminal place, else a running one, else a delayed one.
     TwoPlaces,
-    /// A job is in none of its places, and would never run. Mended, it is at the front of its list; if its outcome is stored, its hook runs
+    /// A job in no place, which would never run. The repair puts it at the front of its list. If its outcome is stored, its hook runs
     /// next.
     Nowhere,
-    /// A job has ended, by what is stored of it (a result, or a failure behind which no run was to follow), and is in none of its places. Mended,
-    /// it is where it was, as if it had ended ten minutes ago. Of a job that completed without a value nothing tells, nor of one that failed before
-    /// its last attempt: it is [`Nowhere`](Fault::Nowhere).
+    /// A job in no place that has ended, according to a stored result or a final failure. The repair puts it into its terminal place, as
+    /// if it had ended ten minutes ago. A job that completed without a value, or failed before its last attempt, is
+    /// [`Nowhere`](Fault::Nowhere) instead.
     EndedNowhere,
-    /// A job is among the running ones, and nobody holds its lock. Mended, it leaves them; if it is then in no place, `Nowhere` puts it
-    /// into its list.
+    /// A job among the running ones without a lock. The repair removes it from them. If it is then in no place, it becomes `Nowhere`.
     Unlocked,
-    /// A job is locked, and no sweep looks at it. Mended, the next one does.
+    /// A locked job that no sweep checks. After the repair, the next sweep does.
     Unwatched,
-    /// A job is among the candidates, and among those that were heard from. Mended, it is heard from.
+    /// A job that counts both as silent and as alive. After the repair it counts as alive.
     BothSets,
-    /// The cancel of a job is asked for that nobody holds. Mended, the request is dropped.
+    /// A cancel request for a job that no worker holds. The repair drops the request.
     StrayCancel,
-    /// A job is marked as claimed ahead, and not by whoever holds it. Mended, the mark is dropped.
+    /// A mark for claimed ahead that does not belong to the holder of the job. The repair drops the mark.
     StrayClaim,
-    /// A job has a stored outcome though it has ended, or is to wait for its hook without one. Mended, the outcome is dropped, or the job
-    /// is at the front of its list.
+    /// A stored outcome of a job that has ended, or a job that waits for its hook without an outcome. The repair drops the outcome, or
+    /// puts the job at the front of its list.
     StrayHook,
-    /// A counter of a job is no number. Mended, it counts from 0.
+    /// A counter of a job that is not a number. The repair resets it to 0.
     BadCounter,
-    /// Entries of the lists whose job waits there no more are counted wrong, and so are waiting jobs. Mended, they are right.
+    /// A wrong count of ghosts, and thus of waiting jobs. The repair counts again.
     Miscounted,
-    /// The record of the calls of a worker that is gone. Mended, it is removed.
+    /// A record of the calls of a worker that is gone. The repair removes it.
     StaleRecord,
-    /// A counter of the task is not a whole number below 2^53. Mended, it counts from 0, fences from the server's clock.
+    /// A counter of the task that is not a whole number below 2^53. The repair resets it to 0, or fences to the server's clock.
     BadMeta,
 }
 
@@ -129,13 +125,13 @@ names!(Fault, "fault", {
     BadMeta = "bad_meta",
 });
 
-/// Something that an audit found.
+/// An inconsistency that an audit found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What is wrong.
+    /// Its kind.
     pub fault: Fault,
-    /// With what: the id of a job, as it is stored, a field of `calls`, or a field of `meta`.
+    /// The id of the job as stored, or the field of `calls` or `meta`.
     pub what: String,
 }
 
@@ -145,7 +141,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What an audit found, partition by partition.
+/// The result of an audit, by partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AuditReport {
@@ -155,46 +151,46 @@ pub struct AuditReport {
     pub parts: Vec<AuditedPart>,
 }
 
-/// What an audit found in a partition of a task.
+/// The result of an audit of one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AuditedPart {
     /// Which partition, from 0.
     pub part: u32,
-    /// How many ids were looked at.
+    /// How many ids were checked.
     pub looked: u64,
-    /// What is wrong, at most 10,000 findings.
+    /// The first 10,000 findings.
     pub findings: Vec<Finding>,
-    /// How many there are.
+    /// How many findings there are.
     pub found: u64,
 }
 
 impl AuditReport {
-    /// Everything that is wrong.
+    /// The findings of all partitions.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.parts.iter().flat_map(|part| &part.findings)
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there is no finding.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.parts.iter().all(|part| part.found == 0)
     }
 }
 
-/// How far an audit has come.
+/// The progress of an audit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AuditProgress {
-    /// How many entries of lists, fields and members were read.
+    /// How many list entries, fields and members were read.
     pub read: u64,
-    /// How many there are to read, about, as far as that is known.
+    /// About how many there are in the partitions begun so far.
     pub of: u64,
-    /// How many ids are suspected, or found to be wrong.
+    /// How many ids are suspects or findings.
     pub suspects: u64,
 }
 
-/// An audit of a task, which begins when it is awaited, or with its first step. Made by [`Inspector::audit`].
+/// An audit of a task. It begins when it is awaited, or with its first step. Created by [`Inspector::audit`].
 ///
 /// ```no_run
 /// # use heartline::Inspector;
@@ -208,33 +204,33 @@ pub struct AuditProgress {
 /// # }
 /// ```
 ///
-/// A step is a few calls, each of some milliseconds of Redis time at most. A step that failed is made again by the next one, so an audit
-/// goes on where it was after an outage. It needs about 70 MB of memory for each million jobs.
+/// A step makes a few calls, each of which takes Redis a few milliseconds at most. The next step repeats a failed one, so an audit
+/// continues after an outage. It needs about 70 MB of memory per million jobs.
 #[must_use = "an audit does nothing until it is awaited"]
 pub struct Audit {
     inspector: Inspector,
     task: String,
-    /// Its tables, once they are known, and which of them is looked at.
+    /// Its tables, once known, and the index of the current one.
     tables: Option<Arc<[Arc<TaskKeys>]>>,
     part: usize,
     stage: Stage,
     hasher: RandomState,
-    /// How many entries the lists have, by id.
+    /// How many entries the lists have, by hash of the id.
     listed: HashMap<u64, u32>,
-    /// Ids that were looked at.
+    /// Hashes of the ids that were queued for a check.
     looked: HashSet<u64>,
-    /// Ids to look at.
+    /// Ids to check.
     open: VecDeque<String>,
     suspects: BTreeMap<String, Doubt>,
-    /// Records of workers that were gone at the first look.
+    /// Records of workers that were gone at the first check.
     records: Vec<String>,
-    /// Since when the lists are read.
+    /// When reading the lists began, ms.
     began_ms: u64,
     progress: AuditProgress,
     report: AuditReport,
 }
 
-/// An id with faults that every look so far has seen, and how many entries the lists have of it.
+/// The faults of an id that every check so far has found, and how many entries the lists have of it.
 struct Doubt {
     faults: Vec<Fault>,
     listed: u32,
@@ -245,23 +241,23 @@ enum Stage {
     Begin,
     /// Counts the entries of the lists.
     Lists(ListPlace),
-    /// Looks at every id that a place or column has.
+    /// Checks every id in a place or column.
     Places {
         place: usize,
         cursor: u64,
         count: Option<u64>,
     },
-    /// Looks at entries of the lists that nothing else has.
+    /// Checks ids that are only in the lists.
     Entries(ListPlace),
-    /// Counts the entries that suspects have.
+    /// Counts the list entries of suspects.
     Recount {
         round: u32,
         place: ListPlace,
     },
-    /// Looks at the suspects again.
+    /// Checks the suspects again.
     Again {
         round: u32,
-        /// The suspect that was looked at last.
+        /// The last suspect checked.
         last: Option<String>,
     },
     Records {
@@ -272,25 +268,24 @@ enum Stage {
     Done,
 }
 
-/// How far the lists were read: from the end of each.
+/// How far the lists were read, each from the back.
 #[derive(Clone, Debug, Default)]
 struct ListPlace {
     list: usize,
-    /// How many entries from the end on stood behind those that are to be read, or more than that by now.
+    /// How many entries from the back were read. By now more may be there.
     seen: u64,
-    /// The entries that were read last.
+    /// The last entries that were read.
     last: Vec<String>,
 }
 
-/// How many entries tell where the unread ones begin. An id may stand in a list several times, so one is too few.
+/// How many entries mark the place where the unread ones begin. One is too few, because an id may be in a list several times.
 const LAST: usize = 4;
 
 impl ListPlace {
-    /// Takes a page in, which begins `self.seen` entries from the end. Returns its entries that were not read before, and where to go
-    /// on, if there are more lists.
+    /// Adds a page that begins `self.seen` entries from the back. Returns the new entries in it, and the next place, if any.
     ///
-    /// Entries that come behind move the others away from the end; nothing that happens at the front does. So those that were read
-    /// last stand where they stood, or further from the end. Where they are met no more, all in front of them was taken off too.
+    /// New entries at the back move the others away from it. Changes at the front do not. So the last entries read are where they were,
+    /// or further from the back. If they are gone, everything before them is gone, too.
     fn after(mut self, page: Vec<String>, asked: u64) -> (Vec<String>, Option<ListPlace>) {
         let is_end = (page.len() as u64) < asked;
         let met =
@@ -306,14 +301,14 @@ impl ListPlace {
         if met.is_some() {
             self.last = page[page.len().saturating_sub(LAST)..].to_vec();
         }
-        // The last ones are read again: they may stand on the edge of two pages.
+        // Read the last entries again, since they may fall on the edge of two pages.
         self.seen += page.len().saturating_sub(self.last.len()) as u64;
         (fresh, Some(self))
     }
 }
 
 impl Inspector {
-    /// Looks for damage in what Redis holds of a task, beside live workers.
+    /// Checks the stored data of a task for inconsistencies, while workers run.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid.
@@ -336,14 +331,14 @@ impl Inspector {
         }
     }
 
-    /// Notes that an audit came to its end, and how many faults of each kind it found: [`TaskReport::audited`](crate::TaskReport::audited)
-    /// and the metrics of the fleet tell it. Returns whether it was noted: not for a task of which nothing is kept.
+    /// Records that an audit finished, with its number of faults by kind, for [`TaskReport::audited`](crate::TaskReport::audited) and
+    /// the metrics. Returns whether it was recorded. It is not if the task has no data.
     ///
     /// # Errors
     /// [`Error::Config`] if the name of the task is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
-    /// It may be noted or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, the audit may be recorded. It is safe to repeat.
     pub async fn note_audit(&self, report: &AuditReport) -> Result<bool, Error> {
         let mut counts: BTreeMap<Fault, u64> = BTreeMap::new();
         for finding in report.findings() {
@@ -358,19 +353,19 @@ impl Inspector {
         self.ask(call).await
     }
 
-    /// Mends what an audit found. Each fault is looked for again in the step that mends it: what is not there any more is left alone. It
-    /// reads the lists of waiting jobs once.
+    /// Repairs what an audit found. The call that repairs a fault checks it again first, and skips faults that are gone. Reads the
+    /// lists of waiting jobs once.
     ///
     /// # Errors
     /// [`Error::Config`] if the name of the task is not valid, and those of every call, see [`Error`].
     ///
     /// # Cancel safety
-    /// Some of it may be mended or not when the future is dropped; it is safe to repeat.
+    /// If the future is dropped, some of the faults may be repaired. It is safe to repeat.
     pub async fn repair(&self, report: &AuditReport) -> Result<RepairReport, Error> {
         self.repair_or_look(report, false).await
     }
 
-    /// Tells what [`repair`](Inspector::repair) would mend now, and changes nothing.
+    /// Reports what [`repair`](Inspector::repair) would repair now, and changes nothing.
     ///
     /// # Errors
     /// As [`repair`](Inspector::repair).
@@ -384,7 +379,7 @@ impl Inspector {
     async fn repair_or_look(&self, report: &AuditReport, preview: bool) -> Result<RepairReport, Error> {
         let (tables, mut repaired) = (self.tables(&report.task).await?, RepairReport::default());
         for part in &report.parts {
-            // One that is there no more has nothing to be mended.
+            // Skip partitions that no longer exist.
             if let Some(keys) = tables.get(part.part as usize) {
                 self.repair_part(keys, &part.findings, preview, &mut repaired).await?;
             }
@@ -435,7 +430,7 @@ impl Inspector {
         Ok(())
     }
 
-    /// How many entries the lists have of each of the ids, and since when they were read.
+    /// How many entries the lists have of each id, and when reading them began.
     async fn entries_of(&self, keys: &TaskKeys, ids: &[&str]) -> Result<(u64, HashMap<String, u32>), Error> {
         let began_ms = self.now_ms().await?;
         let wanted: HashSet<&str> = ids.iter().copied().collect();
@@ -451,7 +446,7 @@ impl Inspector {
         Ok((began_ms, found))
     }
 
-    /// The entries of the next page that were not read before, and where to go on.
+    /// The new entries of the next page, and the next place.
     async fn page_of_list(&self, keys: &TaskKeys, place: ListPlace) -> Result<(Vec<String>, Option<ListPlace>), Error> {
         let (list, mut place, mut asked) = (LISTS[place.list], place, PAGE);
         loop {
@@ -459,14 +454,14 @@ impl Inspector {
             let call = |mut conn| async move { audit::page_of_list(&mut conn, keys, list, seen, asked).await };
             let (fresh, next) = place.after(self.ask(call).await?, asked);
             match next {
-                // So many came behind that they fill a page. To keep up with them it takes larger ones.
+                // New entries fill the whole page. Read larger pages to keep up.
                 Some(next) if fresh.is_empty() && LISTS[next.list] == list => (place, asked) = (next, SEARCHED),
                 next => return Ok((fresh, next)),
             }
         }
     }
 
-    /// Mends a fault of a record or a counter of the task. Returns whether it is still there to be mended.
+    /// Repairs a fault of a record or a counter of the task. Returns whether the fault was still there.
     async fn repair_field(&self, keys: &TaskKeys, finding: &Finding, preview: bool) -> Result<bool, Error> {
         let (what, fault) = (&finding.what, finding.fault);
         if fault == Fault::StaleRecord && !self.is_gone(what).await? {
@@ -481,11 +476,11 @@ impl Inspector {
         self.ask(call).await
     }
 
-    /// Whether the worker of a record is not listed: a live one lists itself every 5 s.
+    /// Whether the worker of a record is not listed. A live worker lists itself every 5 s.
     async fn is_gone(&self, record: &str) -> Result<bool, Error> {
         let worker = audit::worker_of(record);
         match self.look(|mut conn| async move { self.store.is_listed(&mut conn, worker).await }).await {
-            // In a cluster the list may be away while the task is not: nobody is missed in it then.
+            // In a cluster, the list may be unreachable while the task is not. Then assume that the worker is listed.
             Err(e) if e.is_outage() && !self.hides_all(&e) => Ok(false),
             is_listed => Ok(!is_listed?),
         }
@@ -496,9 +491,9 @@ impl Inspector {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// What was mended, or would be.
+    /// The faults that were repaired, or would be.
     pub mended: Vec<Finding>,
-    /// What was not there any more.
+    /// The faults that no longer exist.
     pub gone: Vec<Finding>,
 }
 
@@ -509,10 +504,10 @@ impl RepairReport {
 }
 
 impl Audit {
-    /// Makes the next call. Returns how far it has come; `None` when it was through before.
+    /// Makes the next step. Returns its progress, or `None` if the audit had already finished.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. The step can be made again.
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. The step can be repeated.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -537,7 +532,7 @@ impl Audit {
         Ok(Some(self.progress))
     }
 
-    /// What it found so far: all of it when [`step`](Audit::step) has returned `None`.
+    /// The findings so far. Complete when [`step`](Audit::step) has returned `None`.
     #[must_use]
     pub fn report(&self) -> &AuditReport {
         &self.report
@@ -550,7 +545,7 @@ impl Audit {
         let keys = self.keys()?;
         let seen = self.inspector.overview_of(&keys).await?;
         let [waiting, delayed, claimed, running, finalizing, completed, failed, cancelled] = seen.counts;
-        // Each id is read in its place and as a payload, and entries of lists twice.
+        // Each id is read in its place and as a payload, and each list entry twice.
         let (ended, held) = (completed + failed + cancelled, 3 * running + 4 * claimed);
         self.progress.of += 3 * waiting + 2 * (delayed + ended) + 3 * finalizing + held;
         self.began_ms = seen.now_ms;
@@ -558,7 +553,7 @@ impl Audit {
         Ok(())
     }
 
-    /// Reads the next page of the lists. Returns the entries that were not read before, and where to go on.
+    /// Reads the next page of the lists. Returns its new entries, and the next place.
     async fn read_lists(&mut self, place: ListPlace) -> Result<(Vec<String>, Option<ListPlace>), Error> {
         let (page, next) = self.inspector.page_of_list(&*self.keys()?, place).await?;
         self.progress.read += page.len() as u64;
@@ -611,20 +606,20 @@ impl Audit {
         match next {
             Some(next) => self.stage = Stage::Entries(next),
             None if self.open.is_empty() => self.begin_again(0).await?,
-            // What is left is looked at before the last page is read once more.
+            // Check the rest before the last page is read again.
             None => self.look_at_open().await?,
         }
         Ok(())
     }
 
     fn open_for_a_look(&mut self, id: String) {
-        // A server that is shrinking a set may have a member of ours for a moment that is no id.
+        // While a set is shrunk it contains an empty member for a moment.
         if !id.is_empty() && self.looked.insert(self.hasher.hash_one(&*id)) {
             self.open.push_back(id);
         }
     }
 
-    /// Looks at the next ids for the first time.
+    /// Checks the next ids for the first time.
     async fn look_at_open(&mut self) -> Result<(), Error> {
         let count = self.open.len().min(LOOK);
         let listed = |id: &String| self.listed.get(&self.hasher.hash_one(&**id)).copied().unwrap_or(0);
@@ -650,9 +645,9 @@ impl Audit {
         Ok(words.iter().map(|words| words.split(' ').filter_map(|word| word.parse().ok()).collect()).collect())
     }
 
-    /// Begins a round in which the entries of suspects are counted anew; without a suspect there is none.
+    /// Begins the next round, which counts the list entries of suspects again. Ends the rounds if there is no suspect.
     async fn begin_again(&mut self, round: u32) -> Result<(), Error> {
-        // They are not needed any more.
+        // Free their memory.
         (self.listed, self.looked) = (HashMap::new(), HashSet::new());
         if self.suspects.is_empty() || round == ROUNDS {
             for (id, suspect) in std::mem::take(&mut self.suspects) {
@@ -750,7 +745,7 @@ impl Audit {
         Ok(())
     }
 
-    /// The table that is looked at.
+    /// The current table.
     fn keys(&self) -> Result<Arc<TaskKeys>, Error> {
         let table = self.tables.as_ref().and_then(|tables| tables.get(self.part));
         table.map_or_else(|| self.inspector.first(&self.task), |keys| Ok(Arc::clone(keys)))
@@ -791,7 +786,7 @@ mod tests {
         range.map(|id| id.to_string()).collect()
     }
 
-    /// Reads a list from its end on, 0, 1, 2 and so on, while `coming` entries come behind between two pages.
+    /// Reads a list from its back, 0, 1, 2 and so on, while `coming` entries arrive at the back between two pages.
     fn read(entries: u64, coming: impl Fn(usize) -> u64, asked: u64) -> Vec<String> {
         let (mut list, mut read, mut pages) = (ids(0..entries), Vec::new(), 0);
         let mut place = ListPlace::default();
@@ -813,10 +808,10 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_that_stays_is_read_once_however_many_come_behind() {
+    fn every_entry_that_stays_is_read_once_while_others_arrive() {
         for coming in [0, 1, 3, 50, 95] {
             for entries in [0, 1, 99, 100, 101, 1_000] {
-                assert_eq!(read(entries, |_| coming, 100), ids(0..entries), "{coming} come behind {entries}");
+                assert_eq!(read(entries, |_| coming, 100), ids(0..entries), "{coming} arrive after {entries}");
             }
         }
         // More than a page at once, now and then.
@@ -824,15 +819,15 @@ mod tests {
     }
 
     #[test]
-    fn where_the_last_ones_were_taken_off_all_in_front_of_them_were() {
+    fn if_the_last_entries_read_are_gone_so_are_all_before_them() {
         let (fresh, next) = ListPlace::default().after(ids(0..100), 100);
         assert_eq!(fresh, ids(0..100));
-        // Only the newest are left, and what came in front since.
+        // Only the newest are left, and an entry that was put in front since.
         let left = [ids(0..20), vec!["in front".to_owned()]].concat();
         let place = next.unwrap();
         let (fresh, next) = place.clone().after(left[..0].to_vec(), 100);
         assert_eq!((fresh.len(), next.unwrap().list), (0, 1));
-        // An id that stands there twice does not hide what is in front of it.
+        // An id that is there twice does not hide the entry before it.
         let twice = ListPlace { last: ["a", "b", "c", "d"].map(String::from).to_vec(), ..place };
         let page = ["d", "a", "b", "c", "d", "e"].map(String::from).to_vec();
         assert_eq!(twice.after(page, 100).0, ["e"]);

@@ -1,4 +1,4 @@
-//! What has happened: the events of a task, those of one job, and outcomes that came too late.
+//! The events of a task and of a job, and outcomes that came too late.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -22,33 +22,33 @@ use crate::store::streams::{self, Entry};
 use crate::times::{as_ms_where_known, at_ms, ms_of, ms_since_1970};
 use crate::worker_id::WorkerId;
 
-/// How many entries one call looks at.
+/// The most entries that one call reads.
 const LOOK: usize = 200;
 
-/// The most entries of a page: each may tell of hundreds of jobs.
+/// The most entries of a page. Each may contain hundreds of jobs.
 const PAGE: usize = 100;
 
-/// The most late outcomes of one answer: for each one its stalls are looked for.
+/// The most late outcomes of one answer. For each, stalls are searched.
 const LATE: usize = 100;
 
-/// How long after its stall an outcome is looked for at most.
+/// The longest time between a stall and a late outcome that is searched.
 const LONGEST_LATE: Duration = Duration::from_secs(7 * 86_400);
 
 /// How far the clocks of a producer and of the server may differ.
 const SKEW: Duration = Duration::from_secs(600);
 
-/// Something that happened to a task or to one of its jobs.
+/// An event of a task or of one of its jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum TaskEvent {
-    /// To a job.
+    /// An event of a job.
     Job(Event),
-    /// To the task.
+    /// An event of the task.
     Pause(PauseEvent),
 }
 
-/// The pause of a task, or its end.
+/// The begin or end of a task's pause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -85,13 +85,13 @@ pub enum PauseEvent {
 pub struct EventPage {
     /// The events, the oldest first.
     pub events: Vec<TaskEvent>,
-    /// What to give for what comes later, as it is; also if nothing has come yet.
+    /// The cursor for later events, also if the page is empty.
     pub next: String,
-    /// Whether others are there already.
+    /// Whether more events exist already.
     pub has_more: bool,
 }
 
-/// An outcome that a worker reported too late: it did not hold the job any more.
+/// An outcome that a worker reported after it had lost the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LateReport {
@@ -101,21 +101,21 @@ pub struct LateReport {
     pub worker: WorkerId,
     /// The fence under which it had held the job.
     pub fence: u64,
-    /// What it reported. Nothing of it was recorded.
+    /// The reported outcome. It was not recorded.
     pub outcome: LateOutcome,
-    /// When it was refused.
+    /// When it was rejected.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
-    /// How long before that the job was found stalled with this worker; `None` if that is not told any more, or the job was taken
-    /// in another way.
+    /// How long before that the job stalled with this worker. `None` if the stall is no longer stored, or the worker lost the job in
+    /// another way.
     #[serde(rename = "late_by_ms", serialize_with = "as_ms_where_known")]
     pub late_by: Option<Duration>,
 }
 
 impl Inspector {
-    /// Events of a task behind a point: the [`EventPage::next`] of the page before, or `None` for the oldest that are still
-    /// there. About 10,000 entries are kept, each of which may tell of hundreds of jobs. A task with
-    /// [`EventMode::Off`](crate::EventMode) has none.
+    /// A page of a task's events after a cursor: the [`EventPage::next`] of the previous page, or `None` for the oldest stored events.
+    /// About 10,000 entries are kept, each of which may contain hundreds of jobs. A task with [`EventMode::Off`](crate::EventMode)
+    /// has none.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
@@ -131,7 +131,7 @@ impl Inspector {
             let call = |mut conn| async move { streams::range(&mut conn, keys, Key::Events, from, false, PAGE).await };
             let mut entries = self.ask_for_entries(keys, call).await?;
             let (last, count) = (entries.last().map(|last| last.id.clone()), entries.len());
-            // All partitions are paused together: one tells of it.
+            // All partitions are paused together. Report it once.
             entries.retain(|entry| {
                 keys.part() == 0 || !entry.fields.iter().any(|(name, _)| name == "paused" || name == "resumed")
             });
@@ -150,9 +150,9 @@ impl Inspector {
         })
     }
 
-    /// Events of one job that are still there, the oldest first: each dispatch, claim, stall and outcome. It looks at every entry
-    /// since the dispatch, in calls of bounded size; at those before, too, where the dispatch is not among them, since the clock of the
-    /// producer may be ahead.
+    /// The stored events of one job, the oldest first: each dispatch, claim, stall and outcome. It reads every entry since the dispatch,
+    /// in calls of bounded size. If the dispatch is not among them, it reads the earlier ones, too, because the producer's clock may be
+    /// ahead.
     ///
     /// # Errors
     /// [`Error::Config`] if the name or the id is not valid, and those of every call, see [`Error`].
@@ -177,7 +177,7 @@ impl Inspector {
         Ok(events)
     }
 
-    /// The events of a job between two times of the server, ms; until now where the second is `None`.
+    /// The events of a job between two server times, ms. If the second is `None`, until now.
     async fn events_between(
         &self,
         keys: &Arc<TaskKeys>,
@@ -189,7 +189,7 @@ impl Inspector {
             for entry in self.entries_with(keys, stream, id.as_str(), times).await? {
                 let told = decode(keys.task(), &entry).map(|decoded| decoded.events).unwrap_or_default();
                 let own = told.into_iter().filter(|event| event.id() == id);
-                // A stall stands in both streams.
+                // A stall is in both streams.
                 own.for_each(|event| {
                     if stream == Key::Events || !events.iter().any(|known| is_same_stall(known, &event)) {
                         events.push(event);
@@ -200,8 +200,8 @@ impl Inspector {
         Ok(events)
     }
 
-    /// Outcomes that were refused because their workers did not hold the jobs any more, the latest first, at most `limit` and 100. They
-    /// are among the events of a task, of which about 10,000 entries are kept.
+    /// Outcomes that were rejected because their workers had lost the jobs, the latest first, at most `limit` and 100. It reads the
+    /// stored events, about 10,000 entries.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
@@ -217,7 +217,6 @@ impl Inspector {
         Ok(found)
     }
 
-    /// The same of one table.
     async fn late_outcomes_of(&self, task: &str, keys: &Arc<TaskKeys>, limit: usize) -> Result<Vec<LateReport>, Error> {
         let mut found = Vec::new();
         for entry in self.entries_with(keys, Key::Events, "refused", (0, None)).await? {
@@ -235,7 +234,7 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Finds the stalls by which the jobs were taken, the latest first, until all are found or were too long ago.
+    /// Searches the stalls in which the jobs were lost, the latest first, until all are found or the rest is too old.
     async fn look_up_stalls(&self, task: &str, keys: &Arc<TaskKeys>, found: &mut [LateReport]) -> Result<(), Error> {
         let Some(oldest) = found.iter().map(|late| late.at).min() else { return Ok(()) };
         let mut before = String::new();
@@ -264,7 +263,8 @@ impl Inspector {
         Ok(())
     }
 
-    /// Every entry of a stream between two times that has the word, found in calls of bounded size; until now where the second is `None`.
+    /// Every entry of a stream between two times that contains the word, in calls of bounded size. If the second time is `None`, until
+    /// now.
     pub(super) async fn entries_with(
         &self,
         keys: &Arc<TaskKeys>,
@@ -272,7 +272,7 @@ impl Inspector {
         word: &str,
         (since_ms, until_ms): (u64, Option<u64>),
     ) -> Result<Vec<Entry>, Error> {
-        // What comes while it is read is not read, or a fast task would never come to an end.
+        // Entries that arrive meanwhile are not read. For a fast task, the loop would not end.
         let until = match until_ms {
             Some(until_ms) => until_ms,
             None => self.now_ms().await?,
@@ -292,7 +292,7 @@ impl Inspector {
     }
 }
 
-/// Two tellings of one stall: the entries of both streams are written in one step, and may differ by a millisecond.
+/// Whether both events are the same stall. The entries in the two streams may differ by a millisecond.
 fn is_same_stall(one: &Event, other: &Event) -> bool {
     match (one, other) {
         (Event::Stalled(one), Event::Stalled(other)) => {
@@ -302,7 +302,7 @@ fn is_same_stall(one: &Event, other: &Event) -> bool {
     }
 }
 
-/// What an entry tells. One that another version wrote in a way of its own tells nothing.
+/// The events of an entry. Empty if another version wrote it in an unknown format.
 fn read(task: &str, entry: &Entry) -> Vec<TaskEvent> {
     let field = |name: &str| entry.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.clone());
     let at = entry.id.split_once('-').and_then(|(ms, _)| stored_number(ms)).map_or(SystemTime::UNIX_EPOCH, at_ms);

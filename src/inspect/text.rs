@@ -1,4 +1,4 @@
-//! Text for people: foreign text made harmless, counts, sizes and times. The tools share it.
+//! Text for people, shared by the tools: escaped foreign text, counts, sizes and times.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ pub fn quoted(word: &str) -> String {
     if word.starts_with('-') { format!("-- {quoted}") } else { quoted }
 }
 
-/// How a line names a command.
+/// The beginning of a command in a line.
 const COMMAND: &str = "`heartline ";
 
 /// The line with these options added to each command in it.
@@ -58,7 +58,7 @@ pub fn many(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
-/// An error and what caused it, in one line.
+/// An error and its causes on one line.
 #[must_use]
 pub fn chain(error: &dyn StdError) -> String {
     let mut told = error.to_string();
@@ -70,7 +70,7 @@ pub fn chain(error: &dyn StdError) -> String {
     told
 }
 
-/// A word quoted for a shell, whatever bytes are in it.
+/// A word quoted for a shell, with any bytes.
 #[must_use]
 pub fn printed(word: &str) -> String {
     if !word.chars().any(char::is_control) {
@@ -118,7 +118,7 @@ pub fn span(time: Duration) -> String {
     parts.join(" ")
 }
 
-/// How long ago, or in how long.
+/// The distance to now: `5s ago`, `in 5s`.
 #[must_use]
 pub fn relative(at: SystemTime, now: SystemTime) -> String {
     match now.duration_since(at) {
@@ -127,7 +127,7 @@ pub fn relative(at: SystemTime, now: SystemTime) -> String {
     }
 }
 
-/// The time itself, and how long ago that was.
+/// The time, followed by its distance to now.
 #[must_use]
 pub fn exact(at: SystemTime, now: SystemTime) -> String {
     format!("{} ({})", rfc3339(at), relative(at, now))
@@ -154,7 +154,7 @@ pub fn rfc3339(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// A rate a second; a small one with one decimal.
+/// A rate per second. Below 10 it has one decimal.
 #[must_use]
 pub fn rate_of(a_second: f64) -> String {
     if a_second > 0.0 && a_second < 9.95 { format!("{a_second:.1}") } else { format!("{a_second:.0}") }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_hands_on_a_word_as_it_is() {
+    fn a_shell_passes_a_printed_word_unchanged() {
         for word in ["plain", "a b", "evil\u{1b}[31m x", "\u{7}'$(x)`\\%s!\"", "é\n"] {
             let run = std::process::Command::new("sh")
                 .arg("-c")
@@ -178,20 +178,20 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_cannot_move_the_cursor_or_turn_the_line() {
+    fn foreign_text_cannot_move_the_cursor_or_change_direction() {
         assert_eq!(shown("a\u{1b}[2Jb\r\nc\u{202e}d\u{7f}é"), r"a\u{1b}[2Jb\r\nc\u{202e}d\u{7f}é");
         assert_eq!(brief("abcdef", 6), "abcdef");
         assert_eq!(brief("abcdefg", 6), "abcde…");
     }
 
     #[test]
-    fn what_a_person_pastes_into_a_shell_is_one_word() {
-        let told = ["export-7:a/b", "$(reboot)", "it's", "", "-x"].map(quoted);
-        assert_eq!(told, ["export-7:a/b", "'$(reboot)'", r"'it'\''s'", "''", "-- -x"]);
+    fn a_quoted_word_is_one_word_in_a_shell() {
+        let words = ["export-7:a/b", "$(reboot)", "it's", "", "-x"].map(quoted);
+        assert_eq!(words, ["export-7:a/b", "'$(reboot)'", r"'it'\''s'", "''", "-- -x"]);
     }
 
     #[test]
-    fn times_are_told_in_two_units() {
+    fn time_spans_have_two_units() {
         let told = |ms| span(Duration::from_millis(ms));
         assert_eq!((told(0), told(840), told(4_240)), ("0ms".into(), "840ms".into(), "4.2s".into()));
         assert_eq!((told(185_000), told(60_000)), ("3m 5s".into(), "1m".into()));
