@@ -470,10 +470,10 @@ impl App {
     /// Recovers every workflow of the prefix now, see [`Inspector::recover_stuck_workflows`].
     ///
     /// # Errors
-    /// As there.
+    /// See there.
     ///
     /// # Cancel safety
-    /// As there.
+    /// See there.
     pub async fn recover_stuck_workflows(&self) -> Result<Vec<RecoveredWorkflow>, Error> {
         self.inspector().recover_stuck_workflows().await
     }

@@ -213,7 +213,7 @@ pub enum Error {
         task: String,
         /// The job.
         id: JobId,
-        /// How long was waited.
+        /// How long the call waited.
         after: std::time::Duration,
     },
 
@@ -224,7 +224,7 @@ pub enum Error {
         workflow: String,
         /// The instance.
         id: String,
-        /// How long was waited.
+        /// How long the call waited.
         after: std::time::Duration,
     },
 
@@ -356,7 +356,7 @@ impl Error {
         matches!(self, Error::Connect { source } if source.is_late())
     }
 
-    /// Whether a node said that the cluster is down.
+    /// Whether a node reports the cluster as down (`CLUSTERDOWN`).
     pub(crate) fn says_down(&self) -> bool {
         matches!(self, Error::Connect { source } if source.code() == Some("CLUSTERDOWN"))
     }

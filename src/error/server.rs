@@ -146,7 +146,7 @@ impl ServerError {
         self.0.nature != Nature::Refused || self.0.kind == ServerErrorKind::TooManyClients
     }
 
-    /// Whether the server says that the primary may be elsewhere.
+    /// Whether another server may be the primary now.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.code().is_some_and(|code| ELSEWHERE_CODES.contains(&code))
     }

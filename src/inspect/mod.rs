@@ -164,8 +164,8 @@ impl Inspector {
         self.store.ask_once(RESPONSE_TIMEOUT, call).await
     }
 
-    /// [`Inspector::ask`] for hundreds of stream entries of this table. In a cluster, a small read goes first, so that a node that
-    /// does not answer is not given the time of a large answer.
+    /// [`Inspector::ask`] for hundreds of stream entries of this table. In a cluster, it first makes a small read, so that it
+    /// does not wait long for a node that does not answer.
     pub(super) async fn ask_for_entries<T, F>(
         &self,
         keys: &TaskKeys,

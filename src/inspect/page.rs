@@ -331,7 +331,7 @@ pub(super) fn check_entry(cursor: &str) -> Result<(), Error> {
     if is_valid { Ok(()) } else { Err(config("cursor", cursor, rule, "begin again without a cursor")) }
 }
 
-/// The text as it is escaped inside a JSON string.
+/// Escapes the text as in a JSON string.
 fn json_text(text: &str) -> String {
     let json = serde_json::Value::from(text).to_string();
     json[1..json.len() - 1].to_owned()

@@ -47,7 +47,7 @@ impl Inspector {
     /// that one proves the death itself.
     ///
     /// # Errors
-    /// Those of every call, see [`Error`], before anything was done. What goes wrong with a task is its
+    /// Those of every call, see [`Error`], before anything was done. A failure for one task is its
     /// [`fault`](RecoveredTask::fault).
     ///
     /// # Cancel safety

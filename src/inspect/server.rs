@@ -130,7 +130,7 @@ impl ServerReport {
         let text = |field: &str| told.info.get::<String>(field);
         let number = |field: &str| told.info.get::<u64>(field).unwrap_or(0);
         let is_ok = |field: &str| text(field).is_none_or(|status| status == "ok");
-        // Valkey tells the version of Redis that it stands for as `redis_version`.
+        // In Valkey, `redis_version` is the Redis version that it is compatible with.
         let valkey = text("valkey_version");
         told.round_trips.sort_unstable();
         let middle = told.round_trips.get(told.round_trips.len() / 2).copied().unwrap_or_default();

@@ -214,9 +214,9 @@ pub struct PartReport {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TaskRates {
-    /// Jobs dispatched a second.
+    /// Jobs dispatched per second.
     pub dispatched: f64,
-    /// Jobs that ended a second.
+    /// Jobs that ended per second.
     pub ended: f64,
     /// The time between the two reports.
     #[serde(rename = "over_ms", serialize_with = "as_ms")]
