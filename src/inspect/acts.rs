@@ -362,8 +362,8 @@ impl Act {
             }
         }
         self.apply(&named, &texts, true).await?;
-        invalid.into_iter().for_each(|id| self.refuse(id, Refusal::InvalidId));
-        of_workflows.into_iter().for_each(|id| self.refuse(id, Refusal::PartOfWorkflow));
+        invalid.into_iter().for_each(|id| self.report.refuse(id, Refusal::InvalidId));
+        of_workflows.into_iter().for_each(|id| self.report.refuse(id, Refusal::PartOfWorkflow));
         self.report.looked += ids.len() as u64;
         self.index += ids.len();
         Ok(())
@@ -381,7 +381,7 @@ impl Act {
             page.jobs.iter().partition(|row| !(self.leaves_workflows() && row.id.is_of_workflow()));
         for row in of_workflows {
             if self.seen.insert(self.hasher.hash_one(&row.id)) {
-                self.refuse(row.id.to_string(), Refusal::PartOfWorkflow);
+                self.report.refuse(row.id.to_string(), Refusal::PartOfWorkflow);
             }
         }
         let stood = |row: &JobRow| row.since.is_none_or(|since| ms_of(since) <= began_ms);
@@ -397,7 +397,7 @@ impl Act {
         }
         for row in later {
             if self.seen.insert(self.hasher.hash_one(&row.id)) {
-                self.refuse(row.id.to_string(), Refusal::Later);
+                self.report.refuse(row.id.to_string(), Refusal::Later);
             }
         }
         self.report.looked += page.looked.min(LOOKED.max(page.jobs.len())) as u64;
@@ -497,16 +497,12 @@ impl Act {
         match told {
             Told::Done => self.report.done += 1,
             Told::Requested => self.report.requested += 1,
-            Told::InState(state) => self.refuse(id.to_owned(), Refusal::State(state)),
-            Told::Changed => self.refuse(id.to_owned(), Refusal::Changed),
-            Told::Unknown => self.refuse(id.to_owned(), Refusal::Unknown),
+            Told::InState(state) => self.report.refuse(id.to_owned(), Refusal::State(state)),
+            Told::Changed => self.report.refuse(id.to_owned(), Refusal::Changed),
+            Told::Unknown => self.report.refuse(id.to_owned(), Refusal::Unknown),
             // The call is repeated for these.
             Told::Left => {}
         }
-    }
-
-    fn refuse(&mut self, id: String, why: Refusal) {
-        self.report.refuse(id, why);
     }
 }
 
@@ -585,7 +581,7 @@ impl Inspector {
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. If the node of one partition is unreachable,
-    /// the others are still paused, see [`TaskReport::is_paused_in_part`](crate::TaskReport::is_paused_in_part).
+    /// the others are still paused, see [`TaskPause::partitions`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the task may be paused. It is safe to repeat.

@@ -15,7 +15,6 @@ use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::{Event, LateOutcome};
 use crate::job::id::JobId;
-use crate::limits::stored_number;
 use crate::store::jobs;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::streams::{self, Entry};
@@ -253,9 +252,7 @@ impl Inspector {
                 }
             }
             let Some(last) = entries.last().filter(|_| entries.len() == PAGE) else { return Ok(()) };
-            let at =
-                last.id.split_once('-').and_then(|(ms, _)| stored_number(ms)).map_or(SystemTime::UNIX_EPOCH, at_ms);
-            if oldest.duration_since(at).is_ok_and(|ago| ago > LONGEST_LATE) {
+            if oldest.duration_since(at_ms(last.at_ms())).is_ok_and(|ago| ago > LONGEST_LATE) {
                 return Ok(());
             }
             before.clone_from(&last.id);
@@ -305,8 +302,7 @@ fn is_same_stall(one: &Event, other: &Event) -> bool {
 /// The events of an entry. Empty if another version wrote it in an unknown format.
 fn read(task: &str, entry: &Entry) -> Vec<TaskEvent> {
     let field = |name: &str| entry.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.clone());
-    let at = entry.id.split_once('-').and_then(|(ms, _)| stored_number(ms)).map_or(SystemTime::UNIX_EPOCH, at_ms);
-    let (task_name, by) = (task.to_owned(), field("by").unwrap_or_default());
+    let (at, task_name, by) = (at_ms(entry.at_ms()), task.to_owned(), field("by").unwrap_or_default());
     if let Some(reason) = field("paused") {
         return vec![TaskEvent::Pause(PauseEvent::Paused { task: task_name, at, by, reason })];
     }

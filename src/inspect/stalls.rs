@@ -443,7 +443,8 @@ fn outlook(
         let is = match known {
             Some(worker) if worker.state.is_live() => return None,
             Some(WorkerReport { death: Some(death), .. }) => {
-                format!("is dead, as {} reported {} ago ({})", who(&death.by), span(ago(death.at)), death.proof)
+                let by = if death.by.is_empty() { "a person" } else { &*death.by };
+                format!("is dead, as {by} reported {} ago ({})", span(ago(death.at)), death.proof)
             }
             Some(WorkerReport { stopped_at: Some(at), .. }) => format!("stopped {} ago", span(ago(*at))),
             Some(worker) => format!("was last seen {} ago", span(ago(worker.last_seen_at))),
@@ -468,8 +469,4 @@ fn outlook(
 /// `1 job is`, `2 jobs are`.
 fn many(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one} is") } else { format!("{count} {one}s are") }
-}
-
-fn who(by: &str) -> &str {
-    if by.is_empty() { "a person" } else { by }
 }

@@ -70,9 +70,7 @@ impl Suspect {
             [] => None,
         }
     }
-}
 
-impl Suspect {
     /// The suspects among stalled jobs: those with the most deaths first, then those with the largest share. At most 100. The order
     /// of `stalls` does not matter.
     #[must_use]

@@ -128,14 +128,6 @@ pub struct TaskReport {
     pub is_denied: bool,
 }
 
-impl TaskReport {
-    /// Whether only some of its partitions are paused, so that jobs of the others begin.
-    #[must_use]
-    pub fn is_paused_in_part(&self) -> bool {
-        self.paused.as_ref().is_some_and(|pause| pause.partitions < self.parts.len())
-    }
-}
-
 /// The pause of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

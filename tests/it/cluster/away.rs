@@ -386,11 +386,10 @@ async fn a_pause_holds_on_live_nodes_and_is_shown_as_partial() {
     assert!(report().await.unwrap().paused.is_some_and(|pause| pause.partitions >= 2), "the live partitions");
     // One partition is resumed.
     assert_eq!(ask::<u64>(first, &["HDEL", &keys, "paused"]).await, Some(1));
-    let told = report().await.unwrap();
-    assert!(told.is_paused_in_part() && told.paused.as_ref().is_some_and(|pause| pause.by == "night"), "{told:?}");
+    let pause = report().await.unwrap().paused.unwrap();
+    assert!(pause.partitions < 3 && pause.by == "night", "{pause:?}");
     inspector.pause(TASKS[0], "maintenance").await.unwrap();
-    let told = report().await.unwrap();
-    assert!(!told.is_paused_in_part() && told.paused.is_some_and(|pause| pause.partitions == 3));
+    assert_eq!(report().await.unwrap().paused.unwrap().partitions, 3);
     inspector.resume(TASKS[0]).await.unwrap();
     assert!(report().await.unwrap().paused.is_none());
 }
