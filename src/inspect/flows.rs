@@ -779,7 +779,7 @@ impl View<'_> {
             _ => self.was_stopped().then(|| StoredError::from_json(&answer)),
         };
         let error = match (stopped, broken) {
-            (Some(stopped), Some((Some(node), failed))) => stopped.behind(&node.name, &failed),
+            (Some(stopped), Some((Some(node), failed))) => stopped.after(&node.name, &failed),
             (Some(stopped), _) => stopped,
             (None, Some((_, failed))) => failed,
             (None, None) if self.state.broken_by.is_some() => {
