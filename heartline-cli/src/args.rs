@@ -1,4 +1,4 @@
-//! The command line, as clap reads it. What stands here is the help that people see.
+//! The command line, as clap reads it. These doc comments are the help texts.
 
 #[cfg(unix)]
 use std::ffi::OsString;
@@ -11,16 +11,16 @@ use clap::{Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use heartline::{JobFilter, JobState, Priority, WorkflowState};
 
-/// See, explain and steer Heartline's tasks, jobs and workers.
+/// Inspect and manage Heartline's tasks, jobs and workers.
 ///
-/// The server is that of --redis, else of HEARTLINE_URL, else of REDIS_URL, else redis://127.0.0.1:6379.
+/// The server is taken from --redis, then HEARTLINE_URL, then REDIS_URL; the default is redis://127.0.0.1:6379.
 #[derive(Debug, Parser)]
 #[command(
     name = "heartline",
     version,
-    after_help = "Begin with:\n  heartline status            is it working, and what is wrong\n  heartline tasks             what each task does\n  \
+    after_help = "Start with:\n  heartline status            is everything working, and if not, what is wrong\n  heartline tasks             what each task does\n  \
                   heartline jobs list -t export --state failed\n  heartline stalls outlook -t export   why nothing is recovered yet\n\n\
-                  Exit status: 0 if it was done, 1 if it failed, 2 if it was used wrongly."
+                  Exit status: 0 on success, 1 on failure, 2 on wrong usage."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -29,53 +29,53 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// What every command takes.
+/// The options of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
     /// The Redis server, as redis://host:port/db or rediss://
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) redis: Option<String>,
-    /// The CA that signed the server's certificate, a PEM file, in place of Mozilla's roots [default: HEARTLINE_TLS_CA]
+    /// A PEM file with the CA of the server's certificate, instead of Mozilla's roots [default: HEARTLINE_TLS_CA]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// The certificate to show to a server that asks for one, a PEM file [default: HEARTLINE_TLS_CERT]
+    /// A PEM file with the client certificate [default: HEARTLINE_TLS_CERT]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key, a PEM file [default: HEARTLINE_TLS_KEY]
+    /// A PEM file with the client certificate's key [default: HEARTLINE_TLS_KEY]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// What every key begins with [default: heartline]
+    /// The prefix of every Redis key [default: heartline]
     #[arg(long, global = true, env = "HEARTLINE_PREFIX")]
     pub(crate) prefix: Option<String>,
     /// Print JSON, with times in ms since 1970
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Confirm everything beforehand
+    /// Answer yes to every confirmation
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
-    /// This is production: also confirm acts on single jobs
+    /// Treat the server as production: also ask before changes to single jobs
     #[arg(long, global = true, env = "HEARTLINE_PRODUCTION", value_parser = FalseyValueParser::new())]
     pub(crate) production: bool,
-    /// Who acts: it stands in the event of each act [default: $USER, else heartline-cli]
+    /// Your name, recorded in the event of each change [default: $USER, else heartline-cli]
     #[arg(long, global = true, value_name = "NAME")]
     by: Option<String>,
 }
 
 impl Global {
-    /// The server of the option, else of the first variable that is set, with the name of its source.
+    /// The server's URL and where it came from: the option, else the first variable that is set.
     pub(crate) fn server(&self) -> Option<(String, &'static str)> {
         let of = |name| std::env::var(name).ok().filter(|url| !url.is_empty()).map(|url| (url, name));
         let option = self.redis.clone().map(|url| (url, "--redis"));
         option.or_else(|| of("HEARTLINE_URL")).or_else(|| of("REDIS_URL"))
     }
 
-    /// Whether the option, which other users of the machine can read, has a password.
+    /// Whether `--redis` contains a password. Other users of the machine can read it there.
     pub(crate) fn tells_password(&self) -> bool {
         let user = self.redis.as_deref().and_then(|url| url.split_once("://")?.1.rsplit_once('@'));
         user.is_some_and(|(user, _)| user.contains(':'))
     }
 
-    /// Who acts.
+    /// The name recorded in events.
     pub(crate) fn by(&self) -> String {
         let of = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
         let user = self.by.clone().or_else(|| of("USER")).or_else(|| of("USERNAME"));
@@ -83,61 +83,61 @@ impl Global {
     }
 }
 
-/// What can be asked for.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Whether everything works, and what does not: exit status 1 if anything is wrong
+    /// Show whether everything works, and what does not; exit status 1 if anything is wrong
     #[command(after_help = "Example:\n  heartline status\n  heartline status --json")]
     Status,
-    /// Every task: how many jobs are in each state, how fast they come and go, who works them
+    /// List the tasks: jobs by state, rates, workers
     #[command(after_help = "Example:\n  heartline tasks")]
     Tasks,
-    /// One task: show it, pause and resume it, purge its jobs, forget it
+    /// Show, pause, resume, purge or forget a task
     #[command(subcommand)]
     Task(TaskCommand),
-    /// Jobs: list, show, dispatch, cancel, retry, run now, remove, wait
+    /// List, show, dispatch, cancel, retry, run now, remove or wait for jobs
     #[command(subcommand)]
     Jobs(JobsCommand),
-    /// Workers: who works, what each holds, who is silent or gone
+    /// List the workers: what each holds, and which are silent or gone
     #[command(after_help = "Example:\n  heartline workers --all\n  heartline workers --beats")]
     Workers {
-        /// Show only this one, with all that is known of it
+        /// Show only this worker, in detail
         #[arg(value_name = "WORKER")]
         worker: Option<String>,
-        /// Show those too that are gone
+        /// Also show workers that are gone
         #[arg(long, short)]
         all: bool,
-        /// Show the heartbeats of each for each of its tasks: what is held, until when it is safe
+        /// Show heartbeats by worker and task: the jobs held, and until when their locks are safe
         #[arg(long, conflicts_with_all = ["worker", "all"])]
         beats: bool,
     },
-    /// Workflows: list, show one node by node with why it waits, cancel, pause, resume, retry, recover
+    /// List, show, cancel, pause, resume, retry or recover workflow instances
     #[command(subcommand)]
     Flows(FlowsCommand),
-    /// Stalls: the last ones, one explained, and why nothing is recovered yet
+    /// List and explain stalls, and show when silent jobs will be recovered
     #[command(subcommand)]
     Stalls(StallsCommand),
-    /// What a person decides about jobs whose worker is silent or dead
+    /// Decide by hand about jobs whose worker is silent or dead
     #[command(subcommand)]
     Recover(RecoverCommand),
-    /// Check that every job is in exactly one place, and that nothing is left over
+    /// Check that each job is in exactly one place, and that no data is left over
     #[command(after_help = "Example:\n  heartline audit              every task\n  heartline audit -t export")]
     Audit {
-        /// The task; all of them without it
+        /// The task [default: all]
         #[arg(long, short)]
         task: Option<String>,
     },
-    /// Audit a task, and mend what is wrong
+    /// Audit a task, and repair what is wrong
     #[command(after_help = "Example:\n  heartline repair -t export --dry-run")]
     Repair {
         /// The task
         #[arg(long, short)]
         task: String,
-        /// Only tell what would be mended
+        /// Only show what would be repaired
         #[arg(long)]
         dry_run: bool,
     },
-    /// What has happened to the jobs of a task
+    /// Show the events of a task's jobs
     #[command(
         after_help = "Example:\n  heartline events -t export --follow\n  heartline events -t export --job export-7"
     )]
@@ -148,41 +148,43 @@ pub(crate) enum Command {
         /// Only events of this job
         #[arg(long, conflicts_with = "follow")]
         job: Option<String>,
-        /// Go on with what happens from now on, until Ctrl-C
+        /// Keep printing new events until Ctrl-C
         #[arg(long, short)]
         follow: bool,
     },
-    /// Whether jobs are processed: what is wrong, and what to do, if not, and exit status 1
+    /// Check whether jobs are processed; if not, say why and what to do, with exit status 1
     #[command(after_help = "Example:\n  heartline health || systemctl status 'worker@*'")]
     Health,
-    /// Check the server, the tasks and the workers, and say what to do: exit status 1 if jobs are at risk
+    /// Check the server, tasks and workers, and say what to do; exit status 1 if jobs are at risk
     #[command(after_help = "Example:\n  heartline doctor")]
     Doctor,
-    /// Serve the web page: tasks, jobs, workers, stalls, and what may be done
+    /// Serve the board, a web page for tasks, jobs, workers and stalls
     #[command(after_help = "Example:\n  heartline board --name production --read-only")]
     #[cfg(feature = "board")]
     Board(BoardServing),
-    /// Serve the fleet's metrics to Prometheus, at /metrics, and whether jobs are processed, at /health
+    /// Serve the fleet's metrics for Prometheus at /metrics, and a health check at /health
     #[command(
         after_help = "Example:\n  heartline metrics --listen 127.0.0.1:9187\n  heartline metrics --once > heartline.prom"
     )]
     Metrics {
         #[command(flatten)]
         serving: Serving,
-        /// Print them once, and serve nothing
+        /// Print the metrics once and exit
         #[arg(long)]
         once: bool,
     },
-    /// Work the jobs of a task with a program: one process a job
+    /// Process the jobs of a task with a program, one process per job
     ///
-    /// The program is started without a shell. It reads the job's input as JSON on its standard input, and finds HEARTLINE_JOB_ID,
-    /// HEARTLINE_TASK, HEARTLINE_ATTEMPT, HEARTLINE_MAX_ATTEMPTS, HEARTLINE_STALLED_COUNT, HEARTLINE_FENCE, HEARTLINE_WORKER and, behind a
-    /// crash, HEARTLINE_RECOVERY in its environment. What it writes to standard output is the result, if that is JSON.
+    /// The program is started without a shell. It reads the job's input as JSON from standard input. Its environment has HEARTLINE_JOB_ID,
+    /// HEARTLINE_TASK, HEARTLINE_ATTEMPT, HEARTLINE_MAX_ATTEMPTS, HEARTLINE_STALLED_COUNT, HEARTLINE_FENCE, HEARTLINE_WORKER and, after a
+    /// crash, HEARTLINE_RECOVERY. If its standard output is JSON, that is the result.
     ///
-    /// Exit status 0 completes the job, behind SIGTERM only with a result; 75 puts it off for --snooze, any other fails it with the code exit_N (signal_N for one that was
-    /// killed) and the last 4 KiB of standard error. A job that is cancelled or lost ends its program: SIGTERM to its process group,
-    /// then SIGKILL; one that takes too long by SIGKILL at once. So does the death of this worker, but only for the program itself: processes that it has started may live on.
-    /// A program that itself runs as another user may not be stopped: a warning says so, and it keeps its slot until it ends.
+    /// Exit status 0 completes the job; after SIGTERM, only if there is a result. 75 snoozes the job for --snooze. Any other status fails the
+    /// job with the code exit_N, or signal_N if a signal killed the program, and the last 4 KiB of standard error.
+    ///
+    /// If the job is cancelled or lost, the program's process group gets SIGTERM, then SIGKILL. At a timeout it gets SIGKILL at once. If
+    /// this worker dies, the program is killed (on Linux), but processes that it started may live on. A program that changed its user may refuse signals:
+    /// a warning is printed, and the program keeps its slot until it ends.
     #[cfg(unix)]
     #[command(
         after_help = "Example:\n  heartline work -t thumbnails --concurrency 4 --timeout 5m --exec ./thumbnail.sh --size 200"
@@ -192,18 +194,18 @@ pub(crate) enum Command {
     #[cfg(unix)]
     #[command(name = "_exec", hide = true)]
     Exec {
-        /// The process that must live
+        /// The id of the worker's process
         parent: i32,
-        /// What is said first when it does not become the program
+        /// The prefix of the message if exec fails
         sign: String,
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         argv: Vec<OsString>,
     },
-    /// Kill workers while they work, and account for every job
+    /// Kill workers while they run jobs, and account for every job
     ///
-    /// It starts redis-server or valkey-server of the PATH (or of HEARTLINE_REDIS_SERVER), unless --redis names a server, and three workers
-    /// that count the words of files. The last line is the account as JSON. Exit status 1 if a job was lost.
+    /// The demo starts redis-server or valkey-server from the PATH (or HEARTLINE_REDIS_SERVER), unless --redis names a server, and three
+    /// workers that count the words of files. The last line is the account as JSON. The exit status is 1 if a job was lost.
     #[cfg(unix)]
     #[command(after_help = "Example:\n  heartline demo\n  heartline demo --board\n  heartline demo --cluster --json")]
     Demo(Demo),
@@ -211,11 +213,11 @@ pub(crate) enum Command {
     #[cfg(unix)]
     #[command(name = "_demo-worker", hide = true)]
     DemoWorker {
-        /// Work the tasks of the workflows
+        /// Process the tasks of the workflows
         #[arg(long)]
         workflow: bool,
     },
-    /// Tasks and workers on the whole terminal, updated each second, until q
+    /// Show tasks and workers full screen, updated every second; q quits
     #[command(after_help = "Example:\n  heartline top")]
     Top,
     /// Write completions for a shell to standard output
@@ -235,127 +237,127 @@ pub(crate) enum Command {
     },
 }
 
-/// Where something is served, and to whom.
+/// The options of the commands that serve HTTP.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
-    /// The address; one that others can reach needs a token in HEARTLINE_TOKEN, which who asks says as
+    /// The address to listen on. An address that other hosts can reach needs a token in HEARTLINE_TOKEN; clients send it as
     /// `Authorization: Bearer …`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9187")]
     pub(crate) listen: SocketAddr,
-    /// A name under which it is asked for, beside localhost and addresses
+    /// A host name to accept requests for, besides localhost and IP addresses
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// The token, at least 16 bytes: no option, since others can read those
+    /// The token, at least 16 bytes; from the environment, since other users can read options
     #[arg(env = "HEARTLINE_TOKEN", hide_env_values = true, hide = true, long = "token-of-environment")]
     pub(crate) token: Option<String>,
 }
 
-/// A program that works jobs.
+/// The options of `work`.
 #[cfg(unix)]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Work {
     /// The task
     #[arg(long, short)]
     pub(crate) task: String,
-    /// How many programs run at a time
+    /// How many jobs run at a time
     #[arg(long, default_value_t = 1)]
     pub(crate) concurrency: usize,
-    /// How long a run may take, as 5m [default: as long as it likes]
+    /// The longest time of a run, such as 5m [default: none]
     #[arg(long, value_parser = humantime::parse_duration)]
     pub(crate) timeout: Option<Duration>,
-    /// How many runs a job gets
+    /// The most attempts of a job
     #[arg(long, default_value_t = 1)]
     pub(crate) attempts: u32,
     /// The stall interval
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) interval: Duration,
-    /// How often a job may stall
+    /// How often a job may stall before it fails
     #[arg(long, default_value_t = 1)]
     pub(crate) max_count: u32,
-    /// For how long exit status 75 puts a job off
+    /// How long exit status 75 snoozes a job
     #[arg(long, default_value = "1m", value_parser = humantime::parse_duration)]
     pub(crate) snooze: Duration,
-    /// How long programs may go on after Ctrl-C, SIGTERM or a closed terminal, and then once more after SIGTERM to them
+    /// At Ctrl-C, SIGTERM or a closed terminal: how long programs may run before they get SIGTERM, and again before SIGKILL
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) grace: Duration,
-    /// The program and its arguments: everything behind it
+    /// The program and its arguments; must be the last option
     #[arg(long, num_args = 1.., allow_hyphen_values = true, required = true, value_name = "ARGV", value_hint = ValueHint::CommandName)]
     pub(crate) exec: Vec<OsString>,
 }
 
-/// What the demo runs.
+/// The options of the demo.
 #[cfg(unix)]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
-    /// The directory with the files [default: the crate sources of this machine]
+    /// The directory of the files [default: the crate sources on this machine]
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) directory: Option<PathBuf>,
-    /// The most files to take
+    /// The most files to read
     #[arg(long, default_value_t = 2500)]
     pub(crate) files: usize,
-    /// Also serve the web page, and repeat the work until Ctrl-C
+    /// Also serve the board, and repeat the jobs until Ctrl-C
     #[arg(long)]
     pub(crate) board: bool,
-    /// The address of the web page [default: 127.0.0.1:9188, or any free port if that is taken]
+    /// The address of the board [default: 127.0.0.1:9188, or any free port if that is taken]
     #[arg(long, value_name = "ADDRESS", requires = "board")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Run on a private cluster of three primaries with a replica each, and kill a primary too (Redis 7.0 or Valkey)
+    /// Run on a private cluster of three primaries with a replica each, and also kill a primary (Redis 7.0 or Valkey)
     #[arg(long)]
     pub(crate) cluster: bool,
-    /// Run workflows: 200 graphs of 30 jobs, and one whose jobs each take their process down
+    /// Run workflows: 200 graphs of 30 jobs, and one in which each job kills its process
     #[arg(long, conflicts_with_all = ["cluster", "board"])]
     pub(crate) workflow: bool,
 }
 
-/// How the web page is served.
+/// The options of `board`.
 #[cfg(feature = "board")]
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("listen", |listen| listen.default_value("127.0.0.1:9188")))]
 pub(crate) struct BoardServing {
     #[command(flatten)]
     pub(crate) serving: Serving,
-    /// What stands in the title of every page
+    /// A name for the title of every page
     #[arg(long, default_value = "")]
     pub(crate) name: String,
-    /// A line of this colour above every page: blue, green, orange or violet
+    /// Show a line of this colour above every page: blue, green, orange or violet
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(heartline_board::Colour::ALL.map(heartline_board::Colour::as_str)))]
     pub(crate) colour: Option<String>,
-    /// Let nobody do anything
+    /// Allow no changes
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Never show payloads, results and checkpoints
+    /// Never show payloads, results or checkpoints
     #[arg(long)]
     pub(crate) no_payloads: bool,
-    /// It is asked for over HTTPS, by a proxy in front of it: the cookie of a session goes over nothing else
+    /// A proxy in front serves HTTPS: browsers send the session cookie over HTTPS only
     #[arg(long)]
     pub(crate) https: bool,
 }
 
-/// One task.
+/// The commands about a task.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
-    /// Counts, rates, options in force, and why nothing is recovered yet
+    /// Show counts, rates, the options in force, and when silent jobs will be recovered
     #[command(after_help = "Example:\n  heartline task show export")]
     Show {
         #[command(flatten)]
         task: Named,
     },
-    /// Let no job of the task begin; what runs goes on
+    /// Start no more jobs of the task; running jobs continue
     #[command(after_help = "Example:\n  heartline task pause export --reason 'the disk is full'")]
     Pause {
         #[command(flatten)]
         task: Named,
-        /// Why, for whoever looks
+        /// The reason, shown wherever the task is
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// Let jobs of a paused task begin again
+    /// Resume a paused task
     #[command(after_help = "Example:\n  heartline task resume export")]
     Resume {
         #[command(flatten)]
         task: Named,
     },
-    /// Remove all jobs in one state, with all that is kept of them
+    /// Remove all jobs in one state, with all their data
     #[command(after_help = "Example:\n  heartline task purge export --state failed")]
     Purge {
         #[command(flatten)]
@@ -364,7 +366,7 @@ pub(crate) enum TaskCommand {
         #[arg(long)]
         state: JobState,
     },
-    /// Remove what is left of a task without jobs and without workers
+    /// Remove a task that has no jobs and no workers
     #[command(after_help = "Example:\n  heartline task forget export")]
     Forget {
         #[command(flatten)]
@@ -372,7 +374,7 @@ pub(crate) enum TaskCommand {
     },
 }
 
-/// The task that a command is about: its only argument, or, as in all other commands, `--task`.
+/// The task: the only argument, or `--task`, as in all other commands.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Named {
     /// The task
@@ -383,20 +385,19 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Its name.
     pub(crate) fn name(self) -> String {
         self.own.or(self.named).unwrap_or_default()
     }
 }
 
-/// Which jobs: these, or those that a filter finds.
+/// Jobs by their ids, or those that match a filter.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Selected {
     /// The task
     #[arg(long, short)]
     pub(crate) task: String,
-    /// Ids of jobs, or --state for all that fit; '-' reads ids from standard input, one a line. With --state beside them only those of
-    /// them that are in this state are taken
+    /// Job ids, or --state for all jobs that match; '-' reads ids from standard input, one per line. With ids and --state, only those
+    /// in this state are selected
     #[arg(value_name = "ID", required_unless_present_any = ["state", "code", "text", "older", "younger"], conflicts_with_all = ["code", "text", "older", "younger"])]
     pub(crate) ids: Vec<String>,
     #[command(flatten)]
@@ -404,13 +405,13 @@ pub(crate) struct Selected {
 }
 
 impl Selected {
-    /// The filter, where no job is named by its id.
+    /// The filter, unless jobs are named by id.
     pub(crate) fn by_filter(&self) -> Option<JobFilter> {
         self.filter.of_jobs().filter(|_| self.ids.is_empty())
     }
 }
 
-/// What narrows jobs down.
+/// The options that filter jobs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Filter {
     /// The state: waiting, delayed, claimed, running, finalizing, completed, failed, cancelled
@@ -419,19 +420,19 @@ pub(crate) struct Filter {
     /// Only jobs whose last failure has this code
     #[arg(long, requires = "state")]
     pub(crate) code: Option<String>,
-    /// Only jobs whose last failure has this text in its message
+    /// Only jobs whose last failure message contains this text
     #[arg(long, requires = "state")]
     pub(crate) text: Option<String>,
-    /// Only jobs that are where they are for longer than this, as 10m or '2h 30m'; delayed ones that are due for longer
+    /// Only jobs in this state for longer than this, such as 10m or '2h 30m'; delayed jobs overdue for longer
     #[arg(long, requires = "state", value_parser = humantime::parse_duration)]
     pub(crate) older: Option<Duration>,
-    /// Only jobs that are where they are for no longer than this
+    /// Only jobs in this state for at most this long
     #[arg(long, requires = "state", value_parser = humantime::parse_duration)]
     pub(crate) younger: Option<Duration>,
 }
 
 impl Filter {
-    /// The filter, if a state was named.
+    /// The filter, if a state is given.
     pub(crate) fn of_jobs(&self) -> Option<JobFilter> {
         let mut filter = JobFilter::new(self.state?);
         if let Some(code) = &self.code {
@@ -450,10 +451,10 @@ impl Filter {
     }
 }
 
-/// Jobs of a task.
+/// The commands about jobs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
-    /// Jobs in one state, the latest first
+    /// List jobs in one state, newest first
     #[command(
         after_help = "Example:\n  heartline jobs list -t export --state failed --code timeout --older 10m --limit 20"
     )]
@@ -463,30 +464,30 @@ pub(crate) enum JobsCommand {
         task: String,
         #[command(flatten)]
         filter: Filter,
-        /// How many at most, 1 to 1000
+        /// The most jobs to list, 1 to 1000
         #[arg(long, default_value_t = 20)]
         limit: usize,
-        /// Begin with the oldest
+        /// List the oldest first
         #[arg(long)]
         oldest_first: bool,
-        /// Go on behind a page: its `next`
+        /// Continue after a page: the `next` of its JSON
         #[arg(long)]
         cursor: Option<String>,
-        /// Tell only how many there are; with --code, --text, or an age of waiting or held jobs at most 10,000 are looked at
+        /// Only print how many there are; with --code, --text, or an age of waiting or held jobs, at most 10,000 jobs are read
         #[arg(long)]
         count: bool,
     },
-    /// Why jobs failed: their codes, and how many have each, of the last 1,000 that failed
+    /// Count the last 1,000 failed jobs by error code
     #[command(after_help = "Example:\n  heartline jobs codes -t export\n  heartline jobs codes -t export --younger 1h")]
     Codes {
         /// The task
         #[arg(long, short)]
         task: String,
-        /// Only jobs that failed within this time, as 10m
+        /// Only jobs that failed within this time, such as 10m
         #[arg(long, value_parser = humantime::parse_duration)]
         younger: Option<Duration>,
     },
-    /// All that is known of a job, and what has happened to it
+    /// Show a job and its events
     #[command(after_help = "Example:\n  heartline jobs show -t export export-7 --values")]
     Show {
         /// The task
@@ -494,7 +495,7 @@ pub(crate) enum JobsCommand {
         task: String,
         /// The job
         id: String,
-        /// Show its payload, result and checkpoint too
+        /// Also show its payload, result and checkpoint
         #[arg(long)]
         values: bool,
     },
@@ -507,42 +508,42 @@ pub(crate) enum JobsCommand {
         task: String,
         /// Its input as JSON; '-' reads it from standard input
         payload: String,
-        /// An id of your own: a job whose id is known is left as it is
+        /// The id of the job; if a job with this id exists, nothing is dispatched
         #[arg(long)]
         id: Option<String>,
-        /// Begin no sooner than in this time, as 10m
+        /// Run no sooner than after this time, such as 10m
         #[arg(long, value_parser = humantime::parse_duration)]
         delay: Option<Duration>,
-        /// high, normal or low
+        /// The priority: high, normal or low
         #[arg(long)]
         priority: Option<Priority>,
-        /// Wait for its end, and print its result
+        /// Wait until the job ends, and print its result
         #[arg(long)]
         wait: bool,
     },
-    /// Cancel jobs: waiting ones at once, running ones by their workers
+    /// Cancel jobs: waiting jobs at once, running jobs through their workers
     #[command(
         after_help = "Example:\n  heartline jobs cancel -t export export-7 --reason 'wrong month'\n  heartline jobs cancel -t export --state waiting --older 1d"
     )]
     Cancel {
         #[command(flatten)]
         jobs: Selected,
-        /// Why, for whoever looks [default: cancelled by NAME, as --by has it]
+        /// The reason, shown with the job [default: cancelled by NAME, from --by]
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Let jobs that failed or were cancelled run again
+    /// Run failed or cancelled jobs again
     #[command(
         after_help = "Example:\n  heartline jobs retry -t export export-7\n  heartline jobs retry -t export --state failed --code timeout"
     )]
     Retry(Selected),
-    /// Let delayed jobs run now
+    /// Run delayed jobs now
     #[command(after_help = "Example:\n  heartline jobs run-now -t export export-7")]
     RunNow(Selected),
-    /// Remove jobs that nobody holds, with all that is kept of them
+    /// Remove jobs that no worker holds, with all their data
     #[command(after_help = "Example:\n  heartline jobs remove -t export --state failed --older 7d")]
     Remove(Selected),
-    /// The result of a job, as JSON; it waits for its end
+    /// Wait until a job ends, and print its result as JSON
     #[command(after_help = "Example:\n  heartline jobs result -t export export-7")]
     Result {
         /// The task
@@ -551,7 +552,7 @@ pub(crate) enum JobsCommand {
         /// The job
         id: String,
     },
-    /// Wait until a job has ended: exit status 0 if it completed, else 1
+    /// Wait until a job ends; exit status 0 if it completed, else 1
     #[command(after_help = "Example:\n  heartline jobs wait -t export export-7 --timeout 5m")]
     Wait {
         /// The task
@@ -559,7 +560,7 @@ pub(crate) enum JobsCommand {
         task: String,
         /// The job
         id: String,
-        /// For how long at most, as 30s
+        /// The longest wait, such as 30s
         #[arg(long, default_value = "1h", value_parser = humantime::parse_duration)]
         timeout: Duration,
     },
@@ -574,102 +575,102 @@ pub(crate) struct InstanceNamed {
     pub(crate) id: String,
 }
 
-/// Workflows.
+/// The commands about workflows.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FlowsCommand {
-    /// Every workflow: how many instances are in each state, and whether steps of them wait
+    /// List the workflows: instances by state, and pending steps
     #[command(after_help = "Example:\n  heartline flows summary")]
     Summary,
-    /// Instances of a workflow, the latest first [default: those that are paused, that run, and that failed]
+    /// List instances of a workflow, newest first [default: paused, running and failed ones]
     #[command(
         after_help = "Example:\n  heartline flows list nightly\n  heartline flows list nightly --state failed --limit 100"
     )]
     List {
         /// The workflow
         workflow: String,
-        /// Only those in this state: running, paused, completed, failed, cancelled
+        /// Only instances in this state: running, paused, completed, failed, cancelled
         #[arg(long, short)]
         state: Option<WorkflowState>,
-        /// How many at most of each state, 1 to 500
+        /// The most instances of each state to list, 1 to 500
         #[arg(long, default_value_t = 20)]
         limit: usize,
-        /// Begin with the oldest
+        /// List the oldest first
         #[arg(long)]
         oldest_first: bool,
-        /// Go on behind a page: its `next`
+        /// Continue after a page: the `next` of its JSON
         #[arg(long, requires = "state")]
         cursor: Option<String>,
     },
-    /// An instance, node by node: where each stands, where its job does, and why it waits
+    /// Show an instance: the state of each node, its job, and why it waits
     #[command(
-        after_help = "Example:\n  heartline flows show nightly 2026-11-21\n  heartline flows show nightly 2026-11-21/3.1   a graph that runs as its node 3"
+        after_help = "Example:\n  heartline flows show nightly 2026-11-21\n  heartline flows show nightly 2026-11-21/3.1   the subgraph of its node 3"
     )]
     Show {
         #[command(flatten)]
         of: InstanceNamed,
-        /// Of a large graph also nodes that completed, or were skipped
+        /// Also show completed and skipped nodes of a large graph
         #[arg(long, short)]
         all: bool,
-        /// The number of the first node, 500 are shown
+        /// The number of the first node to show; a page has 500
         #[arg(long, default_value_t = 0)]
         from: u32,
     },
-    /// Cancel an instance: it ends when none of its handlers is left
+    /// Cancel an instance; it ends when its last handler has returned
     #[command(after_help = "Example:\n  heartline flows cancel nightly 2026-11-21 --reason 'wrong day'")]
     Cancel {
         #[command(flatten)]
         of: InstanceNamed,
-        /// Why, for whoever looks [default: cancelled by NAME, as --by has it]
+        /// The reason, shown with the job [default: cancelled by NAME, from --by]
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Open no more nodes of an instance; what was sent goes on
+    /// Start no more nodes of an instance; dispatched jobs continue
     #[command(after_help = "Example:\n  heartline flows pause nightly 2026-11-21 --reason 'S3 is down'")]
     Pause {
         #[command(flatten)]
         of: InstanceNamed,
-        /// Why, for whoever looks
+        /// The reason, shown with the instance
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// Let a paused instance go on
+    /// Resume a paused instance
     #[command(after_help = "Example:\n  heartline flows resume nightly 2026-11-21")]
     Resume {
         #[command(flatten)]
         of: InstanceNamed,
     },
-    /// Run once more what did not complete of an instance that failed, was cancelled, or is paused
+    /// Run the nodes again that did not complete; the instance has failed, was cancelled, or is paused
     #[command(after_help = "Example:\n  heartline flows retry nightly 2026-11-21")]
     Retry {
         #[command(flatten)]
         of: InstanceNamed,
     },
-    /// Look after every workflow at once, as workers do each few seconds: it is safe beside them
+    /// Recover workflows now, as workers do every few seconds; safe while workers run
     ///
-    /// What the server has lost of where instances stand is mended as far as it can be: those that stand in no place are
-    /// paused, for you to resume, retry or cancel.
+    /// If the server lost data of instances, it is repaired as far as possible. Instances whose state was lost are paused: resume, retry
+    /// or cancel them.
     #[command(
-        after_help = "Example:\n  heartline flows recover\n  heartline flows recover nightly   also one that is not listed any more"
+        after_help = "Example:\n  heartline flows recover\n  heartline flows recover nightly   also if the list of workflows lost it"
     )]
     Recover {
-        /// This one alone; it is listed again if it was lost from the list
+        /// Only this workflow; it is added to the list of workflows again
         workflow: Option<String>,
     },
 }
 
-/// Stalls.
+/// The commands about stalls.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StallsCommand {
-    /// The last stalls, the latest first
+    /// List the last stalls, newest first
     #[command(
-        after_help = "Example:\n  heartline stalls list              of every task\n  heartline stalls list -t export"
+        after_help = "Example:\n  heartline stalls list              every task\n  heartline stalls list -t export"
     )]
     List {
-        /// The task; all of them without it
+        /// The task [default: all]
         #[arg(long, short)]
         task: Option<String>,
     },
-    /// Each stall of a job, in one sentence: who held it, who watched, for how long, and what was done
+    /// Explain each stall of a job: which worker held it, which one watched, for how long, and what was done
     #[command(after_help = "Example:\n  heartline stalls explain -t export export-7")]
     Explain {
         /// The task
@@ -678,21 +679,21 @@ pub(crate) enum StallsCommand {
         /// The job
         id: String,
     },
-    /// Why nothing is recovered yet, and when that may be
+    /// Show when silent jobs will be recovered, or why not
     #[command(after_help = "Example:\n  heartline stalls outlook -t export")]
     Outlook {
         /// The task
         #[arg(long, short)]
         task: String,
     },
-    /// Jobs that were held each time when workers died, the most suspicious first: one of them may take its process down
+    /// List jobs that were held whenever workers died, most suspicious first: one may kill its process
     #[command(after_help = "Example:\n  heartline stalls suspects -t export")]
     Suspects {
         /// The task
         #[arg(long, short)]
         task: String,
     },
-    /// Outcomes that were refused, since their worker did not hold the job any more
+    /// List outcomes that were rejected because their worker no longer held the job
     #[command(after_help = "Example:\n  heartline stalls late -t export")]
     Late {
         /// The task
@@ -701,25 +702,25 @@ pub(crate) enum StallsCommand {
     },
 }
 
-/// Which silent jobs.
+/// Silent jobs by their ids, or all of them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Silent {
     /// The task
     #[arg(long, short)]
     pub(crate) task: String,
-    /// Ids of jobs, or --all; '-' reads them from standard input, one a line
+    /// Job ids, or --all; '-' reads ids from standard input, one per line
     #[arg(value_name = "ID", required_unless_present = "all")]
     pub(crate) ids: Vec<String>,
-    /// All that are silent
+    /// All silent jobs
     #[arg(long, conflicts_with = "ids")]
     pub(crate) all: bool,
 }
 
-/// What a person decides about held jobs: most often nothing, since live workers take back what a dead one held.
+/// Decide by hand about held jobs. This is seldom needed: live workers recover the jobs of a dead one.
 ///
-/// `worker` takes the jobs of a worker that you know to be dead, at once. `sweep` does what a worker would, where none is. `running`, `claimed`
-/// and `fail` are for jobs that a task leaves to a person, or that you decide about otherwise than it does. But for `worker` nothing is taken before it
-/// was watched for a whole stall interval, or was set aside for a person.
+/// `worker` recovers the jobs of a worker that you know to be dead, at once. `sweep` does what a worker does, if no worker is running.
+/// `running`, `claimed` and `fail` are for tasks with manual recovery, or to override the task's options. Except for `worker`, a job is
+/// recovered only after it was watched for a whole stall interval, or is parked for a person.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecoverCommand {
     /// List held jobs that are silent
@@ -729,25 +730,25 @@ pub(crate) enum RecoverCommand {
         #[arg(long, short)]
         task: String,
     },
-    /// Put silent jobs back that were claimed ahead and have not begun
+    /// Requeue silent jobs that were claimed ahead and have not begun
     #[command(after_help = "Example:\n  heartline recover claimed -t export --all")]
     Claimed(Silent),
-    /// Give silent jobs another run; where their worker is dead, `recover worker` is sooner
+    /// Give silent jobs another run; if their worker is dead, `recover worker` is faster
     #[command(
         after_help = "Example:\n  heartline recover running -t export export-7 export-8\n  heartline recover running -t export --all"
     )]
     Running(Silent),
-    /// Let silent jobs fail
+    /// Fail silent jobs
     #[command(after_help = "Example:\n  heartline recover fail -t export export-7")]
     Fail(Silent),
-    /// Say that a worker is dead: its jobs are resolved at once
+    /// Declare a worker dead: its jobs are resolved at once
     #[command(after_help = "Example:\n  heartline recover worker web-1-4711-0f3a9c21\n\n\
-                            If you are wrong, its jobs run twice: it hears of it within 10 s, and stops.")]
+                            If the worker is alive, its jobs run twice; it notices within 10 s, and stops.")]
     Worker {
         /// The id of the worker
         worker: String,
     },
-    /// Watch for one interval, and resolve what stays silent by the options of the task
+    /// Watch for one interval, then resolve the jobs that stay silent by the task's options
     #[command(after_help = "Example:\n  heartline recover sweep -t export")]
     Sweep {
         /// The task
@@ -762,7 +763,7 @@ mod tests {
 
     use super::*;
 
-    /// The examples of a command and of those below it, each with the words that lead to it.
+    /// The examples of a command and its subcommands, each with its path.
     fn examples(command: &clap::Command, path: &[&str], told: &mut Vec<(String, String)>) {
         let below = command.get_subcommands().filter(|below| !below.is_hide_set()).collect::<Vec<_>>();
         if below.is_empty() {
@@ -774,7 +775,7 @@ mod tests {
         }
     }
 
-    /// The words of a command, as a shell takes them: up to what is for the shell itself, or a word to the reader.
+    /// The words of a command, as a shell splits them, up to a redirection or a remark.
     fn words(line: &str) -> Vec<String> {
         let command =
             [" || ", " > ", " < ", "   "].into_iter().fold(line, |line, end| line.split(end).next().unwrap_or(line));

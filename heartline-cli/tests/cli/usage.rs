@@ -13,7 +13,7 @@ fn every_command_has_help_with_examples() {
         let help = alone(&[command, "--help"]).ok();
         assert!(help.contains("Usage: heartline") && help.contains("--json"), "{command}: {help}");
     }
-    assert!(top.contains("Exit status: 0 if it was done, 1 if it failed, 2 if it was used wrongly."));
+    assert!(top.contains("Exit status: 0 on success, 1 on failure, 2 on wrong usage."));
     assert_eq!(alone(&["--version"]).ok(), format!("heartline {}\n", env!("CARGO_PKG_VERSION")));
 }
 
