@@ -1,4 +1,4 @@
-//! What the whole fleet does, as metrics: read from Redis at one point, so that ten processes do not count one queue ten times.
+//! Metrics of the whole fleet, read from Redis in one place: metrics of ten worker processes would count one queue ten times.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
@@ -15,31 +15,26 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::failure::Failure;
 
-/// Whether Redis answered to who looked, if only to say no.
+/// Whether Redis answered, if only with an error.
 pub(crate) struct IsReached(pub(crate) bool);
 
 type Level = Gauge<f64, AtomicU64>;
 
-/// The labels of a metric: names and what they are.
+/// The labels of a metric: names and values.
 type Labels = Vec<(&'static str, String)>;
 
-/// The metrics as OpenMetrics text, of what was seen so long ago. Without a fleet nothing is known but whether Redis was reached.
+/// The metrics as OpenMetrics text; `age` is the age of the report. Without a report only `up` and `readable` are known.
 pub(crate) fn text(fleet: Result<&FleetReport, IsReached>, age: Duration) -> Result<String, Failure> {
     let mut registry = Registry::with_prefix("heartline");
     let (up, readable) = (Gauge::<i64>::default(), Gauge::<i64>::default());
     up.set(i64::from(fleet.as_ref().map_or_else(|reached| reached.0, |_| true)));
     readable.set(i64::from(fleet.is_ok()));
     registry.register("up", "Whether Redis was reached by this scrape", up);
-    registry.register("readable", "Whether Redis let this scrape read what stands there", readable);
+    registry.register("readable", "Whether Redis allowed this scrape to read Heartline's data", readable);
     if let Ok(fleet) = fleet {
         let seen = levels();
         set(&seen, Labels::new(), age.as_secs_f64());
-        registry.register_with_unit(
-            "look_age",
-            "How old the other figures are: over a slow line a look takes long",
-            Unit::Seconds,
-            seen,
-        );
+        registry.register_with_unit("look_age", "Age of the other metrics in this response", Unit::Seconds, seen);
         let lists = levels();
         let read = [
             ("tasks", fleet.away.tasks.is_none()),
@@ -51,7 +46,7 @@ pub(crate) fn text(fleet: Result<&FleetReport, IsReached>, age: Duration) -> Res
         }
         registry.register(
             "list_readable",
-            "Whether the lists of tasks, workers and workflows can be read, and are there; 0: nothing is told of them",
+            "Whether the list of tasks, workers or workflows exists and can be read; if 0, its metrics are missing",
             lists,
         );
         of_tasks(&mut registry, fleet);
@@ -60,12 +55,12 @@ pub(crate) fn text(fleet: Result<&FleetReport, IsReached>, age: Duration) -> Res
         of_servers(&mut registry, &fleet.checks.servers, age);
     }
     let mut text = String::new();
-    encode(&mut text, &registry).map_err(|e| Failure::Failed(format!("the metrics cannot be written: {e}")))?;
+    encode(&mut text, &registry).map_err(|e| Failure::Failed(format!("the metrics cannot be encoded: {e}")))?;
     Ok(text)
 }
 
-/// The same in the text format of Prometheus, which collectors read from files: it describes a counter by its whole name, and knows no units
-/// and no end.
+/// Converts to the text format of Prometheus, which collectors read from files: `# HELP` and `# TYPE` of a counter end with `_total`, and
+/// there is no `# UNIT` and no `# EOF`.
 pub(crate) fn as_file(open_metrics: &str) -> String {
     let counter = |line: &str| Some(line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?.to_owned());
     let counters: HashSet<String> = open_metrics.lines().filter_map(counter).collect();
@@ -125,7 +120,7 @@ fn of_tasks(registry: &mut Registry, FleetReport { tasks, workers, checks, .. }:
             set(&slots, label(), task.slots as f64);
             set(&lost_slots, label(), lost_runs(&task.task, workers) as f64);
         }
-        // Of several partitions the one is told that stands still for the longest. Before its first snapshot a task has no epoch.
+        // The partition with the oldest epoch counts. A task has no epoch before its first snapshot.
         let ages = task.parts.iter().filter_map(|part| task.as_of.duration_since(part.epoch_at?).ok());
         if let Some(age) = ages.max() {
             set(&epoch_age, label(), age.as_secs_f64());
@@ -137,50 +132,50 @@ fn of_tasks(registry: &mut Registry, FleetReport { tasks, workers, checks, .. }:
     }
     registry.register(
         "task_readable",
-        "Whether the keys of the task can be read; 0: something foreign is stored there, or its node of a cluster is away",
+        "Whether the keys of the task can be read; 0 if a key has a wrong type or the cluster node is unreachable",
         readable,
     );
-    registry.register("jobs", "Jobs by state", jobs);
-    registry.register("task_dispatched", "Jobs dispatched since the task exists", dispatched);
-    registry.register("task_ended", "Jobs completed, failed or cancelled since the task exists", ended);
-    registry.register("task_failed", "Jobs that ended as failed since the task exists", failed);
-    registry.register("task_hooks_failed", "Hooks that failed for good since the task exists", hooks);
+    registry.register("jobs", "Jobs by task and state", jobs);
+    registry.register("task_dispatched", "Jobs dispatched, by task", dispatched);
+    registry.register("task_ended", "Jobs completed, failed or cancelled, by task", ended);
+    registry.register("task_failed", "Jobs failed, by task", failed);
+    registry.register("task_hooks_failed", "Hooks that failed after their last attempt, by task", hooks);
     registry.register(
         "task_failed_in_a_row",
-        "Jobs that began to fail since one completed or was snoozed, if any of what failed in the last day is left",
+        "Jobs that began to fail since the last completion or snooze; 0 if no failure of the last day is kept",
         row,
     );
     registry.register(
         "task_broken_off_again",
-        "How often the jobs that can run broke off on average, as their workers stopped or died, since one completed",
+        "Interrupted runs per runnable job since the last completion, from workers that stopped or died",
         rounds,
     );
-    registry.register("task_stalls", "Stalls since the task exists: jobs whose worker fell silent or died", stalled);
-    registry.register("jobs_due", "Delayed jobs whose time has come", due);
-    registry.register("jobs_nowhere", "Jobs that are in no place, by counting: a key was deleted, or lost", nowhere);
+    registry.register("task_stalls", "Stalls: jobs whose worker fell silent or died, by task", stalled);
+    registry.register("jobs_due", "Delayed jobs that are due, by task", due);
+    registry.register("jobs_nowhere", "Jobs missing from every list and set: a key was deleted or lost", nowhere);
     registry.register_with_unit(
         "data_lost_age",
-        "Since the server was found to have lost the data of the task",
+        "Time since the server was found to have lost the data of the task",
         Unit::Seconds,
         lost,
     );
-    registry.register_with_unit(
-        "oldest_waiting",
-        "How long the first job of the lists, or the first one that is due, has waited",
-        Unit::Seconds,
-        oldest,
-    );
+    registry.register_with_unit("oldest_waiting", "Age of the next waiting or due job", Unit::Seconds, oldest);
     registry.register("task_paused", "Whether the task is paused", paused);
-    registry.register("task_slots", "Jobs that its live workers may hold together", slots);
-    registry.register("task_slots_lost", "Slots that runs hold which lost their jobs", lost_slots);
-    registry.register_with_unit("epoch_age", "Since the last snapshot of stall detection", Unit::Seconds, epoch_age);
+    registry.register("task_slots", "Job slots of all live workers, by task", slots);
+    registry.register("task_slots_lost", "Slots occupied by runs that lost their job, by task", lost_slots);
+    registry.register_with_unit(
+        "epoch_age",
+        "Time since the last snapshot of stall detection",
+        Unit::Seconds,
+        epoch_age,
+    );
     registry.register_with_unit("interval", "The stall interval in force", Unit::Seconds, interval);
-    registry.register("audit_findings", "What the last audit found that was noted", findings);
-    registry.register_with_unit("audit_age", "Since that audit", Unit::Seconds, audit_age);
-    registry.register("silent_jobs", "Held jobs that were silent since the last snapshot", silent);
+    registry.register("audit_findings", "Inconsistencies found by the last recorded audit, by task and kind", findings);
+    registry.register_with_unit("audit_age", "Time since the last recorded audit", Unit::Seconds, audit_age);
+    registry.register("silent_jobs", "Held jobs without a heartbeat since the last snapshot", silent);
 }
 
-/// How many runs of the task, on live workers, hold a slot though they lost their jobs.
+/// How many runs of the task on live workers occupy a slot although they lost their job.
 fn lost_runs(task: &str, workers: &[WorkerReport]) -> u64 {
     let live = workers.iter().filter(|worker| worker.state == WorkerState::Live).flat_map(|worker| &worker.tasks);
     live.filter(|its| its.task == task).map(|its| its.lost_runs).sum()
@@ -212,13 +207,18 @@ fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
             set(&looked, label(), seconds(flow.as_of.duration_since(at).unwrap_or_default()));
         }
     }
-    registry.register("workflow_instances", "Instances of a workflow by state", instances);
-    registry.register("workflow_nowhere", "Instances of which the server lost where they stand, at the least", nowhere);
-    registry.register("workflow_readable", "Whether what is stored of the workflow can be read", readable);
-    registry.register("workflow_corrupt", "How often something of a workflow could not be read", corrupt);
-    let oldest_help = "How long the oldest step of a workflow waits: a node to be sent, an end to be followed";
+    registry.register("workflow_instances", "Workflow instances by workflow and state", instances);
+    registry.register("workflow_nowhere", "Lower bound of the instances whose state the server lost", nowhere);
+    registry.register("workflow_readable", "Whether the keys of the workflow can be read", readable);
+    registry.register("workflow_corrupt", "Unreadable values found in the data of a workflow", corrupt);
+    let oldest_help = "Age of the oldest pending step of a workflow: a node to dispatch or an end to process";
     registry.register_with_unit("workflow_oldest_step", oldest_help, Unit::Seconds, oldest);
-    registry.register_with_unit("workflow_look_age", "Since a worker looked after the workflow", Unit::Seconds, looked);
+    registry.register_with_unit(
+        "workflow_look_age",
+        "Time since a worker last checked the workflow for pending steps",
+        Unit::Seconds,
+        looked,
+    );
 }
 
 fn of_workers(registry: &mut Registry, fleet: &FleetReport) {
@@ -228,11 +228,11 @@ fn of_workers(registry: &mut Registry, fleet: &FleetReport) {
     }
     registry.register(
         "task_workers_known",
-        "Whether it is known who works the task; 0: a node of a cluster is away that tells of workers",
+        "Whether the workers of the task are known; 0 if the cluster node that lists them is unreachable",
         known,
     );
     let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
-    // Where it is not known who is live, no task is said to have no worker.
+    // A count of 0 would be wrong if the workers are unknown.
     for task in fleet.tasks.iter().filter(|task| task.knows_workers) {
         for state in states {
             let works =
@@ -241,17 +241,17 @@ fn of_workers(registry: &mut Registry, fleet: &FleetReport) {
             set(&counts, labels, fleet.workers.iter().filter(works).count() as f64);
         }
     }
-    registry.register("workers", "Workers of the task by state", counts);
+    registry.register("workers", "Workers by task and state", counts);
     let blocked = Level::default();
     let is_blocked = |worker: &&WorkerReport| worker.state.is_live() && worker.runtime_blocked.is_some();
     blocked.set(fleet.workers.iter().filter(is_blocked).count() as f64);
     registry.register("workers_blocked", "Workers whose runtime is blocked by handlers", blocked);
     let denied = Level::default();
     denied.set(fleet.workers.iter().filter(|worker| worker.was_denied(fleet.as_of)).count() as f64);
-    registry.register("workers_denied", "Workers whom the server denies what they ask for", denied);
+    registry.register("workers_denied", "Workers that the server denies a command or key", denied);
 }
 
-/// The server, or all primaries of a cluster together, as they were so long ago: their memory is added up, of the times the longest is told.
+/// The server, or all primaries of a cluster, as seen `age` ago: the sum of the memory, the maximum of the times.
 fn of_servers(registry: &mut Registry, servers: &[ServerReport], age: Duration) {
     let known = || servers.iter().filter(|server| server.fault.is_none());
     let then = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -261,11 +261,11 @@ fn of_servers(registry: &mut Registry, servers: &[ServerReport], age: Duration) 
     let sum = |of: fn(&ServerReport) -> u64| known().map(of).sum::<u64>() as f64;
     let (used, limit) = (sum(|server| server.used_memory), sum(|server| server.max_memory));
     for (name, help, count) in [
-        ("redis_servers", "Redis servers: the one that there is, or the primaries of a cluster", servers.len()),
+        ("redis_servers", "Redis servers: 1, or the primaries of a cluster", servers.len()),
         ("redis_servers_up", "Redis servers that answer", known().count()),
         (
             "redis_servers_refusing_writes",
-            "Redis servers that answer, and take no writes",
+            "Redis servers that answer but refuse writes",
             known().filter(|server| server.write_refusal.is_some()).count(),
         ),
     ] {
@@ -278,13 +278,18 @@ fn of_servers(registry: &mut Registry, servers: &[ServerReport], age: Duration) 
         level.set(value);
         registry.register_with_unit(name, help, unit, level);
     };
-    register("redis_memory", "Memory that the data of Redis take", Unit::Bytes, used);
-    register("redis_memory_limit", "maxmemory; 0: none", Unit::Bytes, limit);
-    register("redis_round_trip", "A short call to Redis, the median of some", Unit::Seconds, seconds(round_trip));
-    register("redis_clock_skew", "Between the clock of Redis and that of this process", Unit::Seconds, seconds(skew));
+    register("redis_memory", "Memory used by Redis", Unit::Bytes, used);
+    register("redis_memory_limit", "Memory limit of Redis (maxmemory); 0 if none", Unit::Bytes, limit);
+    register("redis_round_trip", "Median round trip of a short call to Redis", Unit::Seconds, seconds(round_trip));
+    register(
+        "redis_clock_skew",
+        "Difference between the clocks of Redis and of this process",
+        Unit::Seconds,
+        seconds(skew),
+    );
 }
 
-/// The name of a task as the value of a label, which the encoder takes as it is, and a terminal too: what is listed in Redis may be no name at all.
+/// The name of a task as a label value. The encoder does not escape, and the lists in Redis can contain any bytes.
 fn named(task: &str) -> String {
     let lines = task.split('\n').map(|line| shown(line).replace('\\', r"\\").replace('"', "\\\""));
     lines.collect::<Vec<_>>().join(r"\n")
