@@ -1,4 +1,4 @@
-//! What this program serves over HTTP: to this machine alone, unless a token guards it.
+//! Serves the exporter and the board over HTTP: on loopback only, unless a token guards them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,33 +21,33 @@ use crate::args::Serving;
 use crate::failure::Failure;
 use crate::token::{Token, TokenCheck, is_known_host};
 
-/// How long requests may go on after Ctrl-C or SIGTERM.
+/// How long open requests may take after Ctrl-C or SIGTERM.
 const GRACE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
-/// How long the head of a request may take, and how long a connection may stay without one.
+/// The longest time to receive the head of a request, and the longest idle time of a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How many connections are open at a time; one more takes the place of the oldest, so that nobody who sends half a request, or does not read,
-/// keeps others out. The streams of the live page are bounded at less, and come again.
+/// The most open connections. A further one replaces the oldest, so that slow clients cannot keep others out. The board limits its event
+/// streams to fewer, and browsers reopen them.
 const CONNECTIONS: usize = 512;
 
-/// The token that guards an address, where there is one.
+/// The token, if one is set.
 ///
 /// # Errors
-/// Wrong use: others could reach the address, and there is no token, or a short one.
+/// Wrong use: the token is too short, or it is missing and other hosts can reach the address.
 pub(crate) fn token_of(serving: &Serving) -> Result<Option<Token>, Failure> {
     let listen = serving.listen;
     match &serving.token {
         Some(token) => Ok(Some(Token::new(token)?)),
         None if listen.ip().is_loopback() => Ok(None),
         None => {
-            let rule = "others can reach it: set HEARTLINE_TOKEN, or listen on 127.0.0.1";
-            Err(Failure::wrong(format!("refusing to listen on {listen} without a token, since {rule}")))
+            let rule = "set HEARTLINE_TOKEN, or listen on 127.0.0.1";
+            Err(Failure::wrong(format!("refusing to listen on {listen} without a token; {rule}")))
         }
     }
 }
 
-/// Who may ask for metrics.
+/// Checks host and token of the exporter's requests.
 #[derive(Debug)]
 struct Guard {
     hosts: Vec<String>,
@@ -73,7 +73,7 @@ async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) 
     response
 }
 
-/// Serves pages that know no guard of their own, see [`serve`].
+/// As [`serve`], for pages without a guard of their own.
 pub(crate) async fn serve_guarded(serving: Serving, pages: Router, up: impl FnOnce(SocketAddr)) -> Result<(), Failure> {
     let token = token_of(&serving)?;
     let hosts = serving.host.into_iter().map(|host| host.to_ascii_lowercase()).collect();
@@ -85,8 +85,7 @@ pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(listen).await.map_err(|e| Failure::Failed(format!("cannot listen on {listen}: {e}")))
 }
 
-/// Ends the process soon after the grace, on a thread of its own: pages that hold every thread of the runtime would keep it from hearing a
-/// signal, and from its end.
+/// Ends the process soon after the grace, on a thread of its own: requests that block every thread of the runtime would prevent it.
 fn end_in_any_case() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     std::thread::spawn(move || {
@@ -106,17 +105,17 @@ pub(crate) async fn serve(listener: TcpListener, pages: Router, up: impl FnOnce(
         () = accept(&listener, &pages, &under_way) => {}
         () = heartline::shutdown_signal() => {}
     }
-    // A request that never comes to its end, or an act that watches for long, does not hold up the end.
+    // A request that does not end must not delay the exit.
     let _ = tokio::time::timeout(GRACE, under_way.shutdown()).await;
     Ok(())
 }
 
-/// Answers on each connection in a task of its own.
+/// Serves each connection in a tokio task.
 async fn accept(listener: &TcpListener, pages: &Router, under_way: &GracefulShutdown) {
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Of too many open files, most likely: somebody closes one.
+            // Most likely too many open files.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -130,7 +129,6 @@ async fn accept(listener: &TcpListener, pages: &Router, under_way: &GracefulShut
         http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
         let answers = TowerToHyperService::new(pages.clone());
         let connection = under_way.watch(http.serve_connection(TokioIo::new(stream), answers));
-        // What became of a connection is nobody's concern.
         open.push_back(tokio::spawn(async move { drop(connection.await) }).abort_handle());
     }
 }
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "the other test starts it as a process"]
+    #[ignore = "started as a process by the other test"]
     fn serves_pages_that_never_end() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_never_end_do_not_keep_the_server_from_its_end() {
+    fn pages_that_never_end_do_not_prevent_the_exit() {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--ignored", "--nocapture", "serves_pages_that_never_end"]).stdout(Stdio::piped());
         let mut server = command.spawn().unwrap();
@@ -195,6 +193,6 @@ mod tests {
             }
         };
         drop(asked);
-        assert!(ended, "it does not end");
+        assert!(ended, "the server is still running after 60 s");
     }
 }

@@ -1,4 +1,4 @@
-//! What every command works with: the connection, the output, and who acts.
+//! What every command needs: the connection, the output, and the name of the user.
 
 use heartline::Inspector;
 
@@ -13,15 +13,15 @@ use crate::target::Target;
 pub(crate) struct Session {
     pub(crate) inspector: Inspector,
     pub(crate) out: Output,
-    /// Who acts.
+    /// The name of the user, recorded in events.
     pub(crate) by: String,
     pub(crate) consent: Consent,
-    /// The server and the prefix for people, without a password.
+    /// The server and the prefix to show, without a password.
     pub(crate) place: String,
 }
 
 impl Session {
-    /// Connects. With `lasts` the session connects at its first call, and again whenever the connection is lost.
+    /// Connects. With `lasts` the session connects at its first call, and reconnects if the connection is lost.
     pub(crate) async fn open(global: &Global, lasts: bool) -> Result<Session, Failure> {
         let target = Target::of(global)?;
         let app = target.connect(global, lasts).await?;

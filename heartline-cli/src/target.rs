@@ -1,4 +1,4 @@
-//! Which Redis a command uses: its address, its certificates, and the prefix of the keys.
+//! The Redis of a command: its URL, its certificates, and the prefix of the keys.
 
 use std::path::PathBuf;
 
@@ -11,17 +11,17 @@ use crate::failure::Failure;
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
 const DEFAULT_PREFIX: &str = "heartline";
 
-/// The server, and the keys on it.
+/// A server and a key prefix.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) url: String,
     pub(crate) prefix: String,
     tls: Tls,
-    /// Where the address comes from, for error messages.
+    /// Where the URL comes from, for error messages.
     source: String,
 }
 
-/// Certificates as PEM: the CA of the server, and the certificate and key of this process.
+/// Certificates as PEM: the server's CA, and the client's certificate and key.
 #[derive(Debug, Default)]
 struct Tls {
     ca: Option<Vec<u8>>,
@@ -29,7 +29,7 @@ struct Tls {
 }
 
 impl Target {
-    /// As the options say, else the environment, else the default.
+    /// Reads the options, then the environment; else the default.
     ///
     /// # Errors
     /// Wrong use: a certificate cannot be read, or has no key.
@@ -50,7 +50,7 @@ impl Target {
 
     /// A builder of an App on this server.
     pub(crate) fn app(&self) -> AppBuilder {
-        // People inspect a server all the more when its eviction policy can delete jobs.
+        // A server whose eviction policy can delete jobs must be inspectable, too.
         let mut app = App::builder().redis(&self.url).prefix(&self.prefix).accept_eviction();
         if let Some(ca) = &self.tls.ca {
             app = app.tls_ca(ca.clone());
@@ -61,7 +61,7 @@ impl Target {
         app
     }
 
-    /// Connects. With `lasts` the App connects at its first call, and again whenever the connection is lost.
+    /// Connects. With `lasts` the App connects at its first call, and reconnects if the connection is lost.
     pub(crate) async fn connect(&self, global: &Global, lasts: bool) -> Result<App, Failure> {
         if global.tells_password() {
             say!("warning: other users of this machine can read the password in --redis; set HEARTLINE_URL instead");
@@ -75,14 +75,14 @@ impl Target {
         })
     }
 
-    /// The server and the prefix for people, without a password.
+    /// The server and the prefix to show, without a password.
     pub(crate) fn shown(&self) -> String {
         format!("{} under the prefix {}", without_password(&self.url), self.prefix)
     }
 }
 
 impl Tls {
-    /// Each file is that of its option, else that of its variable. The variables apply to addresses with TLS only.
+    /// Each file comes from its option, else its variable. The variables apply only to URLs with TLS.
     fn of(global: &Global, url: &str) -> Result<Tls, Failure> {
         let is_over_tls = url.starts_with("rediss") || url.starts_with("valkeys");
         let read = |option: &Option<PathBuf>, variable: &str| {
@@ -103,7 +103,7 @@ impl Tls {
     }
 }
 
-/// An address without user, password and query.
+/// A URL without user, password and query.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "an address of another kind".to_owned() };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

@@ -1,4 +1,4 @@
-//! Who may ask the exporter: by the host of the request, and by a token.
+//! Guards the exporter by the host of a request and by a token.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,28 +12,28 @@ use subtle::ConstantTimeEq;
 
 use crate::failure::Failure;
 
-/// A token of fewer bytes can be guessed.
+/// The shortest token, in bytes.
 const SHORTEST: usize = 16;
 
-/// How many wrong tokens a minute are compared.
+/// How many wrong tokens are compared per minute.
 const TRIES: usize = 10;
 
 /// A token, compared in constant time. Wrong ones are counted.
 #[derive(Clone)]
 pub(crate) struct Token {
     text: Arc<str>,
-    /// When the wrong ones of the last minute came.
+    /// When the wrong tokens of the last minute came.
     wrong: Arc<Mutex<VecDeque<Instant>>>,
 }
 
 /// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenCheck {
-    /// The right token, which is always accepted: wrong ones of others lock no one out.
+    /// The right token. It is always accepted, so that wrong ones of other clients lock no one out.
     Right,
-    /// A wrong one, or none.
+    /// A wrong token, or none.
     Wrong,
-    /// A wrong one after ten in the last minute.
+    /// A wrong token after ten in the last minute.
     TooMany,
 }
 
@@ -42,7 +42,7 @@ impl Token {
     /// Wrong use: it is too short.
     pub(crate) fn new(token: &str) -> Result<Token, Failure> {
         if token.len() < SHORTEST {
-            return Err(Failure::wrong(format!("the token must have at least {SHORTEST} bytes: fewer can be guessed")));
+            return Err(Failure::wrong(format!("the token must have at least {SHORTEST} bytes")));
         }
         Ok(Token { text: token.into(), wrong: Arc::default() })
     }
@@ -72,8 +72,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Whether a request names this machine: by an address, a loopback name, or one of these. The name of another site can be made to lead here,
-/// an address cannot.
+/// Whether the host of a request is an address, `localhost` or one of `known`. This prevents DNS rebinding: another site's name can be made
+/// to resolve to this machine, an address cannot.
 pub(crate) fn is_known_host(request: &Request, known: &[String]) -> bool {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let Some(host) = host.or_else(|| request.uri().host()).map(str::to_ascii_lowercase) else { return false };
