@@ -56,7 +56,7 @@ impl Demo {
         let (said, accounts) = (lines(child.stderr.take().unwrap()), lines(child.stdout.take().unwrap()));
         let mut demo = Demo { child, origin: String::new(), said, accounts };
         until("the demo serves its board", async || {
-            demo.origin = demo.after("the board is on ").first().cloned().unwrap_or_default();
+            demo.origin = demo.after("board on ").first().cloned().unwrap_or_default();
             !demo.origin.is_empty()
         })
         .await;

@@ -11,7 +11,7 @@ pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), 
     let serving = asked.serving;
     let mut options = match (token_of(&serving)?, &serving.token) {
         (Some(_), Some(token)) => BoardOptions::with_token(token.clone()).map_err(|e| Failure::wrong(e.to_string()))?,
-        // Whoever reaches a loopback address has a shell on this machine.
+        // Only users with a shell on this machine reach a loopback address.
         _ => BoardOptions::behind_own_auth(),
     };
     let by = session.by.clone();
@@ -36,5 +36,5 @@ pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), 
         options = options.host(host);
     }
     let pages = heartline_board::board(session.inspector.clone(), options);
-    serve(bind(serving.listen).await?, pages, |at| say!("the board is on http://{at}/; Ctrl-C ends it")).await
+    serve(bind(serving.listen).await?, pages, |at| say!("board on http://{at}/; Ctrl-C stops it")).await
 }

@@ -1,4 +1,4 @@
-//! What the events of a pass report, and the verdict on it.
+//! Counts the events of a pass, and prints the verdict.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -171,10 +171,10 @@ impl Account {
     }
 }
 
-/// By worker: its place in the crew, how many of its jobs were taken back, and how long after its death.
+/// By worker: its index in the crew, how many of its jobs were recovered, and how long after its death.
 type TakenBack = HashMap<String, (usize, usize, Duration)>;
 
-/// Counts every event, and reports stalls and the jobs that were taken back from a dead worker of this host.
+/// Counts every event, and reports stalls and the jobs recovered from dead workers of this host.
 pub(super) async fn follow(mut events: Subscription<Event>, tally: Arc<Tally>, crew: Arc<Crew>) {
     let mut taken = TakenBack::new();
     let mut quiet = tokio::time::interval(Duration::from_millis(300));
@@ -186,7 +186,7 @@ pub(super) async fn follow(mut events: Subscription<Event>, tally: Arc<Tally>, c
                 if !std::mem::take(&mut is_news) {
                     for (_, (index, jobs, after)) in taken.drain() {
                         let (number, after) = (index + 1, after.as_secs_f64());
-                        say!("worker {number} restarted: {jobs} jobs taken back after {after:.1} s");
+                        say!("worker {number} restarted: {jobs} jobs recovered after {after:.1} s");
                     }
                 }
                 continue;

@@ -1,4 +1,4 @@
-//! The jobs of the demo: one for each file, one that takes its process down, and one that is cancelled while its worker dies.
+//! The jobs of the demo: one per file, one that kills its process, and one that is cancelled while its worker dies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -110,7 +110,7 @@ impl Index<'_> {
     }
 
     /// # Errors
-    /// A failure if a job was lost, recorded twice, or ended otherwise than it should.
+    /// A failure if a job was lost, recorded twice, or ended in the wrong state.
     async fn pass(&mut self, is_last: bool, out: Output) -> Result<(), Failure> {
         let tally = Arc::new(Tally::new(self.paths.len() + 2));
         let (followed, started) = (self.app.events(), self.app.events());
@@ -130,7 +130,7 @@ impl Index<'_> {
         follow.abort();
         match tally.print(&account, out)? {
             true => Ok(()),
-            false => Err(Failure::Failed("jobs were lost, or ended otherwise than they should".to_owned())),
+            false => Err(Failure::Failed("jobs were lost, or ended in the wrong state".to_owned())),
         }
     }
 
@@ -161,7 +161,7 @@ impl Index<'_> {
             if round == 0
                 && let Some((address, at)) = self.servers.kill_primary_of("index")?
             {
-                say!("killed {address}, the primary that has the jobs of `index`");
+                say!("killed {address}, the primary of `index`");
                 failover = Some(at);
             }
             let held = patiently(async || self.tasks.index.counts().await).await?.running;

@@ -1,4 +1,4 @@
-//! `demo`: workers that are killed and frozen while they work, and an account of every job.
+//! `demo`: kills and freezes workers while they run jobs, and accounts for every job.
 //!
 //! Three worker processes count the words of a few thousand files. Meanwhile the demo kills them, freezes one, runs a job that takes its
 //! process down, and cancels a job whose worker dies. At the end it compares what the jobs counted with a direct count. With `--workflow`
@@ -31,15 +31,13 @@ use crate::target::Target;
 /// How many worker processes there are.
 const WORKERS: usize = 3;
 
-/// The port of the web page, unless it is taken.
+/// The port of the board, unless it is taken.
 const PORT: u16 = 9188;
 
-/// Runs to its end, or with the web page until Ctrl-C.
+/// Runs once, or with the board until Ctrl-C.
 pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
     if demo.listen.is_some_and(|address| !address.ip().is_loopback()) {
-        return Err(Failure::wrong(
-            "the page of the demo has no token: listen on this machine alone, as 127.0.0.1:9188",
-        ));
+        return Err(Failure::wrong("the board of the demo has no token; listen on loopback, such as 127.0.0.1:9188"));
     }
     let (directory, paths) = files::find(demo.directory, demo.files)?;
     say!("{} files of {}", paths.len(), directory.display());
@@ -64,7 +62,7 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
         #[cfg(not(feature = "board"))]
         let pages = axum::Router::new();
         tokio::select! {
-            served = serve(listener, pages, |at| say!("the board is on http://{at}/; Ctrl-C ends the demo")) => served,
+            served = serve(listener, pages, |at| say!("board on http://{at}/; Ctrl-C stops the demo")) => served,
             ended = index.run_forever(out) => ended,
         }
     } else {
@@ -77,7 +75,7 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
 async fn until_signal(run: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     tokio::select! {
         ended = run => ended,
-        () = heartline::shutdown_signal() => Err(Failure::Failed("stopped; its workers are killed".to_owned())),
+        () = heartline::shutdown_signal() => Err(Failure::Failed("stopped; the workers are killed".to_owned())),
     }
 }
 
@@ -92,7 +90,7 @@ async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, Failure> {
     }
 }
 
-/// Works as a process of the demo until its standard input ends. The demo holds the other end.
+/// Runs a worker of the demo until its standard input ends. The demo holds the other end.
 pub(crate) async fn work(global: &Global, is_workflow: bool) -> Result<(), Failure> {
     // A frozen worker does not notice the end of its input.
     #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! Where the demo keeps its jobs: a private server, a private cluster, or the server of `--redis`.
+//! The Redis of the demo: a private server, a private cluster, or the server of `--redis`.
 
 use std::fmt;
 use std::io;
@@ -33,7 +33,7 @@ impl Servers {
             return Ok((Servers::Private { _server: server }, target));
         }
         if global.production {
-            return Err(Failure::wrong("the demo fills the server: it does not run in production"));
+            return Err(Failure::wrong("the demo does not run in production, since it fills the server"));
         }
         let mut target = Target::of(global)?;
         target.prefix = prefix.to_owned();
@@ -44,7 +44,7 @@ impl Servers {
     pub(super) fn kill_primary_of(&mut self, task: &str) -> Result<Option<(String, SystemTime)>, Failure> {
         let Servers::Cluster(cluster) = self else { return Ok(None) };
         let primary = cluster.primary_of(&format!("{{{task}}}"));
-        let primary = primary.ok_or_else(|| Failure::Failed(format!("no primary has the jobs of {task}")))?;
+        let primary = primary.ok_or_else(|| Failure::Failed(format!("no primary holds the jobs of {task}")))?;
         let node = &mut cluster.nodes[primary];
         let address = format!("127.0.0.1:{}", node.port());
         node.kill();

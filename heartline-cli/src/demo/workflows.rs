@@ -1,5 +1,5 @@
-//! `demo --workflow`: 200 graphs of 30 jobs over real files, whose workers are killed at random, and a graph whose jobs each take their
-//! process down soon after their handler has returned.
+//! `demo --workflow`: 200 graphs of 30 jobs over real files, whose workers are killed at random, and a graph whose jobs each kill their
+//! process soon after their handler has returned.
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -28,7 +28,7 @@ const FILES: usize = 24;
 const SUMMED: usize = 8;
 const NODES: usize = 1 + FILES + FILES / SUMMED + 1 + 1;
 
-/// How long after its handler has returned a job takes its process down, in µs: while its outcome is recorded, while its workflow is
+/// How long after its handler has returned a job kills its process, in µs: while its outcome is recorded, while its workflow is
 /// advanced, while the next job is sent, while that is claimed.
 const ABORTS: [u64; 10] = [0, 100, 200, 400, 700, 1000, 1500, 2500, 5000, 20_000];
 
@@ -128,7 +128,7 @@ fn count_files(paths: &[String]) -> Graph<Counted> {
     graph.output(&total)
 }
 
-/// Jobs one after the other, each of which takes its process down after its end.
+/// A chain of jobs, each of which kills its process after its end.
 fn aborts() -> Graph<u64> {
     let graph = Graph::new();
     let mut last = graph.node("abort-0", &ABORT, ABORTS[0]);
@@ -166,7 +166,7 @@ async fn run_recorded(target: &Target, paths: &[String], records: &Path, out: Ou
     }
     let line = aborting.start(aborts()).id("line").await?;
     say!(
-        "started {WORKFLOWS} workflows of {NODES} nodes, and one whose {} jobs each take their process down",
+        "started {WORKFLOWS} workflows of {NODES} nodes, and one in which each of {} jobs kills its process",
         ABORTS.len()
     );
     let is_over = disturb(&app.inspector(), &crew).await?;
