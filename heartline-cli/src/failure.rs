@@ -1,4 +1,4 @@
-//! How a command fails, and with which exit status: 1 if it failed, 2 if it was used wrongly.
+//! The failures of commands and their exit status: 1 for a failure, 2 for wrong usage.
 
 use std::io;
 use std::process::ExitCode;
@@ -9,17 +9,17 @@ use heartline::{ServerError, ServerErrorKind};
 /// Why a command ended without success.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It was used wrongly; what to do instead.
+    /// Wrong usage; says what to do instead.
     Wrong(String),
-    /// It failed.
+    /// Any other failure.
     Failed(String),
-    /// A key holds a value of another type.
+    /// A key has the wrong type.
     WrongType(String),
-    /// Redis was not reached, or gave no answer.
+    /// Redis is unreachable or does not answer.
     Away(String),
-    /// It has said already what is wrong.
+    /// The failure was already printed.
     Told,
-    /// Whoever read the output has gone.
+    /// The reader of the output has closed it.
     Unread,
 }
 
@@ -37,7 +37,7 @@ impl Failure {
     }
 }
 
-/// How a command ends that has told what it found, also where nobody reads that.
+/// The end of a command that has printed what is wrong. It fails even if the output was closed.
 pub(crate) fn ended(is_well: bool, told: Result<(), Failure>) -> Result<(), Failure> {
     match told {
         Ok(()) | Err(Failure::Unread) if !is_well => Err(Failure::Told),
@@ -51,17 +51,17 @@ impl From<heartline::Error> for Failure {
         let kind = error.server_error().map(ServerError::kind);
         what.push_str(match kind {
             Some(ServerErrorKind::Auth) => {
-                "; put the password into the address: redis://:PASSWORD@host; with sentinels redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME \
-                 for the servers, and &sentinelPassword=… for the sentinels; best in HEARTLINE_URL"
+                "; set HEARTLINE_URL to redis://:PASSWORD@host, or with sentinels to redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME, \
+                 with &sentinelPassword=… if the sentinels need one"
             }
-            Some(ServerErrorKind::TryAgain) => "; its slot is moving to another node of the cluster: try again when the move has ended",
-            Some(ServerErrorKind::UntrustedCertificate) => "; --tls-ca FILE names the CA that signed the certificate of the server",
-            Some(ServerErrorKind::ClientCertificate) => "; --tls-cert FILE and --tls-key FILE name the client certificate",
+            Some(ServerErrorKind::TryAgain) => "; its slot is moving to another cluster node; try again after the move",
+            Some(ServerErrorKind::UntrustedCertificate) => "; pass the CA of the server's certificate with --tls-ca FILE",
+            Some(ServerErrorKind::ClientCertificate) => "; pass a client certificate with --tls-cert FILE and --tls-key FILE",
             _ => "",
         });
         match &error {
             heartline::Error::Config(_) => Failure::Wrong(what),
-            // One that says no has answered.
+            // A server that refuses has answered.
             heartline::Error::Connect { source } if error.is_retryable() || source.code().is_none() => {
                 Failure::Away(what)
             }
@@ -73,7 +73,7 @@ impl From<heartline::Error> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        // `heartline jobs list | head` is no fault.
+        // A closed pipe, as in `heartline jobs list | head`, must not look like a failure.
         if error.kind() == io::ErrorKind::BrokenPipe { Failure::Unread } else { Failure::Failed(chain(&error)) }
     }
 }

@@ -3,7 +3,7 @@
 //! [`args`] reads a command, [`session`] connects, one of [`commands`] asks the library's `Inspector` and passes the answer to [`output`].
 //! Nothing here reads Redis by itself.
 
-/// A line on standard error. Where nobody reads that any more it is lost, and nothing else happens.
+/// Prints a line on standard error. Unlike `eprintln!`, it does not panic if that is closed.
 macro_rules! say {
     ($($told:tt)*) => {{
         use std::io::Write as _;
@@ -34,7 +34,7 @@ use self::output::Output;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    // Before anything is there that a program would not expect.
+    // First, before this process has threads or signal handlers.
     #[cfg(unix)]
     if let Command::Exec { parent, sign, argv } = &args.command {
         return commands::work::become_program(*parent, sign, argv);
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Who reads JSON is to read that nothing is known, too.
+            // The JSON must also say that the check itself failed.
             if let (Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what), true) =
                 (&failure, tells_health)
             {
