@@ -1,15 +1,15 @@
-//! Asks for a confirmation before a command does what cannot be undone.
+//! Asks for confirmation before a command makes changes that cannot be undone.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::failure::Failure;
 
-/// What has to be confirmed, and whether it was beforehand.
+/// Which actions need a confirmation.
 #[derive(Debug)]
 pub(crate) struct Consent {
-    /// Whether `--yes` confirms everything.
+    /// Whether `--yes` is set.
     pub(crate) yes: bool,
-    /// Whether acts need a confirmation that need none elsewhere.
+    /// Whether the server is in production, where more actions need a confirmation.
     pub(crate) is_production: bool,
 }
 
@@ -33,9 +33,9 @@ pub(crate) fn confirm(consent: &Consent, what: &str) -> Result<(), Failure> {
         return Err(Failure::wrong(format!("this would {what}{place}; pass --yes (no terminal to confirm on)")));
     }
     let is_confirmed = if consent.is_production {
-        asked(&format!("This will {what}{place}. Type production to go on: "))? == "production"
+        asked(&format!("This will {what}{place}. Type production to continue: "))? == "production"
     } else {
-        matches!(asked(&format!("This will {what}. Go on? [y/N] "))?.to_ascii_lowercase().as_str(), "y" | "yes")
+        matches!(asked(&format!("This will {what}. Continue? [y/N] "))?.to_ascii_lowercase().as_str(), "y" | "yes")
     };
     if is_confirmed { Ok(()) } else { Err(Failure::Failed("nothing was done".to_owned())) }
 }

@@ -1,4 +1,4 @@
-//! Acts on many jobs, step by step: with progress, and an end at Ctrl-C that loses no account.
+//! Changes to many jobs, step by step, with a progress bar. Ctrl-C stops after a step and still prints the report.
 
 use std::io::{self, Read};
 use std::time::SystemTime;
@@ -14,26 +14,29 @@ use crate::session::Session;
 use heartline::inspect::describe::changed;
 use heartline::inspect::text::{many, shown};
 
-/// How many jobs a step takes at most.
+/// The most jobs of a step.
 const A_STEP: usize = 200;
 
-/// How many refusals are told to people.
+/// The most refusals printed without `--json`.
 const TOLD: usize = 20;
 
-/// Which jobs an act takes.
+/// The hint if another process swept first. Its sweep may have been only a snapshot.
+pub(super) const SWEPT_BY_OTHER: &str = "A live worker or another person swept in the meantime. `heartline stalls list` shows what was decided, now or after the next sweep.";
+
+/// The jobs of an act.
 pub(super) struct Chosen {
     pub(super) selection: JobSelection,
-    /// About how many those are; at least, where not all were looked at.
+    /// About how many jobs these are; a lower bound unless `is_exact`.
     pub(super) count: u64,
     is_exact: bool,
-    /// When they were counted, by the clock of the server: what comes to fit while a person thinks is let be.
+    /// When they were counted, by the server's clock. Jobs that match the filter only later are left alone.
     as_of: SystemTime,
-    /// The state in which jobs must be that were named by their ids.
+    /// The state that jobs named by id must be in.
     state: Option<JobState>,
 }
 
 impl Chosen {
-    /// An act on those that were meant, as of when they were counted.
+    /// Limits an act to the jobs as they were counted.
     pub(super) fn decided(&self, act: Act) -> Act {
         let act = act.as_of(self.as_of);
         match self.state {
@@ -42,12 +45,12 @@ impl Chosen {
         }
     }
 
-    /// The same for acts on named jobs that nobody is asked about but in production.
+    /// As [`bound`](Self::bound), for acts on named jobs that need a confirmation in production only.
     pub(super) async fn bound_in_production(&self, session: &Session, act: &mut Act) -> Result<String, Failure> {
         if session.consent.is_production { self.bound(session, act).await } else { Ok(String::new()) }
     }
 
-    /// Binds an act to the states of the jobs that were named by their ids, where a person is asked about it. Returns what the question says of those.
+    /// If the person will be asked, limits an act on named jobs to their present states. Returns the states, for the question.
     pub(super) async fn bound(&self, session: &Session, act: &mut Act) -> Result<String, Failure> {
         if self.state.is_some() || !session.consent.asks() {
             return Ok(String::new());
@@ -61,7 +64,7 @@ impl Chosen {
     }
 }
 
-/// Which jobs an act takes, as they stand now.
+/// Reads which jobs are selected, and counts them.
 pub(super) async fn chosen(session: &Session, jobs: &Selected) -> Result<Chosen, Failure> {
     known_task(session, &jobs.task).await?;
     let as_of = session.inspector.server_time().await?;
@@ -74,7 +77,7 @@ pub(super) async fn chosen(session: &Session, jobs: &Selected) -> Result<Chosen,
     Ok(Chosen { count: ids.len() as u64, is_exact: true, selection: ids.into(), as_of, state: jobs.filter.state })
 }
 
-/// The ids that were named, with those of standard input in place of `-`.
+/// The given ids; `-` is replaced by those of standard input.
 pub(super) fn ids_of(named: &[String]) -> Result<Vec<String>, Failure> {
     let mut ids = Vec::with_capacity(named.len());
     for id in named {
@@ -89,7 +92,7 @@ pub(super) fn ids_of(named: &[String]) -> Result<Vec<String>, Failure> {
     Ok(ids)
 }
 
-/// Asks about an act on what a filter finds: who names jobs has chosen them.
+/// Asks before an act on the jobs of a filter, and in production before every act.
 pub(super) fn confirm_filter(
     session: &Session,
     jobs: &Selected,
@@ -98,12 +101,12 @@ pub(super) fn confirm_filter(
 ) -> Result<(), Failure> {
     let (count, least) = (chosen.count, if chosen.is_exact { "about" } else { "at least" });
     match jobs.by_filter() {
-        // What comes from now on is not taken.
+        // Jobs that match from now on are not included.
         Some(_) if count == 0 && chosen.is_exact => {
             if let Some(code) = &jobs.filter.code {
                 let task = &jobs.task;
                 let what = format!(
-                    "no such job has the code {}: `heartline jobs codes -t {task}` counts those of jobs that failed, or are tried again",
+                    "no such job has the code {}; `heartline jobs codes -t {task}` lists the codes",
                     shown(code)
                 );
                 session.out.hint(what);
@@ -124,7 +127,7 @@ pub(super) fn confirm_filter(
     }
 }
 
-/// Refuses a state whose jobs the act would refuse, each of them.
+/// Refuses a state in which the act is impossible.
 pub(super) fn can_be(jobs: &Selected, done: &str, states: &[JobState]) -> Result<(), Failure> {
     match jobs.filter.state {
         Some(state) if !states.contains(&state) => {
@@ -135,7 +138,7 @@ pub(super) fn can_be(jobs: &Selected, done: &str, states: &[JobState]) -> Result
     }
 }
 
-/// Makes the act, and tells what came of it. `of` is about how many jobs it takes.
+/// Runs the act and prints its report. `of` is about how many jobs it has.
 pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) -> Result<(), Failure> {
     let bar = if session.out.is_json { ProgressBar::hidden() } else { ProgressBar::new(of) };
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}") {
@@ -151,12 +154,12 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
                 stepped = &mut step => stepped,
                 () = &mut stop => {
                     is_stopped = true;
-                    say!("stopping behind the step that is under way; once more breaks it off");
-                    // A step is not given up in its middle, unless a person insists: what it did is to be told.
+                    say!("stopping after this step; press Ctrl-C again to abort it");
+                    // An aborted step is missing in the report, so a person must insist.
                     tokio::select! {
                         stepped = step => stepped,
                         () = heartline::shutdown_signal() => {
-                            failure = Some(Failure::Failed("broken off".to_owned()));
+                            failure = Some(Failure::Failed("aborted".to_owned()));
                             break;
                         }
                     }
@@ -167,9 +170,9 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
             Ok(Some(so_far)) => bar.set_position(so_far.done + so_far.requested + so_far.refused),
             Ok(None) => break,
             Err(e) => {
-                // That is asked before anything is written, where the server can tell.
+                // If the server can check rights in advance, nothing was written.
                 is_denied = matches!(&e, Error::Denied { source } if source.wrote_nothing());
-                // A server that takes no writes takes none of a step.
+                // A server that refuses writes has made no part of the step.
                 was_refused = matches!(&e, Error::Connect { source } | Error::Refused { source }
                     if matches!(source.code(), Some("NOREPLICAS" | "MISCONF" | "READONLY")));
                 failure = Some(Failure::from(e));
@@ -184,18 +187,18 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
         Some(failure) => {
             if !was_refused {
                 let most = bar.length().map_or(A_STEP as u64, |all| (A_STEP as u64).min(all.max(1)));
-                say!("note: the step that was under way may have taken up to {most} jobs more");
+                say!("note: the interrupted step may have changed up to {most} more jobs");
             }
             Err(failure)
         }
         None if is_stopped && !act.report().is_complete => {
-            Err(Failure::Failed("stopped; the others are as they were".to_owned()))
+            Err(Failure::Failed("stopped; the other jobs are unchanged".to_owned()))
         }
         None => told,
     }
 }
 
-/// Tells what an act did, and fails if it did nothing but refuse.
+/// Prints the report of an act, and fails if every job was refused.
 pub(super) fn tell(session: &Session, report: &ActReport, done: &str, is_denied: bool) -> Result<(), Failure> {
     let nothing = report.done + report.requested == 0 && report.refused > 0;
     ended(!nothing, told(session, report, done, is_denied))
@@ -205,24 +208,25 @@ fn told(session: &Session, report: &ActReport, done: &str, is_denied: bool) -> R
     if session.out.is_json {
         session.out.json(report)?;
     } else {
-        let asked =
-            if report.requested > 0 { format!(", {} asked of their workers", report.requested) } else { String::new() };
+        let asked = if report.requested > 0 {
+            format!(", {} requested from their workers", report.requested)
+        } else {
+            String::new()
+        };
         session.out.line(format!("{}{asked}, {} refused", changed(report, done), report.refused))?;
         for refused in report.refusals.iter().take(TOLD) {
             session.out.line(format!("  {}: {}", shown(&refused.id), refused.why))?;
         }
         if report.refused as usize > TOLD {
-            session.out.line(format!("  and {} more; --json lists up to 1,000", report.refused as usize - TOLD))?;
+            session.out.line(format!("  and {} more; --json shows up to 1,000", report.refused as usize - TOLD))?;
         }
         if report.swept_by_worker {
-            // Its sweep may have been no more than a snapshot.
-            session.out.line(
-                "Somebody else swept meanwhile, a live worker or another person: `heartline stalls list` tells what was decided, then or at the next sweep.",
-            )?;
+            session.out.line(SWEPT_BY_OTHER)?;
         }
         if !report.is_complete && !report.swept_by_worker {
-            let again = if is_denied { "the others are as they were" } else { "repeat it for the others" };
-            session.out.line(format!("It did not come to its end: {again}."))?;
+            let again =
+                if is_denied { "the other jobs are unchanged" } else { "repeat the command for the other jobs" };
+            session.out.line(format!("Not complete: {again}."))?;
         }
     }
     Ok(())

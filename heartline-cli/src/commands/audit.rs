@@ -13,7 +13,7 @@ use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
 
-/// What was found of a task, and how large its columns are.
+/// The findings of a task, and the sizes of its columns.
 #[derive(Serialize)]
 struct Audited<'a> {
     #[serde(flatten)]
@@ -21,15 +21,15 @@ struct Audited<'a> {
     columns: Vec<ColumnReport>,
 }
 
-/// How many columns a line names.
+/// The most columns named.
 const NAMED: usize = 5;
 
-/// How many faults of a kind are listed.
+/// The most faults listed of each kind.
 const LISTED: usize = 20;
 
-/// Looks at a task, with progress.
+/// Audits a task, with a progress bar.
 async fn look(session: &Session, task: &str) -> Result<AuditReport, Failure> {
-    // Also what no part of an audit reads, as the records of calls.
+    // This also covers keys that an audit does not read.
     if let Some(foreign) = foreign(session, task).await {
         return Err(foreign);
     }
@@ -47,18 +47,18 @@ async fn look(session: &Session, task: &str) -> Result<AuditReport, Failure> {
         }
     }
     bar.finish_and_clear();
-    // Who may only read has looked all the same.
+    // A user who may only read can audit, too.
     if let Err(e) = session.inspector.note_audit(audit.report()).await {
-        session.out.hint(format!("the audit could not be noted for others: {}", shown(&e.to_string())));
+        session.out.hint(format!("the result of the audit could not be stored: {}", shown(&e.to_string())));
     }
     Ok(audit.report().clone())
 }
 
-/// What keeps every script from reading the task, if anything does.
+/// Keys of the wrong type, if any. No script can read the task then.
 async fn foreign(session: &Session, task: &str) -> Option<Failure> {
     let foreign = session.inspector.foreign_keys(task).await.ok().filter(|foreign| !foreign.is_empty())?;
     let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
-    let what = format!("{}: look at it, then rename or delete it, and audit again", named.join(", "));
+    let what = format!("{}: rename or delete it, then audit again", named.join(", "));
     Some(Failure::Failed(what))
 }
 
@@ -71,20 +71,20 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
         None => session.inspector.task_names().await?,
     };
     if tasks.is_empty() {
-        // A wrong prefix, or a list that is lost: nobody is to take that for a sound task.
-        session.out.hint(format!("No task is listed on {}: nothing was looked at.", session.place));
+        // The prefix may be wrong, or the list lost: this must not look like success.
+        session.out.hint(format!("No task is listed on {}; nothing was audited.", session.place));
         return ended(false, tell(session, &[]));
     }
     let mut reports = Vec::new();
     let mut failed = Vec::new();
     let (tasks, foreign): (Vec<String>, Vec<String>) = tasks.into_iter().partition(|task| is_task_name(task));
-    failed.extend(foreign.iter().map(|name| format!("{name} is no name of a task: `heartline status` says more")));
+    failed.extend(foreign.iter().map(|name| format!("{name} is not a valid task name; see `heartline status`")));
     for task in &tasks {
         match look(session, task).await {
             Ok(report) => reports.push(report),
-            // One that is damaged does not hide the others.
+            // A damaged task must not hide the others.
             Err(Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what)) if tasks.len() > 1 => {
-                failed.push(format!("{task} cannot be looked at: {what}"))
+                failed.push(format!("{task} cannot be audited: {what}"))
             }
             Err(e) => return Err(e),
         }
@@ -94,9 +94,9 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
     }
     let mut audited = Vec::with_capacity(reports.len());
     for report in &reports {
-        // Who may not ask for them has audited all the same.
+        // A user without the right to read sizes can audit, too.
         let columns = session.inspector.columns(&report.task).await.unwrap_or_else(|e| {
-            session.out.hint(format!("what its columns take is not known: {}", shown(&e.to_string())));
+            session.out.hint(format!("the sizes of the columns are unknown: {}", shown(&e.to_string())));
             Vec::new()
         });
         audited.push(Audited { report, columns });
@@ -111,16 +111,11 @@ fn tell(session: &Session, audited: &[Audited]) -> Result<(), Failure> {
     }
     for Audited { report, columns } in audited {
         let (looked, found) = totals(report);
-        session.out.line(format!(
-            "{}: {}, {}",
-            report.task,
-            many(looked, "job") + " looked at",
-            many(found, "fault")
-        ))?;
+        session.out.line(format!("{}: {}, {}", report.task, many(looked, "job") + " audited", many(found, "fault")))?;
         sizes(session, columns)?;
         findings(session, report.findings())?;
         if found > 0 {
-            session.out.hint(format!("`heartline repair -t {} --dry-run` tells what would be mended.", report.task));
+            session.out.hint(format!("`heartline repair -t {} --dry-run` shows what would be repaired.", report.task));
         }
     }
     Ok(())
@@ -133,35 +128,35 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
     let count = preview.mended.len();
     if dry_run || count == 0 {
         if session.out.is_json {
-            // Not the words of a repair that was made.
+            // Not the keys of a repair that was made.
             return session.out.json(&serde_json::json!({ "would_mend": preview.mended, "gone": preview.gone }));
         }
-        session.out.line(format!("{} would be mended", many(count as u64, "fault")))?;
+        session.out.line(format!("{} would be repaired", many(count as u64, "fault")))?;
         return findings(session, preview.mended.iter());
     }
     if !session.out.is_json {
         findings(session, preview.mended.iter())?;
     }
     let again = runs_again(preview.mended.iter());
-    confirm(&session.consent, &format!("mend {} of {task}{again}", many(count as u64, "fault")))?;
+    confirm(&session.consent, &format!("repair {} of {task}{again}", many(count as u64, "fault")))?;
     let repaired = session.inspector.repair(&report).await?;
     if session.out.is_json {
         return session.out.json(&repaired);
     }
-    session.out.line(format!("{} mended, {} were not there any more", repaired.mended.len(), repaired.gone.len()))
+    session.out.line(format!("{} repaired, {} no longer present", repaired.mended.len(), repaired.gone.len()))
 }
 
 fn totals(report: &AuditReport) -> (u64, u64) {
     report.parts.iter().fold((0, 0), |(looked, found), part| (looked + part.looked, found + part.found))
 }
 
-/// What the task takes in Redis, and its largest columns.
+/// Prints the size of the task in Redis, and its largest columns.
 fn sizes(session: &Session, columns: &[ColumnReport]) -> Result<(), Failure> {
     let whole: u64 = columns.iter().map(|column| column.bytes).sum();
     let named = columns.iter().take(NAMED).map(|column| format!("{} {}", column.column, bytes(column.bytes)));
     if whole > 0 {
         session.out.line(format!(
-            "  {} in Redis, most of it: {}",
+            "  {} in Redis; largest columns: {}",
             bytes(whole),
             named.collect::<Vec<_>>().join(", ")
         ))?;
@@ -169,7 +164,7 @@ fn sizes(session: &Session, columns: &[ColumnReport]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What each kind of fault is, what mending it does, and where they are.
+/// Prints the faults by kind, with the meaning of each kind.
 fn findings<'a>(session: &Session, found: impl Iterator<Item = &'a Finding>) -> Result<(), Failure> {
     let mut kinds: BTreeMap<Fault, Vec<&Finding>> = BTreeMap::new();
     found.for_each(|finding| kinds.entry(finding.fault).or_default().push(finding));
@@ -179,7 +174,7 @@ fn findings<'a>(session: &Session, found: impl Iterator<Item = &'a Finding>) -> 
             session.out.line(format!("    {}", shown(&finding.what)))?;
         }
         if found.len() > LISTED {
-            session.out.line(format!("    and {} more, all of them with --json", found.len() - LISTED))?;
+            session.out.line(format!("    and {} more; --json shows all", found.len() - LISTED))?;
         }
     }
     Ok(())

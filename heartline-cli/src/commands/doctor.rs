@@ -1,4 +1,4 @@
-//! `doctor`: what is wrong, and what could be better, with the servers, tasks and workers.
+//! `doctor`: what is wrong with the servers, tasks and workers, and what could be better.
 
 use heartline::inspect::text::{many, shown, span};
 use heartline::{Diagnosis, DiagnosisKind, FleetReport, ServerReport};
@@ -22,7 +22,7 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     ended(is_healthy, printed)
 }
 
-/// Whether it counts as a risk: that there are no tasks and workers yet does not.
+/// Whether it counts as a risk. On a new server, missing tasks and workers do not.
 fn is_risk(fleet: &FleetReport, diagnosis: &Diagnosis) -> bool {
     diagnosis.is_risk() && (!fleet.is_new() || matches!(diagnosis.kind, DiagnosisKind::Server(_)))
 }

@@ -1,4 +1,4 @@
-//! `events`: a line for each.
+//! `events`: prints one line per event.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use crate::session::Session;
 use heartline::inspect::describe::rest_of;
 use heartline::inspect::text::{rfc3339, shown};
 
-/// Between two looks for what is new.
+/// How often new events are read.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(super) async fn of_job(session: &Session, task: &str, id: &str) -> Result<(), Failure> {
@@ -18,7 +18,7 @@ pub(super) async fn of_job(session: &Session, task: &str, id: &str) -> Result<()
     let events = session.inspector.job_events(task, id).await?;
     if events.is_empty() {
         known_job(session, task, id).await?;
-        session.out.hint(format!("No event of {id} is kept any more."));
+        session.out.hint(format!("The events of {id} are no longer kept."));
     }
     for event in events {
         tell(session, &TaskEvent::Job(event))?;
@@ -26,26 +26,26 @@ pub(super) async fn of_job(session: &Session, task: &str, id: &str) -> Result<()
     Ok(())
 }
 
-/// All that is kept, or what comes from now on.
+/// Prints all events that are kept, or with `follow` new ones.
 pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Result<(), Failure> {
     known_task(session, task).await?;
-    // By the clock of the server, which names the entries.
+    // The ids of the entries are times of the server's clock.
     let now = session.inspector.task(task).await?.as_of.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut after = follow.then(|| format!("{}-0", now.as_millis()));
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
     let mut is_away = false;
     loop {
-        // Also where more is always there, or Redis gives no answer.
+        // Checked first: there may always be another page, or Redis may not answer.
         let page = tokio::select! {
             biased;
             _ = &mut stop => return Ok(()),
             page = session.inspector.events(task, after.as_deref()) => page,
         };
         let page = match page {
-            // Who follows does so through a restart.
+            // Keep following through a restart of Redis.
             Err(e) if follow && e.is_retryable() => {
                 if !std::mem::replace(&mut is_away, true) {
-                    say!("redis does not answer; it goes on when that does: {}", shown(&e.to_string()));
+                    say!("redis does not answer; retrying: {}", shown(&e.to_string()));
                 }
                 if tokio::time::timeout(LOOK, &mut stop).await.is_ok() {
                     return Ok(());
@@ -68,7 +68,7 @@ pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Resu
     }
 }
 
-/// An event on a line: when, what, which job, and whatever else it says.
+/// Prints an event on one line: time, name, job, and its other fields.
 fn tell(session: &Session, event: &TaskEvent) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json_line(event);

@@ -1,4 +1,4 @@
-//! `flows …`: workflows, their instances, and why a node of one waits.
+//! `flows …`: workflows, their instances, and why nodes wait.
 
 use std::time::SystemTime;
 
@@ -39,10 +39,12 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
             match found.pause.as_ref().filter(|_| found.state == Paused) {
                 Some(pause) if pause.by == session.by && pause.reason == reason => {}
                 Some(_) => session.out.hint(format!(
-                    "It was paused already, {}: that stands.",
+                    "It was already paused, {}; that pause remains.",
                     describe::paused(&found).unwrap_or_default()
                 )),
-                None => session.out.hint("Its policy had paused it: who and why are not noted."),
+                None => session
+                    .out
+                    .hint("Its failure policy had already paused it; your name and reason were not recorded."),
             }
             Ok(())
         }
@@ -51,10 +53,7 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
         }
         FlowsCommand::Retry { of } => {
             if session.consent.is_production {
-                confirm(
-                    &session.consent,
-                    &format!("run what did not complete of {} of {} once more", shown(&of.id), shown(&of.workflow)),
-                )?;
+                confirm(&session.consent, &format!("retry the instance {} of {}", shown(&of.id), shown(&of.workflow)))?;
             }
             act(session, of, &[Failed, Cancelled, Paused], None, async |handle| handle.retry_failed().await).await
         }
@@ -82,7 +81,7 @@ async fn summary(session: &Session) -> Result<(), Failure> {
         ["WORKFLOW", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "STEPS", "OLDEST", "LOOKED AT"];
     let now = session.inspector.server_time().await?;
     let cells = |flow: &WorkflowReport| {
-        // What is wrong with it is told below.
+        // Its diagnosis is printed below.
         if flow.fault.is_some() {
             return vec![shown(&flow.workflow), "?".to_owned()];
         }
@@ -95,7 +94,7 @@ async fn summary(session: &Session) -> Result<(), Failure> {
     };
     session.out.table(&COLUMNS, flows.iter().map(cells).collect())?;
     if flows.iter().any(|flow| flow.running > 0) {
-        session.out.hint("Graphs that run as nodes are counted as running, too.");
+        session.out.hint("RUNNING includes subgraphs.");
     }
     for flow in &flows {
         for diagnosis in flow.diagnoses() {
@@ -113,7 +112,7 @@ async fn list(
 ) -> Result<(), Failure> {
     known(session, workflow).await?;
     if cursor.is_some() && states.len() > 1 {
-        return Err(Failure::wrong("--cursor goes on in one state: say --state too"));
+        return Err(Failure::wrong("--cursor needs --state"));
     }
     let (mut instances, mut next, mut more, mut as_of) = (Vec::new(), None, Vec::new(), session.inspector.now().await);
     for state in states {
@@ -123,7 +122,7 @@ async fn list(
         if page.next.is_some() {
             more.push(state.as_str());
         }
-        // A cursor goes on in one state.
+        // A cursor is for one state.
         next = page.next.filter(|_| states.len() == 1);
     }
     if session.out.is_json {
@@ -156,7 +155,7 @@ async fn list(
     if let Some(next) = next {
         session.out.hint(format!("There are more: --cursor {}", quoted(&next)));
     } else if let Some(state) = more.first() {
-        session.out.hint(format!("There are more that are {}: --state {state} goes on", more.join(" or ")));
+        session.out.hint(format!("There are more that are {}: --state {state} lists more", more.join(" or ")));
     }
     Ok(())
 }
@@ -190,7 +189,7 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
         ("why", why),
     ])?;
     session.out.line("")?;
-    // Of a large graph what has ended well says little.
+    // Of a large graph, nodes that completed or were skipped are hidden.
     let is_told = |node: &&NodeReport| {
         all || found.node_count <= 40 || !matches!(node.state, NodeState::Completed | NodeState::Skipped)
     };
@@ -198,7 +197,7 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
     let hidden = found.nodes.len() - rows.len();
     session.out.table(&["NODE", "STATE", "TASK", "JOB", "WHY"], rows)?;
     if hidden > 0 {
-        session.out.hint(format!("{} completed, or skipped: --all shows them too.", many(hidden as u64, "node")));
+        session.out.hint(format!("{} completed or skipped: --all shows all.", many(hidden as u64, "node")));
     }
     if let Some(next) = found.next {
         session.out.hint(format!("There are more nodes: --from {next}"));
@@ -212,17 +211,17 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
 fn row(node: &NodeReport, now: SystemTime) -> Vec<String> {
     let job = match (&node.job, node.job_state) {
         (Some(job), Some(state)) => format!("{} ({state})", shown(job.as_str())),
-        (Some(job), None) if node.state == NodeState::Open => format!("{} (not there)", shown(job.as_str())),
+        (Some(job), None) if node.state == NodeState::Open => format!("{} (missing)", shown(job.as_str())),
         (Some(job), None) => shown(job.as_str()),
         (None, _) => node.child.as_ref().map_or_else(|| "-".to_owned(), |child| shown(child)),
     };
     let why = node.why.as_ref().map_or_else(String::new, |why| shown(why));
     let since = node.to_send_since.map_or_else(String::new, |at| format!(" (since {})", exact(at, now)));
-    let task = node.task.as_ref().map_or_else(|| "a graph".to_owned(), |task| shown(task));
+    let task = node.task.as_ref().map_or_else(|| "a subgraph".to_owned(), |task| shown(task));
     vec![shown(&node.name), node.state.to_string(), task, job, format!("{why}{since}")]
 }
 
-/// The instance, or what was meant where there is none.
+/// The instance, or an error that suggests the right name.
 async fn found(session: &Session, of: &InstanceNamed, from: u32) -> Result<InstanceReport, Failure> {
     if let Some(found) = session.inspector.instance(&of.workflow, &of.id, from).await? {
         return Ok(found);
@@ -233,10 +232,10 @@ async fn found(session: &Session, of: &InstanceNamed, from: u32) -> Result<Insta
 
 fn gone(of: &InstanceNamed) -> Failure {
     let (id, workflow) = (shown(&of.id), shown(&of.workflow));
-    Failure::Failed(format!("there is no instance {id} of {workflow}, and nothing of it is kept"))
+    Failure::Failed(format!("there is no instance {id} of {workflow}, or it is no longer kept"))
 }
 
-/// A workflow of which nothing is known is most likely a typo.
+/// Refuses an unknown workflow: most likely its name is mistyped.
 async fn known(session: &Session, workflow: &str) -> Result<(), Failure> {
     let names: Vec<String> = session.inspector.workflows().await?.into_iter().map(|flow| flow.workflow).collect();
     if names.iter().any(|name| name == workflow) {
@@ -251,15 +250,15 @@ async fn known(session: &Session, workflow: &str) -> Result<(), Failure> {
     Err(Failure::wrong(match (near(&names, &workflow), names.is_empty()) {
         (Some(near), _) => format!("there is no workflow {workflow}; did you mean {near}?"),
         (None, true) => {
-            format!("there is no workflow {workflow}, nor any other under this prefix: see --prefix and --redis")
+            format!("there is no workflow {workflow}, and no other under this prefix; check --prefix and --redis")
         }
         (None, false) => {
-            format!("there is no workflow {workflow}; `heartline flows summary` lists those that there are")
+            format!("there is no workflow {workflow}; `heartline flows summary` lists all")
         }
     }))
 }
 
-/// Does something to an instance that stands in one of these places, and tells where it stands then, which must be here where that is said.
+/// Runs an action on an instance in one of the states `from`, and prints its new state. With `to`, fails if it is stopping instead.
 async fn act(
     session: &Session,
     of: InstanceNamed,
@@ -269,7 +268,7 @@ async fn act(
 ) -> Result<(), Failure> {
     let inspector = &session.inspector;
     if let Some((root, _)) = of.id.split_once('/') {
-        return Err(Failure::wrong(format!("{} runs as a node of {}: name that", shown(&of.id), shown(root))));
+        return Err(Failure::wrong(format!("{} is a subgraph; name its instance {}", shown(&of.id), shown(root))));
     }
     let handle = inspector.workflow_handle(&of.workflow, &of.id)?;
     let acted = async {
@@ -278,7 +277,7 @@ async fn act(
             return Ok(Err(before.to_string()));
         }
         let state = act(handle).await?;
-        // It can neither go on nor run once more.
+        // It has ended, so the action changed nothing.
         if to.is_none() && state == before && state.is_ended() {
             return Ok(Err(state.to_string()));
         }
@@ -299,9 +298,9 @@ async fn act(
     };
     let (state, is_stopping) = state.map_err(|stands| {
         let hint = match (to, &*stands) {
-            // A new run, or a cancel of what has ended.
+            // Only a retry, a new run, is refused here.
             (None, "running" | "stopping") => {
-                "; retry it when it has ended: `heartline flows show` says what it waits for, `flows cancel` ends it"
+                "; retry it when it has ended: `heartline flows show` shows what it waits for, `flows cancel` ends it"
             }
             _ => "",
         };
@@ -312,7 +311,7 @@ async fn act(
         let told = json!({ "workflow": of.workflow, "id": of.id, "state": state, "is_stopping": is_stopping });
         return session.out.json(&told);
     }
-    let stops = if is_stopping { ", and stops: it ends when none of its handlers is left" } else { "" };
+    let stops = if is_stopping { ", and stops: it ends when its last handler has returned" } else { "" };
     session.out.line(format!("{} of {} is {state}{stops}", shown(&of.id), shown(&of.workflow)))
 }
 
@@ -322,9 +321,9 @@ async fn recover(session: &Session, workflow: Option<&str>) -> Result<(), Failur
         Some(workflow) => {
             let done = session.inspector.recover_workflow(workflow).await?;
             if done.is_none() {
-                // Where none is listed, that list may be lost.
+                // If no workflow is listed, the list may be lost.
                 if session.inspector.workflows().await?.is_empty() {
-                    let what = format!("there is nothing of a workflow {}: is that its name?", shown(workflow));
+                    let what = format!("there is no data of a workflow {}; check its name", shown(workflow));
                     return Err(Failure::wrong(what));
                 }
                 known(session, workflow).await?;
@@ -339,14 +338,14 @@ async fn recover(session: &Session, workflow: Option<&str>) -> Result<(), Failur
     if done.is_empty() {
         session.out.hint(match workflow {
             None => {
-                "No workflow is listed under this prefix; `heartline flows recover WORKFLOW` finds one that was lost from the list."
+                "No workflow is listed under this prefix. If the list lost one, run `heartline flows recover WORKFLOW`."
             }
-            Some(_) => "There is no instance of it.",
+            Some(_) => "The workflow has no instances.",
         });
     }
     for flow in done.iter().filter(|flow| flow.placed > 0) {
         session.out.hint(format!(
-            "{} of {} stood in no place. What was to stop goes on to do so, what is of another goes with it, and the others are paused now: `heartline flows list {} --state paused` lists them.",
+            "{} of {} had no state left. Stopping ones continue to stop, subgraphs follow their parent, and the others are paused: `heartline flows list {} --state paused` lists them.",
             many(flow.placed, "instance"),
             shown(&flow.workflow),
             quoted(&flow.workflow)

@@ -8,10 +8,10 @@ use heartline::{Diagnosis, FleetReport, TaskReport, WorkerReport, WorkerState};
 use crate::failure::{Failure, ended};
 use crate::session::Session;
 
-/// At most this many diagnoses are printed.
+/// The most diagnoses printed without `--json`.
 const PRINTED: usize = 30;
 
-/// How many tasks are named.
+/// The most tasks named.
 const NAMED: usize = 5;
 
 pub(super) async fn health(session: &Session) -> Result<(), Failure> {
@@ -20,7 +20,7 @@ pub(super) async fn health(session: &Session) -> Result<(), Failure> {
     let mut diagnoses = fleet.diagnoses();
     let is_healthy = Diagnosis::is_healthy(&diagnoses);
     if !is_healthy {
-        // With the jobs that may take down the worker that a person starts now.
+        // Include poison jobs: the person may start a new worker next.
         diagnoses = inspector.diagnose_fleet(&fleet, &inspector.recent_stalls(&fleet.tasks).await).await?;
     }
     let printed = if session.out.is_json {
@@ -48,7 +48,7 @@ fn print_status(
     is_healthy: bool,
 ) -> Result<(), Failure> {
     let FleetReport { tasks, workers, away, .. } = fleet;
-    // A worker whose presence cannot be read may have stopped.
+    // A worker whose presence is unreadable may have stopped.
     let is_told = |worker: &&WorkerReport| !worker.is_away || worker.state.is_live();
     let count = |state| workers.iter().filter(is_told).filter(|worker| worker.state == state).count();
     let sum = |of: fn(&TaskReport) -> u64| tasks.iter().map(of).sum::<u64>();
@@ -67,7 +67,7 @@ fn print_status(
         let later = if delayed > 0 { format!("{delayed} delayed, ") } else { String::new() };
         let jobs = format!("{waiting} waiting, {later}{held} held, {failed} failed{}", most_failed(tasks));
         let unread = tasks.iter().filter(|task| task.fault.is_some()).count() as u64;
-        let unread = if unread == 0 { String::new() } else { format!(", {unread} of which cannot be read") };
+        let unread = if unread == 0 { String::new() } else { format!(", {unread} unreadable") };
         match &away.tasks {
             None => session.out.line(format!("{}{unread}: {jobs}", many(tasks.len() as u64, "task")))?,
             Some(_) => session.out.line("tasks: unknown")?,
@@ -76,7 +76,7 @@ fn print_status(
         let states = states.map(|state| format!("{} {state}", count(state)));
         let left = workers.iter().filter(|worker| worker.state == WorkerState::Gone);
         let left = left.filter(|worker| worker.leaves_jobs(&fleet.holders)).count();
-        let left = if left == 0 { String::new() } else { format!(", {left} gone that still hold jobs") };
+        let left = if left == 0 { String::new() } else { format!(", {left} gone with jobs") };
         match &away.workers {
             None => session.out.line(format!("workers: {}{left}", states.join(", ")))?,
             Some(_) => session.out.line("workers: unknown")?,
@@ -84,7 +84,7 @@ fn print_status(
         if diagnoses.is_empty() {
             session.out.line("Nothing is wrong.")?;
         } else if is_healthy {
-            session.out.line("Nothing keeps jobs from being processed. Please judge:")?;
+            session.out.line("Jobs are processed. Please check:")?;
         }
         print(session, diagnoses.iter())?;
     }
@@ -115,12 +115,12 @@ pub(super) fn print<'a>(session: &Session, diagnoses: impl Iterator<Item = &'a D
         session.out.line(lines(diagnosis, true))?;
     }
     if diagnoses.peek().is_some() {
-        session.out.line(format!("and {} more, all of them with --json", diagnoses.count()))?;
+        session.out.line(format!("and {} more; --json shows all", diagnoses.count()))?;
     }
     Ok(())
 }
 
-/// A diagnosis on a line, with its hint on the next one.
+/// A diagnosis and, on the next line, its hint.
 pub(super) fn lines(diagnosis: &Diagnosis, names_task: bool) -> String {
     let mark = if diagnosis.is_risk() { "!" } else { "?" };
     let task = diagnosis.task.as_ref().filter(|_| names_task);

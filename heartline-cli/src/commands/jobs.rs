@@ -29,7 +29,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             let payload = input(payload)?;
             let (is_new, near) = super::is_new_task(session, &task).await?;
             if let Some(near) = near {
-                confirm(&session.consent, &format!("dispatch to a new task {task}, though there is {near}"))?;
+                confirm(&session.consent, &format!("dispatch to a new task {task} (there is a task {near})"))?;
             }
             let mut dispatch = inspector.dispatch_json(&task, payload)?;
             if let Some(id) = id {
@@ -43,15 +43,15 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             }
             let job = dispatch.await?;
             if is_new {
-                say!("note: no task {task} was listed on {}: the job waits until a worker has it", session.place);
+                say!("note: task {task} is new on {}: the job waits until a worker has the task", session.place);
             }
             let existed = job.existed().unwrap_or(false);
             if existed {
                 session.out.hint(already_there(session, &task, job.id().as_str()).await?);
             }
             if wait {
-                let which = if existed { ", the one that was there," } else { "" };
-                session.out.hint(format!("{}{which} is waited for; Ctrl-C leaves it as it is.", job.id()));
+                let which = if existed { ", which already existed" } else { "" };
+                session.out.hint(format!("Waiting for {}{which}; Ctrl-C does not change it.", job.id()));
                 warn_of_a_long_wait(session, &task).await;
                 return session.out.json(&meanwhile(session, &task, job.id().as_str(), job.result()).await?);
             }
@@ -108,10 +108,10 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
     }
 }
 
-/// How many jobs that were named are looked at one by one.
+/// The most named jobs that are read one by one.
 const NAMED: usize = 20;
 
-/// Jobs that took their workers down may do so again: warns of those, and gives what a question about all that a filter finds is to say of it.
+/// Warns of jobs that failed because their workers died: they may kill workers again. Returns what the question about a filter adds.
 async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Failure> {
     if let Some(filter) = jobs.by_filter() {
         let is_other = jobs.filter.code.as_ref().is_some_and(|code| code != codes::WORKER_CRASHED);
@@ -123,7 +123,7 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
             return Ok(String::new());
         }
         let told = format!(
-            "{}{} of them failed since their workers died, or hung, with them, and may do that again \
+            "{}{} of them failed because their workers died or hung, and may kill workers again \
              (`heartline stalls suspects -t {}`)",
             if crashed.is_exact { "" } else { "at least " },
             crashed.jobs,
@@ -137,11 +137,11 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
     let mut poisonous = 0;
     for id in jobs.ids.iter().filter(|id| *id != "-").take(NAMED) {
         let job = session.inspector.job(&jobs.task, id, JobValues::None).await;
-        // An id that is none is told by the act.
+        // The act reports an invalid id.
         let Ok(Some(job)) = job else { continue };
         if job.error.is_some_and(|error| error.code == codes::WORKER_CRASHED) {
             say!(
-                "warning: {} failed since {} died, or hung, with it; it may do that again. `heartline stalls suspects -t {}`",
+                "warning: {} failed because {} died or hung with it, and it may kill workers again; see `heartline stalls suspects -t {}`",
                 shown(id),
                 many(job.stalled_count.into(), "worker"),
                 jobs.task
@@ -149,14 +149,14 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
             poisonous += 1;
         }
     }
-    // In production it is asked anyway.
+    // In production every act is confirmed anyway.
     if poisonous > 0 && !session.consent.is_production {
         confirm(&session.consent, &format!("run {} again that was held when workers died", many(poisonous, "job")))?;
     }
     Ok(String::new())
 }
 
-/// A job whose worker cannot hear that it is cancelled stands where it is until it is taken from it.
+/// Notes which jobs stay held until they are recovered, since their worker cannot learn of the cancellation.
 async fn tell_of_holders(session: &Session, jobs: &Selected) -> Result<(), Failure> {
     for id in jobs.ids.iter().filter(|id| *id != "-").take(NAMED) {
         let job = tokio::select! {
@@ -165,15 +165,15 @@ async fn tell_of_holders(session: &Session, jobs: &Selected) -> Result<(), Failu
         };
         let job = match job {
             Ok(Some(job)) if job.worker.is_some() => job,
-            // What was done stands, and nobody is there to be asked.
+            // The jobs are cancelled; Redis is unreachable only for the note.
             Err(e) if e.is_retryable() => return Ok(()),
             _ => continue,
         };
-        // Only a note depends on it: the jobs are cancelled.
+        // The jobs are cancelled; an error only costs the note.
         for diagnosis in session.inspector.diagnose_job(&job).await.unwrap_or_default() {
             let (what, hint) = (diagnosis.to_string(), diagnosis.hint());
             session.out.say(format!(
-                "note: {} is cancelled when it is recovered: {}\n    {}",
+                "note: {} will be cancelled when it is recovered: {}\n    {}",
                 shown(id),
                 shown(&what),
                 shown(&hint)
@@ -183,7 +183,7 @@ async fn tell_of_holders(session: &Session, jobs: &Selected) -> Result<(), Failu
     Ok(())
 }
 
-/// How many failed jobs are looked at for their codes.
+/// The most failed jobs, and delayed jobs, that are read for their codes.
 const LOOKED: usize = 1000;
 
 async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> Result<(), Failure> {
@@ -194,7 +194,7 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
     }
     let page = session.inspector.jobs(task, &filter, None, LOOKED).await?;
     let counted = describe::codes(&page.jobs);
-    // In an outage with retries none has failed for good yet.
+    // Early in an outage, all jobs are still being retried.
     let mut delayed = JobFilter::new(JobState::Delayed).oldest_first();
     if let Some(age) = younger {
         delayed = delayed.younger_than(age);
@@ -217,47 +217,49 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
         ]
     };
     session.out.table(&["CODE", "JOBS", "LAST", "ID", "MESSAGE"], counted.iter().map(cells).collect())?;
-    let rest = if page.next.is_some() { ", and others failed before" } else { "" };
+    let rest = if page.next.is_some() { "; others failed earlier" } else { "" };
     let lists = counted.first().map_or_else(String::new, |first| {
         let code = quoted(&shown(&first.code));
-        format!(" `heartline jobs list -t {task} -s failed --code {code}` lists those of the first code.")
+        format!(" `heartline jobs list -t {task} -s failed --code {code}` lists the first code.")
     });
-    session.out.hint(format!("Of {} looked at{rest}.{lists}", many(page.jobs.len() as u64, "failed job")));
+    session.out.hint(format!("{} read{rest}.{lists}", many(page.jobs.len() as u64, "failed job")));
     if let Some(first) = retries.first() {
         let codes = retries.iter().take(5).map(|count| format!("{} ({})", shown(&count.code), count.jobs));
         session.out.hint(format!(
-            "{} of {looked} delayed ones looked at{} to be tried again: {}. `heartline jobs list -t {task} -s delayed --code {}` lists those of the first code.",
+            "{} of {looked} delayed jobs read{} will be retried: {}. `heartline jobs list -t {task} -s delayed --code {}` lists the first code.",
             many(tried_again.len() as u64, "job"),
-            if more { ", those that are due first," } else { "" },
+            if more { " (the first ones due)" } else { "" },
             codes.collect::<Vec<_>>().join(", "),
             quoted(&shown(&first.code))
         ));
     }
     if counted.iter().any(|count| count.code == codes::WORKER_CRASHED) {
-        session.out.hint(format!("worker_crashed: their workers died with them. `heartline stalls suspects -t {task}` tells which of them may be why, before they are retried."));
+        session.out.hint(format!(
+            "worker_crashed: the workers of these jobs died. Before a retry, see `heartline stalls suspects -t {task}`."
+        ));
     }
     Ok(())
 }
 
-/// Says beside the result what may keep a job from ever ending: nobody works the task, or it is paused.
+/// Notes on standard error what may keep a job from ending: no live worker, or a paused task.
 async fn warn_of_a_long_wait(session: &Session, task: &str) {
-    // For a note: of a task with partitions one may be away, and not that of the job.
+    // An error only costs the note: another partition than the job's may be unreachable.
     let Ok(report) = session.inspector.task(task).await else { return };
     if let Some(pause) = &report.paused {
-        say!("note: {task} is paused by {}: what has not begun waits until it is resumed", shown(&pause.by));
+        say!("note: {task} is paused by {}: jobs that have not started wait until it is resumed", shown(&pause.by));
     }
     if report.live_workers == 0 {
         match report.knows_workers {
-            true => say!("note: no live worker works {task} now"),
-            false => say!("note: whether a live worker works {task} now is not known"),
+            true => say!("note: no live worker has the task {task}"),
+            false => say!("note: it is unknown whether a live worker has the task {task}"),
         }
     }
 }
 
-/// How often it is looked what keeps a job from its end that is waited for.
+/// How often a job that is waited for is diagnosed.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Waits for a job, and says meanwhile what keeps it from starting or ending, if that is known: once for each kind of reason.
+/// Waits for a job. Meanwhile prints what keeps it from starting or ending, once for each set of diagnoses.
 async fn meanwhile<T>(session: &Session, task: &str, id: &str, wait: impl IntoFuture<Output = T>) -> T {
     let mut wait = pin!(wait.into_future());
     let mut said: Vec<String> = Vec::new();
@@ -286,17 +288,17 @@ async fn meanwhile<T>(session: &Session, task: &str, id: &str, wait: impl IntoFu
                 }
                 said = kinds;
             }
-            // A look that fails ends nothing.
+            // A failed diagnosis does not end the wait.
             Err(e) if e.is_retryable() && !is_away => {
                 is_away = true;
-                say!("note: {}: {}\n    it is asked again", shown(id), shown(&chain(&e)));
+                say!("note: {}: {}\n    retrying", shown(id), shown(&chain(&e)));
             }
             Err(_) => {}
         }
     }
 }
 
-/// The input of a job: what was given, or standard input.
+/// The input of a job: the argument, or standard input for `-`.
 fn input(payload: String) -> Result<Box<RawValue>, Failure> {
     let mut text = payload;
     if text == "-" {
@@ -304,8 +306,8 @@ fn input(payload: String) -> Result<Box<RawValue>, Failure> {
         io::stdin().lock().read_to_string(&mut text)?;
     }
     let hint = "quote a string as JSON, like '\"ada\"'";
-    let wrong = |e: serde_json::Error| Failure::wrong(format!("the payload is no JSON: {e}; {hint}"));
-    // Also what looks like JSON and cannot be read, half a character, say.
+    let wrong = |e: serde_json::Error| Failure::wrong(format!("the payload is not JSON: {e}; {hint}"));
+    // A `RawValue` alone would accept half a surrogate pair.
     serde_json::from_str::<Value>(&text).map_err(wrong)?;
     serde_json::from_str(&text).map_err(wrong)
 }
@@ -329,11 +331,14 @@ async fn list(
             return session.out.json(&counted);
         }
         let least = if counted.is_exact { "" } else { "at least " };
-        let looked = if counted.looked > 0 { format!(" in {} looked at", counted.looked) } else { String::new() };
+        let looked = if counted.looked > 0 { format!(" of {} read", counted.looked) } else { String::new() };
         session.out.line(format!("{least}{}{looked}", counted.jobs))?;
         if !counted.is_exact {
-            let mut hint = "Others are behind those: --code, --text and the age of waiting or held jobs are looked for in 10,000 at most.".to_owned();
-            hint += if by_time { " --younger alone counts them exactly." } else { " Without them all are counted." };
+            let mut hint =
+                "There are more jobs: --code, --text and the age of waiting or held jobs read at most 10,000."
+                    .to_owned();
+            hint +=
+                if by_time { " --younger alone counts exactly." } else { " Without these options the count is exact." };
             session.out.hint(hint);
         }
         return Ok(());
@@ -362,14 +367,14 @@ async fn list(
     };
     session.out.table(&COLUMNS, page.jobs.iter().map(cells).collect())?;
     if page.jobs.is_empty() && page.next.is_none() {
-        session.out.hint(format!("No job of {task} is like that."));
+        session.out.hint(format!("No job of {task} matches."));
     }
     if is_waiting && !page.jobs.is_empty() {
-        session.out.hint("Waiting jobs stand in the order in which they will run, the next one first.");
+        session.out.hint("Waiting jobs are listed in the order in which they will run, the next one first.");
     }
     if let Some(next) = &page.next {
         session.out.hint(format!(
-            "{} shown, {} looked at; go on with --cursor '{}'",
+            "{} shown, {} read; continue with --cursor '{}'",
             page.jobs.len(),
             page.looked,
             shown(next)
@@ -378,7 +383,7 @@ async fn list(
     Ok(())
 }
 
-/// How many jobs there are in each state, where nobody said which.
+/// Prints how many jobs are in each state, if none is given.
 async fn list_states(session: &Session, task: &str) -> Result<(), Failure> {
     let counts = session.inspector.task(task).await?.counts;
     if session.out.is_json {
@@ -386,7 +391,7 @@ async fn list_states(session: &Session, task: &str) -> Result<(), Failure> {
     }
     let cells = |state: &JobState| vec![state.to_string(), counts.of_state(*state).to_string()];
     session.out.table(&["STATE", "JOBS"], STATES.iter().map(cells).collect())?;
-    session.out.hint(format!("`heartline jobs list -t {task} -s STATE` lists those of one state."));
+    session.out.hint(format!("`heartline jobs list -t {task} -s STATE` lists the jobs in one state."));
     Ok(())
 }
 
@@ -394,12 +399,12 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
     known_task(session, task).await?;
     let wanted = if values { JobValues::All } else { JobValues::None };
     let Some(job) = session.inspector.job(task, id, wanted).await? else {
-        let told = format!("`heartline events -t {task} --job {}` tells if there was one", quoted(id));
-        // Of one that has lost its payload nothing can be shown, though it stands in a list.
+        let told = format!("`heartline events -t {task} --job {}` shows whether there was one", quoted(id));
+        // A job that lost its payload may still be listed, but cannot be shown.
         let lost = match session.inspector.task(task).await?.without_payload {
             0 => String::new(),
             jobs => format!(
-                "; {} of the task lost their payload: one that waits is listed, cannot be shown, and is removed when it is claimed, or by `heartline repair -t {task}`",
+                "; {} of the task lost their payload: these may be listed but cannot be shown, and a claim or `heartline repair -t {task}` removes them",
                 many(jobs, "job")
             ),
         };
@@ -424,11 +429,11 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
     }
     if job.stalled_count > 1 {
         session.out.hint(format!(
-            "It stalled {} times: `heartline stalls suspects -t {task}` tells whether it was there at each death.",
+            "It stalled {} times: `heartline stalls suspects -t {task}` shows whether it was held at each death of a worker.",
             job.stalled_count
         ));
     }
-    session.out.line("what has happened:")?;
+    session.out.line("events:")?;
     events::of_job(session, task, id).await
 }
 
@@ -446,27 +451,25 @@ async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
     }
     acts::run(session, act, "removed", chosen.count).await
 }
-/// What a dispatch says of a job that was there before: an id names one job for as long as it is kept.
+
+/// The hint of a dispatch whose id exists, with how to free the id or run the job again.
 async fn already_there(session: &Session, task: &str, id: &str) -> Result<String, Failure> {
     let now = session.inspector.now().await;
     let Some(job) = session.inspector.job(task, id, JobValues::None).await? else {
-        return Ok(format!("{id} was there already, and is gone by now."));
+        return Ok(format!("{id} already existed, and was removed since."));
     };
     let since = job.ended_at.or(job.dispatched_at).map_or_else(String::new, |at| format!(", {}", exact(at, now)));
     let word = quoted(id);
     let way = match job.state {
         JobState::Completed => {
-            format!("`heartline jobs remove -t {task} {word}` frees its id, and then it can be dispatched again")
+            format!("`heartline jobs remove -t {task} {word}` frees its id for another dispatch")
         }
         JobState::Failed | JobState::Cancelled => {
             format!(
-                "`heartline jobs retry -t {task} {word}` runs it again with its own input, `jobs remove` frees its id"
+                "`heartline jobs retry -t {task} {word}` runs it again with its old input, `jobs remove` frees its id"
             )
         }
-        _ => format!("`heartline jobs show -t {task} {word}` tells of it"),
+        _ => format!("`heartline jobs show -t {task} {word}` shows it"),
     };
-    Ok(format!(
-        "{id} was there already, with whatever input it had, and is left as it is: it is {}{since}. {way}.",
-        job.state
-    ))
+    Ok(format!("{id} already exists and keeps its old input: it is {}{since}. {way}.", job.state))
 }

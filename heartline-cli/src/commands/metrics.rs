@@ -1,4 +1,4 @@
-//! `metrics`: the fleet for Prometheus, once or as an exporter.
+//! `metrics`: the metrics of the fleet for Prometheus, once or as an exporter.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -20,54 +20,54 @@ use crate::output::Output;
 use crate::serve::serve_guarded;
 use crate::session::Session;
 
-/// For how long an answer stands: who asks more often is given it again, so that Redis is not asked by each.
+/// How long a report is reused, so that frequent scrapes do not each read Redis.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long a look may take before Redis counts as away, for one who does not say how long they wait: less than the 5 s of many probes.
+/// The longest wait for a report, unless the request names its timeout: less than the 5 s of many probes.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The same for one that nobody waits for any more.
+/// The longest time to read a report, also after the requests for it timed out.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What Prometheus says of how long it waits, in seconds, and how much earlier it is answered.
+/// The header in which Prometheus sends its timeout, in seconds, and how much earlier the answer is sent.
 const WAITS: &str = "x-prometheus-scrape-timeout-seconds";
 const EARLIER: Duration = Duration::from_millis(500);
 
-/// What OpenMetrics text is called.
+/// The content type of OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// For how long a look is told where the next one takes longer than those wait who ask: over a slow line, of a large fleet.
+/// How long the last good report is served if a new one takes longer than the request waits.
 const TOLD_FOR: Duration = Duration::from_secs(30);
 
-/// What the exporter holds.
+/// The state of the exporter.
 struct Exporter {
     inspector: Inspector,
     out: Output,
-    /// The last look and when it was. Those who come together wait for one.
+    /// The last result and its time. Concurrent requests share one read.
     last: Mutex<Option<(Instant, Seen)>>,
-    /// The last one that came to its end, and when.
+    /// The last good report and its time.
     good: std::sync::Mutex<Option<(Instant, Arc<FleetReport>)>>,
 }
 
-/// What a look has come to.
+/// The result of reading the fleet.
 #[derive(Clone)]
 enum Seen {
     Fleet(Arc<FleetReport>),
-    /// Redis is not reached.
+    /// Redis is unreachable.
     Away,
-    /// What stands there cannot be read.
+    /// Redis answered with an error.
     Unreadable,
-    /// It takes longer than is waited for.
+    /// There is no result yet, and the request does not wait longer.
     Late,
 }
 
 impl Exporter {
-    /// What was seen now or a moment ago, in the time that they have who ask, and how old that is.
+    /// A fresh report, or one of at most [`TOLD_FOR`] if the request's timeout is too short for that; with its age.
     async fn seen(self: Arc<Self>, head: &HeaderMap) -> (Seen, Duration) {
         let told = head.get(WAITS).and_then(|waits| waits.to_str().ok()?.parse().ok());
         let told = told.and_then(|waits| Duration::try_from_secs_f64(waits).ok());
         let patience = told.map_or(PATIENCE, |waits| waits.saturating_sub(EARLIER).min(LONGEST));
-        // In a task of its own: who gives up does not make the next one begin anew.
+        // In a tokio task, so that a request that times out does not cancel the read.
         let own = Arc::clone(&self);
         let looking = tokio::spawn(async move { own.look().await });
         match timeout(patience, looking).await {
@@ -86,7 +86,7 @@ impl Exporter {
             return seen.clone();
         }
         let looked = timeout(LONGEST, async { Ok(self.inspector.fleet(None).await?) }).await;
-        let looked = looked.unwrap_or_else(|_| Err(Failure::Away("redis gives no answer in time".to_owned())));
+        let looked = looked.unwrap_or_else(|_| Err(Failure::Away("redis did not answer in time".to_owned())));
         let seen = match looked {
             Ok(fleet) => {
                 let fleet = Arc::new(fleet);
@@ -96,7 +96,7 @@ impl Exporter {
             }
             Err(failure) => {
                 self.out.error(&failure);
-                // What was seen before that is no answer to those who ask now.
+                // An older report must not hide the failure.
                 self.good.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if is_away(&failure) { Seen::Away } else { Seen::Unreadable }
             }
@@ -125,7 +125,7 @@ pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Fa
         .route("/metrics", get(metrics))
         .route("/health", get(healthy))
         .with_state(exporter);
-    serve_guarded(serving, pages, |at| say!("metrics on http://{at}/metrics; Ctrl-C ends it")).await
+    serve_guarded(serving, pages, |at| say!("metrics on http://{at}/metrics; Ctrl-C stops it")).await
 }
 
 async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
@@ -145,16 +145,16 @@ async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
     }
 }
 
-/// Whether jobs are processed, and no more: who may ask this may not be one who may see names.
+/// Whether jobs are processed, and nothing else: a probe may not be allowed to see names.
 async fn healthy(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
     let fleet = match exporter.seen(&head).await.0 {
         Seen::Fleet(fleet) => fleet,
         Seen::Away | Seen::Unreadable => {
-            let what = "redis is not reached, or cannot be read: the log of this program says why\n";
+            let what = "redis is unreachable or unreadable; see the log of the exporter\n";
             return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
         }
         Seen::Late => {
-            let what = "redis, or a look at the whole fleet, takes longer than you wait\n";
+            let what = "redis did not answer within the timeout of this request\n";
             return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
         }
     };

@@ -1,4 +1,4 @@
-//! The commands, one file a noun.
+//! The commands, one file per noun.
 
 mod acts;
 mod audit;
@@ -30,7 +30,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use heartline::inspect::text::{relative, shown};
 
-/// Does what was asked for.
+/// Runs the command.
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Completions { shell } => return pages::completions(shell),
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     }
 }
 
-/// Whether a command connects when it first asks, and again whenever it must.
+/// Whether a command runs for long, so it connects at its first call and reconnects.
 fn lasts(command: &Command) -> bool {
     match command {
         Command::Metrics { .. } => true,
@@ -62,23 +62,23 @@ fn lasts(command: &Command) -> bool {
     }
 }
 
-/// A failure by a node of a cluster that is away; where it has the list of tasks, or of workers, with what may be asked all the same.
+/// The error of an unreachable node; if a list of tasks or workers is on it, with what still works.
 async fn with_lists(session: &Session, what: String) -> String {
     let away = session.inspector.lists_away().await.unwrap_or_default();
     let told = away.diagnoses().into_iter().map(|diagnosis| format!("{diagnosis}; {}", diagnosis.hint()));
     std::iter::once(what).chain(told).collect::<Vec<_>>().join(". ")
 }
 
-/// Of how many tasks the keys are looked at when one of them is foreign.
+/// The most tasks whose keys are checked after a `WRONGTYPE` error.
 const FOREIGN: usize = 200;
 
-/// What is foreign under a key fails commands, and the server does not say which key it is.
+/// The error of a key with the wrong type, with its name: the server does not name it.
 async fn named(session: &Session, what: String) -> String {
     let foreign = session.inspector.foreign_lists().await.unwrap_or_default();
     let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
     if !named.is_empty() {
         let named = named.join(", ");
-        return format!("{named}: look at it, then rename or delete it; workers and producers write it anew");
+        return format!("{named}: rename or delete it; workers and producers write it again");
     }
     let mut named = Vec::new();
     for task in session.inspector.task_names().await.unwrap_or_default().iter().take(FOREIGN) {
@@ -87,7 +87,7 @@ async fn named(session: &Session, what: String) -> String {
     }
     match named.is_empty() {
         true => what,
-        false => format!("{}: `heartline status` says what to do about it", named.join(", ")),
+        false => format!("{}; `heartline status` says what to do", named.join(", ")),
     }
 }
 
@@ -120,12 +120,12 @@ async fn within(session: &Session, command: Command) -> Result<(), Failure> {
     }
 }
 
-/// A time in a table, `-` where it is not known.
+/// A time in a table; `-` if it is unknown.
 fn when(at: Option<SystemTime>, now: SystemTime) -> String {
     at.map_or_else(|| "-".to_owned(), |at| relative(at, now))
 }
 
-/// Tells a person if it is unknown which workers live.
+/// Prints a hint if it is unknown which workers are alive.
 async fn tell_unknown(session: &Session) -> bool {
     let unknown = session.inspector.presence_unknown().await;
     if let Some(unknown) = &unknown {
@@ -134,9 +134,9 @@ async fn tell_unknown(session: &Session) -> bool {
     unknown.is_some()
 }
 
-/// Tells a person which jobs of a task may take down the next worker, and which will fail when they are recovered.
+/// Prints which jobs of a task may kill the next worker, and which will fail when they are recovered.
 async fn tell_risks(session: &Session, task: &str) -> Result<(), Failure> {
-    // What follows is refused, and says why.
+    // The next command will be refused, with the reason.
     if session.inspector.writes_refused().await.is_some() {
         return Ok(());
     }
@@ -146,15 +146,15 @@ async fn tell_risks(session: &Session, task: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A task of which nothing is known is most likely a typo: what was meant, if that can be guessed.
+/// Refuses an unknown task: most likely its name is mistyped.
 async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
     let names = session.inspector.listed_task_names().await?;
     if names.iter().any(|name| name == task) {
         return Ok(());
     }
-    // The list of tasks may have been lost alone, or be away.
+    // The list of tasks may be lost, or its node unreachable.
     let report = match session.inspector.task(task).await {
-        // Who may not look may act: what is not there is refused then.
+        // A user without the right to read may still act; the act refuses an unknown task.
         Err(Error::Denied { .. }) => return Ok(()),
         report => report?,
     };
@@ -164,28 +164,28 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
     if names.is_empty() {
         let away = session.inspector.lists_away().await?;
         if let Some(diagnosis) = away.diagnoses().first().filter(|_| away.tasks.is_some()) {
-            return Err(Failure::Failed(format!("nothing is known of a task {task}: {diagnosis}")));
+            return Err(Failure::Failed(format!("the task {task} is unknown: {diagnosis}")));
         }
     }
     Err(Failure::wrong(match (near(&names, task), names.is_empty()) {
         (Some(near), _) => format!("there is no task {task}; did you mean {near}?"),
-        (None, true) => format!("there is no task {task}, nor any other under this prefix: see --prefix and --redis"),
-        (None, false) => format!("there is no task {task}; `heartline tasks` lists those that there are"),
+        (None, true) => format!("there is no task {task}, and no other under this prefix; check --prefix and --redis"),
+        (None, false) => format!("there is no task {task}; `heartline tasks` lists all"),
     }))
 }
 
-/// A job of which nothing is known is most likely a typo.
+/// Refuses an unknown job: most likely its id is mistyped.
 async fn known_job(session: &Session, task: &str, id: &str) -> Result<(), Failure> {
     match session.inspector.job(task, id, JobValues::None).await? {
         Some(_) => Ok(()),
-        None => Err(Failure::Failed(format!("there is no job {} of {task}, and nothing of it is kept", shown(id)))),
+        None => Err(Failure::Failed(format!("there is no job {} of {task}, or it is no longer kept", shown(id)))),
     }
 }
 
-/// Whether the task is in no list yet, and the one that may have been meant then. Who dispatches needs no more rights for it than for that.
+/// Whether the task is not listed yet, and a listed task with a similar name. A dispatch needs no further rights for it.
 async fn is_new_task(session: &Session, task: &str) -> Result<(bool, Option<String>), Failure> {
     let names = match session.inspector.task_names().await {
-        // The dispatch waits for the node of the task, and says so where that stays away.
+        // The dispatch waits for the node of the task, and reports it if it stays unreachable.
         Err(e) if e.is_retryable() => return Ok((false, None)),
         // Only a note depends on it.
         Err(Error::Denied { .. }) => return Ok((false, None)),
@@ -197,7 +197,7 @@ async fn is_new_task(session: &Session, task: &str) -> Result<(bool, Option<Stri
 
 fn near<'a>(names: &'a [String], task: &str) -> Option<&'a String> {
     let near = names.iter().map(|name| (distance(name, task), name)).min();
-    // What has hardly a letter in common was not meant.
+    // A name with hardly a letter in common was not meant.
     near.filter(|(far, name)| *far <= 1 + name.len() / 4 && far * 2 <= name.len()).map(|(_, name)| name)
 }
 

@@ -1,4 +1,4 @@
-//! `recover`: what a person decides about held jobs.
+//! `recover`: decisions of a person about held jobs.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::session::Session;
 use heartline::inspect::describe::{is_overdue, proof, worker_state};
 use heartline::inspect::text::{many, quoted, relative, shown, span};
 
-/// How long a watch takes at most where no interval is in force: two of the default.
+/// The longest watch if no interval is in force: two default intervals.
 const LONGEST_WATCH: Duration = Duration::from_secs(60);
 
-/// What `recover claimed` does.
-const PUT_BACK: &str = "put back claimed";
+/// The verb of `recover claimed`.
+const REQUEUE: &str = "requeue";
 
-/// How many jobs are listed; --json lists all.
+/// The most jobs listed without `--json`.
 const LISTED: usize = 100;
 
-/// How many of those who hold jobs are looked at.
+/// The most holders checked for a proof of death.
 const MOST_HOLDERS: usize = 20;
 
 pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<(), Failure> {
@@ -29,15 +29,15 @@ pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<()
     match command {
         RecoverCommand::Silent { task } => silent(session, &task).await,
         RecoverCommand::Claimed(jobs) => {
-            let selected = selected(session, &jobs, "put back claimed", session.consent.is_production).await?;
-            acts::tell(session, &inspector.requeue_claimed(&jobs.task, selected).await?, "put back", false)
+            let selected = selected(session, &jobs, REQUEUE, session.consent.is_production).await?;
+            acts::tell(session, &inspector.requeue_claimed(&jobs.task, selected).await?, "requeued", false)
         }
         RecoverCommand::Running(jobs) => {
             let selected = selected(session, &jobs, "run again", session.consent.is_production).await?;
             acts::tell(session, &inspector.recover_running(&jobs.task, selected).await?, "run again", false)
         }
         RecoverCommand::Fail(jobs) => {
-            let selected = selected(session, &jobs, "let fail", true).await?;
+            let selected = selected(session, &jobs, "fail", true).await?;
             acts::tell(session, &inspector.fail_running(&jobs.task, selected).await?, "failed", false)
         }
         RecoverCommand::Worker { worker } => of_worker(session, &worker).await,
@@ -45,7 +45,7 @@ pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<()
     }
 }
 
-/// The jobs that were named; it asks about them where all are meant, or where it must. It says that it will take a while.
+/// The selected jobs. Asks if all are meant or `must_ask` is set, and says how long it will take.
 async fn selected(session: &Session, jobs: &Silent, verb: &str, must_ask: bool) -> Result<SilentSelection, Failure> {
     known_task(session, &jobs.task).await?;
     let selection = if jobs.all {
@@ -62,12 +62,12 @@ async fn selected(session: &Session, jobs: &Silent, verb: &str, must_ask: bool) 
     let task = session.inspector.task(&jobs.task).await?;
     let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(LONGEST_WATCH / 2);
     session.out.hint(format!(
-        "Only what stays silent is taken: it is watched for an interval or two, up to {}. Ctrl-C before that changes nothing.",
+        "Watching for one or two intervals, up to {}; only jobs that stay silent are changed. Ctrl-C until then changes nothing.",
         span(interval * 2)
     ));
     for worker in dead_holders(session, &jobs.task).await? {
         session.out.hint(format!(
-            "{worker} is known to be dead: `heartline recover worker {}` takes its jobs at once, and lets those fail that stalled as often as they may.",
+            "{worker} is known to be dead: `heartline recover worker {}` recovers its jobs at once; jobs past max_count fail.",
             quoted(&worker)
         ));
     }
@@ -87,25 +87,25 @@ async fn dead_holders(session: &Session, task: &str) -> Result<Vec<String>, Fail
     Ok(dead)
 }
 
-/// Asks about an act on all that are silent.
+/// Asks before an act on all silent jobs.
 async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(), Failure> {
     let task = session.inspector.task(&jobs.task).await?;
     let silent = silent_jobs(session, &jobs.task).await?;
-    let is_meant = |job: &&SilentJob| job.is_claimed || verb != PUT_BACK;
+    let is_meant = |job: &&SilentJob| job.is_claimed || verb != REQUEUE;
     let silent = silent.iter().filter(is_meant).count();
     let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();
     let what = match set_aside {
         0 if silent == 0 && task.parts.iter().all(|part| part.snapshot_at.is_none()) => {
-            format!("all jobs of {} that stay silent; which are is not known before the first snapshot", jobs.task)
+            format!("all jobs of {} that stay silent (unknown before the first snapshot)", jobs.task)
         }
-        0 => format!("all jobs of {} that stay silent, {silent} of which are silent now", jobs.task),
-        // Where there are such jobs, they are all that is taken.
-        _ => format!("the {set_aside} jobs of {} that are set aside", jobs.task),
+        0 => format!("all jobs of {} that stay silent ({silent} are silent now)", jobs.task),
+        // If there are parked jobs, only these are changed.
+        _ => format!("the {set_aside} parked jobs of {}", jobs.task),
     };
     confirm(&session.consent, &format!("{verb} {what}"))
 }
 
-/// All jobs of the task that are silent.
+/// All silent jobs of the task.
 async fn silent_jobs(session: &Session, task: &str) -> Result<Vec<SilentJob>, Failure> {
     let (mut jobs, mut cursor) = (Vec::new(), None);
     loop {
@@ -154,24 +154,24 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         jobs.iter().take(LISTED).map(cells).collect(),
     )?;
     if jobs.len() > LISTED {
-        session.out.hint(format!("and {} more: --json lists them", jobs.len() - LISTED));
+        session.out.hint(format!("and {} more; --json shows all", jobs.len() - LISTED));
     }
     let held = report.counts.claimed + report.counts.running;
     let at = report.parts.iter().filter_map(|part| part.snapshot_at).max();
     let is_known = at.is_some() || !jobs.is_empty();
-    let age = at.map_or("there was no snapshot yet".to_owned(), |at| {
+    let age = at.map_or("there is no snapshot yet".to_owned(), |at| {
         format!("the last snapshot was {}", relative(at, report.as_of))
     });
     session.out.hint(match is_known {
         true => format!("{} of {held} held jobs are silent; {age}.", jobs.len()),
-        false => format!("Which of {held} held jobs are silent is not known before the first snapshot."),
+        false => format!("{held} jobs are held; which are silent is unknown before the first snapshot."),
     });
     if super::tell_unknown(session).await {
         return Ok(());
     }
     super::tell_risks(session, task).await?;
     if early > 0 {
-        session.out.hint(format!("{early} more are not heard from since, and need not be yet."));
+        session.out.hint(format!("{early} more had no heartbeat since the snapshot; none was due yet."));
     }
     for (holder, diagnosis) in session.inspector.diagnose_holders(&report, &workers).await? {
         if jobs.iter().all(|job| job.worker.as_ref() != Some(&holder)) {
@@ -180,7 +180,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
     }
     if report.live_workers == 0 && report.knows_workers && held > 0 {
         session.out.hint(format!(
-            "No live worker watches {task}: `heartline recover sweep -t {task}` does, for an interval or two."
+            "No live worker watches {task}: run `heartline recover sweep -t {task}`; it takes one or two intervals."
         ));
     }
     Ok(())
@@ -189,9 +189,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
 async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     let now = session.inspector.now().await;
     let Some(mut known) = session.inspector.worker(id).await? else {
-        return Err(Failure::Failed(format!(
-            "nothing is known of a worker {id}; `heartline workers --all` lists them"
-        )));
+        return Err(Failure::Failed(format!("there is no worker {id}; `heartline workers --all` lists all")));
     };
     let holders = workers::held_by(session, std::slice::from_mut(&mut known)).await?;
     let proof = known.death.as_ref().map_or("its death is not proven", |death| proof(death.proof));
@@ -200,32 +198,31 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     let claimed =
         own.filter(|holder| holder.claims_without_presence(&known, now)).map(|holder| holder.last_claimed_at).max();
     let alive = match claimed {
-        Some(at) => format!(
-            "; IT IS MOST LIKELY ALIVE, since it claimed a job {}, and its jobs would run twice",
-            relative(at, now)
-        ),
-        None if known.state.is_live() => "; IT IS MOST LIKELY ALIVE, and its jobs would run twice".to_owned(),
+        Some(at) => {
+            format!("; IT IS MOST LIKELY ALIVE: it claimed a job {}. Its jobs would run twice", relative(at, now))
+        }
+        None if known.state.is_live() => "; IT IS MOST LIKELY ALIVE. Its jobs would run twice".to_owned(),
         None => String::new(),
     };
     let is_seen = known.tasks.iter().all(|its| holders.iter().any(|report| report.task == its.task));
-    // The list of workers has when it was seen, too.
+    // Of a gone worker the list still has when it was last seen.
     let is_readable = known.fault.is_none() || known.state == WorkerState::Gone;
     let is_live = known.state.is_live();
     if session.consent.yes && (is_live || claimed.is_some() || !is_seen || !is_readable) && known.death.is_none() {
         let why = match (is_readable, is_seen) {
-            (false, _) => "has a presence that cannot be read".to_owned(),
-            (true, true) if is_live => format!("told of itself {seen}"),
-            (true, true) => "cannot tell of itself now".to_owned(),
-            (true, false) => "has tasks of which nobody can tell now who holds jobs".to_owned(),
+            (false, _) => "has an unreadable presence".to_owned(),
+            (true, true) if is_live => format!("was seen {seen}"),
+            (true, true) => "cannot update its presence now".to_owned(),
+            (true, false) => "has tasks whose holders cannot be read now".to_owned(),
         };
-        let what = "a person at a terminal must say that it is dead";
-        let alive = if alive.is_empty() { ", and may be alive".to_owned() } else { alive };
-        return Err(Failure::wrong(format!("{id} {why}{alive}: {what}")));
+        let what = "to declare it dead, run this on a terminal without --yes";
+        let alive = if alive.is_empty() { " and may be alive".to_owned() } else { alive };
+        return Err(Failure::wrong(format!("{id} {why}{alive}; {what}")));
     }
     let held = session.inspector.describe_held(&known).await?;
-    let held = if held.is_empty() { "none now; what it claims meanwhile is taken too".to_owned() } else { held };
-    let what = format!("take the jobs of {id} from it: {held}. They run again, or fail past max_count");
-    let stops = if known.death.is_some() { "" } else { "; if it lives it hears of that within 10s, and stops" };
+    let held = if held.is_empty() { "none now; jobs that it claims until then are included".to_owned() } else { held };
+    let what = format!("recover the jobs of {id}: {held}. They run again, or fail past max_count");
+    let stops = if known.death.is_some() { "" } else { "; if the worker is alive, it notices within 10s and stops" };
     let is_overdue = known.is_presence_overdue(now);
     if !session.out.is_json {
         for its in known.tasks.iter().filter(|its| its.held > 0) {
@@ -233,17 +230,17 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
         }
     }
     confirm(&session.consent, &format!("{what}{stops} ({}, last seen {seen}, {proof}{alive})", known.state))?;
-    // One that comes back while a person thinks keeps its jobs.
+    // A worker that returns while the person decides keeps its jobs.
     let recovered = if is_overdue {
         session.inspector.recover_worker_unseen_since(id, known.last_seen_at).await?
     } else {
         session.inspector.recover_worker(id).await?
     };
     let Some(report) = recovered else {
-        return Err(Failure::Failed(format!("nothing is known of a worker {id} any more")));
+        return Err(Failure::Failed(format!("there is no worker {id} any more")));
     };
     if report.was_seen_since {
-        return Err(Failure::Failed(format!("{id} has told of itself since: it is alive, and nothing was done")));
+        return Err(Failure::Failed(format!("{id} was seen again: it is alive, and nothing was done")));
     }
     if session.out.is_json {
         session.out.json(&report)?;
@@ -264,9 +261,9 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
 
 async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
-    // Before it is watched for an interval, which would be for nothing.
+    // Fail before the watch, which would take a whole interval.
     if let Some(refused) = session.inspector.writes_refused().await {
-        return Err(Failure::Failed(format!("{refused}; nothing can be resolved until it takes writes")));
+        return Err(Failure::Failed(format!("{refused}; nothing can be resolved until the server accepts writes")));
     }
     if !session.out.is_json {
         super::tell_risks(session, task).await?;
@@ -275,30 +272,29 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
         &session.consent,
         &format!("resolve jobs of {task} that stay silent: they run again, or fail past max_count"),
     )?;
-    session
-        .out
-        .hint("It watches for one stall interval, for a second one if nothing was silent. Ctrl-C before that changes nothing.");
+    session.out.hint("Watching for one stall interval, or two if no job is silent. Ctrl-C until then changes nothing.");
     let report = session.inspector.sweep_now(task).await?;
     if session.out.is_json {
         session.out.json(&report)?;
         return if report.is_complete { Ok(()) } else { Err(Failure::Told) };
     }
     session.out.line(match report.resolved.len() {
-        1 => "1 job was silent and is resolved".to_owned(),
-        jobs => format!("{jobs} jobs were silent and are resolved"),
+        1 => "1 silent job resolved".to_owned(),
+        jobs => format!("{jobs} silent jobs resolved"),
     })?;
     if report.set_aside > 0 {
         let how = format!("`heartline recover running -t {task} ID`, or `recover fail`");
-        session.out.line(format!("{} were silent and are set aside for you: {how}", report.set_aside))?;
+        session.out.line(format!("{} silent jobs are parked for you: {how}", report.set_aside))?;
     }
     resolved(session, &report.resolved)?;
     if report.swept_by_worker {
-        // Its sweep may have been no more than a snapshot.
-        session
-            .out
-            .line("Somebody else swept meanwhile, a live worker or another person: `heartline stalls list` tells what was decided, then or at the next sweep.")?;
+        session.out.line(acts::SWEPT_BY_OTHER)?;
     }
-    if report.is_complete { Ok(()) } else { Err(Failure::Failed("it did not come to its end: repeat it".to_owned())) }
+    if report.is_complete {
+        Ok(())
+    } else {
+        Err(Failure::Failed("the sweep is not complete; repeat the command".to_owned()))
+    }
 }
 
 fn resolved(session: &Session, jobs: &[ResolvedJob]) -> Result<(), Failure> {
@@ -306,7 +302,7 @@ fn resolved(session: &Session, jobs: &[ResolvedJob]) -> Result<(), Failure> {
         session.out.line(format!("  {}: {}, stall {}", shown(job.id.as_str()), job.action, job.stalled_count))?;
     }
     if jobs.len() > LISTED {
-        session.out.line(format!("  and {} more; --json lists all of them", jobs.len() - LISTED))?;
+        session.out.line(format!("  and {} more; --json shows all", jobs.len() - LISTED))?;
     }
     Ok(())
 }

@@ -11,10 +11,10 @@ use crate::session::Session;
 use heartline::Suspect;
 use heartline::inspect::text::{chain, exact, quoted, relative, shown, span};
 
-/// How many stalls of all tasks are listed.
+/// The most stalls listed for all tasks together.
 const LISTED: usize = 100;
 
-/// How many tasks are asked at once.
+/// How many tasks are read at a time.
 const TOGETHER: usize = 20;
 
 pub(super) async fn run(session: &Session, command: StallsCommand) -> Result<(), Failure> {
@@ -46,7 +46,7 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
                     next = page.next.or(next);
                 }
                 Err(e) if task.is_some() => return Err(e.into()),
-                // One that is damaged, or on a node that is away, does not hide the others.
+                // A damaged or unreachable task must not hide the others.
                 Err(e) => {
                     is_whole = false;
                     session.out.error(&Failure::Failed(format!("{name}: {}", chain(&e))));
@@ -56,7 +56,7 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
     }
     stalls.sort_by_key(|report| Reverse(report.stall.at));
     if task.is_none() {
-        // Of several tasks there is no cursor.
+        // A cursor is for one task.
         next = next.or_else(|| (stalls.len() > LISTED).then(String::new));
         stalls.truncate(LISTED);
     }
@@ -67,7 +67,7 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
     if stalls.is_empty() {
         if is_whole {
             let of = task.map_or_else(String::new, |task| format!(" of {task}"));
-            session.out.hint(format!("No stall{of} is known."));
+            session.out.hint(format!("There are no stalls{of}."));
         }
         return ended(is_whole, Ok(()));
     }
@@ -97,7 +97,7 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
     });
     session.out.table(&COLUMNS, rows.collect())?;
     if next.is_some() {
-        session.out.hint("There are older ones: `heartline stalls explain -t TASK ID` finds those of one job.");
+        session.out.hint("There are older stalls: `heartline stalls explain -t TASK ID` shows those of one job.");
     }
     ended(is_whole, Ok(()))
 }
@@ -113,7 +113,7 @@ async fn explain(session: &Session, task: &str, id: &str) -> Result<(), Failure>
     }
     if stalls.is_empty() {
         session.out.hint(format!(
-            "No stall of {id} is known. `heartline stalls outlook -t {task}` says why nothing is recovered yet."
+            "There are no stalls of {id}. `heartline stalls outlook -t {task}` shows when silent jobs will be recovered."
         ));
     }
     let now = session.inspector.now().await;
@@ -129,7 +129,7 @@ async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json(&outlook);
     }
-    // What keeps it from being known stands before what follows from what was known last.
+    // If the workers are unknown, an outlook would be a guess.
     if super::tell_unknown(session).await {
         return Ok(());
     }
@@ -140,7 +140,7 @@ async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
     match outlook.next_resolve_at {
         Some(at) => {
             let is_any_silent = outlook.parts.iter().any(|part| part.candidates > 0);
-            let which = if is_any_silent { "What stays silent" } else { "What falls silent now" };
+            let which = if is_any_silent { "Jobs that stay silent" } else { "Jobs that fall silent now" };
             session.out.line(format!("{which} may be resolved {}.", exact(at, outlook.as_of)))
         }
         None => Ok(()),
@@ -154,7 +154,7 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
         return session.out.json(&suspects);
     }
     if suspects.is_empty() {
-        session.out.hint(format!("No job of {task} was held at the death of two workers."));
+        session.out.hint(format!("No job of {task} was held when two or more workers died."));
         return Ok(());
     }
     let now = session.inspector.now().await;
@@ -171,12 +171,12 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
     session.out.table(&["ID", "DEATHS", "ALONE", "UNEXPLAINED", "LAST", "IS NOW"], rows.collect())?;
     if let Some(first) = suspects.first() {
         let id = quoted(&shown(first.id.as_str()));
-        session.out.hint(format!("`heartline stalls explain -t {task} {id}` tells each of its deaths."));
+        session.out.hint(format!("`heartline stalls explain -t {task} {id}` explains each death."));
     }
     let report = session.inspector.task(task).await?;
     session.out.hint(Suspect::advice(&report, &suspects).unwrap_or_else(|| {
-        "None of them may take a worker down now: each has ended, or another job, perhaps of another task, explains its deaths (UNEXPLAINED 0 or \
-         1). A failed one may do it again when it is retried."
+        "None of these jobs is likely to kill a worker now: each has ended, or another job explains the deaths (UNEXPLAINED 0 or 1). A failed job \
+         may kill a worker when it is retried."
             .to_owned()
     }));
     Ok(())
@@ -189,7 +189,7 @@ async fn late(session: &Session, task: &str) -> Result<(), Failure> {
         return session.out.json(&late);
     }
     if late.is_empty() {
-        session.out.hint(format!("No late outcome of {task} is known."));
+        session.out.hint(format!("There are no late outcomes of {task}."));
         return Ok(());
     }
     let now = session.inspector.now().await;

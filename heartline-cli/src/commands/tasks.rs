@@ -13,7 +13,7 @@ use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
 
-/// Between two looks, from which rates are told.
+/// The time between the two reads from which rates are computed.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// A task and how fast it moves.
@@ -30,10 +30,12 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
         let is_worked = session.inspector.listed_workers().await?.iter().any(|worker| worker.state.is_live());
         session.out.hint(match is_worked {
             true => format!(
-                "No task is listed on {}, and live workers are there: `heartline status` says why.",
+                "No task is listed on {}, but there are live workers: `heartline status` says why.",
                 session.place
             ),
-            false => format!("There is no task on {} yet: see --redis and --prefix, or dispatch a job.", session.place),
+            false => {
+                format!("There is no task on {} yet: check --redis and --prefix, or dispatch a job.", session.place)
+            }
         });
         return Ok(());
     }
@@ -96,15 +98,15 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
     if damaged.is_empty() { Ok(()) } else { Err(Failure::Told) }
 }
 
-/// What failed may have been done to some partitions.
+/// The error of an action that may have reached some partitions.
 fn in_part(e: Error) -> Failure {
-    // One that is denied is denied before anything is written.
+    // Denied means that nothing was written.
     if matches!(e, Error::Denied { .. }) {
         return e.into();
     }
     match Failure::from(e) {
         Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what) => Failure::Failed(format!(
-            "{what}; of a task with partitions it may have been done to the others, as `heartline task show` tells: repeat it when the node is back"
+            "{what}; if the task has partitions, others may have changed: check `heartline task show`, and repeat the command when the node is back"
         )),
         failure => failure,
     }
@@ -121,13 +123,13 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
                 return session.out.json(&session.inspector.task(&task).await?.paused);
             }
             match before {
-                None => session.out.line(format!("{task} is paused: no job of it begins; what runs goes on")),
+                None => session.out.line(format!("{task} is paused: no more jobs start; running jobs continue")),
                 Some(before) => {
                     let why =
                         if before.reason.is_empty() { String::new() } else { format!(" ({})", shown(&before.reason)) };
                     session
                         .out
-                        .line(format!("{task} was paused already, by {}{why}, and that stands", shown(&before.by)))
+                        .line(format!("{task} was already paused by {}{why}; that pause remains", shown(&before.by)))
                 }
             }
         }
@@ -142,7 +144,7 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
             }
             match paused {
                 Some(paused) => {
-                    session.out.line(format!("{task} goes on; it was paused for {}", span(paused)))?;
+                    session.out.line(format!("{task} is resumed; it was paused for {}", span(paused)))?;
                     tell_risks(session, &task).await
                 }
                 None => session.out.line(format!("{task} was not paused")),
@@ -180,7 +182,7 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
         ("next is due", task.next_due_at.map(|at| exact(at, now))),
         ("rates", rates.map(|rates| format!("{}/s in, {}/s out", rate_of(rates.dispatched), rate_of(rates.ended)))),
         (
-            "since it exists",
+            "in total",
             Some(format!("{} dispatched, {} ended, {} of them failed", task.dispatched, task.ended, task.failed)),
         ),
         ("workers", Some(format!("{} live, {} slots", live_workers(&task), task.slots))),
@@ -204,7 +206,7 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
 fn stall_detection(part: &PartReport, now: std::time::SystemTime) -> String {
     let interval =
         part.interval.map_or_else(|| "no interval yet".to_owned(), |time| format!("interval {}", span(time)));
-    let asker = part.asker.as_ref().map(|asker| format!(", asked for by {}", shown(asker.as_str())));
+    let asker = part.asker.as_ref().map(|asker| format!(" of {}", shown(asker.as_str())));
     format!(
         "epoch {}, since {}, {interval}{}; {}",
         part.epoch,
@@ -232,10 +234,7 @@ async fn purge(session: &Session, task: &str, state: JobState) -> Result<(), Fai
 
 async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
-    confirm(
-        &session.consent,
-        &format!("remove all that is left of the task {task}: its options, counters and events"),
-    )?;
+    confirm(&session.consent, &format!("remove the task {task} with its options, counters and events"))?;
     let outcome = session.inspector.forget_task(task).await?;
     if session.out.is_json {
         session.out.json(&outcome)?;
@@ -246,7 +245,7 @@ async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
         ForgetOutcome::Worked(workers) => {
             let named: Vec<String> = workers.iter().take(5).map(|worker| shown(worker.as_str())).collect();
             Err(Failure::Failed(format!(
-                "{task} is worked, or may be, by {}: {}",
+                "{task} has, or may have, {}: {}",
                 many(workers.len() as u64, "worker"),
                 named.join(", ")
             )))
@@ -254,12 +253,12 @@ async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
         ForgetOutcome::HasJobs(jobs) => {
             let has_workflows = session.inspector.task(task).await.is_ok_and(|task| task.has_workflows);
             let stay = if has_workflows {
-                "; those of workflows go by the retention of the task alone, while a worker works it"
+                "; jobs of workflows are removed only by the task's retention, while a worker has the task"
             } else {
                 ""
             };
-            Err(Failure::Failed(format!("{task} has {jobs} jobs: purge them first, state by state{stay}")))
+            Err(Failure::Failed(format!("{task} has {jobs} jobs; purge each state first{stay}")))
         }
-        _ => Err(Failure::Failed(format!("{task} was not forgotten"))),
+        _ => Err(Failure::Failed(format!("{task} could not be forgotten"))),
     }
 }

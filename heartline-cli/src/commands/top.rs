@@ -1,4 +1,4 @@
-//! `top`: tasks and workers on the whole terminal, each second anew.
+//! `top`: tasks and workers full screen, updated every second.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use tokio::sync::mpsc;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// How often it looks.
+/// How often the fleet is read.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Behind so long what is shown is out of date.
+/// An answer later than this marks the screen as out of date.
 const LATE: Duration = Duration::from_secs(3);
 
-/// The last stalls are read every few looks.
+/// The last stalls are read every tenth time.
 const STALLS: u32 = 10;
 
-/// How many diagnoses are shown.
+/// The most diagnoses shown.
 const SHOWN: usize = 6;
 
 pub(super) async fn top(session: &Session) -> Result<(), Failure> {
@@ -36,7 +36,7 @@ pub(super) async fn top(session: &Session) -> Result<(), Failure> {
     let first = session.inspector.fleet(None).await?;
     let (keys, mut pressed) = mpsc::channel(1);
     let mut terminal = ratatui::init();
-    // It reads for as long as somebody takes what it read; the process ends behind it.
+    // The thread ends when the receiver is dropped, or with the process.
     std::thread::spawn(move || {
         while let Ok(read) = event::read() {
             if keys.blocking_send(read).is_err() {
@@ -49,7 +49,7 @@ pub(super) async fn top(session: &Session) -> Result<(), Failure> {
     ended
 }
 
-/// Draws what is seen until a key or a signal ends it, also while no answer comes.
+/// Draws until a key or a signal ends it, also while Redis does not answer.
 async fn show(
     session: &Session,
     terminal: &mut DefaultTerminal,
@@ -83,7 +83,7 @@ async fn show(
                     _ => return Ok(()),
                 },
                 seen = &mut looking => break seen,
-                () = &mut late, if problem.is_empty() => problem = format!("redis has not answered for {} and more", span(LATE)),
+                () = &mut late, if problem.is_empty() => problem = format!("no answer from redis for over {}", span(LATE)),
             }
         };
         match seen {
@@ -100,7 +100,7 @@ async fn show(
     }
 }
 
-/// Whether a key ends it: in raw mode Ctrl-C is a key, too.
+/// Whether a key quits. In raw mode Ctrl-C is a key, too.
 fn ends(read: &Event) -> bool {
     let Event::Key(key) = read else { return false };
     let is_interrupt = key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
@@ -116,7 +116,7 @@ fn draw(frame: &mut Frame<'_>, seen: &FleetReport, before: &[TaskReport], diagno
         [server] => format!("{} {}", shown(&server.name), shown(&server.version)),
         servers => format!("{} of {} primaries", known().count(), servers.len()),
     };
-    told.push(Line::from(format!("heartline top: {what}, {memory:.1} MiB, {round_trip} µs away; q ends it")));
+    told.push(Line::from(format!("heartline top: {what}, {memory:.1} MiB, {round_trip} µs round trip; q quits")));
     let bad = Style::new().fg(Color::Red);
     if !problem.is_empty() {
         told.push(Line::styled(format!("out of date: {}", shown(problem)), bad));
@@ -132,7 +132,7 @@ fn draw(frame: &mut Frame<'_>, seen: &FleetReport, before: &[TaskReport], diagno
     let tasks = Constraint::Length(seen.tasks.len() as u16 + 2);
     let [head, tasks, workers] =
         Layout::vertical([Constraint::Length(told.len() as u16 + 1), tasks, Constraint::Min(3)]).areas(frame.area());
-    // The header takes a line, and where not all have room the note of that does.
+    // One line is for the header, and one for the note if tasks are left out.
     let room = usize::from(tasks.height.saturating_sub(1));
     let shown_tasks = if seen.tasks.len() > room { room.saturating_sub(1) } else { seen.tasks.len() };
     frame.render_widget(Paragraph::new(told), head);

@@ -1,7 +1,7 @@
-//! `work`: the jobs of a task, each by a process of its own.
+//! `work`: processes the jobs of a task with a program, one process per job.
 //!
-//! Between us and the program stands a process of ours for a moment (`heartline _exec`): it asks the kernel to be killed when we die, and
-//! becomes the program. The program leads a process group, so that what it has started can be told to stop with it.
+//! The worker starts `heartline _exec`, which asks the kernel to be killed when the worker dies, and then becomes the program. The program
+//! leads a process group, so that the processes it starts can be stopped with it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -32,38 +32,37 @@ use crate::target::Target;
 use heartline::inspect::describe::PROGRAM_NOT_STARTED;
 use heartline::inspect::text::shown;
 
-/// What a program says that does not fail and is not done: EX_TEMPFAIL of sysexits.h.
+/// The exit status that snoozes the job: EX_TEMPFAIL of sysexits.h.
 const SNOOZE: i32 = 75;
 
-/// With what our own process ends that did not become the program; programs may, too.
+/// The exit status of `_exec` if it could not become the program. Programs may use it, too.
 const NOT_RUN: i32 = 126;
 
-/// How long a job is put off whose program cannot be started, and for how long its slot is kept before, at most.
+/// If the program cannot be started: how long the job is snoozed, and at most how long it keeps its slot before that.
 const NOT_STARTED: Duration = Duration::from_secs(5);
 
-/// When for so long no program was started, this many could not be, and none runs, none will be: the worker ends, and is missed.
+/// The worker ends if no program could be started for this long, this often, and none is running.
 const BROKEN: (Duration, u32) = (Duration::from_secs(20), 3);
 
 /// How much of standard error is kept, from its end.
 const TOLD: usize = 4 * 1024;
 
-/// How much of standard output is read: Redis would take no larger result by default.
+/// How much of standard output is read. By default a larger result would be refused.
 const RESULT: usize = 16 * 1024 * 1024;
 
-/// For how long output is still read behind the end of a program.
+/// How long output is still read after the program has ended.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a program has ended that was told to.
+/// How often a stopping program is checked for its end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a program may wind down after SIGTERM.
+/// How long a program may take to end after SIGTERM.
 const WIND_DOWN: Duration = Duration::from_secs(5);
 
-/// Works until Ctrl-C or SIGTERM.
+/// Runs the worker until Ctrl-C or SIGTERM.
 pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    // A second one in the process would be refused; there is none.
-    // A line that cannot be written is lost, and nothing else is.
+    // A log line that cannot be written is lost without an error.
     let log = tracing_subscriber::fmt().log_internal_errors(false).with_env_filter(filter).with_writer(io::stderr);
     let _ = log.with_ansi(io::stderr().is_terminal()).try_init();
     check_program(&work.exec[0])?;
@@ -88,31 +87,31 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
         let program = Arc::clone(&program);
         async move { program.run(ctx, input).await }
     })?;
-    // Whoever mistypes the name waits for jobs that never come; one that is new is none, and what cannot be read hides nobody.
+    // A mistyped name would wait for jobs forever. The check is best effort: the task may be new, the list unreadable.
     if let Ok(names) = app.inspector().task_names().await
         && !names.contains(&work.task)
         && let Some(near) = near(&names, &work.task)
     {
-        say!("warning: nobody has named a task {} yet; did you mean {}?", work.task, shown(near));
+        say!("warning: the task {} is new; did you mean {}?", work.task, shown(near));
     }
     let worker = app.worker();
-    say!("{} works {}; Ctrl-C ends it", worker.id(), work.task);
+    say!("worker {} processes {}; Ctrl-C stops it", worker.id(), work.task);
     match worker.run_until_signal().await? {
         StopReason::Shutdown => match own.is_broken() {
-            Some(why) => Err(Failure::Failed(format!("no program can be started, and jobs wait: {why}"))),
+            Some(why) => Err(Failure::Failed(format!("the program cannot be started: {why}"))),
             None => Ok(()),
         },
         other => Err(Failure::Failed(other.to_string())),
     }
 }
 
-/// This program, for a process of ours. The file may be replaced by a newer one, or removed, while we run: the kernel keeps ours.
+/// The path to start this program again. `/proc/self/exe` still works if the file is replaced or removed.
 fn own_program() -> io::Result<PathBuf> {
     let kept = Path::new("/proc/self/exe");
     if kept.exists() { Ok(kept.to_owned()) } else { std::env::current_exe() }
 }
 
-/// Whether a shell would find and run the program: a typo is to be told before jobs fail of it.
+/// Fails if a shell would not find or run the program, so that a typo is reported before jobs fail.
 fn check_program(program: &OsStr) -> Result<(), Failure> {
     let path = Path::new(program);
     let places = std::env::var_os("PATH").unwrap_or_default();
@@ -124,36 +123,36 @@ fn check_program(program: &OsStr) -> Result<(), Failure> {
         candidates.iter().filter_map(|path| fs::metadata(path).ok()).filter(fs::Metadata::is_file).collect();
     let program = program.to_string_lossy();
     if files.is_empty() {
-        return Err(Failure::wrong(format!("there is no program {program}, here or on the PATH")));
+        return Err(Failure::wrong(format!("no program {program} in this directory or on the PATH")));
     }
     if files.iter().all(|file| file.permissions().mode() & 0o111 == 0) {
-        return Err(Failure::wrong(format!("{program} is not executable: `chmod +x` makes it so")));
+        return Err(Failure::wrong(format!("{program} is not executable; run `chmod +x` on it")));
     }
     Ok(())
 }
 
-/// What runs for each job.
+/// The program, and what it has in common for all jobs.
 struct Program {
     argv: Vec<OsString>,
     snooze: Duration,
     shim: PathBuf,
-    /// By which our own process says that it did not become the program.
+    /// The prefix of standard error if `_exec` could not become the program.
     sign: String,
-    /// How long the slot of a job is kept whose program could not be started.
+    /// How long a job keeps its slot if the program could not be started.
     hold: Duration,
-    /// Since when none could be started, if so.
+    /// The failed starts since the last successful one.
     failures: Mutex<Option<Failures>>,
     concurrency: usize,
-    /// One for each that may run; a program keeps its own until it has ended, also where its run is over.
+    /// One per program that may run. A program keeps its slot until it ends, even if its run is over.
     slots: Arc<Semaphore>,
 }
 
-/// Programs that could not be started, one after the other.
+/// Consecutive failed starts.
 struct Failures {
     since: Instant,
     count: u32,
     why: String,
-    /// Whether this process was told to stop for it: a second time would end the grace.
+    /// Whether this process was signalled to stop. A second signal would end the grace.
     is_told: bool,
 }
 
@@ -179,7 +178,7 @@ impl Program {
             None => command.env_remove("HEARTLINE_RECOVERY"),
         };
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            return Err(self.not_started(&ctx, "all slots are taken by programs that this user may not stop").await);
+            return Err(self.not_started(&ctx, "all slots are occupied by programs that this user may not stop").await);
         };
         let mut running = match command.spawn() {
             Ok(child) => Running::of(&ctx, child, slot),
@@ -188,7 +187,7 @@ impl Program {
         let began = Instant::now();
         running.begin(input.get().to_owned());
         tokio::select! {
-            // One that has ended has an outcome, whatever came meanwhile.
+            // If the program has ended, its outcome counts, even if the job was cancelled meanwhile.
             biased;
             ended = running.end() => {
                 let told = running.told(ended.map_err(JobError::new)?).await;
@@ -204,7 +203,7 @@ impl Program {
                 }
             }
             () = ctx.cancelled() => {
-                // It may have come to its end all the same, and shows that by a result: many end with 0 whatever they were about.
+                // If it finished its work anyway, it has written a result. Status 0 alone proves nothing: many programs exit with 0 at SIGTERM.
                 if let Some(status) = running.wind_down().await.filter(ExitStatus::success) {
                     let told = running.told(status).await;
                     if result_of(&told.output).is_some() {
@@ -221,12 +220,12 @@ impl Program {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why no program can be started, if this process was told to stop for it.
+    /// Why no program can be started, if this process was signalled to stop because of it.
     fn is_broken(&self) -> Option<String> {
         self.failures().as_ref().filter(|failures| failures.is_told).map(|failures| failures.why.clone())
     }
 
-    /// A program was started then: those that could not be before it are of no account.
+    /// Records a successful start at `then`: earlier failures no longer count.
     fn was_started(&self, then: Instant) {
         let mut failures = self.failures();
         if failures.as_ref().is_some_and(|failures| failures.since < then && !failures.is_told) {
@@ -234,11 +233,11 @@ impl Program {
         }
     }
 
-    /// Puts the job off: nothing of it has begun, and that is not its fault. The slot is held for a while, so that a worker that can start
-    /// nothing does not put off what others could do. One that goes on like that ends: what nobody works is told of.
+    /// Snoozes the job, since it has not begun. The slot is kept for a while, so that this worker does not snooze jobs that other workers could
+    /// run. If this continues, the worker ends, and a task without workers is reported.
     async fn not_started(&self, ctx: &Context, why: &str) -> JobError {
         let why = shown(why);
-        say!("warning: {} of {} is put off: the program cannot be started: {why}", ctx.id(), ctx.task());
+        say!("warning: {} of {} is snoozed: the program cannot be started: {why}", ctx.id(), ctx.task());
         let _ = ctx.progress(PROGRAM_NOT_STARTED, format!("the program cannot be started: {why}"));
         let is_final = {
             let mut failures = self.failures();
@@ -253,7 +252,7 @@ impl Program {
             is_final && !std::mem::replace(&mut failures.is_told, true)
         };
         if is_final {
-            // As if somebody else had told this process to stop.
+            // The usual way to stop, with the grace.
             let _ = kill_process(getpid(), Signal::TERM);
         }
         tokio::select! {
@@ -270,7 +269,7 @@ impl Program {
                     .with_code("output_too_large")
                     .fatal())
             }
-            // What is no JSON is for people, and no result.
+            // Output that is not JSON gives the result `null`.
             (Some(0), _) => Ok(result_of(&told.output).unwrap_or_else(|| RawValue::NULL.to_owned())),
             (Some(SNOOZE), _) => Err(JobError::snooze(self.snooze)),
             (Some(code), _) => {
@@ -285,33 +284,33 @@ impl Program {
     }
 }
 
-/// What a program wrote, if that is JSON that can be read again: half a character, or a number that is none, cannot.
+/// The output, if it is JSON that can be parsed again. A `RawValue` may contain half a surrogate pair, or a number out of range.
 fn result_of(output: &[u8]) -> Option<Box<RawValue>> {
     let raw: Box<RawValue> = serde_json::from_slice(output).ok()?;
     match serde_json::from_slice::<Value>(output) {
         Ok(_) => Some(raw),
         Err(e) => {
-            say!("warning: an output is JSON that could not be read again, and no result: {e}");
+            say!("warning: the output is not valid JSON; the result is null: {e}");
             None
         }
     }
 }
 
-/// A program and what it has started. Dropped before its end, all of them are killed: its run is over.
+/// A program and the processes it started. If it is dropped before its end, its run is over and all are killed.
 struct Running {
-    /// For people: the job.
+    /// The job, for messages.
     job: String,
-    /// Until it was let go: who may not stop it waits for its end elsewhere.
+    /// `None` if it could not be killed; a tokio task waits for its end then.
     child: Option<(Child, OwnedSemaphorePermit)>,
-    /// The process group that it leads, for as long as nobody else can have its id: until it was waited for.
+    /// The process group of the program. `None` once the child was waited for, since its id can be reused.
     group: Option<Pid>,
     output: Said,
     errors: Said,
-    /// Reads both.
+    /// The tokio task that reads both.
     read: Option<JoinHandle<()>>,
 }
 
-/// What was read so far.
+/// The output read so far.
 type Said = Arc<Mutex<Vec<u8>>>;
 
 fn taken(said: &Said) -> Vec<u8> {
@@ -326,7 +325,7 @@ struct Told {
 }
 
 impl Told {
-    /// Why our own process did not become the program, if it says so.
+    /// Why `_exec` did not become the program, if so.
     fn is_not_run(&self, sign: &str) -> Option<String> {
         let errors = String::from_utf8_lossy(&self.errors);
         let why = errors.strip_prefix(sign).filter(|_| self.status.code() == Some(NOT_RUN))?;
@@ -339,7 +338,7 @@ impl Told {
         if errors.is_empty() {
             return how.to_owned();
         }
-        // The end says why, and a message that is too long loses its end.
+        // Keep the end, which says why: a message that is too long would lose it.
         let mut from = errors.len().saturating_sub(TOLD - how.len() - 2);
         while !errors.is_char_boundary(from) {
             from += 1;
@@ -356,11 +355,11 @@ impl Running {
         Running { job, child, group: pid, output: Said::default(), errors: Said::default(), read: None }
     }
 
-    /// Gives it its input, and reads what it says.
+    /// Writes the input, and starts to read the output.
     fn begin(&mut self, input: String) {
         let Some((child, ..)) = &mut self.child else { return };
         if let Some(mut stdin) = child.stdin.take() {
-            // It may end without having read all of it.
+            // The program may end without reading all of it.
             tokio::spawn(async move { stdin.write_all(input.as_bytes()).await });
         }
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -370,7 +369,7 @@ impl Running {
         }));
     }
 
-    /// Waits for its end. From then on its id may be another's.
+    /// Waits for the end. After it the process id can be reused.
     async fn end(&mut self) -> io::Result<ExitStatus> {
         let Some((child, ..)) = &mut self.child else { return Err(io::ErrorKind::NotFound.into()) };
         let status = child.wait().await?;
@@ -378,7 +377,7 @@ impl Running {
         Ok(status)
     }
 
-    /// What it has said: who was left behind by it may hold its output open for ever.
+    /// The output. A process that the program left running may keep it open, so waiting for its end is bounded.
     async fn told(&mut self, status: ExitStatus) -> Told {
         if let Some(read) = self.read.take() {
             let stop = read.abort_handle();
@@ -389,11 +388,11 @@ impl Running {
         Told { status, output: taken(&self.output), errors: taken(&self.errors) }
     }
 
-    /// Tells it to stop, waits for some time, and kills what is left. Returns how it ended, if it did so by then.
+    /// Sends SIGTERM, waits, and kills what is left. Returns the status if the program ended in time.
     async fn wind_down(&mut self) -> Option<ExitStatus> {
         let group = self.group?;
         let _ = kill_process_group(group, Signal::TERM);
-        // It is not waited for to its end before its group is killed: until then its id is nobody else's.
+        // Do not reap it before its group is killed: until then the id cannot be reused.
         let end = async {
             while !has_ended(group) {
                 tokio::time::sleep(LOOK).await;
@@ -405,16 +404,14 @@ impl Running {
         child.wait().await.ok().filter(|_| is_in_time)
     }
 
-    /// Kills all of it. One that may not be signalled, as another user's, is left to end by itself, and keeps its slot until then.
+    /// Kills the process group. A program of another user may not be killed: it keeps its slot until it ends.
     fn kill(&mut self) {
         let Some(group) = self.group.take() else { return };
         if kill_process_group(group, Signal::KILL) != Err(Errno::PERM) || has_ended(group) {
             return;
         }
         let (job, pid) = (&self.job, group.as_raw_nonzero());
-        say!(
-            "warning: the program of {job}, process {pid}, may not be stopped by this user: it runs on, and keeps its slot"
-        );
+        say!("warning: this user may not stop the program of {job}, process {pid}; it keeps its slot until it ends");
         if let Some((mut child, slot)) = self.child.take() {
             tokio::spawn(async move {
                 let _ = child.wait().await;
@@ -424,7 +421,7 @@ impl Running {
     }
 }
 
-/// Whether a child has ended that nobody has waited for.
+/// Whether a child has ended, without reaping it.
 fn has_ended(child: Pid) -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::Pid(child), look), Ok(None))
@@ -439,7 +436,7 @@ impl Drop for Running {
     }
 }
 
-/// The beginning of what comes; the rest is read and thrown away, so that the program is not held up by it.
+/// Keeps the first `most` bytes, and reads and drops the rest, so that the program does not block.
 async fn head_of(from: Option<impl AsyncRead + Unpin>, most: usize, head: &Said) {
     let mut buffer = vec![0; 16 * 1024];
     let Some(mut from) = from else { return };
@@ -450,7 +447,7 @@ async fn head_of(from: Option<impl AsyncRead + Unpin>, most: usize, head: &Said)
     }
 }
 
-/// The end of what comes.
+/// Keeps the last `most` bytes.
 async fn tail_of(from: Option<impl AsyncRead + Unpin>, most: usize, tail: &Said) {
     let mut buffer = vec![0; 4 * 1024];
     let Some(mut from) = from else { return };
@@ -462,7 +459,7 @@ async fn tail_of(from: Option<impl AsyncRead + Unpin>, most: usize, tail: &Said)
     }
 }
 
-/// Becomes the program, which is killed when `parent` dies (Linux). Returns only if that fails, having said why behind the sign.
+/// Becomes the program, which is killed when `parent` dies (Linux). Returns only on failure, after it has written the sign and the reason.
 pub(crate) fn become_program(parent: i32, sign: &str, argv: &[OsString]) -> ExitCode {
     let why = cannot_become(parent, argv);
     let _ = write!(io::stderr(), "{sign} {why}");
@@ -474,11 +471,11 @@ fn cannot_become(parent: i32, argv: &[OsString]) -> String {
     if let Err(e) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         return format!("cannot follow the worker: {e}");
     }
-    // It may have died before.
+    // The worker may have died before the call above.
     if getppid().map(Pid::as_raw_pid) != Some(parent) {
         return "the worker is gone".to_owned();
     }
-    let Some((program, args)) = argv.split_first() else { return "no program was named".to_owned() };
+    let Some((program, args)) = argv.split_first() else { return "no program is given".to_owned() };
     let e = std::process::Command::new(program).args(args).exec();
     format!("{}: {e}", program.display())
 }

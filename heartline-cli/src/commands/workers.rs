@@ -50,23 +50,23 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     session.out.table(&COLUMNS, listed.iter().map(cells).collect())?;
     if listed.iter().any(|worker| is_watch_broken(worker, now)) {
         session.out.hint(
-            "WATCH: what interrupted a worker's watch over held jobs last. It began anew then, and recovers nothing before a whole interval without a break.",
+            "WATCH: the last interruption of a worker's watch over held jobs. After it, the worker recovers nothing for a whole interval.",
         );
     }
     if gone > 0 {
-        session.out.hint(format!("{gone} more are gone: --all shows them"));
+        session.out.hint(format!("{gone} more are gone; --all shows all"));
     }
     Ok(())
 }
 
-/// What the workers hold, as Redis has it. Of a task that cannot be looked at, their own word stands.
+/// Reads from Redis which jobs the workers hold, and corrects their reports. Reports about unreadable tasks stay as they are.
 pub(super) async fn held_by(session: &Session, workers: &mut [WorkerReport]) -> Result<Vec<HolderReport>, Failure> {
     let tasks: BTreeSet<&str> = workers.iter().flat_map(|worker| &worker.tasks).map(|its| its.task.as_str()).collect();
     let mut found = Vec::with_capacity(tasks.len());
     for task in tasks {
         match session.inspector.holders(task).await {
             Ok(held) => found.push(held),
-            Err(e) => say!("note: who holds jobs of {} cannot be read: {}", shown(task), shown(&e.to_string())),
+            Err(e) => say!("note: the holders of {} cannot be read: {}", shown(task), shown(&e.to_string())),
         }
     }
     workers.iter_mut().for_each(|worker| worker.correct_held(&found));
@@ -75,9 +75,7 @@ pub(super) async fn held_by(session: &Session, workers: &mut [WorkerReport]) -> 
 
 pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
     let Some(mut worker) = session.inspector.worker(id).await? else {
-        return Err(Failure::Failed(format!(
-            "nothing is known of a worker {id}; `heartline workers --all` lists them"
-        )));
+        return Err(Failure::Failed(format!("there is no worker {id}; `heartline workers --all` lists all")));
     };
     let held_by = held_by(session, std::slice::from_mut(&mut worker)).await?;
     if session.out.is_json {
@@ -112,7 +110,7 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The heartbeats of all workers, those first whose jobs are at risk.
+/// Prints the heartbeats of all workers, those with jobs at risk first.
 pub(super) async fn list_beats(session: &Session) -> Result<(), Failure> {
     let mut workers = session.inspector.workers().await?;
     workers.retain(|worker| worker.state != WorkerState::Gone);
@@ -137,6 +135,6 @@ pub(super) async fn list_beats(session: &Session) -> Result<(), Failure> {
         ]
     };
     session.out.table(&COLUMNS, beats.iter().map(cells).collect())?;
-    session.out.hint("As each worker told last, which it does every 5 s. RECOVERED: no sooner than that.");
+    session.out.hint("As last reported by each worker, every 5 s. RECOVERED: the earliest time of a recovery.");
     Ok(())
 }

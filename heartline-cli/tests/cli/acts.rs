@@ -16,7 +16,7 @@ async fn dispatch_waits_for_a_job_and_prints_its_result() {
     let again = bench.run(&["jobs", "dispatch", "-t", "export", "\"other\"", "--id", "mine", "--json"]).await;
     assert_eq!(again.json()["existed"], true);
     let ran = bench.run(&["jobs", "dispatch", "-t", "exprt", "1"]).await;
-    assert!(ran.status == 2 && ran.err.contains("dispatch to a new task exprt, though there is export"), "{ran:?}");
+    assert!(ran.status == 2 && ran.err.contains("dispatch to a new task exprt (there is a task export)"), "{ran:?}");
     let ran = bench.run(&["jobs", "dispatch", "-t", "export", "x"]).await;
     assert!(ran.status == 2 && ran.err.contains("quote a string as JSON"), "{ran:?}");
     let ran = bench.run(&["jobs", "dispatch", "-t", "export", "\"fail\"", "--wait"]).await;
@@ -73,7 +73,7 @@ async fn purge_and_forget_need_a_confirmation() {
     let ran = bench.run(&["task", "purge", "export", "--state", "waiting"]).await;
     assert!(ran.status == 2 && ran.err.contains("remove 450 waiting jobs of export for good; pass --yes"), "{ran:?}");
     let ran = bench.run(&["task", "forget", "export", "--yes"]).await;
-    assert_eq!((ran.status, &*ran.err), (1, "error: export has 450 jobs: purge them first, state by state\n"));
+    assert_eq!((ran.status, &*ran.err), (1, "error: export has 450 jobs; purge each state first\n"));
     assert_eq!(
         bench.run(&["task", "purge", "export", "--state", "waiting", "-y"]).await.ok(),
         "450 removed, 0 refused\n"
@@ -113,10 +113,7 @@ async fn a_person_can_inspect_and_recover_jobs_of_a_dead_worker() {
     assert!(told.contains("2 silent jobs are parked: they wait for a person"), "{told}");
     assert!(!told.contains("The next job may be resolved"), "{told}");
     let ran = bench.run(&["recover", "running", "-t", "export", "--all"]).await;
-    assert!(
-        ran.status == 2 && ran.err.contains("run again the 2 jobs of export that are set aside; pass --yes"),
-        "{ran:?}"
-    );
+    assert!(ran.status == 2 && ran.err.contains("run again the 2 parked jobs of export; pass --yes"), "{ran:?}");
     bench.open();
     assert!(bench.run(&["recover", "running", "-t", "export", "a"]).await.ok().starts_with("1 run again"));
     let ran = bench.run(&["recover", "fail", "-t", "export", "b"]).await;
@@ -128,7 +125,7 @@ async fn a_person_can_inspect_and_recover_jobs_of_a_dead_worker() {
     let table = bench.run(&["stalls", "list", "-t", "export"]).await.ok();
     assert!(table.contains("recovered") && table.contains("manual") && table.contains(" ada "), "{table}");
     let every = bench.run(&["stalls", "list"]).await.ok();
-    assert!(every.lines().count() == 3 && every.contains(" ada "), "of every task there is: {every}");
+    assert!(every.lines().count() == 3 && every.contains(" ada "), "every task is listed: {every}");
     assert_eq!(bench.run(&["stalls", "list", "--json"]).await.json()["stalls"].as_array().unwrap().len(), 2);
     for typo in [&["stalls", "explain", "-t", "export", "aa"][..], &["events", "-t", "export", "--job", "aa"]] {
         let ran = bench.run(typo).await;
@@ -148,16 +145,16 @@ async fn declaring_a_worker_dead_requeues_its_jobs_at_once() {
         .await;
     let id = bench.run(&["workers", "--json"]).await.json()[0]["worker"].as_str().unwrap().to_owned();
     let ran = bench.run(&["recover", "worker", "nobody-1-2", "-y"]).await;
-    assert!(ran.status == 1 && ran.err.contains("nothing is known of a worker nobody-1-2"), "{ran:?}");
+    assert!(ran.status == 1 && ran.err.contains("there is no worker nobody-1-2"), "{ran:?}");
     let ran = bench.run(&["recover", "worker", &id]).await;
     assert!(ran.status == 2 && ran.err.contains("its death is not proven; IT IS MOST LIKELY ALIVE"), "{ran:?}");
     assert!(ran.err.contains("2 of export, which wait for a person, 1 of which will fail"), "{ran:?}");
     // A yes to everything is not a decision about this worker.
     let ran = bench.run(&["recover", "worker", &id, "-y"]).await;
-    assert!(ran.status == 2 && ran.err.contains("a person at a terminal must say that it is dead"), "{ran:?}");
+    assert!(ran.status == 2 && ran.err.contains("to declare it dead, run this on a terminal without --yes"), "{ran:?}");
     let mut asked = bench.on_terminal(&format!("recover worker {id}"));
-    asked.until("Go on? [y/N]").await;
-    assert!(asked.shown().contains("if it lives it hears of that within 10s, and stops"), "{}", asked.shown());
+    asked.until("Continue? [y/N]").await;
+    assert!(asked.shown().contains("if the worker is alive, it notices within 10s and stops"), "{}", asked.shown());
     asked.say("y\n");
     asked.until("last: failed, stall 1").await;
     assert!(asked.shown().contains("a: recovered, stall 1"), "{}", asked.shown());
@@ -171,16 +168,16 @@ async fn an_existing_id_is_reported_with_its_state_and_a_next_step() {
     let worker = bench.worker();
     bench.export.dispatch("x".into()).id("nightly").await.unwrap().result().await.unwrap();
     let ran = bench.run(&["jobs", "dispatch", "-t", "export", "\"y\"", "--id", "nightly"]).await;
-    let told = "nightly was there already, with whatever input it had, and is left as it is: it is completed, ";
+    let told = "nightly already exists and keeps its old input: it is completed, ";
     assert!(ran.status == 0 && ran.err.contains(told), "{ran:?}");
     assert!(ran.err.contains("`heartline jobs remove -t export nightly` frees its id"), "{ran:?}");
     let ran = bench.run(&["jobs", "dispatch", "-t", "export", "\"y\"", "--id", "nightly", "--wait"]).await;
-    assert!(ran.err.contains("nightly, the one that was there, is waited for"), "{ran:?}");
+    assert!(ran.err.contains("Waiting for nightly, which already existed; "), "{ran:?}");
     let _ = bench.export.dispatch("fail".into()).id("bad").await.unwrap().result().await;
     let ran = bench.run(&["jobs", "dispatch", "-t", "export", "\"y\"", "--id", "bad"]).await;
     assert!(ran.err.contains("`heartline jobs retry -t export bad` runs it again"), "{ran:?}");
     let ran = bench.run(&["jobs", "retry", "-t", "export", "--state", "failed", "--code", "dsk", "-y"]).await;
-    assert!(ran.err.contains("no such job has the code dsk: `heartline jobs codes -t export`"), "{ran:?}");
+    assert!(ran.err.contains("no such job has the code dsk; `heartline jobs codes -t export`"), "{ran:?}");
     let _ = worker.stop().await.unwrap();
 }
 

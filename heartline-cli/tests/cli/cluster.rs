@@ -259,7 +259,7 @@ async fn commands_answer_soon_although_a_node_hangs() {
     }
     // The task may exist on the missing node.
     let typo = cluster.soon(&["jobs", "list", "-t", NO_TASK]).await;
-    let unknown = format!("nothing is known of a task {NO_TASK}: {away}");
+    let unknown = format!("the task {NO_TASK} is unknown: {away}");
     assert!(typo.status == 1 && typo.err.contains(&unknown), "{typo:?}");
     assert!(cluster.soon(&["task", "show", "export"]).await.ok().contains("1 waiting"));
     assert!(cluster.soon(&["jobs", "list", "-t", "export", "-s", "waiting"]).await.ok().contains("waiting"));

@@ -159,7 +159,7 @@ async fn a_pause_by_a_person_and_by_a_failure_are_distinguished() {
     let json = bench.run(&["flows", "show", "nightly", "one", "--json"]).await.json();
     assert_eq!((&json["pause"]["by"], &json["pause"]["reason"]), (&"alice".into(), &"S3 is down".into()));
     let again = bench.run(&["--by", "bob", "flows", "pause", "nightly", "one"]).await;
-    assert!(again.err.contains("It was paused already, by alice (S3 is down), "), "{again:?}");
+    assert!(again.err.contains("It was already paused, by alice (S3 is down), "), "{again:?}");
     // This node fails during the pause, but is not its cause.
     bench.run(&["jobs", "cancel", "-t", "export", "~nightly/one/0/1"]).await.ok();
     bench.run(&["flows", "recover"]).await.ok();
@@ -261,7 +261,7 @@ async fn lost_workflow_data_is_reported_with_the_command_to_find_it() {
     assert!(metrics.contains("heartline_workflow_nowhere{workflow=\"nightly\"} 1"), "{metrics}");
     redis::cmd("DEL").arg(lists[0]).query_async::<()>(&mut conn).await.unwrap();
     let recovered = bench.run(&["flows", "recover", "nightly"]).await;
-    assert!(recovered.err.contains("2 instances of nightly stood in no place"), "{recovered:?}");
+    assert!(recovered.err.contains("2 instances of nightly had no state left"), "{recovered:?}");
     recovered.ok();
     assert!(bench.run(&["flows", "list", "nightly", "-s", "paused"]).await.ok().contains("one"));
     bench.run(&["flows", "resume", "nightly", "one"]).await.ok();

@@ -237,7 +237,7 @@ async fn an_exporter_survives_its_redis_and_reports_it_as_down() {
     let once = bench.run(&["metrics", "--once"]).await;
     assert_eq!((once.status, of_file(&once.out)), (1, away()));
     let (status, _, body) = exporter.get("/health", "localhost", "");
-    assert_eq!((status, body.contains("redis is not reached")), (503, true), "{body}");
+    assert_eq!((status, body.contains("redis is unreachable")), (503, true), "{body}");
     bench.server().restart().unwrap();
     until("it is back", async || exporter.scrape()["heartline_up"] == 1.0).await;
 }

@@ -44,11 +44,11 @@ async fn production_asks_a_person_to_type_the_word() {
         bench.export.dispatch("x".into()).id(id).await.unwrap();
     }
     let mut refused = bench.on_terminal("--production jobs cancel -t export a");
-    refused.until("Type production to go on").await;
+    refused.until("Type production to continue").await;
     refused.say("y\n");
     refused.until("nothing was done").await;
     let mut done = bench.on_terminal("--production jobs cancel -t export b");
-    done.until("Type production to go on").await;
+    done.until("Type production to continue").await;
     done.say("production\n");
     crate::run::until("one job is cancelled", async || bench.export.counts().await.unwrap().waiting == 1).await;
 }

@@ -65,7 +65,7 @@ async fn a_failed_job_is_found_and_shown_and_nothing_in_it_moves_the_cursor() {
     assert_eq!(bench.run(&list(&["--code", "other"])).await.ok().lines().count(), 1);
     assert_eq!(bench.run(&list(&["--older", "1h", "--json"])).await.json()["jobs"], serde_json::json!([]));
     assert_eq!(bench.run(&list(&["--count"])).await.ok(), "1\n");
-    assert_eq!(bench.run(&list(&["--count", "--code", "disk"])).await.ok(), "1 in 1 looked at\n");
+    assert_eq!(bench.run(&list(&["--count", "--code", "disk"])).await.ok(), "1 of 1 read\n");
 
     let shown = bench.run(&["jobs", "show", "-t", "export", "fail-1"]).await.ok();
     for part in
@@ -83,7 +83,7 @@ async fn a_failed_job_is_found_and_shown_and_nothing_in_it_moves_the_cursor() {
         (ran.status, &*ran.err),
         (
             1,
-            "error: there is no job other of export; `heartline events -t export --job other` tells if there was one\n"
+            "error: there is no job other of export; `heartline events -t export --job other` shows whether there was one\n"
         )
     );
     assert_eq!(bench.run(&["jobs", "result", "-t", "export", "x-1"]).await.ok(), "2\n");
@@ -206,7 +206,7 @@ async fn status_and_health_say_what_is_wrong_and_what_to_do() {
     assert!(ran.out.contains("`heartline task resume export`"), "{}", ran.out);
     let json = bench.run(&["status", "--json"]).await.json();
     assert_eq!((&json["healthy"], &json["waiting"]), (&false.into(), &1.into()));
-    assert!(bench.run(&["task", "resume", "export"]).await.ok().starts_with("export goes on; it was paused for "));
+    assert!(bench.run(&["task", "resume", "export"]).await.ok().starts_with("export is resumed; it was paused for "));
     until("it is done", async || bench.export.counts().await.unwrap().completed == 1).await;
     assert!(bench.run(&["status"]).await.ok().contains("Nothing is wrong."));
     assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
@@ -219,7 +219,7 @@ async fn status_and_health_say_what_is_wrong_and_what_to_do() {
     let ran = bench.run(&["task", "pause", "export", "--by", "ada", "--reason", "one"]).await.ok();
     assert!(ran.starts_with("export is paused"), "{ran}");
     let ran = bench.run(&["task", "pause", "export", "--by", "bob"]).await.ok();
-    assert_eq!(ran, "export was paused already, by ada (one), and that stands\n");
+    assert_eq!(ran, "export was already paused by ada (one); that pause remains\n");
     bench.open();
     let _ = worker.stop().await.unwrap();
 }
@@ -256,7 +256,10 @@ async fn an_audit_finds_damage_and_a_repair_mends_it() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("lost").await.unwrap();
     let told = bench.run(&["audit"]).await.ok();
-    assert!(told.contains("export: 1 job looked at, 0 faults\n") && told.contains(" in Redis, most of it: "), "{told}");
+    assert!(
+        told.contains("export: 1 job audited, 0 faults\n") && told.contains(" in Redis; largest columns: "),
+        "{told}"
+    );
     let told = bench.run(&["audit", "-t", "export", "--json"]).await.json();
     let columns = told[0]["columns"].as_array().unwrap();
     assert!(columns.iter().any(|column| column["column"] == "payload" && column["bytes"].as_u64() > Some(0)), "{told}");
@@ -270,10 +273,10 @@ async fn an_audit_finds_damage_and_a_repair_mends_it() {
         told["would_mend"].as_array().is_some_and(|faults| !faults.is_empty()) && told["mended"].is_null(),
         "{told}"
     );
-    assert!(ran.starts_with("1 fault would be mended\n  1 x nowhere: ") && ran.ends_with("\n    lost\n"), "{ran}");
+    assert!(ran.starts_with("1 fault would be repaired\n  1 x nowhere: ") && ran.ends_with("\n    lost\n"), "{ran}");
     let ran = bench.run(&["repair", "-t", "export"]).await;
     assert!(ran.status == 2 && ran.err.contains("1 job RUNS AGAIN") && ran.err.contains("pass --yes"), "{ran:?}");
-    assert!(bench.run(&["repair", "-t", "export", "--yes"]).await.ok().contains("1 mended"));
+    assert!(bench.run(&["repair", "-t", "export", "--yes"]).await.ok().contains("1 repaired"));
     assert_eq!(bench.export.job("lost").await.unwrap().state, JobState::Waiting);
     bench.run(&["audit"]).await.ok();
 }

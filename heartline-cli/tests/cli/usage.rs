@@ -69,7 +69,7 @@ async fn an_unknown_task_suggests_a_similar_one() {
     let bench = Bench::new().await;
     let ran = bench.run(&["jobs", "list", "-t", "export", "--state", "failed"]).await;
     assert_eq!(ran.status, 2);
-    assert!(ran.err.contains("there is no task export, nor any other under this prefix"), "{}", ran.err);
+    assert!(ran.err.contains("there is no task export, and no other under this prefix"), "{}", ran.err);
     bench.export.dispatch("x".into()).await.unwrap();
     let ran = bench.run(&["jobs", "list", "-t", "exprt", "--state", "failed"]).await;
     assert_eq!((ran.status, &*ran.err), (2, "error: there is no task exprt; did you mean export?\n"));

@@ -124,11 +124,14 @@ async fn the_exit_of_a_program_is_the_outcome_of_the_job() {
     assert_eq!(worker.result(json!("x".repeat(500_000))).await.unwrap(), json!(1));
     for program in ["/no/such/program", "no-such-program"] {
         let ran = bench.run(&["work", "-t", "nobody", "--exec", program]).await;
-        assert!(ran.status == 2 && ran.err.contains(&format!("there is no program {program}")), "{ran:?}");
+        assert!(
+            ran.status == 2 && ran.err.contains(&format!("no program {program} in this directory or on the PATH")),
+            "{ran:?}"
+        );
     }
     let plain = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let ran = bench.run(&["work", "-t", "nobody", "--exec", plain]).await;
-    assert!(ran.status == 2 && ran.err.contains("is not executable: `chmod +x`"), "{ran:?}");
+    assert!(ran.status == 2 && ran.err.contains("is not executable; run `chmod +x`"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -411,7 +414,7 @@ async fn a_worker_that_can_start_no_program_ends_and_is_reported() {
     let jobs: TaskRef<Value, Value> = bench.app.task_ref("script").unwrap();
     let job = jobs.dispatch(json!(1)).id("one").await.unwrap();
     let ran = bench.run(&args).await;
-    assert!(ran.status == 1 && ran.err.contains("no program can be started, and jobs wait"), "{ran:?}");
+    assert!(ran.status == 1 && ran.err.contains("error: the program cannot be started"), "{ran:?}");
     let job = jobs.job(job.id()).await.unwrap();
     assert_eq!((job.state.is_terminal(), job.failed_attempts), (false, 0), "a failed start is not a failed run");
     let shown = bench.run(&["jobs", "show", "-t", "script", "one"]).await.ok();
@@ -481,7 +484,7 @@ async fn values_pass_unchanged() {
     assert_eq!(job.result_within(PATIENCE).await.unwrap().get(), payload);
     for wrong in ["1e400", r#""\ud800""#, &("[".repeat(300) + &"]".repeat(300))] {
         let ran = bench.run(&["jobs", "dispatch", "-t", "script", wrong]).await;
-        assert!(ran.status == 2 && ran.err.contains("the payload is no JSON"), "{ran:?}");
+        assert!(ran.status == 2 && ran.err.contains("the payload is not JSON"), "{ran:?}");
     }
     drop(worker);
 }
@@ -502,12 +505,12 @@ async fn a_log_that_cannot_be_written_costs_no_job() {
 async fn a_similar_name_asks_for_confirmation() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).await.unwrap();
-    for (task, warning) in [("exprt", "did you mean export?"), ("export", " works export")] {
+    for (task, warning) in [("exprt", "did you mean export?"), ("export", " processes export")] {
         let mut work = bench.command(&["work", "-t", task, "--exec", "true"]);
         let mut child = work.stderr(Stdio::piped()).spawn().unwrap();
         let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
         let told = tokio::task::spawn_blocking(move || {
-            lines.map_while(Result::ok).find(|line| line.contains("did you mean") || line.contains(" works "))
+            lines.map_while(Result::ok).find(|line| line.contains("did you mean") || line.contains(" processes "))
         });
         let told = told.await.unwrap();
         let _ = child.kill().and_then(|()| child.wait());
