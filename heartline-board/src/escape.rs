@@ -1,11 +1,11 @@
-//! How pages write text: as HTML needs it, without what would turn the page around.
+//! Escapes text for pages: HTML, control characters and bidirectional overrides.
 
 use std::fmt;
 
 use askama::filters::{Escaper, Html};
 use heartline::inspect::text::shown;
 
-/// Writes every text of a page: as HTML needs it, and escaped by [`shown`], except for line ends. `askama.toml` makes templates use it.
+/// Escapes every text of a page as HTML and by [`shown`], except for line ends. `askama.toml` makes the templates use it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page;
 

@@ -1,10 +1,10 @@
-//! What has happened to a job.
+//! The events and stalls of a job.
 
 use std::time::SystemTime;
 
 use heartline::{Event, JobReport, JobState, StallReport};
 
-/// The events and stalls of a job, valid as long as its place is the same.
+/// The events and stalls of a job, valid while its place is the same.
 pub(crate) struct History {
     pub(crate) place: Place,
     pub(crate) events: Vec<Event>,

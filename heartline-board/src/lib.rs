@@ -1,6 +1,6 @@
-//! The web page of Heartline: what runs, what is stuck and why, and what may be done about it.
+//! The board of Heartline: a web page that shows what runs and what is stuck, why, and what to do.
 //!
-//! [`board`] makes an axum `Router` of an `Inspector`, for a service of your own:
+//! [`board`] turns an `Inspector` into an axum `Router` for your service:
 //!
 //! ```no_run
 //! # use heartline::App;
@@ -12,14 +12,13 @@
 //! # }
 //! ```
 //!
-//! It reads and acts through the `Inspector` alone, so what it does to jobs is checked where every other act is. A page costs the same
-//! however many jobs there are. It needs no JavaScript to be read; with it pages keep themselves up to date.
+//! The board uses only the `Inspector`, so its actions have the same checks as everywhere else. The cost of a page does not grow with the
+//! number of jobs. Pages work without JavaScript; with it they update themselves.
 //!
 //! # Who may see it
 //!
-//! There is no board without a decision about that: [`BoardOptions::with_token`] asks for a token and keeps a session,
-//! [`BoardOptions::behind_own_auth`] leaves it to what stands in front. Either way requests under a foreign name are refused, and so is a
-//! write that another site's page makes.
+//! You must decide: [`BoardOptions::with_token`] asks for a token and keeps a session, [`BoardOptions::behind_own_auth`] relies on a proxy
+//! or a layer in front. In both cases, requests under an unknown host name and writes from pages of other sites are refused.
 
 mod acts;
 mod escape;
@@ -48,10 +47,10 @@ pub use self::options::{BoardOptions, Colour};
 use self::state::Board;
 pub use self::token::ShortToken;
 
-/// How many bytes a form may have.
+/// The most bytes of a form.
 const BODY: usize = 64 * 1024;
 
-/// The pages and the acts, to be served alone or nested under [`BoardOptions::base`].
+/// Makes the router, to serve alone or nested under [`BoardOptions::base`].
 pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
     let board = Arc::new(Board::new(inspector, options));
     Router::new()

@@ -1,4 +1,4 @@
-//! The pages that listen for changes.
+//! The event streams of open pages.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,28 +6,28 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast;
 
-/// How many pages listen at most: one more asks by itself.
+/// The most event streams. Further pages poll.
 const STREAMS: usize = 100;
 
-/// How many changes a page may be behind until it is told that anything may have changed.
+/// How many changes a stream buffers. A page that missed some reloads everything.
 const BEHIND: usize = 16;
 
-/// What has changed, as a page reads it.
+/// A change, as the page receives it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Changed {
     pub(crate) tasks: Vec<String>,
     pub(crate) workers: bool,
-    /// Anything may have.
+    /// Anything may have changed.
     pub(crate) all: bool,
     /// Redis does not answer.
     pub(crate) away: bool,
 }
 
-/// The pages that listen.
+/// The event streams.
 pub(crate) struct Live {
     pub(crate) told: broadcast::Sender<Changed>,
     pub(crate) places: Arc<Semaphore>,
-    /// Whether somebody looks for them.
+    /// Whether a tokio task reads the fleet for them.
     is_looked: Mutex<bool>,
 }
 

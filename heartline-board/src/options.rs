@@ -1,4 +1,4 @@
-//! How a board is mounted, and what it lets people do.
+//! The options of a board.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ type Allowed = Arc<dyn Fn(&Parts, &str) -> bool + Send + Sync>;
 type Redacted = Arc<dyn Fn(&str, Value) -> Value + Send + Sync>;
 type Named = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 
-/// The colour of the line above every page, by which somebody with several boards tells them apart.
+/// The colour of the line above every page, to tell several boards apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Colour {
@@ -27,10 +27,10 @@ pub enum Colour {
 }
 
 impl Colour {
-    /// All of them.
+    /// All colours.
     pub const ALL: [Colour; 4] = [Colour::Blue, Colour::Green, Colour::Orange, Colour::Violet];
 
-    /// Its name, in lower case.
+    /// The name in lower case.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,9 +42,9 @@ impl Colour {
     }
 }
 
-/// How a board is mounted, who may see it, and what it lets them do.
+/// Who may see a board, what they may do, and how it is mounted.
 ///
-/// There is no default: who may see it must be decided.
+/// There is no default, since you must decide who may see it.
 #[derive(Clone)]
 #[must_use]
 pub struct BoardOptions {
@@ -62,16 +62,16 @@ pub struct BoardOptions {
 }
 
 impl BoardOptions {
-    /// Whoever knows the token may see it: typed into a login page, after which a cookie stands for it, or as `Authorization: Bearer`.
-    /// The cookie goes over HTTPS alone, see [`plain_http`](BoardOptions::plain_http).
+    /// Requires a token: on a login page, which sets a session cookie, or as `Authorization: Bearer`. Browsers send the cookie over HTTPS
+    /// only, see [`plain_http`](BoardOptions::plain_http).
     ///
     /// # Errors
-    /// [`ShortToken`] if it has fewer than 16 bytes.
+    /// [`ShortToken`] if the token has fewer than 16 bytes.
     pub fn with_token(token: impl Into<String>) -> Result<BoardOptions, ShortToken> {
         Ok(BoardOptions::new(Door::with_token(token.into())?))
     }
 
-    /// Something in front of it decides who may see it: a proxy, or a layer of your own service.
+    /// Requires no token: a proxy, or a layer of your service, decides who may see the board.
     pub fn behind_own_auth() -> BoardOptions {
         BoardOptions::new(Door::open())
     }
@@ -92,81 +92,80 @@ impl BoardOptions {
         }
     }
 
-    /// Stands in the title of every page: `production`, say. Defaults to nothing.
+    /// A name for the title of every page, such as `production`. Defaults to none.
     pub fn name(mut self, name: impl Into<String>) -> BoardOptions {
         self.name = name.into();
         self
     }
 
-    /// A line of this colour stands above every page, to tell one board from another. Defaults to none.
+    /// Shows a line of this colour above every page. Defaults to none.
     pub fn colour(mut self, colour: Colour) -> BoardOptions {
         self.colour = Some(colour);
         self
     }
 
-    /// Marks every page as of production. Before an act that is asked about, and a retry of one job too, the name of the board has to be
-    /// typed, or `production` where it has none.
+    /// Marks every page as production. To confirm an action, or to retry a single job, the person must type the name of the board, or
+    /// `production` if it has none.
     pub fn production(mut self) -> BoardOptions {
         self.is_production = true;
         self
     }
 
-    /// What has to be typed before an act, if anything.
+    /// The name to type before an action, if any.
     pub(crate) fn to_type(&self) -> Option<&str> {
         let name = if self.name.is_empty() { "production" } else { &self.name };
         self.is_production.then_some(name)
     }
 
-    /// The path under which it is nested, as `/heartline`. Defaults to the root.
+    /// The path under which the board is nested, such as `/heartline`. Defaults to the root.
     pub fn base(mut self, path: impl AsRef<str>) -> BoardOptions {
         let path = path.as_ref().trim_matches('/');
         self.base = if path.is_empty() { String::new() } else { format!("/{path}") };
         self
     }
 
-    /// Lets nobody do anything to a task or a job; audits can be made.
+    /// Allows no changes to tasks, jobs and workflows. Audits are allowed.
     pub fn read_only(mut self) -> BoardOptions {
         self.is_read_only = true;
         self
     }
 
-    /// Whether payloads, results and checkpoints are shown, to those who ask for them. Defaults to `true`.
+    /// Whether people can view payloads, results and checkpoints. Defaults to `true`.
     pub fn payloads(mut self, are_shown: bool) -> BoardOptions {
         self.shows_payloads = are_shown;
         self
     }
 
-    /// A name under which it is asked for, beside `localhost` and addresses. A request under any other name is refused: the page of
-    /// another site could let a name of its own lead here.
+    /// A host name to accept requests for, besides `localhost` and addresses. Other names are refused, which prevents DNS rebinding.
     pub fn host(mut self, name: impl Into<String>) -> BoardOptions {
         self.hosts.push(name.into().to_ascii_lowercase());
         self
     }
 
-    /// Who acts, by the head of a request: it stands in the event of each act. Defaults to `board`.
+    /// Returns the name of the person who sent a request, recorded in the event of each action. Defaults to `board`.
     ///
     /// ```
     /// # use heartline_board::BoardOptions;
     /// #[derive(Clone)]
-    /// struct User(String); // What a layer of yours put into the extensions of the request.
+    /// struct User(String); // A layer of your service put it into the extensions of the request.
     ///
     /// let options = BoardOptions::behind_own_auth()
-    ///     .by(|head| head.extensions.get::<User>().map_or("nobody".to_owned(), |user| user.0.clone()));
+    ///     .by(|head| head.extensions.get::<User>().map_or("unknown".to_owned(), |user| user.0.clone()));
     /// ```
     pub fn by(mut self, name: impl Fn(&Parts) -> String + Send + Sync + 'static) -> BoardOptions {
         self.by = Arc::new(name);
         self
     }
 
-    /// What they may do, by the head of a request and the name of the act: `pause`, `resume`, `retry`, `run_now`, `cancel`, `remove`,
-    /// `requeue_claimed`, `recover_running`, `fail_running`, `recover_worker`, `sweep`, `audit` (which reads all of a task), `repair`, and of workflows `flow_pause`, `flow_resume`, `flow_retry` and `flow_cancel`. Defaults to everything.
-    /// What they may not do they are not offered.
+    /// Decides which actions the sender of a request may use, by their names: `pause`, `resume`, `retry`, `run_now`, `cancel`, `remove`,
+    /// `requeue_claimed`, `recover_running`, `fail_running`, `recover_worker`, `sweep`, `audit` (which reads a whole task), `repair`, and for
+    /// workflows `flow_pause`, `flow_resume`, `flow_retry` and `flow_cancel`. Other actions are hidden and refused. Defaults to all.
     pub fn allow(mut self, is_allowed: impl Fn(&Parts, &str) -> bool + Send + Sync + 'static) -> BoardOptions {
         self.allow = Arc::new(is_allowed);
         self
     }
 
-    /// What is shown of a payload, a result or a checkpoint of this task. Defaults to all of it.
+    /// Changes a payload, result or checkpoint of a task before it is shown. Defaults to no change.
     ///
     /// ```
     /// # use heartline_board::BoardOptions;
@@ -183,7 +182,7 @@ impl BoardOptions {
         self
     }
 
-    /// Lets the cookie of a session go over plain HTTP too: for a board on this machine.
+    /// Allows the session cookie over plain HTTP, for a board on this machine.
     pub fn plain_http(mut self) -> BoardOptions {
         self.door.allow_plain_http();
         self

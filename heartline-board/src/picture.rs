@@ -1,9 +1,9 @@
-//! The graph of an instance, drawn from left to right.
+//! Draws the graph of an instance from left to right.
 
 use heartline::inspect::text::{brief, shown};
 use heartline::{InstanceReport, NodeState};
 
-/// The most nodes of a graph that is drawn.
+/// Larger graphs are not drawn.
 const DRAWN: usize = 60;
 
 /// The size of a node, and the distance between nodes.
@@ -12,44 +12,39 @@ const HEIGHT: usize = 30;
 const ACROSS: usize = 210;
 const DOWN: usize = 44;
 
-/// How much of a name fits.
+/// The most letters of a name.
 const LETTERS: usize = 18;
 
-/// A graph as it is drawn: the nodes that a node waits for are left of it.
+/// A drawing of a graph. The nodes that a node waits for are to its left.
 #[derive(Debug)]
 pub(crate) struct Picture {
-    /// How large it is.
     pub(crate) width: usize,
-    /// The same.
     pub(crate) height: usize,
-    /// From where to where lines go.
+    /// The edges, as SVG paths.
     pub(crate) lines: Vec<String>,
-    /// The nodes.
     pub(crate) boxes: Vec<NodeBox>,
 }
 
-/// A node as it is drawn.
+/// The box of a node.
 #[derive(Debug)]
 pub(crate) struct NodeBox {
-    /// Its position.
     pub(crate) x: usize,
-    /// The same.
     pub(crate) y: usize,
-    /// Its name, as far as it fits.
+    /// The name, shortened to fit.
     pub(crate) name: String,
     /// The tooltip.
     pub(crate) told: String,
-    /// By which it is coloured.
+    /// The state, for the colour.
     pub(crate) state: NodeState,
 }
 
-/// Draws a graph whose nodes are all in the report; `None` of one that is too large to be seen.
+/// Draws a graph; `None` if it is too large, or the report has only some of its nodes.
 #[must_use]
 pub(crate) fn picture(found: &InstanceReport) -> Option<Picture> {
     if found.node_count > DRAWN || found.nodes.len() != found.node_count || found.node_count == 0 {
         return None;
     }
-    // A node is one column after the last one that it waits for.
+    // A node is in the column after the last node that it waits for.
     let mut columns = vec![0; found.nodes.len()];
     for _ in 0..found.nodes.len() {
         let mut is_settled = true;

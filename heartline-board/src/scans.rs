@@ -1,5 +1,5 @@
-//! What takes the server some milliseconds, as a look through a whole stream does: read by one at a time for all who ask, and remembered for
-//! a while. A page that is open asks each second.
+//! A cache for reads that cost the server some milliseconds, such as those of a whole stream. Concurrent requests share one read, since open
+//! pages ask every second.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,13 +8,13 @@ use std::time::Duration;
 use heartline::Error;
 use tokio::time::Instant;
 
-/// For how long most looks stand.
+/// How long most results are used.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// How many looks are remembered.
+/// The most results kept.
 const REMEMBERED: usize = 200;
 
-/// Looks of one kind, by task and job.
+/// Results of one kind, by task and job.
 pub(crate) struct Scans<T> {
     all: Mutex<BTreeMap<Key, Scan<T>>>,
     fresh: Duration,
@@ -22,7 +22,7 @@ pub(crate) struct Scans<T> {
 
 type Key = (String, String);
 
-/// When a look ended, and what it saw.
+/// When a read ended, and its result.
 type Look<T> = (Instant, Result<Arc<T>, Arc<Error>>);
 
 struct Scan<T> {
@@ -38,12 +38,12 @@ impl<T> Default for Scans<T> {
 }
 
 impl<T> Scans<T> {
-    /// Looks that stand for so long.
+    /// A cache whose results are used for `fresh`.
     pub(crate) fn lasting(fresh: Duration) -> Scans<T> {
         Scans { all: Mutex::default(), fresh }
     }
 
-    /// Whoever asks about this task from now on gets a new look: somebody has changed it.
+    /// Drops the results of a task that was changed.
     pub(crate) fn forget(&self, task: &str) {
         self.all().retain(|(of, _), _| of != task);
     }
@@ -52,7 +52,7 @@ impl<T> Scans<T> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the last look saw, if that is not old and still fits; else a new one, for which those who come together wait.
+    /// The last result, if it is fresh and `fits`; else a new one, which concurrent callers share.
     pub(crate) async fn of(
         &self,
         key: (&str, &str),
@@ -66,7 +66,7 @@ impl<T> Scans<T> {
             return Ok(seen);
         }
         let _turn = turn.lock().await;
-        // Whatever somebody else's look came to meanwhile: those who wait for a server that is away do not each try for as long again.
+        // Take the result of another caller, even an error: while a server is unreachable, the waiting callers must not each try again.
         let since = self.all().get(&key).and_then(|scan| scan.last.clone()).filter(|(at, _)| *at > came);
         if let Some((_, seen)) = since.filter(|(_, seen)| seen.as_ref().map_or(true, |seen| fits(seen))) {
             return seen;
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_come_together_share_a_look_and_one_that_does_not_fit_is_made_anew() {
+    async fn concurrent_callers_share_a_read_if_it_fits() {
         let (scans, looks) = (Scans::default(), AtomicUsize::new(0));
         let look = || async {
             tokio::task::yield_now().await;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_gets_old_one_that_failed_is_made_again_and_no_more_than_some_are_remembered() {
+    async fn old_and_failed_reads_are_repeated_and_few_are_kept() {
         let scans = Scans::default();
         let any = |_: &u8| true;
         assert!(scans.of(("a", ""), any, async { Err(Error::Closed) }).await.is_err());

@@ -6,27 +6,27 @@ use futures_util::future::join_all;
 use heartline::inspect::text::chain;
 use heartline::{ColumnReport, Error, Inspector};
 
-/// How many tasks are looked at.
+/// The most tasks that are read.
 const TASKS: usize = 100;
 
-/// How many of them at a time.
+/// How many tasks are read at a time.
 const TOGETHER: usize = 20;
 
-/// How many columns are shown.
+/// The most columns shown.
 const SHOWN: usize = 20;
 
-/// The largest columns, and of how many tasks of all they are.
+/// The largest columns, and how many of all tasks were read.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
     pub(crate) largest: Vec<ColumnReport>,
     pub(crate) looked: usize,
     pub(crate) tasks: usize,
-    /// Why one of them could not be looked at.
+    /// Why a task could not be read.
     pub(crate) fault: Option<String>,
 }
 
 impl Sizes {
-    /// Looks at all of them. One that cannot be read does not hide the others.
+    /// Reads all tasks. An unreadable one does not hide the others.
     pub(crate) async fn look(inspector: &Inspector) -> Result<Sizes, Error> {
         let mut sizes = Sizes::default();
         let names = inspector.listed_task_names().await?;

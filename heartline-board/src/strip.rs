@@ -1,4 +1,4 @@
-//! The stalls of the last 24 hours, as far as they are kept: read once, and then only what came since.
+//! The stalls of the last 24 hours that are kept. They are read once, then only new ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,29 +8,29 @@ use futures_util::future::join_all;
 use heartline::{Inspector, RecentStalls, StalledEvent, TaskReport};
 use tokio::time::Instant;
 
-/// How far back it reaches.
+/// How far back stalls are kept.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// For how long what was read stands.
+/// How long the stalls are used before new ones are read.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// How many pages of a task are read at most: as many as are kept.
+/// The most pages read per task: as many as the server keeps.
 const PAGES: usize = 120;
 
 /// How many tasks are read at a time.
 const TOGETHER: usize = 20;
 
-/// For how long a page waits for what is being read; then it shows what was known before.
+/// How long a page waits for a read before it shows the earlier stalls.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is known of stalls, read by one at a time, for whom no page waits for long.
+/// The known stalls. One tokio task at a time reads new ones, and no page waits long for it.
 #[derive(Default)]
 pub(crate) struct Stalls {
     known: Arc<Mutex<Arc<StallLog>>>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// The stalls of each task, by when and which.
+/// The stalls of each task, by time and job.
 #[derive(Clone, Default)]
 pub(crate) struct StallLog {
     read: Option<Instant>,
@@ -40,7 +40,7 @@ pub(crate) struct StallLog {
 type OfTask = BTreeMap<(SystemTime, String), StalledEvent>;
 
 impl Stalls {
-    /// What is known, which is read anew where it is old.
+    /// The known stalls; if they are old, new ones are read first.
     pub(crate) async fn log(&self, inspector: &Inspector, tasks: &[TaskReport]) -> Arc<StallLog> {
         let known = self.known();
         if known.read.is_some_and(|at| at.elapsed() < FRESH) {
@@ -66,13 +66,13 @@ impl Stalls {
 }
 
 impl StallLog {
-    /// What was known, and what came since; a task that cannot be read keeps what was known of it.
+    /// Adds new stalls to the known ones. An unreadable task keeps its known ones.
     async fn read(inspector: &Inspector, tasks: &[(String, u64)], known: &StallLog) -> StallLog {
         let from = inspector.now().await.checked_sub(DAY).unwrap_or(SystemTime::UNIX_EPOCH);
         let mut log = StallLog::default();
         for some in tasks.chunks(TOGETHER) {
             let reads = some.iter().map(|(task, stalled)| {
-                // Where there were fewer by now, the server has lost those that were known.
+                // If the server counts fewer stalls, it has lost the known ones.
                 let known = known.tasks.get(task).filter(|known| known.len() as u64 <= *stalled);
                 let known = known.cloned().unwrap_or_default();
                 async move { (task.clone(), of_task(inspector, task, known, from).await) }
@@ -83,25 +83,25 @@ impl StallLog {
         log
     }
 
-    /// Whether it was read at all.
+    /// Whether stalls were read at all.
     pub(crate) fn is_read(&self) -> bool {
         self.read.is_some()
     }
 
-    /// All of them, the latest first.
+    /// All stalls, newest first.
     pub(crate) fn latest(&self) -> Vec<&StalledEvent> {
         let mut stalls: Vec<&StalledEvent> = self.tasks.values().flat_map(BTreeMap::values).collect();
         stalls.sort_by_key(|stall| std::cmp::Reverse(stall.at));
         stalls
     }
 
-    /// The same, for a diagnosis.
+    /// All stalls, for a diagnosis.
     pub(crate) fn recent(&self) -> RecentStalls {
         let stalls = self.tasks.values().flat_map(BTreeMap::values).cloned().collect();
         RecentStalls { stalls, ..RecentStalls::default() }
     }
 
-    /// How many there were in each of the last 24 hours, the last one last.
+    /// The number of stalls in each of the last 24 hours, oldest first.
     pub(crate) fn hours(&self, now: SystemTime) -> [u64; 24] {
         let mut hours = [0; 24];
         for (at, _) in self.tasks.values().flat_map(BTreeMap::keys) {
@@ -114,16 +114,16 @@ impl StallLog {
     }
 }
 
-/// The stalls of a task: read a page at a time from the latest on, until one is known.
+/// Reads the stalls of a task page by page, newest first, up to the last known one.
 async fn of_task(inspector: &Inspector, task: &str, mut known: OfTask, from: SystemTime) -> OfTask {
     let last = known.last_key_value().map_or(from, |((at, _), _)| *at);
     let mut cursor: Option<String> = None;
     let mut fresh = Vec::new();
     for _ in 0..PAGES {
-        // What was known is better than half of what there is.
+        // The known stalls are better than half of the new ones.
         let Ok((stalls, next)) = inspector.stalled_events(task, cursor.as_deref()).await else { return known };
         let is_over = stalls.last().is_none_or(|stall| stall.at < last);
-        // Of the last millisecond some may be new.
+        // Other stalls of the same millisecond may be new.
         fresh.extend(stalls.into_iter().filter(|stall| stall.at >= last));
         match next {
             Some(next) if !is_over => cursor = Some(next),

@@ -1,4 +1,4 @@
-//! The token that lets people in, and the sessions that it signs.
+//! The token of the board, and the sessions that it signs.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,10 +10,10 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-/// The fewest bytes of a token: fewer can be guessed.
+/// The shortest token, in bytes.
 const TOKEN: usize = 16;
 
-/// How many wrong tokens a minute are listened to.
+/// How many wrong tokens are compared per minute.
 const TRIES: usize = 10;
 
 /// How long a session lasts.
@@ -28,7 +28,7 @@ pub struct ShortToken;
 
 impl fmt::Display for ShortToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the token must have at least {TOKEN} bytes: fewer can be guessed")
+        write!(f, "the token must have at least {TOKEN} bytes")
     }
 }
 
@@ -38,29 +38,29 @@ impl std::error::Error for ShortToken {}
 #[derive(Clone)]
 pub(crate) struct Token {
     text: Arc<str>,
-    /// When the wrong ones of the last minute came.
+    /// When the wrong tokens of the last minute came.
     wrong: Arc<Mutex<VecDeque<Instant>>>,
 }
 
 /// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenCheck {
-    /// It is the right one, which is always taken: who shows wrong ones must not keep people out.
+    /// The right token. It is always accepted, so that wrong ones of other clients lock no one out.
     Right,
-    /// It is another one, or there is none.
+    /// A wrong token, or none.
     Wrong,
-    /// It is another one, and so were ten in the last minute.
+    /// A wrong token after ten in the last minute.
     TooMany,
 }
 
 impl Token {
     /// # Errors
-    /// [`ShortToken`] if it has fewer than 16 bytes.
+    /// [`ShortToken`] if the token has fewer than 16 bytes.
     pub(crate) fn new(token: String) -> Result<Token, ShortToken> {
         if token.len() < TOKEN { Err(ShortToken) } else { Ok(Token { text: token.into(), wrong: Arc::default() }) }
     }
 
-    /// Whether this is it.
+    /// Compares a token.
     #[must_use]
     pub(crate) fn is(&self, said: &str) -> TokenCheck {
         if said.as_bytes().ct_eq(self.text.as_bytes()).into() {
@@ -77,7 +77,7 @@ impl Token {
         TokenCheck::Wrong
     }
 
-    /// Whether the head of a request has it, as `Authorization: Bearer`.
+    /// Compares the token of a request, from its `Authorization: Bearer` header.
     #[must_use]
     pub(crate) fn is_in(&self, head: &HeaderMap) -> TokenCheck {
         let said = head.get(header::AUTHORIZATION).and_then(|said| said.to_str().ok());
@@ -91,7 +91,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Who is let in: everybody, or those who know the token.
+/// Admits everyone, or those who know the token; the flag allows the cookie over plain HTTP.
 #[derive(Clone, Debug)]
 pub(crate) struct Door(pub(crate) Option<Lock>, pub(crate) bool);
 
@@ -112,7 +112,7 @@ impl Door {
         self.1 = true;
     }
 
-    /// Whether the sender is let in, by the token or by a session.
+    /// Checks the token or the session of a request.
     pub(crate) fn lets_in(&self, head: &HeaderMap) -> TokenCheck {
         match &self.0 {
             None => TokenCheck::Right,
@@ -130,8 +130,8 @@ impl Door {
     }
 }
 
-/// A session is a cookie that the token has signed, and nothing that a process keeps: every replica with the same token takes it, and a restart
-/// ends none. It says until when it lasts, in seconds since 1970, a dot, and the signature.
+/// Sessions are cookies signed with the token: the end in seconds since 1970, a dot, and the signature. The board stores none, so every replica
+/// with the same token accepts them, also after a restart.
 impl Lock {
     fn knows(&self, session: &str) -> bool {
         let Some((until, signature)) = session.split_once('.') else { return false };
@@ -141,7 +141,7 @@ impl Lock {
         lasts && self.signed(until).is_some_and(|signed| signed.verify_slice(&signature).is_ok())
     }
 
-    /// A new session, if the token is right; else what it is.
+    /// A new session, if the token is right.
     pub(crate) fn open(&self, said: &str) -> Result<String, TokenCheck> {
         match self.0.is(said) {
             TokenCheck::Right => {}
@@ -156,7 +156,7 @@ impl Lock {
 
     fn signed(&self, until: &str) -> Option<Hmac<Sha256>> {
         let signed = Hmac::<Sha256>::new_from_slice(self.0.text.as_bytes()).ok()?;
-        // The token signs nothing else, and whatever it comes to sign will begin in another way.
+        // The prefix separates sessions from anything else that the token may sign later.
         Some(signed.chain_update("heartline session ").chain_update(until))
     }
 }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_as_long_as_it_must_be_and_shows_itself_nowhere() {
+    fn a_short_token_is_refused_and_debug_hides_a_token() {
         assert_eq!(Token::new("short".to_owned()).unwrap_err(), ShortToken);
         let token = Token::new("0123456789abcdef".to_owned()).unwrap();
         let shown = ["0123456789abcdef", "0123456789abcdeX", ""].map(|said| token.is(said));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_of_its_token_and_of_its_time() {
+    fn a_session_is_bound_to_its_token_and_its_end() {
         let lock = |token: &str| Lock(Token::new(token.to_owned()).unwrap());
         let (lock, other) = (lock("0123456789abcdef"), lock("0123456789abcdeX"));
         let session = lock.open("0123456789abcdef").unwrap();
@@ -213,18 +213,18 @@ mod tests {
         }
         let over = Lock::signed(&lock, "1").unwrap().finalize().into_bytes();
         let over: String = over.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert!(!lock.knows(&format!("1.{over}")), "its time is over");
+        assert!(!lock.knows(&format!("1.{over}")), "an expired session is refused");
     }
 
     #[test]
-    fn wrong_tokens_are_listened_to_ten_times_a_minute() {
+    fn ten_wrong_tokens_a_minute_are_compared() {
         let Door(Some(lock), _) = Door::with_token("0123456789abcdef".to_owned()).unwrap() else { panic!() };
         for _ in 0..TRIES {
             assert_eq!(lock.open("wrong"), Err(TokenCheck::Wrong));
         }
         assert_eq!(lock.open("wrong"), Err(TokenCheck::TooMany));
         let head = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("Bearer wrong"))]);
-        assert_eq!(lock.0.is_in(&head), TokenCheck::TooMany, "by whatever way they come");
+        assert_eq!(lock.0.is_in(&head), TokenCheck::TooMany, "the limit covers both ways to send a token");
         let session = lock.open("0123456789abcdef").unwrap();
         assert!(lock.knows(&session) && !lock.knows("other"));
     }
