@@ -296,8 +296,8 @@ async fn act(
         }
         state => state?,
     };
-    let (state, is_stopping) = state.map_err(|stands| {
-        let hint = match (to, &*stands) {
+    let (state, is_stopping) = state.map_err(|state| {
+        let hint = match (to, &*state) {
             // Only a retry, a new run, is refused here.
             (None, "running" | "stopping") => {
                 "; retry it when it has ended: `heartline flows show` shows what it waits for, `flows cancel` ends it"
@@ -305,7 +305,7 @@ async fn act(
             _ => "",
         };
         let (id, workflow) = (shown(&of.id), shown(&of.workflow));
-        Failure::Failed(format!("{id} of {workflow} is {stands}: nothing was done{hint}"))
+        Failure::Failed(format!("{id} of {workflow} is {state}; nothing was done{hint}"))
     })?;
     if session.out.is_json {
         let told = json!({ "workflow": of.workflow, "id": of.id, "state": state, "is_stopping": is_stopping });
