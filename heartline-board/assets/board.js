@@ -1,7 +1,6 @@
-// Keeps a page up to date, and moves by keys. The server tells what has changed; the page is asked for again then, and what stands in
-// <main> is put in place of what stood there. Without that stream it asks by itself, less often while nobody answers. A page for which
-// the server looks through many jobs is "slow": it is asked for each 15 s, whatever changes. It does nothing
-// while nobody sees it, somebody types, or text is selected.
+// Updates the page and handles keys. The server sends an event when something has changed; the page is then fetched and its <main>
+// replaced. Without the event stream the page polls, less often while the server does not answer. A page for which the server must read
+// many jobs is "slow": it is fetched every 15 s. Nothing updates while the page is hidden, a form has the focus, or text is selected.
 const { base, live, task } = document.body.dataset;
 const least = 2000, most = 60000, slow = 15000;
 const state = document.getElementById("state");
@@ -10,11 +9,11 @@ let stream = null, timer = 0, pause = least, asked = 0, isAsking = false, isDue 
 const isTyping = () => !!document.activeElement && !!document.activeElement.closest("main form");
 const isBusy = () => document.hidden || isTyping() || String(document.getSelection()) !== "";
 
-// What had the focus is found again by where it leads, or by its name.
+// After an update, the focused element is found again by its address or label.
 const mark = (element) => element && element !== document.body && (element.getAttribute("href") || element.getAttribute("aria-label"));
-// Of several that lead to the same page it is the same one as before, counted from the end: what is new comes in front.
+// If several match, it is found by its position from the end, since new rows come first.
 const alike = (main, wanted) => [...main.querySelectorAll("[href],[aria-label]")].filter((one) => mark(one) === wanted).reverse();
-// What somebody has typed or chosen, and not sent yet.
+// Fields that were changed and not submitted yet.
 const isTyped = (one) => one.options ? [...one.options].some((option) => option.selected !== option.defaultSelected) : one.value !== one.defaultValue;
 const typed = (main) => [...main.querySelectorAll("form input:not([type=hidden]), form select")].filter(isTyped);
 
@@ -45,7 +44,7 @@ async function ask() {
     if (!answer.ok) throw new Error(String(answer.status));
     const there = page.querySelector("main");
     if (there && !isBusy()) replace(there);
-    // One that has come to its end is not asked for again.
+    // The page of an action that has ended does not update again.
     if (page.body.dataset.live === "no") document.body.dataset.live = "no";
     told(""); pause = least;
   } catch {
@@ -67,11 +66,11 @@ function listen() {
     if (change.away) told("out of date: Redis does not answer");
     else if (concerns(change) || state.textContent) ask();
   };
-  // A browser tries again by itself, but for an answer that is no stream.
+  // A browser reconnects by itself, except after a response that is not a stream.
   stream.onerror = () => { if (stream && stream.readyState === EventSource.CLOSED) { stream = null; } };
 }
 
-// With a stream this is for times that are told relative to now, and for what could not be asked for when it was due.
+// With a stream, this updates relative times, and repeats an update that was due while the page was busy.
 function tick() {
   if (document.body.dataset.live === "no") return;
   const isHeard = stream && stream.readyState === EventSource.OPEN;

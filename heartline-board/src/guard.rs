@@ -1,4 +1,4 @@
-//! Who is let in: names under which this is asked for, sessions, writes of other sites.
+//! Guards the pages: host names, sessions, and writes from other sites.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use serde::Deserialize;
 use crate::state::{Board, encoded};
 use crate::token::{TokenCheck, cookie_of};
 
-/// How long an answer may take to begin, with the rest of the request that it waits for.
+/// The longest time until a response begins, including the time to receive the request.
 const ANSWERED: Duration = Duration::from_secs(30);
 
-/// How long the address of a page may be to which signing in leads on.
+/// The most bytes of the address to which the login redirects.
 const PAGE: usize = 2000;
 
-/// What pages ask for themselves.
+/// Paths that are requested by pages, so the login does not redirect to them.
 const NO_PAGES: [&str; 3] = ["/live", "/board.js", "/board.svg"];
 
-/// Whether a request is for this machine: by an address, a loopback name, or one of these. An address cannot be made to lead elsewhere, as
-/// the name of another site can be made to lead here.
+/// Whether the host of a request is an address, `localhost` or one of `known`. This prevents DNS rebinding: another site's name can be made
+/// to resolve to this machine, an address cannot.
 #[must_use]
 pub(crate) fn is_known_host(host: Option<&str>, known: &[String]) -> bool {
     let Some(host) = host.map(str::to_ascii_lowercase) else { return false };
@@ -39,14 +39,14 @@ pub(crate) fn is_known_host(host: Option<&str>, known: &[String]) -> bool {
     name == "localhost" || name.parse::<IpAddr>().is_ok() || known.iter().any(|known| *known == name || *known == host)
 }
 
-/// The name under which a request came.
+/// The host of a request.
 #[must_use]
 pub(crate) fn host_of(request: &Request) -> Option<&str> {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     host.or_else(|| request.uri().authority().map(|authority| authority.as_str()))
 }
 
-/// Whether a write comes from a page of ours, by what the browser says of it.
+/// Whether a write comes from a page of this board, by the headers that the browser sets.
 fn is_own(head: &HeaderMap, host: Option<&str>) -> bool {
     let text = |name: &str| head.get(name).and_then(|value| value.to_str().ok());
     match text("sec-fetch-site") {
@@ -58,16 +58,16 @@ fn is_own(head: &HeaderMap, host: Option<&str>) -> bool {
     }
 }
 
-/// Lets in who may, and says to browsers what pages of ours never do.
+/// Checks host, origin and token of each request, and adds the security headers.
 pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, next: Next) -> Response {
     let (door, head) = (&board.options.door, request.headers());
     let path = request.uri().path();
     let is_public = ["/login", "/board.css"].contains(&path);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let mut response = if !is_known_host(host_of(&request), &board.options.hosts) {
-        (StatusCode::MISDIRECTED_REQUEST, "unknown host: see BoardOptions::host\n").into_response()
+        (StatusCode::MISDIRECTED_REQUEST, "unknown host; see BoardOptions::host\n").into_response()
     } else if !(reads || is_own(head, host_of(&request)) || door.is_bearer(head)) {
-        (StatusCode::FORBIDDEN, "this was sent by the page of another site\n").into_response()
+        (StatusCode::FORBIDDEN, "this request came from a page of another site\n").into_response()
     } else if let Some(refusal) = (!is_public).then(|| door.lets_in(head)).filter(|shown| *shown != TokenCheck::Right) {
         if reads && head.get(header::AUTHORIZATION).is_none() {
             Redirect::to(&to_login(&board, request.uri())).into_response()
@@ -77,7 +77,7 @@ pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, n
             (StatusCode::UNAUTHORIZED, "a token is needed\n").into_response()
         }
     } else {
-        // The rest of a request that never comes.
+        // The body of a request may never arrive.
         tokio::time::timeout(ANSWERED, next.run(request))
             .await
             .unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
@@ -94,7 +94,7 @@ pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, n
     response
 }
 
-/// The page that asks for the token, and leads on to the one that was asked for.
+/// The address of the login page, which redirects to the requested page afterwards.
 fn to_login(board: &Board, asked: &Uri) -> String {
     let page = asked.path_and_query().map_or("/", PathAndQuery::as_str);
     if page == "/" || page.len() > PAGE || NO_PAGES.contains(&asked.path()) {
@@ -103,7 +103,7 @@ fn to_login(board: &Board, asked: &Uri) -> String {
     board.url(&format!("/login?to={}", encoded(page)))
 }
 
-/// The page of ours that was asked for before the token was; the overview where that is none. No other site is one.
+/// The page to show after the login: `to`, or the overview if that is not a path of this board.
 fn page_of(board: &Board, to: &str) -> String {
     let is_own = to.starts_with('/')
         && !to.starts_with("//")
@@ -130,7 +130,7 @@ impl LoginPage<'_> {
     }
 }
 
-/// Where it leads on to.
+/// The page to show after the login.
 #[derive(Deserialize)]
 pub(crate) struct LeadsTo {
     #[serde(default)]
@@ -156,13 +156,13 @@ pub(crate) async fn login(State(board): State<Arc<Board>>, head: HeaderMap, Form
             let problem = "Too many wrong tokens. Try again in a minute.";
             LoginPage { base, name, to, problem }.answer(StatusCode::TOO_MANY_REQUESTS)
         }
-        Err(_) => LoginPage { base, name, to, problem: "That is not the token." }.answer(StatusCode::UNAUTHORIZED),
+        Err(_) => LoginPage { base, name, to, problem: "Wrong token." }.answer(StatusCode::UNAUTHORIZED),
         Ok(session) => ([(header::SET_COOKIE, cookie(&board, &head, &session))], Redirect::to(&page_of(&board, to)))
             .into_response(),
     }
 }
 
-/// Ends the session of this browser: it forgets the cookie.
+/// Ends the session of this browser by deleting the cookie.
 pub(crate) async fn logout(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
     let cookie = cookie(&board, &head, "") + "; Max-Age=0";
     ([(header::SET_COOKIE, cookie)], Redirect::to(&board.url("/login"))).into_response()
@@ -172,7 +172,7 @@ fn cookie(board: &Board, head: &HeaderMap, session: &str) -> String {
     let base = &board.options.base;
     let path = if base.is_empty() { "/" } else { base };
     let secure = if board.options.door.1 { "" } else { "; Secure" };
-    // Lax: a link in a chat leads to its page. A write from another site is refused by what the browser says of it.
+    // Lax, so that a link from another site opens its page. Writes from other sites are refused by their headers.
     format!("{}={session}; HttpOnly; SameSite=Lax; Path={path}{secure}", cookie_of(head))
 }
 

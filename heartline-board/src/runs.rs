@@ -1,4 +1,4 @@
-//! Acts and audits that may take long: each goes on by itself, tells how far it is, and can be stopped.
+//! Background actions. Each reports its progress and can be stopped.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,26 +9,26 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-/// How many are kept, and how many of them may go on at a time.
+/// How many actions are kept, and how many may run at a time.
 const KEPT: usize = 100;
 const AT_ONCE: usize = 10;
 
-/// How many of those that watch for an interval before they decide may go on beside the others.
+/// How many actions that watch for an interval may run at a time, in addition to the others.
 const WATCHES_AT_ONCE: usize = 50;
 
-/// How many lines each tells at most.
+/// The most lines of a result.
 const LINES: usize = 500;
 
-/// Everything that was begun and is still told of.
+/// The actions that are running or were kept.
 #[derive(Default)]
 pub(crate) struct Runs(Mutex<BTreeMap<Uuid, Arc<Run>>>);
 
-/// Something that was begun.
+/// A background action.
 pub(crate) struct Run {
     pub(crate) id: Uuid,
     pub(crate) what: String,
     pub(crate) begun: SystemTime,
-    /// Where the person came from.
+    /// The page to return to.
     pub(crate) back: String,
     /// The act, by the name under which [`BoardOptions::allow`](crate::BoardOptions::allow) is asked.
     pub(crate) act: String,
@@ -37,17 +37,17 @@ pub(crate) struct Run {
     told: watch::Sender<Told>,
 }
 
-/// How far it is.
+/// The progress of an action.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) progress: String,
     pub(crate) lines: Vec<String>,
-    /// How it ended: in what came of it, or in what went wrong.
+    /// The result or the error, once it has ended.
     pub(crate) ended: Option<Result<String, String>>,
 }
 
 impl Run {
-    /// Tells how far it is.
+    /// Sets the progress.
     pub(crate) fn progress(&self, progress: String) {
         self.told.send_modify(|told| told.progress = progress);
     }
@@ -67,9 +67,9 @@ impl Run {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Comes back when it is to stop.
+    /// Returns when a person stops the action.
     pub(crate) async fn stopped(&self) {
-        // The permit of one `stop` is kept for who comes later.
+        // `stop` keeps a permit if this is called later.
         self.stop.notified().await;
     }
 
@@ -82,7 +82,7 @@ impl Run {
         self.told.borrow().clone()
     }
 
-    /// Waits until it has ended, for so long.
+    /// Waits for its end for at most `time`, and returns whether it has ended.
     pub(crate) async fn ended_within(&self, time: Duration) -> bool {
         let mut told = self.told.subscribe();
         let ended = tokio::time::timeout(time, told.wait_for(|told| told.ended.is_some())).await;
@@ -90,13 +90,13 @@ impl Run {
     }
 }
 
-/// Says of one that broke off that it ended.
+/// Records the end of an action that panicked.
 struct Ends(Arc<Run>);
 
 impl Drop for Ends {
     fn drop(&mut self) {
         self.0.told.send_modify(|told| {
-            told.ended.get_or_insert_with(|| Err("it broke off: see the log".to_owned()));
+            told.ended.get_or_insert_with(|| Err("the action panicked; see the log".to_owned()));
         });
     }
 }
@@ -110,7 +110,7 @@ impl Runs {
         self.held().get(&Uuid::parse_str(id).ok()?).cloned()
     }
 
-    /// Begins something; `None` where too much goes on already.
+    /// Starts an action; `None` if too many are running.
     pub(crate) fn begin<F>(
         &self,
         what: String,
@@ -128,7 +128,7 @@ impl Runs {
             return None;
         }
         while runs.len() >= KEPT {
-            // Ids grow with time: the first one that has ended is the oldest.
+            // Ids grow with time, so the first ended action is the oldest.
             let oldest = runs.iter().find(|(_, run)| run.told.borrow().ended.is_some()).map(|(id, _)| *id)?;
             runs.remove(&oldest);
         }
@@ -152,8 +152,7 @@ impl Runs {
     }
 }
 
-/// How many acts of this kind may go on at a time: those that take long, those that watch, and those that are done in one call, which nobody is
-/// kept from.
+/// How many actions of this kind may run at a time: there are long ones, ones that watch, and quick ones, which always run.
 fn most_at_once(act: &str) -> usize {
     match act {
         "pause" | "resume" => KEPT,
@@ -167,7 +166,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_that_breaks_off_has_ended_and_too_many_are_not_begun() {
+    async fn a_panicked_action_has_ended_and_too_many_do_not_start() {
         let runs = Runs::default();
         let broken =
             runs.begin("x".into(), String::new(), String::new(), |_| async { panic!("broken on purpose") }).unwrap();

@@ -1,4 +1,4 @@
-//! What every page and act works with: the inspector, the options, and what was read recently.
+//! The state of the board: the inspector, the options, and recent reads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -22,19 +22,19 @@ use crate::scans::Scans;
 use crate::sizes::Sizes;
 use crate::strip::Stalls;
 
-/// How long a look at all tasks and workers is used: ten open browsers ask for the same page.
+/// How long a report of all tasks and workers is used, so that open browsers share it.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The same of the servers.
+/// How long a report of the servers is used.
 const SLOW_FRESH: Duration = Duration::from_secs(15);
 
-/// The same while a server cannot be asked.
+/// How long it is used while a server is unreachable.
 const AWAY_FRESH: Duration = Duration::from_secs(2);
 
-/// How many looks are remembered, for the curve of the overview.
+/// How many reads are kept for the curve of the overview.
 const REMEMBERED: usize = 120;
 
-/// What can be done, by the names under which [`BoardOptions::allow`] is asked.
+/// The actions, by their names in [`BoardOptions::allow`].
 pub(crate) const ACTS: [&str; 17] = [
     "pause",
     "resume",
@@ -58,63 +58,62 @@ pub(crate) const ACTS: [&str; 17] = [
 /// How long a count of jobs is used.
 const COUNTED: Duration = Duration::from_secs(60);
 
-/// What every page and act works with.
+/// The state of the board.
 pub(crate) struct Board {
     pub(crate) inspector: Inspector,
     pub(crate) options: BoardOptions,
     pub(crate) live: Live,
     pub(crate) runs: Runs,
-    /// When the last audits ended, and what they found, by their tasks.
+    /// By task: when the last audit ended, and what it found.
     pub(crate) audits: std::sync::Mutex<BTreeMap<String, (SystemTime, Arc<AuditReport>)>>,
     pub(crate) stalls: Stalls,
     pub(crate) sizes: Scans<Sizes>,
-    /// What has happened to jobs.
     pub(crate) histories: Scans<History>,
-    /// Outcomes that came too late, of tasks.
+    /// The late outcomes of tasks.
     pub(crate) late: Scans<Vec<LateReport>>,
-    /// Why jobs of tasks failed.
+    /// The error codes of failed jobs.
     pub(crate) codes: Scans<Vec<CodeCount>>,
     pub(crate) counts: Scans<JobCount>,
-    /// Those who come together wait for one look.
+    /// Locked during a read, so that concurrent requests share it.
     seen: Mutex<Looks>,
 }
 
-/// What was seen of late.
+/// The last reads of the fleet.
 #[derive(Default)]
 struct Looks {
     last: Option<Seen>,
     earlier: Earlier,
-    /// The last one that failed, and when.
+    /// The last error, and when it occurred.
     failed: Option<(Instant, Arc<Error>)>,
 }
 
-/// What is kept of looks before the last one: no more than is shown of them, since a fleet may be large.
+/// What is kept of earlier reads: only what pages show, since a fleet may be large.
 #[derive(Clone, Default)]
 pub(crate) struct Earlier {
-    /// The look before the last one.
+    /// The read before the last one.
     pub(crate) fleet: Option<Arc<FleetReport>>,
-    /// How many jobs had ended by each look, the last one included.
+    /// How many jobs had ended at each read, including the last one.
     pub(crate) ended: VecDeque<(Instant, u64)>,
 }
 
-/// Everything at one time.
+/// One read of the fleet.
 #[derive(Clone)]
 pub(crate) struct Seen {
     pub(crate) at: Instant,
-    /// When the checks were made, which change slowly.
+    /// When the servers were checked. These checks are reused, since they change slowly.
     checked: Instant,
     pub(crate) fleet: Arc<FleetReport>,
 }
 
-/// The frame of every page.
+/// What every page shows around its content.
 #[derive(Clone)]
 pub(crate) struct Frame {
     pub(crate) name: String,
     pub(crate) colour: &'static str,
     pub(crate) base: String,
-    /// Where what it shows is from.
+    /// The server and the prefix.
     pub(crate) place: String,
-    /// The options by which commands look there too.
+    /// The options for server and prefix, added to the commands that messages suggest.
     options: String,
     pub(crate) is_production: bool,
     pub(crate) is_read_only: bool,
@@ -123,22 +122,22 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The address of the overview: axum serves a nested router without a slash after its path.
+    /// The address of the overview. It has no trailing slash, since axum serves a nested router without one.
     pub(crate) fn home(&self) -> &str {
         if self.base.is_empty() { "/" } else { &self.base }
     }
 
-    /// The line, with the commands that it names as they are to be pasted.
+    /// The line, with complete options in the commands that it suggests.
     pub(crate) fn placed(&self, line: &str) -> String {
         placed(line, &self.options)
     }
 
-    /// Whether this is offered.
+    /// Whether the person may use this action.
     pub(crate) fn may(&self, act: &str) -> bool {
         self.may.contains(&act)
     }
 
-    /// What is offered of these.
+    /// Those actions that the person may use.
     pub(crate) fn offered<T>(&self, acts: Vec<(&'static str, T, bool)>) -> Vec<(&'static str, T, bool)> {
         acts.into_iter().filter(|(act, ..)| self.may(act)).collect()
     }
@@ -171,12 +170,12 @@ impl Board {
         if self.options.base.is_empty() { "/" } else { &self.options.base }
     }
 
-    /// Whether the sender may do that.
+    /// Whether the sender may use this action.
     pub(crate) fn may(&self, head: &Parts, act: &str) -> bool {
         (act == "audit" || !self.options.is_read_only) && (self.options.allow)(head, act)
     }
 
-    /// The options by which commands look where this does. The address is without its password.
+    /// The options for server and prefix. The address has no password.
     pub(crate) fn command_options(&self) -> String {
         format!("--redis {} --prefix {}", quoted(self.inspector.place()), quoted(self.inspector.prefix()))
     }
@@ -196,11 +195,11 @@ impl Board {
         }
     }
 
-    /// All tasks and workers, now or a moment ago, and what is known of before.
+    /// All tasks and workers, read at most a second ago, and what is kept of earlier reads.
     pub(crate) async fn look(&self) -> Result<(Seen, Earlier), Arc<Error>> {
         let came = Instant::now();
         let mut looks = self.seen.lock().await;
-        // Those who waited for a look that failed do not each try for as long again.
+        // Callers that waited for a failed read must not each try again.
         if let Some((_, e)) = looks.failed.as_ref().filter(|(at, _)| *at >= came) {
             return Err(Arc::clone(e));
         }
@@ -227,7 +226,7 @@ impl Board {
     }
 
     async fn look_anew(&self, last: Option<&Seen>) -> Result<Seen, Error> {
-        // A node that did not answer may be back.
+        // A node that did not answer may be back soon.
         let is_fresh = |last: &&Seen| {
             let is_away = last.fleet.checks.servers.iter().any(|server| server.fault.is_some());
             last.checked.elapsed() < if is_away { AWAY_FRESH } else { SLOW_FRESH }
@@ -239,7 +238,7 @@ impl Board {
         Ok(Seen { at, checked: fresh.map_or(at, |last| last.checked), fleet })
     }
 
-    /// A page that says what went wrong.
+    /// A page with an error.
     pub(crate) fn problem(&self, status: StatusCode, title: &str, text: &str) -> Response {
         self.problem_that(false, status, title, text)
     }
@@ -250,20 +249,20 @@ impl Board {
         (status, answer(&page)).into_response()
     }
 
-    /// The page of an act that failed before anything was done.
+    /// The page of an action that failed before it changed anything.
     pub(crate) fn not_begun(&self, error: &Error) -> Response {
         self.failure(error, false, &format!("{}. Nothing was done.", chain(error)))
     }
 
-    /// The page of an error: in its own words, without a trace.
+    /// The page of an error.
     pub(crate) fn failed(&self, error: &Error) -> Response {
         self.failure(error, true, &chain(error))
     }
 
-    /// The same with this text; one that can be asked for again is, where that may help.
+    /// As [`failed`](Self::failed), with this text. With `asks_again` the page reloads itself if the error is temporary.
     fn failure(&self, error: &Error, asks_again: bool, text: &str) -> Response {
         match error {
-            Error::Config(_) => self.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", text),
+            Error::Config(_) => self.problem(StatusCode::BAD_REQUEST, "Invalid request", text),
             e if e.is_retryable() => {
                 let title = match self.inspector.is_cluster() {
                     true => "A node of the cluster does not answer",
@@ -273,27 +272,28 @@ impl Board {
             }
             _ => {
                 tracing::warn!(error = %shown(text), "a page of the board failed");
-                self.problem(StatusCode::INTERNAL_SERVER_ERROR, "That failed", text)
+                self.problem(StatusCode::INTERNAL_SERVER_ERROR, "The request failed", text)
             }
         }
     }
 
-    /// When the last audit of a task ended, and what it found.
+    /// When this board's last audit of a task ended, and what it found.
     pub(crate) fn audited(&self, task: &str) -> Option<(SystemTime, Arc<AuditReport>)> {
         self.audits.lock().unwrap_or_else(PoisonError::into_inner).get(task).cloned()
     }
 
-    /// Whether anything is known of a task: of one of which nothing is, the name is most likely wrong.
+    /// Whether a task exists. If not, its name is most likely mistyped.
     pub(crate) async fn knows(&self, task: &str) -> Result<bool, Error> {
         if self.inspector.listed_task_names().await?.iter().any(|name| name == task) {
             return Ok(true);
         }
-        // The list of tasks may have been lost alone.
+        // The list of tasks may be lost.
         let report = self.inspector.task(task).await?;
         Ok(report.dispatched > 0 || report.options.declared_by.is_some() || report.counts != TaskCounts::default())
     }
 
-    /// The page for a task of which nothing is known, or that cannot be asked for.
+    /// # Errors
+    /// The page for a task that does not exist or cannot be read.
     pub(crate) async fn must_know(&self, task: &str) -> Result<(), Response> {
         match self.knows(task).await {
             Ok(true) => Ok(()),
@@ -312,7 +312,7 @@ struct ProblemPage<'a> {
     frame: Frame,
     title: &'a str,
     text: &'a str,
-    /// Whether that will pass by itself.
+    /// Whether the error is temporary, so that the page reloads itself.
     is_away: bool,
 }
 
@@ -324,7 +324,7 @@ pub(crate) fn answer(page: &impl Template) -> Response {
     }
 }
 
-/// A text within a query.
+/// Percent-encodes a text for a query.
 pub(crate) fn encoded(text: &str) -> String {
     let mut told = String::with_capacity(text.len());
     for byte in text.bytes() {

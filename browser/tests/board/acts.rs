@@ -73,7 +73,7 @@ pub async fn an_action_by_filter_asks_with_the_number_of_jobs(world: Rc<World>) 
     assert_eq!(counts().await.failed, 50);
 
     browser.click_text("main a", "Back").await;
-    browser.until_text("No job is like that").await;
+    browser.until_text("No job matches.").await;
     assert_eq!(browser.eval("return document.querySelector('[name=code]').value").await, "disk", "the filter stays");
     browser.fill("input[name=code]", "").await;
     browser.fill("input[name=text]", "reset by peer").await;
@@ -100,7 +100,7 @@ pub async fn a_task_is_paused_with_a_reason_and_resumed(world: Rc<World>) {
     let _ = site.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
     browser.open(&site.at("/task?task=export")).await;
     browser.fill("input[name=reason]", "the disk is full").await;
-    press(browser, "Pause", "export is paused: no job of it begins; what runs goes on.").await;
+    press(browser, "Pause", "export is paused: no more jobs start; running jobs continue.").await;
     browser.click_text("main a", "Back").await;
     browser.until_text("Paused by ada since").await;
     assert!(browser.text().await.contains(": the disk is full"));
@@ -109,7 +109,7 @@ pub async fn a_task_is_paused_with_a_reason_and_resumed(world: Rc<World>) {
     browser.until_text(" ago (the disk is full), 1 job waiting").await;
     assert_eq!(job.state().await.unwrap(), JobState::Waiting);
     browser.open(&site.at("/task?task=export")).await;
-    press(browser, "Resume", "export goes on.").await;
+    press(browser, "Resume", "export is resumed.").await;
     assert_eq!(job.result().await.unwrap(), 2);
     let _ = worker.stop().await.unwrap();
 }
@@ -129,11 +129,11 @@ pub async fn damage_is_found_previewed_and_repaired(world: Rc<World>) {
     browser.click_text("main a", "Back").await;
     browser.until_text("1 nowhere").await;
     browser.until_text("1 stray_cancel").await;
-    press(browser, "See what a repair would do", "2 faults would be mended, 0 not there any more").await;
+    press(browser, "Preview repair", "2 faults would be repaired, 0 no longer present").await;
     assert_eq!(site.export.counts().await.unwrap().waiting, 0, "it was a preview");
     browser.click_text("main a", "Back").await;
     press(browser, "Repair …", "2 faults of export; 1 job RUNS AGAIN").await;
-    press(browser, "Yes, repair", "2 faults mended, 0 not there any more").await;
+    press(browser, "Yes, repair", "2 faults repaired, 0 no longer present").await;
     assert_eq!(site.state("lost-1").await, JobState::Waiting);
     browser.click_text("main a", "Back").await;
     press(browser, "Audit now", "Nothing is wrong.").await;
@@ -165,9 +165,11 @@ pub async fn a_person_requeues_or_fails_jobs_of_a_killed_worker(world: Rc<World>
     browser.until_text("task:completed").await;
 
     browser.open(&site.job("fails")).await;
-    until("it is offered", async || browser.text().await.contains("Let fail")).await;
-    press(browser, "Let fail", "fails of export, which is running.").await;
-    press(browser, "Yes, let fail", "1 failed, 0 refused").await;
+    let offers_fail =
+        "return [...document.querySelectorAll('main form button')].some(one => one.textContent === 'Fail')";
+    until("it is offered", async || browser.eval(offers_fail).await == true).await;
+    press(browser, "Fail", "fails of export, which is running.").await;
+    press(browser, "Yes, fail", "1 failed, 0 refused").await;
     assert_eq!(site.state("fails").await, JobState::Failed);
     browser.click_text("main a", "Back").await;
     browser.until_text("worker_crashed").await;
@@ -185,11 +187,11 @@ pub async fn declaring_a_killed_worker_dead_requeues_its_jobs(world: Rc<World>) 
     assert_eq!(browser.count("button").await, 0, "a live worker is left alone");
     doomed.kill();
     // The page updates itself when the worker becomes silent.
-    browser.click_text("main form button", "Take its jobs from it …").await;
-    browser.until_heading("Take its jobs from it?").await;
+    browser.click_text("main form button", "Recover its jobs …").await;
+    browser.until_heading("Recover its jobs?").await;
     browser.until_text("It holds 1 of export, which wait for a person. They run again").await;
     assert_eq!(site.state("held").await, JobState::Running, "the page asks for confirmation");
-    press(browser, "Yes, take its jobs from it", "Its jobs are taken from it.").await;
+    press(browser, "Yes, recover its jobs", "Its jobs are recovered.").await;
     browser.until_text("export: 1 job").await;
     browser.click_text("main a", "Back").await;
     browser.until_heading(&id).await;
@@ -210,7 +212,7 @@ pub async fn a_user_with_the_token_signs_in_and_out(world: Rc<World>) {
     assert_eq!(browser.focused().await, "token", "the field has the focus");
     browser.fill("input[name=token]", "fedcba9876543210").await;
     browser.click("main button").await;
-    browser.until_text("That is not the token.").await;
+    browser.until_text("Wrong token.").await;
     browser.fill("input[name=token]", token).await;
     browser.click("main button").await;
     browser.until_heading("done").await;

@@ -143,9 +143,9 @@ pub async fn every_page_opens_from_the_navigation(world: Rc<World>) {
     let id = browser.eval_text("return document.querySelector('main a.row').textContent").await;
     browser.click_text("main a.row", &id).await;
     browser.until_heading(&id).await;
-    browser.until_text("What has happened").await;
+    browser.until_text("Events").await;
     browser.click_text("main p a", "index").await;
-    browser.click_text("main p a", "The last stalls").await;
+    browser.click_text("main p a", "Stalls").await;
     browser.until_heading("index: stalls").await;
     browser.click_text("nav a", "Audit").await;
     browser.click_text("main a.row", "poison").await;
@@ -153,7 +153,7 @@ pub async fn every_page_opens_from_the_navigation(world: Rc<World>) {
     browser.click_text("nav a", "Workers").await;
     browser.until_heading("Workers").await;
     browser.click("main a.row").await;
-    browser.until_text("What it watches").await;
+    browser.until_text("Watches").await;
     assert!(browser.text().await.contains("host"), "the worker");
 }
 

@@ -63,13 +63,13 @@ pub async fn a_graph_is_shown_updates_itself_and_offers_actions(world: Rc<World>
     browser
         .until_text("cancelled by board; before that its node south failed (disk): no space left on device (cancelled)")
         .await;
-    browser.click_text("main form button", "Retry what did not complete").await;
+    browser.click_text("main form button", "Retry incomplete nodes").await;
     browser.until_text("It is running.").await;
     browser.click_text("main a", "Back").await;
     // From a node to its job.
     until("its job is linked", async || browser.count("main a.row[href*=\"/job?\"]").await > 0).await;
     browser.click("main a.row[href*=\"/job?\"]").await;
-    browser.until_text("What has happened").await;
+    browser.until_text("Events").await;
     let _ = worker.stop().await.unwrap();
 }
 

@@ -92,8 +92,8 @@ pub async fn markup_is_text_wherever_it_comes_from(world: Rc<World>) {
     browser.click_text("main a", "Back").await;
     browser.until_text("nowhere").await;
     assert_harmless(browser, "the audit", &format!("{EVIL_ID}3")).await;
-    browser.click_text("main form button", "See what a repair would do").await;
-    browser.until_text("would be mended").await;
+    browser.click_text("main form button", "Preview repair").await;
+    browser.until_text("would be repaired").await;
     assert_harmless(browser, "the preview", &format!("{EVIL_ID}3")).await;
     let _ = live.stop().await;
 }
@@ -126,7 +126,7 @@ pub async fn forms_of_other_origins_are_refused(world: Rc<World>) {
         for from in [foreign.clone(), by_name(&foreign)] {
             browser.open(&from).await;
             browser.click("button").await;
-            browser.until_text("this was sent by the page of another site").await;
+            browser.until_text("this request came from a page of another site").await;
             assert_eq!(browser.status().await, 403, "{from} to {target}");
             let task = site.app.inspector().task("export").await.unwrap();
             assert!(task.paused.is_none(), "{from} to {target}");

@@ -89,7 +89,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     let _ = site.app.inspector().remove("export", id.as_str()).await.unwrap();
     browser.click_text("main form button", "Yes, remove").await;
     browser.until_text("0 removed, 1 refused").await;
-    wide.extend(fits("what came of an act").await);
+    wide.extend(fits("the result of an action").await);
     // A pause, shown on the page of the task and on the overview.
     browser.open(&site.at("/task?task=export")).await;
     browser.fill("input[name=reason]", &"r".repeat(200)).await;
@@ -110,8 +110,8 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     browser.click_text("main a", "Back").await;
     browser.until_text("nowhere").await;
     wide.extend(fits("the audit").await);
-    browser.click_text("main form button", "See what a repair would do").await;
-    browser.until_text("would be mended").await;
+    browser.click_text("main form button", "Preview repair").await;
+    browser.until_text("would be repaired").await;
     wide.extend(fits("the preview of a repair").await);
     let locked = site.another(BoardOptions::with_token("0123456789abcdef").unwrap().name("production")).await;
     browser.open(&locked).await;

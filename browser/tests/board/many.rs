@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 const PAGES: [(&str, &str); 7] = [
     ("/", "500000"),
     ("/task?task=export", "500000"),
-    ("/stalls", "No stall is known."),
+    ("/stalls", "There are no stalls."),
     ("/jobs?task=export&state=waiting", "500000 jobs"),
     ("/jobs?task=export&state=failed", "500000 jobs"),
     ("/jobs?task=export&state=failed&older=30m", "jobs"),
@@ -27,7 +27,7 @@ const PAGES: [(&str, &str); 7] = [
 const FILTERED: [(&str, &str); 3] = [
     ("/jobs?task=export&state=failed&code=disk", "failed-0499998"),
     ("/jobs?task=export&state=failed&text=reset", "failed-0499999"),
-    ("/jobs?task=export&state=failed&code=nothing", "No job is like that among those that were looked at."),
+    ("/jobs?task=export&state=failed&code=nothing", "No job among those read matches."),
 ];
 
 /// Opens a page of a board without caches; returns the time and the number of commands.
@@ -88,7 +88,7 @@ pub async fn a_million_jobs_cost_no_more_than_a_hundred(world: Rc<World>) {
     }
     let begun = Instant::now();
     browser.click_text("main form button", "Show").await;
-    browser.until_text(" in 10000 looked at").await;
+    browser.until_text(" of 10000 read").await;
     assert!(begun.elapsed() < LONGEST, "{:?}", begun.elapsed());
     let rows = "return [...document.querySelectorAll('[aria-label=Jobs] tbody tr')].map(row => row.cells[8].innerText + ' ' + row.cells[9].innerText)";
     let rows = browser.eval(rows).await;

@@ -1,4 +1,4 @@
-//! Whether every job is in exactly one place: when that was looked at last, what was found, and its repair.
+//! The audits of all tasks, and the findings of one with their repair.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::state::{Board, Frame, answer};
 use heartline::inspect::describe::meaning;
 use heartline::inspect::text::{chain, exact};
 
-/// How many findings a page shows.
+/// The most findings on a page.
 const SHOWN: usize = 500;
 
 #[derive(Deserialize)]
@@ -39,14 +39,14 @@ struct AuditPage {
     frame: Frame,
     task: String,
     noted: String,
-    /// What this board found itself, which is what can be repaired.
+    /// The findings of this board's last audit. Only these can be repaired.
     found: Option<Found>,
-    /// The columns with their sizes, or why they are not known.
+    /// The columns with their sizes, or why these are unknown.
     columns: Result<Vec<ColumnReport>, String>,
 }
 
 struct Found {
-    /// When it was, as a form names it.
+    /// When the audit ended, as a form field.
     audited: String,
     looked: u64,
     found: u64,
@@ -87,12 +87,12 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     })
 }
 
-/// When a task was audited last, and what that found.
+/// When a task was last audited, and what was found.
 fn noted(task: &TaskReport, now: SystemTime) -> (String, String) {
     if task.fault.is_some() {
-        return ("not known: it cannot be read now".to_owned(), "–".to_owned());
+        return ("unknown: the task cannot be read now".to_owned(), "–".to_owned());
     }
-    let Some(audit) = &task.audited else { return ("never noted".to_owned(), "–".to_owned()) };
+    let Some(audit) = &task.audited else { return ("never".to_owned(), "–".to_owned()) };
     let kinds = audit.found.iter().map(|(kind, count)| format!("{count} {kind}"));
     let found = kinds.collect::<Vec<_>>().join(", ");
     (exact(audit.at, now), if found.is_empty() { "nothing is wrong".to_owned() } else { found })

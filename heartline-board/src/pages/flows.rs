@@ -1,4 +1,4 @@
-//! Workflows: all of them, the instances of one, and an instance with its graph.
+//! The workflows, the instances of one, and an instance with its graph.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,10 +16,10 @@ use crate::state::{Board, Frame, answer, encoded};
 use heartline::inspect::describe::{advice, paused};
 use heartline::inspect::text::{exact, relative, span};
 
-/// How many instances a page has.
+/// The most instances on a page.
 const LISTED: usize = 50;
 
-/// The states in which instances are listed, in the order in which they are asked for.
+/// The states of instances, in the order of the page.
 const PLACES: [WorkflowState; 5] = [
     WorkflowState::Running,
     WorkflowState::Paused,
@@ -56,7 +56,7 @@ pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> Respons
         false => flows.iter().flat_map(WorkflowReport::diagnoses).collect(),
     };
     let row = |flow: &WorkflowReport| {
-        // What cannot be read is not 0.
+        // An unreadable count is not 0.
         let known = |told: String| if flow.fault.is_some() { "–".to_owned() } else { told };
         FlowRow {
             name: flow.workflow.clone(),
@@ -125,7 +125,7 @@ pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(aske
         Err(e) => return board.failed(&e),
     };
     if page.instances.is_empty() && cursor.is_none() {
-        // Most likely a typo.
+        // The name may be mistyped.
         match board.inspector.workflows().await {
             Ok(flows) if flows.iter().all(|flow| flow.workflow != asked.workflow) => {
                 let text = format!("There is no workflow {}.", asked.workflow);
@@ -177,11 +177,11 @@ struct InstancePage {
     broken: Option<String>,
     advice: Vec<String>,
     acts: Vec<(&'static str, &'static str, bool)>,
-    /// The graph, where it is small enough to be seen.
+    /// The graph, if it is small enough to be drawn.
     picture: Option<Picture>,
     rows: Vec<NodeCells>,
     next: Option<String>,
-    /// What it is of, where it runs as a node.
+    /// The instance that this is a subgraph of.
     root: Option<String>,
 }
 
@@ -205,7 +205,7 @@ pub(crate) async fn instance(
         Ok(Some(found)) => found,
         Ok(None) => {
             let (id, workflow) = (&asked.id, &asked.workflow);
-            let text = format!("Nothing is known of {id} of the workflow {workflow}: it may have been removed.");
+            let text = format!("There is no instance {id} of the workflow {workflow}. It may have been removed.");
             return board.problem(StatusCode::NOT_FOUND, "There is no such instance", &text);
         }
         Err(e) => return board.failed(&e),
@@ -259,12 +259,12 @@ fn broken(found: &InstanceReport) -> Option<String> {
     Some(format!("{node}{message} ({code})"))
 }
 
-/// What may be done with an instance, as it stands.
+/// The actions on an instance in its state.
 fn acts_on(found: &InstanceReport) -> Vec<(&'static str, &'static str, bool)> {
-    let (retry, cancel) = (("flow_retry", "Retry what did not complete", false), ("flow_cancel", "Cancel", true));
+    let (retry, cancel) = (("flow_retry", "Retry incomplete nodes", false), ("flow_cancel", "Cancel", true));
     match found.state {
         WorkflowState::Running => vec![("flow_pause", "Pause", false), cancel],
-        // One with open nodes cannot run once more.
+        // An instance with open nodes cannot be retried.
         WorkflowState::Paused if found.open > 0 => vec![("flow_resume", "Resume", false), cancel],
         WorkflowState::Paused => vec![("flow_resume", "Resume", false), retry, cancel],
         WorkflowState::Failed | WorkflowState::Cancelled => vec![retry],
@@ -276,7 +276,7 @@ fn cells(node: &NodeReport, now: SystemTime) -> NodeCells {
     let since = node.to_send_since.map_or_else(String::new, |at| format!(" (since {})", relative(at, now)));
     let job_state = match node.job_state {
         Some(state) => state.to_string(),
-        None if node.job.is_some() && node.state == NodeState::Open => "not there".to_owned(),
+        None if node.job.is_some() && node.state == NodeState::Open => "missing".to_owned(),
         None => String::new(),
     };
     NodeCells {

@@ -1,4 +1,4 @@
-//! One job: what is known of it, what has happened to it, what may be done.
+//! A job: its data, its events, and the actions on it.
 
 use std::sync::Arc;
 
@@ -41,10 +41,10 @@ struct JobPage {
     values: Vec<(&'static str, Shown)>,
 }
 
-/// A value of a job on its page.
+/// A payload, result or checkpoint on the page.
 enum Shown {
     Whole(String),
-    /// How large it is, and where it is to be had.
+    /// Its size, and the address to download it.
     TooLarge(String, String),
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let (job, history) = match looked.await {
         Ok(Some(looked)) => looked,
         Ok(None) => {
-            let text = format!("Nothing is known of {} in {}: it may have been removed.", asked.id, asked.task);
+            let text = format!("There is no job {} of {}. It may have been removed.", asked.id, asked.task);
             return board.problem(StatusCode::NOT_FOUND, "There is no such job", &text);
         }
         Err(e) => return board.failed(&e),
@@ -67,10 +67,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let mut acts = acts_on(job.state);
     if job.is_silent || !diagnoses.is_empty() {
         match job.state {
-            JobState::Claimed => acts.push(("requeue_claimed", "Put back", true)),
+            JobState::Claimed => acts.push(("requeue_claimed", "Requeue", true)),
             JobState::Running | JobState::Finalizing => {
                 acts.push(("recover_running", "Run again", true));
-                acts.push(("fail_running", "Let fail", true));
+                acts.push(("fail_running", "Fail", true));
             }
             _ => {}
         }
@@ -99,7 +99,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     })
 }
 
-/// The payload, the result and the checkpoint of a job, as far as they are there.
+/// The payload, result and checkpoint of a job, if it has them.
 fn values(board: &Board, asked: &Asked, job: &JobReport) -> Vec<(&'static str, Shown)> {
     let all = [
         ("Payload", &job.payload, job.payload_bytes),
@@ -121,7 +121,7 @@ fn values(board: &Board, asked: &Asked, job: &JobReport) -> Vec<(&'static str, S
     shown.collect()
 }
 
-/// Which value of which job is to be downloaded.
+/// The value to download.
 #[derive(Deserialize)]
 pub(crate) struct AskedValue {
     task: String,
@@ -129,10 +129,14 @@ pub(crate) struct AskedValue {
     which: String,
 }
 
-/// A payload, or a result, as a file: it may be too large for a page.
+/// Serves a payload or result as a file, since it may be too large for a page.
 pub(crate) async fn download(State(board): State<Arc<Board>>, Query(asked): Query<AskedValue>) -> Response {
     if !board.options.shows_payloads {
-        return board.problem(StatusCode::FORBIDDEN, "Payloads are not shown here", "Nor are results.");
+        return board.problem(
+            StatusCode::FORBIDDEN,
+            "Payloads are not shown here",
+            "This board does not show payloads and results.",
+        );
     }
     let job = match board.inspector.job(&asked.task, &asked.id, JobValues::All).await {
         Ok(job) => job,
@@ -140,7 +144,7 @@ pub(crate) async fn download(State(board): State<Arc<Board>>, Query(asked): Quer
     };
     let value = job.and_then(|job| if asked.which == "result" { job.result } else { job.payload });
     let Some(value) = value else {
-        let text = format!("Nothing is kept of the {} of {} in {}.", asked.which, asked.id, asked.task);
+        let text = format!("There is no {} of the job {} of {}.", asked.which, asked.id, asked.task);
         return board.problem(StatusCode::NOT_FOUND, "There is no such value", &text);
     };
     let value = (board.options.redact)(&asked.task, value);

@@ -1,4 +1,4 @@
-//! Jobs in one state: the filter is the address of the page.
+//! The jobs in one state. The address of the page contains the filter.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,10 +15,10 @@ use crate::state::{Board, Frame, answer, encoded};
 use heartline::inspect::describe::{STATES, is_overdue};
 use heartline::inspect::text::{brief, many, relative};
 
-/// How many jobs a page shows.
+/// The most jobs on a page.
 const ROWS: usize = 50;
 
-/// What jobs are asked for: of a page, or of an act on all that fit.
+/// The jobs of a page, or of an action on all that match.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Asked {
@@ -31,7 +31,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The filter, or what is wrong with it.
+    /// The filter, or why it is invalid.
     pub(crate) fn filter(&self) -> Result<JobFilter, String> {
         let state = if self.state.is_empty() { Ok(JobState::Failed) } else { self.state.parse() };
         let mut filter = JobFilter::new(state.map_err(|e: heartline::ConfigErrors| e.to_string())?);
@@ -43,18 +43,18 @@ impl Asked {
         }
         if !self.older.is_empty() {
             let age: Duration = humantime::parse_duration(&self.older)
-                .map_err(|e| format!("{:?} is no time span, as 10m is: {e}", self.older))?;
+                .map_err(|e| format!("{:?} is not a time span such as 10m: {e}", self.older))?;
             filter = filter.older_than(age);
         }
         Ok(filter)
     }
 
-    /// Whether the server looks at many jobs for it.
+    /// Whether the server must read many jobs for it.
     fn is_looked_through(&self) -> bool {
         !(self.code.is_empty() && self.text.is_empty())
     }
 
-    /// How many fit. Where they are looked through that is asked once a while for all who see the page.
+    /// How many jobs match. If many jobs must be read, open pages share a count that is up to a minute old.
     async fn count(&self, board: &Board, filter: &JobFilter) -> Result<Arc<JobCount>, Arc<Error>> {
         let count = board.inspector.count(&self.task, filter);
         if !self.is_looked_through() {
@@ -64,7 +64,7 @@ impl Asked {
         board.counts.of((&self.task, &which), |_| true, count).await
     }
 
-    /// The address of these jobs.
+    /// The address of the page with these jobs.
     pub(crate) fn url(&self, board: &Board) -> String {
         let mut url = format!("/jobs?task={}&state={}", encoded(&self.task), encoded(&self.state));
         for (name, value) in [("code", &self.code), ("text", &self.text), ("older", &self.older)] {
@@ -108,7 +108,7 @@ struct Row {
     message: String,
 }
 
-/// What may be done to jobs in a state: the act, its name, whether it cannot be undone.
+/// The actions on jobs in a state: name, label, and whether it cannot be undone.
 pub(crate) fn acts_on(state: JobState) -> Vec<(&'static str, &'static str, bool)> {
     match state {
         JobState::Waiting => vec![("cancel", "Cancel", true), ("remove", "Remove", true)],
@@ -136,10 +136,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
     let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
     let looked = async {
         let page = board.inspector.jobs(&asked.task, &filter, cursor, ROWS).await?;
-        // What stands on one page needs no count.
+        // If all are on this page, they need no count.
         let is_all = cursor.is_none() && page.next.is_none();
         let count = if is_all { None } else { Some(asked.count(&board, &filter).await?) };
-        // With all well every job is silent for a third of each interval.
+        // A healthy job is silent for up to a third of each interval.
         let has_silent = page.jobs.iter().any(|job| job.is_silent);
         let is_late = has_silent && is_overdue(&board.inspector.task(&asked.task).await?);
         Ok::<_, Arc<Error>>((page, count, is_late))
@@ -150,7 +150,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
     };
     let jobs = count.as_ref().map_or(page.jobs.len() as u64, |count| count.jobs);
     let counted = match count {
-        Some(count) if !count.is_exact => format!("at least {jobs} in {} looked at", count.looked),
+        Some(count) if !count.is_exact => format!("at least {jobs} of {} read", count.looked),
         _ => many(jobs, "job"),
     };
     let state: JobState = asked.state.parse().unwrap_or(JobState::Failed);

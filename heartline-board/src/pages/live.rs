@@ -1,4 +1,4 @@
-//! Tells open pages that something has changed: one look a second for all of them, and none while no page listens.
+//! Notifies open pages of changes: one read of the fleet per second for all of them, and none while no page is open.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use crate::live::Changed;
 use crate::state::{Board, Seen};
 use crate::token::TokenCheck;
 
-/// How often it looks, and how seldom while Redis does not answer.
+/// How often the fleet is read, and how seldom while Redis does not answer.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_LEAST: Duration = Duration::from_secs(10);
 
-/// A stream ends after so long, and its page begins another one: by then a session may be over.
+/// The longest time of a stream. The page then opens another one, which checks its session.
 const LASTS: Duration = Duration::from_secs(1800);
 
-/// A page that listens.
+/// An open stream.
 struct Listener {
     board: Arc<Board>,
-    /// Its request: its session may end before it does.
+    /// The head of its request, to check the session before each event.
     head: HeaderMap,
     told: Receiver<Changed>,
     until: Instant,
     _place: OwnedSemaphorePermit,
 }
 
-/// A stream of changes, for as long as its page is open.
+/// Serves a stream of changes, while the page is open.
 pub(crate) async fn stream(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
     let Ok(place) = Arc::clone(&board.live.places).try_acquire_owned() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many pages listen already\n").into_response();
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many event streams\n").into_response();
     };
     let told = board.live.told.subscribe();
     {
@@ -65,10 +65,10 @@ pub(crate) async fn stream(State(board): State<Arc<Board>>, head: HeaderMap) -> 
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-/// The one who looks. Whatever ends it, the next page that listens begins another one.
+/// The loop that reads the fleet. If it ends, even by a panic, the next stream starts another one.
 struct Looks {
     board: Arc<Board>,
-    /// It has said already that it ends.
+    /// Whether the loop has already marked its end.
     is_over: bool,
 }
 
@@ -88,7 +88,7 @@ async fn look(mut looks: Looks) {
         {
             let mut is_looked = board.live.is_looked();
             if board.live.told.receiver_count() == 0 {
-                // Under the lock: who comes now begins another one.
+                // Under the lock, so that a new stream starts another loop.
                 *is_looked = false;
                 looks.is_over = true;
                 return;
@@ -108,13 +108,13 @@ async fn look(mut looks: Looks) {
             }
         };
         if changed != Changed::default() {
-            // A page that has gone meanwhile needs no event.
+            // An error means that the last page was closed.
             let _ = board.live.told.send(changed);
         }
     }
 }
 
-/// What is different.
+/// The difference of two reads.
 fn between(last: &Seen, seen: &Seen) -> Changed {
     let before = |task: &TaskReport| last.fleet.tasks.iter().find(|before| before.task == task.task).map(timeless);
     let differs = |task: &&TaskReport| before(task).as_ref() != Some(&timeless(task));
@@ -125,7 +125,7 @@ fn between(last: &Seen, seen: &Seen) -> Changed {
     Changed { tasks, workers, ..Changed::default() }
 }
 
-/// A task without what is another with each look.
+/// A task without the fields that differ in every read.
 fn timeless(task: &TaskReport) -> TaskReport {
     let mut task = task.clone();
     task.as_of = SystemTime::UNIX_EPOCH;

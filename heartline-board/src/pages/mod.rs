@@ -1,4 +1,4 @@
-//! The pages: each asks the `Inspector`, and fills a template that escapes whatever it shows.
+//! The pages. Each reads from the `Inspector` and fills a template, which escapes all text.
 
 pub(crate) mod audit;
 pub(crate) mod flows;

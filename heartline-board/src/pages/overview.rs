@@ -1,4 +1,4 @@
-//! Every task, what is wrong, and what happened in the last minutes and hours.
+//! The overview: what is wrong, all tasks, and the last minutes and hours.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::state::{Board, Frame, answer};
 use heartline::inspect::describe::{STATES, live_workers};
 use heartline::inspect::text::{rate_of, span};
 
-/// The curve breaks between two looks that lie further apart: how fast jobs ended in between is not known.
+/// The curve breaks between two reads that are further apart, since the rate between them is unknown.
 const GAP: Duration = Duration::from_secs(5);
 
 /// The size of the pictures, in their own units.
@@ -46,14 +46,14 @@ struct Row {
     slots: String,
 }
 
-/// How many jobs ended a second, as lines: one that breaks wherever it was not looked at.
+/// How many jobs ended per second, as lines. A new line begins after each gap.
 struct Curve {
     lines: Vec<String>,
     most: u64,
     over: String,
 }
 
-/// How many jobs stalled in an hour, as a bar.
+/// The number of stalls in an hour, as a bar.
 struct Bar {
     x: f64,
     y: f64,
@@ -76,7 +76,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
     let row = |task: &TaskReport| {
         let earlier = earlier.fleet.iter().flat_map(|fleet| &fleet.tasks).find(|earlier| earlier.task == task.task);
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));
-        // What cannot be read is not 0.
+        // An unreadable count is not 0.
         let known = |told: String| if task.fault.is_some() { "–".to_owned() } else { told };
         let rate =
             |of: fn(&heartline::TaskRates) -> f64| rates.as_ref().map_or("–".to_owned(), |rates| rate_of(of(rates)));
@@ -103,7 +103,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
     })
 }
 
-/// What ended a second between looks, by how much had ended at each; `None` before the third look.
+/// The rate between reads, from the number of ended jobs at each; `None` before the third read.
 fn curve(looks: &VecDeque<(Instant, u64)>) -> Option<Curve> {
     let pairs: Vec<_> = looks.iter().zip(looks.iter().skip(1)).collect();
     let (begin, end) = (pairs.first()?.1.0, pairs.last()?.1.0);
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_curve_breaks_where_there_was_no_look() {
+    fn the_curve_breaks_at_a_gap_between_reads() {
         let begun = Instant::now();
         let looks = [(0, 0), (1, 10), (2, 20), (60, 1000), (61, 1005), (62, 1015)];
         let looks = looks.map(|(second, ended)| (begun + Duration::from_secs(second), ended));

@@ -1,4 +1,4 @@
-//! Something that was begun and goes on: how far it is, and its end.
+//! A background action: its progress and its result.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -42,14 +42,14 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
 pub(crate) async fn stop(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     let Some(run) = board.runs.get(&asked.id) else { return unknown(&board) };
     if !board.may(&head, &run.act) {
-        return board.problem(StatusCode::FORBIDDEN, "You may not do that here", "It goes on.");
+        return board.problem(StatusCode::FORBIDDEN, "You may not do this", "The action continues.");
     }
     run.stop();
     Redirect::to(&url(&board, &run)).into_response()
 }
 
 fn unknown(board: &Board) -> Response {
-    board.problem(StatusCode::NOT_FOUND, "That is not known any more", "The board was started anew, or it is long ago.")
+    board.problem(StatusCode::NOT_FOUND, "There is no such action", "It ended long ago, or the board was restarted.")
 }
 
 pub(crate) fn url(board: &Board, run: &Run) -> String {

@@ -1,4 +1,4 @@
-//! The Redis server.
+//! The Redis servers.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -49,18 +49,15 @@ fn told(server: &ServerReport) -> Told {
         ("primary", yes(server.is_primary)),
         ("replicas", server.replicas.to_string()),
         ("memory", format!("{} of {limit}", bytes(server.used_memory))),
-        (
-            "eviction policy",
-            format!("{}, {} keys evicted since it started", server.eviction_policy, server.evicted_keys),
-        ),
+        ("eviction policy", format!("{}, {} keys evicted", server.eviction_policy, server.evicted_keys)),
         ("append-only file", yes(server.has_append_only_file)),
-        ("last write to disk went well", yes(server.is_saved_well)),
+        ("last write to disk succeeded", yes(server.is_saved_well)),
         ("writes since the last snapshot", server.unsaved_writes.to_string()),
         ("clients", server.clients.to_string()),
-        ("a short call takes", format!("{} µs", server.round_trip.as_micros())),
-        ("the longest of some took", span(server.longest_round_trip)),
-        ("runs for", span(server.uptime)),
-        ("its clock", exact(server.clock, SystemTime::now())),
+        ("median round trip", format!("{} µs", server.round_trip.as_micros())),
+        ("longest round trip", span(server.longest_round_trip)),
+        ("uptime", span(server.uptime)),
+        ("clock", exact(server.clock, SystemTime::now())),
     ];
     let facts = if server.fault.is_some() { Vec::new() } else { facts };
     Told { place: server.place.clone(), facts, diagnoses: server.diagnoses() }

@@ -1,4 +1,4 @@
-//! The last stalls, each explained where they are those of one task; and the jobs that were held at several deaths.
+//! The last stalls, with an explanation each on the page of a task, and the jobs that were held at several deaths of workers.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,10 +13,10 @@ use serde::Deserialize;
 use crate::state::{Board, Frame, answer, encoded};
 use heartline::inspect::text::{exact, relative, span};
 
-/// How many stalls of all tasks a page shows.
+/// The most stalls on the page of all tasks.
 const SHOWN: usize = 100;
 
-/// How many late outcomes.
+/// The most late outcomes on the page of a task.
 const LATE: usize = 20;
 
 #[derive(Deserialize)]
@@ -34,9 +34,9 @@ struct StallsPage {
     task: String,
     rows: Vec<Row>,
     suspects: Vec<Accused>,
-    /// One of them may take its process down now.
+    /// Whether one of them may kill its process now.
     is_any_at_large: bool,
-    /// The tasks of which nothing can be read now.
+    /// The tasks that cannot be read now.
     unread: String,
     late: Vec<(String, String, String)>,
     next: Option<String>,
@@ -50,7 +50,7 @@ struct Row {
     told: String,
 }
 
-/// A job that was held at several deaths.
+/// A job that was held at several deaths of workers.
 struct Accused {
     task: String,
     id: String,
@@ -89,7 +89,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         if asked.task.is_empty() {
             let unread = seen.fleet.tasks.iter().filter(|task| task.fault.is_some());
             let named = unread.map(|task| task.task.as_str());
-            let list = seen.fleet.away.tasks.is_some().then_some("all tasks, whose list is away");
+            let list = seen.fleet.away.tasks.is_some().then_some("all tasks (their list is unreachable)");
             page.unread = named.chain(list).collect::<Vec<_>>().join(", ");
             page.rows = stalls
                 .into_iter()
@@ -102,7 +102,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
                     told: format!(
                         "{}, held by {}, stall {}",
                         stall.reason,
-                        stall.worker.as_ref().map_or("nobody", |worker| worker.as_str()),
+                        stall.worker.as_ref().map_or("no worker", |worker| worker.as_str()),
                         stall.stalled_count
                     ),
                 })
@@ -154,7 +154,7 @@ fn accused(job: &Suspect, now: SystemTime) -> Accused {
         1 => "once alone".to_owned(),
         times => format!("{times} times alone"),
     };
-    let is = job.state.map_or("it is gone".to_owned(), |state| format!("it is {state} now"));
-    let told = format!("held at {} deaths, {alone}; the last {}; {is}", job.deaths, relative(job.last_at, now));
+    let is = job.state.map_or("removed since".to_owned(), |state| format!("now {state}"));
+    let told = format!("held at {} deaths of workers, {alone}; last {}; {is}", job.deaths, relative(job.last_at, now));
     Accused { task: job.task.clone(), id: job.id.to_string(), told }
 }

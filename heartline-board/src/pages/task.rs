@@ -1,4 +1,4 @@
-//! One task.
+//! A task.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::state::{Board, Frame, answer};
 use heartline::inspect::describe::{CodeCount, STATES, codes, heard, live_workers, options};
 use heartline::inspect::text::{exact, span};
 
-/// How many failed jobs are looked at for their codes.
+/// The most failed jobs that are read for their codes.
 const LOOKED: usize = 200;
 
 #[derive(Deserialize)]
@@ -34,7 +34,7 @@ struct TaskPage {
     outlook: Vec<String>,
     options: Vec<(&'static str, String)>,
     codes: Vec<CodeCount>,
-    /// Whether jobs are held and no live worker is there to find those that are silent.
+    /// Whether jobs are held and no live worker watches them.
     is_unwatched: bool,
 }
 
@@ -53,13 +53,13 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
                 return board.failed(&e);
             }
             let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
-            let text = format!("{}: look at it, then rename or delete it, and audit again.", named.join(", "));
-            return board.problem(StatusCode::INTERNAL_SERVER_ERROR, "Something foreign is stored", &text);
+            let text = format!("{}: rename or delete it, then audit the task.", named.join(", "));
+            return board.problem(StatusCode::INTERNAL_SERVER_ERROR, "A key has the wrong type", &text);
         }
     };
     let is_known = task.dispatched > 0 || task.options.declared_by.is_some() || task.live_workers > 0;
     if !is_known && task.counts.unfinished() == 0 {
-        let text = format!("Nothing is known of a task {}: its name may be another one.", asked.task);
+        let text = format!("There is no task {}. Check its name.", asked.task);
         return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
     }
     let codes = if task.counts.failed > 0 {
@@ -79,14 +79,11 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         let because = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
         format!("Paused by {} since {}{because}", pause.by, exact(pause.at, now))
     });
-    // The page shows the pause in a line of its own.
+    // The page has a separate line for the pause.
     diagnoses.retain(|diagnosis| paused.is_none() || !diagnosis.is_pause());
     let mut facts = vec![
         ("workers", format!("{} live, {} slots", live_workers(&task), task.slots)),
-        (
-            "since it exists",
-            format!("{} dispatched, {} ended, {} of them failed", task.dispatched, task.ended, task.failed),
-        ),
+        ("in total", format!("{} dispatched, {} ended, {} of them failed", task.dispatched, task.ended, task.failed)),
     ];
     if let Some(age) = task.next_waiting_age {
         facts.push(("next has waited", span(age)));
@@ -98,7 +95,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let mut facts: Vec<(String, String)> = facts.collect();
     for part in &task.parts {
         let of = if task.parts.len() > 1 { format!(" of partition {}", part.part) } else { String::new() };
-        let interval = part.interval.map_or("not known yet".to_owned(), span);
+        let interval = part.interval.map_or("unknown".to_owned(), span);
         facts.push((format!("stall interval{of}"), interval));
         facts.push((format!("held jobs{of}"), heard(part, now)));
     }

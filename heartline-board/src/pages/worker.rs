@@ -1,4 +1,4 @@
-//! One worker: what is known of it, its heartbeats and its watches, task by task.
+//! A worker: its data, and its heartbeats and watches by task.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct Asked {
     worker: String,
 }
 
-/// The worker, with what it holds as Redis has it: its own word stays as it was when it died.
+/// Corrects what the worker holds from Redis, since its own report is as old as its last presence.
 pub(crate) async fn held_by(board: &Board, mut worker: WorkerReport) -> Result<WorkerReport, Error> {
     for its in &mut worker.tasks {
         let report = board.inspector.holders(&its.task).await?;
@@ -37,9 +37,9 @@ struct WorkerPage {
     facts: Vec<(&'static str, String)>,
     beats: Vec<Beat>,
     watches: Vec<String>,
-    /// Of which tasks it holds how many jobs.
+    /// The number of jobs it holds, by task.
     held: Vec<(String, u64)>,
-    /// Whether its jobs can be taken by somebody's word that it is dead.
+    /// Whether a person can declare it dead.
     can_be_dead: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             Err(e) => return board.failed(&e),
         },
         Ok(None) => {
-            let text = format!("Nothing is known of {}: it may have been forgotten.", asked.worker);
+            let text = format!("There is no worker {}. Its record may have been removed.", asked.worker);
             return board.problem(StatusCode::NOT_FOUND, "There is no such worker", &text);
         }
         Err(e) => return board.failed(&e),

@@ -1,4 +1,4 @@
-//! Workers.
+//! The workers.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,11 +19,11 @@ use heartline::inspect::text::{placed, relative, span};
 #[derive(Default)]
 pub(crate) struct Asked {
     all: String,
-    /// How many were listed before.
+    /// How many workers earlier pages listed.
     from: usize,
 }
 
-/// How many workers a page lists, and how many heartbeats of theirs.
+/// The most workers on a page, and the most heartbeats.
 const LISTED: usize = 300;
 
 #[derive(Template)]
@@ -33,9 +33,9 @@ struct WorkersPage {
     rows: Vec<Row>,
     beats: Vec<Beat>,
     gone: usize,
-    /// Why not all of them are told of.
+    /// Why the list is incomplete.
     away: Option<String>,
-    /// How many more there are, and where.
+    /// How many more there are, and the address of the next page.
     more: Option<(usize, String)>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
 
 fn row(worker: &WorkerReport, holders: &[HolderReport], now: SystemTime) -> Row {
     let is_live = worker.state.is_live();
-    // Where nobody asked who holds jobs, none is held by the dead.
+    // Of a dead worker, show only numbers that were read from Redis.
     let is_known = |task: &str| holders.iter().any(|report| report.task == task);
     let held = worker.tasks.iter().map(|its| {
         let is_told = is_live || (its.held > 0 && is_known(&its.task));

@@ -53,7 +53,7 @@ async fn links_lead_from_the_workflows_to_a_waiting_node() {
     assert!(!instance.contains("\"><script>") && instance.matches("<rect").count() == 3, "{instance}");
     let child = site.page("/instance?workflow=nightly&id=a%26b%3Dc%2F2.1").await;
     assert!(
-        child.contains("as a node of <a href=\"/instance?workflow=nightly&amp;id=a%26b%3Dc\"")
+        child.contains("a subgraph of <a href=\"/instance?workflow=nightly&amp;id=a%26b%3Dc\"")
             && !child.contains("name=\"act\"")
     );
     let job = site.page("/job?task=export&id=%7Enightly%2Fa%26b%3Dc%2F0%2F1").await;
@@ -81,7 +81,7 @@ async fn an_instance_can_be_paused_resumed_cancelled_and_retried() {
     assert!(page().await.contains("value=\"flow_resume\""));
     assert!(act("flow_resume").await.body.contains("It is running."));
     let asked = act("flow_cancel").await;
-    assert!(asked.body.contains("one of nightly. What is not open yet never runs"), "{asked:?}");
+    assert!(asked.body.contains("one of nightly. Nodes that are not open never run"), "{asked:?}");
     assert_eq!(hidden(&asked.body, "workflow"), "nightly");
     let done = site
         .post("/act", &[("act", "flow_cancel"), ("workflow", "nightly"), ("id", "one"), ("confirmed", "yes")])

@@ -11,9 +11,14 @@ async fn an_audit_can_be_run_noted_previewed_and_repaired() {
     let site = Site::of_one_table().await;
     site.run(&[("a", "x")]).await;
     until("it is listed", async || site.page("/audit").await.contains("/audit?task=export")).await;
-    assert!(site.page("/audit").await.contains("never noted"));
+    assert!(site.page("/audit").await.contains("<td class=\"time\">never</td>"));
     let task = ("task", "export");
-    assert!(site.post("/act", &[("act", "repair"), task, ("confirmed", "yes")]).await.body.contains("Audit it first"));
+    assert!(
+        site.post("/act", &[("act", "repair"), task, ("confirmed", "yes")])
+            .await
+            .body
+            .contains("Audit the task first.")
+    );
     assert!(site.post("/act", &[("act", "audit"), task]).await.body.contains("Nothing is wrong."));
     assert!(site.page("/audit?task=export").await.contains("nothing is wrong"));
     site.damage("payload", "lost-<b>1").await;
@@ -22,13 +27,13 @@ async fn an_audit_can_be_run_noted_previewed_and_repaired() {
     let page = site.page("/audit?task=export").await;
     assert!(page.contains("1 nowhere") && page.contains("lost-&#60;b&#62;1") && page.contains("RUNS AGAIN"), "{page}");
     let preview = site.post("/act", &[("act", "preview"), task]).await;
-    assert!(preview.body.contains("1 fault would be mended"), "{preview:?}");
+    assert!(preview.body.contains("1 fault would be repaired"), "{preview:?}");
     assert!(
         site.post("/act", &[("act", "repair"), task]).await.body.contains("1 fault of export; 1 job RUNS AGAIN"),
-        "it is asked about"
+        "the repair asks first"
     );
     let done = site.post("/act", &[("act", "repair"), task, ("confirmed", "yes")]).await;
-    assert!(done.body.contains("1 fault mended, 0 not there any more"), "{done:?}");
+    assert!(done.body.contains("1 fault repaired, 0 no longer present"), "{done:?}");
     assert_eq!(site.export.counts().await.unwrap().waiting, 1);
     assert!(site.post("/act", &[("act", "audit"), task]).await.body.contains("Nothing is wrong."));
 }
@@ -38,7 +43,7 @@ async fn a_repair_changes_only_what_its_own_audit_found() {
     let site = Site::of_one_table().await;
     site.run(&[("a", "x")]).await;
     let (audit, repair) = ([("act", "audit"), ("task", "export")], [("act", "repair"), ("task", "export")]);
-    assert!(site.post("/act", &repair).await.body.contains("audit it first"), "nothing is known yet");
+    assert!(site.post("/act", &repair).await.body.contains("Audit the task first."), "nothing is known yet");
     site.damage("payload", "lost-1").await;
     site.post("/act", &audit).await;
     let asked = site.post("/act", &repair).await.body;
@@ -51,17 +56,17 @@ async fn a_repair_changes_only_what_its_own_audit_found() {
     site.post("/act", &audit).await;
     for act in ["preview", "repair"] {
         let told = site.post("/act", &[&pressed[..], &[("act", act)]].concat()).await.body;
-        assert!(told.contains("t was audited again since, and nothing was done"), "{act}: {told}");
+        assert!(told.contains("The task was audited again, and nothing was done."), "{act}: {told}");
     }
     let done = site.post("/act", &confirmed).await;
-    assert!(done.body.contains("It was audited again since, and nothing was done"), "{done:?}");
+    assert!(done.body.contains("The task was audited again, and nothing was done."), "{done:?}");
     assert_eq!(site.export.counts().await.unwrap().waiting, 0);
     let asked = site.post("/act", &repair).await.body;
     assert!(asked.contains("2 faults of export; 2 jobs RUN AGAIN"), "{asked}");
     let as_of = hidden(&asked, "as_of");
     let confirmed = [&repair[..], &[("as_of", as_of), ("confirmed", "yes")]].concat();
     let done = site.post("/act", &confirmed).await;
-    assert!(done.body.contains("2 faults mended"), "{done:?}");
+    assert!(done.body.contains("2 faults repaired"), "{done:?}");
     assert_eq!(site.export.counts().await.unwrap().waiting, 2);
 }
 
@@ -71,7 +76,10 @@ async fn an_action_on_many_jobs_shows_progress_and_can_be_stopped() {
     site.damaged(&["HSET meta declaredAt 1"]).await;
     site.export.dispatch_many((0..30_000).map(|_| "x".to_owned())).await.unwrap();
     let asked = site.post("/act", &[("act", "cancel"), ("task", "export"), ("state", "waiting")]).await;
-    assert!(asked.body.contains("30000 waiting jobs of export. What comes to fit from now on is let be."), "{asked:?}");
+    assert!(
+        asked.body.contains("30000 waiting jobs of export. Jobs that match only later are not included."),
+        "{asked:?}"
+    );
     let as_of = hidden(&asked.body, "as_of");
     // Jobs that come after the question are not included.
     site.export.dispatch("x".into()).id("later").await.unwrap();
@@ -86,7 +94,7 @@ async fn an_action_on_many_jobs_shows_progress_and_can_be_stopped() {
     let page = site.page(run).await;
     assert!(page.contains("cancelled") && page.contains(">Back</a>"), "{page}");
     let done = site.export.counts().await.unwrap().cancelled;
-    assert!(done < 30_000 && page.contains("stopped: the others are as they were"), "{done} {page}");
+    assert!(done < 30_000 && page.contains("stopped: the other jobs are unchanged"), "{done} {page}");
     // A repeat does the rest of the same jobs.
     let again = site.post("/act", &form).await;
     assert!([200, 303].contains(&again.status), "done at once, or under way: {again:?}");
@@ -117,7 +125,7 @@ async fn people_see_and_are_offered_only_what_their_role_allows() {
     let admin = site.ask("GET", "/job?task=export&id=a", &[("X-Admin", "yes")], "").await;
     assert!(admin.body.contains(">Cancel<") && !admin.body.contains(">Remove<"), "{admin:?}");
     let remove = site.post("/act", &[("act", "remove"), ("task", "export"), ("id", "a"), ("confirmed", "yes")]).await;
-    assert!(remove.status == 403 && remove.body.contains("You may not do that here"), "{remove:?}");
+    assert!(remove.status == 403 && remove.body.contains("You may not do this"), "{remove:?}");
     assert_eq!(site.post("/act", &[("act", "pause"), ("task", "nobody")]).await.status, 404, "a typo makes no task");
     assert!(site.app.inspector().task_names().await.unwrap() == ["export"]);
 }
@@ -176,21 +184,21 @@ async fn silent_jobs_are_resolved_and_a_claimed_job_is_requeued() {
     ])
     .await;
     let page = site.page("/task?task=export").await;
-    assert!(page.contains(">Resolve what stays silent …</button>"), "{page}");
+    assert!(page.contains(">Resolve silent jobs …</button>"), "{page}");
     let sweep = [("act", "sweep"), ("task", "export")];
     let asked = site.post("/act", &sweep).await.body;
     assert!(asked.contains("Jobs of export that stay silent for a stall interval"), "{asked}");
     let put_back = [("act", "requeue_claimed"), ("task", "export"), ("id", "c")];
     let page = site.page("/job?task=export&id=c").await;
-    assert!(page.contains(">Put back</button>"), "{page}");
-    assert!(site.post("/act", &put_back).await.body.contains("Put back?"));
+    assert!(page.contains(">Requeue</button>"), "{page}");
+    assert!(site.post("/act", &put_back).await.body.contains("Requeue?"));
     let shown = async |form: &[(&str, &str)], end: &str| {
         let form = [form, &[("confirmed", "yes")]].concat();
         let begun = site.post("/act", &form).await;
         let run = begun.field("location").unwrap_or_else(|| panic!("{begun:?}")).to_owned();
         until(end, async || site.page(&run).await.contains(end)).await;
     };
-    shown(&put_back, "1 put back, 0 refused").await;
+    shown(&put_back, "1 requeued, 0 refused").await;
     shown(&sweep, "1 silent job resolved").await;
     assert_eq!(site.export.counts().await.unwrap().waiting, 2);
 }

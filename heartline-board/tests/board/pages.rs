@@ -14,7 +14,7 @@ async fn a_payload_too_large_for_a_page_is_a_download() {
     site.export.dispatch(large.clone()).id("large").await.unwrap();
     let job = site.page("/job?task=export&id=large&values=yes").await;
     let url = "/value?task=export&#38;id=large&#38;which=payload";
-    assert!(job.contains(&format!("600.0 KiB: too large to be shown. <a href=\"{url}\" download>")), "{job}");
+    assert!(job.contains(&format!("600.0 KiB: too large to show. <a href=\"{url}\" download>")), "{job}");
     let file = site.get("/value?task=export&id=large&which=payload").await;
     assert_eq!((file.status, file.body == format!("\"{large}\"")), (200, true));
     assert_eq!(file.field("content-disposition"), Some("attachment; filename=\"value.json\""));
@@ -49,7 +49,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     }
     let jobs = site.page("/jobs?task=export&state=failed&code=disk&text=onerror").await;
     assert!(jobs.contains("href=\"/job?task=export&amp;id=bad-1\"") && jobs.contains("1 job<"), "{jobs}");
-    assert!(site.page("/jobs?task=export&state=failed&code=other").await.contains("No job is like that"));
+    assert!(site.page("/jobs?task=export&state=failed&code=other").await.contains("No job matches."));
     let job = site.page("/job?task=export&id=bad-1").await;
     assert!(job.contains("<dt>state</dt><dd>failed</dd>") && job.contains("task:failed"), "{job}");
     assert!(!job.contains("<pre>") && job.contains("id=bad-1&#38;values=yes"), "{job}");
@@ -62,7 +62,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     assert!(server.contains("<td>payload</td>") && server.contains(" B</td>"), "{server}");
     let audit = site.page("/audit?task=export").await;
     assert!(audit.contains("Bytes by column") && audit.contains("<td>payload</td>"), "{audit}");
-    assert!(site.page("/stalls?task=export").await.contains("No stall is known."));
+    assert!(site.page("/stalls?task=export").await.contains("There are no stalls."));
     for (path, status) in [
         ("/job?task=export&id=nobody", 404),
         ("/nowhere", 404),
@@ -119,7 +119,7 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     let remove = [("act", "remove"), ("task", "export"), ("state", "failed"), ("code", "disk")];
     let asked = site.post("/act", &remove).await;
     assert!(
-        asked.body.contains("1 failed jobs of export, with the code disk. What comes")
+        asked.body.contains("1 failed jobs of export, with the code disk. Jobs that match")
             && asked.body.contains("name=\"confirmed\""),
         "{asked:?}"
     );
@@ -145,7 +145,7 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     assert!(done.body.contains("0 removed, 1 refused") && done.body.contains("it moved meanwhile"), "{done:?}");
     assert_eq!(site.export.job("a").await.unwrap().state, JobState::Waiting);
     let fail = site.post("/act", &[("act", "fail_running"), ("task", "export"), ("id", "a")]).await;
-    assert!(fail.status == 400 && fail.body.contains("nobody holds it: it is waiting"), "{fail:?}");
+    assert!(fail.status == 400 && fail.body.contains("No worker holds it: it is waiting."), "{fail:?}");
 
     // One whose id was made for it is removed, and does not tell by itself when it was dispatched.
     let own = site.export.dispatch("x".into()).await.unwrap().id().to_string();
@@ -176,7 +176,7 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     assert!(pause.body.contains("export is paused"), "{pause:?}");
     let task = site.page("/task?task=export").await;
     assert!(task.contains("Paused by board since") && task.contains("&#60;b&#62;full"), "{task}");
-    assert!(site.post("/act", &[("act", "resume"), ("task", "export")]).await.body.contains("export goes on"));
+    assert!(site.post("/act", &[("act", "resume"), ("task", "export")]).await.body.contains("export is resumed."));
     assert_eq!(site.post("/act", &[("act", "explode"), ("task", "export")]).await.status, 400);
     assert_eq!(site.post("/act", &[("act", "remove"), ("task", "export"), ("state", "x")]).await.status, 400);
 }
@@ -189,10 +189,10 @@ async fn a_board_of_production_says_so_and_wants_its_name_typed() {
     assert!(site.page("/").await.contains("PRODUCTION"));
     let cancel = [("act", "cancel"), ("task", "export"), ("id", "a")];
     let asked = site.post("/act", &cancel).await;
-    assert!(asked.body.contains("Type shop-eu to go on") && !asked.body.contains("value=\"yes\""), "{asked:?}");
+    assert!(asked.body.contains("Type shop-eu to continue") && !asked.body.contains("value=\"yes\""), "{asked:?}");
     for typed in ["yes", "shop"] {
         let asked = site.post("/act", &[&cancel[..], &[("confirmed", typed)]].concat()).await;
-        assert!(asked.body.contains("That is not its name. Nothing was done."), "{asked:?}");
+        assert!(asked.body.contains("The name is wrong. Nothing was done."), "{asked:?}");
     }
     assert_eq!(site.export.job("a").await.unwrap().state, JobState::Waiting);
     let done = site.post("/act", &[&cancel[..], &[("confirmed", " shop-eu ")]].concat()).await;
@@ -200,7 +200,7 @@ async fn a_board_of_production_says_so_and_wants_its_name_typed() {
     // What is undone by the opposite act is not asked about, and a retry is.
     assert!(site.post("/act", &[("act", "pause"), ("task", "export")]).await.body.contains("export is paused"));
     let retry = site.post("/act", &[("act", "retry"), ("task", "export"), ("id", "a")]).await;
-    assert!(retry.body.contains("Type shop-eu to go on"), "{retry:?}");
+    assert!(retry.body.contains("Type shop-eu to continue"), "{retry:?}");
 }
 
 #[tokio::test]
@@ -219,11 +219,11 @@ async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() 
     let retry = [("act", "retry"), ("task", "export"), ("id", "bad"), ("state", "failed")];
     let asked = site.post("/act", &retry).await;
     assert!(
-        asked.body.contains("It failed since 2 workers died, or hung, with it; it may do that again."),
+        asked.body.contains("It failed because 2 workers died or hung with it, and it may kill workers again."),
         "{asked:?}"
     );
     let many = site.post("/act", &[("act", "retry"), ("task", "export"), ("state", "failed")]).await;
-    assert!(many.body.contains("1 of them failed since their workers died"), "{many:?}");
+    assert!(many.body.contains("1 of them failed because their workers died"), "{many:?}");
     assert_eq!(site.export.job("bad").await.unwrap().state, JobState::Failed);
     let done = site.post("/act", &[&retry[..], &[("confirmed", "yes")]].concat()).await;
     assert!(done.body.contains("1 run again"), "{done:?}");
@@ -240,7 +240,7 @@ async fn who_takes_the_jobs_of_a_worker_that_may_live_is_told_so_and_that_it_can
         .await
         .unwrap();
     let asked = site.post("/act", &[("act", "recover_worker"), ("worker", id)]).await.body;
-    assert!(asked.contains("Its presence cannot be read. IT IS MOST LIKELY ALIVE"), "{asked}");
+    assert!(asked.contains("Its presence is unreadable. IT IS MOST LIKELY ALIVE"), "{asked}");
     assert!(!asked.contains(" on  is"), "{asked}");
 }
 
@@ -278,9 +278,9 @@ async fn what_is_wrong_with_a_task_stands_on_its_page_also_what_is_foreign_and_w
     site.damaged(&["DEL cancelled", "SET cancelled x"]).await;
     let page = site.get("/task?task=export").await;
     assert!(page.body.contains("board:{export}:cancelled is a string and should be a zset"), "{page:?}");
-    let told = async || site.page("/stalls").await.contains("cannot be read now, of: export");
+    let told = async || site.page("/stalls").await.contains("cannot be read now of: export");
     until("that is told of its stalls", told).await;
-    assert!(site.page("/audit").await.contains("not known: it cannot be read now"));
+    assert!(site.page("/audit").await.contains("unknown: the task cannot be read now"));
 }
 
 #[tokio::test]

@@ -127,7 +127,7 @@ async fn a_worker_that_froze_was_seen_again_and_what_it_reports_comes_too_late()
     assert!(row(&table, &holder).contains("s before ") && !table.contains("again since"), "{table}");
     let ran = bench.run(&["stalls", "late", "-t", "script"]).await;
     assert!(ran.out.is_empty() && ran.err.contains("There are no late outcomes of script."), "{ran:?}");
-    assert!(!page(&board(&bench), "/stalls?task=script").contains("Outcomes that came too late"));
+    assert!(!page(&board(&bench), "/stalls?task=script").contains("Late outcomes"));
 
     // The program does not freeze with its worker. That is to report how it ended before a heartbeat tells it that the job is lost.
     std::fs::write(&gate, "").unwrap();
@@ -164,7 +164,7 @@ async fn a_worker_that_froze_was_seen_again_and_what_it_reports_comes_too_late()
     let board = board(&bench);
     let stalls = page(&board, "/stalls?task=script");
     assert!(stalls.contains(&again) && stalls.contains(&watched), "{stalls}");
-    let (_, late) = stalls.split_once("Outcomes that came too late").unwrap_or_else(|| panic!("{stalls}"));
+    let (_, late) = stalls.split_once("Late outcomes").unwrap_or_else(|| panic!("{stalls}"));
     assert!(late.contains("id=late\">late</a>") && late.contains(&format!("completed by {holder}, ")), "{late}");
     assert!(late.contains("s late</td>"), "{late}");
     let job = page(&board, "/job?task=script&id=late");
@@ -225,7 +225,7 @@ async fn of_a_worker_that_was_killed_it_is_told_who_saw_that_and_what_became_of_
         }
     }
     let worker = page(&board, &format!("/worker?worker={dead}"));
-    assert!(worker.contains(&format!("<dd>{proof}</dd>")) && worker.contains("It holds no job."), "{worker}");
+    assert!(worker.contains(&format!("<dd>{proof}</dd>")) && worker.contains("It holds no jobs."), "{worker}");
 }
 
 #[tokio::test]
@@ -276,10 +276,13 @@ async fn a_job_that_killed_its_process_twice_is_named_and_who_was_beside_it_once
     let board = board(&bench);
     for path in ["/stalls", "/stalls?task=script"] {
         let body = page(&board, path);
-        let (_, table) = body.split_once("Held each time when workers died").unwrap_or_else(|| panic!("{body}"));
+        let (_, table) = body.split_once("Held whenever workers died").unwrap_or_else(|| panic!("{body}"));
         let (table, _) = table.split_once("<h2>Stalls</h2>").unwrap();
         assert!(table.contains("id=poison\">poison</a>") && !table.contains("neighbour"), "{table}");
-        assert!(table.contains("held at 2 deaths, once alone") && table.contains("; it is waiting now"), "{table}");
+        assert!(
+            table.contains("held at 2 deaths of workers, once alone") && table.contains("; now waiting"),
+            "{table}"
+        );
     }
     let task = page(&board, "/task?task=script");
     assert!(task.contains(accused), "{task}");
@@ -373,7 +376,7 @@ async fn of_a_job_that_does_not_begin_it_is_told_who_paused_its_task_and_why() {
     let board = board(&bench);
     let body = page(&board, "/job?task=script&id=waits");
     assert!(body.contains("paused by eve ") && body.contains(" ago (the disk is full)"), "{body}");
-    assert!(body.contains(" task resume script` lets its jobs start") && !body.contains("Its worker"), "{body}");
+    assert!(body.contains(" task resume script` lets its jobs start") && !body.contains(">Worker</a>: "), "{body}");
     let body = page(&board, "/task?task=script");
     assert!(body.contains("Paused by eve since ") && body.contains(": the disk is full</p>"), "{body}");
     assert_eq!(job.state().await.unwrap(), JobState::Waiting);
@@ -481,7 +484,7 @@ async fn a_board_may_be_read_only_hide_payloads_and_have_a_name() {
     assert!(task.contains("<header class=\"green\">"), "{task}");
     assert!(task.contains("read only") && !task.contains("value=\"pause\""), "{task}");
     let job = page(&guarded, "/job?task=export&id=a&values=yes");
-    assert!(!job.contains("concern") && !job.contains("Show its payload") && !job.contains("<form"), "{job}");
+    assert!(!job.contains("concern") && !job.contains("Show payload") && !job.contains("<form"), "{job}");
     let (status, _, body) = act(&guarded);
     assert!(status == 403 && !is_paused().await, "{status}: {body}");
 
