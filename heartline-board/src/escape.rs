@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_shows_every_text_as_one_that_does_nothing() {
+    fn html_and_control_characters_are_escaped() {
         let mut page = String::new();
         Page.write_escaped_str(&mut page, "<b>\u{202e}gpj.exe & \u{1b}[2J\nnext").unwrap();
         assert_eq!(page, "&#60;b&#62;\\u{202e}gpj.exe &#38; \\u{1b}[2J\nnext");

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_this_machine_and_those_that_were_named_are_known() {
+    fn only_this_machine_and_listed_hosts_are_known() {
         let plain = |host| is_known_host(Some(host), &[]);
         for host in ["localhost", "LOCALHOST:9187", "127.0.0.1:9187", "127.0.0.1", "[::1]:9187", "10.0.0.7:80"] {
             assert!(plain(host), "{host}");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_our_own_by_what_the_browser_says() {
+    fn browser_headers_show_whether_a_write_is_our_own() {
         let head = |pairs: &[(&'static str, &'static str)]| {
             pairs
                 .iter()

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_graph_is_drawn_from_left_to_right_in_the_order_of_what_waits() {
+    async fn a_graph_is_drawn_in_the_order_of_its_dependencies() {
         const TASK: TaskDef<u32, u32> = TaskDef::new("work");
         let test = heartline::testing::TestApp::start().await.unwrap();
         let app: &App = test.app();

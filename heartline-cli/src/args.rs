@@ -791,7 +791,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_shows_an_example_that_can_be_read() {
+    fn every_command_shows_an_example_that_parses() {
         let mut told = Vec::new();
         examples(&Args::command(), &["heartline"], &mut told);
         assert!(told.len() > 30, "{told:?}");

@@ -21,14 +21,14 @@ fn attribute(span: &SpanData, name: &str) -> Option<String> {
 async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !so().await {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it did not come to this: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "timed out waiting until {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 /// One test, since the tracer provider is global to the process.
 #[tokio::test]
-async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
+async fn one_trace_leads_from_the_request_to_every_run_of_the_job() {
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     global::set_tracer_provider(provider.clone());
@@ -66,7 +66,7 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
     task.dispatch("plain".to_owned()).id("plain").await.unwrap();
     task.dispatch("odd".to_owned()).id("odd").header("traceparent", "00-nothing-of-that-kind").await.unwrap();
     let full = task.dispatch("full".to_owned()).id("full").header("tenant", "x".repeat(4_060));
-    full.traced().await.expect("no trace is worth a job");
+    full.traced().await.expect("a trace without room in the headers must not prevent the dispatch");
     let wrong = task.dispatch("x".to_owned()).id("").traced().await;
     assert!(wrong.is_err());
     let drained = app.worker().observe(CallSpans::default()).drain().await.unwrap();
@@ -79,7 +79,7 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
         let spans = spans().await;
         ["settle export", "receive export"].iter().all(|name| !named(&spans, name).is_empty())
     };
-    until("its calls are told", told).await;
+    until("its calls are exported", told).await;
     let spans = spans().await;
 
     let sent = named(&spans, "send export");
@@ -96,7 +96,7 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
         (attribute(first, "heartline.job.existed"), attribute(second, "heartline.job.existed").as_deref()),
         (None, Some("true"))
     );
-    assert!(sent.iter().any(|span| matches!(span.status, Status::Error { .. })), "the one with a bad id");
+    assert!(sent.iter().any(|span| matches!(span.status, Status::Error { .. })), "the dispatch with an invalid id");
     assert_eq!((of("later")[0].span_context.trace_id(), of("later")[0].parent_span_id), (trace, root));
 
     let runs = named(&spans, "process export");
@@ -112,7 +112,7 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
         assert_eq!(run.links.links[0].span_context.span_id(), first.span_context.span_id());
         let inner =
             spans.iter().filter(|span| span.name == "work" && span.parent_span_id == run.span_context.span_id());
-        assert_eq!(inner.count(), 1, "what the handler made is within it");
+        assert_eq!(inner.count(), 1, "the span of the handler is a child of its run");
     }
     let failed = twice.iter().find(|run| attribute(run, "heartline.attempt").as_deref() == Some("1")).unwrap();
     assert_eq!(failed.status, Status::error("no space"));
@@ -120,7 +120,7 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
     let done = twice.iter().find(|run| attribute(run, "heartline.attempt").as_deref() == Some("2")).unwrap();
     assert_eq!(done.status, Status::Unset);
     assert!(matches!(&of("panics")[0].status, Status::Error { description } if description.contains("panicked")));
-    assert_eq!((of("later").len(), of("later")[0].status.clone()), (2, Status::Unset), "put off is no failure");
+    assert_eq!((of("later").len(), of("later")[0].status.clone()), (2, Status::Unset), "a snoozed job has not failed");
     assert!(of("later").iter().all(|run| attribute(run, "error.type").is_none()));
     for id in ["plain", "odd"] {
         assert_eq!((of(id)[0].parent_span_id, of(id)[0].links.len()), (SpanId::INVALID, 0), "{id}");
@@ -138,5 +138,5 @@ async fn one_trace_goes_from_the_request_through_every_run_of_the_job() {
     // Eight runs of six jobs; some calls may not be observed yet.
     assert!((1..=8).contains(&jobs("receive export")) && (1..=8).contains(&jobs("settle export")));
     let is_secret = |span: &SpanData| span.attributes.iter().any(|said| said.value.to_string().contains("\"twice\""));
-    assert!(!spans.iter().any(is_secret), "no payload");
+    assert!(!spans.iter().any(is_secret), "a span contains the payload");
 }

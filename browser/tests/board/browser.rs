@@ -25,7 +25,7 @@ pub async fn until(what: &str, so: impl AsyncFnMut() -> bool) {
 pub async fn until_within(patience: Duration, what: &str, mut so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !so().await {
-        assert!(begun.elapsed() < patience, "it did not come to this in {patience:?}: {what}");
+        assert!(begun.elapsed() < patience, "timed out after {patience:?} waiting until {what}");
         tokio::time::sleep(PAUSE).await;
     }
 }

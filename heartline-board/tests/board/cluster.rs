@@ -9,7 +9,7 @@ async fn act(site: &Site, task: &str) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_page_shows_all_nodes_although_one_is_away() {
+async fn pages_show_all_nodes_although_one_is_unreachable() {
     let mut site = Site::on_cluster().await;
     let handler = |_: Context, input: String| async move { Ok::<_, JobError>(input) };
     // On the first and the last node; `export` is on the second.

@@ -80,7 +80,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
 }
 
 #[tokio::test]
-async fn pages_go_on_behind_each_other_and_every_id_leads_to_its_job() {
+async fn pages_follow_each_other_and_every_id_links_to_its_job() {
     let site = Site::new().await;
     let odd = ["..", "a/b?c#d", "d~/w/3/1", "a&b=c", "%41", "\"><script>", "'"];
     for id in odd {
@@ -105,7 +105,7 @@ async fn pages_go_on_behind_each_other_and_every_id_leads_to_its_job() {
 }
 
 #[tokio::test]
-async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() {
+async fn actions_that_cannot_be_undone_ask_first() {
     let site = Site::new().await;
     site.run(&[("a", "fail"), ("b", "fail")]).await;
     let done = site.post("/act", &[("act", "retry"), ("task", "export"), ("id", "a")]).await;
@@ -134,7 +134,7 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     let events = site.app.inspector().job_events("export", "a").await.unwrap();
     assert!(serde_json::to_string(&events).unwrap().contains(r#""by":"board""#), "{events:?}");
 
-    // Somebody else lets it run again while a person reads the question.
+    // Another person retries it before this one confirms.
     let page = site.page("/job?task=export&id=a").await;
     assert!(page.contains("name=\"state\" value=\"cancelled\""), "{page}");
     let remove = [("act", "remove"), ("task", "export"), ("id", "a"), ("state", "cancelled")];
@@ -147,14 +147,14 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     let fail = site.post("/act", &[("act", "fail_running"), ("task", "export"), ("id", "a")]).await;
     assert!(fail.status == 400 && fail.body.contains("No worker holds it: it is waiting."), "{fail:?}");
 
-    // One whose id was made for it is removed, and does not tell by itself when it was dispatched.
+    // A job with a generated id is removed.
     let own = site.export.dispatch("x".into()).await.unwrap().id().to_string();
     let remove = [("act", "remove"), ("task", "export"), ("id", own.as_str()), ("state", "waiting")];
     let asked = site.post("/act", &remove).await.body;
     let confirmed = [("dispatched", hidden(&asked, "dispatched")), ("confirmed", "yes")];
     assert!(site.post("/act", &[&remove[..], &confirmed].concat()).await.body.contains("1 removed, 0 refused"));
 
-    // Nor is another one removed that has got its id meanwhile.
+    // A new job with the same id is not removed.
     let remove = [("act", "remove"), ("task", "export"), ("id", "a"), ("state", "waiting")];
     let asked = site.post("/act", &remove).await.body;
     site.app.inspector().remove("export", "a").await.unwrap();
@@ -166,7 +166,7 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     let done = site.post("/act", &[&remove[..], &confirmed].concat()).await;
     assert!(done.body.contains("0 removed, 1 refused") && done.body.contains("it moved meanwhile"), "{done:?}");
 
-    // Nor is one cancelled that somebody saw waiting, and that has ended since.
+    // A job that was shown as waiting and has ended since is not cancelled.
     site.app.inspector().cancel("export", "a", "").await.unwrap();
     let cancel = [("act", "cancel"), ("task", "export"), ("id", "a"), ("state", "waiting"), ("confirmed", "yes")];
     assert!(site.post("/act", &cancel).await.body.contains("a: it moved meanwhile"));
@@ -182,7 +182,7 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
 }
 
 #[tokio::test]
-async fn a_board_of_production_says_so_and_wants_its_name_typed() {
+async fn a_production_board_asks_a_person_to_type_its_name() {
     let site = Site::with(BoardOptions::behind_own_auth().name("shop-eu").production(), "").await;
     site.damaged(&["HSET meta declaredAt 1"]).await;
     site.export.dispatch("x".into()).id("a").await.unwrap();
@@ -197,14 +197,14 @@ async fn a_board_of_production_says_so_and_wants_its_name_typed() {
     assert_eq!(site.export.job("a").await.unwrap().state, JobState::Waiting);
     let done = site.post("/act", &[&cancel[..], &[("confirmed", " shop-eu ")]].concat()).await;
     assert!(done.body.contains("1 cancelled"), "{done:?}");
-    // What is undone by the opposite act is not asked about, and a retry is.
+    // A retry asks for confirmation, but an action that its opposite undoes does not.
     assert!(site.post("/act", &[("act", "pause"), ("task", "export")]).await.body.contains("export is paused"));
     let retry = site.post("/act", &[("act", "retry"), ("task", "export"), ("id", "a")]).await;
     assert!(retry.body.contains("Type shop-eu to continue"), "{retry:?}");
 }
 
 #[tokio::test]
-async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() {
+async fn a_retry_of_a_job_that_killed_workers_asks_first() {
     let site = Site::of_one_table().await;
     for id in ["bad", "other"] {
         site.export.dispatch("x".into()).id(id).await.unwrap();
@@ -230,7 +230,7 @@ async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() 
 }
 
 #[tokio::test]
-async fn who_takes_the_jobs_of_a_worker_that_may_live_is_told_so_and_that_it_cannot_be_read() {
+async fn declaring_an_unreadable_worker_dead_shows_a_warning() {
     let site = Site::of_one_table().await;
     let (id, now) = ("odd-1-00000000", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap());
     let () = redis::pipe()
@@ -245,13 +245,13 @@ async fn who_takes_the_jobs_of_a_worker_that_may_live_is_told_so_and_that_it_can
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_finds_says_so_and_what_finds_it() {
+async fn a_job_in_no_list_is_shown_with_the_command_to_find_it() {
     let site = Site::of_one_table().await;
     site.export.dispatch("x".into()).id("a").await.unwrap();
     assert!(!site.page("/job?task=export&id=a").await.contains("it is in no list"));
     site.damaged(&["LREM wait 0 a"]).await;
     let page = site.page("/job?task=export&id=a").await;
-    // As it is to be pasted, wherever the board stands.
+    // The command is complete, so it can be pasted anywhere.
     assert!(
         page.contains("it is in no list, so no worker finds it")
             && page.contains("`heartline --redis redis://")
@@ -266,7 +266,7 @@ async fn a_job_that_nobody_finds_says_so_and_what_finds_it() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_task_stands_on_its_page_also_what_is_foreign_and_what_has_no_date() {
+async fn the_page_of_a_task_shows_its_problems_even_wrong_types() {
     let site = Site::of_one_table().await;
     site.export.dispatch("x".into()).id("a").await.unwrap();
     let page = site.page("/task?task=export").await;
@@ -279,12 +279,12 @@ async fn what_is_wrong_with_a_task_stands_on_its_page_also_what_is_foreign_and_w
     let page = site.get("/task?task=export").await;
     assert!(page.body.contains("board:{export}:cancelled is a string and should be a zset"), "{page:?}");
     let told = async || site.page("/stalls").await.contains("cannot be read now of: export");
-    until("that is told of its stalls", told).await;
+    until("its stalls are shown as unreadable", told).await;
     assert!(site.page("/audit").await.contains("unknown: the task cannot be read now"));
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_a_page_and_not_a_failure_of_the_service() {
+async fn an_unreachable_server_is_a_page_and_not_a_crash() {
     let mut site = Site::new().await;
     site.export.dispatch("x".into()).await.unwrap();
     site.server().kill();
@@ -295,7 +295,7 @@ async fn a_server_that_is_away_is_a_page_and_not_a_failure_of_the_service() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_happened_is_read_once_for_all_who_look_until_something_happens() {
+async fn the_events_of_a_job_are_read_once_until_they_change() {
     let site = Site::new().await;
     site.damaged(&["HSET meta declaredAt 1"]).await;
     site.export.dispatch("x".into()).id("job-1").delay(Duration::from_secs(3600)).await.unwrap();

@@ -260,7 +260,7 @@ pub fn hidden<'a>(page: &'a str, name: &str) -> &'a str {
 pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !so().await {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it did not come to this: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "timed out waiting until {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

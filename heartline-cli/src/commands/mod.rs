@@ -221,7 +221,7 @@ mod tests {
     use super::distance;
 
     #[test]
-    fn words_that_are_near_have_a_small_distance() {
+    fn similar_words_have_a_small_distance() {
         assert_eq!((distance("export", "export"), distance("export", "exprot"), distance("", "abc")), (0, 2, 3));
         assert_eq!((distance("kitten", "sitting"), distance("mail", "mails")), (3, 1));
     }

@@ -1,5 +1,4 @@
-//! What people are told of workers that are killed, freeze and are cut off, of poison and of a pause: all of it real, in the terminal and on
-//! the page.
+//! How the terminal and the board explain killed, frozen and disconnected workers, poison jobs and a pause.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -16,7 +15,7 @@ use crate::work::{Script, lives, pids, scratch};
 use support::child::Child;
 use support::proxy::{Hold, Proxy};
 
-/// What the tests of the library have for lines that break and processes that die.
+/// The library's test helpers for connections that break and processes that die.
 #[path = "../../../tests/it/support"]
 #[allow(dead_code)]
 mod support {
@@ -28,20 +27,20 @@ mod support {
     pub use crate::run::PATIENCE;
 }
 
-/// The first run goes on until its worker is gone; the one behind it completes.
+/// The first run sleeps until its worker is gone; the recovered one completes.
 const ONCE: &str = r#"[ -n "$HEARTLINE_RECOVERY" ] || sleep 600; echo 2"#;
 
-/// More heartbeats than a worker sends while a test looks at it.
+/// More heartbeats than a worker sends during a test.
 const BEATS: usize = 100;
 
-/// A line to the server that can be broken.
+/// A proxy to the server whose connections can be broken.
 async fn line_to(bench: &Bench) -> Proxy {
     let url = bench.url();
     let address = url.strip_prefix("redis://").unwrap().trim_end_matches('/');
     Proxy::start(address.parse().unwrap()).await
 }
 
-/// A worker with a long stall interval, whose line to the server is this one, and what it logs.
+/// A worker with a long stall interval that connects through this proxy, and its log.
 fn worker_over(line: &Proxy, bench: &Bench, interval: &str) -> (Script, Receiver<String>) {
     let url = line.url();
     let args = ["--redis", &url, "work", "-t", "script", "--interval", interval, "--exec", "sleep", "600"];
@@ -53,10 +52,10 @@ fn worker_over(line: &Proxy, bench: &Bench, interval: &str) -> (Script, Receiver
     (Script { child, jobs: bench.app.task_ref("script").unwrap() }, log)
 }
 
-/// Waits until a worker holds the job, and tells which one.
+/// Waits until a worker holds the job, and returns its id.
 async fn holder_of(bench: &Bench, id: &str) -> String {
     let mut holder = None;
-    until("somebody holds it", async || {
+    until("a worker holds it", async || {
         let job = bench.app.inspector().job("script", id, JobValues::None).await.unwrap();
         holder = job.and_then(|job| job.worker);
         holder.is_some()
@@ -65,24 +64,24 @@ async fn holder_of(bench: &Bench, id: &str) -> String {
     holder.unwrap().to_string()
 }
 
-/// Waits until a process has ended by itself, or of a signal.
+/// Waits until the process has ended.
 async fn ended(worker: &mut Script) {
     until("it has ended", async || worker.child.try_wait().unwrap().is_some()).await;
 }
 
-/// A board that was just started: nothing that it shows was read before.
+/// A new board, without cached reads.
 fn board(bench: &Bench) -> Exporter {
     Exporter::of(&["board"], bench, None)
 }
 
-/// A page that is there.
+/// A page, which must exist.
 fn page(board: &Exporter, path: &str) -> String {
     let (status, _, body) = board.get(path, "localhost", "");
     assert_eq!(status, 200, "{path}: {body}");
     body
 }
 
-/// What comes of a form that a page of the board sends.
+/// Sends a form as a page of the board does.
 fn post(board: &Exporter, path: &str, form: &str) -> (u16, String, String) {
     let fields = "Host: localhost\r\nSec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded";
     let length = form.len();
@@ -91,13 +90,13 @@ fn post(board: &Exporter, path: &str, form: &str) -> (u16, String, String) {
     ))
 }
 
-/// The line of a table that has this.
+/// The line of a table that contains this.
 fn row<'a>(table: &'a str, what: &str) -> &'a str {
     table.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what}: {table}"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_froze_was_seen_again_and_what_it_reports_comes_too_late() {
+async fn a_worker_that_froze_is_seen_again_and_reports_too_late() {
     let bench = Bench::new().await;
     let line = line_to(&bench).await;
     let (begun, gate) = (scratch("freeze-begun"), scratch("freeze-gate"));
@@ -129,7 +128,7 @@ async fn a_worker_that_froze_was_seen_again_and_what_it_reports_comes_too_late()
     assert!(ran.out.is_empty() && ran.err.contains("There are no late outcomes of script."), "{ran:?}");
     assert!(!page(&board(&bench), "/stalls?task=script").contains("Late outcomes"));
 
-    // The program does not freeze with its worker. That is to report how it ended before a heartbeat tells it that the job is lost.
+    // The program does not freeze with its worker, which must report the outcome before a heartbeat shows that the job is lost.
     std::fs::write(&gate, "").unwrap();
     until("the program has ended", async || !lives(&running[0])).await;
     let beat = sha_of(&bench, "extend_locks").await;
@@ -150,7 +149,7 @@ async fn a_worker_that_froze_was_seen_again_and_what_it_reports_comes_too_late()
     let fence = late[0]["fence"].to_string();
     assert!(["late", "completed", &fence].iter().all(|cell| cells.contains(cell)), "{table}");
     assert!(cells.last().is_some_and(|late_by| late_by.ends_with('s')), "{table}");
-    assert_eq!(job.result().await.unwrap(), json!(2), "nothing of it was recorded");
+    assert_eq!(job.result().await.unwrap(), json!(2), "the late outcome was not recorded");
 
     until("it was seen again", async || {
         bench.run(&["stalls", "explain", "-t", "script", "late"]).await.ok().contains("seen again")
@@ -173,7 +172,7 @@ async fn a_worker_that_froze_was_seen_again_and_what_it_reports_comes_too_late()
     std::fs::remove_file(begun).and_then(|()| std::fs::remove_file(gate)).unwrap();
 }
 
-/// The name under which the server has a script.
+/// The SHA of a script on the server.
 async fn sha_of(bench: &Bench, name: &str) -> String {
     let script = heartline::_internals::scripts().into_iter().find(|script| script.name == name).unwrap();
     let client = redis::Client::open(bench.url()).unwrap();
@@ -182,7 +181,7 @@ async fn sha_of(bench: &Bench, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn of_a_worker_that_was_killed_it_is_told_who_saw_that_and_what_became_of_its_job() {
+async fn a_killed_worker_is_explained_with_its_witness_and_its_job() {
     let bench = Bench::new().await;
     let mut victim = Script::start(&bench, &[], ONCE);
     let job = victim.jobs.dispatch(json!(null)).id("killed").await.unwrap();
@@ -229,7 +228,7 @@ async fn of_a_worker_that_was_killed_it_is_told_who_saw_that_and_what_became_of_
 }
 
 #[tokio::test]
-async fn a_job_that_killed_its_process_twice_is_named_and_who_was_beside_it_once_is_not() {
+async fn a_job_that_killed_two_workers_is_named_but_not_its_neighbour() {
     let bench = Bench::new().await;
     let script = r#"case $(cat) in '"poison"') until [ -e "$0" ]; do sleep 0.05; done; kill -9 $PPID; sleep 600 ;; *) [ -n "$HEARTLINE_RECOVERY" ] || sleep 600; echo 1 ;; esac"#;
     let gate = scratch("poison-gate");
@@ -254,11 +253,11 @@ async fn a_job_that_killed_its_process_twice_is_named_and_who_was_beside_it_once
     assert_ne!(first, second);
     std::fs::write(&gate, "").unwrap();
     ended(&mut worker).await;
-    // It is not to take down the third one.
+    // The job must not kill the third worker.
     bench.run(&["task", "pause", "script", "--reason", "it kills"]).await.ok();
     let third = Script::start(&bench, &options, &script);
     let state = async || bench.app.inspector().job("script", "poison", JobValues::None).await.unwrap().unwrap().state;
-    until("it was taken back", async || state().await == JobState::Waiting).await;
+    until("it was recovered", async || state().await == JobState::Waiting).await;
 
     let suspects = bench.run(&["stalls", "suspects", "-t", "script", "--json"]).await.json();
     let named: Vec<&Value> = suspects.as_array().unwrap().iter().map(|suspect| &suspect["id"]).collect();
@@ -291,25 +290,25 @@ async fn a_job_that_killed_its_process_twice_is_named_and_who_was_beside_it_once
     std::fs::remove_file(gate).unwrap();
 }
 
-/// A live worker whose line is broken in this way: what broke its watch is told wherever somebody looks why nothing is recovered.
-async fn a_broken_watch_is_told(interval: &str, cause: &str, cut: impl AsyncFnOnce(&Proxy, &Receiver<String>)) {
+/// Breaks the connections of a live worker. Every view of the recovery must show the cause of its broken watch.
+async fn a_broken_watch_is_shown(interval: &str, cause: &str, cut: impl AsyncFnOnce(&Proxy, &Receiver<String>)) {
     let bench = Bench::new().await;
     let line = line_to(&bench).await;
     let (worker, log) = worker_over(&line, &bench, interval);
     worker.jobs.dispatch(json!(null)).id("held").await.unwrap();
     let id = holder_of(&bench, "held").await;
     let outlook = async || bench.run(&["stalls", "outlook", "-t", "script"]).await.ok();
-    until("it tells of its watch", async || outlook().await.contains(&format!("{id} may "))).await;
+    until("its watch is shown", async || outlook().await.contains(&format!("{id} may "))).await;
     let before = outlook().await;
     assert!(!before.contains("broken"), "{before}");
 
     cut(&line, &log).await;
     let broken = "; its watch was broken ";
     until("its watch was broken", async || outlook().await.contains(broken)).await;
-    let cause_told = format!(" ago: {cause}");
+    let shown_cause = format!(" ago: {cause}");
     let is_told = |text: &str| {
         let line = text.lines().find(|line| line.contains(&format!("{id} may ")) && line.contains(broken));
-        line.is_some_and(|line| line.contains(&cause_told))
+        line.is_some_and(|line| line.contains(&shown_cause))
     };
     let told = outlook().await;
     assert!(is_told(&told), "{told}");
@@ -317,21 +316,21 @@ async fn a_broken_watch_is_told(interval: &str, cause: &str, cut: impl AsyncFnOn
     let (_, recovery) = shown.split_once("\nrecovery:\n").unwrap();
     assert!(is_told(recovery), "{shown}");
     let table = bench.run(&["workers"]).await.ok();
-    assert!(row(&table, &id).contains("  broken ") && row(&table, &id).contains(&cause_told), "{table}");
+    assert!(row(&table, &id).contains("  broken ") && row(&table, &id).contains(&shown_cause), "{table}");
     let board = board(&bench);
     let task = page(&board, "/task?task=script");
     let (_, detection) = task.split_once("<h2>Stall detection</h2>").unwrap();
     assert!(is_told(detection), "{task}");
     let body = page(&board, &format!("/worker?worker={id}"));
-    assert!(body.contains("<dd>live</dd>") && body.contains("; broken ") && body.contains(&cause_told), "{body}");
-    // It lives, and its job is still its own.
+    assert!(body.contains("<dd>live</dd>") && body.contains("; broken ") && body.contains(&shown_cause), "{body}");
+    // The worker is alive and still holds its job.
     assert_eq!(holder_of(&bench, "held").await, id);
     assert!(bench.run(&["stalls", "list", "-t", "script"]).await.err.contains("There are no stalls of script."));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_live_worker_whose_connections_were_cut_it_is_told_that_this_broke_its_watch() {
-    a_broken_watch_is_told("30s", "connection_lost", async |line, _| {
+async fn a_lost_connection_is_shown_as_the_cause_of_a_broken_watch() {
+    a_broken_watch_is_shown("30s", "connection_lost", async |line, _| {
         line.refuse().await;
         until("all are closed", async || line.open() == 0).await;
         line.accept().await;
@@ -340,8 +339,8 @@ async fn of_a_live_worker_whose_connections_were_cut_it_is_told_that_this_broke_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_live_worker_whose_line_went_silent_it_is_told_that_this_broke_its_watch() {
-    a_broken_watch_is_told("20s", "no_answer", async |line, log| {
+async fn a_missing_answer_is_shown_as_the_cause_of_a_broken_watch() {
+    a_broken_watch_is_shown("20s", "no_answer", async |line, log| {
         line.pause();
         until("a heartbeat has no answer", async || log.try_iter().any(|line| line.contains("part=\"beat\""))).await;
         line.resume();
@@ -350,7 +349,7 @@ async fn of_a_live_worker_whose_line_went_silent_it_is_told_that_this_broke_its_
 }
 
 #[tokio::test]
-async fn of_a_job_that_does_not_begin_it_is_told_who_paused_its_task_and_why() {
+async fn a_job_of_a_paused_task_shows_the_person_and_the_reason() {
     let bench = Bench::new().await;
     let worker = Script::start(&bench, &[], "echo 1");
     worker.jobs.dispatch(json!(null)).await.unwrap().result_within(PATIENCE).await.unwrap();
@@ -388,7 +387,7 @@ async fn of_a_job_that_does_not_begin_it_is_told_who_paused_its_task_and_why() {
 }
 
 #[tokio::test]
-async fn a_sweep_by_hand_resolves_what_a_dead_worker_held_where_no_other_lives() {
+async fn a_manual_sweep_recovers_jobs_if_no_worker_is_alive() {
     let bench = Bench::new().await;
     let mut victim = Script::start(&bench, &[], "sleep 600");
     victim.jobs.dispatch(json!(null)).id("left").await.unwrap();
@@ -411,7 +410,7 @@ async fn a_sweep_by_hand_resolves_what_a_dead_worker_held_where_no_other_lives()
     assert_eq!((ran.status, &*ran.out), (0, "0 silent jobs resolved\n"), "{ran:?}");
 }
 
-/// Not a test by itself: the program of a worker that claims ahead. It does nothing unless a test started it.
+/// The program of a worker that claims ahead. It does nothing unless another test started it.
 #[tokio::test]
 async fn a_worker_process_that_claims_ahead() {
     let Some(url) = Child::role() else { return };
@@ -423,7 +422,7 @@ async fn a_worker_process_that_claims_ahead() {
 }
 
 #[tokio::test]
-async fn jobs_that_a_dead_worker_had_claimed_ahead_are_put_back_by_hand_and_what_it_ran_is_not() {
+async fn a_person_can_requeue_claimed_jobs_but_not_running_ones() {
     let bench = Bench::new().await;
     let jobs: TaskRef<u32, u32> = bench.app.task_ref("ahead").unwrap();
     for id in ["one", "two", "three"] {
@@ -451,7 +450,7 @@ async fn jobs_that_a_dead_worker_had_claimed_ahead_are_put_back_by_hand_and_what
 }
 
 #[tokio::test]
-async fn a_list_begins_with_the_oldest_where_that_is_asked_for() {
+async fn oldest_first_reverses_a_list() {
     let bench = Bench::of_one_table().await;
     let worker = bench.worker();
     for id in ["a", "b", "c"] {
@@ -469,9 +468,9 @@ async fn a_list_begins_with_the_oldest_where_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_board_may_be_read_only_hide_payloads_and_have_a_name() {
+async fn options_make_a_board_read_only_and_hide_payloads() {
     let bench = Bench::new().await;
-    bench.export.dispatch("of nobody's concern".into()).id("a").await.unwrap();
+    bench.export.dispatch("a private concern".into()).id("a").await.unwrap();
     let act = |board: &Exporter| post(board, "/act", "act=pause&task=export");
     let is_paused = async || bench.app.inspector().task("export").await.unwrap().paused.is_some();
     let guarded = Exporter::of(
@@ -496,7 +495,7 @@ async fn a_board_may_be_read_only_hide_payloads_and_have_a_name() {
 }
 
 #[tokio::test]
-async fn a_board_that_is_asked_for_over_https_gives_its_cookie_to_nothing_else() {
+async fn the_cookie_of_a_board_with_https_is_secure() {
     let bench = Bench::new().await;
     let token = "0123456789abcdef";
     for (args, is_secure) in [(&["board", "--https"][..], true), (&["board"], false)] {

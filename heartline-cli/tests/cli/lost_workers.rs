@@ -1,5 +1,5 @@
-//! What the commands say of lost workers and damaged data, and how they ask before they act. Which condition is where, the tests of the
-//! library prove.
+//! What the commands show about lost workers and damaged data, and how they ask for confirmation. The tests of the library prove the
+//! diagnoses themselves.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ pub fn ms_ago(ago: Duration) -> u64 {
     u64::try_from(since.as_millis()).unwrap()
 }
 
-/// A worker that holds these jobs of `export`; it claimed them, and was seen, so long ago.
+/// A worker that holds these jobs of `export`, with the ages of its claims and of its presence.
 async fn holds(bench: &Bench, ids: &[&str], claimed: Duration, seen: Duration) {
     let (mut conn, mut pipe) = (bench.redis().await, redis::pipe());
     let (seen, fence) = (ms_ago(seen), ms_ago(claimed) * 1000);
@@ -112,7 +112,7 @@ async fn metrics_show_what_alerts_need() {
 }
 
 #[tokio::test]
-async fn what_fails_is_counted_by_its_code() {
+async fn failures_are_counted_by_code() {
     let bench = Bench::new().await;
     let worker = bench.worker();
     for input in ["fail", "x", "fail"] {
@@ -132,7 +132,7 @@ async fn what_fails_is_counted_by_its_code() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_json_too() {
+async fn an_unreachable_server_is_reported_as_json_too() {
     let ran = crate::run::alone(&["status", "--json", "--redis", "redis://127.0.0.1:1"]);
     assert_eq!((ran.status, &ran.json()["healthy"]), (1, &json!(false)));
     assert!(ran.json()["error"].as_str().unwrap().contains("--redis"), "{ran:?}");
@@ -306,7 +306,7 @@ async fn a_watch_is_broken_until_a_whole_interval_has_passed() {
     holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
     let mut conn = bench.redis().await;
     for (ago, told) in [(2000, "broken 2"), (20_000, "ok (no_answer 20")] {
-        // The epoch has just begun each time: of that it says nothing.
+        // The epoch has just begun each time, so no epoch is shown as late.
         let watch = format!("3 100 5000 no_answer {ago}");
         let mut tell = redis::cmd("HSET");
         tell.arg(format!("cli:worker:{LOST}")).arg("watch:export").arg(watch);

@@ -1,4 +1,4 @@
-//! What it shows.
+//! Commands that read.
 
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use heartline::JobState;
 use crate::run::{Bench, until};
 
 #[tokio::test]
-async fn what_each_task_does_is_told_in_a_table_and_as_json() {
+async fn tasks_are_listed_as_a_table_and_as_json() {
     let bench = Bench::new().await;
     for input in ["x", "fail", "hold"] {
         bench.export.dispatch(input.into()).id(format!("{input}-1")).await.unwrap();
@@ -51,7 +51,7 @@ async fn what_each_task_does_is_told_in_a_table_and_as_json() {
 }
 
 #[tokio::test]
-async fn a_failed_job_is_found_and_shown_and_nothing_in_it_moves_the_cursor() {
+async fn a_failed_job_is_shown_with_its_control_characters_escaped() {
     let bench = Bench::new().await;
     let worker = bench.worker();
     for input in ["x", "fail"] {
@@ -93,7 +93,7 @@ async fn a_failed_job_is_found_and_shown_and_nothing_in_it_moves_the_cursor() {
 }
 
 #[tokio::test]
-async fn a_list_goes_on_behind_its_cursor() {
+async fn a_list_continues_after_its_cursor() {
     let bench = Bench::new().await;
     bench.export.dispatch_many((0..5).map(|_| "x".to_owned())).await.unwrap();
     let (mut found, mut cursor) = (Vec::new(), None::<String>);
@@ -154,7 +154,7 @@ async fn events_are_followed_as_they_happen() {
 }
 
 #[tokio::test]
-async fn who_follows_events_goes_on_behind_a_restart_of_the_server() {
+async fn following_events_survives_a_restart_of_the_server() {
     let mut bench = Bench::new().await;
     let worker = bench.worker();
     let mut child = bench.start(&["events", "-t", "export", "--follow", "--json"]);
@@ -164,10 +164,10 @@ async fn who_follows_events_goes_on_behind_a_restart_of_the_server() {
     let export = bench.export.clone();
     let hears_of = async |name: &str| {
         let mut round = 0;
-        until("it has heard of a job", async || {
+        until("it has printed an event of the job", async || {
             round += 1;
             let sent = export.dispatch("x".into()).id(format!("{name}-{round}")).await;
-            // Until the server is back there is nobody to take it.
+            // The dispatch fails until the server is back.
             if let Ok(job) = sent {
                 let _ = job.result_within(Duration::from_secs(5)).await;
             }
@@ -179,7 +179,7 @@ async fn who_follows_events_goes_on_behind_a_restart_of_the_server() {
     let server = bench.server();
     server.kill();
     server.restart().unwrap();
-    hears_of("behind").await;
+    hears_of("after").await;
     child.kill().unwrap();
     child.wait().unwrap();
     let _ = reading.join();
@@ -225,7 +225,7 @@ async fn status_and_health_say_what_is_wrong_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn the_doctor_knows_the_server() {
+async fn the_doctor_describes_the_server() {
     let bench = Bench::new().await;
     let ran = bench.run(&["doctor"]).await;
     for part in [
@@ -252,7 +252,7 @@ async fn the_doctor_knows_the_server() {
 }
 
 #[tokio::test]
-async fn an_audit_finds_damage_and_a_repair_mends_it() {
+async fn an_audit_finds_damage_and_a_repair_fixes_it() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("lost").await.unwrap();
     let told = bench.run(&["audit"]).await.ok();

@@ -243,7 +243,7 @@ fn declare(app: &App, gate: &Arc<Semaphore>, partitions: Option<u32>) -> TaskRef
 pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !so().await {
-        assert!(begun.elapsed() < PATIENCE, "it did not come to this: {what}");
+        assert!(begun.elapsed() < PATIENCE, "timed out waiting until {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
