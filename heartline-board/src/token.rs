@@ -130,8 +130,8 @@ impl Door {
     }
 }
 
-/// Sessions are cookies signed with the token: the end in seconds since 1970, a dot, and the signature. The board stores none, so every replica
-/// with the same token accepts them, also after a restart.
+/// Sessions are cookies signed with the token: the end in seconds since 1970, a dot, and the signature. The board stores none, so every
+/// replica with the same token accepts them, also after a restart.
 impl Lock {
     fn knows(&self, session: &str) -> bool {
         let Some((until, signature)) = session.split_once('.') else { return false };

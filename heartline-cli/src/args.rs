@@ -183,8 +183,8 @@ pub(crate) enum Command {
     /// job with the code exit_N, or signal_N if a signal killed the program, and the last 4 KiB of standard error.
     ///
     /// If the job is cancelled or lost, the program's process group gets SIGTERM, then SIGKILL. At a timeout it gets SIGKILL at once. If
-    /// this worker dies, the program is killed (on Linux), but processes that it started may live on. A program that changed its user may refuse signals:
-    /// a warning is printed, and the program keeps its slot until it ends.
+    /// this worker dies, the program is killed (on Linux), but processes that it started may live on. A program that changed its user may
+    /// refuse signals: a warning is printed, and the program keeps its slot until it ends.
     #[cfg(unix)]
     #[command(
         after_help = "Example:\n  heartline work -t thumbnails --concurrency 4 --timeout 5m --exec ./thumbnail.sh --size 200"

@@ -134,8 +134,8 @@ pub(crate) async fn download(State(board): State<Arc<Board>>, Query(asked): Quer
     if !board.options.shows_payloads {
         return board.problem(
             StatusCode::FORBIDDEN,
-            "Payloads are not shown here",
-            "This board does not show payloads and results.",
+            "Payloads are hidden",
+            "This board shows no payloads and results.",
         );
     }
     let job = match board.inspector.job(&asked.task, &asked.id, JobValues::All).await {

@@ -128,7 +128,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
     }
     let filter = match asked.filter() {
         Ok(filter) => filter,
-        Err(wrong) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
+        Err(wrong) => return board.problem(StatusCode::BAD_REQUEST, "Invalid request", &wrong),
     };
     if let Err(unknown) = board.must_know(&asked.task).await {
         return unknown;

@@ -151,7 +151,7 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
     }
     // In production every act is confirmed anyway.
     if poisonous > 0 && !session.consent.is_production {
-        confirm(&session.consent, &format!("run {} again that was held when workers died", many(poisonous, "job")))?;
+        confirm(&session.consent, &format!("run again {} held when workers died", many(poisonous, "job")))?;
     }
     Ok(String::new())
 }

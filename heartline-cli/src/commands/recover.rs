@@ -62,7 +62,7 @@ async fn selected(session: &Session, jobs: &Silent, verb: &str, must_ask: bool) 
     let task = session.inspector.task(&jobs.task).await?;
     let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(LONGEST_WATCH / 2);
     session.out.hint(format!(
-        "Watching for one or two intervals, up to {}; only jobs that stay silent are changed. Ctrl-C until then changes nothing.",
+        "Watching for one or two intervals, up to {}; only jobs that stay silent are changed. Ctrl-C during the watch changes nothing.",
         span(interval * 2)
     ));
     for worker in dead_holders(session, &jobs.task).await? {
@@ -272,7 +272,9 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
         &session.consent,
         &format!("resolve jobs of {task} that stay silent: they run again, or fail past max_count"),
     )?;
-    session.out.hint("Watching for one stall interval, or two if no job is silent. Ctrl-C until then changes nothing.");
+    session
+        .out
+        .hint("Watching for one stall interval, or two if no job is silent. Ctrl-C during the watch changes nothing.");
     let report = session.inspector.sweep_now(task).await?;
     if session.out.is_json {
         session.out.json(&report)?;

@@ -123,7 +123,7 @@ fn check_program(program: &OsStr) -> Result<(), Failure> {
         candidates.iter().filter_map(|path| fs::metadata(path).ok()).filter(fs::Metadata::is_file).collect();
     let program = program.to_string_lossy();
     if files.is_empty() {
-        return Err(Failure::wrong(format!("no program {program} in this directory or on the PATH")));
+        return Err(Failure::wrong(format!("cannot find the program {program}")));
     }
     if files.iter().all(|file| file.permissions().mode() & 0o111 == 0) {
         return Err(Failure::wrong(format!("{program} is not executable; run `chmod +x` on it")));
@@ -203,7 +203,7 @@ impl Program {
                 }
             }
             () = ctx.cancelled() => {
-                // If it finished its work anyway, it has written a result. Status 0 alone proves nothing: many programs exit with 0 at SIGTERM.
+                // A program that finished anyway has written a result. Status 0 proves nothing: many programs exit with 0 at SIGTERM.
                 if let Some(status) = running.wind_down().await.filter(ExitStatus::success) {
                     let told = running.told(status).await;
                     if result_of(&told.output).is_some() {
@@ -233,8 +233,8 @@ impl Program {
         }
     }
 
-    /// Snoozes the job, since it has not begun. The slot is kept for a while, so that this worker does not snooze jobs that other workers could
-    /// run. If this continues, the worker ends, and a task without workers is reported.
+    /// Snoozes the job, since it has not begun. The slot is kept for a while, so that this worker does not snooze jobs that other workers
+    /// could run. If this continues, the worker ends, and a task without workers is reported.
     async fn not_started(&self, ctx: &Context, why: &str) -> JobError {
         let why = shown(why);
         say!("warning: {} of {} is snoozed: the program cannot be started: {why}", ctx.id(), ctx.task());

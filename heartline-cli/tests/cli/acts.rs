@@ -144,8 +144,8 @@ async fn declaring_a_worker_dead_requeues_its_jobs_at_once() {
     until("its record shows that it holds them", async || bench.run(&["workers"]).await.ok().contains("export 2/10"))
         .await;
     let id = bench.run(&["workers", "--json"]).await.json()[0]["worker"].as_str().unwrap().to_owned();
-    let ran = bench.run(&["recover", "worker", "nobody-1-2", "-y"]).await;
-    assert!(ran.status == 1 && ran.err.contains("there is no worker nobody-1-2"), "{ran:?}");
+    let ran = bench.run(&["recover", "worker", "absent-1-2", "-y"]).await;
+    assert!(ran.status == 1 && ran.err.contains("there is no worker absent-1-2"), "{ran:?}");
     let ran = bench.run(&["recover", "worker", &id]).await;
     assert!(ran.status == 2 && ran.err.contains("its death is not proven; IT IS MOST LIKELY ALIVE"), "{ran:?}");
     assert!(ran.err.contains("2 of export, which wait for a person, 1 of which will fail"), "{ran:?}");
