@@ -6,8 +6,12 @@ use heartline::testing::RedisServer;
 use heartline::{JobHandle, TaskRef};
 use redis::AsyncCommands;
 
-use crate::support::task::{INTERVAL, TWO_INTERVALS, TestTask, options};
+use crate::support::task::{TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
+
+/// Long enough that a busy machine is not taken for a frozen process.
+const INTERVAL: Duration = Duration::from_secs(3);
+const TWO_INTERVALS: Duration = Duration::from_secs(7);
 
 /// Two workers with long jobs meet a fault. Half of the jobs ends during it, at the gate `during`. A fault may
 /// dispatch jobs of its own, and returns them.

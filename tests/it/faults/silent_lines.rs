@@ -9,8 +9,11 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
 use crate::faults::waiting::{all_ran_once, begun, soak, stalls, start_waiting_worker, start_witness};
-use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::task::{TestTask, options};
 use crate::support::{Line, PATIENCE, TestRedis, eventually};
+
+/// Long enough that a busy machine is not taken for a silent worker.
+const INTERVAL: Duration = Duration::from_secs(3);
 
 /// Waits for the moment of the next snapshot, polling faster than [`eventually`].
 async fn snapshot(test: &TestTask, conn: &mut MultiplexedConnection) {

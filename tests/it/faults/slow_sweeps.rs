@@ -6,7 +6,7 @@ use heartline::StallOptions;
 
 use crate::faults::waiting::start_waiting_worker;
 use crate::support::task::{INTERVAL, TestTask, options};
-use crate::support::{Line, TestRedis, eventually};
+use crate::support::{Line, PATIENCE, TestRedis, eventually};
 
 const RUNNING: usize = 100_000;
 
@@ -73,10 +73,8 @@ async fn finds(dead: usize, delay: Duration) {
     }
     let () = begin.query_async(&mut conn).await.unwrap();
 
-    // Two intervals, a heartbeat, and time for a busy machine. The next snapshot, after which the live jobs would need
-    // heartbeats again, comes when all stalled jobs are found.
-    let deadline = 2 * INTERVAL + INTERVAL / 3 + Duration::from_secs(5);
-    let found = eventually("all silent jobs are found", deadline, async || {
+    // The next snapshot, after which the live jobs would need heartbeats again, comes when all stalled jobs are found.
+    let found = eventually("all silent jobs are found", PATIENCE, async || {
         let mut look = redis::pipe();
         look.atomic().zcard(test.key("failed")).hlen(test.key("locks")).hget(test.key("meta"), "stalls");
         let (failed, held, stalls): (usize, usize, Option<usize>) = look.query_async(&mut conn).await.unwrap();

@@ -234,11 +234,13 @@ async fn short_jobs_begin_after_the_running_ones_and_run_once() {
 #[tokio::test]
 async fn no_job_begins_early_if_one_stall_would_fail_it() {
     let strict = [
-        fast_with(StallOptions::new().max_count(0)),
-        fast_with(StallOptions::new().on_crash(heartline::OnCrash::Fail)),
-        fast_with(StallOptions::new().heartbeat(Heartbeat::Manual)),
+        StallOptions::new().max_count(0),
+        StallOptions::new().on_crash(heartline::OnCrash::Fail),
+        StallOptions::new().heartbeat(Heartbeat::Manual),
     ];
-    for options in strict {
+    for stall in strict {
+        // Long enough that a busy machine is not taken for a stall.
+        let options = fast().stall(stall.interval(Duration::from_secs(5)));
         let (_, events) = quick(options.clone().concurrency(1).prefetch(50), 500).await;
         assert_eq!(most_running(&events), 1, "{options:?}");
         assert!(events.iter().any(|event| matches!(event, Event::Claimed { .. })), "nothing was prefetched");

@@ -56,4 +56,4 @@ pub use warnings::{At, Warnings};
 use std::time::Duration;
 
 /// How long a condition may take to hold on the slowest machine that runs the tests.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);

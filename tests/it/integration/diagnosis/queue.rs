@@ -14,6 +14,7 @@ async fn jobs_without_a_live_worker_are_a_risk() {
     let worker = scene.worker();
     scene.until_not("!no_worker").await;
     scene.test.journal.open("gate");
+    eventually("the job ends", PATIENCE, async || scene.jobs.counts().await.unwrap().completed == 1).await;
     let _ = worker.stop().await.unwrap();
     scene.jobs.dispatch("x".into()).delay(HOUR).await.unwrap();
     assert_eq!(scene.kinds().await, ["?no_worker_for_delayed"]);

@@ -279,8 +279,10 @@ async fn thousands_of_silent_jobs_are_recovered_in_one_action() {
     worker.stop().await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     task.dispatch_many((0..4000).map(|_| "open".to_owned())).await.unwrap();
-    let mut dead = Puppet::of(&test).await;
-    while dead.claim(200).await.len() == 200 {}
+    let (mut dead, mut held) = (Puppet::of(&test).await, 0);
+    while held < 4000 {
+        held += dead.claim(200).await.len();
+    }
     snapshot(&test, &mut dead).await;
     let report = inspector.recover_running(TASK, SilentSelection::all()).await.unwrap();
     assert_eq!((report.done, report.is_complete), (4000, true));
