@@ -144,48 +144,44 @@
 #[path = "internals/mod.rs"]
 pub mod _internals;
 mod app;
+mod backend;
+mod backoff;
 mod clock;
+mod config_error;
 mod credentials;
+mod enum_str;
 mod error;
+mod escape;
 mod events;
-mod faults;
-mod flow;
 pub mod guide;
 pub mod inspect;
 mod job;
 mod keeper;
+mod latency;
 mod limits;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod names;
 mod options;
-mod pauses;
 #[cfg(feature = "private-server")]
 pub mod private_server;
-mod process;
-mod shown;
-mod spread;
+mod runtime;
 mod stall;
-mod store;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod times;
 mod timings;
+mod unix_time;
 mod worker;
 mod worker_id;
+mod workflow;
 
 pub use app::{App, AppBuilder};
+pub use config_error::{ConfigError, ConfigErrors};
 pub use credentials::Credentials;
 pub use error::{Error, Interrupted, JobError, MissingData, NoteError, Result, ServerError, ServerErrorKind};
 pub use events::event::{Event, LateOutcome};
 pub use events::subscription::{RecvError, Subscription};
 pub use events::workflow_event::{WorkflowEvent, WorkflowStep};
-pub use faults::{ConfigError, ConfigErrors};
-pub use flow::graph::{Graph, Node, NodeInputs, NodeTask};
-pub use flow::handle::{NodeStatus, WorkflowHandle, WorkflowStatus};
-pub use flow::options::{OnFailure, WorkflowOptions};
-pub use flow::workflow::{Start, Workflow};
 pub use inspect::Inspector;
 pub use inspect::acts::{Act, ActReport, ForgetOutcome, JobSelection, Refusal, Refused};
 pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Fault, Finding, RepairReport};
@@ -194,27 +190,28 @@ pub use inspect::diagnosis::{
     Caution, CrashDiagnoses, Diagnosis, DiagnosisKind, FleetChecks, FleetReport, LostSlots, RecentStalls, Severity,
 };
 pub use inspect::filter::JobFilter;
-pub use inspect::flows::{
-    InstancePage, InstancePause, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport,
-};
 pub use inspect::history::{EventPage, LateReport, PauseEvent, TaskEvent};
 pub use inspect::holders::{Holder, HolderReport};
 pub use inspect::job::{JobOptions, JobReport, JobValues};
 pub use inspect::lists::ListsAway;
 pub use inspect::page::{JobCount, JobPage, JobRow};
+pub use inspect::poison::Suspect;
 pub use inspect::recover::{RecoveredTask, RecoveryReport};
 pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
 pub use inspect::stalls::{RecoveryOutlook, StallPage, StallReport, Watcher};
-pub use inspect::suspects::Suspect;
 pub use inspect::tasks::{ForeignKey, PartReport, TaskAudit, TaskOptionsInForce, TaskPause, TaskRates, TaskReport};
 pub use inspect::workers::{WatchReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
+pub use inspect::workflows::{
+    InstancePage, InstancePause, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport,
+};
 pub use job::failure::{Failure, codes};
 pub use job::id::JobId;
 pub use job::instance::{NodeState, WorkflowState};
 pub use job::outcome::{Outcome, StoredOutcome};
 pub use job::progress::JobProgress;
 pub use job::state::JobState;
+pub use latency::Spread;
 #[cfg(feature = "metrics")]
 pub use metrics::{RunMetrics, WorkerMetrics};
 pub use options::modes::{Durability, EventMode, Priority};
@@ -222,12 +219,11 @@ pub use options::retention::{Retention, RetentionLimit};
 pub use options::retry::{Jitter, RetryPolicy};
 pub use options::stall::{Heartbeat, OnCrash, OnRisk, StallOptions};
 pub use options::task::TaskOptions;
-pub use process::context::Context;
-pub use process::death::DeathProof;
-pub use process::figures::{TaskFigures, WorkerFigures};
-pub use process::observer::{CallInfo, Observer, RunEnd, RunInfo, RunOutcome};
-pub use process::upstream::{NodeName, Upstream};
-pub use spread::Spread;
+pub use runtime::context::Context;
+pub use runtime::death_proof::DeathProof;
+pub use runtime::observer::{CallInfo, Observer, RunEnd, RunInfo, RunOutcome};
+pub use runtime::stats::{TaskFigures, WorkerFigures};
+pub use runtime::upstream::{NodeName, Upstream};
 pub use stall::action::{StallAction, StallReason, StalledEvent};
 pub use stall::recovery::Recovery;
 pub use stall::witness::WatchBreak;
@@ -245,6 +241,10 @@ pub use worker::running::RunningWorker;
 pub use worker::signal::shutdown_signal;
 pub use worker::stop::{StopReason, WorkerPart};
 pub use worker_id::WorkerId;
+pub use workflow::definition::{Start, Workflow};
+pub use workflow::graph::{Graph, Node, NodeInputs, NodeTask};
+pub use workflow::handle::{NodeStatus, WorkflowHandle, WorkflowStatus};
+pub use workflow::options::{OnFailure, WorkflowOptions};
 
 /// The examples of the README, compiled as doc tests.
 #[cfg(doctest)]

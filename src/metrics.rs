@@ -13,9 +13,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::process::figures::TaskFigures;
-use crate::process::observer::{Observer, RunEnd, RunInfo};
-use crate::spread::{BOUNDS, Spread};
+use crate::latency::{BOUNDS, Spread};
+use crate::runtime::observer::{Observer, RunEnd, RunInfo};
+use crate::runtime::stats::TaskFigures;
 use crate::stall::action::StallAction;
 use crate::worker::monitor::WorkerMonitor;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-use crate::shown::Shown;
+use crate::escape::Shown;
 
 /// The identity of one running worker: `<hostname>-<pid>-<8 hex>`. Two workers never share one, not even in one process, or in two
 /// containers in which both have pid 1.

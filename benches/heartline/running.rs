@@ -18,7 +18,7 @@ const INTERVAL_MS: u64 = 1_000;
 pub const BEAT_BATCH: usize = 500;
 pub const SWEEP_BATCH: usize = 25;
 const SHRINK_STEP: usize = 4_000;
-/// src/keeper/pass.rs.
+/// src/keeper/sweep_progress.rs.
 const MOST_SHRINKS: usize = 500;
 const FIRST_FENCE: u64 = 1_700_000_000_000_000;
 

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt::{self, Write};
 
 use super::cause::{Handled, causes};
-use crate::shown::Shown;
+use crate::escape::Shown;
 
 /// Displays the error with all its causes, outermost first, on one line.
 #[derive(Clone, Copy)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::cause::{Boxed, Cause, ErrorCarrier, Handled, Handling, causes, handled_by};
 use super::chain::write_chain;
+use crate::escape::{Shown, cut};
 use crate::job::failure::{Failure, codes};
 use crate::limits::{self, MESSAGE_LIMIT};
-use crate::shown::{Shown, cut};
 
 /// Why a handler failed, and what should happen to the job.
 ///

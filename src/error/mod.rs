@@ -15,10 +15,10 @@ use std::{fmt, io};
 
 use self::chain::Chain;
 use self::server::Nature;
-use crate::faults::ConfigErrors;
+use crate::config_error::ConfigErrors;
+use crate::escape::Shown;
 use crate::job::failure::Failure;
 use crate::job::id::JobId;
-use crate::shown::Shown;
 
 /// The result of Heartline's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::kind::ServerErrorKind;
-use crate::shown::Shown;
+use crate::escape::Shown;
 
 /// What the server or the client reported about a failed call.
 ///

@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant};
 
 use super::source::{Position, Source};
 use super::stream_event::StreamEvent;
-use crate::store::keys::Key;
+use crate::backend::keys::Key;
 
 /// How long a reader stays without listeners. Otherwise a caller that waits for one result after another would connect
 /// again for each.

@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 use percent_encoding::percent_decode_str;
 
 use super::event::Event;
-use crate::job::deferred::Deferred;
+use crate::backend::streams::Entry;
 use crate::job::id::JobId;
 use crate::job::progress::JobProgress;
+use crate::job::snooze::Deferred;
 use crate::limits::stored_number;
 use crate::stall::action::{StallReason, StalledEvent};
-use crate::store::streams::Entry;
 use crate::worker_id::WorkerId;
 
 /// The content of a stream entry.
@@ -274,7 +274,7 @@ fn time(ms: &str) -> Option<SystemTime> {
 mod tests {
     use super::*;
     use crate::stall::action::StallAction;
-    use crate::times::to_ms;
+    use crate::unix_time::to_ms;
     use proptest::prelude::*;
 
     fn entry(fields: &[(&str, &str)]) -> Entry {

@@ -4,11 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+use crate::enum_str::names;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
-use crate::names::names;
 use crate::stall::action::StalledEvent;
-use crate::times::{as_ms, as_ms_where_known, as_us, as_us_where_known, ms_since_1970};
+use crate::unix_time::{as_ms, as_ms_where_known, as_us, as_us_where_known, ms_since_1970};
 use crate::worker_id::WorkerId;
 
 /// One transition of one job.

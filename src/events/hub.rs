@@ -5,16 +5,16 @@ use std::sync::Arc;
 use super::channel::Channel;
 use super::event::Event;
 use super::reader;
+use super::result_waiter::Waiter;
 use super::source::{Followed, Source};
 use super::stream_event::StreamEvent;
 use super::subscription::Subscription;
-use super::waiter::Waiter;
 use super::workflow_event::WorkflowEvent;
+use crate::backend::engine::Store;
+use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::tables::Tables;
 use crate::job::id::JobId;
 use crate::stall::action::StalledEvent;
-use crate::store::engine::Store;
-use crate::store::keys::{Key, TaskKeys};
-use crate::store::tables::Tables;
 
 /// The events of one App. All subscribers share one reader for each kind of events.
 pub(crate) struct EventHub {

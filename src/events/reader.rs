@@ -15,14 +15,14 @@ use super::channel::Channel;
 use super::decode::{Decoded, total_of};
 use super::source::{Followed, Position, Source};
 use super::stream_event::{self, StreamEvent};
+use crate::backend::address::Role;
+use crate::backend::connection::OwnConnection;
+use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::stream_reader::{self, StreamsApart};
+use crate::backend::streams::{self, Entry};
+use crate::backoff::Pauses;
 use crate::error::Error;
-use crate::pauses::Pauses;
-use crate::shown::Shown;
-use crate::store::address::Role;
-use crate::store::connection::OwnConnection;
-use crate::store::keys::{Key, TaskKeys};
-use crate::store::stream_reader::{self, StreamsApart};
-use crate::store::streams::{self, Entry};
+use crate::escape::Shown;
 
 /// How long one XREAD blocks without entries.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -424,14 +424,14 @@ fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<StreamEvent>) 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::store::engine::Store;
-    use crate::store::server::EvictionCheck;
+    use crate::backend::engine::Store;
+    use crate::backend::server::EvictionCheck;
 
     /// A source without tasks, so that its reader does not connect.
     pub(in crate::events) fn unreachable_source() -> Arc<Source> {
         let store = Store::open(
             "redis://127.0.0.1:1",
-            &crate::store::address::Access::default(),
+            &crate::backend::address::Access::default(),
             "test",
             "test",
             EvictionCheck::Refuse,

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::looker::Waiters;
-use crate::store::engine::Store;
-use crate::store::keys::{TaskKeys, workflow_of};
-use crate::store::tables::Tables;
+use super::result_poller::Waiters;
+use crate::backend::engine::Store;
+use crate::backend::keys::{TaskKeys, workflow_of};
+use crate::backend::tables::Tables;
 
 /// What both readers of a hub share: the followed tasks, and the callers that wait for single jobs.
 pub(super) struct Source {

@@ -3,9 +3,9 @@
 use super::decode::{self, Decoded};
 use super::event::Event;
 use super::workflow_event::{self, WorkflowEvent};
+use crate::backend::keys::workflow_of;
+use crate::backend::streams::Entry;
 use crate::stall::action::StalledEvent;
-use crate::store::keys::workflow_of;
-use crate::store::streams::Entry;
 
 pub(super) enum StreamEvent {
     Job(Event),

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::decode::{Decoded, groups, written_at};
+use crate::backend::streams::Entry;
 use crate::job::instance::{NodeState, WorkflowState};
-use crate::store::streams::Entry;
-use crate::times::ms_since_1970;
+use crate::unix_time::ms_since_1970;
 
 /// An event of an instance of a workflow, from [`Workflow::events`](crate::Workflow::events).
 ///

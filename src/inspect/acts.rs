@@ -14,16 +14,16 @@ use super::filter::JobFilter;
 use super::page::{JobRow, LOOKED};
 use super::parts::by_table;
 use super::tasks::TaskPause;
+use crate::backend::actions::{self, Named, Stood, Told};
+use crate::backend::jobs;
+use crate::backend::overview;
+use crate::backend::values;
 use crate::error::Error;
+use crate::escape::cut;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::{BATCH, MESSAGE_LIMIT};
-use crate::shown::cut;
-use crate::store::actions::{self, Named, Stood, Told};
-use crate::store::jobs;
-use crate::store::overview;
-use crate::store::values;
-use crate::times::{at_ms, ms_of};
+use crate::unix_time::{at_ms, ms_of};
 use crate::worker_id::WorkerId;
 
 /// How many calls of a step remove ghosts.

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Inspector;
+use crate::backend::audit;
+use crate::backend::keys::{Key, TaskKeys};
+use crate::enum_str::names;
 use crate::error::Error;
 use crate::limits::BATCH;
-use crate::names::names;
-use crate::store::audit;
-use crate::store::keys::{Key, TaskKeys};
 
 /// How many entries of a list one call reads.
 const PAGE: u64 = 1000;
@@ -137,7 +137,7 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.fault, crate::shown::Shown(&self.what))
+        write!(f, "{}: {}", self.fault, crate::escape::Shown(&self.what))
     }
 }
 

@@ -8,8 +8,8 @@ use futures_util::future::try_join_all;
 use serde::Serialize;
 
 use super::Inspector;
+use crate::backend::overview;
 use crate::error::Error;
-use crate::store::overview;
 
 /// The memory of one column of a task. See [`Inspector::columns`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::job::state::JobState;
-use crate::times::as_ms_where_known;
+use crate::unix_time::as_ms_where_known;
 
 /// Selects jobs of a task by state, age and failure, for [`Inspector::jobs`](crate::Inspector::jobs) and the acts.
 ///

@@ -11,14 +11,14 @@ use serde::Serialize;
 use super::Inspector;
 use super::page::check_entry;
 use super::parts::Cursors;
+use crate::backend::jobs;
+use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::streams::{self, Entry};
 use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::{Event, LateOutcome};
 use crate::job::id::JobId;
-use crate::store::jobs;
-use crate::store::keys::{Key, TaskKeys};
-use crate::store::streams::{self, Entry};
-use crate::times::{as_ms_where_known, at_ms, ms_of, ms_since_1970};
+use crate::unix_time::{as_ms_where_known, at_ms, ms_of, ms_since_1970};
 use crate::worker_id::WorkerId;
 
 /// The most entries that one call reads.

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::Inspector;
 use super::page::holder;
+use crate::backend::audit;
 use crate::error::Error;
-use crate::store::audit;
-use crate::times::{at_ms, ms_since_1970};
+use crate::unix_time::{at_ms, ms_since_1970};
 use crate::worker_id::WorkerId;
 
 /// The most held jobs that are read.

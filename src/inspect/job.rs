@@ -9,6 +9,11 @@ use serde_json::Value;
 
 use super::Inspector;
 use super::page::{holder, priority_of, score};
+use crate::backend::jobs::{self, Inspected};
+use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::note::{self, Stored};
+use crate::backend::timeouts::response_time;
+use crate::backend::values;
 use crate::error::Error;
 use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
@@ -19,12 +24,7 @@ use crate::limits::LARGE;
 use crate::options::modes::Priority;
 use crate::options::overrides::Overrides;
 use crate::stall::recovery::Recovery;
-use crate::store::jobs::{self, Inspected};
-use crate::store::keys::{Key, TaskKeys};
-use crate::store::note::{self, Stored};
-use crate::store::patience::response_time;
-use crate::store::values;
-use crate::times::{as_ms_where_known, at_ms, ms_since_1970_where_known};
+use crate::unix_time::{as_ms_where_known, at_ms, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
 /// A job at the time of the call.

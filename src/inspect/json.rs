@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Inspector;
+use crate::config_error::Faults;
 use crate::error::Error;
 use crate::events::hub::EventHub;
-use crate::faults::Faults;
 use crate::job::state::JobState;
 use crate::options::validate;
 use crate::task::dispatch::Dispatch;

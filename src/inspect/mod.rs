@@ -9,7 +9,6 @@ pub(crate) mod columns;
 pub mod describe;
 pub mod diagnosis;
 pub(crate) mod filter;
-pub(crate) mod flows;
 pub(crate) mod history;
 pub(crate) mod holders;
 pub(crate) mod job;
@@ -17,31 +16,32 @@ pub(crate) mod json;
 pub(crate) mod lists;
 pub(crate) mod page;
 mod parts;
+pub(crate) mod poison;
 pub(crate) mod recover;
 pub(crate) mod server;
 pub(crate) mod silent;
 pub(crate) mod stalls;
-pub(crate) mod suspects;
 pub(crate) mod tasks;
 #[doc(hidden)]
 pub mod text;
 mod waits;
 pub(crate) mod workers;
+pub(crate) mod workflows;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::backend::connection::OwnConnection;
+use crate::backend::engine::Store;
+use crate::backend::keys::TaskKeys;
+use crate::backend::streams::{self, server_time_ms};
+use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::error::Error;
 use crate::options::task::TaskOptions;
-use crate::store::connection::OwnConnection;
-use crate::store::engine::Store;
-use crate::store::keys::TaskKeys;
-use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
-use crate::store::streams::{self, server_time_ms};
 use crate::task::shared::TaskShared;
-use crate::times::at_ms;
+use crate::unix_time::at_ms;
 
 /// About how many bytes the stream entries of one answer may have: some hundred entries with hundreds of jobs each.
 const ENTRIES: usize = 2 * 1024 * 1024;
@@ -117,7 +117,7 @@ impl Inspector {
     #[must_use]
     pub fn by(mut self, name: impl AsRef<str>) -> Inspector {
         let name: String = name.as_ref().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let name = crate::shown::cut(name.trim(), 200).to_owned();
+        let name = crate::escape::cut(name.trim(), 200).to_owned();
         self.by = if name.is_empty() { "inspector".into() } else { name.into() };
         self
     }

@@ -12,15 +12,15 @@ use super::Inspector;
 use super::filter::JobFilter;
 use super::parts::{Cursors, PartPage, config, merged};
 use super::tasks::stands_since;
+use crate::backend::jobs::{self, PageLook, Row};
+use crate::backend::keys::TaskKeys;
 use crate::error::Error;
 use crate::job::failure::codes;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::stored_score;
 use crate::options::modes::Priority;
-use crate::store::jobs::{self, PageLook, Row};
-use crate::store::keys::TaskKeys;
-use crate::times::{as_ms, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
+use crate::unix_time::{as_ms, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
 /// The most rows of a page.

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 
 use super::Inspector;
+use crate::backend::jobs;
+use crate::backend::keys::TaskKeys;
+use crate::backend::tables::part_of;
+use crate::config_error::{ConfigError, ConfigErrors, Faults};
 use crate::error::Error;
-use crate::faults::{ConfigError, ConfigErrors, Faults};
 use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::options::validate;
-use crate::store::jobs;
-use crate::store::keys::TaskKeys;
-use crate::store::tables::part_of;
 
 /// The separator of partition cursors. No cursor contains two spaces.
 const BETWEEN: &str = "  ";

@@ -7,12 +7,12 @@ use serde::Serialize;
 use super::Inspector;
 use super::silent::ResolvedJob;
 use super::workers::WorkerReport;
+use crate::backend::server::check_rights;
+use crate::backend::sweep::{StalledJob, TakeBack, Word};
+use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::error::Error;
-use crate::process::death::DeathProof;
-use crate::shown::Shown;
-use crate::store::patience::RESPONSE_TIMEOUT;
-use crate::store::server::check_rights;
-use crate::store::sweep::{StalledJob, TakeBack, Word};
+use crate::escape::Shown;
+use crate::runtime::death_proof::DeathProof;
 use crate::worker_id::WorkerId;
 
 /// The decisions about the jobs of a worker that a person declared dead.

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use super::Inspector;
+use crate::backend::keys::{Key, tasks};
+use crate::backend::server::{ServerLook, look_at_all};
 use crate::error::Error;
-use crate::store::keys::{Key, tasks};
-use crate::store::server::{ServerLook, look_at_all};
-use crate::times::{as_ms, as_us, at_ms, ms_since_1970};
+use crate::unix_time::{as_ms, as_us, at_ms, ms_since_1970};
 
 /// A Redis server at the time of the call. Values that it does not report are `None` or 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

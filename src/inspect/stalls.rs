@@ -14,16 +14,16 @@ use super::page::check_entry;
 use super::parts::Cursors;
 use super::tasks::{PartReport, TaskReport};
 use super::workers::{WatchReport, WorkerReport, WorkerState};
+use crate::backend::jobs;
+use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::streams::{self, Entry};
 use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::Event;
 use crate::job::id::JobId;
 use crate::limits::stored_number;
 use crate::stall::action::{StallReason, StalledEvent};
-use crate::store::jobs;
-use crate::store::keys::{Key, TaskKeys};
-use crate::store::streams::{self, Entry};
-use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known, span};
+use crate::unix_time::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known, span};
 use crate::worker_id::WorkerId;
 
 /// The most entries of a page. Each may contain hundreds of stalls.

@@ -10,15 +10,15 @@ use serde::Serialize;
 
 use super::Inspector;
 use super::audit::Fault;
+use crate::backend::keys::TaskKeys;
+use crate::backend::overview::{self, Overview};
 use crate::error::{Error, ServerErrorKind};
+use crate::escape::Shown;
 use crate::job::id::JobId;
 use crate::limits::stored_number;
-use crate::shown::Shown;
 use crate::stall::cadence;
-use crate::store::keys::TaskKeys;
-use crate::store::overview::{self, Overview};
 use crate::task::task_ref::TaskCounts;
-use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
+use crate::unix_time::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
 /// How many tasks are read at a time.

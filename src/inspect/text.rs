@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-use crate::times::ms_of;
+use crate::unix_time::ms_of;
 
 /// Foreign text on one line of a terminal: control characters and those that change the direction of the text are escaped.
 #[must_use]

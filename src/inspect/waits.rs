@@ -2,10 +2,10 @@
 
 use std::time::SystemTime;
 
+use crate::escape::cut;
 use crate::job::failure::StoredError;
 use crate::job::state::JobState;
-use crate::shown::cut;
-use crate::times::ms_of;
+use crate::unix_time::ms_of;
 
 /// How many bytes of the message of a failed run are shown.
 const SHORT: usize = 200;
@@ -135,7 +135,7 @@ pub(super) fn for_so_long(since: SystemTime, is_anybody: bool, now_ms: u64) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::times::at_ms;
+    use crate::unix_time::at_ms;
 
     #[test]
     fn a_late_step_reports_how_long_it_has_waited() {

@@ -7,14 +7,14 @@ use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
+use crate::backend::classify::kind_of_stored;
+use crate::backend::workers::SILENT_AFTER;
+use crate::enum_str::names;
 use crate::error::{Error, ServerErrorKind};
 use crate::limits::{MOST_PARTITIONS, stored_number};
-use crate::names::names;
-use crate::process::death::DeathProof;
+use crate::runtime::death_proof::DeathProof;
 use crate::stall::witness::WatchBreak;
-use crate::store::fault::kind_of_stored;
-use crate::store::workers::SILENT_AFTER;
-use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
+use crate::unix_time::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
 /// The most live, silent and gone workers of one answer.

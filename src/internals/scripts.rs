@@ -1,6 +1,6 @@
 //! The scripts as the server gets them, for tests and benches that call them directly.
 
-use crate::store::scripts;
+use crate::backend::scripts;
 
 /// One Lua script.
 #[derive(Clone, Debug)]

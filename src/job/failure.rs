@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::id::JobId;
+use crate::escape::{Shown, cut};
 use crate::limits::MESSAGE_LIMIT;
-use crate::shown::{Shown, cut};
 
 /// A failed job, and why it failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

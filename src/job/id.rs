@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::faults::{self, ConfigError, ConfigErrors};
-use crate::shown::Shown;
+use crate::config_error::{self, ConfigError, ConfigErrors};
+use crate::escape::Shown;
 
 // No space, since events list ids separated by spaces. No braces, since they mark a hash tag.
 const fn is_allowed(b: u8) -> bool {
@@ -46,11 +46,18 @@ impl JobId {
     pub fn parse(text: &str) -> Result<JobId, ConfigErrors> {
         if text.starts_with(MARK) {
             let rule = "must be 1 to 350 bytes of printable ASCII without space, '{' and '}'";
-            faults::text("id", text, 350, is_allowed, rule, "copy the id as it is shown")?;
+            config_error::text("id", text, 350, is_allowed, rule, "copy the id as it is shown")?;
             return Ok(JobId(text.into()));
         }
         let rule = "must be 1 to 128 bytes of printable ASCII without space, '{' and '}'";
-        faults::text("id", text, 128, is_allowed, rule, "use an id like \"export-7\", or a hash of the longer key")?;
+        config_error::text(
+            "id",
+            text,
+            128,
+            is_allowed,
+            rule,
+            "use an id like \"export-7\", or a hash of the longer key",
+        )?;
         Ok(JobId(text.into()))
     }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::names::names;
+use crate::enum_str::names;
 
 /// The state of a workflow instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

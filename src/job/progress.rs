@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::times::{at_ms, ms_since_1970};
+use crate::unix_time::{at_ms, ms_since_1970};
 
 /// The progress that a handler reported with [`Context::progress`](crate::Context::progress).
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::names::names;
+use crate::enum_str::names;
 
 /// The state of a job.
 ///

@@ -11,14 +11,14 @@ use std::time::Duration;
 use backon::BackoffBuilder;
 
 use super::Keeper;
-use super::roads::{Via, by_any_road};
-use super::round::{Roll, Round};
-use super::watch::TaskWatch;
+use super::failover::{Via, by_any_road};
+use super::heartbeat_batch::{Roll, Round};
+use super::task_monitor::TaskWatch;
+use crate::backend::call_context;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::stall::cadence;
 use crate::stall::witness::WatchBreak;
-use crate::store::asked;
 
 /// Sends heartbeats for a task: every period, at once on request, and soon after a failure.
 pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
@@ -97,7 +97,7 @@ async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, E
     let roll = Roll::of_all(task);
     let is_empty = roll.extend.is_empty() && roll.asked.is_empty() && roll.unanswered.is_empty();
     let round = Round::new(keeper, watch, roll);
-    let answered = asked::noted(by_any_road(keeper, watch, &round)).await;
+    let answered = call_context::noted(by_any_road(keeper, watch, &round)).await;
     let answered = answered.map_err(|e| e.at(keeper.worker.store.place()));
     round.end();
     let (via, heard) = (answered?, *round.heard());

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use super::HOUSEKEEPING;
 use super::Keeper;
-use super::watch::TaskWatch;
+use super::task_monitor::TaskWatch;
+use crate::backend::overview;
 use crate::error::Error;
-use crate::store::overview;
 
 /// Counts every few seconds, until the keeper's runtime ends.
 pub(super) async fn run(keeper: Arc<Keeper>) {

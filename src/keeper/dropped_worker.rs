@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Keeper;
-use super::watch::TaskWatch;
+use super::task_monitor::TaskWatch;
+use crate::backend::address::Role;
+use crate::backend::connection::OwnConnection;
+use crate::backend::note::{self, RunNote};
+use crate::backend::report::{self, Report};
+use crate::backend::settle::{self, LARGE_LINE, LINES, SettleReply, Settled, Want};
+use crate::backend::timeouts::{doubled, response_time};
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::limits::LARGE;
-use crate::process::held::Flags;
-use crate::process::identity;
-use crate::process::outbox::Unreported;
-use crate::process::shared::{self, KeeperEnd};
+use crate::runtime::held_jobs::Flags;
+use crate::runtime::identity;
+use crate::runtime::outbox::Unreported;
+use crate::runtime::shared::{self, KeeperEnd};
 use crate::stall::cadence::reporting_time;
-use crate::store::address::Role;
-use crate::store::connection::OwnConnection;
-use crate::store::note::{self, RunNote};
-use crate::store::patience::{doubled, response_time};
-use crate::store::report::{self, Report};
-use crate::store::settle::{self, LARGE_LINE, LINES, SettleReply, Settled, Want};
 
 /// How long runs may take to be dropped after the cancel grace.
 const DROP_TIME: Duration = Duration::from_secs(1);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::HOUSEKEEPING;
 use super::Keeper;
-use super::watch::TaskWatch;
+use super::task_monitor::TaskWatch;
+use crate::backend::retention::{self, Trimmed};
 use crate::error::Error;
 use crate::limits::BATCH;
-use crate::store::retention::{self, Trimmed};
 
 /// The most calls of one pass over a task. The rest waits for the next pass.
 const CALLS: usize = 100;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 
 use super::Keeper;
+use crate::backend::hints;
+use crate::backoff::{DENIED_PAUSE, Pauses};
 use crate::error::Error;
-use crate::pauses::{DENIED_PAUSE, Pauses};
-use crate::process::incidents::NO_TASK;
-use crate::store::hints;
+use crate::runtime::incidents::NO_TASK;
 
 /// How often to ping the server: this connection may be idle for hours.
 const PING: Duration = Duration::from_secs(2);

@@ -7,21 +7,21 @@ pub(crate) mod beat;
 pub(crate) mod count;
 pub(crate) mod dropped_worker;
 pub(crate) mod expiry;
+pub(crate) mod failover;
+pub(crate) mod heartbeat_batch;
 pub(crate) mod hints;
 #[cfg(feature = "testing")]
 pub(crate) mod hooks;
 pub(crate) mod log;
 pub(crate) mod notes;
-pub(crate) mod pass;
 pub(crate) mod presence;
 pub(crate) mod reconcile;
 pub(crate) mod retention;
-pub(crate) mod roads;
-pub(crate) mod round;
 pub(crate) mod sweep;
+pub(crate) mod sweep_progress;
+pub(crate) mod task_monitor;
 pub(crate) mod thread;
 pub(crate) mod tick;
-pub(crate) mod watch;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,20 +31,20 @@ use futures_util::future::join_all;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use self::log::Log;
-use self::watch::TaskWatch;
+use self::task_monitor::TaskWatch;
+use crate::backend::address::Role;
+use crate::backend::call_context;
+use crate::backend::connection::OwnConnection;
+use crate::backend::declare;
+use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::clock;
 use crate::error::Error;
-use crate::process::held::{Flags, Held};
-use crate::process::identity;
-use crate::process::incidents::Change;
-use crate::process::shared::WorkerShared;
-use crate::process::task::{TaskRuntime, tell_declared};
+use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::identity;
+use crate::runtime::incidents::Change;
+use crate::runtime::shared::WorkerShared;
+use crate::runtime::task::{TaskRuntime, tell_declared};
 use crate::stall::witness::WatchBreak;
-use crate::store::address::Role;
-use crate::store::asked;
-use crate::store::connection::OwnConnection;
-use crate::store::declare;
-use crate::store::patience::RESPONSE_TIMEOUT;
 
 /// How often retention and presence run.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
@@ -144,10 +144,10 @@ impl Keeper {
     ) -> Result<T, Error> {
         let period = watch.task.beat_period();
         let place = self.worker.store.place();
-        let line = asked::within(period, Error::timed_out, self.line(watch)).await;
+        let line = call_context::within(period, Error::timed_out, self.line(watch)).await;
         let (mut conn, number) = line.map_err(|e| e.at(place))?;
         let call = self.steady(number, call(&mut conn));
-        let answer = asked::within(period, Error::timed_out, call).await;
+        let answer = call_context::within(period, Error::timed_out, call).await;
         if let Err(e) = &answer {
             self.failed(watch, number, e);
         }
@@ -211,7 +211,7 @@ impl Keeper {
             answer
         };
         let newest = self.newest_number();
-        let answer = asked::within(RESPONSE_TIMEOUT, Error::timed_out, async { Ok(calls.await) }).await;
+        let answer = call_context::within(RESPONSE_TIMEOUT, Error::timed_out, async { Ok(calls.await) }).await;
         answer
             .unwrap_or_else(|late| {
                 // The next such call makes a new connection. Tasks that use this one decide for themselves.
@@ -321,7 +321,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the options of the task again, as [`TaskRuntime::declare_again`](crate::process::task::TaskRuntime) does.
+    /// Writes the options of the task again, as [`TaskRuntime::declare_again`](crate::runtime::task::TaskRuntime) does.
     pub(crate) async fn declare_again(&self, watch: &TaskWatch) -> Result<(), Error> {
         let task = &watch.task;
         let worker = self.worker.id.as_str();

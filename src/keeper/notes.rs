@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Keeper;
-use super::watch::TaskWatch;
+use super::task_monitor::TaskWatch;
+use crate::backend::address::Role;
+use crate::backend::connection::OwnConnection;
+use crate::backend::note::{self, RunNote};
+use crate::backend::timeouts::{doubled, response_time};
 use crate::clock;
 use crate::error::Error;
 use crate::limits::BATCH_BYTES;
-use crate::process::held::Flags;
-use crate::store::address::Role;
-use crate::store::connection::OwnConnection;
-use crate::store::note::{self, RunNote};
-use crate::store::patience::{doubled, response_time};
+use crate::runtime::held_jobs::Flags;
 
 /// How often the progress of a job is written.
 const PROGRESS: Duration = Duration::from_secs(1);

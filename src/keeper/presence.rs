@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime};
 use super::{HOUSEKEEPING, Keeper};
 use crate::clock::{self, Moment};
 use crate::error::Error;
-use crate::process::identity;
-use crate::process::incidents::NO_TASK;
-use crate::process::lost_runs::LostRuns;
-use crate::process::task::TaskRuntime;
-use crate::shown::cut;
-use crate::times::ms_of;
+use crate::escape::cut;
+use crate::runtime::identity;
+use crate::runtime::incidents::NO_TASK;
+use crate::runtime::lost_runs::LostRuns;
+use crate::runtime::task::TaskRuntime;
+use crate::unix_time::ms_of;
 
 /// The least time between announcements: a server may accept connections but answer no call.
 const APART: Duration = Duration::from_secs(1);

@@ -7,15 +7,15 @@ use futures_util::future::{join_all, try_join_all};
 
 use super::Keeper;
 use super::sweep::move_workflows;
-use super::watch::TaskWatch;
+use super::task_monitor::TaskWatch;
+use crate::backend::sweep::{TakeBack, Word};
+use crate::backoff::Pauses;
 use crate::clock;
 use crate::error::Error;
-use crate::pauses::Pauses;
-use crate::process::death::{DeathProof, Host};
-use crate::process::incidents::NO_TASK;
-use crate::shown::Shown;
+use crate::escape::Shown;
+use crate::runtime::death_proof::{DeathProof, Host};
+use crate::runtime::incidents::NO_TASK;
 use crate::stall::action::StallReason;
-use crate::store::sweep::{TakeBack, Word};
 
 /// The most workers of a boot to check: those seen last.
 const MOST: usize = 1000;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::HOUSEKEEPING;
 use super::Keeper;
-use super::watch::TaskWatch;
+use super::task_monitor::TaskWatch;
+use crate::backend::keys::Key;
+use crate::backend::retention::{self, Trimmed};
 use crate::error::Error;
-use crate::store::keys::Key;
-use crate::store::retention::{self, Trimmed};
 
 /// The most jobs that one call removes: with long ids, 500 blocked the server for some milliseconds.
 const TRIM_BATCH: usize = 200;

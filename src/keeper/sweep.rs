@@ -6,19 +6,19 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 
 use super::Keeper;
-use super::pass::Plan;
-use super::watch::TaskWatch;
+use super::sweep_progress::Plan;
+use super::task_monitor::TaskWatch;
+use crate::backend::connection::OwnConnection;
+use crate::backend::server::check_rights;
+use crate::backend::sweep::{self, StalledJob, SweepReply};
 use crate::clock;
 use crate::error::Error;
+use crate::escape::Shown;
 use crate::options::stall::Heartbeat;
-use crate::process::desk::Notice;
-use crate::shown::Shown;
+use crate::runtime::workflow_queue::Notice;
 use crate::stall::action::StallReason;
 use crate::stall::cadence;
 use crate::stall::witness::WatchBreak;
-use crate::store::connection::OwnConnection;
-use crate::store::server::check_rights;
-use crate::store::sweep::{self, StalledJob, SweepReply};
 
 /// Sweeps whenever the witness allows it, until the keeper's runtime ends.
 pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {

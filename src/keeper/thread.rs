@@ -14,11 +14,11 @@ use super::presence;
 use super::reconcile;
 use super::retention;
 use super::sweep;
+use super::task_monitor::TaskWatch;
 use super::tick;
-use super::watch::TaskWatch;
 use crate::clock;
-use crate::process::shared::{KeeperEnd, WorkerShared};
-use crate::process::task::TaskRuntime;
+use crate::runtime::shared::{KeeperEnd, WorkerShared};
+use crate::runtime::task::TaskRuntime;
 
 /// Starts the thread. It ends when `end` tells it to, and drops `alive` however it ends.
 pub(crate) fn start(

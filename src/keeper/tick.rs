@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::HOUSEKEEPING;
 use super::Keeper;
 use crate::clock::{self, Moment};
-use crate::process::held::Held;
-use crate::process::task::TaskRuntime;
+use crate::runtime::held_jobs::Held;
+use crate::runtime::task::TaskRuntime;
 use crate::stall::cadence;
 
 pub(super) async fn run(keeper: Arc<Keeper>) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::names;
+use crate::enum_str::names;
 
 /// Whether a task writes events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::retry::RetryPolicy;
 use super::stall::OnRisk;
-use crate::faults::{ConfigErrors, Faults};
-use crate::times::opt_ms;
+use crate::config_error::{ConfigErrors, Faults};
+use crate::unix_time::opt_ms;
 
 /// The options that a dispatch sets for its own job. They are stored with the job as JSON, so every worker follows them.
 ///

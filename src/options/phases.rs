@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::faults::Faults;
-use crate::times::to_ms;
+use crate::config_error::Faults;
+use crate::unix_time::to_ms;
 
 /// The options of each phase of a held job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

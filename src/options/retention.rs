@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::faults::Faults;
-use crate::times::to_ms;
+use crate::config_error::Faults;
+use crate::unix_time::to_ms;
 
 /// Largest count that a Lua number holds exactly; no set is that large.
 const LARGEST_COUNT: u64 = 1 << 53;

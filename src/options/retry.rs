@@ -5,9 +5,9 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ConstantBuilder, ExponentialBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::faults::Faults;
+use crate::config_error::Faults;
 use crate::limits::LONGEST;
-use crate::times::{ms, opt_ms, to_ms};
+use crate::unix_time::{ms, opt_ms, to_ms};
 
 /// The longest delay of a growing backoff, unless another is set.
 const DEFAULT_MAX_DELAY: Duration = Duration::from_secs(600);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::phases::{OwnPhases, PhaseWaits};
-use crate::faults::Faults;
+use crate::config_error::Faults;
 
 /// When a job counts as stalled, and how often that may happen.
 ///

@@ -7,7 +7,7 @@ use super::resolved::Resolved;
 use super::retention::Retention;
 use super::retry::RetryPolicy;
 use super::stall::{ResolvedStall, StallOptions};
-use crate::faults::{ConfigError, ConfigErrors, Faults};
+use crate::config_error::{ConfigError, ConfigErrors, Faults};
 
 /// The options of a task or, given to the app, the defaults of all its tasks.
 ///

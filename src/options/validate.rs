@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::modes::{Copies, Durability};
-use crate::faults::{ConfigError, ConfigErrors, Faults, shown, text};
+use crate::config_error::{ConfigError, ConfigErrors, Faults, shown, text};
 use crate::job::failure::codes;
 use crate::limits::{LONGEST, MIN_AGE_MS, MOST_PARTITIONS};
 

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::enum_str::names;
 use crate::job::id::JobId;
-use crate::names::names;
-use crate::times::ms_since_1970;
+use crate::unix_time::ms_since_1970;
 use crate::worker_id::WorkerId;
 
 /// What was done with a stalled job.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::action::StallReason;
 use crate::limits::stored_number;
-use crate::times::{at_ms, ms_since_1970};
+use crate::unix_time::{at_ms, ms_since_1970};
 use crate::worker_id::WorkerId;
 
 /// Why a job was given another run: the worker that held it was silent or dead.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clock::Moment;
-use crate::names::names;
+use crate::enum_str::names;
 
 /// What made a worker restart its watch of a task. A process that may have missed a heartbeat recovers nothing.
 ///

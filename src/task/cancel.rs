@@ -5,8 +5,8 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::config_error::Faults;
 use crate::error::Error;
-use crate::faults::Faults;
 use crate::options::modes::Durability;
 
 /// A cancel of a job or of a workflow instance. It is requested when this is awaited. `R` is its result.

@@ -13,9 +13,9 @@ use crate::error::job_error::{ErrorMap, JobError, error_map};
 use crate::job::outcome::Outcome;
 use crate::limits::RESULT_LIMIT;
 use crate::options::task::TaskOptions;
-use crate::process::context::Context;
-use crate::process::data::Need;
-use crate::process::handler::{Handler, Hook, RunError, shape_fault};
+use crate::runtime::context::Context;
+use crate::runtime::handler::{Handler, Hook, RunError, shape_fault};
+use crate::runtime::state::Need;
 
 /// A task as a constant that producers and workers share: its name, the types of its input `I` and its result `O`, and its options.
 ///

@@ -10,16 +10,16 @@ use std::time::{Duration, SystemTime};
 
 use super::handle::JobHandle;
 use super::shared::TaskShared;
+use crate::backend::dispatch::NewJob;
+use crate::config_error::Faults;
 use crate::error::Error;
-use crate::faults::Faults;
 use crate::job::id::JobId;
 use crate::options::modes::{Durability, Priority};
 use crate::options::overrides::Overrides;
 use crate::options::retry::RetryPolicy;
 use crate::options::stall::OnRisk;
 use crate::options::validate::HEADERS_LIMIT;
-use crate::store::dispatch::NewJob;
-use crate::times::ms_of;
+use crate::unix_time::ms_of;
 
 /// A job about to be dispatched: set what differs from the task's options, then `.await` it.
 ///

@@ -12,20 +12,20 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::address::Role;
+use crate::backend::connection::OwnConnection;
+use crate::backend::dispatch::{self, Dispatched, NewJob};
+use crate::backend::engine::Store;
+use crate::backend::keys::TaskKeys;
+use crate::backend::repeated::{Patience, repeated};
+use crate::backend::replicated;
+use crate::backend::shared_connection::Slot;
+use crate::backend::tables::{Tables, part_of};
+use crate::backend::timeouts::{doubled, response_time};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES, LARGE};
 use crate::options::modes::{Copies, Durability};
-use crate::store::address::Role;
-use crate::store::connection::OwnConnection;
-use crate::store::dispatch::{self, Dispatched, NewJob};
-use crate::store::engine::Store;
-use crate::store::keys::TaskKeys;
-use crate::store::patience::{doubled, response_time};
-use crate::store::repeated::{Patience, repeated};
-use crate::store::replicated;
-use crate::store::slot::Slot;
-use crate::store::tables::{Tables, part_of};
 
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
 const IN_FLIGHT: usize = 2;
@@ -548,9 +548,9 @@ impl fmt::Debug for Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::classify::classify;
     use crate::job::id::JobId;
     use crate::options::overrides::Overrides;
-    use crate::store::fault::classify;
 
     fn job(bytes: usize) -> NewJob {
         NewJob {

@@ -3,15 +3,15 @@
 use std::sync::{Arc, OnceLock};
 
 use super::dispatcher::Dispatcher;
+use crate::backend::engine::Store;
+use crate::backend::keys::TaskKeys;
+use crate::backend::tables::Tables;
 use crate::error::Error;
 use crate::events::hub::EventHub;
 use crate::events::source::Followed;
 use crate::job::id::JobId;
 use crate::options::resolved::Resolved;
-use crate::process::handler::Hook;
-use crate::store::engine::Store;
-use crate::store::keys::TaskKeys;
-use crate::store::tables::Tables;
+use crate::runtime::handler::Hook;
 
 pub(crate) struct TaskShared {
     pub(crate) name: Arc<str>,

@@ -11,19 +11,19 @@ use super::definition::folded_hook;
 use super::dispatch::{Dispatch, checked_payload, new_job};
 use super::handle::JobHandle;
 use super::shared::TaskShared;
+use crate::backend::dispatch::NewJob;
+use crate::backend::overview;
+use crate::config_error::{ConfigError, ConfigErrors, Faults};
 use crate::error::Error;
 use crate::error::job_error::JobError;
 use crate::events::event::Event;
 use crate::events::subscription::Subscription;
-use crate::faults::{ConfigError, ConfigErrors, Faults};
 use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
 use crate::job::outcome::Outcome;
 use crate::job::state::JobState;
-use crate::process::context::Context;
+use crate::runtime::context::Context;
 use crate::stall::action::StalledEvent;
-use crate::store::dispatch::NewJob;
-use crate::store::overview;
 
 /// A task by its name, with the types of its input `I` and its result `O`: dispatches jobs and finds them again.
 ///

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::backend::drain;
+use crate::backend::engine::Store;
+use crate::backend::overview;
+use crate::backend::tables::Tables;
+use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::error::Error;
 use crate::job::id::JobId;
-use crate::process::observer::{Observer, RunEnd, RunInfo, RunOutcome};
-use crate::store::drain;
-use crate::store::engine::Store;
-use crate::store::overview;
-use crate::store::patience::RESPONSE_TIMEOUT;
-use crate::store::tables::Tables;
+use crate::runtime::observer::{Observer, RunEnd, RunInfo, RunOutcome};
 use crate::worker::builder::Worker;
 use crate::worker::stop::StopReason;
 

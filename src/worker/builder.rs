@@ -8,16 +8,16 @@ use tokio::sync::Semaphore;
 
 use super::identity::WorkerIdentity;
 use super::monitor::WorkerMonitor;
+use crate::backend::engine::Store;
+use crate::config_error::{ConfigError, Faults};
 use crate::error::Error;
-use crate::faults::{ConfigError, Faults};
 use crate::options::resolved::Resolved;
 use crate::options::retention::RetentionLimit;
-use crate::process::data::Data;
-use crate::process::observer::Observer;
-use crate::process::shared::FAREWELL;
-use crate::process::task::Definition;
+use crate::runtime::observer::Observer;
+use crate::runtime::shared::FAREWELL;
+use crate::runtime::state::Data;
+use crate::runtime::task::Definition;
 use crate::stall::cadence::reporting_time;
-use crate::store::engine::Store;
 use crate::worker_id::WorkerId;
 
 /// Works the tasks of an [`App`](crate::App). Made by [`App::worker`](crate::App::worker).

@@ -1,6 +1,6 @@
 //! The name under which a worker works.
 
-use crate::faults::{ConfigErrors, text};
+use crate::config_error::{ConfigErrors, text};
 
 /// Whether a worker has an exclusive name. Set with [`Worker::identity`](crate::Worker::identity).
 ///

@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use super::stop::{StopReason, WorkerPart};
 use crate::clock::{self, Moment};
+use crate::enum_str::names;
 use crate::error::Error;
-use crate::names::names;
-use crate::process::figures::WorkerFigures;
-use crate::process::lost_runs::{Jam, jams};
-use crate::process::shared::WorkerShared;
-use crate::process::task::TaskRuntime;
+use crate::runtime::lost_runs::{Jam, jams};
+use crate::runtime::shared::WorkerShared;
+use crate::runtime::stats::WorkerFigures;
+use crate::runtime::task::TaskRuntime;
 use crate::stall::cadence;
-use crate::times::as_ms_where_known;
+use crate::unix_time::as_ms_where_known;
 
 /// Reports the health of a worker: whether to restart it, and whether it works. Made by
 /// [`Worker::monitor`](crate::Worker::monitor). Cheap to clone. A clone can be used from any thread, before the worker

@@ -7,24 +7,24 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::builder::Worker;
-use super::crew::Crew;
 use super::panics::guarded;
 use super::signal::Signals;
 use super::stop::StopReason;
+use super::supervisor::Crew;
+use crate::backend::declare::{self, Declared};
+use crate::backend::partitions::other_number;
+use crate::backend::server;
+use crate::backend::timeouts::RESPONSE_TIMEOUT;
+use crate::backoff::Pauses;
 use crate::clock;
+use crate::config_error::{ConfigError, Faults};
 use crate::error::Error;
-use crate::faults::{ConfigError, Faults};
+use crate::escape::Shown;
 use crate::options::resolved::Resolved;
 use crate::options::stall::OnCrash;
-use crate::pauses::Pauses;
-use crate::process::identity;
-use crate::process::shared::{self, FAREWELL, WorkerShared};
-use crate::process::task::{Definition, TaskRuntime};
-use crate::shown::Shown;
-use crate::store::declare::{self, Declared};
-use crate::store::partitions::other_number;
-use crate::store::patience::RESPONSE_TIMEOUT;
-use crate::store::server;
+use crate::runtime::identity;
+use crate::runtime::shared::{self, FAREWELL, WorkerShared};
+use crate::runtime::task::{Definition, TaskRuntime};
 
 /// A failover may take longer than a shorter interval.
 const OVER_FAILOVERS: Duration = Duration::from_secs(3);

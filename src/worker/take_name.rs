@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::builder::Worker;
+use crate::backend::sweep::{TakeBack, Word};
+use crate::backend::timeouts::RESPONSE_TIMEOUT;
+use crate::backend::workers::SILENT_AFTER;
 use crate::clock;
 use crate::error::Error;
+use crate::escape::Shown;
 use crate::options::validate;
-use crate::process::death::DeathProof;
-use crate::shown::Shown;
-use crate::store::patience::RESPONSE_TIMEOUT;
-use crate::store::sweep::{TakeBack, Word};
-use crate::store::workers::SILENT_AFTER;
+use crate::runtime::death_proof::DeathProof;
 
 /// A live worker gives a sign within this time after it was asked to stop: its keeper answers a hint at once.
 const SIGN: Duration = Duration::from_secs(2);

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::super::text::{exact, relative, shown, span};
 use super::super::workers::{WatchReport, WorkerReport, WorkerState};
-use crate::process::death::DeathProof;
-use crate::times::ms_of;
+use crate::runtime::death_proof::DeathProof;
+use crate::unix_time::ms_of;
 
 /// The facts of a worker, each with its name.
 #[must_use]

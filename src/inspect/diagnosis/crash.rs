@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::super::text::{many, quoted, span};
 use super::lost_holder::{LostHolder, Rescue, rescue_hint};
-use crate::times::as_ms;
+use crate::unix_time::as_ms;
 use crate::worker_id::WorkerId;
 
 /// What is wrong with jobs whose workers died, froze or were cut off.

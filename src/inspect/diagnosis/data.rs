@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::super::tasks::ForeignKey;
 use super::super::text::{many, printed, span};
 use super::server::listed;
-use crate::times::as_ms;
+use crate::unix_time::as_ms;
 
 /// What is wrong with what is stored of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::text::{brief, many, quoted, span};
-use crate::times::{as_ms, as_ms_where_known};
+use crate::unix_time::{as_ms, as_ms_where_known};
 
 /// How many bytes of a message are shown.
 const MESSAGE: usize = 80;

@@ -10,7 +10,7 @@ use super::super::filter::JobFilter;
 use super::super::holders::{Holder, HolderReport};
 use super::super::job::JobValues;
 use super::super::page::JobRow;
-use super::super::suspects::Suspect;
+use super::super::poison::Suspect;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
 use super::crash::CrashCondition;

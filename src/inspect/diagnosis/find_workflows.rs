@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::Inspector;
-use super::super::flows::WorkflowReport;
 use super::super::tasks::TaskReport;
+use super::super::workflows::WorkflowReport;
 use super::finding::Diagnosis;
 use super::workflow::WorkflowCondition;
 use crate::error::{Error, ServerErrorKind};

@@ -8,12 +8,12 @@ use std::time::SystemTime;
 use futures_util::future::{join, join_all};
 
 use super::super::Inspector;
-use super::super::flows::WorkflowReport;
 use super::super::holders::HolderReport;
 use super::super::lists::ListsAway;
 use super::super::server::ServerReport;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
+use super::super::workflows::WorkflowReport;
 use super::data::DataCondition;
 use super::find_crashes::{RECOVERED_FOR, RecentStalls};
 use super::find_servers;

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::super::describe::proof as proof_text;
 use super::super::text::{quoted, span};
-use crate::process::death::DeathProof;
-use crate::times::as_ms;
+use crate::runtime::death_proof::DeathProof;
+use crate::unix_time::as_ms;
 use crate::worker_id::WorkerId;
 
 /// A worker that holds jobs and is not live.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::text::{many, span};
-use crate::times::{as_ms, as_ms_where_known};
+use crate::unix_time::{as_ms, as_ms_where_known};
 use crate::worker_id::WorkerId;
 
 /// Why jobs of a task wait.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::text::{many, span};
-use crate::times::{as_ms, as_us};
+use crate::unix_time::{as_ms, as_us};
 
 /// What is wrong with a server, or with nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -7,7 +7,7 @@ mod tests {
 
     use crate::error::ServerErrorKind;
     use crate::inspect::diagnosis::*;
-    use crate::process::death::DeathProof;
+    use crate::runtime::death_proof::DeathProof;
     use crate::worker_id::WorkerId;
 
     const TIME: Duration = Duration::from_secs(125);

@@ -9,7 +9,7 @@ use super::super::text::{many, span};
 use super::data::DENIED;
 use super::lost_holder::LostHolder;
 use crate::error::ServerErrorKind;
-use crate::times::as_ms;
+use crate::unix_time::as_ms;
 use crate::worker_id::WorkerId;
 
 /// What is wrong with a worker, or with the workers together.

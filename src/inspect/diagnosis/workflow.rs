@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::super::tasks::ForeignKey;
 use super::super::text::{many, shown, span};
 use super::data::{DENIED, named};
-use crate::times::{as_ms, as_ms_where_known};
+use crate::unix_time::{as_ms, as_ms_where_known};
 
 /// What is wrong with a workflow, or with the list of workflows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

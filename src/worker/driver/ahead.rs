@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::process::held::Held;
-use crate::store::report::{Disposition, Report};
-use crate::store::settle::Claimed;
+use crate::backend::report::{Disposition, Report};
+use crate::backend::settle::Claimed;
+use crate::runtime::held_jobs::Held;
 use crate::worker::runner::Own;
 
 /// The most bytes of waiting payloads, per task.

@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::notes::write_notes;
+use crate::backend::address::Role;
+use crate::backend::connection::OwnConnection;
+use crate::backend::narrow::Closings;
+use crate::backend::replicated;
+use crate::backend::report::{Disposition, Report};
+use crate::backend::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
+use crate::backend::streams::server_time_ms;
+use crate::backend::timeouts::{RESPONSE_TIMEOUT, doubled, response_time};
+use crate::backoff::Pauses;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::job::failure::{StoredError, codes};
 use crate::limits::BATCH_BYTES;
-use crate::pauses::Pauses;
-use crate::process::observer::{CallInfo, tell_of_call};
-use crate::process::shared::WorkerShared;
-use crate::process::task::TaskRuntime;
+use crate::runtime::observer::{CallInfo, tell_of_call};
+use crate::runtime::shared::WorkerShared;
+use crate::runtime::task::TaskRuntime;
 use crate::stall::cadence;
-use crate::store::address::Role;
-use crate::store::connection::OwnConnection;
-use crate::store::narrow::Closings;
-use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
-use crate::store::replicated;
-use crate::store::report::{Disposition, Report};
-use crate::store::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
-use crate::store::streams::server_time_ms;
 
 /// How incidents name the notes that are written before outcomes.
 const NOTES: &str = "notes/outcomes";

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::Driver;
 use super::ahead::NotBegun;
+use crate::backend::report::{Disposition, Report};
+use crate::backend::settle::{Claimed, Payload, Settled, Want};
+use crate::backend::workflow::advance::{EndedNode, NodeEnd};
 use crate::clock::{self, Moment};
 use crate::job::node_id::NodeId;
 use crate::options::stall::{Heartbeat, OnCrash};
-use crate::process::desk::Notice;
-use crate::process::held::{Flags, Held};
-use crate::store::report::{Disposition, Report};
-use crate::store::settle::{Claimed, Payload, Settled, Want};
-use crate::store::workflow::advance::{EndedNode, NodeEnd};
+use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::workflow_queue::Notice;
 use crate::worker::runner::{self, Own};
 
 /// How long the worker that took the marker has to claim before the one with the spare marker checks.

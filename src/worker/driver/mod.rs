@@ -31,17 +31,17 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use self::ahead::Ahead;
 use self::call::{Answered, Call, slots_of};
 use self::stop::Stop;
+use crate::backend::report::{Disposition, Report};
+use crate::backend::settle::{LARGE_LINE, LINES, Want};
 use crate::clock::{self, Moment};
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES};
-use crate::process::held::Flags;
-use crate::process::note_store::NoteStore;
-use crate::process::shapes::KnownShapes;
-use crate::process::shared::WorkerShared;
-use crate::process::slots::TaskSlots;
-use crate::process::task::TaskRuntime;
-use crate::store::report::{Disposition, Report};
-use crate::store::settle::{LARGE_LINE, LINES, Want};
+use crate::runtime::graph_cache::KnownShapes;
+use crate::runtime::held_jobs::Flags;
+use crate::runtime::note_store::NoteStore;
+use crate::runtime::permits::TaskSlots;
+use crate::runtime::shared::WorkerShared;
+use crate::runtime::task::TaskRuntime;
 
 /// How often an idle task looks for work without a marker: the worker that took it may have died.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::backend::note::{self, RunNote};
+use crate::backend::report::{Disposition, Report};
+use crate::backend::timeouts::response_time;
 use crate::error::Error;
-use crate::process::shared::WorkerShared;
-use crate::process::task::TaskRuntime;
-use crate::store::note::{self, RunNote};
-use crate::store::patience::response_time;
-use crate::store::report::{Disposition, Report};
+use crate::runtime::shared::WorkerShared;
+use crate::runtime::task::TaskRuntime;
 
 /// Writes the notes of these jobs that Redis does not have yet, since their next run continues from them. A completed
 /// job has no next run. Each call waits for its answer for `patience`, or as long as its bytes take.

@@ -1,9 +1,9 @@
 //! How a driver gathers outcomes, and which of them the next call carries.
 
 use super::Driver;
+use crate::backend::report::{self, Disposition, Report};
 use crate::limits::LARGE;
-use crate::process::held::Flags;
-use crate::store::report::{self, Disposition, Report};
+use crate::runtime::held_jobs::Flags;
 
 impl Driver {
     /// Collects the outcomes that are ready. If they do not fill a batch, first lets runs that are about to end do so.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::clock::Moment;
 use crate::options::resolved::Resolved;
 use crate::stall::cadence::reporting_time;
-use crate::store::patience::RESPONSE_TIMEOUT;
 
 pub(super) struct Stop {
     /// Until then, handlers may continue.

@@ -8,11 +8,11 @@ use futures_util::FutureExt;
 use tokio::task::unconstrained;
 
 use crate::clock;
+use crate::escape::Shown;
 use crate::options::resolved::Resolved;
-use crate::process::handler::{RunError, RunFuture};
-use crate::process::held::{Flags, Held};
-use crate::process::waits::as_handler_of;
-use crate::shown::Shown;
+use crate::runtime::handler::{RunError, RunFuture};
+use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::waits::as_handler_of;
 use crate::worker::panics;
 
 /// How the handler's future ended.

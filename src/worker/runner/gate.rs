@@ -1,9 +1,9 @@
 //! Whether the handler of a node of a workflow may begin.
 
+use crate::backend::report::Disposition;
 use crate::job::node_id::NodeId;
-use crate::process::held::{Flags, Held};
-use crate::process::shared::WorkerShared;
-use crate::store::report::Disposition;
+use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::shared::WorkerShared;
 
 /// Asks the workflow of a node whether its run may begin, however long that takes; the job stays held meanwhile.
 /// Returns what to report if it may not. `None` if it may, or if the job belongs to no workflow.

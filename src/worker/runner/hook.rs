@@ -6,19 +6,19 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use super::drive::{self, HandlerEnd};
+use crate::backend::report::Disposition;
 use crate::error::job_error::mapped;
+use crate::escape::Shown;
 use crate::job::failure::{Failure, StoredError, codes};
-use crate::job::grown::value_of;
 use crate::job::id::JobId;
 use crate::job::outcome::{Outcome, StoredOutcome};
 use crate::job::state::JobState;
+use crate::job::subgraph_result::value_of;
 use crate::options::resolved::Resolved;
-use crate::process::context::Context;
-use crate::process::handler::RunError;
-use crate::process::held::{Flags, Held};
-use crate::process::task::TaskRuntime;
-use crate::shown::Shown;
-use crate::store::report::Disposition;
+use crate::runtime::context::Context;
+use crate::runtime::handler::RunError;
+use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::task::TaskRuntime;
 use crate::worker::panics::guarded;
 
 /// Runs the hook once. `told` is the stored value or error; `runs` are the failed runs and the stalls of the handler.

@@ -28,20 +28,20 @@ use futures_util::FutureExt;
 use tracing::Instrument;
 
 use super::panics::{self, guarded};
+use crate::backend::keys::Key;
+use crate::backend::report::{Disposition, Report};
+use crate::backend::settle::Claimed;
 use crate::clock;
-use crate::job::deferred::Deferred;
 use crate::job::failure::codes;
+use crate::job::snooze::Deferred;
 use crate::job::state::JobState;
 use crate::options::resolved::Resolved;
-use crate::process::context::{Context, Run};
-use crate::process::held::{Flags, Held};
-use crate::process::note_store::NoteStore;
-use crate::process::observer::{Observed, RunInfo};
-use crate::process::shared::WorkerShared;
-use crate::process::task::TaskRuntime;
-use crate::store::keys::Key;
-use crate::store::report::{Disposition, Report};
-use crate::store::settle::Claimed;
+use crate::runtime::context::{Context, Run};
+use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::note_store::NoteStore;
+use crate::runtime::observer::{Observed, RunInfo};
+use crate::runtime::shared::WorkerShared;
+use crate::runtime::task::TaskRuntime;
 
 /// Runs the job once. Returns what to report.
 ///

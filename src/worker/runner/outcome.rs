@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::drive::HandlerEnd;
+use crate::backend::report::Disposition;
 use crate::error::job_error::{ErrorMap, mapped};
-use crate::job::deferred::Deferred;
+use crate::escape::Shown;
 use crate::job::failure::{StoredError, codes};
-use crate::job::grown::with_graph;
 use crate::job::id::JobId;
+use crate::job::snooze::Deferred;
+use crate::job::subgraph_result::with_graph;
 use crate::limits::NODE_LIMIT;
 use crate::options::resolved::Resolved;
-use crate::process::handler::RunError;
-use crate::process::held::{Flags, Held};
-use crate::shown::Shown;
-use crate::store::report::Disposition;
+use crate::runtime::handler::RunError;
+use crate::runtime::held_jobs::{Flags, Held};
 
 /// What to report. The flags of the held job decide, not the error that an interrupted handler returned.
 pub(super) fn outcome(

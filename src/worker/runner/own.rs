@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::settle::Claimed;
+use crate::escape::Shown;
 use crate::options::overrides::{Headers, Overrides};
 use crate::options::resolved::Resolved;
-use crate::shown::Shown;
-use crate::store::settle::Claimed;
 
 /// The options and headers of one dispatch.
 pub(in crate::worker) struct Own {

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use crate::backend::address::Role;
+use crate::backend::keys::Key;
+use crate::backend::narrow::Closings;
+use crate::backend::settle::Payload;
+use crate::backend::timeouts::{doubled, response_time};
+use crate::backend::values;
 use crate::error::Error;
-use crate::process::held::{Flags, Held};
-use crate::process::shared::WorkerShared;
-use crate::process::task::TaskRuntime;
-use crate::store::address::Role;
-use crate::store::keys::Key;
-use crate::store::narrow::Closings;
-use crate::store::patience::{doubled, response_time};
-use crate::store::settle::Payload;
-use crate::store::values;
+use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::shared::WorkerShared;
+use crate::runtime::task::TaskRuntime;
 
 /// Why a run has no payload.
 pub(super) enum Missing {

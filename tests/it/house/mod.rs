@@ -101,7 +101,7 @@ fn every_script_file_is_in_the_table_and_vice_versa() {
 
 /// The keys of the store, and the type of each.
 fn known_keys() -> BTreeMap<String, String> {
-    let text = code("src/store/keys.rs").into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n");
+    let text = code("src/backend/keys.rs").into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n");
     let (_, rows) = text.split_once("\nkeys! {\n").unwrap();
     let (rows, _) = rows.split_once("\n}\n").unwrap();
     let rows = rows.split([',', ';']).map(|row| row.split_whitespace().collect::<Vec<_>>());
@@ -357,7 +357,7 @@ fn a_bound_that_scripts_and_crate_share_has_one_source() {
 fn only_the_store_names_the_client() {
     let mut found = Vec::new();
     for path in files("src", "rs") {
-        if path.starts_with("src/store/") {
+        if path.starts_with("src/backend/") {
             continue;
         }
         for (number, line) in code(&path) {
@@ -374,7 +374,7 @@ fn only_one_file_builds_keys() {
     for path in files("src", "rs") {
         for (number, line) in code(&path) {
             let builds = line.contains(":{{") || line.contains("}}:");
-            assert!(!builds || path == "src/store/keys.rs", "{path}:{number}: {}", line.trim());
+            assert!(!builds || path == "src/backend/keys.rs", "{path}:{number}: {}", line.trim());
         }
     }
 }

@@ -1,0 +1,356 @@
+//! The address of the server, and how connections to it are made.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::Either;
+use redis::{AsyncConnectionConfig, Client, PushInfo};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::app_runtime::AppRuntime;
+use super::classify::{classify, not_connected};
+use super::cluster::{Cluster, ClusterNode};
+use super::connection::OwnConnection;
+use super::connector::{self, Clients, Plain, Ways, is_tls};
+use super::hash_slot::slot_of;
+use super::sentinel::{Primary, Sentinels};
+use super::timeouts::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+use super::url::{ClusterUrl, SentinelUrl, info_of, place_of};
+use crate::error::Error;
+
+pub(crate) use super::connector::Access;
+
+/// What a connection is for, as `CLIENT LIST` shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// Dispatch, and settle if a worker runs.
+    Shared,
+    Keeper,
+    Wake,
+    Hints,
+    Events,
+    /// Writes that wait for replicas: they block their connection.
+    Replicated,
+    /// Reads of jobs, and large values that are sent separately.
+    Pool,
+}
+
+/// The address of the server and how to reach it. `Debug` shows only host, port and database: a URL may hold a password.
+pub(crate) struct Address {
+    road: Road,
+    place: Arc<str>,
+    is_tls: bool,
+    access: Access,
+    owner: Arc<Mutex<Owner>>,
+    runtime: Arc<AppRuntime>,
+}
+
+/// How the primary is found.
+enum Road {
+    /// At the given address.
+    Straight(Box<Clients>),
+    /// By asking the sentinels.
+    Sentinels(Box<Guided>),
+    /// In a cluster each node is the primary of some slots.
+    Cluster(Arc<Cluster>),
+}
+
+struct Guided {
+    sentinels: Arc<Sentinels>,
+    ways: Ways,
+    /// The primary that was used last.
+    last: Mutex<Option<(Primary, Clients)>>,
+}
+
+/// The process whose connections these are.
+#[derive(Debug)]
+struct Owner {
+    name: String,
+    /// Whether it runs a worker. A process without a worker only dispatches.
+    works: bool,
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Address").field(&self.place).finish()
+    }
+}
+
+impl Address {
+    /// Parses the address. Does not connect.
+    ///
+    /// # Errors
+    /// `Config` if it is not a URL, or cannot be used with these settings.
+    pub(super) fn open(url: &str, access: &Access, name: &str) -> Result<Address, Error> {
+        let owner = Arc::new(Mutex::new(Owner { name: name.to_owned(), works: false }));
+        let runtime = Arc::new(AppRuntime::of_caller());
+        if let Some(ClusterUrl { info, nodes, place }) = ClusterUrl::of(url)? {
+            let is_tls = is_tls(info.addr());
+            let ways = Ways { access: access.clone(), info };
+            // Report wrong settings at once.
+            ways.to(ways.info.addr().clone())?;
+            let nodes = nodes.into_iter().map(|(host, port)| ClusterNode { host, port }).collect();
+            return Ok(Address {
+                road: Road::Cluster(Cluster::new(nodes, ways)),
+                place: place.into(),
+                is_tls,
+                access: access.clone(),
+                owner,
+                runtime,
+            });
+        }
+        let Some(asked) = SentinelUrl::of(url)? else {
+            let info = info_of(url)?;
+            let (place, is_tls) = (place_of(&info).into(), is_tls(info.addr()));
+            let ways = Ways { access: access.clone(), info };
+            return Ok(Address {
+                road: Road::Straight(Box::new(ways.to(ways.info.addr().clone())?)),
+                place,
+                is_tls,
+                access: access.clone(),
+                owner,
+                runtime,
+            });
+        };
+        let SentinelUrl { primary, sentinels, nodes, service, place } = asked;
+        let of_sentinels = Ways { access: access.clone(), info: primary.clone().set_redis_settings(sentinels) };
+        let nodes = nodes.into_iter().map(|node| Ok(of_sentinels.to(node)?.listener)).collect::<Result<_, Error>>()?;
+        let is_tls = is_tls(primary.addr());
+        let ways = Ways { access: access.clone(), info: primary };
+        let guided =
+            Guided { sentinels: Sentinels::new(service, nodes, Arc::clone(&runtime)), ways, last: Mutex::default() };
+        Ok(Address {
+            road: Road::Sentinels(Box::new(guided)),
+            place: place.into(),
+            is_tls,
+            access: access.clone(),
+            owner,
+            runtime,
+        })
+    }
+
+    /// The runtime for shared work.
+    pub(super) fn runtime(&self) -> &Arc<AppRuntime> {
+        &self.runtime
+    }
+
+    /// The generation of the primary: grows with each failover. Always 0 in a cluster, whose connections check this
+    /// themselves.
+    pub(super) fn generation(&self) -> u64 {
+        match &self.road {
+            Road::Straight(_) | Road::Cluster(_) => 0,
+            Road::Sentinels(guided) => guided.sentinels.generation(),
+        }
+    }
+
+    /// Grows whenever a server becomes a primary, or stops being one.
+    pub(super) fn changes(&self) -> u64 {
+        match &self.road {
+            Road::Straight(_) => 0,
+            Road::Sentinels(guided) => guided.sentinels.generation(),
+            Road::Cluster(cluster) => cluster.changes(),
+        }
+    }
+
+    /// The reign of the primary that has this key. A server that becomes primary again gets a new number.
+    pub(super) fn reign_over(&self, key: &str) -> u64 {
+        match &self.road {
+            Road::Straight(_) => 0,
+            Road::Sentinels(guided) => guided.sentinels.generation(),
+            Road::Cluster(cluster) => cluster.reign_over(slot_of(key.as_bytes())),
+        }
+    }
+
+    pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
+        match &self.road {
+            Road::Cluster(cluster) => Some(cluster),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.road, Road::Cluster(_))
+    }
+
+    /// Whether another server may become the primary.
+    pub(super) fn fails_over(&self) -> bool {
+        !matches!(self.road, Road::Straight(_))
+    }
+
+    /// Starts the task that watches for a new primary, unless it runs.
+    pub(super) fn keep_watch(&self) {
+        match &self.road {
+            Road::Straight(_) => {}
+            Road::Sentinels(guided) => guided.sentinels.keep_watch(),
+            Road::Cluster(cluster) => cluster.keep_watch(),
+        }
+    }
+
+    /// Watches for a new primary on the keeper's runtime. Never returns.
+    pub(super) async fn watch(&self) {
+        if let Road::Sentinels(guided) = &self.road {
+            guided.sentinels.watch().await;
+        }
+        std::future::pending().await
+    }
+
+    /// Does the work while the primary of this generation remains the primary. An answer that comes later is discarded.
+    ///
+    /// # Errors
+    /// Those of the work; if the primary changes, the same error as for a closed connection.
+    pub(super) fn steady_since<'a, T: 'a>(
+        &'a self,
+        generation: u64,
+        work: impl Future<Output = Result<T, Error>> + 'a,
+    ) -> impl Future<Output = Result<T, Error>> + 'a {
+        // This is not an async function, which would store the work twice in its future: callers have small stacks.
+        let Road::Sentinels(guided) = &self.road else { return Either::Left(work) };
+        let work = Box::pin(work);
+        Either::Right(async move {
+            tokio::select! {
+                biased;
+                () = guided.sentinels.left(generation) => Err(Error::primary_changed()),
+                done = work => done,
+            }
+        })
+    }
+
+    /// How to reach the primary; in a cluster, any node.
+    async fn clients(&self) -> Result<Clients, Error> {
+        let Guided { sentinels, ways, last } = match &self.road {
+            Road::Straight(clients) => return Ok(Clients::clone(clients)),
+            Road::Sentinels(guided) => &**guided,
+            Road::Cluster(cluster) => {
+                cluster.ready().await?;
+                return cluster.clients(&cluster.any_node());
+            }
+        };
+        let primary = sentinels.primary().await?;
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((known, clients)) if *known == primary => Ok(clients.clone()),
+            _ => {
+                let clients = ways.to_node(&primary.host, primary.port)?;
+                Ok(last.insert((primary, clients)).1.clone())
+            }
+        }
+    }
+
+    /// `redis://host:port/db`.
+    pub(crate) fn place(&self) -> &Arc<str> {
+        &self.place
+    }
+
+    /// A connection that reports when it drops. `response` limits each answer. `None` is for calls that block, or whose
+    /// caller has a time-out of its own.
+    pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
+        let config = self.access.config().set_response_timeout(response);
+        if let Road::Cluster(cluster) = &self.road {
+            cluster.ready().await.map_err(|e| e.at(&self.place))?;
+            let (owner, config) = (Arc::clone(&self.owner), config.set_connection_timeout(Some(CONNECT_TIMEOUT)));
+            return Ok(OwnConnection::routed(Arc::clone(cluster), config, move |conn| name(conn, role, &owner)));
+        }
+        self.open_with(role, |clients| clients.client, config).await.map(OwnConnection::One)
+    }
+
+    /// A connection that forwards each push message to `to`, and finally the news that it dropped.
+    pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<Plain, Error> {
+        let config = self.access.config().set_response_timeout(None).set_push_sender(to);
+        self.open_with(role, |clients| clients.listener, config).await
+    }
+
+    /// As [`Address::listen`], from a node of a cluster.
+    pub(super) async fn listen_at(
+        &self,
+        node: &ClusterNode,
+        role: Role,
+        to: UnboundedSender<PushInfo>,
+    ) -> Result<Plain, Error> {
+        let config = self.access.config().set_response_timeout(None).set_push_sender(to);
+        let cluster = self.cluster().ok_or(Error::Closed)?;
+        let conn = self.connect_to(&cluster.clients(node)?.listener, config).await?;
+        name(&conn, role, &self.owner);
+        Ok(conn)
+    }
+
+    async fn open_with(
+        &self,
+        role: Role,
+        pick: impl FnOnce(Clients) -> Client,
+        config: AsyncConnectionConfig,
+    ) -> Result<Plain, Error> {
+        let opened = async {
+            let client = pick(self.clients().await.map_err(|e| e.at(&self.place))?);
+            let mut conn = self.connect_to(&client, config).await?;
+            if matches!(self.road, Road::Sentinels(_)) {
+                is_primary(&mut conn).await.map_err(|e| e.at(&self.place))?;
+            }
+            Ok(conn)
+        };
+        let conn = self.steady_since(self.generation(), opened).await?;
+        name(&conn, role, &self.owner);
+        Ok(conn)
+    }
+
+    async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<Plain, Error> {
+        let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
+        let named = |e| match &self.road {
+            Road::Straight(_) => e,
+            _ => connector::of_node(e, client.get_connection_info().addr()),
+        };
+        connector::open(client, &self.access, &config).await.map_err(|e| self.fault(named(e)))
+    }
+
+    fn fault(&self, e: redis::RedisError) -> Error {
+        not_connected(&e, self.is_tls).at(&self.place)
+    }
+
+    /// The error for a server that did not answer within the time-out of its connection.
+    pub(super) fn timed_out(&self) -> Error {
+        self.fault(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
+    }
+
+    /// Sets the name that `CLIENT LIST` shows for the connection.
+    pub(super) fn name(&self, conn: &OwnConnection, role: Role) {
+        conn.open().iter().for_each(|conn| name(conn, role, &self.owner));
+    }
+
+    /// New connections get the name of this worker from now on.
+    pub(super) fn works_as(&self, worker: &str) {
+        let owner = Owner { name: worker.to_owned(), works: true };
+        *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = owner;
+    }
+}
+
+/// Sets the client name without waiting for the answer. If the server refuses it, the connection has no name.
+fn name(conn: &Plain, role: Role, owner: &Mutex<Owner>) {
+    let owner = owner.lock().unwrap_or_else(PoisonError::into_inner);
+    let role = match role {
+        Role::Shared if owner.works => "driver",
+        Role::Shared => "producer",
+        Role::Keeper => "keeper",
+        Role::Wake => "wake",
+        Role::Hints => "hints",
+        Role::Events => "events",
+        Role::Replicated => "replicated",
+        Role::Pool => "pool",
+    };
+    let name = format!("heartline:{role}:{}", owner.name);
+    drop(owner);
+    let mut conn = conn.clone();
+    tokio::spawn(async move {
+        let mut cmd = redis::cmd("CLIENT");
+        let named = cmd.arg("SETNAME").arg(name).query_async::<redis::Value>(&mut conn);
+        let _ = tokio::time::timeout(RESPONSE_TIMEOUT, named).await;
+    });
+}
+
+/// Checks that the server is a primary. A demoted server, or one that is not promoted yet, must not be written to.
+async fn is_primary(conn: &mut Plain) -> Result<(), Error> {
+    let asked = redis::cmd("ROLE").query_async::<Vec<redis::Value>>(conn).await.map_err(|e| classify("role", e))?;
+    match asked.first().map(redis::from_redis_value_ref::<String>) {
+        Some(Ok(role)) if role == "master" => Ok(()),
+        _ => Err(Error::primary_changed()),
+    }
+}

@@ -1,0 +1,195 @@
+//! The audit of a task: reads what is stored (`lua/scan.lua`), finds faults of jobs (`lua/look.lua`), repairs them
+//! (`lua/mend.lua`), and records the result (`lua/audited.lua`).
+
+use super::classify::classify;
+use super::connection::Connection;
+use super::keys::{Key, TaskKeys};
+use super::reply::Text;
+use super::scripts;
+use super::settle::LINES;
+use crate::error::Error;
+
+/// About how many bytes of values one [`scan`] may make the server copy.
+const BYTES: u64 = 1024 * 1024;
+
+/// How many buckets one [`scan`] may visit at most.
+const MOST: u64 = 250;
+
+/// The fields of `meta` that scripts read as numbers.
+pub(crate) const COUNTERS: [&str; 13] = [
+    "epoch",
+    "interval",
+    "ask",
+    "fence",
+    "events",
+    "stalls",
+    "in",
+    "out",
+    "outFailed",
+    "ghosts",
+    "largest",
+    "failedSinceCompleted",
+    "brokenOffSinceCompleted",
+];
+
+/// Names some of the fields or members of a key. The cursor is 0 at the beginning and at the end.
+pub(crate) async fn scan(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    place: Key,
+    cursor: u64,
+    count: u64,
+) -> Result<(u64, Vec<String>), Error> {
+    let mut reply = scripts::SCAN.on_place(keys, place).arg(cursor).arg(count).call(conn).await?;
+    let _: String = reply.next()?;
+    let next: String = reply.next()?;
+    let names: Vec<Text> = reply.next()?;
+    Ok((next.parse().unwrap_or(0), names.into_iter().map(|Text(name)| name).collect()))
+}
+
+/// How many buckets one [`scan`] of the key may visit. Larger values allow fewer, since the server copies them.
+pub(crate) async fn scan_count(conn: &mut impl Connection, keys: &TaskKeys, place: Key) -> Result<u64, Error> {
+    let ask = |name: &str| {
+        let mut cmd = redis::cmd(name);
+        cmd.arg(keys.get(place));
+        cmd
+    };
+    let kind: String = ask("TYPE").query_async(conn).await.map_err(|e| classify("scan", e))?;
+    if kind != "hash" {
+        return Ok(MOST);
+    }
+    let fields: u64 = ask("HLEN").query_async(conn).await.map_err(|e| classify("scan", e))?;
+    let mut usage = redis::cmd("MEMORY");
+    usage.arg("USAGE").arg(keys.get(place)).arg("SAMPLES").arg(20);
+    // Without permission to read the size, assume large values.
+    let bytes: Option<u64> = usage.query_async(conn).await.unwrap_or(Some(fields * BYTES / 10));
+    let each = bytes.unwrap_or(0) / fields.max(1);
+    Ok((BYTES / each.max(1)).clamp(1, MOST))
+}
+
+/// Some held ids with their tokens. The cursor works as that of [`scan`].
+pub(crate) async fn locks(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    cursor: u64,
+    count: u64,
+) -> Result<(u64, Vec<(String, String)>), Error> {
+    let mut cmd = redis::cmd("HSCAN");
+    cmd.arg(keys.get(Key::Locks)).arg(cursor).arg("COUNT").arg(count);
+    let (next, pairs): (u64, Vec<Text>) = cmd.query_async(conn).await.map_err(|e| classify("scan", e))?;
+    let pair = |pair: &[Text]| (pair[0].0.clone(), pair[1].0.clone());
+    Ok((next, pairs.chunks_exact(2).map(pair).collect()))
+}
+
+/// A page of a list, from its end towards its head. The last `seen` entries are skipped.
+pub(crate) async fn page_of_list(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    list: Key,
+    seen: u64,
+    count: u64,
+) -> Result<Vec<String>, Error> {
+    let mut cmd = redis::cmd("LRANGE");
+    let from_end = |entries: u64| -i64::try_from(entries).unwrap_or(i64::MAX);
+    cmd.arg(keys.get(list)).arg(from_end(seen + count)).arg(from_end(seen + 1));
+    let ids: Vec<Text> = cmd.query_async(conn).await.map_err(|e| classify("scan", e))?;
+    Ok(ids.into_iter().rev().map(|Text(id)| id).collect())
+}
+
+/// The faults of each job, as words separated by spaces. Each job comes with the number of its entries in the lists,
+/// which were read from `began_ms` on.
+pub(crate) async fn look(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    began_ms: u64,
+    jobs: &[(String, u32)],
+) -> Result<Vec<String>, Error> {
+    let mut call = scripts::LOOK.on(keys);
+    call.arg(began_ms);
+    for (id, listed) in jobs {
+        call.arg(id).arg(listed);
+    }
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    reply.rest()
+}
+
+/// Repairs the faults that still exist. Each job comes with its number of list entries and its faults. Returns those
+/// that were repaired.
+pub(crate) async fn mend(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    by: &str,
+    began_ms: u64,
+    jobs: &[(String, u32, String)],
+) -> Result<Vec<String>, Error> {
+    let mut call = scripts::MEND.on(keys);
+    call.arg(by).arg(began_ms);
+    for (id, listed, faults) in jobs {
+        call.arg(id).arg(listed).arg(faults);
+    }
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    reply.rest()
+}
+
+/// Records what an audit found. Returns whether Redis has any key of the task.
+pub(crate) async fn audited(conn: &mut impl Connection, keys: &TaskKeys, found: &str) -> Result<bool, Error> {
+    let mut reply = scripts::AUDITED.on(keys).arg(found).call(conn).await?;
+    Ok(reply.next::<String>()? == "noted")
+}
+
+/// Whether a script can read a counter: a whole number below 2^53, which a double holds exactly.
+pub(crate) fn is_counter(value: &str) -> bool {
+    value.parse::<u64>().is_ok_and(|number| number < 1 << 53)
+}
+
+/// Removes a counter of the task that is not a whole number below 2^53; with `preview` only looks. Returns whether it
+/// was one.
+pub(crate) async fn drop_bad_counter(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    field: &str,
+    preview: bool,
+) -> Result<bool, Error> {
+    let mut get = redis::cmd("HGET");
+    get.arg(keys.get(Key::Meta)).arg(field);
+    let value: Option<Text> = get.query_async(conn).await.map_err(|e| classify("meta", e))?;
+    let is_bad = value.is_some_and(|Text(value)| !is_counter(&value));
+    if is_bad && !preview {
+        let mut del = redis::cmd("HDEL");
+        del.arg(keys.get(Key::Meta)).arg(field).query_async::<()>(conn).await.map_err(|e| classify("meta", e))?;
+    }
+    Ok(is_bad)
+}
+
+/// The worker that a field of `calls` belongs to.
+pub(crate) fn worker_of(record: &str) -> &str {
+    let own = LINES.iter().filter(|line| !line.is_empty()).find_map(|line| record.strip_suffix(*line));
+    own.unwrap_or(record)
+}
+
+/// Removes a record of calls; with `preview` only looks. Returns whether it was there.
+pub(crate) async fn drop_record(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    record: &str,
+    preview: bool,
+) -> Result<bool, Error> {
+    let mut cmd = redis::cmd(if preview { "HEXISTS" } else { "HDEL" });
+    cmd.arg(keys.get(Key::Calls)).arg(record);
+    let found: u64 = cmd.query_async(conn).await.map_err(|e| classify("calls", e))?;
+    Ok(found > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_any_kind_names_its_worker() {
+        for record in ["host-7-00000000", "host-7-00000000/2", "host-7-00000000/3"] {
+            assert_eq!(worker_of(record), "host-7-00000000");
+        }
+    }
+}

@@ -1,0 +1,666 @@
+//! Which node of a Redis Cluster has which slots.
+//!
+//! The slot map is read when a node says that a slot moved, or when a connection to a node fails. It is also read when an answer is late: a
+//! frozen primary reports nothing. The node that caused the read is asked last, since a node that was frozen reports its old role. A map
+//! with an older epoch than the known one counts only if no node has a newer map.
+//!
+//! Each primary has a *reign*: a number that is never used again. The reign of a primary ends when it loses all of its
+//! slots. Its connections are closed, and answers that still come over them are discarded. A slot that moves between
+//! living primaries changes only the map.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::Value;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::classify::{classify, is_no_cluster, not_connected};
+use super::connector::{self, Access, Clients, Plain, Ways, is_tls};
+use super::hash_slot::{SLOTS, slot_of};
+use super::single_flight::SingleFlight;
+use crate::error::Error;
+
+/// How long to wait for a node before also asking the next one.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long all nodes together may take. A connection with TLS and a password needs several round trips.
+const LONGEST: Duration = Duration::from_secs(4);
+
+/// How many connections are kept for reading the map.
+const LINES: usize = 2;
+
+/// How often the map is read without a cause: a late answer does not show whether its node is frozen.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// The shortest time between two reads of the map, and the longest while reads change nothing.
+const BETWEEN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// How long page reads skip a node that did not answer one.
+const SILENT: Duration = Duration::from_secs(5);
+
+/// A node, under the address that other nodes give for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ClusterNode {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl fmt::Display for ClusterNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            return write!(f, "[{}]:{}", self.host, self.port);
+        }
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// After this long without a map as new as the known one, accept an older one that shares no node id with it. Either
+/// the cluster was created again, or the address leads to another cluster. A map of the same cluster is not accepted: a
+/// deposed node that restarts alone reports a healthy cluster for a while.
+const GONE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct SlotMap {
+    /// The first and the last slot of each range, in order.
+    ranges: Vec<(u16, u16, ClusterNode)>,
+    /// Slots that a node has since reported as moved.
+    moved: HashMap<u16, ClusterNode>,
+    /// Every known node, replicas included.
+    nodes: BTreeSet<ClusterNode>,
+    /// The ids of all nodes that the cluster has or had. No two clusters share one.
+    ids: BTreeSet<String>,
+    reigns: HashMap<ClusterNode, u64>,
+    /// The cluster's epoch, as the node that sent the map knew it.
+    epoch: u64,
+    /// Whether that node takes part in the cluster. A node without contact to the majority says that it does not, and sends an old map.
+    is_part: bool,
+}
+
+impl SlotMap {
+    fn node_of(&self, slot: u16) -> Option<&ClusterNode> {
+        let range = || self.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
+        self.moved.get(&slot).or_else(|| range().map(|(.., node)| node))
+    }
+
+    fn primaries(&self) -> BTreeSet<&ClusterNode> {
+        self.ranges.iter().map(|(.., node)| node).collect()
+    }
+
+    /// Whether this map is that of another cluster: a healthy one that shares no node with the known one.
+    fn is_another_than(&self, known: &SlotMap) -> bool {
+        self.is_part && !self.ids.is_empty() && self.ids.is_disjoint(&known.ids)
+    }
+
+    /// Gives each primary its reign: the one that it had, or the next number.
+    fn crown(&mut self, before: &SlotMap, next: &mut u64) {
+        for node in self.primaries().into_iter().cloned().collect::<Vec<_>>() {
+            let reign = before.reigns.get(&node).copied().unwrap_or_else(|| {
+                *next += 1;
+                *next
+            });
+            self.reigns.insert(node, reign);
+        }
+    }
+}
+
+/// When the map was read last, and how long to wait until the next read.
+#[derive(Debug)]
+struct LastLook {
+    at: Option<Instant>,
+    /// When the last read that returned a map began.
+    begun: Option<Instant>,
+    pause: Duration,
+}
+
+impl LastLook {
+    /// Whether another read may begin. If so, the pause counts from now. Never true before the first read, which [`Cluster::ready`] makes.
+    fn is_due(&mut self, pause: impl FnOnce(Duration) -> Duration) -> bool {
+        let is_due = self.at.is_some_and(|at| at.elapsed() >= pause(self.pause));
+        if is_due {
+            self.at = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
+pub(super) struct Cluster {
+    /// The nodes in the address.
+    seeds: Vec<ClusterNode>,
+    ways: Ways,
+    is_tls: bool,
+    map: Mutex<Arc<SlotMap>>,
+    /// How many reigns have begun.
+    reigns: AtomicU64,
+    /// How often the set of primaries has changed.
+    changes: watch::Sender<u64>,
+    /// The reigns whose servers were checked.
+    checked: Mutex<BTreeSet<u64>>,
+    looked: Mutex<LastLook>,
+    looking: SingleFlight<()>,
+    turn: AtomicUsize,
+    /// How many connections to nodes were made.
+    lines_made: AtomicU64,
+    /// The node with which the next read begins. It differs between processes, so that they do not all ask the same
+    /// node, and moves on after each read that failed.
+    from: AtomicUsize,
+    /// The connections over which the map was read last.
+    lines: Mutex<Vec<(ClusterNode, Plain)>>,
+    /// Since when no node has sent a map as new as the known one.
+    unheard: Mutex<Option<Instant>>,
+    /// The nodes that did not answer a page read, and when.
+    silent: Mutex<HashMap<ClusterNode, Instant>>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("map", &self.map).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// A cluster with these seed nodes. Does not connect.
+    pub(super) fn new(seeds: Vec<ClusterNode>, ways: Ways) -> Arc<Cluster> {
+        Arc::new(Cluster {
+            seeds,
+            is_tls: is_tls(ways.info.addr()),
+            ways,
+            map: Mutex::default(),
+            reigns: AtomicU64::new(0),
+            changes: watch::Sender::new(0),
+            checked: Mutex::default(),
+            looked: Mutex::new(LastLook { at: None, begun: None, pause: BETWEEN.0 }),
+            looking: SingleFlight::default(),
+            turn: AtomicUsize::new(0),
+            lines_made: AtomicU64::new(0),
+            from: AtomicUsize::new(RandomState::new().build_hasher().finish() as usize),
+            lines: Mutex::default(),
+            unheard: Mutex::default(),
+            silent: Mutex::default(),
+        })
+    }
+
+    fn map(&self) -> Arc<SlotMap> {
+        Arc::clone(&self.map.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn looked(&self) -> MutexGuard<'_, LastLook> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Vec<(ClusterNode, Plain)>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Grows whenever the set of primaries changes.
+    pub(super) fn changes(&self) -> u64 {
+        *self.changes.borrow()
+    }
+
+    /// The reign of the primary that has the slot; 0 if it is unknown.
+    pub(super) fn reign_over(&self, slot: u16) -> u64 {
+        let map = self.map();
+        map.node_of(slot).and_then(|node| map.reigns.get(node)).copied().unwrap_or(0)
+    }
+
+    /// The reign of a node; `None` if it is not a primary.
+    pub(super) fn reign_of(&self, node: &ClusterNode) -> Option<u64> {
+        self.map().reigns.get(node).copied()
+    }
+
+    fn is_over(&self, reign: u64) -> bool {
+        !self.map().reigns.values().any(|own| *own == reign)
+    }
+
+    /// Returns when the reign is over.
+    pub(super) async fn over(&self, reign: u64) {
+        // Cannot fail: the sender lives in `self`.
+        let _ = self.changes.subscribe().wait_for(|_| self.is_over(reign)).await;
+    }
+
+    /// How this client authenticates.
+    pub(super) fn access(&self) -> &Access {
+        &self.ways.access
+    }
+
+    /// How connections to a node are made.
+    pub(super) fn clients(&self, node: &ClusterNode) -> Result<Clients, Error> {
+        self.ways.to_node(&node.host, node.port)
+    }
+
+    /// The node that has the slot, if it is known.
+    pub(super) fn node_of(&self, slot: u16) -> Option<ClusterNode> {
+        self.map().node_of(slot).cloned()
+    }
+
+    /// The node that has this key, if it is known.
+    pub(super) fn node_of_key(&self, key: &str) -> Option<ClusterNode> {
+        self.node_of(slot_of(key.as_bytes()))
+    }
+
+    /// A node to subscribe at. Each call returns the next one, so that an unreachable node is not chosen again at once.
+    pub(super) fn any_node(&self) -> ClusterNode {
+        let map = self.map();
+        let primaries: Vec<&ClusterNode> = map.primaries().into_iter().collect();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        primaries.get(turn % primaries.len().max(1)).map_or_else(|| self.seeds[0].clone(), |node| (*node).clone())
+    }
+
+    pub(super) fn primaries(&self) -> Vec<ClusterNode> {
+        self.map().primaries().into_iter().cloned().collect()
+    }
+
+    /// The primaries that were not yet checked in this reign.
+    pub(super) fn unchecked(&self) -> Vec<ClusterNode> {
+        let (map, checked) = (self.map(), self.checked());
+        let is_new = |node: &&ClusterNode| map.reigns.get(*node).is_some_and(|reign| !checked.contains(reign));
+        map.primaries().into_iter().filter(is_new).cloned().collect()
+    }
+
+    pub(super) fn was_checked(&self, node: &ClusterNode) {
+        self.checked().extend(self.reign_of(node));
+    }
+
+    fn checked(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a new connection to a node; never given twice.
+    pub(super) fn line_number(&self) -> u64 {
+        self.lines_made.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether a node did not answer a moment ago.
+    pub(super) fn is_silent(&self, node: &ClusterNode) -> bool {
+        self.silent().get(node).is_some_and(|since| since.elapsed() < SILENT)
+    }
+
+    /// Records that a node did not answer a page read in time.
+    pub(super) fn fell_silent(&self, node: &ClusterNode) {
+        let mut silent = self.silent();
+        silent.retain(|_, since| since.elapsed() < SILENT);
+        silent.insert(node.clone(), Instant::now());
+    }
+
+    fn silent(&self) -> MutexGuard<'_, HashMap<ClusterNode, Instant>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the map unless it is known.
+    ///
+    /// # Errors
+    /// `Connect` if no node sends one.
+    pub(super) async fn ready(self: &Arc<Self>) -> Result<(), Error> {
+        if !self.map().ranges.is_empty() {
+            return Ok(());
+        }
+        self.look(None).await
+    }
+
+    /// Records that a node reported the slot as moved.
+    pub(super) fn moved(self: &Arc<Self>, slot: u16, to: ClusterNode, from: &ClusterNode) {
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let newer = Arc::make_mut(&mut map);
+        newer.nodes.insert(to.clone());
+        newer.reigns.entry(to.clone()).or_insert_with(|| self.reigns.fetch_add(1, Ordering::SeqCst) + 1);
+        newer.moved.insert(slot, to);
+        drop(map);
+        self.suspect(from);
+    }
+
+    /// Asks the other nodes whether a node that answered late is still a primary. Its answer counts only if they say so after it came.
+    pub(super) async fn confirms(self: &Arc<Self>, node: &ClusterNode, reign: u64) -> bool {
+        let came = Instant::now();
+        // A read that other callers share may have begun before the answer came.
+        for _ in 0..2 {
+            // Many calls may have waited: those that return within this time share the next read.
+            let rest = self.looked().at.map_or(Duration::ZERO, |at| BETWEEN.0.saturating_sub(at.elapsed()));
+            tokio::time::sleep(rest).await;
+            let is_new = || self.looked().begun.is_some_and(|begun| begun >= came);
+            if is_new() {
+                break;
+            }
+            if self.look(Some(node)).await.is_err() {
+                // No other node can be asked. What the node reports now is newer than its answer, so it decides.
+                let Ok(own) = self.ask(node.clone(), false).await else { return false };
+                return own.is_part && own.epoch >= self.map().epoch && own.primaries().contains(node);
+            }
+            if is_new() {
+                break;
+            }
+        }
+        !self.is_over(reign)
+    }
+
+    /// Reads the map from the other nodes after a problem with this one, unless that was just done.
+    pub(super) fn suspect(self: &Arc<Self>, node: &ClusterNode) {
+        let is_due = self.looked().is_due(|pause| pause);
+        if is_due {
+            let (cluster, node) = (Arc::clone(self), node.clone());
+            tokio::spawn(async move { cluster.look(Some(&node)).await });
+        }
+    }
+
+    /// Starts to read the map from time to time.
+    pub(super) fn keep_watch(self: &Arc<Self>) {
+        let is_due = self.looked().is_due(|_| WATCH);
+        if is_due {
+            let cluster = Arc::clone(self);
+            tokio::spawn(async move { cluster.look(None).await });
+        }
+    }
+
+    /// Reads the map; one attempt at a time for all callers of a runtime.
+    async fn look(self: &Arc<Self>, except: Option<&ClusterNode>) -> Result<(), Error> {
+        let look = || {
+            let (cluster, except) = (Arc::clone(self), except.cloned());
+            async move { cluster.look_now(except.as_ref()).await }
+        };
+        self.looking.attempt(&Handle::current(), look).await
+    }
+
+    async fn look_now(&self, except: Option<&ClusterNode>) -> Result<(), Error> {
+        let (map, begun) = (self.map(), Instant::now());
+        let is_known = !map.ranges.is_empty();
+        let mut nodes = self.in_turn(&map);
+        // A stable sort: the node that caused the read comes last.
+        nodes.sort_by_key(|node| Some(node) == except);
+        // Without a cause, ask a second node too: the first may be cut off from the others and not know it yet.
+        let wanted = if is_known && except.is_none() { 2 } else { 1 };
+        let mut nodes = nodes.into_iter().peekable();
+        let (mut asking, mut failure, mut older) = (FuturesUnordered::new(), None, None::<SlotMap>);
+        let (mut newest, mut silent) = (Vec::<SlotMap>::new(), Vec::new());
+        loop {
+            if let Some(node) = nodes.next() {
+                silent.push((node.clone(), Instant::now()));
+                asking.push(async { (node.clone(), self.ask(node, is_known).await) });
+            }
+            // Ask the next one when this one has failed or does not answer.
+            let left = LONGEST.saturating_sub(begun.elapsed());
+            let has_any_told = !newest.is_empty() || older.is_some();
+            let patience = if nodes.peek().is_some() || has_any_told { PATIENCE.min(left) } else { left };
+            let answer = tokio::time::timeout(patience, asking.next()).await;
+            let answer = answer.map(|answer| {
+                let (node, told) = answer?;
+                silent.retain(|(silent, _)| *silent != node);
+                Some(told)
+            });
+            match answer {
+                Ok(Some(Ok(newer))) if newer.epoch >= map.epoch && newer.is_part => {
+                    newest.push(newer);
+                    if newest.len() >= wanted {
+                        break;
+                    }
+                }
+                // Either the node has not learned of a failover yet, or the cluster was created again.
+                Ok(Some(Ok(told))) => {
+                    let is_newer = older.as_ref().is_none_or(|before| before.epoch < told.epoch);
+                    older = if is_newer { Some(told) } else { older };
+                }
+                // An error about authentication is more useful than the news that another node is unreachable.
+                Ok(Some(Err(e))) => {
+                    let counts = failure.as_ref().is_none_or(|before: &Error| before.is_retryable());
+                    failure = if counts { Some(e) } else { failure };
+                }
+                Ok(None) => break,
+                // One node has answered, and the second takes long.
+                Err(_) if !newest.is_empty() => break,
+                Err(_) if nodes.peek().is_some() => {}
+                Err(_) => {
+                    failure.get_or_insert_with(|| self.silence());
+                    break;
+                }
+            }
+        }
+        // Do not reuse a connection on which nothing arrives.
+        let is_silent =
+            |node: &ClusterNode| silent.iter().any(|(silent, since)| silent == node && since.elapsed() >= PATIENCE);
+        self.lines().retain(|(node, _)| !is_silent(node));
+        // If the cluster is down, no node takes part. Then use the newest map, unless it is older than the known one.
+        let all_say_so = failure.is_none() || !is_known;
+        let is_gone = self.unheard_for(!newest.is_empty(), begun) >= GONE;
+        let older = older.filter(|told| all_say_so || told.epoch >= map.epoch || is_gone && told.is_another_than(&map));
+        if let Some(told) = older.as_ref().filter(|told| newest.is_empty() && is_known && told.is_another_than(&map)) {
+            tracing::warn!(
+                known = map.epoch,
+                told = told.epoch,
+                "no node of the known cluster answers, and the address leads to another cluster; using that one until this process restarts"
+            );
+        }
+        match newest.into_iter().max_by_key(|map| map.epoch).or(older) {
+            Some(told) => {
+                self.take(told, begun);
+                Ok(())
+            }
+            None => {
+                // The next read begins with another node.
+                self.from.fetch_add(1, Ordering::Relaxed);
+                self.looked_at(false, None);
+                Err(failure.unwrap_or(Error::Closed))
+            }
+        }
+    }
+
+    /// For how long no node has sent a map as new as the known one.
+    fn unheard_for(&self, is_heard: bool, begun: Instant) -> Duration {
+        let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_heard {
+            *unheard = None;
+            return Duration::ZERO;
+        }
+        unheard.get_or_insert(begun).elapsed()
+    }
+
+    /// The nodes in the order in which they are asked: those that answered last, then the others in turn. The third of
+    /// the others is a seed of the address, since the address may lead elsewhere by now. The seed is not among the
+    /// first two, since it may be one of them under another name.
+    fn in_turn(&self, map: &SlotMap) -> Vec<ClusterNode> {
+        let mut nodes: Vec<ClusterNode> = self.lines().iter().map(|(node, _)| node.clone()).collect();
+        let turned = |mut nodes: Vec<ClusterNode>| {
+            let from = self.from.load(Ordering::Relaxed) % nodes.len().max(1);
+            nodes.rotate_left(from);
+            nodes
+        };
+        let known: BTreeSet<&ClusterNode> = map.primaries().into_iter().chain(&map.nodes).collect();
+        let mut known = turned(known.into_iter().cloned().collect()).into_iter();
+        let mut seeds = turned(self.seeds.clone()).into_iter();
+        nodes.extend(
+            known.by_ref().take(2).collect::<Vec<_>>().into_iter().chain(seeds.next()).chain(known).chain(seeds),
+        );
+        let mut seen = BTreeSet::new();
+        nodes.retain(|node| seen.insert(node.clone()));
+        nodes
+    }
+
+    fn looked_at(&self, has_changed: bool, begun: Option<Instant>) {
+        let mut looked = self.looked();
+        looked.pause = if has_changed { BETWEEN.0 } else { (looked.pause * 2).min(BETWEEN.1) };
+        looked.at = Some(Instant::now());
+        looked.begun = begun.or(looked.begun);
+    }
+
+    fn take(&self, mut newer: SlotMap, begun: Instant) {
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.looked().begun.is_some_and(|last| last > begun) {
+            // A read on another runtime began later and finished sooner.
+            return;
+        }
+        let mut reigns = self.reigns.load(Ordering::SeqCst);
+        newer.crown(&map, &mut reigns);
+        if !newer.ids.is_disjoint(&map.ids) {
+            newer.ids.extend(map.ids.iter().cloned());
+        }
+        self.reigns.store(reigns, Ordering::SeqCst);
+        let (is_other, has_changed) = (map.reigns != newer.reigns, map.ranges != newer.ranges);
+        *map = Arc::new(newer);
+        drop(map);
+        self.looked_at(has_changed, Some(begun));
+        if is_other {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// The error for nodes that did not answer.
+    fn silence(&self) -> Error {
+        not_connected(&io::Error::from(io::ErrorKind::TimedOut).into(), self.is_tls)
+    }
+
+    /// Reads the map from one node. With `is_kept`, its connection is kept for the next read.
+    async fn ask(&self, node: ClusterNode, is_kept: bool) -> Result<SlotMap, Error> {
+        let own = self.lines().iter().find(|(own, _)| *own == node).map(|(_, line)| line.clone());
+        let asked = async {
+            let mut line = match own {
+                Some(line) => line,
+                None => {
+                    let config = self.ways.access.config().set_connection_timeout(None).set_response_timeout(None);
+                    let client = self.clients(&node)?.client;
+                    let line = connector::open(&client, &self.ways.access, &config).await;
+                    line.map_err(|e| not_connected(&connector::of_node(e, &node), self.is_tls))?
+                }
+            };
+            let mut ask = redis::pipe();
+            ask.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
+            let (told, info): (Value, String) =
+                ask.query_async(&mut line).await.map_err(|e| not_a_cluster(&node, e))?;
+            let mut map = read(&node, &told).ok_or_else(Error::timed_out)?;
+            map.epoch = epoch_of(&info).ok_or_else(Error::timed_out)?;
+            map.is_part = info.contains("cluster_state:ok");
+            if map.ranges.is_empty() {
+                // The node has not met the others yet, or has forgotten them.
+                return Err(Error::timed_out());
+            }
+            Ok((map, line))
+        };
+        match tokio::time::timeout(LONGEST, asked).await.unwrap_or_else(|_| Err(self.silence())) {
+            Ok((map, line)) => {
+                let mut lines = self.lines();
+                if is_kept && lines.len() < LINES && lines.iter().all(|(own, _)| *own != node) {
+                    lines.push((node, line));
+                }
+                Ok(map)
+            }
+            Err(e) => {
+                self.lines().retain(|(own, _)| *own != node);
+                Err(e)
+            }
+        }
+    }
+}
+
+/// The error of a server, with a clear text if the server has no cluster support.
+fn not_a_cluster(node: &ClusterNode, e: redis::RedisError) -> Error {
+    if is_no_cluster(&e) {
+        let what = format!("{node} is not a cluster node: write redis://{node}");
+        return Error::Unsupported { what };
+    }
+    classify("cluster slots", e)
+}
+
+/// The epoch in the answer to `CLUSTER INFO`.
+fn epoch_of(info: &str) -> Option<u64> {
+    info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"))?.trim().parse().ok()
+}
+
+/// Reads the answer of `CLUSTER SLOTS`: ranges, each with its primary and its replicas.
+fn read(asked: &ClusterNode, told: &Value) -> Option<SlotMap> {
+    let Value::Array(rows) = told else { return None };
+    let mut map = SlotMap::default();
+    for row in rows {
+        let Value::Array(row) = row else { return None };
+        let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = &row[..] else { return None };
+        let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+        if first > last || last >= SLOTS {
+            return None;
+        }
+        // A primary whose address is unknown still has its slots, so other nodes are asked for them.
+        if let Some(primary) = node_of(asked, primary) {
+            map.nodes.insert(primary.clone());
+            map.ranges.push((first, last, primary));
+        }
+        map.nodes.extend(replicas.iter().filter_map(|replica| node_of(asked, replica)));
+        map.ids.extend(std::iter::once(primary).chain(replicas).filter_map(id_of));
+    }
+    map.ranges.sort();
+    Some(map)
+}
+
+/// The id of a node in `CLUSTER SLOTS`.
+fn id_of(told: &Value) -> Option<String> {
+    let Value::Array(parts) = told else { return None };
+    redis::from_redis_value_ref(parts.get(2)?).ok()
+}
+
+/// A node in `CLUSTER SLOTS`. Without a host it is the node that was asked; `?` means unknown.
+fn node_of(asked: &ClusterNode, told: &Value) -> Option<ClusterNode> {
+    let Value::Array(parts) = told else { return None };
+    let [host, Value::Int(port), ..] = &parts[..] else { return None };
+    let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
+    let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.host.clone());
+    (host != "?").then(|| Some(ClusterNode { host, port: u16::try_from(*port).ok()? }))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(port: u16) -> ClusterNode {
+        ClusterNode { host: "10.0.0.1".to_owned(), port }
+    }
+
+    /// First and last slot, then the nodes.
+    type Row<'a> = (i64, i64, &'a [(&'a str, i64)]);
+
+    fn told(rows: &[Row]) -> Value {
+        let named = |(host, port): &(&str, i64)| {
+            Value::Array(vec![Value::BulkString(host.as_bytes().to_vec()), Value::Int(*port), Value::Nil])
+        };
+        let row = |(first, last, nodes): &Row| {
+            let bounds = [Value::Int(*first), Value::Int(*last)];
+            Value::Array(bounds.into_iter().chain(nodes.iter().map(named)).collect())
+        };
+        Value::Array(rows.iter().map(row).collect())
+    }
+
+    #[test]
+    fn a_slot_map_uses_the_address_of_the_node_that_sent_it() {
+        let rows: [Row; 3] =
+            [(100, 200, &[("10.0.0.1", 2), ("10.0.0.1", 3)]), (0, 99, &[("", 1), ("?", 9)]), (201, 300, &[("?", 9)])];
+        let map = read(&node(1), &told(&rows)).unwrap();
+        assert_eq!((map.node_of(0), map.node_of(150), map.node_of(250)), (Some(&node(1)), Some(&node(2)), None));
+        assert_eq!(map.nodes, BTreeSet::from([node(1), node(2), node(3)]));
+        assert!(read(&node(1), &Value::Okay).is_none() && read(&node(1), &told(&[(5, 4, &[("a", 1)])])).is_none());
+    }
+
+    #[test]
+    fn the_reign_of_a_primary_ends_when_it_loses_all_its_slots() {
+        let mut reigns = 0;
+        let mut map = |rows: &[Row], before: &SlotMap| {
+            let mut map = read(&node(1), &told(rows)).unwrap();
+            map.crown(before, &mut reigns);
+            map
+        };
+        let reigns = |map: &SlotMap| [1, 2, 3].map(|port| map.reigns.get(&node(port)).copied());
+        let first = map(&[(0, 99, &[("10.0.0.1", 1)]), (100, 199, &[("10.0.0.1", 2)])], &SlotMap::default());
+        assert_eq!(reigns(&first), [Some(1), Some(2), None]);
+        let moved = map(&[(0, 49, &[("10.0.0.1", 1)]), (50, 199, &[("10.0.0.1", 2)])], &first);
+        assert_eq!(reigns(&moved), reigns(&first));
+        let failed_over = map(&[(0, 99, &[("10.0.0.1", 3)]), (100, 199, &[("10.0.0.1", 2)])], &moved);
+        assert_eq!(reigns(&failed_over), [None, Some(2), Some(3)]);
+        // A server that becomes primary again gets a new reign.
+        let again = map(&[(0, 99, &[("10.0.0.1", 1)]), (100, 199, &[("10.0.0.1", 2)])], &failed_over);
+        assert_eq!(reigns(&again), [Some(4), Some(2), None]);
+    }
+
+    #[test]
+    fn the_epoch_is_read_from_the_cluster_info() {
+        let info = "cluster_state:ok\r\ncluster_current_epoch:7\r\ncluster_my_epoch:2\r\n";
+        assert_eq!((epoch_of(info), epoch_of("cluster_state:ok")), (Some(7), None));
+    }
+}

@@ -1,0 +1,513 @@
+//! The connection of a call: a connection to one server, or to each needed node of a cluster.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
+};
+
+use super::app_runtime::AppRuntime;
+use super::call_context::Awaited;
+use super::classify::Unanswered;
+use super::cluster::{Cluster, ClusterNode};
+use super::connector::{self, Plain};
+use super::hash_slot::{key_of, slot_of};
+use super::single_flight::SingleFlight;
+use super::timeouts::Silence;
+
+pub(crate) use redis::aio::ConnectionLike as Connection;
+
+/// After this long without an answer, check whether the node is still the primary of its slots. Repeat the check after
+/// each further time of this length.
+const LATE: Duration = Duration::from_millis(500);
+
+/// How long one node may take for a call that any node can answer.
+const ANY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a page read waits for a node before it returns without it. Shorter than every other time-out for one node.
+const LOOK_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// A connection that many callers may share.
+#[derive(Clone)]
+pub(crate) enum OwnConnection {
+    One(Plain),
+    /// To the nodes of a cluster: each command goes to the node that has its key.
+    Routed(Arc<NodeLines>),
+    /// To one node of a cluster.
+    Pinned(Arc<NodeLines>, Box<NodeLine>),
+}
+
+/// Connections to nodes. Each is made when it is first needed.
+#[derive(Clone)]
+pub(crate) struct NodeLines {
+    cluster: Arc<Cluster>,
+    config: AsyncConnectionConfig,
+    opened: Arc<Mutex<HashMap<ClusterNode, Opened>>>,
+    /// The runtime that opens them.
+    runtime: Arc<AppRuntime>,
+    /// Names a new connection at its server.
+    name: Arc<dyn Fn(&Plain) + Send + Sync>,
+    /// Whether they serve page reads, which do not wait for a node that does not answer.
+    are_for_looks: bool,
+}
+
+/// A connection that is open or being opened, and the reign of its node when it was first needed.
+#[derive(Clone, Default)]
+struct Opened {
+    reign: Option<u64>,
+    line: Option<NodeLine>,
+    opening: Arc<SingleFlight<RedisResult<NodeLine>>>,
+}
+
+#[derive(Clone)]
+pub(crate) struct NodeLine {
+    conn: Plain,
+    node: ClusterNode,
+    /// The reign of the node; `None` if it has no slots.
+    reign: Option<u64>,
+    silence: Arc<Mutex<Silence>>,
+    number: u64,
+}
+
+impl fmt::Debug for OwnConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OwnConnection::One(_) => "One",
+            OwnConnection::Routed(_) => "Routed",
+            OwnConnection::Pinned(..) => "Pinned",
+        })
+    }
+}
+
+impl OwnConnection {
+    /// Connections to the nodes of a cluster. None is open yet; they are opened on the runtime of the caller.
+    pub(super) fn routed(
+        cluster: Arc<Cluster>,
+        config: AsyncConnectionConfig,
+        name: impl Fn(&Plain) + Send + Sync + 'static,
+    ) -> OwnConnection {
+        let (opened, name, runtime) = (Arc::default(), Arc::new(name), Arc::new(AppRuntime::of_caller()));
+        OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened, runtime, name, are_for_looks: false }))
+    }
+
+    /// The same connections for page reads. A node that does not answer fails the call soon, and for some time each
+    /// later call at once.
+    pub(super) fn for_looks(&self) -> OwnConnection {
+        match self {
+            OwnConnection::Routed(lines) => {
+                OwnConnection::Routed(Arc::new(NodeLines { are_for_looks: true, ..NodeLines::clone(lines) }))
+            }
+            own => own.clone(),
+        }
+    }
+
+    /// The connection to the server that has this key, for calls that must stay on one server.
+    pub(crate) async fn at(&self, key: &str) -> RedisResult<OwnConnection> {
+        let OwnConnection::Routed(lines) = self else { return Ok(self.clone()) };
+        let node = lines.node_of(slot_of(key.as_bytes()))?;
+        lines.pinned(&node).await
+    }
+
+    /// The primaries of a cluster, each as `host:port`; one empty text for a single server.
+    pub(crate) fn places(&self) -> Vec<String> {
+        match self {
+            OwnConnection::Routed(lines) => lines.cluster.primaries().iter().map(ClusterNode::to_string).collect(),
+            _ => vec![String::new()],
+        }
+    }
+
+    /// The connection to one of [`places`](OwnConnection::places).
+    pub(crate) async fn at_place(&self, place: &str) -> RedisResult<OwnConnection> {
+        let OwnConnection::Routed(lines) = self else { return Ok(self.clone()) };
+        let node = lines.cluster.primaries().into_iter().find(|node| node.to_string() == place);
+        self.to_node(&node.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?).await
+    }
+
+    pub(super) async fn to_node(&self, node: &ClusterNode) -> RedisResult<OwnConnection> {
+        match self {
+            OwnConnection::Routed(lines) => lines.pinned(node).await,
+            _ => Ok(self.clone()),
+        }
+    }
+
+    /// Whether a call over this connection may use this key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        match self {
+            OwnConnection::One(_) | OwnConnection::Routed(_) => true,
+            OwnConnection::Pinned(lines, line) => {
+                lines.cluster.node_of(slot_of(key.as_bytes())).as_ref() == Some(&line.node)
+            }
+        }
+    }
+
+    /// The number of the connection that serves this key; each new connection gets another one. `None` if none is open;
+    /// 0 for a single server.
+    pub(crate) fn line_to(&self, key: &str) -> Option<u64> {
+        match self {
+            OwnConnection::One(_) => Some(0),
+            OwnConnection::Pinned(_, line) => Some(line.number),
+            OwnConnection::Routed(lines) => {
+                let node = lines.cluster.node_of_key(key)?;
+                lines.opened().get(&node)?.line.as_ref().map(|line| line.number)
+            }
+        }
+    }
+
+    pub(super) fn open(&self) -> Vec<Plain> {
+        match self {
+            OwnConnection::One(conn) => vec![conn.clone()],
+            OwnConnection::Pinned(_, line) => vec![line.conn.clone()],
+            OwnConnection::Routed(lines) => {
+                lines.opened().values().filter_map(|opened| Some(opened.line.as_ref()?.conn.clone())).collect()
+            }
+        }
+    }
+
+    /// Whether calls may use keys of several servers.
+    pub(crate) fn is_routed(&self) -> bool {
+        matches!(self, OwnConnection::Routed(_))
+    }
+}
+
+impl Connection for OwnConnection {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            OwnConnection::One(conn) => conn.req_packed_command(cmd),
+            OwnConnection::Routed(lines) => Box::pin(lines.route(cmd)),
+            OwnConnection::Pinned(lines, line) => Box::pin(lines.ask_over(line, cmd)),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            OwnConnection::One(conn) => conn.req_packed_commands(pipeline, offset, count),
+            OwnConnection::Routed(lines) => Box::pin(lines.route_all(pipeline, offset, count)),
+            OwnConnection::Pinned(lines, line) => Box::pin(lines.ask_all_over(line, pipeline, offset, count)),
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            OwnConnection::One(conn) => conn.get_db(),
+            OwnConnection::Routed(_) | OwnConnection::Pinned(..) => 0,
+        }
+    }
+}
+
+/// Waits for a node's answer for as long as the node's reign lasts.
+async fn while_it_reigns<T>(
+    cluster: &Cluster,
+    reign: Option<u64>,
+    answer: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    let Some(reign) = reign else { return answer.await };
+    tokio::select! {
+        biased;
+        () = cluster.over(reign) => Err(deposed()),
+        answer = answer => answer,
+    }
+}
+
+/// The error for a deposed primary: the same as for a closed connection.
+fn deposed() -> RedisError {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "another server is the primary").into()
+}
+
+/// Where a node redirects a call.
+enum Elsewhere {
+    /// The slot has moved for good.
+    Moved(u16, ClusterNode),
+    /// Only this call: the slot is being moved.
+    Ask(ClusterNode),
+}
+
+impl Elsewhere {
+    fn of(answer: &RedisResult<Value>, asked: &ClusterNode) -> Option<Elsewhere> {
+        let e = match answer {
+            Ok(Value::ServerError(e)) => RedisError::from(e.clone()),
+            Ok(_) => return None,
+            Err(e) => e.clone(),
+        };
+        let (address, slot) = e.redirect_node()?;
+        let (host, port) = address.rsplit_once(':')?;
+        let host = if host.is_empty() { &asked.host } else { host.trim_matches(['[', ']']) };
+        let node = ClusterNode { host: host.to_owned(), port: port.parse().ok()? };
+        Some(match e.kind() {
+            ErrorKind::Server(ServerErrorKind::Ask) => Elsewhere::Ask(node),
+            _ => Elsewhere::Moved(slot, node),
+        })
+    }
+}
+
+/// Whether a node says that it, or the whole cluster, cannot serve the slot.
+fn is_down(answer: &RedisResult<Value>) -> bool {
+    let is_down =
+        |e: &RedisError| e.code().is_some_and(|code| ["CLUSTERDOWN", "MASTERDOWN", "READONLY"].contains(&code));
+    match answer {
+        Ok(Value::ServerError(e)) => is_down(&RedisError::from(e.clone())),
+        Ok(_) => false,
+        Err(e) => is_down(e),
+    }
+}
+
+impl NodeLines {
+    /// Drops connections to nodes whose reign is over.
+    fn leave_past(&self) {
+        self.opened().retain(|node, own| own.reign.is_none() || self.cluster.reign_of(node) == own.reign);
+    }
+
+    fn opened(&self) -> MutexGuard<'_, HashMap<ClusterNode, Opened>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn node_of(&self, slot: u16) -> RedisResult<ClusterNode> {
+        // The slot has no node, or its node is unknown.
+        self.cluster.node_of(slot).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+    }
+
+    async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeLine> {
+        let reign = self.cluster.reign_of(node);
+        let opening = {
+            let mut opened = self.opened();
+            let own = opened.entry(node.clone()).or_default();
+            if own.reign != reign {
+                // Answers over the former connection no longer count.
+                *own = Opened { reign, ..Opened::default() };
+            }
+            match &own.line {
+                Some(line) => return Ok(line.clone()),
+                None => Arc::clone(&own.opening),
+            }
+        };
+        let open = || {
+            let (lines, node) = (Arc::clone(self), node.clone());
+            async move { Ok(lines.open(node, reign).await) }
+        };
+        let ended = || io::Error::from(io::ErrorKind::NotConnected).into();
+        let runtime = self.runtime.handle().ok_or_else(ended)?;
+        let opened = self.watched(
+            node,
+            while_it_reigns(&self.cluster, reign, async {
+                opening.attempt(&runtime, open).await.unwrap_or_else(|_| Err(ended()))
+            }),
+        );
+        let line = self.looked(node, opened).await.inspect_err(|_| self.cluster.suspect(node))?;
+        self.leave_past();
+        let mut opened = self.opened();
+        // Another connection may have been made meanwhile, for a later reign.
+        let own = opened.get_mut(node).filter(|own| Arc::ptr_eq(&own.opening, &opening));
+        Ok(own.map(|own| own.line.get_or_insert(line.clone()).clone()).unwrap_or(line))
+    }
+
+    async fn open(&self, node: ClusterNode, reign: Option<u64>) -> RedisResult<NodeLine> {
+        let clients = self.cluster.clients(&node);
+        let client = clients.map_err(|_| RedisError::from((ErrorKind::InvalidClientConfig, "node")))?.client;
+        let conn = connector::open(&client, self.cluster.access(), &self.config).await;
+        let conn = conn.map_err(|e| connector::of_node(e, &node))?;
+        (self.name)(&conn);
+        Ok(NodeLine { conn, node, reign, silence: Arc::default(), number: self.cluster.line_number() })
+    }
+
+    async fn pinned(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<OwnConnection> {
+        let line = Box::new(self.to(node).await?);
+        Ok(OwnConnection::Pinned(Arc::clone(self), line))
+    }
+
+    /// Drops the connection. The next call to the node makes another.
+    fn leave(&self, line: &NodeLine) {
+        let mut opened = self.opened();
+        let is_it = |own: &Opened| own.line.as_ref().is_some_and(|own| Arc::ptr_eq(&own.silence, &line.silence));
+        if opened.get(&line.node).is_some_and(is_it) {
+            opened.remove(&line.node);
+        }
+    }
+
+    /// Reads the slot map whenever a node takes long: a frozen node reports nothing.
+    async fn watched<T>(&self, node: &ClusterNode, answer: impl Future<Output = T>) -> T {
+        tokio::pin!(answer);
+        let waiting = Awaited::on(node);
+        loop {
+            match tokio::time::timeout(LATE, &mut answer).await {
+                Ok(answer) => {
+                    waiting.over();
+                    return answer;
+                }
+                Err(_) => self.cluster.suspect(node),
+            }
+        }
+    }
+
+    /// Limits how long a page read waits for the answer of a node.
+    async fn looked<T>(&self, node: &ClusterNode, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        if !self.are_for_looks {
+            return answer.await;
+        }
+        let late = || Err(Unanswered::by(node));
+        if self.cluster.is_silent(node) {
+            return late();
+        }
+        match tokio::time::timeout(LOOK_PATIENCE, answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.cluster.fell_silent(node);
+                late()
+            }
+        }
+    }
+
+    /// Waits for an answer of a node. A late answer counts only if the node is still a primary.
+    async fn answered<T>(&self, line: &NodeLine, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let mut under_way = AtNode { lines: self, line, begun: Instant::now(), has_ended: false };
+        let answer = self.watched(&line.node, while_it_reigns(&self.cluster, line.reign, answer));
+        let answered = self.looked(&line.node, answer).await;
+        under_way.has_ended = true;
+        if answered.as_ref().is_err_and(RedisError::is_io_error) {
+            self.leave(line);
+            self.cluster.suspect(&line.node);
+            return answered;
+        }
+        line.silence().answered();
+        match line.reign {
+            Some(reign) if under_way.begun.elapsed() > LATE && !self.cluster.confirms(&line.node, reign).await => {
+                Err(deposed())
+            }
+            _ => answered,
+        }
+    }
+
+    async fn ask(self: &Arc<Self>, node: &ClusterNode, cmd: &Cmd) -> RedisResult<Value> {
+        let line = self.to(node).await?;
+        self.at(&line, cmd).await
+    }
+
+    async fn at(&self, line: &NodeLine, cmd: &Cmd) -> RedisResult<Value> {
+        let mut conn = line.conn.clone();
+        self.answered(line, conn.req_packed_command(cmd)).await
+    }
+
+    /// Makes a call over this connection. If its slot is being moved, asks the node that has the key by now. If the
+    /// slot has moved for good, returns the redirect as an error.
+    async fn ask_over(self: &Arc<Self>, line: &NodeLine, cmd: &Cmd) -> RedisResult<Value> {
+        let answer = self.at(line, cmd).await;
+        match Elsewhere::of(&answer, &line.node) {
+            Some(Elsewhere::Ask(to)) => self.ask_on_its_way(&to, cmd).await,
+            Some(Elsewhere::Moved(slot, to)) => {
+                self.cluster.moved(slot, to, &line.node);
+                answer
+            }
+            None => {
+                if is_down(&answer) {
+                    self.cluster.suspect(&line.node);
+                }
+                answer
+            }
+        }
+    }
+
+    async fn ask_all_over(
+        &self,
+        line: &NodeLine,
+        pipeline: &Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        let mut conn = line.conn.clone();
+        self.answered(line, conn.req_packed_commands(pipeline, offset, count)).await
+    }
+
+    /// Makes a call at the node to which its slot is being moved.
+    async fn ask_on_its_way(self: &Arc<Self>, node: &ClusterNode, cmd: &Cmd) -> RedisResult<Value> {
+        let mut asking = redis::pipe();
+        asking.cmd("ASKING").ignore().add_command(cmd.clone());
+        let mut answers = self.ask_all(node, &asking, 1, 1).await?;
+        answers.pop().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into())
+    }
+
+    /// Makes a call without a key at the first primary that answers.
+    async fn ask_any(self: &Arc<Self>, cmd: &Cmd) -> RedisResult<Value> {
+        let mut failure = io::Error::from(io::ErrorKind::NotConnected).into();
+        for node in self.cluster.primaries() {
+            match tokio::time::timeout(ANY_PATIENCE, self.ask(&node, cmd)).await {
+                Ok(Err(e)) if e.is_io_error() => failure = e,
+                Ok(answer) => return answer,
+                Err(_) => failure = Unanswered::by(&node),
+            }
+        }
+        Err(failure)
+    }
+
+    /// Makes a call at the node that has its key, and follows one redirect.
+    async fn route(self: &Arc<Self>, cmd: &Cmd) -> RedisResult<Value> {
+        let Some(key) = key_of(cmd) else { return self.ask_any(cmd).await };
+        let node = self.node_of(slot_of(key))?;
+        let answer = self.ask(&node, cmd).await;
+        if is_down(&answer) {
+            self.cluster.suspect(&node);
+        }
+        match Elsewhere::of(&answer, &node) {
+            None => answer,
+            Some(Elsewhere::Moved(slot, to)) => {
+                self.cluster.moved(slot, to, &node);
+                self.ask(&self.node_of(slot)?, cmd).await
+            }
+            Some(Elsewhere::Ask(node)) => self.ask_on_its_way(&node, cmd).await,
+        }
+    }
+
+    async fn ask_all(
+        self: &Arc<Self>,
+        node: &ClusterNode,
+        pipeline: &Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        let line = self.to(node).await?;
+        self.ask_all_over(&line, pipeline, offset, count).await
+    }
+
+    /// Makes calls together, without a transaction; their keys are in one slot. Those that a node redirects are repeated one by one.
+    async fn route_all(self: &Arc<Self>, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
+        let key = pipeline.cmd_iter().find_map(|cmd| key_of(cmd));
+        let key = key.ok_or((ErrorKind::InvalidClientConfig, "calls that are sent together must have keys"))?;
+        let node = self.node_of(slot_of(key))?;
+        let mut answers = self.ask_all(&node, pipeline, offset, count).await?;
+        for (cmd, answer) in pipeline.cmd_iter().zip(&mut answers) {
+            let is_there = !matches!(answer, Value::ServerError(_));
+            if !is_there && Elsewhere::of(&Ok(answer.clone()), &node).is_some() {
+                *answer = self.route(cmd).await?;
+            }
+        }
+        Ok(answers)
+    }
+}
+
+impl NodeLine {
+    fn silence(&self) -> MutexGuard<'_, Silence> {
+        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call to a node that is under way. If it is dropped before its end, the caller gave up.
+struct AtNode<'a> {
+    lines: &'a NodeLines,
+    line: &'a NodeLine,
+    begun: Instant,
+    has_ended: bool,
+}
+
+impl Drop for AtNode<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended && self.line.silence().given_up(self.begun) {
+            self.lines.leave(self.line);
+        }
+    }
+}

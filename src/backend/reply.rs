@@ -1,0 +1,66 @@
+//! The reply of a script, word by word.
+
+use redis::{ErrorKind, Value};
+
+use super::classify::classify;
+use crate::error::Error;
+
+/// The reply of a script: an array, or one text with spaces between the words.
+pub(crate) struct Reply {
+    name: &'static str,
+    items: std::vec::IntoIter<Value>,
+}
+
+impl Reply {
+    /// # Errors
+    /// `Server` if a script replies with anything else.
+    pub(super) fn of(name: &'static str, answer: Value) -> Result<Reply, Error> {
+        let items = match answer {
+            Value::Array(items) => items,
+            Value::BulkString(words) => {
+                words.split(|byte| *byte == b' ').map(|word| Value::BulkString(word.to_vec())).collect()
+            }
+            other => return Err(unexpected(name, &format!("{other:?}"))),
+        };
+        Ok(Reply { name, items: items.into_iter() })
+    }
+
+    /// The next word of the reply.
+    ///
+    /// # Errors
+    /// `Server` if the reply is shorter, or the word has another type.
+    pub(crate) fn next<T: redis::FromRedisValue>(&mut self) -> Result<T, Error> {
+        let value = self.items.next().unwrap_or(Value::Nil);
+        redis::from_redis_value(value).map_err(|e| classify(self.name, e.into()))
+    }
+
+    /// The remaining words of the reply.
+    ///
+    /// # Errors
+    /// `Server` if a word has another type.
+    pub(crate) fn rest<T: redis::FromRedisValue>(&mut self) -> Result<Vec<T>, Error> {
+        let name = self.name;
+        self.items.by_ref().map(|value| redis::from_redis_value(value).map_err(|e| classify(name, e.into()))).collect()
+    }
+
+    /// The error for a word that the caller does not know. It names the script.
+    pub(crate) fn unexpected(&self, what: &str) -> Error {
+        unexpected(self.name, what)
+    }
+}
+
+fn unexpected(name: &'static str, what: &str) -> Error {
+    let detail = what.chars().take(200).collect::<String>();
+    classify(name, (ErrorKind::UnexpectedReturnType, "unexpected reply of a script", detail).into())
+}
+
+/// Text that another program may have written. Bytes that are not UTF-8 are replaced.
+pub(crate) struct Text(pub(crate) String);
+
+impl redis::FromRedisValue for Text {
+    fn from_redis_value(value: Value) -> Result<Text, redis::ParsingError> {
+        let bytes = Vec::<u8>::from_redis_value(value)?;
+        let text = String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+        Ok(Text(text))
+    }
+}

@@ -1,0 +1,258 @@
+//! The table of scripts, and how each is called. The header of a script names its keys in order, and the fragments that
+//! it uses. Tests compare every header with what the server gets.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value};
+
+use super::classify::classify;
+use super::keys::{Key, TaskKeys};
+use super::reply::Reply;
+use crate::error::Error;
+use crate::latency::{Spread, Timing};
+use crate::limits::{BATCH, BRIEF, FEW, LARGE};
+
+macro_rules! lib {
+    ($name:expr) => {
+        include_str!(concat!("../../lua/lib/", $name, ".lua"))
+    };
+}
+
+macro_rules! fragments {
+    ($($name:ident)*) => {
+        /// The shared fragments of scripts, by name.
+        static FRAGMENTS: &[(&str, &str)] = &[$((stringify!($name), lib!(stringify!($name)))),*];
+    };
+}
+
+fragments! {
+    around aside back_to_wait backoff begin book claim columns count counts dropped events failing failure faults filled
+    finalize finish finished flow flow_remove ghosts held hooks interval may named nodes now object page patience place
+    replay report resolve since spare states tally terminal told types unlock wake
+}
+
+/// The fragment that wakes an idle worker. In a cluster another one replaces it, which costs one more command.
+const BLOCKS: &str = lib!("wake");
+const HEARD: &str = lib!("wake_heard");
+
+macro_rules! scripts {
+    ($($id:ident $name:literal $(on $first:ident)?,)*) => {
+        $(pub(crate) static $id: ScriptDef =
+            ScriptDef::new($name, include_str!(concat!("../../lua/", $name, ".lua")), &[$(Key::$first)?]);)*
+
+        /// Every script, for preloading and for tests.
+        pub(crate) static ALL: &[&ScriptDef] = &[$(&$id),*];
+    };
+}
+
+// After `on` comes the first key of a script that works on one of several keys; its header has a general name for that
+// key.
+scripts! {
+    DISPATCH "dispatch", SETTLE "settle", NOTE "note",
+    // Calls that workers make on behalf of others.
+    EXTEND_LOCKS "extend_locks", SHRINK "shrink", SWEEP "sweep", RECONCILE "reconcile", EXPIRE "expire",
+    TRIM "trim" on Completed, CLOSE "close", DECLARE "declare", PARTITIONS "partitions", RIGHTS "rights",
+    // Calls by which people and tools read.
+    INSPECT "inspect", STATES "states", COUNTS "counts", OVERVIEW "overview", JOBS "jobs" on Delayed,
+    HISTORY "history" on Events,
+    // Calls by which people act.
+    CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", FORGET "forget",
+    SCAN "scan" on Payload, LOOK "look", MEND "mend", AUDITED "audited",
+    // Each of these has one key, which belongs to no task.
+    ANNOUNCE "announce", ENLIST "enlist" on Workers, TAKE_NAME "take_name" on Workers, FLOW_TURN "flow_turn" on Workers,
+    FLOW_START "flow_start", FLOW_STAGE "flow_stage", FLOW_UNSTAGE "flow_unstage", FLOW_ADVANCE "flow_advance",
+    FLOW_VISIT "flow_visit", FLOW_ENTER "flow_enter", FLOW_CONTROL "flow_control", FLOW_OPEN "flow_open",
+    FLOW_PAUSE "flow_pause", FLOW_RETRY "flow_retry", FLOW_LOOK "flow_look", FLOW_RESEND "flow_resend",
+    FLOW_PUT_OFF "flow_put_off", FLOW_AUDIT "flow_audit", FLOW_PLACE "flow_place", FLOW_TRIM "flow_trim" on Completed,
+    FLOW_STATE "flow_state", FLOW_LIST "flow_list" on Completed, FLOW_NODES "flow_nodes", ENDED "ended",
+}
+
+/// How long the calls of this process took to be answered, for each script that it has called.
+pub(crate) fn answered() -> BTreeMap<&'static str, Spread> {
+    let read = ALL.iter().map(|script| (script.name, script.answered.read()));
+    read.filter(|(_, answered)| answered.count > 0).collect()
+}
+
+/// The limits that the scripts share with the crate.
+fn bounds() -> String {
+    format!("local LARGE, BATCH, BRIEF, FEW = {LARGE}, {BATCH}, {BRIEF}, {FEW}\n")
+}
+
+#[derive(Debug)]
+pub(crate) struct ScriptDef {
+    pub(crate) name: &'static str,
+    /// The whole file, with its header.
+    file: &'static str,
+    /// The first key, if the header has a general name for it; else empty.
+    first: &'static [Key],
+    keys: OnceLock<Vec<Key>>,
+    /// The text as the server gets it.
+    source: OnceLock<String>,
+    script: OnceLock<Script>,
+    /// The text for a cluster: see [`HEARD`].
+    in_cluster: OnceLock<(String, Script)>,
+    /// How long its calls took to be answered in this process.
+    answered: Timing,
+}
+
+impl ScriptDef {
+    const fn new(name: &'static str, file: &'static str, first: &'static [Key]) -> ScriptDef {
+        ScriptDef {
+            name,
+            file,
+            first,
+            keys: OnceLock::new(),
+            source: OnceLock::new(),
+            script: OnceLock::new(),
+            in_cluster: OnceLock::new(),
+            answered: Timing::new(),
+        }
+    }
+
+    /// The text of the header after this word, line by line.
+    fn header(&self, word: &'static str) -> impl Iterator<Item = &'static str> {
+        self.file.lines().take_while(|line| line.starts_with("--")).filter_map(move |line| line.strip_prefix(word))
+    }
+
+    /// The keys as the header names them.
+    fn named_keys(&self) -> impl Iterator<Item = &'static str> {
+        self.header("-- KEYS[").filter_map(|line| line.split_whitespace().nth(1))
+    }
+
+    /// The keys that it needs, in the order of the header.
+    pub(crate) fn keys(&self) -> &[Key] {
+        self.keys.get_or_init(|| {
+            let others = self.named_keys().skip(self.first.len()).filter_map(Key::named);
+            self.first.iter().copied().chain(others).collect()
+        })
+    }
+
+    /// The text as the server gets it.
+    pub(crate) fn source(&self) -> &str {
+        let fragment = |name| FRAGMENTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
+        let source = || {
+            let used = self.header("-- Uses ").flat_map(str::split_whitespace);
+            let fragments: String = used.filter_map(fragment).collect();
+            format!("{}{fragments}{}{}", bounds(), self.names_of_keys(), self.file)
+        };
+        self.source.get_or_init(source)
+    }
+
+    /// The line that gives each key its name in Lua. It comes after the fragments, whose functions take keys as
+    /// parameters: outer variables would make them slower.
+    fn names_of_keys(&self) -> String {
+        let names: Vec<String> = self.named_keys().map(lua_name).collect();
+        format!("local {} = unpack(KEYS)\n", names.join(", "))
+    }
+
+    /// The text for a single server, or for a node of a cluster.
+    fn source_in(&self, is_cluster: bool) -> &str {
+        if is_cluster { &self.in_cluster().0 } else { self.source() }
+    }
+
+    fn in_cluster(&self) -> &(String, Script) {
+        self.in_cluster.get_or_init(|| {
+            let source = self.source().replacen(BLOCKS, HEARD, 1);
+            let script = Script::new(&source);
+            (source, script)
+        })
+    }
+
+    fn script(&self) -> &Script {
+        self.script.get_or_init(|| Script::new(self.source()))
+    }
+
+    /// Starts a call with the keys of the task. The arguments follow.
+    pub(crate) fn on(&'static self, keys: &TaskKeys) -> Invocation {
+        self.with_keys(keys, self.keys().iter().copied())
+    }
+
+    /// Starts a call that needs only the first `count` keys.
+    pub(crate) fn on_first(&'static self, keys: &TaskKeys, count: usize) -> Invocation {
+        self.with_keys(keys, self.keys().iter().copied().take(count))
+    }
+
+    /// Starts a call with `place` as the first key.
+    pub(crate) fn on_place(&'static self, keys: &TaskKeys, place: Key) -> Invocation {
+        self.with_keys(keys, std::iter::once(place).chain(self.keys().iter().skip(1).copied()))
+    }
+
+    /// Starts a call with one key, which belongs to no task.
+    pub(crate) fn on_key(&'static self, key: &str) -> Invocation {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(self.script().get_hash()).arg(1).arg(key);
+        Invocation { def: self, cmd, is_cluster: false }
+    }
+
+    /// Starts a call with these keys. The script has names for the first ones.
+    pub(super) fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key> + Clone) -> Invocation {
+        let is_cluster = keys.is_cluster();
+        let script = if is_cluster { &self.in_cluster().1 } else { self.script() };
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(script.get_hash()).arg(names.clone().count());
+        for name in names {
+            cmd.arg(keys.get(name));
+        }
+        Invocation { def: self, cmd, is_cluster }
+    }
+
+    pub(crate) async fn load(&self, conn: &mut impl ConnectionLike, is_cluster: bool) -> Result<(), Error> {
+        let mut cmd = redis::cmd("SCRIPT");
+        cmd.arg("LOAD").arg(self.source_in(is_cluster));
+        cmd.query_async::<()>(conn).await.map_err(|e| classify(self.name, e))
+    }
+}
+
+/// The name of a key in the scripts: `wait:high` is `wait_high`, `maxCount` is `max_count`. `error` gets another name,
+/// since Lua has a function `error`.
+fn lua_name(key: &str) -> String {
+    let mut name = String::with_capacity(key.len() + 1);
+    for c in if key == "error" { "errors" } else { key }.chars() {
+        match c {
+            ':' => name.push('_'),
+            c if c.is_ascii_uppercase() => name.extend(['_', c.to_ascii_lowercase()]),
+            c => name.push(c),
+        }
+    }
+    name
+}
+
+/// A call of a script, to which arguments are added.
+pub(crate) struct Invocation {
+    def: &'static ScriptDef,
+    cmd: Cmd,
+    is_cluster: bool,
+}
+
+impl Invocation {
+    pub(crate) fn arg(&mut self, arg: impl redis::ToRedisArgs) -> &mut Self {
+        self.cmd.arg(arg);
+        self
+    }
+
+    /// Makes the call. If the server has lost its script cache (restart, SCRIPT FLUSH), the repeat contains the text:
+    /// after a separate load the server could lose the cache again.
+    pub(crate) async fn call(&self, conn: &mut impl ConnectionLike) -> Result<Reply, Error> {
+        let begun = Instant::now();
+        let answer = match conn.req_packed_command(&self.cmd).await.and_then(Value::extract_error) {
+            Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                let mut eval = redis::cmd("EVAL");
+                eval.arg(self.def.source_in(self.is_cluster));
+                for arg in self.cmd.args_iter().skip(2) {
+                    if let redis::Arg::Simple(arg) = arg {
+                        eval.arg(arg);
+                    }
+                }
+                conn.req_packed_command(&eval).await.and_then(Value::extract_error)
+            }
+            answer => answer,
+        };
+        if answer.is_ok() {
+            self.def.answered.add(begun.elapsed());
+        }
+        Reply::of(self.def.name, answer.map_err(|e| classify(self.def.name, e))?)
+    }
+}

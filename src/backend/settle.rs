@@ -1,0 +1,246 @@
+//! Records outcomes and claims jobs in one call (`lua/settle.lua`).
+
+use std::time::Duration;
+
+use super::classify::classify;
+use super::connection::Connection;
+use super::keys::{Key, TaskKeys};
+use super::reply::{Reply, Text};
+use super::report::{Report, add_reports};
+use super::scripts;
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::job::outcome::StoredOutcome;
+use crate::job::snooze::Deferred;
+use crate::limits::{NARROW_BYTES, stored_number};
+use crate::stall::recovery::Recovery;
+use crate::unix_time::to_ms;
+
+/// The suffixes of a worker's call sequences: after the number of a call, and after the worker in `calls`. The last
+/// sequence is for large outcomes, so that nothing else waits for them.
+pub(crate) const LINES: [&str; 3] = ["", "/2", "/3"];
+
+/// The call sequence for large outcomes.
+pub(crate) const LARGE_LINE: usize = LINES.len() - 1;
+
+/// The call sequences as logs name them.
+pub(crate) const PARTS: [&str; LINES.len()] = ["settle", "settle/2", "settle/3"];
+
+/// The input of a claimed job.
+#[derive(Clone, Debug)]
+pub(crate) enum Payload {
+    Here(Vec<u8>),
+    /// Its size. It is too large for the answer, and is read separately.
+    Apart(usize),
+}
+
+impl Payload {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Payload::Here(bytes) => bytes.len(),
+            Payload::Apart(bytes) => *bytes,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) id: JobId,
+    pub(crate) fence: u64,
+    pub(crate) payload: Payload,
+    pub(crate) failed_attempts: u32,
+    pub(crate) stalled_count: u32,
+    /// JSON of the overrides of its dispatch; empty for none.
+    pub(crate) overrides: String,
+    pub(crate) dispatched_at_ms: Option<u64>,
+    pub(crate) deferred: Deferred,
+    /// How it was last recovered, if it was.
+    pub(crate) recovery: Option<Recovery>,
+    /// Whether it is running, not claimed ahead.
+    pub(crate) begins: bool,
+    /// Whether it had an expiry time.
+    pub(crate) expires: bool,
+    /// Its stored outcome. If it has one, only its hook runs, and the payload is the value or the error.
+    pub(crate) outcome: Option<StoredOutcome>,
+}
+
+/// How many jobs a call should claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Want {
+    /// In all.
+    pub(crate) jobs: usize,
+    /// How many of them begin; the others are claimed ahead.
+    pub(crate) begin: usize,
+    /// How many of those that begin have a free slot; hooks do.
+    pub(crate) at_once: usize,
+    /// Whether to claim hooks, too.
+    pub(crate) hooks: bool,
+    /// Whether the answer must be small: then most payloads are read separately.
+    pub(crate) narrow: bool,
+}
+
+impl Want {
+    pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, at_once: 0, hooks: false, narrow: false };
+
+    fn to_arg(self) -> String {
+        let Want { jobs, begin, at_once, hooks, narrow } = self;
+        let numbers = if jobs == at_once { jobs.to_string() } else { format!("{jobs} {begin} {at_once}") };
+        let numbers = if hooks { numbers + " hooks" } else { numbers };
+        if narrow { format!("{numbers} most {NARROW_BYTES}") } else { numbers }
+    }
+}
+
+/// The answer to a settle.
+#[derive(Debug)]
+pub(crate) enum SettleReply {
+    Settled(Settled),
+    /// A later call of the sequence was answered before.
+    Stale,
+    /// The worker has stopped, according to its presence.
+    Closed,
+    /// The server has lost the options of the task. Nothing was done.
+    Undeclared,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    pub(crate) lost: Vec<u64>,
+    /// Jobs that were cancelled, that expired before they began, or that were requeued because they may not begin
+    /// before they have a slot.
+    pub(crate) taken: Vec<u64>,
+    pub(crate) claimed: Vec<Claimed>,
+    /// The task is paused: only hooks have begun.
+    pub(crate) is_paused: bool,
+    pub(crate) hooks_left: bool,
+    /// No job of the task may begin before it has a slot: one stall would end it.
+    pub(crate) none_early: bool,
+    pub(crate) next_due: Option<Duration>,
+    /// Jobs that had no payload and were removed.
+    pub(crate) lost_payloads: Vec<JobId>,
+}
+
+/// Reports outcomes and claims jobs. Each call in a sequence of the worker and task (see [`LINES`]) has the next
+/// number. If its answer is lost, a call is repeated under the same number.
+pub(crate) async fn settle(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    worker: &str,
+    (line, number): (usize, u64),
+    ask: Duration,
+    want: Want,
+    reports: &[Report],
+) -> Result<SettleReply, Error> {
+    let mut call = scripts::SETTLE.on(keys);
+    call.arg(format!("{number}{}", LINES[line])).arg(worker).arg(to_ms(ask)).arg(want.to_arg());
+    add_reports(&mut call, reports);
+    let mut reply = call.call(conn).await?;
+    match reply.next::<String>()?.as_str() {
+        "settled" => Ok(SettleReply::Settled(settled(reply)?)),
+        "stale" => Ok(SettleReply::Stale),
+        "closed" => Ok(SettleReply::Closed),
+        "undeclared" => Ok(SettleReply::Undeclared),
+        other => Err(reply.unexpected(other)),
+    }
+}
+
+fn settled(mut reply: Reply) -> Result<Settled, Error> {
+    let (lost, taken) = (fences(&mut reply)?, fences(&mut reply)?);
+    let first_fence: u64 = reply.next()?;
+    let Text(ids) = reply.next()?;
+    let payloads: Vec<redis::Value> = reply.next()?;
+    let extras: Vec<Vec<redis::Value>> = reply.next()?;
+    let next_due: String = reply.next()?;
+    let begin: i64 = reply.next()?;
+    let is_paused = begin < 0;
+    let begin = usize::try_from(if is_paused { -1 - begin } else { begin }).unwrap_or(0);
+    let more = reply.next::<Option<u8>>()?.unwrap_or(0);
+    let (hooks_left, none_early) = (more & 1 > 0, more & 2 > 0);
+    let without = reply.rest::<Text>()?;
+    let lost_payloads = without.iter().map(|Text(id)| JobId::from_wire(id.as_str())).collect();
+    let mut claimed: Vec<Claimed> = ids
+        .split_ascii_whitespace()
+        .zip(payloads)
+        .zip(first_fence..)
+        .enumerate()
+        .map(|(at, ((id, payload), fence))| claimed_job(id, payload, fence, at < begin))
+        .collect();
+    for row in extras {
+        add_extras(&mut claimed, row);
+    }
+    // In a repeated answer, this is the id of a job that was lost since.
+    claimed.retain(|job| job.id.as_str() != "{}");
+    let next_due = next_due.parse().ok().map(Duration::from_millis);
+    Ok(Settled { lost, taken, claimed, is_paused, hooks_left, none_early, next_due, lost_payloads })
+}
+
+fn claimed_job(id: &str, payload: redis::Value, fence: u64, begins: bool) -> Claimed {
+    Claimed {
+        id: JobId::from_wire(id),
+        fence,
+        payload: match payload {
+            redis::Value::BulkString(bytes) => Payload::Here(bytes),
+            redis::Value::Int(bytes) => Payload::Apart(usize::try_from(bytes).unwrap_or(0)),
+            _ => Payload::Here(Vec::new()),
+        },
+        failed_attempts: 0,
+        stalled_count: 0,
+        overrides: String::new(),
+        dispatched_at_ms: None,
+        deferred: Deferred::default(),
+        recovery: None,
+        begins,
+        expires: false,
+        outcome: None,
+    }
+}
+
+/// Sets the values of one job that differ from the defaults. The row has the job's position, then words; missing words at the end are empty.
+fn add_extras(claimed: &mut [Claimed], row: Vec<redis::Value>) {
+    let mut words = row.into_iter();
+    let position = words.next().and_then(|value| redis::from_redis_value::<usize>(value).ok()).unwrap_or(0);
+    let mut word = || {
+        let word = words.next().and_then(|value| redis::from_redis_value::<Text>(value).ok());
+        word.map_or_else(String::new, |Text(word)| word)
+    };
+    if let Some(job) = position.checked_sub(1).and_then(|i| claimed.get_mut(i)) {
+        // The script checked the counters when it claimed. For a repeated answer it reads them again.
+        job.failed_attempts = word().parse().unwrap_or(0);
+        job.stalled_count = word().parse().unwrap_or(0);
+        job.overrides = word();
+        job.dispatched_at_ms = stored_number(&word());
+        job.deferred = Deferred::from_wire(&word());
+        let recovery = word();
+        job.expires = !word().is_empty();
+        job.outcome = StoredOutcome::from_wire(&word());
+        let stalled_count = job.outcome.map_or(job.stalled_count, |outcome| outcome.stalled_hooks);
+        job.recovery = Recovery::from_wire(&recovery, stalled_count);
+    }
+}
+
+/// The jobs that a settle call claimed, according to its record, including those that the worker has lost since. Empty
+/// if the call was not executed yet.
+pub(crate) async fn claimed_by(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    worker: &str,
+    (line, number): (usize, u64),
+) -> Result<Vec<(JobId, u64)>, Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(keys.get(Key::Calls)).arg(format!("{worker}{}", LINES[line]));
+    let record: Option<Vec<u8>> = cmd.query_async(conn).await.map_err(|e| classify("calls", e))?;
+    let record = String::from_utf8(record.unwrap_or_default()).unwrap_or_default();
+    let rows: Vec<&str> = record.split('\n').collect();
+    match rows[..] {
+        [call, _, _, fence, _, ids] if call.parse() == Ok(number) => {
+            let ids = ids.split_ascii_whitespace().map(JobId::from_wire);
+            Ok(ids.zip(stored_number(fence).unwrap_or(0)..).collect())
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The next word of the reply: fences with spaces between.
+fn fences(reply: &mut Reply) -> Result<Vec<u64>, Error> {
+    let words: String = reply.next()?;
+    words.split_ascii_whitespace().map(|word| word.parse().map_err(|_| reply.unexpected(word))).collect()
+}

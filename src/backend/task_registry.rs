@@ -1,0 +1,93 @@
+//! The registry of tasks (`lua/enlist.lua`), for people and tools. No decision about a job depends on it.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join;
+
+use super::classify::classify;
+use super::connection::{Connection, OwnConnection};
+use super::engine::Store;
+use super::keys;
+use super::reply::Text;
+use super::scripts;
+use crate::error::Error;
+use crate::limits::stored_score;
+
+/// How often a process registers a task to which it dispatches.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// How long to wait after a failure in a cluster.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// How long this may delay a dispatch.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Store {
+    pub(crate) async fn register(&self, conn: &mut impl Connection, task: &str) -> Result<(), Error> {
+        let mut enlist = scripts::ENLIST.on_key(&keys::tasks(&self.prefix));
+        enlist.arg(task).call(conn).await.map(drop)
+    }
+
+    /// Adds tasks that are missing: the node of the registry may have lost it, and nothing else.
+    pub(crate) async fn relist(&self, conn: &mut impl Connection, tasks: &[&str], now_ms: u64) -> Result<(), Error> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let mut cmd = redis::cmd("ZADD");
+        cmd.arg(keys::tasks(&self.prefix)).arg("NX");
+        for task in tasks {
+            cmd.arg(now_ms).arg(task);
+        }
+        cmd.query_async(conn).await.map_err(|e| classify("tasks", e))
+    }
+
+    /// Registers a task once a minute, in case it was forgotten or the registry was lost. This must not fail or delay a
+    /// dispatch. After an outage the next dispatch tries again.
+    pub(crate) async fn register_once(&self, task: &str) {
+        if self.registered().get(task).is_some_and(|at| at.elapsed() < AGAIN) {
+            return;
+        }
+        match self.shared(PATIENCE, async |conn| self.register(conn, task).await).await {
+            Err(e) if e.is_outage() => {
+                tracing::debug!(%task, error = %e.chain(), "the task could not be added to the list of tasks; will retry");
+                // In a cluster the registry is on its own node. While that is unreachable, most dispatches should not
+                // wait for it.
+                if let Some(soon) = Instant::now().checked_sub(AGAIN - PAUSE).filter(|_| self.is_cluster()) {
+                    self.registered().insert(task.to_owned(), soon);
+                }
+                return;
+            }
+            Err(e) => tracing::debug!(%task, error = %e.chain(), "the task could not be added to the list of tasks"),
+            Ok(()) => {}
+        }
+        self.registered().insert(task.to_owned(), Instant::now());
+    }
+
+    /// Every task, with when a process last registered it, ms.
+    pub(crate) async fn tasks(&self, conn: &mut impl Connection) -> Result<Vec<(String, u64)>, Error> {
+        let mut cmd = redis::cmd("ZRANGE");
+        cmd.arg(keys::tasks(&self.prefix)).arg(0).arg(-1).arg("WITHSCORES");
+        let found: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("tasks", e))?;
+        Ok(found.into_iter().map(|(Text(task), ms)| (task, stored_score(ms))).collect())
+    }
+
+    /// Which nodes of the lists of tasks and of workers are unreachable, and whether they report the cluster as down.
+    pub(crate) async fn lists_away(&self, conn: &OwnConnection) -> [Option<(String, bool)>; 2] {
+        let looks = [keys::tasks(&self.prefix), keys::workers(&self.prefix)].map(|list| async move {
+            let mut first = redis::cmd("ZRANGE");
+            first.arg(&list).arg(0).arg(0);
+            let looked = first.query_async::<Vec<Text>>(&mut conn.clone()).await.map_err(|e| classify("lists", e));
+            let away = looked.err().filter(Error::is_outage)?;
+            Some((self.place_of(&list).unwrap_or_else(|| "a node that is not known".to_owned()), away.says_down()))
+        });
+        let [tasks, workers] = looks;
+        join(tasks, workers).await.into()
+    }
+
+    pub(crate) async fn unregister(&self, conn: &mut impl Connection, task: &str) -> Result<(), Error> {
+        self.registered().remove(task);
+        let mut cmd = redis::cmd("ZREM");
+        cmd.arg(keys::tasks(&self.prefix)).arg(task);
+        cmd.query_async(conn).await.map_err(|e| classify("tasks", e))
+    }
+}

@@ -1,0 +1,149 @@
+//! Payloads, results and errors. They are read by plain commands: through a script the server would copy them several times.
+
+use super::classify::classify;
+use super::connection::Connection;
+use super::keys::{Key, TaskKeys};
+use super::reply::Text;
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::job::subgraph_result::value_of;
+use crate::limits::stored_number;
+
+/// The payload of a job; `None` if the job is gone.
+pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
+    value(conn, keys, Key::Payload, id).await
+}
+
+/// The value of a completed job; `None` if none is stored.
+pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
+    Ok(value(conn, keys, Key::Result, id).await?.and_then(without_graph))
+}
+
+/// The value in a result. A node's job may also have returned a graph in it.
+fn without_graph(result: Vec<u8>) -> Option<Vec<u8>> {
+    let value = value_of(&result);
+    if value.len() == result.len() { Some(result) } else { Some(value.to_vec()).filter(|value| !value.is_empty()) }
+}
+
+pub(crate) async fn value(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    column: Key,
+    id: &str,
+) -> Result<Option<Vec<u8>>, Error> {
+    redis::cmd("HGET").arg(keys.get(column)).arg(id).query_async(conn).await.map_err(|e| classify("value", e))
+}
+
+pub(crate) async fn results(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    let results: Vec<Option<Vec<u8>>> = columns(conn, keys.get(Key::Result), ids).await?;
+    Ok(results.into_iter().map(|result| result.and_then(without_graph)).collect())
+}
+
+/// The failed runs, the stalls and the error of jobs that did not complete, in order.
+pub(crate) async fn failures(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<(u32, u32, String)>, Error> {
+    let number = |text: Option<Text>| text.and_then(|Text(text)| text.parse().ok()).unwrap_or(0);
+    let attempts: Vec<Option<Text>> = columns(conn, keys.get(Key::Attempt), ids).await?;
+    let stalls: Vec<Option<Text>> = columns(conn, keys.get(Key::StalledCount), ids).await?;
+    let errors: Vec<Option<Text>> = columns(conn, keys.get(Key::Error), ids).await?;
+    let errors = errors.into_iter().map(|error| error.map_or_else(String::new, |Text(error)| error));
+    Ok(attempts.into_iter().zip(stalls).zip(errors).map(|((a, s), error)| (number(a), number(s), error)).collect())
+}
+
+pub(super) async fn columns<T: redis::FromRedisValue>(
+    conn: &mut impl Connection,
+    column: &str,
+    ids: &[JobId],
+) -> Result<Vec<T>, Error> {
+    let mut cmd = redis::cmd("HMGET");
+    cmd.arg(column);
+    for id in ids {
+        cmd.arg(id.as_str());
+    }
+    cmd.query_async(conn).await.map_err(|e| classify("value", e))
+}
+
+/// The fences under which jobs were claimed ahead, in order; `None` for others. A fence is valid while the lock has the same one.
+pub(crate) async fn claimed(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<u64>>, Error> {
+    let fences: Vec<Option<Text>> = columns(conn, keys.get(Key::Claimed), ids).await?;
+    Ok(fences.into_iter().map(|fence| fence.and_then(|Text(fence)| fence.parse().ok())).collect())
+}
+
+/// The marks of parked jobs, in order; `None` for others. A mark is valid while the job is held under its fence and phase.
+pub(crate) async fn marks(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<AsideMark>>, Error> {
+    let marks: Vec<Option<Text>> = columns(conn, keys.get(Key::Aside), ids).await?;
+    Ok(marks.into_iter().map(|mark| mark.and_then(|Text(mark)| AsideMark::parse(&mark))).collect())
+}
+
+/// The mark of a job that a sweep has parked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AsideMark {
+    /// The fence under which it was held.
+    pub(crate) fence: u64,
+    /// `claimed`, `running` or `finalizing`.
+    pub(crate) phase: String,
+    /// Since when it was silent, ms.
+    pub(crate) since_ms: u64,
+}
+
+impl AsideMark {
+    fn parse(mark: &str) -> Option<AsideMark> {
+        let mut words = mark.split(' ');
+        let (fence, phase, since) = (words.next()?, words.next()?, words.next()?);
+        Some(AsideMark { fence: fence.parse().ok()?, phase: phase.to_owned(), since_ms: stored_number(since)? })
+    }
+}
+
+/// Which of the jobs have a stored outcome, in order.
+pub(crate) async fn finalizing(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<bool>, Error> {
+    let outcomes: Vec<Option<Text>> = columns(conn, keys.get(Key::Outcome), ids).await?;
+    Ok(outcomes.iter().map(Option::is_some).collect())
+}
+
+/// The tokens of held jobs, in order; `None` for others.
+pub(crate) async fn tokens(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<String>>, Error> {
+    let tokens: Vec<Option<Text>> = columns(conn, keys.get(Key::Locks), ids).await?;
+    Ok(tokens.into_iter().map(|token| token.map(|Text(token)| token)).collect())
+}
+
+/// When the jobs were dispatched, ms by the dispatchers' clocks; `None` if unknown.
+pub(crate) async fn dispatched_at(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<u64>>, Error> {
+    times(conn, keys.get(Key::DispatchedAt), ids).await
+}
+
+/// When jobs that were requeued or delayed began to wait, ms; `None` for others.
+pub(crate) async fn waiting_since(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<u64>>, Error> {
+    times(conn, keys.get(Key::WaitingSince), ids).await
+}
+
+async fn times(conn: &mut impl Connection, column: &str, ids: &[JobId]) -> Result<Vec<Option<u64>>, Error> {
+    let found: Vec<Option<String>> = columns(conn, column, ids).await?;
+    Ok(found.into_iter().map(|ms| stored_number(&ms?)).collect())
+}

@@ -1,0 +1,140 @@
+//! How workers learn of wake markers in a cluster. Each call that sets a marker or puts it back also publishes on a
+//! channel with the marker's name. A subscriber then tries to take the marker; only one succeeds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use redis::{PushInfo, PushKind};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::address::Role;
+use super::classify::classify;
+use super::cluster::Cluster;
+use super::connection::{Connection, OwnConnection};
+use super::connector::Plain;
+use super::engine::Store;
+use super::hints::{hint_of, ping};
+use super::keys::{Key, TaskKeys};
+use super::timeouts::CONNECT_TIMEOUT;
+use crate::error::Error;
+
+pub(crate) use super::cluster::ClusterNode;
+
+/// How often to ping the node: it may have nothing to send for hours.
+const PING: Duration = Duration::from_secs(2);
+
+/// A connection to a node that is notified of its wake markers.
+pub(crate) struct Ear {
+    conn: Plain,
+    pushes: UnboundedReceiver<PushInfo>,
+    cluster: Arc<Cluster>,
+    node: ClusterNode,
+    reign: Option<u64>,
+}
+
+impl Store {
+    /// The node that has the wake marker of the task, if it is known.
+    pub(crate) fn node_of(&self, keys: &TaskKeys) -> Option<ClusterNode> {
+        self.address.cluster()?.node_of_key(keys.get(Key::Wake))
+    }
+
+    /// Subscribes at a node to the wake markers of these tasks.
+    ///
+    /// # Errors
+    /// As every call; also if the node no longer has one of them.
+    pub(crate) async fn ear(&self, node: &ClusterNode, tasks: &[&TaskKeys]) -> Result<Ear, Error> {
+        let cluster = Arc::clone(self.address.cluster().ok_or(Error::Closed)?);
+        let reign = cluster.reign_of(node);
+        let (sender, pushes) = unbounded_channel();
+        let listening = async {
+            let conn = self.address.listen_at(node, Role::Wake, sender).await?;
+            // One call for each task, since their slots differ; all at once, since a round trip may take long.
+            let subscribed = tasks.iter().map(|keys| {
+                let mut conn = conn.clone();
+                async move {
+                    let mut subscribe = redis::cmd("SSUBSCRIBE");
+                    subscribe.arg(keys.get(Key::Wake));
+                    let answer = conn.req_packed_command(&subscribe).await.and_then(redis::Value::extract_error);
+                    answer.map(drop).map_err(|e| classify("wake", e))
+                }
+            });
+            try_join_all(subscribed).await?;
+            Ok(conn)
+        };
+        let listening = tokio::time::timeout(CONNECT_TIMEOUT, listening).await;
+        match listening.map_err(|_| Error::timed_out()).and_then(|conn| conn) {
+            Ok(conn) => Ok(Ear { conn, pushes, cluster, node: node.clone(), reign }),
+            Err(e) => {
+                cluster.suspect(node);
+                Err(e)
+            }
+        }
+    }
+}
+
+impl Ear {
+    /// Reports the name of each marker that is set. Returns if the node loses its role, does not answer, or gives up
+    /// one of these slots.
+    pub(crate) async fn listen(mut self, mut heard: impl FnMut(&str), mut answered: impl FnMut()) -> Error {
+        let mut own = OwnConnection::One(self.conn);
+        let pings = async {
+            loop {
+                tokio::time::sleep(PING).await;
+                if let Err(e) = ping(&mut own).await {
+                    return e;
+                }
+                answered();
+            }
+        };
+        let pushes = async {
+            while let Some(PushInfo { kind, data }) = self.pushes.recv().await {
+                match kind {
+                    PushKind::SMessage => {
+                        if let Some((channel, _)) = hint_of(data) {
+                            heard(&channel);
+                        }
+                    }
+                    // This was not requested: the slot has moved. The client may also have taken it for the answer to a
+                    // call.
+                    PushKind::SUnsubscribe | PushKind::Disconnection => break,
+                    _ => {}
+                }
+            }
+            Error::Closed
+        };
+        let over = async {
+            match self.reign {
+                Some(reign) => self.cluster.over(reign).await,
+                None => std::future::pending().await,
+            }
+        };
+        let e = tokio::select! {
+            e = pings => e,
+            e = pushes => e,
+            () = over => Error::primary_changed(),
+        };
+        self.cluster.suspect(&self.node);
+        e
+    }
+}
+
+/// Takes the wake marker of the task, if it is there.
+pub(crate) async fn take(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
+    let mut pop = redis::cmd("ZPOPMIN");
+    let popped = pop.arg(keys.get(Key::Wake)).query_async::<Vec<String>>(conn).await;
+    popped.map(|popped| !popped.is_empty()).map_err(|e| classify("wake", e))
+}
+
+/// Puts the marker back and publishes that, so that a worker that can use it takes it.
+pub(crate) async fn put_back(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+    let mut add = redis::cmd("ZADD");
+    let is_new: bool =
+        add.arg(keys.get(Key::Wake)).arg(0).arg("marker").query_async(conn).await.map_err(|e| classify("wake", e))?;
+    if is_new {
+        let mut publish = redis::cmd("SPUBLISH");
+        publish.arg(keys.get(Key::Wake)).arg("w");
+        publish.query_async::<()>(conn).await.map_err(|e| classify("wake", e))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Reads instances of a workflow: the place of one (`lua/flow_state.lua`), pages of them (`lua/flow_list.lua`), and how many there are.
+
+use crate::backend::classify::classify;
+use crate::backend::connection::Connection;
+use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::reply::Text;
+use crate::backend::scripts;
+use crate::error::Error;
+use crate::limits::{stored_number, stored_score};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowPlace {
+    Running,
+    Paused,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl FlowPlace {
+    /// An unknown place, written by hand, counts as failed.
+    pub(super) fn from_wire(word: &str) -> FlowPlace {
+        match word {
+            "running" => FlowPlace::Running,
+            "paused" => FlowPlace::Paused,
+            "completed" => FlowPlace::Completed,
+            "cancelled" => FlowPlace::Cancelled,
+            _ => FlowPlace::Failed,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FlowState {
+    pub(crate) place: FlowPlace,
+    /// It is in no place; `place` is then `Failed`.
+    pub(crate) is_nowhere: bool,
+    pub(crate) run: u64,
+    /// Nodes that have not ended.
+    pub(crate) live: u64,
+    pub(crate) open: u64,
+    pub(crate) digest: String,
+    /// The first node that broke it, and its failure as JSON.
+    pub(crate) broken_by: Option<(u32, String)>,
+    /// Its output as JSON, or why it did not complete, or who paused it; else empty.
+    pub(crate) answer: Vec<u8>,
+    /// How often it changed its place.
+    pub(crate) turn: u64,
+    /// No more nodes of it will open.
+    pub(crate) is_stopping: bool,
+}
+
+/// Reads an instance; `None` if there is none.
+pub(crate) async fn state(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: &str,
+) -> Result<Option<FlowState>, Error> {
+    let mut call = scripts::FLOW_STATE.on(keys);
+    call.arg(instance);
+    let mut reply = call.call(conn).await?;
+    if reply.next::<String>()? != "state" {
+        return Ok(None);
+    }
+    let place: String = reply.next()?;
+    let (is_nowhere, place) = (place == "unknown", FlowPlace::from_wire(&place));
+    let (run, live, open) = (reply.next()?, reply.next()?, reply.next()?);
+    let (Text(digest), Text(bad), Text(said)) = (reply.next()?, reply.next()?, reply.next()?);
+    let broken_by = bad.parse().ok().map(|node| (node, said));
+    let (answer, turn, is_stopping) = (reply.next()?, reply.next()?, reply.next::<u8>()? > 0);
+    Ok(Some(FlowState { place, is_nowhere, run, live, open, digest, broken_by, answer, turn, is_stopping }))
+}
+
+#[derive(Debug)]
+pub(crate) struct InstanceLine {
+    pub(crate) id: String,
+    /// Since when it is in its place, ms.
+    pub(crate) since_ms: u64,
+    pub(crate) run: u64,
+    /// Nodes that have not ended, and those that are open.
+    pub(crate) live: u64,
+    pub(crate) open: u64,
+    pub(crate) is_stopping: bool,
+    /// A node of it has failed, so it will fail or is paused.
+    pub(crate) is_broken: bool,
+    /// When it began, or begins, ms.
+    pub(crate) begins_ms: Option<u64>,
+}
+
+/// A page of the instances in this place, and the cursor of the next one.
+pub(crate) async fn list(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    place: Key,
+    (newest, cursor): (bool, &str),
+    look: usize,
+) -> Result<(Vec<InstanceLine>, Option<String>), Error> {
+    let mut call = scripts::FLOW_LIST.on_place(keys, place);
+    call.arg(u8::from(newest)).arg(cursor).arg(look);
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let Text(next) = reply.next()?;
+    let words: Vec<Text> = reply.rest()?;
+    let number = |word: &Text| word.0.parse().map_or(0, stored_score);
+    let line = |words: &[Text]| InstanceLine {
+        id: words[0].0.clone(),
+        since_ms: number(&words[1]),
+        run: number(&words[2]),
+        live: number(&words[3]),
+        open: number(&words[4]),
+        is_stopping: words[5].0 == "1",
+        is_broken: words[7].0 != "-",
+        begins_ms: Some(number(&words[6])).filter(|ms| *ms > 0),
+    };
+    Ok((words.chunks_exact(8).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
+}
+
+/// Checks that scripts of a workflow can be called. While a slot is being moved, calls with a single key succeed, but a
+/// script with several keys fails.
+pub(crate) async fn can_be_called(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+    // The script uses only the first of these keys, but the server must find all of them.
+    let others = scripts::FLOW_ADVANCE.keys().iter().filter(|key| !scripts::FLOW_LIST.keys().contains(key));
+    let mut call = scripts::FLOW_LIST.with_keys(keys, scripts::FLOW_LIST.keys().iter().chain(others).copied());
+    call.arg(1).arg("").arg(1);
+    call.call(conn).await.map(drop)
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct FlowSizes {
+    /// Includes those that run as nodes of others.
+    pub(crate) running: u64,
+    pub(crate) paused: u64,
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    /// Instances in no place: children that have ended, and lost ones; and how many are lost at least.
+    pub(crate) unplaced: u64,
+    pub(crate) nowhere: u64,
+    pub(crate) outbox: u64,
+    /// Since when the oldest of them is due, ms.
+    pub(crate) oldest_ms: Option<u64>,
+    /// Since when entries have been delayed, and when that happened last, ms.
+    pub(crate) put_off: Option<(u64, u64)>,
+    /// The same for ended jobs that the workflow could not record.
+    pub(crate) untold: Option<(u64, u64)>,
+    /// How often its data could not be read, and when last, ms.
+    pub(crate) corrupt: (u64, Option<u64>),
+    pub(crate) tasks: Vec<String>,
+}
+
+/// Counts the instances and the outbox of a workflow.
+pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<FlowSizes, Error> {
+    let mut pipe = redis::pipe();
+    pipe.hlen(keys.get(Key::Head));
+    for key in [Key::Running, Key::Paused, Key::Completed, Key::Failed, Key::Cancelled, Key::Outbox, Key::Children] {
+        pipe.zcard(keys.get(key));
+    }
+    pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0)
+        .hmget(keys.get(Key::Meta), &["putOff", "untold", "corrupt", "corruptAt"]);
+    pipe.zrange(keys.get(Key::FlowTasks), 0, -1);
+    type Found = (u64, u64, u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 4], Vec<Text>);
+    let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
+    let (lines, running, paused, completed, failed, cancelled, outbox, children, oldest, times, tasks) = found;
+    // Children that have ended are in no place.
+    let unplaced = lines.saturating_sub(running + paused + completed + failed + cancelled);
+    let nowhere = unplaced.saturating_sub(children);
+    let oldest_ms = oldest.first().map(|(_, score)| stored_score(*score));
+    let tasks = tasks.into_iter().map(|Text(task)| task).collect();
+    let [put_off, untold, corrupt, corrupt_at] = times;
+    let number = |text: Option<Text>| text.and_then(|Text(text)| stored_number(&text));
+    let corrupt = (number(corrupt).unwrap_or(0), number(corrupt_at));
+    let (put_off, untold) = (put_off.and_then(times_of), untold.and_then(times_of));
+    Ok(FlowSizes {
+        running,
+        paused,
+        completed,
+        failed,
+        cancelled,
+        unplaced,
+        nowhere,
+        outbox,
+        oldest_ms,
+        put_off,
+        untold,
+        corrupt,
+        tasks,
+    })
+}
+
+pub(crate) async fn is_there(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
+    let mut cmd = redis::cmd("HLEN");
+    let lines: u64 = cmd.arg(keys.get(Key::Head)).query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
+    Ok(lines > 0)
+}
+
+/// Since when ended jobs could not be recorded, and when that was tried last, ms.
+pub(crate) async fn untold(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<(u64, u64)>, Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(keys.get(Key::Meta)).arg("untold");
+    let text: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("untold", e))?;
+    Ok(text.and_then(times_of))
+}
+
+fn times_of(Text(text): Text) -> Option<(u64, u64)> {
+    let (since, last) = text.split_once(' ')?;
+    Some((stored_number(since)?, stored_number(last)?))
+}

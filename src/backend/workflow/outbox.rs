@@ -1,0 +1,170 @@
+//! Outboxes: what remains to be done for instances of a workflow (`lua/flow_look.lua`, `lua/flow_resend.lua`,
+//! `lua/flow_put_off.lua`), and a task's jobs that ended as nodes (`lua/ended.lua`).
+
+use std::time::{Duration, SystemTime};
+
+use super::advance::{EndedNode, NodeEnd, counted};
+use super::start::{ToSend, to_send};
+use crate::backend::classify::classify;
+use crate::backend::connection::Connection;
+use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::reply::Text;
+use crate::backend::scripts;
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::job::node_id::NodeId;
+use crate::limits::{BATCH, stored_score};
+use crate::unix_time::{ms_of, to_ms};
+
+/// Work that was found in an outbox.
+#[derive(Debug)]
+pub(crate) struct FlowLook {
+    /// There may be more.
+    pub(crate) more: bool,
+    /// Entries other than sends, see `docs/wire-format.md`.
+    pub(crate) entries: Vec<String>,
+    pub(crate) sends: Vec<ToSend>,
+}
+
+/// Reads entries older than the grace.
+pub(crate) async fn look(conn: &mut impl Connection, keys: &TaskKeys, grace: Duration) -> Result<FlowLook, Error> {
+    let mut call = scripts::FLOW_LOOK.on(keys);
+    call.arg(to_ms(grace)).arg(BATCH);
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let more = reply.next::<u8>()? > 0;
+    Ok(FlowLook { more, entries: counted(&mut reply)?, sends: to_send(&mut reply, keys)? })
+}
+
+/// The nodes to send again, and those that no longer need it, as `<instance>/<node>/<run>`.
+pub(crate) async fn resend(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    nodes: &[NodeId],
+) -> Result<(Vec<ToSend>, Vec<String>), Error> {
+    let mut call = scripts::FLOW_RESEND.on(keys);
+    for NodeId { instance, node, run, .. } in nodes {
+        call.arg(instance).arg(node).arg(run);
+    }
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let lost = counted(&mut reply)?;
+    Ok((to_send(&mut reply, keys)?, lost))
+}
+
+/// Delays at most 200 entries of a workflow's outbox that could not be carried out, so that they do not hold up others.
+/// Without entries, it records that the workflow could not record ended jobs: those are in the outboxes of their tasks.
+pub(crate) async fn put_off(conn: &mut impl Connection, keys: &TaskKeys, entries: &[String]) -> Result<(), Error> {
+    let mut call = scripts::FLOW_PUT_OFF.on(keys);
+    for entry in entries {
+        call.arg(entry);
+    }
+    call.call(conn).await.map(drop)
+}
+
+/// Removes entries from the outbox of a workflow or of a task.
+pub(crate) async fn done(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    entries: &[impl redis::ToSingleRedisArg + Sync],
+) -> Result<(), Error> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let mut cmd = redis::cmd("ZREM");
+    cmd.arg(keys.get(Key::Outbox));
+    for entry in entries {
+        cmd.arg(entry);
+    }
+    cmd.query_async(conn).await.map_err(|e| classify("outbox", e))
+}
+
+/// Since when each entry has been in the outbox, ms; `None` if it is not there.
+pub(crate) async fn in_outbox(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    entries: &[String],
+) -> Result<Vec<Option<u64>>, Error> {
+    if entries.is_empty() {
+        return Ok(Vec::new());
+    }
+    scores(conn, keys.get(Key::Outbox), entries.iter().map(String::as_str), "outbox").await
+}
+
+/// Which of the jobs are in the outbox of their task.
+pub(crate) async fn among(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<bool>, Error> {
+    let found = scores(conn, keys.get(Key::Outbox), ids.iter().map(JobId::as_str), "outbox").await?;
+    Ok(found.iter().map(Option::is_some).collect())
+}
+
+/// When these jobs ended, ms; `None` for those that have not.
+pub(crate) async fn ended_at(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<u64>>, Error> {
+    let mut found = vec![None; ids.len()];
+    for place in [Key::Completed, Key::Failed, Key::Cancelled] {
+        let ended = scores(conn, keys.get(place), ids.iter().map(JobId::as_str), "ended").await?;
+        for (at, score) in found.iter_mut().zip(ended) {
+            *at = at.or(score);
+        }
+    }
+    Ok(found)
+}
+
+async fn scores<'a>(
+    conn: &mut impl Connection,
+    place: &str,
+    members: impl Iterator<Item = &'a str>,
+    what: &'static str,
+) -> Result<Vec<Option<u64>>, Error> {
+    let mut cmd = redis::cmd("ZMSCORE");
+    cmd.arg(place);
+    for member in members {
+        cmd.arg(member);
+    }
+    let found: Vec<Option<f64>> = cmd.query_async(conn).await.map_err(|e| classify(what, e))?;
+    Ok(found.into_iter().map(|score| score.map(stored_score)).collect())
+}
+
+/// Reads jobs of a task that ended longer ago than the grace, and whether there may be more. Ids that name no node come
+/// in the second list.
+pub(crate) async fn ended(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    grace: Duration,
+) -> Result<(Vec<EndedNode>, Vec<JobId>, bool), Error> {
+    let mut call = scripts::ENDED.on(keys);
+    call.arg(to_ms(grace)).arg(BATCH);
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let more: u8 = reply.next()?;
+    let words: Vec<redis::Value> = reply.rest()?;
+    let (mut found, mut strange, mut words) = (Vec::new(), Vec::new(), words.into_iter());
+    while let (Some(id), Some(end), Some(said)) = (words.next(), words.next(), words.next()) {
+        let text = |value| redis::from_redis_value::<Text>(value).map_or_else(|_| String::new(), |Text(text)| text);
+        let (id, end, said) =
+            (JobId::from_wire(text(id)), text(end), redis::from_redis_value(said).unwrap_or_default());
+        match NodeId::of(&id) {
+            Some(node) => found.push(EndedNode { id: node, end: NodeEnd::from_wire(&end), said }),
+            None => strange.push(id),
+        }
+    }
+    Ok((found, strange, more > 0))
+}
+
+/// Delays ended jobs that no workflow could record, so that they do not hold up others. [`ended`] returns entries that
+/// are 10 s old, so it returns these 5 s later.
+pub(crate) async fn put_jobs_off(conn: &mut impl Connection, keys: &TaskKeys, ids: &[String]) -> Result<(), Error> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let since = ms_of(SystemTime::now()).saturating_sub(5_000);
+    let mut cmd = redis::cmd("ZADD");
+    cmd.arg(keys.get(Key::Outbox)).arg("XX");
+    for id in ids {
+        cmd.arg(since).arg(id);
+    }
+    cmd.query_async(conn).await.map_err(|e| classify("outbox", e))
+}

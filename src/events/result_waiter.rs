@@ -1,0 +1,78 @@
+//! A caller that waits for the end of one job.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::channel::Listener;
+use super::event::Event;
+use super::result_poller::{End, Waiters, Waiting};
+use crate::backend::keys::TaskKeys;
+use crate::error::Error;
+use crate::job::id::JobId;
+
+/// A caller that waits for the end of one job.
+pub(crate) struct Waiter {
+    waiting: Arc<Waiting>,
+    waiters: Arc<Waiters>,
+    listener: Option<Listener<Event>>,
+}
+
+impl Waiter {
+    /// Waits from now on. Keeps the `listener` meanwhile.
+    pub(super) fn new(
+        waiters: &Arc<Waiters>,
+        task: &Arc<str>,
+        keys: &Arc<TaskKeys>,
+        id: &JobId,
+        listener: Option<Listener<Event>>,
+    ) -> Waiter {
+        Waiter { waiting: waiters.look_for_end(task, keys, id), waiters: Arc::clone(waiters), listener }
+    }
+
+    /// Waits until the job has ended, or turns out not to exist.
+    ///
+    /// # Errors
+    /// Those that waiting cannot fix.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn end(&self) -> Result<End, Error> {
+        loop {
+            self.waiters.see_to_a_looker();
+            if let Some(listener) = &self.listener {
+                listener.start();
+            }
+            if let Some(found) = self.waiting.end() {
+                return found;
+            }
+            self.waiting.told.notified().await;
+        }
+    }
+
+    /// The event that ended the job, if it arrives within the time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn event(&self, time: Duration) -> Option<Event> {
+        let told = async {
+            loop {
+                if let Some(event) = self.waiting.event() {
+                    return event;
+                }
+                self.waiting.told.notified().await;
+            }
+        };
+        tokio::time::timeout(time, told).await.ok()
+    }
+
+    /// Whether it also waits for events.
+    pub(crate) fn listens(&self) -> bool {
+        self.listener.is_some()
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.waiters.forget(&self.waiting);
+    }
+}

@@ -1,0 +1,105 @@
+//! The connections over which a heartbeat reaches Redis.
+//!
+//! | connection | used when | counts for the witness |
+//! |---|---|---|
+//! | own | always first | yes |
+//! | new | a tenth of the interval has passed without all answers, or our own connection failed | restarts its watch |
+//! | shared | at the same time, if the connection of dispatch and settle is up | no |
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Keeper;
+use super::heartbeat_batch::Round;
+use super::task_monitor::TaskWatch;
+use crate::backend::call_context;
+use crate::error::Error;
+use crate::stall::cadence;
+
+/// Over which connection a heartbeat was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    Own,
+    New,
+    Shared,
+}
+
+/// Sends the calls of a heartbeat over our own connection, and after a tenth of the interval over the others too.
+/// Returns which connection brought the last answer.
+pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> Result<Via, Error> {
+    let (period, interval) = (watch.task.beat_period(), watch.task.options.interval);
+    // A slow link still works, so give it more time.
+    let patience = cadence::first_road(interval, watch.pass().round_trip());
+    let store = &keeper.worker.store;
+    let number = AtomicU64::new(0);
+    // The connections of other tasks may be as dead as ours.
+    let newest = keeper.newest_number();
+    let own = async {
+        let (conn, its_number) = keeper.line(watch).await?;
+        number.store(its_number, Ordering::SeqCst);
+        let answer = keeper.steady(its_number, round.over(&conn)).await;
+        answer.inspect(|()| watch.beaten_over(&conn)).inspect_err(|e| keeper.failed(watch, its_number, e))
+    };
+    tokio::pin!(own);
+    let mut failure = None;
+    match tokio::time::timeout(patience, &mut own).await {
+        Ok(Ok(())) => return Ok(Via::Own),
+        // A server that is not ready or refuses may be the wrong one; a new connection may lead to another.
+        Ok(Err(e)) if e.ends_connection() || e.is_connection() => failure = Some(e),
+        Ok(Err(e)) => return Err(e),
+        Err(_) => {}
+    }
+    let new = async {
+        let place = keeper.place_of(watch);
+        let (mut conn, mut its_number) = keeper.connect(place, number.load(Ordering::SeqCst).max(newest)).await?;
+        if its_number == number.load(Ordering::SeqCst) {
+            // Our own connection has come up meanwhile, but may be silent.
+            (conn, its_number) = keeper.connect(place, its_number).await?;
+        }
+        let answer = keeper.steady(its_number, round.over(&conn)).await;
+        answer.inspect_err(|e| keeper.failed(watch, its_number, e))?;
+        Ok::<_, Error>((conn, its_number))
+    };
+    let shared = async {
+        let generation = store.generation();
+        let (conn, before) = store.shared_if_up().ok_or(Error::Closed)?;
+        let answer = store.steady_since(generation, round.over(&conn)).await;
+        answer.inspect_err(|e| store.shared_failed(before, e))
+    };
+    tokio::pin!(new, shared);
+    let end = tokio::time::sleep(period);
+    tokio::pin!(end);
+    let (mut own_open, mut new_open, mut shared_open) = (failure.is_none(), true, true);
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut own, if own_open => match answer {
+                Ok(()) => return Ok(Via::Own),
+                Err(e) => (own_open, failure) = (false, Some(e)),
+            },
+            answer = &mut new, if new_open => match answer {
+                Ok(line) => {
+                    watch.give_up(number.load(Ordering::SeqCst));
+                    watch.beaten_over(&line.0);
+                    *watch.line() = Some(line);
+                    return Ok(Via::New);
+                }
+                Err(e) => {
+                    new_open = false;
+                    failure.get_or_insert(e);
+                }
+            },
+            answer = &mut shared, if shared_open => match answer {
+                Ok(()) => {
+                    watch.give_up(number.load(Ordering::SeqCst));
+                    return Ok(Via::Shared);
+                }
+                Err(_) => shared_open = false,
+            },
+            () = &mut end, if own_open || new_open || shared_open => {
+                watch.give_up(number.load(Ordering::SeqCst));
+                return Err(failure.unwrap_or_else(call_context::timed_out));
+            }
+            else => return Err(failure.unwrap_or_else(call_context::timed_out)),
+        }
+    }
+}

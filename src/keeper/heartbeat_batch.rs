@@ -1,0 +1,265 @@
+//! What a heartbeat names, and its calls: all are in flight together, and each answer extends its jobs.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use super::Keeper;
+use super::task_monitor::TaskWatch;
+use crate::backend::connection::OwnConnection;
+use crate::backend::extend_locks::{self, Beaten, HeldJob};
+use crate::backend::settle;
+use crate::clock::{self, Moment};
+use crate::error::Error;
+use crate::limits::BEAT_BATCH;
+use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::task::TaskRuntime;
+use crate::stall::cadence;
+
+/// What a heartbeat names.
+pub(super) struct Roll {
+    pub(super) extend: Vec<Arc<Held>>,
+    /// Heartbeat mode Manual: jobs whose handlers were silent.
+    pub(super) asked: Vec<Arc<Held>>,
+    /// Claims whose answers were not processed yet. The jobs that Redis gave out for them are held too.
+    pub(super) unanswered: Vec<(usize, u64)>,
+}
+
+impl Roll {
+    pub(super) fn of_all(task: &TaskRuntime) -> Roll {
+        // Read claims first: the jobs of a claim that is answered by now are in the table.
+        let unanswered = task.claims.older_than(cadence::old_claim(task.options.interval));
+        let all = task.held.all();
+        for held in &all {
+            held.take_ring();
+        }
+        let (extend, asked) = all.into_iter().partition(|held| held.take_beat());
+        Roll { extend, asked, unanswered }
+    }
+
+    /// Jobs that ring, as many as one call names. The next heartbeat includes the others.
+    pub(super) fn of_rung(task: &TaskRuntime) -> Roll {
+        let rung = task.held.all().into_iter().filter(|held| held.take_ring()).take(BEAT_BATCH);
+        let (extend, asked) = rung.partition(|held| held.take_beat());
+        Roll { extend, asked, unanswered: Vec::new() }
+    }
+}
+
+/// One call of a heartbeat.
+pub(super) enum Part {
+    Jobs {
+        extend: Vec<Arc<Held>>,
+        asked: Vec<Arc<Held>>,
+    },
+    /// All jobs that a claim was given, by its record.
+    Claim {
+        line: usize,
+        number: u64,
+    },
+}
+
+/// What the answers report.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heard {
+    pub(super) epoch: u64,
+    pub(super) interval: Duration,
+    pub(super) declared_at: u64,
+    pub(super) candidates: u64,
+    pub(super) active: u64,
+}
+
+/// The calls of one heartbeat, over any connections.
+pub(super) struct Round<'a> {
+    keeper: &'a Keeper,
+    watch: &'a TaskWatch,
+    parts: Vec<(Part, std::sync::atomic::AtomicBool)>,
+    heard: Mutex<Heard>,
+}
+
+impl<'a> Round<'a> {
+    pub(super) fn new(keeper: &'a Keeper, watch: &'a TaskWatch, roll: Roll) -> Round<'a> {
+        let mut parts: Vec<Part> = Vec::new();
+        let extend = roll.extend.chunks(BEAT_BATCH);
+        parts.extend(extend.map(|chunk| Part::Jobs { extend: chunk.to_vec(), asked: Vec::new() }));
+        let asked = roll.asked.chunks(BEAT_BATCH);
+        parts.extend(asked.map(|chunk| Part::Jobs { extend: Vec::new(), asked: chunk.to_vec() }));
+        if parts.is_empty() {
+            // At least one call, to learn the epoch.
+            parts.push(Part::Jobs { extend: Vec::new(), asked: Vec::new() });
+        }
+        parts.extend(roll.unanswered.into_iter().map(|(line, number)| Part::Claim { line, number }));
+        let parts = parts.into_iter().map(|part| (part, false.into())).collect();
+        Round { keeper, watch, parts, heard: Mutex::default() }
+    }
+
+    pub(super) fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends all unanswered calls together. Returns when each call has an answer, over this connection or another.
+    pub(super) async fn over(&self, conn: &OwnConnection) -> Result<(), Error> {
+        let sent = clock::now();
+        let open = self.parts.iter().filter(|(_, answered)| !answered.load(Ordering::SeqCst));
+        let mut calls: FuturesUnordered<_> = open
+            .map(|(part, answered)| async move {
+                self.call(conn.clone(), part, sent).await?;
+                answered.store(true, Ordering::SeqCst);
+                Ok(())
+            })
+            .collect();
+        let mut failure = None;
+        while let Some(answer) = calls.next().await {
+            if let Err(e) = answer {
+                failure.get_or_insert(e);
+            }
+            if self.parts.iter().all(|(_, answered)| answered.load(Ordering::SeqCst)) {
+                return Ok(());
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn call(&self, mut conn: OwnConnection, part: &Part, sent: Moment) -> Result<(), Error> {
+        let (task, worker) = (&self.watch.task, &self.keeper.worker);
+        let named = |jobs: &[Arc<Held>]| -> Vec<HeldJob> {
+            jobs.iter().map(|held| HeldJob { id: held.id.clone(), fence: held.fence }).collect()
+        };
+        let (extend, asked) = match part {
+            Part::Jobs { extend, asked } => (named(extend), named(asked)),
+            Part::Claim { line, number } => {
+                let call = (*line, *number);
+                let claimed = match settle::claimed_by(&mut conn, &task.keys, worker.id.as_str(), call).await {
+                    Ok(claimed) => claimed,
+                    Err(e) if e.ends_connection() => return Err(e),
+                    // Settle reports this error. The held jobs still need their heartbeats.
+                    Err(_) => return Ok(()),
+                };
+                if claimed.is_empty() {
+                    return Ok(());
+                }
+                (claimed.into_iter().map(|(id, fence)| HeldJob { id, fence }).collect(), Vec::new())
+            }
+        };
+        let ask = task.options.interval;
+        let answer =
+            extend_locks::extend_locks(&mut conn, &task.keys, worker.id.as_str(), ask, &extend, &asked).await?;
+        self.take_in(part, &answer, sent);
+        Ok(())
+    }
+
+    fn take_in(&self, part: &Part, answer: &Beaten, sent: Moment) {
+        let task = &self.watch.task;
+        match part {
+            Part::Jobs { extend, .. } => {
+                let kept = extend.iter().filter(|held| !answer.lost.contains(&held.fence));
+                kept.for_each(|held| held.extended(sent));
+            }
+            Part::Claim { line, number } if answer.lost.is_empty() => task.claims.beaten(*line, *number, sent),
+            Part::Claim { .. } => {}
+        }
+        for fence in &answer.lost {
+            if let Some(held) = task.held.get(*fence) {
+                self.keeper.lost(task, &held);
+            }
+        }
+        for held in answer.cancelled.iter().filter_map(|fence| task.held.get(*fence)) {
+            held.post(Flags::CANCELLED);
+            if held.flags().intersects(Flags::NOT_BEGUN) {
+                // The driver may be waiting for a long run to end.
+                task.poke.notify_one();
+            }
+        }
+        let mut heard = self.heard();
+        // Answers may come in any order. The epoch only grows, and candidates only become fewer.
+        let candidates =
+            if answer.epoch == heard.epoch { heard.candidates.min(answer.candidates) } else { answer.candidates };
+        if answer.epoch >= heard.epoch {
+            let Beaten { epoch, interval, declared_at, active, .. } = *answer;
+            *heard = Heard { epoch, interval, declared_at, candidates, active };
+        }
+    }
+
+    /// Keeps the handlers' signs of life that were not delivered for the next heartbeat.
+    pub(super) fn end(&self) {
+        for (part, answered) in &self.parts {
+            if let (Part::Jobs { extend, .. }, false) = (part, answered.load(Ordering::SeqCst)) {
+                extend.iter().for_each(|held| held.return_beat());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::address::Access;
+    use crate::backend::engine::Store;
+    use crate::backend::server::EvictionCheck;
+    use crate::job::id::JobId;
+    use crate::keeper::log::Log;
+    use crate::options::retention::LimitMs;
+    use crate::options::task::TaskOptions;
+    use crate::runtime::shared::WorkerShared;
+    use crate::runtime::task::Definition;
+    use crate::timings::Timings;
+    use crate::worker_id::WorkerId;
+
+    /// A keeper of one task, without a server.
+    fn keeper() -> Keeper {
+        let (access, time) = (Access::default(), Duration::from_secs(1));
+        let store = Store::open(
+            "redis://127.0.0.1:1",
+            &access,
+            "test",
+            "test",
+            EvictionCheck::Refuse,
+            time,
+            Timings::default(),
+        )
+        .unwrap();
+        let definition = Definition {
+            name: "t".into(),
+            keys: store.tables("t").first(),
+            options: Arc::new(TaskOptions::new().resolve(&TaskOptions::new()).unwrap()),
+            handler: Arc::new(|_, _| Box::pin(async { Ok(None) })),
+            hook: None,
+            errors: Arc::new([]),
+            needs: Arc::new([]),
+            shared: None,
+        };
+        let task = Arc::new(TaskRuntime::new(0, definition, 0, &store));
+        let watch = Arc::new(TaskWatch::new(task, clock::now()));
+        let keep = LimitMs { max_age_ms: None, max_count: None, remove_at_once: false };
+        let id = WorkerId::generate();
+        let worker = WorkerShared::new(id, Arc::new(store), Arc::default(), Arc::new([]), None, keep);
+        Keeper::new(Arc::new(worker), [watch].into(), Log::start().unwrap())
+    }
+
+    #[test]
+    fn a_deadline_counts_from_when_the_heartbeat_was_sent() {
+        let keeper = keeper();
+        let watch = &keeper.watches[0];
+        let (task, interval) = (&watch.task, watch.task.options.interval);
+        let ago = |seconds: u64| Moment::from_millis(clock::now().as_millis() - seconds * 1000);
+        let (id, guard) = (JobId::from_wire("a"), (&*task.options).into());
+        let held = Arc::new(Held::new(id, 1, guard, ago(5), Arc::default(), Arc::default(), Arc::default()));
+        task.held.insert(&[Arc::clone(&held)]);
+        let round = Round::new(&keeper, watch, Roll::of_all(task));
+        let answer = Beaten {
+            epoch: 1,
+            interval,
+            lost: Vec::new(),
+            cancelled: Vec::new(),
+            declared_at: 1,
+            candidates: 0,
+            active: 1,
+        };
+        // The answer took three seconds.
+        let sent = ago(3);
+        round.take_in(&round.parts[0].0, &answer, sent);
+        assert_eq!(held.deadline(), sent.after(interval));
+    }
+}

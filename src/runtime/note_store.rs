@@ -1,0 +1,39 @@
+//! Writes the notes of a handler at once, and reads those of an earlier run.
+
+use std::sync::Arc;
+
+use super::graph_cache::KnownShapes;
+use super::held_jobs::Held;
+use crate::backend::engine::Store;
+use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::note::{self, Stored};
+use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::worker_id::WorkerId;
+
+/// Where the notes of a run are written.
+pub(crate) struct NoteStore {
+    pub(crate) store: Arc<Store>,
+    pub(crate) keys: Arc<TaskKeys>,
+    pub(crate) worker: WorkerId,
+    /// The shapes of workflows whose nodes run here.
+    pub(crate) shapes: KnownShapes,
+}
+
+impl NoteStore {
+    /// Writes the notes that Redis does not have yet. Returns whether the worker still holds the job.
+    pub(crate) async fn write(&self, held: &Held) -> Result<bool, Error> {
+        let Some(note) = held.pending_note(true) else { return Ok(true) };
+        let call =
+            async |conn: &mut _| note::note(conn, &self.keys, self.worker.as_str(), std::slice::from_ref(&note)).await;
+        let lost = self.store.shared(response_time(note.bytes()), call).await?;
+        held.notes.written(&note);
+        Ok(lost.is_empty())
+    }
+
+    /// The value in this column of the job.
+    pub(crate) async fn stored(&self, column: Key, id: &JobId) -> Result<Option<Stored>, Error> {
+        self.store.shared(RESPONSE_TIMEOUT, async |conn| note::stored(conn, &self.keys, column, id).await).await
+    }
+}

@@ -1,0 +1,61 @@
+//! The outcomes of a task's runs that Redis does not have yet. They are kept next to the held jobs, so that the keeper
+//! finds them after the driver was dropped.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::backend::report::Report;
+use crate::backend::settle::LINES;
+
+/// Outcomes of finished runs, and the last call of each sequence.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox(Mutex<Unreported>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Unreported {
+    /// Outcomes for the driver. After the driver was dropped: all outcomes that are in no call.
+    pub(crate) reports: Vec<Report>,
+    pub(crate) calls: [LastCall; LINES.len()],
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastCall {
+    pub(crate) number: u64,
+    /// Its reports, until it is answered.
+    pub(crate) under_way: Option<Arc<Vec<Report>>>,
+}
+
+impl Outbox {
+    fn unreported(&self) -> MutexGuard<'_, Unreported> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, report: Report) {
+        self.unreported().reports.push(report);
+    }
+
+    pub(crate) fn take(&self) -> Vec<Report> {
+        std::mem::take(&mut self.unreported().reports)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.unreported().reports.len()
+    }
+
+    /// Records that the call of this number was sent in this sequence.
+    pub(crate) fn sent(&self, line: usize, number: u64, reports: &Arc<Vec<Report>>) {
+        self.unreported().calls[line] = LastCall { number, under_way: Some(Arc::clone(reports)) };
+    }
+
+    pub(crate) fn answered(&self, line: usize) {
+        self.unreported().calls[line].under_way = None;
+    }
+
+    /// Takes back reports that are in no call, when the driver is dropped.
+    pub(crate) fn put_back(&self, reports: impl Iterator<Item = Report>) {
+        self.unreported().reports.splice(..0, reports);
+    }
+
+    pub(crate) fn take_all(&self) -> Unreported {
+        std::mem::take(&mut *self.unreported())
+    }
+}

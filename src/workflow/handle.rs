@@ -1,0 +1,442 @@
+//! A workflow instance, for the program that started it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::progress::retry::Retried;
+use super::progress::unreadable;
+use super::shared::WorkflowShared;
+use crate::backend::repeated::{Patience, repeated};
+use crate::backend::replicated::ask_copied;
+use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::workflow::control::{self, Controlled, TurnAsked, Turned};
+use crate::backend::workflow::instances::{self, FlowPlace, FlowState};
+use crate::backend::workflow::nodes;
+use crate::backoff::Pauses;
+use crate::error::Error;
+use crate::escape::cut;
+use crate::job::failure::{Failure, StoredError, codes};
+use crate::job::id::JobId;
+use crate::job::instance::{NodeState, WorkflowState};
+use crate::job::node_id::NodeId;
+use crate::limits::{BATCH_BYTES, MESSAGE_LIMIT, NODE_LIMIT};
+use crate::options::modes::Durability;
+use crate::runtime::upstream::{Upstream, came_of, number_of};
+use crate::runtime::waits::NotedWait;
+use crate::task::cancel::Cancel;
+
+/// The shortest and the longest pause between two checks whether an instance has ended.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// An instance of a [`Workflow`](crate::Workflow); `T` is the type of its output. Cloning is cheap. Dropping it does
+/// not affect the instance.
+pub struct WorkflowHandle<T> {
+    shared: Arc<WorkflowShared>,
+    id: Arc<str>,
+    existed: Option<bool>,
+    /// The person on whose behalf it acts; empty for a program.
+    by: Arc<str>,
+    answers: PhantomData<fn() -> T>,
+}
+
+impl<T> WorkflowHandle<T> {
+    pub(super) fn new(shared: Arc<WorkflowShared>, id: String, existed: Option<bool>) -> WorkflowHandle<T> {
+        WorkflowHandle { shared, id: id.into(), existed, by: Arc::default(), answers: PhantomData }
+    }
+
+    /// The same handle, acting on behalf of this person.
+    pub(crate) fn by(self, by: Arc<str>) -> WorkflowHandle<T> {
+        WorkflowHandle { by, ..self }
+    }
+
+    /// The id of the instance.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The name of its definition.
+    #[must_use]
+    pub fn workflow(&self) -> &str {
+        self.shared.keys.task()
+    }
+
+    /// Whether the instance existed before the start that made this handle; `None` if no start made it. After a lost
+    /// reply it may be the instance of this very start.
+    #[must_use]
+    pub fn existed(&self) -> Option<bool> {
+        self.existed
+    }
+
+    /// The state of the instance and of each of its nodes, in pages of 500.
+    ///
+    /// # Errors
+    /// [`Error::WorkflowNotFound`] if it was never started; what every call may return, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn status(&self) -> Result<WorkflowStatus, Error> {
+        let state = self.state().await?;
+        let WorkflowShared { keys, mover, .. } = &*self.shared;
+        let (place, unfinished, open) = (state.place.into(), state.live, state.open);
+        let Some(shape) = mover.shape(keys, &self.id, &state.digest).await? else {
+            return Ok(WorkflowStatus { state: place, unfinished, open, nodes: Vec::new() });
+        };
+        let page = mover.node_states(keys, &self.id, shape.nodes.len()).await?;
+        let (run, states) = page.ok_or_else(|| self.not_found())?;
+        let told = (0..).zip(shape.nodes).zip(&states).map(|((index, node), said)| {
+            let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
+            let state = NodeState::from_wire(said);
+            let id = NodeId { definition, instance, node: index, run }.job_id();
+            // After a retry it is unknown in which run a node completed.
+            let is_older = state == NodeState::Completed && run > 1;
+            let was_sent = !matches!(state, NodeState::Pending | NodeState::Skipped) && !node.is_graph;
+            let job = (was_sent && !is_older).then_some(id);
+            NodeStatus { name: node.name, task: Some(node.task).filter(|task| !task.is_empty()), state, job }
+        });
+        let nodes = told.collect();
+        Ok(WorkflowStatus { state: place, unfinished, open, nodes })
+    }
+
+    /// The outcome of a node that has ended; `None` before. It is the value, or the failure: with the code `cancelled`,
+    /// or `skipped` if the node did not run.
+    ///
+    /// Pass the [`Node`](crate::Node) of the graph, its name, or a [`NodeName`](crate::NodeName). Only the name counts.
+    ///
+    /// # Errors
+    /// - [`Error::WorkflowNotFound`] if the instance was never started, or is no longer kept.
+    /// - [`Error::Config`] if its graph has no node of this name.
+    /// - [`Error::Codec`] if the value is not a `V`, or the graph is lost.
+    /// - What every call may return, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn node<V: DeserializeOwned>(&self, node: impl Upstream<V>) -> Result<Option<Result<V, Failure>>, Error> {
+        let name = node.node_name();
+        let state = self.state().await?;
+        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
+        let lost = || serde::de::Error::custom("its graph is missing");
+        let shape = mover.shape(keys, &self.id, &state.digest).await?;
+        let shape = shape.ok_or_else(|| unreadable(self.workflow(), &self.id, lost()))?;
+        let number = number_of(&shape, &name)?;
+        let (instance, asked) = (&*self.id, &[number]);
+        let state_of = async || {
+            let look = |mut conn| async move { nodes::states(&mut conn, keys, instance, asked).await };
+            let found = store.ask(RESPONSE_TIMEOUT, look).await?.pop().flatten();
+            found.ok_or_else(|| self.not_found())
+        };
+        let mut before = state_of().await?;
+        loop {
+            let job = || {
+                let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
+                NodeId { definition, instance, node: number, run: state.run }.job_id()
+            };
+            match NodeState::from_wire(&before) {
+                // No node opens in an instance that has ended.
+                NodeState::Pending if WorkflowState::from(self.state().await?.place).is_ended() => {
+                    return came_of(&name, job(), "s", None).map(Some);
+                }
+                NodeState::Pending | NodeState::Open => return Ok(None),
+                _ => {}
+            }
+            let read = async |conn: &mut _| nodes::values(conn, keys, instance, asked).await;
+            let kept = store.read(response_time(NODE_LIMIT), read).await?.pop().flatten();
+            // A new run replaces the value. It belongs to this state only if the state did not change during the read.
+            let now = state_of().await?;
+            if now == before {
+                return came_of(&name, job(), &now, kept).map(Some);
+            }
+            before = now;
+        }
+    }
+
+    /// Waits until the instance has ended, and returns its output. It has no timeout; see [`result_within`](WorkflowHandle::result_within).
+    ///
+    /// # Errors
+    /// - [`Error::WorkflowFailed`] with the node that failed it, [`Error::WorkflowCancelled`] with the reason.
+    /// - [`Error::WorkflowNotFound`] if it was never started.
+    /// - [`Error::Codec`] if the output is not a `T`.
+    /// - What every call may return, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn result(&self) -> Result<T, Error>
+    where
+        T: DeserializeOwned,
+    {
+        let _noted = NotedWait::begin();
+        let mut pauses = Pauses::new(FIRST_LOOK, LAST_LOOK);
+        loop {
+            match self.state().await {
+                Ok(state) => match state.place {
+                    FlowPlace::Running | FlowPlace::Paused => {}
+                    FlowPlace::Completed => return self.answer(&state.answer),
+                    FlowPlace::Failed => return Err(self.failure(state).await),
+                    FlowPlace::Cancelled => {
+                        let reason = String::from_utf8_lossy(&state.answer).into_owned();
+                        let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
+                        return Err(Error::WorkflowCancelled { workflow, id, reason });
+                    }
+                },
+                Err(e) if e.is_outage() => {}
+                Err(e) => return Err(e),
+            }
+            tokio::time::sleep(pauses.next()).await;
+        }
+    }
+
+    /// Like [`result`](WorkflowHandle::result), but waits at most for `time`. The instance continues.
+    ///
+    /// # Errors
+    /// [`Error::WorkflowTimedOut`] if it has not ended by then; else as [`result`](WorkflowHandle::result).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn result_within(&self, time: Duration) -> Result<T, Error>
+    where
+        T: DeserializeOwned,
+    {
+        tokio::time::timeout(time, self.result()).await.unwrap_or_else(|_| {
+            let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
+            Err(Error::WorkflowTimedOut { workflow, id, after: time })
+        })
+    }
+
+    /// Cancels the instance. Nodes that have not opened never run, waiting jobs are cancelled, and running handlers are asked to stop. The
+    /// instance ends when its last handler has ended. A second cancel changes nothing. The reason is cut to 4 KiB.
+    ///
+    /// # Errors
+    /// - [`Error::WorkflowNotFound`] if it was never started.
+    /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability)
+    /// requires. It is recorded anyway.
+    /// - What every call may return, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the cancel may have been recorded or not. It is safe to repeat. Workers carry out a recorded cancel.
+    pub fn cancel(&self, reason: impl Into<String>) -> Cancel<'_, WorkflowState> {
+        let reason = reason.into();
+        let cancel = move |durability| async move { self.cancel_now(cut(&reason, MESSAGE_LIMIT), durability).await };
+        Cancel::new(self.shared.options.durability, cancel)
+    }
+
+    async fn cancel_now(&self, reason: &str, durability: Durability) -> Result<WorkflowState, Error> {
+        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
+        let patience = Patience::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
+        let found = |controlled: &Controlled| !matches!(controlled, Controlled::Unknown);
+        let cancel = || {
+            let cancel = |mut conn| async move { control::cancel(&mut conn, keys, &self.id, reason).await };
+            ask_copied(store, keys, durability, response_time(reason.len()), found, cancel)
+        };
+        let (controlled, copied) = repeated(patience, cancel).await?;
+        let state = match controlled {
+            Controlled::Unknown => Err(self.not_found()),
+            Controlled::Ended(place, _) => Ok(place.into()),
+            Controlled::Stopping(run) => {
+                if let Err(e) = mover.cancel_open(keys, &self.id, run).await {
+                    tracing::debug!(workflow = self.workflow(), id = %self.id, error = %e.chain(),
+                        "not all nodes of a workflow could be cancelled; workers will retry");
+                }
+                Ok(self.state().await?.place.into())
+            }
+        }?;
+        copied.map(|()| state)
+    }
+
+    /// Pauses the instance: no node opens until it is resumed. Sent jobs continue, and their ends are recorded. A graph that already runs
+    /// as a node continues to its own end; to stop it, cancel the instance. Tools show the reason, which is cut to 4 KiB and may be empty.
+    ///
+    /// # Errors
+    /// [`Error::WorkflowNotFound`] if it was never started; what every call may return, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the instance may be paused or not. It is safe to repeat.
+    pub async fn pause(&self, reason: impl AsRef<str>) -> Result<WorkflowState, Error> {
+        let reason = cut(reason.as_ref(), MESSAGE_LIMIT);
+        let why = serde_json::json!({ "by": &*self.by, "reason": reason }).to_string();
+        self.turned(FlowPlace::Running, &TurnAsked::Pause { by: &self.by, why: &why }).await
+    }
+
+    /// Resumes a paused instance. If one of its nodes has failed, nodes that do not depend on it still run, and the
+    /// instance then ends as failed.
+    ///
+    /// # Errors
+    /// As [`pause`](WorkflowHandle::pause).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the instance may be resumed or not. It is safe to repeat. Workers continue a resumed instance.
+    pub async fn resume(&self) -> Result<WorkflowState, Error> {
+        self.turned(FlowPlace::Paused, &TurnAsked::Resume { by: &self.by }).await
+    }
+
+    /// Pauses or resumes the instance if it is in state `from`. Returns its state afterwards.
+    async fn turned(&self, from: FlowPlace, asked: &TurnAsked<'_>) -> Result<WorkflowState, Error> {
+        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
+        loop {
+            let seen = self.state().await?;
+            if seen.place != from {
+                return Ok(seen.place.into());
+            }
+            let turn = |mut conn| async move { control::turn(&mut conn, keys, &self.id, seen.turn, asked).await };
+            match store.ask(RESPONSE_TIMEOUT, turn).await? {
+                Turned::Unknown => return Err(self.not_found()),
+                Turned::Resumed(run) => {
+                    self.opened(mover.open(keys, &self.id, run).await);
+                    return Ok(self.state().await?.place.into());
+                }
+                // An instance that is stopping keeps its state until it has ended.
+                Turned::Changed if self.state().await?.turn == seen.turn => return Ok(seen.place.into()),
+                Turned::Changed => {}
+                Turned::Paused | Turned::Ended => return Ok(self.state().await?.place.into()),
+            }
+        }
+    }
+
+    /// Runs all nodes again that did not complete, in an instance that failed, was cancelled or is paused. Completed nodes stay as they
+    /// are. The new runs are new jobs. If all nodes had completed when the instance was stopped, it completes.
+    ///
+    /// # Errors
+    /// - [`Error::WorkflowBusy`] while some of its nodes are open, since their handlers may run. Wait, or cancel the
+    /// instance.
+    /// - [`Error::WorkflowNotFound`] if it was never started, [`Error::Codec`] if its graph is lost; what every call may return, see
+    ///   [`Error`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the new run may have begun or not. It is safe to repeat: a running instance is left as
+    /// it is. If a new run of a large graph has begun only in part, workers complete it.
+    pub async fn retry_failed(&self) -> Result<WorkflowState, Error> {
+        let WorkflowShared { keys, mover, .. } = &*self.shared;
+        match mover.retry(keys, &self.id, false).await? {
+            Retried::Begun(opened) => {
+                self.opened(opened);
+                Ok(WorkflowState::Running)
+            }
+            Retried::Stands(place) => Ok(place.into()),
+            Retried::Busy(open) => {
+                let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
+                Err(Error::WorkflowBusy { workflow, id, open })
+            }
+            Retried::Unknown => Err(self.not_found()),
+        }
+    }
+
+    fn opened(&self, opened: Result<(), Error>) {
+        if let Err(e) = opened {
+            tracing::debug!(workflow = self.workflow(), id = %self.id, error = %e.chain(),
+                "not all nodes of a workflow could be opened; workers will retry");
+        }
+    }
+
+    async fn state(&self) -> Result<FlowState, Error> {
+        let keys = &self.shared.keys;
+        let look = |mut conn| async move { instances::state(&mut conn, keys, &self.id).await };
+        self.shared.store.ask(response_time(BATCH_BYTES), look).await?.ok_or_else(|| self.not_found())
+    }
+
+    fn answer(&self, stored: &[u8]) -> Result<T, Error>
+    where
+        T: DeserializeOwned,
+    {
+        let stored = if stored.is_empty() { b"null" } else { stored };
+        serde_json::from_slice(stored).map_err(|source| unreadable(self.workflow(), &self.id, source))
+    }
+
+    async fn failure(&self, state: FlowState) -> Error {
+        let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
+        let WorkflowShared { keys, mover, .. } = &*self.shared;
+        let shape = mover.shape(keys, &self.id, &state.digest).await.ok().flatten();
+        let name = |node: u32| {
+            let of_shape = shape.as_ref().and_then(|shape| shape.nodes.get(node as usize));
+            of_shape.map(|node| node.name.clone()).unwrap_or_default()
+        };
+        let stopped =
+            (!state.answer.is_empty()).then(|| StoredError::from_json(&String::from_utf8_lossy(&state.answer)));
+        let (node, error) = match (state.broken_by, stopped) {
+            // It was stopped by its deadline, or because its data could not be read.
+            (Some((node, said)), Some(stopped)) if !said.is_empty() => {
+                (None, stopped.after(&name(node), &StoredError::from_json(&said)))
+            }
+            (_, Some(stopped)) => (None, stopped),
+            (Some((node, said)), None) if said.is_empty() => {
+                let message = "its output node did not run".to_owned();
+                (Some(node), StoredError { code: codes::SKIPPED.to_owned(), message })
+            }
+            (Some((node, said)), None) => (Some(node), StoredError::from_json(&said)),
+            (None, None) => (None, StoredError::from_json("")),
+        };
+        let of = node.unwrap_or(0);
+        let job = NodeId { definition: workflow.clone(), instance: id.clone(), node: of, run: state.run }.job_id();
+        Error::WorkflowFailed {
+            workflow,
+            id,
+            node: node.map(name).unwrap_or_default(),
+            failure: Box::new(Failure::new(job, error, 0, 0)),
+        }
+    }
+
+    fn not_found(&self) -> Error {
+        Error::WorkflowNotFound { workflow: self.workflow().to_owned(), id: self.id.to_string() }
+    }
+}
+
+impl<T> Clone for WorkflowHandle<T> {
+    fn clone(&self) -> WorkflowHandle<T> {
+        let (shared, id) = (Arc::clone(&self.shared), Arc::clone(&self.id));
+        WorkflowHandle { shared, id, existed: self.existed, by: Arc::clone(&self.by), answers: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for WorkflowHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkflowHandle")
+            .field("workflow", &self.workflow())
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<FlowPlace> for WorkflowState {
+    fn from(place: FlowPlace) -> WorkflowState {
+        match place {
+            FlowPlace::Running => WorkflowState::Running,
+            FlowPlace::Paused => WorkflowState::Paused,
+            FlowPlace::Completed => WorkflowState::Completed,
+            FlowPlace::Failed => WorkflowState::Failed,
+            FlowPlace::Cancelled => WorkflowState::Cancelled,
+        }
+    }
+}
+
+/// An instance of a workflow at the time of the call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WorkflowStatus {
+    /// Its state.
+    pub state: WorkflowState,
+    /// How many of its nodes have not ended.
+    pub unfinished: u64,
+    /// How many of these are open: sent, or about to be.
+    pub open: u64,
+    /// Its nodes, in the order in which the graph made them; empty if the graph was lost.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// A node of an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// The task of its job; `None` if the node is a graph.
+    pub task: Option<String>,
+    /// Its state.
+    pub state: NodeState,
+    /// Its job in the current run of the instance. `None` if the node did not open, is a graph, or may have completed in an earlier run.
+    pub job: Option<JobId>,
+}

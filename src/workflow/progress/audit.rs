@@ -1,0 +1,196 @@
+//! Compares instances with the jobs of their nodes. Sends lost jobs again, and reports ended nodes whose report was lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::send::send_entry;
+use super::stale::by_table;
+use super::{Ended, Mover, PLACED, SYNTHESISED};
+use crate::backend::audit::scan;
+use crate::backend::jobs;
+use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::values;
+use crate::backend::workflow::advance::{EndedNode, NodeEnd};
+use crate::backend::workflow::instances::{self, FlowPlace};
+use crate::backend::workflow::outbox;
+use crate::backend::workflow::start::GRAPH;
+use crate::backend::workflow::upkeep;
+use crate::error::Error;
+use crate::job::failure::{StoredError, codes};
+use crate::job::id::JobId;
+use crate::job::node_id::NodeId;
+use crate::job::state::JobState;
+use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
+
+impl Mover {
+    /// Pauses instances without a state, if there are any: the server lost their state, and with it whether they had ended.
+    pub(super) async fn place_lost(&self, keys: &TaskKeys) -> Result<(), Error> {
+        let sizes = async |conn: &mut _| instances::sizes(conn, keys).await;
+        if self.store.shared(RESPONSE_TIMEOUT, sizes).await?.unplaced == 0 {
+            return Ok(());
+        }
+        let mut cursor = 0;
+        loop {
+            let page = async |conn: &mut _| scan(conn, keys, Key::Head, cursor, BATCH as u64).await;
+            let (next, instances) = self.store.shared(response_time(BATCH_BYTES), page).await?;
+            for some in instances.chunks(BATCH) {
+                let place = async |conn: &mut _| upkeep::place(conn, keys, some).await;
+                self.count(PLACED, self.store.shared(RESPONSE_TIMEOUT, place).await? as usize);
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Compares instances that did not advance for this long with the jobs of their nodes. Sends lost jobs again, and
+    /// repeats lost reports. Returns whether there may be more.
+    pub(super) async fn audit(&self, keys: &TaskKeys, unmoved: Duration) -> Result<bool, Error> {
+        let take = async |conn: &mut _| upkeep::audit(conn, keys, unmoved).await;
+        let (instances, more) = self.store.shared(RESPONSE_TIMEOUT, take).await?;
+        for instance in instances {
+            if let Err(e) = self.audit_instance(keys, &instance).await {
+                tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "the audit of an instance failed; will retry");
+            }
+        }
+        Ok(more)
+    }
+
+    pub(super) async fn audit_instance(&self, keys: &TaskKeys, instance: &str) -> Result<(), Error> {
+        // The server may have lost the requests to cancel the open jobs, so make them again.
+        if let Some(state) = self.state(keys, instance).await?
+            && state.is_stopping
+            && state.place == FlowPlace::Running
+            && let Err(e) = self.cancel_open(keys, instance, state.run).await
+        {
+            tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "open nodes of an instance could not be cancelled; will retry");
+        }
+        let (open, damaged) = self.open_nodes(keys, instance).await?;
+        let mut done = self.end_damaged(keys, damaged.into_values().flatten()).await;
+        for (task, nodes) in open {
+            // The node of one task may be unreachable; still compare the others.
+            done = done.and(self.audit_task(keys, &task, nodes).await);
+        }
+        done
+    }
+
+    /// Audits the open nodes of one task.
+    async fn audit_task(&self, keys: &TaskKeys, task: &str, nodes: Vec<NodeId>) -> Result<(), Error> {
+        if task == GRAPH {
+            for some in nodes.chunks(BATCH) {
+                self.audit_children(keys, some).await?;
+            }
+            return Ok(());
+        }
+        let tables = self.store.tables(task);
+        self.unless_away(task, tables.asked(&self.store)).await?;
+        let mut done = Ok(());
+        for (table, nodes) in by_table(&tables, nodes) {
+            for some in nodes.chunks(BATCH) {
+                done = done.and(self.unless_away(table.get(Key::Outbox), self.audit_nodes(keys, &table, some)).await);
+            }
+        }
+        done
+    }
+
+    /// Audits open nodes whose jobs are in one table.
+    pub(super) async fn audit_nodes(
+        &self,
+        keys: &TaskKeys,
+        table: &Arc<TaskKeys>,
+        nodes: &[NodeId],
+    ) -> Result<(), Error> {
+        let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
+        // Read these before the states. A node still to be sent is skipped: an existing job may be of an earlier instance.
+        let entries: Vec<String> = nodes.iter().map(send_entry).collect();
+        let to_send = async |conn: &mut _| outbox::in_outbox(conn, keys, &entries).await;
+        let to_send = self.store.shared(RESPONSE_TIMEOUT, to_send).await?;
+        let look = async |conn: &mut _| jobs::states(conn, table, &ids).await;
+        let looked = self.store.shared(RESPONSE_TIMEOUT, look).await?.jobs;
+        let told = async |conn: &mut _| outbox::among(conn, table, &ids).await;
+        let to_be_told = self.store.shared(RESPONSE_TIMEOUT, told).await?;
+        let has_ended = looked.iter().flatten().any(|(state, _)| state.is_terminal());
+        let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
+        let (mut unknown, mut ended) = (Vec::new(), Vec::new());
+        let looked = nodes.iter().zip(looked).zip(to_be_told).zip(to_send).zip(stale);
+        for ((((node, job), is_told_of), to_send), stale) in looked {
+            match job {
+                _ if to_send.is_some() => {}
+                // The existing job is of an earlier instance; sending replaces it.
+                _ if stale.is_some() => unknown.push(node.clone()),
+                None => unknown.push(node.clone()),
+                Some((state, _)) if state.is_terminal() && !is_told_of => ended.push((node.clone(), state)),
+                Some(_) => {}
+            }
+        }
+        let lost = self.send_again(keys, table.task(), &unknown).await?;
+        ended.extend(lost.into_iter().map(|node| (node, JobState::Failed)));
+        for (node, state) in ended {
+            let said = self.said(table, &node.job_id(), state).await?;
+            let end = match state {
+                JobState::Completed => NodeEnd::Completed,
+                JobState::Cancelled => NodeEnd::Cancelled,
+                _ => NodeEnd::Failed,
+            };
+            self.advance(keys, &[Ended { node: EndedNode { id: node, end, said }, table: None }]).await?;
+        }
+        Ok(())
+    }
+
+    /// Audits open nodes that are graphs.
+    pub(super) async fn audit_children(&self, keys: &TaskKeys, nodes: &[NodeId]) -> Result<(), Error> {
+        let mut missing = Vec::new();
+        for node in nodes {
+            let child = node.child();
+            let look = async |conn: &mut _| instances::state(conn, keys, &child).await;
+            let state = self.store.shared(response_time(BATCH_BYTES), look).await?;
+            let is_there = state.is_some_and(|state| matches!(state.place, FlowPlace::Running | FlowPlace::Paused));
+            if !is_there {
+                missing.push(node.clone());
+            }
+        }
+        for node in self.send_again(keys, GRAPH, &missing).await? {
+            let node = EndedNode { id: node, end: NodeEnd::GraphFailed, said: not_available() };
+            self.advance(keys, &[Ended { node, table: None }]).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends nodes again whose jobs are missing. Returns those that have been sent too often.
+    async fn send_again(&self, keys: &TaskKeys, task: &str, missing: &[NodeId]) -> Result<Vec<NodeId>, Error> {
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        let again = async |conn: &mut _| outbox::resend(conn, keys, missing).await;
+        let (sends, lost) = self.store.shared(response_time(BATCH_BYTES), again).await?;
+        tracing::info!(
+            workflow = keys.task(),
+            task,
+            sent = sends.len(),
+            lost = lost.len(),
+            "jobs of a workflow are missing; sending them again"
+        );
+        self.send(keys, sends).await;
+        self.count(SYNTHESISED, lost.len());
+        let is_lost = |node: &&NodeId| lost.contains(&format!("{}/{}/{}", node.instance, node.node, node.run));
+        Ok(missing.iter().filter(is_lost).cloned().collect())
+    }
+
+    /// The stored value or error of an ended job.
+    async fn said(&self, table: &Arc<TaskKeys>, id: &JobId, state: JobState) -> Result<Vec<u8>, Error> {
+        let column = if state == JobState::Completed { Key::Result } else { Key::Error };
+        let (keys, id) = (Arc::clone(table), id.to_string());
+        let read = move |mut conn| async move { values::value(&mut conn, &keys, column, &id).await };
+        let found = self.store.read_apart(response_time(NODE_LIMIT), read).await?;
+        // A handler without a value leaves no result.
+        Ok(found.unwrap_or_else(|| if state == JobState::Completed { Vec::new() } else { not_available() }))
+    }
+}
+
+/// The error of a node whose job or graph is lost.
+fn not_available() -> Vec<u8> {
+    let message = "its job or the outcome of the job is missing".to_owned();
+    StoredError { code: codes::RESULT_NOT_AVAILABLE.to_owned(), message }.to_json().into_bytes()
+}

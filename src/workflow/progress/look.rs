@@ -1,0 +1,159 @@
+//! Picks up steps that were not done in time, because a process died or something was unreachable.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+
+use super::{Ended, Mover};
+use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::workflow::advance::Advanced;
+use crate::backend::workflow::outbox::{self, ended, put_jobs_off};
+use crate::backend::workflow::start;
+use crate::backend::workflow::upkeep;
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::limits::BATCH_BYTES;
+
+/// An instance that did not advance for this long is compared with its jobs.
+const UNMOVED: Duration = Duration::from_secs(60);
+
+/// The most rounds of one look; the next look continues.
+const ROUNDS: usize = 50;
+
+/// The most calls of one look that remove ended instances, of 500 nodes each. The workers of a definition end fewer
+/// instances in that time.
+const TRIMS: usize = 400;
+
+impl Mover {
+    /// Does every pending step of a workflow at once, and compares all its instances with their jobs.
+    pub(crate) async fn recover(&self, name: &str) -> Result<(), Error> {
+        let (began, keys) = (Instant::now(), self.store.workflow(name));
+        self.place_lost(&keys).await?;
+        // Audit before any step: an instance that advanced since this began is skipped.
+        while self.audit(&keys, began.elapsed()).await? {}
+        self.look(name, Duration::ZERO).await?;
+        self.store.shared(RESPONSE_TIMEOUT, async |conn: &mut _| self.store.looked_after(conn, name).await).await
+    }
+
+    /// Does every pending step of a workflow that is older than the grace.
+    pub(crate) async fn look(&self, name: &str, grace: Duration) -> Result<(), Error> {
+        let keys = self.store.workflow(name);
+        for _ in 0..ROUNDS {
+            let look = async |conn: &mut _| outbox::look(conn, &keys, grace).await;
+            let found = self.store.shared(response_time(BATCH_BYTES), look).await?;
+            self.send(&keys, found.sends).await;
+            for entry in found.entries {
+                if let Err(e) = self.carry_out(&keys, &entry).await {
+                    tracing::debug!(workflow = name, entry, error = %e.chain(), "a step of a workflow failed; will retry");
+                    let entry = [entry];
+                    let off = async |conn: &mut _| outbox::put_off(conn, &keys, &entry).await;
+                    self.store.shared(RESPONSE_TIMEOUT, off).await?;
+                }
+            }
+            if !found.more {
+                break;
+            }
+        }
+        let tasks = async |conn: &mut _| upkeep::tasks(conn, &keys).await;
+        let tasks = self.store.shared(RESPONSE_TIMEOUT, tasks).await?;
+        // Each task on its own: the node of one may be unreachable.
+        let looks = tasks.iter().map(|task| async move {
+            if let Err(e) = self.look_at_task(task, grace).await {
+                tracing::debug!(task, error = %e.chain(), "the ended jobs of workflows could not be read; will retry");
+            }
+        });
+        join_all(looks).await;
+        self.audit(&keys, UNMOVED).await?;
+        let unstage = async |conn: &mut _| start::unstage(conn, &keys, None).await;
+        for _ in 0..ROUNDS {
+            if !self.store.shared(RESPONSE_TIMEOUT, unstage).await? {
+                break;
+            }
+        }
+        self.trim(&keys).await
+    }
+
+    pub(super) async fn carry_out(&self, keys: &TaskKeys, entry: &str) -> Result<(), Error> {
+        let (kind, named) = entry.split_once(' ').unwrap_or((entry, ""));
+        let instance = named.rsplit_once('/').and_then(|(instance, run)| Some((instance, run.parse::<u64>().ok()?)));
+        match (kind, instance) {
+            // These steps remove their own entry.
+            ("v", _) => {
+                let entries = vec![entry.to_owned()];
+                return self.go_on(keys, Advanced { entries, sends: Vec::new() }).await;
+            }
+            ("o", Some((instance, run))) => return self.open(keys, instance, run).await,
+            ("r", Some((instance, _))) => {
+                self.retry(keys, instance, true).await?;
+            }
+            ("x", Some((instance, run))) => self.cancel_open(keys, instance, run).await?,
+            _ => {}
+        }
+        let entry = [entry.to_owned()];
+        let take = async |conn: &mut _| outbox::done(conn, keys, &entry).await;
+        self.store.shared(RESPONSE_TIMEOUT, take).await
+    }
+
+    /// Reports to workflows the jobs of a task that ended longer ago than the grace.
+    async fn look_at_task(&self, task: &str, grace: Duration) -> Result<(), Error> {
+        let tables = self.store.tables(task);
+        let tables = self.unless_away(task, tables.asked(&self.store)).await?;
+        let mut done = Ok(());
+        for table in tables.iter() {
+            done = done.and(self.unless_away(table.get(Key::Outbox), self.look_at(table, grace)).await);
+        }
+        done
+    }
+
+    /// The same for one table.
+    pub(crate) async fn look_at(&self, table: &Arc<TaskKeys>, grace: Duration) -> Result<(), Error> {
+        for _ in 0..ROUNDS {
+            let look = async |conn: &mut _| ended(conn, table, grace).await;
+            let (found, strange, more) = self.store.shared(response_time(BATCH_BYTES), look).await?;
+            let is_empty = found.is_empty() && strange.is_empty();
+            let mut by_workflow: BTreeMap<String, Vec<Ended>> = BTreeMap::new();
+            for node in found {
+                let ended = Ended { table: Some(Arc::clone(table)), node };
+                by_workflow.entry(ended.node.id.definition.clone()).or_default().push(ended);
+            }
+            for (name, ended) in by_workflow {
+                let keys = self.store.workflow(&name);
+                if let Err(e) = self.unless_away(keys.get(Key::Outbox), self.advance(&keys, &ended)).await {
+                    tracing::debug!(workflow = name, error = %e.chain(), "ended jobs could not be reported to their workflow; will retry");
+                    // Record it for tools. If this fails too, tools see that the workflow is unreachable.
+                    let note = async |conn: &mut _| outbox::put_off(conn, &keys, &[]).await;
+                    let _ = self.unless_away(keys.get(Key::Outbox), self.store.shared(RESPONSE_TIMEOUT, note)).await;
+                    let ids: Vec<String> = ended.iter().map(|ended| ended.node.id.job_id().to_string()).collect();
+                    let off = async |conn: &mut _| put_jobs_off(conn, table, &ids).await;
+                    self.store.shared(RESPONSE_TIMEOUT, off).await?;
+                }
+            }
+            let strange: Vec<&str> = strange.iter().map(JobId::as_str).collect();
+            let take = async |conn: &mut _| outbox::done(conn, table, &strange).await;
+            self.store.shared(RESPONSE_TIMEOUT, take).await?;
+            if !more || is_empty {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes instances that ended long ago.
+    async fn trim(&self, keys: &TaskKeys) -> Result<(), Error> {
+        let kept = async |conn: &mut _| upkeep::kept(conn, keys).await;
+        let Some(limit) = self.store.shared(RESPONSE_TIMEOUT, kept).await? else { return Ok(()) };
+        for place in [Key::Completed, Key::Failed, Key::Cancelled] {
+            for _ in 0..TRIMS {
+                let trim = async |conn: &mut _| upkeep::trim(conn, keys, place, limit).await;
+                let (_, more) = self.store.shared(RESPONSE_TIMEOUT, trim).await?;
+                if !more {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}

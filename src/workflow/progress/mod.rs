@@ -1,0 +1,263 @@
+//! Advances workflows. Any process may repeat any step at any time: a step that is already done has no effect.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod.rs` | reports ended nodes to their workflow, and carries out what follows |
+//! | `send.rs` | opened nodes → jobs, or instances of their own |
+//! | `stale.rs` | jobs that earlier instances of the same id left |
+//! | `cancel.rs` | cancels the open nodes of an instance that stops |
+//! | `retry.rs` | a new run of an instance |
+//! | `look.rs` | picks up steps that were not done in time |
+//! | `audit.rs` | compares instances with their jobs, to find what a server lost |
+
+mod audit;
+mod cancel;
+mod look;
+pub(crate) mod retry;
+pub(crate) mod send;
+mod stale;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+
+use crate::backend::engine::Store;
+use crate::backend::keys::TaskKeys;
+use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::workflow::advance::{self, Advanced, EndedNode};
+use crate::backend::workflow::instances::{self, FlowState};
+use crate::backend::workflow::nodes;
+use crate::backend::workflow::outbox;
+use crate::error::Error;
+use crate::job::shape::Shape;
+use crate::limits::{BATCH_BYTES, ENDS};
+use crate::task::dispatcher::Dispatcher;
+
+/// From this many tasks on, idle dispatchers are dropped.
+const MANY: usize = 1000;
+
+/// For how long an unreachable task or table is skipped, so that it does not delay others. The next look picks it up.
+const AWAY: Duration = Duration::from_secs(5);
+
+/// The counters of [`Mover::tally`].
+const TOLD: usize = 0;
+const SENT: usize = 1;
+const SYNTHESISED: usize = 2;
+const PLACED: usize = 3;
+
+/// A node that ended, and the table whose outbox reports it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) node: EndedNode,
+    /// `None` if the node never had a job.
+    pub(crate) table: Option<Arc<TaskKeys>>,
+}
+
+/// Advances workflows, on behalf of producers and workers.
+pub(crate) struct Mover {
+    store: Arc<Store>,
+    dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
+    /// Tasks and tables (by one of their keys) that were unreachable, and since when.
+    away: Mutex<HashMap<String, Instant>>,
+    /// Workflows with a task whose jobs could not be sent, or with `GRAPH` for a graph that could not start. Each is logged once.
+    unsent: Mutex<HashSet<(String, String)>>,
+    /// Nodes reported, nodes sent, nodes whose jobs were lost, instances without a state.
+    tally: [AtomicU64; 4],
+}
+
+impl Mover {
+    pub(crate) fn new(store: Arc<Store>) -> Mover {
+        Mover {
+            store,
+            dispatchers: Mutex::default(),
+            away: Mutex::default(),
+            unsent: Mutex::default(),
+            tally: Default::default(),
+        }
+    }
+
+    /// How many nodes this process reported to workflows, how many it sent, and how many it ended since their jobs were
+    /// lost. Then how many instances without a state it paused.
+    pub(crate) fn tally(&self) -> [u64; 4] {
+        self.tally.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, what: usize, many: usize) {
+        self.tally[what].fetch_add(many as u64, Ordering::Relaxed);
+    }
+
+    fn dispatcher(&self, task: &str) -> Arc<Dispatcher> {
+        let mut known = self.dispatchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MANY {
+            known.retain(|_, dispatcher| Arc::strong_count(dispatcher) > 1);
+        }
+        let new = || Arc::new(Dispatcher::new(Arc::clone(&self.store), self.store.tables(task), None));
+        Arc::clone(known.entry(task.to_owned()).or_insert_with(new))
+    }
+
+    fn away(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unsent(&self) -> MutexGuard<'_, HashSet<(String, String)>> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that nodes of a workflow reached a task, or that graphs of it started.
+    fn was_sent(&self, keys: &TaskKeys, task: &str) {
+        let mut unsent = self.unsent();
+        if !unsent.is_empty() && unsent.remove(&(keys.task().to_owned(), task.to_owned())) {
+            drop(unsent);
+            tracing::info!(workflow = keys.task(), task, "nodes of a workflow can be sent again");
+        }
+    }
+
+    fn is_away(&self, place: &str) -> bool {
+        self.away().get(place).is_some_and(|since| since.elapsed() < AWAY)
+    }
+
+    /// Does the work at a task or table, unless it did not answer a moment ago. Otherwise hundreds of steps would each wait for it in turn.
+    async fn unless_away<T>(&self, place: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        if self.is_away(place) {
+            return Err(Error::timed_out());
+        }
+        // Boxed, since steps nest.
+        let done = Box::pin(work).await;
+        if done.as_ref().is_err_and(Error::is_outage) {
+            self.went_away(place);
+        }
+        done
+    }
+
+    /// Notes that a task or table did not answer. Returns whether this is new.
+    fn went_away(&self, place: &str) -> bool {
+        let mut away = self.away();
+        away.retain(|_, since| since.elapsed() < AWAY);
+        let is_news = !away.contains_key(place);
+        away.entry(place.to_owned()).or_insert_with(Instant::now);
+        is_news
+    }
+
+    /// Reports ended nodes, all of one workflow. [`Mover::follow`] does what follows.
+    pub(crate) async fn tell(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
+        let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
+        let bytes = nodes.iter().map(|node| node.said.len()).sum();
+        let tell = async |conn: &mut _| advance::advance(conn, keys, &nodes).await;
+        let advanced = self.store.shared(response_time(bytes), tell).await?;
+        self.count(TOLD, nodes.len());
+        Ok(advanced)
+    }
+
+    /// Removes reported nodes from the outboxes of their tasks, and sends the nodes that opened.
+    pub(crate) async fn follow(&self, keys: &TaskKeys, ended: &[Ended], advanced: Advanced) -> Result<(), Error> {
+        let ((), went_on) = tokio::join!(self.told(ended), self.go_on(keys, advanced));
+        went_on
+    }
+
+    /// Reports ended nodes and does what follows.
+    async fn advance(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<(), Error> {
+        for some in ended.chunks(ENDS) {
+            let advanced = self.tell(keys, some).await?;
+            self.follow(keys, some, advanced).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes reported nodes from the outboxes of their tasks. A node that remains is reported again.
+    async fn told(&self, ended: &[Ended]) {
+        let mut tables: Vec<(&Arc<TaskKeys>, Vec<String>)> = Vec::new();
+        for Ended { node, table } in ended {
+            let Some(table) = table else { continue };
+            let id = node.id.job_id().to_string();
+            match tables.iter_mut().find(|(known, _)| Arc::ptr_eq(known, table)) {
+                Some((_, ids)) => ids.push(id),
+                None => tables.push((table, vec![id])),
+            }
+        }
+        let takes = tables.into_iter().map(|(table, ids)| async move {
+            let take = async |conn: &mut _| outbox::done(conn, table, &ids).await;
+            if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, take).await {
+                tracing::debug!(task = table.task(), error = %e.chain(), "reported jobs could not be removed from the outbox; they will be reported again");
+            }
+        });
+        join_all(takes).await;
+    }
+
+    /// Sends opened nodes, makes the remaining visits, and cancels open nodes of instances that stop.
+    pub(crate) async fn go_on(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
+        self.send(keys, advanced.sends).await;
+        let mut entries = VecDeque::from(advanced.entries);
+        while let Some(entry) = entries.pop_front() {
+            let Some(mark) = entry.strip_prefix("v ") else {
+                // A failed step stays in the outbox and does not delay others: the node of one task may be unreachable.
+                if let Err(e) = Box::pin(self.carry_out(keys, &entry)).await {
+                    tracing::debug!(workflow = keys.task(), entry, error = %e.chain(), "a step of a workflow failed; will retry");
+                }
+                continue;
+            };
+            let visit = async |conn: &mut _| advance::visit(conn, keys, mark).await;
+            let Advanced { entries: more, sends } = self.store.shared(RESPONSE_TIMEOUT, visit).await?;
+            entries.extend(more);
+            self.send(keys, sends).await;
+        }
+        Ok(())
+    }
+
+    /// Opens the ready nodes of an instance, and sends them.
+    pub(crate) async fn open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
+        loop {
+            let open = async |conn: &mut _| advance::open(conn, keys, instance, run).await;
+            let (follows, more) = self.store.shared(response_time(BATCH_BYTES), open).await?;
+            self.go_on(keys, follows).await?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn state(&self, keys: &TaskKeys, instance: &str) -> Result<Option<FlowState>, Error> {
+        let look = |mut conn| async move { instances::state(&mut conn, keys, instance).await };
+        self.store.ask(response_time(BATCH_BYTES), look).await
+    }
+
+    /// The run of an instance, and the states of `count` of its nodes, in pages of 500; `None` if it does not exist.
+    pub(in crate::workflow) async fn node_states(
+        &self,
+        keys: &TaskKeys,
+        instance: &str,
+        count: usize,
+    ) -> Result<Option<(u64, Vec<String>)>, Error> {
+        let (mut run, mut states) = (0, Vec::with_capacity(count));
+        while states.len() < count {
+            let from = states.len() as u32;
+            let page = |mut conn| async move { nodes::nodes(&mut conn, keys, instance, from).await };
+            let Some(page) = self.store.ask(RESPONSE_TIMEOUT, page).await? else { return Ok(None) };
+            if page.states.is_empty() {
+                break;
+            }
+            run = page.run;
+            states.extend(page.states);
+        }
+        Ok(Some((run, states)))
+    }
+
+    /// The shape with this digest; `None` if it does not exist.
+    pub(in crate::workflow) async fn shape(
+        &self,
+        keys: &TaskKeys,
+        instance: &str,
+        digest: &str,
+    ) -> Result<Option<Shape>, Error> {
+        let read = |mut conn| async move { nodes::shape(&mut conn, keys, digest).await };
+        let Some(found) = self.store.ask(response_time(BATCH_BYTES), read).await? else { return Ok(None) };
+        serde_json::from_slice(&found).map(Some).map_err(|source| unreadable(keys.task(), instance, source))
+    }
+}
+
+/// The error for stored data of an instance that cannot be read.
+pub(in crate::workflow) fn unreadable(workflow: &str, instance: &str, source: serde_json::Error) -> Error {
+    Error::Codec { what: format!("the stored data of the instance {instance} of the workflow {workflow}"), source }
+}

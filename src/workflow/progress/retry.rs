@@ -1,0 +1,79 @@
+//! A new run of an instance: nodes that did not complete run again.
+
+use super::{Mover, unreadable};
+use crate::backend::keys::TaskKeys;
+use crate::backend::timeouts::RESPONSE_TIMEOUT;
+use crate::backend::workflow::control::{self, Again};
+use crate::backend::workflow::instances::FlowPlace;
+use crate::error::Error;
+use crate::limits::NODE_BATCH;
+
+/// How often a new run is written again if nodes completed meanwhile.
+const MOVES: usize = 100;
+
+/// What a retry did.
+#[derive(Debug)]
+pub(crate) enum Retried {
+    /// The new run has begun. The result is that of opening its ready nodes; workers continue if it failed.
+    Begun(Result<(), Error>),
+    /// The instance is in this state and was not changed.
+    Stands(FlowPlace),
+    /// This many nodes are open, so their handlers may run.
+    Busy(u64),
+    Unknown,
+}
+
+impl Mover {
+    /// Runs the nodes of an instance again that did not complete. `begun`: only continues a retry that was begun.
+    pub(crate) async fn retry(&self, keys: &TaskKeys, instance: &str, begun: bool) -> Result<Retried, Error> {
+        let mut moved = 0;
+        loop {
+            let Some(seen) = self.state(keys, instance).await? else { return Ok(Retried::Unknown) };
+            let is_let_be = matches!(seen.place, FlowPlace::Running | FlowPlace::Completed);
+            if is_let_be || begun && !seen.is_stopping {
+                return Ok(Retried::Stands(seen.place));
+            }
+            let Some(shape) = self.shape(keys, instance, &seen.digest).await? else {
+                let lost = serde::de::Error::custom("its graph is missing");
+                return if begun { Ok(Retried::Unknown) } else { Err(unreadable(keys.task(), instance, lost)) };
+            };
+            let Some((_, states)) = self.node_states(keys, instance, shape.nodes.len()).await? else {
+                return Ok(Retried::Unknown);
+            };
+            match self.again(keys, instance, &shape.states_again(&states), seen.turn).await? {
+                // If the shape was edited by hand, this may never settle.
+                Again::Moved if moved == MOVES => return Ok(Retried::Stands(seen.place)),
+                Again::Part | Again::Moved => moved += 1,
+                Again::Run(run) => return Ok(Retried::Begun(self.open(keys, instance, run).await)),
+                Again::Busy(open) => return Ok(Retried::Busy(open)),
+                Again::Unknown => return Ok(Retried::Unknown),
+                Again::Changed => match self.state(keys, instance).await? {
+                    None => return Ok(Retried::Unknown),
+                    Some(now) if now.turn == seen.turn => return Ok(Retried::Stands(seen.place)),
+                    Some(_) => {}
+                },
+            }
+        }
+    }
+
+    /// Writes the new states of nodes, in parts.
+    async fn again(
+        &self,
+        keys: &TaskKeys,
+        instance: &str,
+        states: &[(u32, String)],
+        turn: u64,
+    ) -> Result<Again, Error> {
+        let mut done = 0;
+        loop {
+            let some = &states[done..states.len().min(done + NODE_BATCH)];
+            done += some.len();
+            let last = (done == states.len()).then_some(done);
+            let retry = |mut conn| async move { control::retry(&mut conn, keys, instance, turn, some, last).await };
+            match self.store.ask(RESPONSE_TIMEOUT, retry).await? {
+                Again::Part if last.is_none() => {}
+                answer => return Ok(answer),
+            }
+        }
+    }
+}
