@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
         }
     };
     let worker = app.worker();
-    println!("a shutdown of this worker takes at most {:?}", worker.longest_shutdown());
+    println!("a shutdown of this worker takes at most {:?}", worker.max_shutdown_time());
     let reason = worker.run_until(stop).await?;
     println!("the worker stopped: {reason:?}");
     assert_eq!(reason, StopReason::Shutdown, "every job was recorded or requeued");

@@ -30,7 +30,7 @@ async fn crawl(ctx: Context, page: String) -> Result<BTreeSet<String>, JobError>
         let next = |(at, link): (usize, &&str)| graph.node(format!("link-{at}"), &CRAWL, (*link).to_owned());
         let found: Vec<Node<BTreeSet<String>>> = links.iter().enumerate().map(next).collect();
         let merged = graph.node("merge", &MERGE, page.clone()).after(&found);
-        ctx.grow(graph.output(&merged))?;
+        ctx.expand(graph.output(&merged))?;
     }
     // What the node answers where it has not grown.
     Ok(BTreeSet::from([page]))

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::backend::address::Access;
+use crate::backend::address::ConnectOptions;
 use crate::backend::engine::Store;
 use crate::backend::server::EvictionCheck;
 use crate::config_error::{ConfigError, ConfigErrors, Faults};
@@ -41,7 +41,7 @@ use crate::worker::monitor::WorkerMonitor;
 use crate::worker_id::WorkerId;
 use crate::workflow::definition::Workflow;
 use crate::workflow::options::WorkflowOptions;
-use crate::workflow::progress::Mover;
+use crate::workflow::progress::WorkflowProgress;
 
 /// The tasks on one Redis server, for producers and workers. Cheap to clone. Clones share everything.
 ///
@@ -69,7 +69,7 @@ struct Shared {
     errors: Vec<ErrorMap>,
     tasks: Mutex<AppTasks>,
     /// Advances the workflows that this App starts.
-    mover: Arc<Mover>,
+    progress: Arc<WorkflowProgress>,
 }
 
 #[derive(Default)]
@@ -108,7 +108,7 @@ struct DeclaredTask {
 #[must_use = "a builder does nothing until it is built"]
 pub struct AppBuilder {
     url: String,
-    access: Access,
+    access: ConnectOptions,
     prefix: String,
     defaults: TaskOptions,
     lazy: bool,
@@ -223,9 +223,9 @@ impl AppBuilder {
         self
     }
 
-    /// A value that handlers share: a pool, a client, settings. Handlers read it with [`Context::data`]. There is one value per type. A
+    /// A value that handlers share: a pool, a client, settings. Handlers read it with [`Context::state`]. There is one value per type. A
     /// later value of the same type replaces it.
-    pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.data.insert(value);
         self
     }
@@ -285,8 +285,8 @@ impl AppBuilder {
         }
         let events = EventHub::new(Arc::clone(&store), self.event_capacity);
         let (defaults, data, errors) = (self.defaults, Arc::new(self.data), self.errors);
-        let mover = Arc::new(Mover::new(Arc::clone(&store)));
-        Ok(App(Arc::new(Shared { store, defaults, events, data, errors, tasks: Mutex::default(), mover })))
+        let progress = Arc::new(WorkflowProgress::new(Arc::clone(&store)));
+        Ok(App(Arc::new(Shared { store, defaults, events, data, errors, tasks: Mutex::default(), progress })))
     }
 }
 
@@ -308,7 +308,7 @@ impl App {
     pub fn builder() -> AppBuilder {
         AppBuilder {
             url: "redis://127.0.0.1:6379".to_owned(),
-            access: Access::default(),
+            access: ConnectOptions::default(),
             prefix: "heartline".to_owned(),
             defaults: TaskOptions::new(),
             lazy: false,
@@ -463,8 +463,8 @@ impl App {
     /// # Errors
     /// [`Error::Config`] if the name is not 1 to 64 characters of `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
     pub fn workflow<T>(&self, name: &str, options: WorkflowOptions) -> Result<Workflow<T>, Error> {
-        let (store, mover) = (Arc::clone(&self.0.store), Arc::clone(&self.0.mover));
-        Ok(Workflow::new(name, options, store, mover, Arc::clone(&self.0.events))?)
+        let (store, progress) = (Arc::clone(&self.0.store), Arc::clone(&self.0.progress));
+        Ok(Workflow::new(name, options, store, progress, Arc::clone(&self.0.events))?)
     }
 
     /// Recovers every workflow of the prefix now, see [`Inspector::recover_stuck_workflows`].
@@ -511,8 +511,8 @@ impl App {
         let (store, data) = (Arc::clone(&self.0.store), Arc::clone(&self.0.data));
         let (id, monitor) = (WorkerId::generate(), WorkerMonitor::default());
         let identity = WorkerIdentity::unique();
-        let keep_dead = RetentionLimit::age(Duration::from_secs(7 * 86_400)).and_count(1000);
-        Worker { store, data, tasks, cap: None, observers: Vec::new(), id, identity, keep_dead, monitor }
+        let presence_retention = RetentionLimit::age(Duration::from_secs(7 * 86_400)).and_count(1000);
+        Worker { store, data, tasks, cap: None, observers: Vec::new(), id, identity, presence_retention, monitor }
     }
 
     /// Reads and controls tasks, jobs and workers by name, without handlers: see [`Inspector`].

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::limits::LONGEST;
 
 /// All faults of one configuration.
@@ -88,7 +88,7 @@ impl StdError for ConfigErrors {}
 
 /// A setting that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {}: it {rule}; {fix}", Shown(value))]
+#[error("{field} is {}: it {rule}; {fix}", Escaped(value))]
 #[non_exhaustive]
 pub struct ConfigError {
     /// The setting, as a path: `stall.interval`.

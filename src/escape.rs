@@ -4,9 +4,9 @@ use std::fmt::{self, Write};
 
 /// Displays text with control characters escaped, so that it cannot control a terminal or break a log line.
 #[derive(Clone, Copy)]
-pub(crate) struct Shown<'a>(pub(crate) &'a str);
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.chars().try_for_each(|c| {
             // The characters in these ranges change the direction of the text after them.
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn what_moves_a_terminal_is_escaped_and_the_rest_is_not() {
-        assert_eq!(Shown("é \u{1b}[31mred\r\nline\u{202e}").to_string(), "é \\u{1b}[31mred\\r\\nline\\u{202e}");
+        assert_eq!(Escaped("é \u{1b}[31mred\r\nline\u{202e}").to_string(), "é \\u{1b}[31mred\\r\\nline\\u{202e}");
     }
 
     #[test]

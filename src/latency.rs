@@ -13,7 +13,7 @@ pub(crate) const BOUNDS: [f64; 13] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5
 /// A distribution of durations: their number, their sum, and a histogram.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Spread {
+pub struct LatencySummary {
     /// The number of durations.
     pub count: u64,
     /// Their sum.
@@ -24,7 +24,7 @@ pub struct Spread {
     pub buckets: Vec<(f64, u64)>,
 }
 
-/// A [`Spread`] to add durations to.
+/// A [`LatencySummary`] to add durations to.
 #[derive(Debug)]
 pub(crate) struct Timing {
     count: AtomicU64,
@@ -53,10 +53,10 @@ impl Timing {
     }
 
     /// The durations added so far.
-    pub(crate) fn read(&self) -> Spread {
+    pub(crate) fn read(&self) -> LatencySummary {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
-        Spread {
+        LatencySummary {
             count: read(&self.count),
             sum: Duration::from_micros(read(&self.sum_us)),
             buckets: bounds.zip(self.buckets.iter().map(read)).collect(),

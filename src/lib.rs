@@ -83,14 +83,14 @@
 //!
 //! # Sharing data with handlers
 //!
-//! [`AppBuilder::data`] takes a pool, a client or settings, and [`Context::data`] gives it to a handler:
+//! [`AppBuilder::state`] takes a pool, a client or settings, and [`Context::state`] gives it to a handler:
 //!
 //! ```
 //! # use heartline::{Context, JobError};
 //! struct Mailer;
 //!
 //! async fn welcome(ctx: Context, user: String) -> Result<(), JobError> {
-//!     let _mailer = ctx.data::<Mailer>()?;
+//!     let _mailer = ctx.state::<Mailer>()?;
 //!     println!("welcome, {user}");
 //!     Ok(())
 //! }
@@ -120,7 +120,7 @@
 //! | metrics of runs | [`Observer`] |
 //! | events and stalls | [`Event`], [`StalledEvent`], [`Subscription`] |
 //! | states | [`JobState`], [`TaskRef::job`], [`TaskRef::counts`] |
-//! | inspecting and managing jobs | [`Inspector`], [`JobFilter`], [`Act`], [`Audit`] |
+//! | inspecting and managing jobs | [`Inspector`], [`JobFilter`], [`BulkAction`], [`Audit`] |
 //! | probes | [`WorkerMonitor`] |
 //! | errors | [`Error`] |
 //!
@@ -178,30 +178,30 @@ mod workflow;
 pub use app::{App, AppBuilder};
 pub use config_error::{ConfigError, ConfigErrors};
 pub use credentials::Credentials;
-pub use error::{Error, Interrupted, JobError, MissingData, NoteError, Result, ServerError, ServerErrorKind};
-pub use events::event::{Event, LateOutcome};
+pub use error::{Error, Interrupted, JobError, MissingState, NoteError, Result, ServerError, ServerErrorKind};
+pub use events::event::{Event, RejectedOutcome};
 pub use events::subscription::{RecvError, Subscription};
 pub use events::workflow_event::{WorkflowEvent, WorkflowStep};
 pub use inspect::Inspector;
-pub use inspect::acts::{Act, ActReport, ForgetOutcome, JobSelection, Refusal, Refused};
-pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Fault, Finding, RepairReport};
+pub use inspect::acts::{BulkAction, BulkReport, ForgetOutcome, JobSelection, RefusalReason, RefusedJob};
+pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Finding, Inconsistency, RepairReport};
 pub use inspect::columns::ColumnReport;
 pub use inspect::diagnosis::{
     Caution, CrashDiagnoses, Diagnosis, DiagnosisKind, FleetChecks, FleetReport, LostSlots, RecentStalls, Severity,
 };
 pub use inspect::filter::JobFilter;
-pub use inspect::history::{EventPage, LateReport, PauseEvent, TaskEvent};
+pub use inspect::history::{EventPage, PauseEvent, RejectedReport, TaskEvent};
 pub use inspect::holders::{Holder, HolderReport};
 pub use inspect::job::{JobOptions, JobReport, JobValues};
-pub use inspect::lists::ListsAway;
+pub use inspect::lists::UnreachableLists;
 pub use inspect::page::{JobCount, JobPage, JobRow};
-pub use inspect::poison::Suspect;
+pub use inspect::poison::PoisonSuspect;
 pub use inspect::recover::{RecoveredTask, RecoveryReport};
 pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
-pub use inspect::stalls::{RecoveryOutlook, StallPage, StallReport, Watcher};
-pub use inspect::tasks::{ForeignKey, PartReport, TaskAudit, TaskOptionsInForce, TaskPause, TaskRates, TaskReport};
-pub use inspect::workers::{WatchReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
+pub use inspect::stalls::{Detector, RecoveryStatus, StallPage, StallReport};
+pub use inspect::tasks::{EffectiveOptions, KeyConflict, PartitionReport, TaskAudit, TaskPause, TaskRates, TaskReport};
+pub use inspect::workers::{DetectorReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
 pub use inspect::workflows::{
     InstancePage, InstancePause, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport,
 };
@@ -211,22 +211,22 @@ pub use job::instance::{NodeState, WorkflowState};
 pub use job::outcome::{Outcome, StoredOutcome};
 pub use job::progress::JobProgress;
 pub use job::state::JobState;
-pub use latency::Spread;
+pub use latency::LatencySummary;
 #[cfg(feature = "metrics")]
 pub use metrics::{RunMetrics, WorkerMetrics};
 pub use options::modes::{Durability, EventMode, Priority};
 pub use options::retention::{Retention, RetentionLimit};
 pub use options::retry::{Jitter, RetryPolicy};
-pub use options::stall::{Heartbeat, OnCrash, OnRisk, StallOptions};
+pub use options::stall::{Heartbeat, OnCrash, OnLockRisk, StallOptions};
 pub use options::task::TaskOptions;
 pub use runtime::context::Context;
 pub use runtime::death_proof::DeathProof;
 pub use runtime::observer::{CallInfo, Observer, RunEnd, RunInfo, RunOutcome};
-pub use runtime::stats::{TaskFigures, WorkerFigures};
+pub use runtime::stats::{TaskStats, WorkerStats};
 pub use runtime::upstream::{NodeName, Upstream};
 pub use stall::action::{StallAction, StallReason, StalledEvent};
 pub use stall::recovery::Recovery;
-pub use stall::witness::WatchBreak;
+pub use stall::witness::DetectorReset;
 pub use task::cancel::Cancel;
 pub use task::definition::{TaskDef, TaskHandler};
 pub use task::dispatch::Dispatch;

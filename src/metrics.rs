@@ -13,9 +13,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::latency::{BOUNDS, Spread};
+use crate::latency::{BOUNDS, LatencySummary};
 use crate::runtime::observer::{Observer, RunEnd, RunInfo};
-use crate::runtime::stats::TaskFigures;
+use crate::runtime::stats::TaskStats;
 use crate::stall::action::StallAction;
 use crate::worker::monitor::WorkerMonitor;
 
@@ -143,7 +143,7 @@ impl fmt::Debug for RunMetrics {
 /// | `heartline_not_replicated_total` | task | outcomes that fewer replicas acknowledged than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) waits for |
 /// | `heartline_locks_lost_total` | task | jobs that were taken from it while it ran them |
 /// | `heartline_at_risk_total` | task | jobs at risk, since no heartbeat was answered |
-/// | `heartline_watch_broken_total` | task, cause | how often its watch restarted, by [`WatchBreak`](crate::WatchBreak) |
+/// | `heartline_watch_broken_total` | task, cause | how often its watch restarted, by [`DetectorReset`](crate::DetectorReset) |
 /// | `heartline_call_duration_seconds` | call | how long each script called by the process took, including calls of its producers |
 /// | `heartline_process_frozen_total` | | how often the process did not run |
 /// | `heartline_runtime_blocked_seconds_total` | | for how long handlers blocked the runtime |
@@ -178,14 +178,14 @@ fn told<T>(
 
 impl Collector for WorkerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let figures = self.0.figures();
-        let each = |read: fn(&TaskFigures) -> Vec<Labelled>| {
+        let figures = self.0.stats();
+        let each = |read: fn(&TaskStats) -> Vec<Labelled>| {
             figures.tasks.iter().flat_map(|task| labelled(task, read(task))).collect::<Vec<_>>()
         };
         let slots = each(|task| vec![kind("held", task.held), kind("all", task.slots)]);
         let name = ("slots", "Jobs that the worker holds, and may hold", None);
         told(&mut encoder, name, slots, MetricType::Gauge, |value, mut metric| metric.encode_gauge(value))?;
-        let spreads: [Metric<Spread>; 2] = [
+        let spreads: [Metric<LatencySummary>; 2] = [
             ("beat_duration", "How long heartbeats took to be answered", |task| task.beats.clone()),
             ("settle_duration", "How long settle calls took, which report outcomes and claim jobs", |task| {
                 task.settles.clone()
@@ -198,7 +198,7 @@ impl Collector for WorkerMetrics {
         });
         for (name, help, values) in of_tasks.into_iter().chain([calls]) {
             let name = (name, help, Some(&Unit::Seconds));
-            told(&mut encoder, name, values, MetricType::Histogram, |spread: &Spread, mut metric| {
+            told(&mut encoder, name, values, MetricType::Histogram, |spread: &LatencySummary, mut metric| {
                 let bound = |(bound, count): &(f64, u64)| (if bound.is_finite() { *bound } else { f64::MAX }, *count);
                 let buckets: Vec<(f64, u64)> = spread.buckets.iter().map(bound).collect();
                 metric.encode_histogram::<NoLabelSet>(spread.sum.as_secs_f64(), spread.count, &buckets, None)
@@ -245,7 +245,7 @@ impl Collector for WorkerMetrics {
 }
 
 /// The name of a metric, its help text, and how to read it from the figures of a task.
-type Metric<T> = (&'static str, &'static str, fn(&TaskFigures) -> T);
+type Metric<T> = (&'static str, &'static str, fn(&TaskStats) -> T);
 
 /// A number of a task, and its labels besides the task.
 type Labelled = (Labels, u64);
@@ -258,7 +258,7 @@ fn kind(kind: &str, count: u64) -> Labelled {
     (vec![("kind", kind.to_owned())], count)
 }
 
-fn labelled(task: &TaskFigures, values: Vec<Labelled>) -> Vec<(Labels, u64)> {
+fn labelled(task: &TaskStats, values: Vec<Labelled>) -> Vec<(Labels, u64)> {
     values.into_iter().map(|(own, count)| (of(&task.task).into_iter().chain(own).collect(), count)).collect()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-use crate::escape::Shown;
+use crate::escape::Escaped;
 
 /// The identity of one running worker: `<hostname>-<pid>-<8 hex>`. Two workers never share one, not even in one process, or in two
 /// containers in which both have pid 1.
@@ -35,7 +35,7 @@ impl WorkerId {
 impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // An identity that was read from Redis may contain anything.
-        if self.0.bytes().all(|b| b.is_ascii_graphic()) { f.pad(&self.0) } else { Shown(&self.0).fmt(f) }
+        if self.0.bytes().all(|b| b.is_ascii_graphic()) { f.pad(&self.0) } else { Escaped(&self.0).fmt(f) }
     }
 }
 

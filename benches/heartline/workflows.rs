@@ -154,7 +154,7 @@ async fn plain(server: &mut Server, n: usize) -> Result<(Duration, Counted)> {
     let before = server.counted()?;
     let (begun, end) = worker(&app, n, CONCURRENCY)?;
     begun.all().await?;
-    while task.counts().await?.unfinished() > 0 {
+    while task.counts().await?.pending_total() > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let took = begun.first().context("no handler ran")?.elapsed();

@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use heartline::inspect::describe::{changed, runs_again};
 use heartline::inspect::text::{chain, many, placed, relative};
 use heartline::{
-    Act, ActReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, ResolvedJob, SilentSelection,
-    codes,
+    BulkAction, BulkReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, ResolvedJob,
+    SilentSelection, codes,
 };
 use serde::Deserialize;
 
@@ -143,15 +143,15 @@ impl Wanted {
     }
 
     /// Limits an act to jobs that matched when confirmation was asked.
-    fn decided(&self, act: Act) -> Act {
+    fn decided(&self, act: BulkAction) -> BulkAction {
         match self.asked_at() {
-            Some(at) => act.as_of(at),
+            Some(at) => act.before(at),
             None => act,
         }
     }
 
     /// As [`decided`](Self::decided), and for one job only if it is still in the state and dispatch that the person saw.
-    fn bound(&self, act: Act) -> Act {
+    fn bound(&self, act: BulkAction) -> BulkAction {
         let act = self.decided(act);
         let act = match self.seen_state() {
             Some(state) => act.in_state(state),
@@ -522,9 +522,9 @@ async fn of_flow(inspector: &Inspector, wanted: &Wanted) -> Result<String, Error
     Ok(format!("It is {}{stops}.", state?))
 }
 
-async fn step_by_step(mut act: Act, done: &str, run: &Run) -> Result<String, Error> {
+async fn step_by_step(mut act: BulkAction, done: &str, run: &Run) -> Result<String, Error> {
     let mut is_stopped = false;
-    while let Some(so_far) = act.step().await? {
+    while let Some(so_far) = act.next_batch().await? {
         run.progress(format!("{} {done}, {} refused, {} read", so_far.done, so_far.refused, so_far.looked));
         if run.is_stopped() && !so_far.is_complete {
             is_stopped = true;
@@ -539,7 +539,7 @@ async fn step_by_step(mut act: Act, done: &str, run: &Run) -> Result<String, Err
 
 /// Waits for an action that watches for an interval before it decides.
 async fn watched(
-    deciding: impl Future<Output = Result<ActReport, Error>>,
+    deciding: impl Future<Output = Result<BulkReport, Error>>,
     done: &str,
     run: &Run,
 ) -> Result<String, Error> {
@@ -625,7 +625,7 @@ async fn repair(board: &Board, inspector: &Inspector, wanted: &Wanted, run: &Run
     Ok(format!("{} repaired, {} no longer present", many(mended.len() as u64, "fault"), gone.len()))
 }
 
-fn lines(report: &ActReport) -> Vec<String> {
+fn lines(report: &BulkReport) -> Vec<String> {
     let mut lines = Vec::new();
     if report.requested > 0 {
         lines.push(format!("{} requested from their workers", report.requested));

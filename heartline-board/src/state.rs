@@ -10,7 +10,7 @@ use axum::http::request::{Parts, Request};
 use axum::response::{Html, IntoResponse, Response};
 use heartline::inspect::describe::CodeCount;
 use heartline::inspect::text::{chain, placed, quoted, shown};
-use heartline::{AuditReport, Error, FleetReport, Inspector, JobCount, LateReport, TaskCounts};
+use heartline::{AuditReport, Error, FleetReport, Inspector, JobCount, RejectedReport, TaskCounts};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -70,7 +70,7 @@ pub(crate) struct Board {
     pub(crate) sizes: Scans<Sizes>,
     pub(crate) histories: Scans<History>,
     /// The late outcomes of tasks.
-    pub(crate) late: Scans<Vec<LateReport>>,
+    pub(crate) late: Scans<Vec<RejectedReport>>,
     /// The error codes of failed jobs.
     pub(crate) codes: Scans<Vec<CodeCount>>,
     pub(crate) counts: Scans<JobCount>,
@@ -177,7 +177,7 @@ impl Board {
 
     /// The options for server and prefix. The address has no password.
     pub(crate) fn command_options(&self) -> String {
-        format!("--redis {} --prefix {}", quoted(self.inspector.place()), quoted(self.inspector.prefix()))
+        format!("--redis {} --prefix {}", quoted(self.inspector.server_url()), quoted(self.inspector.prefix()))
     }
 
     pub(crate) fn frame(&self, head: &Parts) -> Frame {
@@ -186,7 +186,7 @@ impl Board {
             name: name.clone(),
             colour: colour.map_or("", Colour::as_str),
             base: base.clone(),
-            place: format!("{} under the prefix {}", self.inspector.place(), self.inspector.prefix()),
+            place: format!("{} under the prefix {}", self.inspector.server_url(), self.inspector.prefix()),
             options: self.command_options(),
             is_production: *is_production,
             is_read_only: *is_read_only,
@@ -228,8 +228,8 @@ impl Board {
     async fn look_anew(&self, last: Option<&Seen>) -> Result<Seen, Error> {
         // A node that did not answer may be back soon.
         let is_fresh = |last: &&Seen| {
-            let is_away = last.fleet.checks.servers.iter().any(|server| server.fault.is_some());
-            last.checked.elapsed() < if is_away { AWAY_FRESH } else { SLOW_FRESH }
+            let is_unreachable = last.fleet.checks.servers.iter().any(|server| server.fault.is_some());
+            last.checked.elapsed() < if is_unreachable { AWAY_FRESH } else { SLOW_FRESH }
         };
         let fresh = last.filter(is_fresh);
         let checks = fresh.map(|last| Arc::clone(&last.fleet.checks));
@@ -244,8 +244,8 @@ impl Board {
     }
 
     /// The same; one that passes by itself asks again.
-    fn problem_that(&self, is_away: bool, status: StatusCode, title: &str, text: &str) -> Response {
-        let page = ProblemPage { frame: self.frame(&Request::new(()).into_parts().0), title, text, is_away };
+    fn problem_that(&self, is_unreachable: bool, status: StatusCode, title: &str, text: &str) -> Response {
+        let page = ProblemPage { frame: self.frame(&Request::new(()).into_parts().0), title, text, is_unreachable };
         (status, answer(&page)).into_response()
     }
 
@@ -313,7 +313,7 @@ struct ProblemPage<'a> {
     title: &'a str,
     text: &'a str,
     /// Whether the error is temporary, so that the page reloads itself.
-    is_away: bool,
+    is_unreachable: bool,
 }
 
 /// A filled template.

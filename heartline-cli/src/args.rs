@@ -439,7 +439,7 @@ impl Filter {
             filter = filter.code(code);
         }
         if let Some(text) = &self.text {
-            filter = filter.text(text);
+            filter = filter.message_contains(text);
         }
         if let Some(age) = self.older {
             filter = filter.older_than(age);

@@ -91,7 +91,7 @@ fn of_tasks(registry: &mut Registry, FleetReport { tasks, workers, checks, .. }:
         }
         for state in STATES {
             let labels = vec![("task", named(&task.task)), ("state", state.to_string())];
-            set(&jobs, labels, task.counts.of_state(state) as f64);
+            set(&jobs, labels, task.counts.count(state) as f64);
         }
         dispatched.get_or_create(&label()).inc_by(task.dispatched);
         ended.get_or_create(&label()).inc_by(task.ended);

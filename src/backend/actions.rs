@@ -44,7 +44,7 @@ impl Named {
 
 /// What an action did to one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ActionReply {
     Done,
     /// The worker that holds the job was asked to cancel it.
     Requested,
@@ -65,7 +65,7 @@ pub(crate) async fn cancel(
     jobs: &[Named],
     reason: &str,
     by: &str,
-) -> Result<Vec<Told>, Error> {
+) -> Result<Vec<ActionReply>, Error> {
     // In the scripts, an empty reason means that no cancel was requested.
     let reason = if reason.trim().is_empty() { "no reason was given" } else { reason };
     let mut call = scripts::CANCEL.on(keys);
@@ -80,7 +80,7 @@ pub(crate) async fn retry(
     keys: &TaskKeys,
     jobs: &[Named],
     by: &str,
-) -> Result<Vec<Told>, Error> {
+) -> Result<Vec<ActionReply>, Error> {
     let mut call = scripts::RETRY.on(keys);
     call.arg(by);
     apply(conn, call, jobs, "retried").await
@@ -92,7 +92,7 @@ pub(crate) async fn remove(
     keys: &TaskKeys,
     jobs: &[Named],
     by: &str,
-) -> Result<Vec<Told>, Error> {
+) -> Result<Vec<ActionReply>, Error> {
     let mut call = scripts::REMOVE.on(keys);
     call.arg(by);
     apply(conn, call, jobs, "removed").await
@@ -104,7 +104,7 @@ pub(crate) async fn run_now(
     keys: &TaskKeys,
     jobs: &[Named],
     by: &str,
-) -> Result<Vec<Told>, Error> {
+) -> Result<Vec<ActionReply>, Error> {
     let mut call = scripts::RUN_NOW.on(keys);
     call.arg(by);
     apply(conn, call, jobs, "promoted").await
@@ -117,23 +117,23 @@ async fn apply(
     mut call: Invocation,
     jobs: &[Named],
     done: &str,
-) -> Result<Vec<Told>, Error> {
+) -> Result<Vec<ActionReply>, Error> {
     for job in jobs {
         call.arg(job.id.as_str()).arg(&job.stamp);
     }
     told(&mut call.call(conn).await?, done)
 }
 
-fn told(reply: &mut Reply, done: &str) -> Result<Vec<Told>, Error> {
+fn told(reply: &mut Reply, done: &str) -> Result<Vec<ActionReply>, Error> {
     let _: String = reply.next()?;
     let words: Vec<String> = reply.rest()?;
     let read = |word: &String| match word.as_str() {
-        word if word == done => Ok(Told::Done),
-        "requested" => Ok(Told::Requested),
-        "changed" => Ok(Told::Changed),
-        "unknown" => Ok(Told::Unknown),
-        "left" => Ok(Told::Left),
-        state => Ok(Told::InState(state.parse()?)),
+        word if word == done => Ok(ActionReply::Done),
+        "requested" => Ok(ActionReply::Requested),
+        "changed" => Ok(ActionReply::Changed),
+        "unknown" => Ok(ActionReply::Unknown),
+        "left" => Ok(ActionReply::Left),
+        state => Ok(ActionReply::InState(state.parse()?)),
     };
     words.iter().map(read).collect()
 }

@@ -12,20 +12,20 @@ use super::app_runtime::AppRuntime;
 use super::classify::{classify, not_connected};
 use super::cluster::{Cluster, ClusterNode};
 use super::connection::OwnConnection;
-use super::connector::{self, Clients, Plain, Ways, is_tls};
+use super::connector::{self, Clients, Connector, Plain, is_tls};
 use super::hash_slot::slot_of;
 use super::sentinel::{Primary, Sentinels};
 use super::timeouts::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 use super::url::{ClusterUrl, SentinelUrl, info_of, place_of};
 use crate::error::Error;
 
-pub(crate) use super::connector::Access;
+pub(crate) use super::connector::ConnectOptions;
 
 /// What a connection is for, as `CLIENT LIST` shows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
     /// Dispatch, and settle if a worker runs.
-    Shared,
+    Producer,
     Keeper,
     Wake,
     Hints,
@@ -33,21 +33,21 @@ pub(crate) enum Role {
     /// Writes that wait for replicas: they block their connection.
     Replicated,
     /// Reads of jobs, and large values that are sent separately.
-    Pool,
+    Shared,
 }
 
 /// The address of the server and how to reach it. `Debug` shows only host, port and database: a URL may hold a password.
 pub(crate) struct Address {
-    road: Road,
+    road: Topology,
     place: Arc<str>,
     is_tls: bool,
-    access: Access,
+    access: ConnectOptions,
     owner: Arc<Mutex<Owner>>,
     runtime: Arc<AppRuntime>,
 }
 
 /// How the primary is found.
-enum Road {
+enum Topology {
     /// At the given address.
     Straight(Box<Clients>),
     /// By asking the sentinels.
@@ -58,7 +58,7 @@ enum Road {
 
 struct Guided {
     sentinels: Arc<Sentinels>,
-    ways: Ways,
+    ways: Connector,
     /// The primary that was used last.
     last: Mutex<Option<(Primary, Clients)>>,
 }
@@ -82,17 +82,17 @@ impl Address {
     ///
     /// # Errors
     /// `Config` if it is not a URL, or cannot be used with these settings.
-    pub(super) fn open(url: &str, access: &Access, name: &str) -> Result<Address, Error> {
+    pub(super) fn open(url: &str, access: &ConnectOptions, name: &str) -> Result<Address, Error> {
         let owner = Arc::new(Mutex::new(Owner { name: name.to_owned(), works: false }));
         let runtime = Arc::new(AppRuntime::of_caller());
         if let Some(ClusterUrl { info, nodes, place }) = ClusterUrl::of(url)? {
             let is_tls = is_tls(info.addr());
-            let ways = Ways { access: access.clone(), info };
+            let ways = Connector { access: access.clone(), info };
             // Report wrong settings at once.
             ways.to(ways.info.addr().clone())?;
             let nodes = nodes.into_iter().map(|(host, port)| ClusterNode { host, port }).collect();
             return Ok(Address {
-                road: Road::Cluster(Cluster::new(nodes, ways)),
+                road: Topology::Cluster(Cluster::new(nodes, ways)),
                 place: place.into(),
                 is_tls,
                 access: access.clone(),
@@ -103,9 +103,9 @@ impl Address {
         let Some(asked) = SentinelUrl::of(url)? else {
             let info = info_of(url)?;
             let (place, is_tls) = (place_of(&info).into(), is_tls(info.addr()));
-            let ways = Ways { access: access.clone(), info };
+            let ways = Connector { access: access.clone(), info };
             return Ok(Address {
-                road: Road::Straight(Box::new(ways.to(ways.info.addr().clone())?)),
+                road: Topology::Straight(Box::new(ways.to(ways.info.addr().clone())?)),
                 place,
                 is_tls,
                 access: access.clone(),
@@ -114,14 +114,14 @@ impl Address {
             });
         };
         let SentinelUrl { primary, sentinels, nodes, service, place } = asked;
-        let of_sentinels = Ways { access: access.clone(), info: primary.clone().set_redis_settings(sentinels) };
+        let of_sentinels = Connector { access: access.clone(), info: primary.clone().set_redis_settings(sentinels) };
         let nodes = nodes.into_iter().map(|node| Ok(of_sentinels.to(node)?.listener)).collect::<Result<_, Error>>()?;
         let is_tls = is_tls(primary.addr());
-        let ways = Ways { access: access.clone(), info: primary };
+        let ways = Connector { access: access.clone(), info: primary };
         let guided =
             Guided { sentinels: Sentinels::new(service, nodes, Arc::clone(&runtime)), ways, last: Mutex::default() };
         Ok(Address {
-            road: Road::Sentinels(Box::new(guided)),
+            road: Topology::Sentinels(Box::new(guided)),
             place: place.into(),
             is_tls,
             access: access.clone(),
@@ -135,82 +135,82 @@ impl Address {
         &self.runtime
     }
 
-    /// The generation of the primary: grows with each failover. Always 0 in a cluster, whose connections check this
+    /// The primary epoch: grows with each failover. Always 0 in a cluster, whose connections check this
     /// themselves.
-    pub(super) fn generation(&self) -> u64 {
+    pub(super) fn primary_epoch(&self) -> u64 {
         match &self.road {
-            Road::Straight(_) | Road::Cluster(_) => 0,
-            Road::Sentinels(guided) => guided.sentinels.generation(),
+            Topology::Straight(_) | Topology::Cluster(_) => 0,
+            Topology::Sentinels(guided) => guided.sentinels.primary_epoch(),
         }
     }
 
     /// Grows whenever a server becomes a primary, or stops being one.
     pub(super) fn changes(&self) -> u64 {
         match &self.road {
-            Road::Straight(_) => 0,
-            Road::Sentinels(guided) => guided.sentinels.generation(),
-            Road::Cluster(cluster) => cluster.changes(),
+            Topology::Straight(_) => 0,
+            Topology::Sentinels(guided) => guided.sentinels.primary_epoch(),
+            Topology::Cluster(cluster) => cluster.changes(),
         }
     }
 
-    /// The reign of the primary that has this key. A server that becomes primary again gets a new number.
-    pub(super) fn reign_over(&self, key: &str) -> u64 {
+    /// The primary epoch that has this key. A server that becomes primary again gets a new number.
+    pub(super) fn primary_epoch_of(&self, key: &str) -> u64 {
         match &self.road {
-            Road::Straight(_) => 0,
-            Road::Sentinels(guided) => guided.sentinels.generation(),
-            Road::Cluster(cluster) => cluster.reign_over(slot_of(key.as_bytes())),
+            Topology::Straight(_) => 0,
+            Topology::Sentinels(guided) => guided.sentinels.primary_epoch(),
+            Topology::Cluster(cluster) => cluster.primary_epoch_of(slot_of(key.as_bytes())),
         }
     }
 
     pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
         match &self.road {
-            Road::Cluster(cluster) => Some(cluster),
+            Topology::Cluster(cluster) => Some(cluster),
             _ => None,
         }
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.road, Road::Cluster(_))
+        matches!(self.road, Topology::Cluster(_))
     }
 
     /// Whether another server may become the primary.
     pub(super) fn fails_over(&self) -> bool {
-        !matches!(self.road, Road::Straight(_))
+        !matches!(self.road, Topology::Straight(_))
     }
 
     /// Starts the task that watches for a new primary, unless it runs.
     pub(super) fn keep_watch(&self) {
         match &self.road {
-            Road::Straight(_) => {}
-            Road::Sentinels(guided) => guided.sentinels.keep_watch(),
-            Road::Cluster(cluster) => cluster.keep_watch(),
+            Topology::Straight(_) => {}
+            Topology::Sentinels(guided) => guided.sentinels.keep_watch(),
+            Topology::Cluster(cluster) => cluster.keep_watch(),
         }
     }
 
     /// Watches for a new primary on the keeper's runtime. Never returns.
     pub(super) async fn watch(&self) {
-        if let Road::Sentinels(guided) = &self.road {
+        if let Topology::Sentinels(guided) = &self.road {
             guided.sentinels.watch().await;
         }
         std::future::pending().await
     }
 
-    /// Does the work while the primary of this generation remains the primary. An answer that comes later is discarded.
+    /// Does the work while the primary of this epoch remains the primary. An answer that comes later is discarded.
     ///
     /// # Errors
     /// Those of the work; if the primary changes, the same error as for a closed connection.
     pub(super) fn steady_since<'a, T: 'a>(
         &'a self,
-        generation: u64,
+        primary_epoch: u64,
         work: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
         // This is not an async function, which would store the work twice in its future: callers have small stacks.
-        let Road::Sentinels(guided) = &self.road else { return Either::Left(work) };
+        let Topology::Sentinels(guided) = &self.road else { return Either::Left(work) };
         let work = Box::pin(work);
         Either::Right(async move {
             tokio::select! {
                 biased;
-                () = guided.sentinels.left(generation) => Err(Error::primary_changed()),
+                () = guided.sentinels.left(primary_epoch) => Err(Error::primary_changed()),
                 done = work => done,
             }
         })
@@ -219,9 +219,9 @@ impl Address {
     /// How to reach the primary; in a cluster, any node.
     async fn clients(&self) -> Result<Clients, Error> {
         let Guided { sentinels, ways, last } = match &self.road {
-            Road::Straight(clients) => return Ok(Clients::clone(clients)),
-            Road::Sentinels(guided) => &**guided,
-            Road::Cluster(cluster) => {
+            Topology::Straight(clients) => return Ok(Clients::clone(clients)),
+            Topology::Sentinels(guided) => &**guided,
+            Topology::Cluster(cluster) => {
                 cluster.ready().await?;
                 return cluster.clients(&cluster.any_node());
             }
@@ -246,7 +246,7 @@ impl Address {
     /// caller has a time-out of its own.
     pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
         let config = self.access.config().set_response_timeout(response);
-        if let Road::Cluster(cluster) = &self.road {
+        if let Topology::Cluster(cluster) = &self.road {
             cluster.ready().await.map_err(|e| e.at(&self.place))?;
             let (owner, config) = (Arc::clone(&self.owner), config.set_connection_timeout(Some(CONNECT_TIMEOUT)));
             return Ok(OwnConnection::routed(Arc::clone(cluster), config, move |conn| name(conn, role, &owner)));
@@ -283,12 +283,12 @@ impl Address {
         let opened = async {
             let client = pick(self.clients().await.map_err(|e| e.at(&self.place))?);
             let mut conn = self.connect_to(&client, config).await?;
-            if matches!(self.road, Road::Sentinels(_)) {
+            if matches!(self.road, Topology::Sentinels(_)) {
                 is_primary(&mut conn).await.map_err(|e| e.at(&self.place))?;
             }
             Ok(conn)
         };
-        let conn = self.steady_since(self.generation(), opened).await?;
+        let conn = self.steady_since(self.primary_epoch(), opened).await?;
         name(&conn, role, &self.owner);
         Ok(conn)
     }
@@ -296,7 +296,7 @@ impl Address {
     async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<Plain, Error> {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
         let named = |e| match &self.road {
-            Road::Straight(_) => e,
+            Topology::Straight(_) => e,
             _ => connector::of_node(e, client.get_connection_info().addr()),
         };
         connector::open(client, &self.access, &config).await.map_err(|e| self.fault(named(e)))
@@ -327,14 +327,14 @@ impl Address {
 fn name(conn: &Plain, role: Role, owner: &Mutex<Owner>) {
     let owner = owner.lock().unwrap_or_else(PoisonError::into_inner);
     let role = match role {
-        Role::Shared if owner.works => "driver",
-        Role::Shared => "producer",
+        Role::Producer if owner.works => "driver",
+        Role::Producer => "producer",
         Role::Keeper => "keeper",
         Role::Wake => "wake",
         Role::Hints => "hints",
         Role::Events => "events",
         Role::Replicated => "replicated",
-        Role::Pool => "pool",
+        Role::Shared => "shared",
     };
     let name = format!("heartline:{role}:{}", owner.name);
     drop(owner);

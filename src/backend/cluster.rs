@@ -4,7 +4,7 @@
 //! frozen primary reports nothing. The node that caused the read is asked last, since a node that was frozen reports its old role. A map
 //! with an older epoch than the known one counts only if no node has a newer map.
 //!
-//! Each primary has a *reign*: a number that is never used again. The reign of a primary ends when it loses all of its
+//! Each primary has a *primary epoch*: a number that is never used again. The primary epoch of a primary ends when it loses all of its
 //! slots. Its connections are closed, and answers that still come over them are discarded. A slot that moves between
 //! living primaries changes only the map.
 
@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::classify::{classify, is_no_cluster, not_connected};
-use super::connector::{self, Access, Clients, Plain, Ways, is_tls};
+use super::connector::{self, Clients, ConnectOptions, Connector, Plain, is_tls};
 use super::hash_slot::{SLOTS, slot_of};
 use super::single_flight::SingleFlight;
 use crate::error::Error;
@@ -77,7 +77,7 @@ struct SlotMap {
     nodes: BTreeSet<ClusterNode>,
     /// The ids of all nodes that the cluster has or had. No two clusters share one.
     ids: BTreeSet<String>,
-    reigns: HashMap<ClusterNode, u64>,
+    primary_epochs: HashMap<ClusterNode, u64>,
     /// The cluster's epoch, as the node that sent the map knew it.
     epoch: u64,
     /// Whether that node takes part in the cluster. A node without contact to the majority says that it does not, and sends an old map.
@@ -99,14 +99,14 @@ impl SlotMap {
         self.is_part && !self.ids.is_empty() && self.ids.is_disjoint(&known.ids)
     }
 
-    /// Gives each primary its reign: the one that it had, or the next number.
-    fn crown(&mut self, before: &SlotMap, next: &mut u64) {
+    /// Gives each primary its primary epoch: the one that it had, or the next number.
+    fn number_epochs(&mut self, before: &SlotMap, next: &mut u64) {
         for node in self.primaries().into_iter().cloned().collect::<Vec<_>>() {
-            let reign = before.reigns.get(&node).copied().unwrap_or_else(|| {
+            let primary_epoch = before.primary_epochs.get(&node).copied().unwrap_or_else(|| {
                 *next += 1;
                 *next
             });
-            self.reigns.insert(node, reign);
+            self.primary_epochs.insert(node, primary_epoch);
         }
     }
 }
@@ -134,14 +134,14 @@ impl LastLook {
 pub(super) struct Cluster {
     /// The nodes in the address.
     seeds: Vec<ClusterNode>,
-    ways: Ways,
+    ways: Connector,
     is_tls: bool,
     map: Mutex<Arc<SlotMap>>,
-    /// How many reigns have begun.
-    reigns: AtomicU64,
+    /// How many primary epochs have begun.
+    primary_epochs: AtomicU64,
     /// How often the set of primaries has changed.
     changes: watch::Sender<u64>,
-    /// The reigns whose servers were checked.
+    /// The primary epochs whose servers were checked.
     checked: Mutex<BTreeSet<u64>>,
     looked: Mutex<LastLook>,
     looking: SingleFlight<()>,
@@ -167,13 +167,13 @@ impl fmt::Debug for Cluster {
 
 impl Cluster {
     /// A cluster with these seed nodes. Does not connect.
-    pub(super) fn new(seeds: Vec<ClusterNode>, ways: Ways) -> Arc<Cluster> {
+    pub(super) fn new(seeds: Vec<ClusterNode>, ways: Connector) -> Arc<Cluster> {
         Arc::new(Cluster {
             seeds,
             is_tls: is_tls(ways.info.addr()),
             ways,
             map: Mutex::default(),
-            reigns: AtomicU64::new(0),
+            primary_epochs: AtomicU64::new(0),
             changes: watch::Sender::new(0),
             checked: Mutex::default(),
             looked: Mutex::new(LastLook { at: None, begun: None, pause: BETWEEN.0 }),
@@ -204,29 +204,29 @@ impl Cluster {
         *self.changes.borrow()
     }
 
-    /// The reign of the primary that has the slot; 0 if it is unknown.
-    pub(super) fn reign_over(&self, slot: u16) -> u64 {
+    /// The primary epoch that has the slot; 0 if it is unknown.
+    pub(super) fn primary_epoch_of(&self, slot: u16) -> u64 {
         let map = self.map();
-        map.node_of(slot).and_then(|node| map.reigns.get(node)).copied().unwrap_or(0)
+        map.node_of(slot).and_then(|node| map.primary_epochs.get(node)).copied().unwrap_or(0)
     }
 
-    /// The reign of a node; `None` if it is not a primary.
+    /// The primary epoch of a node; `None` if it is not a primary.
     pub(super) fn reign_of(&self, node: &ClusterNode) -> Option<u64> {
-        self.map().reigns.get(node).copied()
+        self.map().primary_epochs.get(node).copied()
     }
 
-    fn is_over(&self, reign: u64) -> bool {
-        !self.map().reigns.values().any(|own| *own == reign)
+    fn is_over(&self, primary_epoch: u64) -> bool {
+        !self.map().primary_epochs.values().any(|own| *own == primary_epoch)
     }
 
-    /// Returns when the reign is over.
-    pub(super) async fn over(&self, reign: u64) {
+    /// Returns when the primary epoch is over.
+    pub(super) async fn over(&self, primary_epoch: u64) {
         // Cannot fail: the sender lives in `self`.
-        let _ = self.changes.subscribe().wait_for(|_| self.is_over(reign)).await;
+        let _ = self.changes.subscribe().wait_for(|_| self.is_over(primary_epoch)).await;
     }
 
     /// How this client authenticates.
-    pub(super) fn access(&self) -> &Access {
+    pub(super) fn access(&self) -> &ConnectOptions {
         &self.ways.access
     }
 
@@ -257,10 +257,12 @@ impl Cluster {
         self.map().primaries().into_iter().cloned().collect()
     }
 
-    /// The primaries that were not yet checked in this reign.
+    /// The primaries that were not yet checked in this primary epoch.
     pub(super) fn unchecked(&self) -> Vec<ClusterNode> {
         let (map, checked) = (self.map(), self.checked());
-        let is_new = |node: &&ClusterNode| map.reigns.get(*node).is_some_and(|reign| !checked.contains(reign));
+        let is_new = |node: &&ClusterNode| {
+            map.primary_epochs.get(*node).is_some_and(|primary_epoch| !checked.contains(primary_epoch))
+        };
         map.primaries().into_iter().filter(is_new).cloned().collect()
     }
 
@@ -309,14 +311,17 @@ impl Cluster {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         let newer = Arc::make_mut(&mut map);
         newer.nodes.insert(to.clone());
-        newer.reigns.entry(to.clone()).or_insert_with(|| self.reigns.fetch_add(1, Ordering::SeqCst) + 1);
+        newer
+            .primary_epochs
+            .entry(to.clone())
+            .or_insert_with(|| self.primary_epochs.fetch_add(1, Ordering::SeqCst) + 1);
         newer.moved.insert(slot, to);
         drop(map);
         self.suspect(from);
     }
 
     /// Asks the other nodes whether a node that answered late is still a primary. Its answer counts only if they say so after it came.
-    pub(super) async fn confirms(self: &Arc<Self>, node: &ClusterNode, reign: u64) -> bool {
+    pub(super) async fn confirms(self: &Arc<Self>, node: &ClusterNode, primary_epoch: u64) -> bool {
         let came = Instant::now();
         // A read that other callers share may have begun before the answer came.
         for _ in 0..2 {
@@ -336,7 +341,7 @@ impl Cluster {
                 break;
             }
         }
-        !self.is_over(reign)
+        !self.is_over(primary_epoch)
     }
 
     /// Reads the map from the other nodes after a problem with this one, unless that was just done.
@@ -492,13 +497,13 @@ impl Cluster {
             // A read on another runtime began later and finished sooner.
             return;
         }
-        let mut reigns = self.reigns.load(Ordering::SeqCst);
-        newer.crown(&map, &mut reigns);
+        let mut primary_epochs = self.primary_epochs.load(Ordering::SeqCst);
+        newer.number_epochs(&map, &mut primary_epochs);
         if !newer.ids.is_disjoint(&map.ids) {
             newer.ids.extend(map.ids.iter().cloned());
         }
-        self.reigns.store(reigns, Ordering::SeqCst);
-        let (is_other, has_changed) = (map.reigns != newer.reigns, map.ranges != newer.ranges);
+        self.primary_epochs.store(primary_epochs, Ordering::SeqCst);
+        let (is_other, has_changed) = (map.primary_epochs != newer.primary_epochs, map.ranges != newer.ranges);
         *map = Arc::new(newer);
         drop(map);
         self.looked_at(has_changed, Some(begun));
@@ -640,22 +645,22 @@ mod tests {
 
     #[test]
     fn the_reign_of_a_primary_ends_when_it_loses_all_its_slots() {
-        let mut reigns = 0;
+        let mut primary_epochs = 0;
         let mut map = |rows: &[Row], before: &SlotMap| {
             let mut map = read(&node(1), &told(rows)).unwrap();
-            map.crown(before, &mut reigns);
+            map.number_epochs(before, &mut primary_epochs);
             map
         };
-        let reigns = |map: &SlotMap| [1, 2, 3].map(|port| map.reigns.get(&node(port)).copied());
+        let primary_epochs = |map: &SlotMap| [1, 2, 3].map(|port| map.primary_epochs.get(&node(port)).copied());
         let first = map(&[(0, 99, &[("10.0.0.1", 1)]), (100, 199, &[("10.0.0.1", 2)])], &SlotMap::default());
-        assert_eq!(reigns(&first), [Some(1), Some(2), None]);
+        assert_eq!(primary_epochs(&first), [Some(1), Some(2), None]);
         let moved = map(&[(0, 49, &[("10.0.0.1", 1)]), (50, 199, &[("10.0.0.1", 2)])], &first);
-        assert_eq!(reigns(&moved), reigns(&first));
+        assert_eq!(primary_epochs(&moved), primary_epochs(&first));
         let failed_over = map(&[(0, 99, &[("10.0.0.1", 3)]), (100, 199, &[("10.0.0.1", 2)])], &moved);
-        assert_eq!(reigns(&failed_over), [None, Some(2), Some(3)]);
-        // A server that becomes primary again gets a new reign.
+        assert_eq!(primary_epochs(&failed_over), [None, Some(2), Some(3)]);
+        // A server that becomes primary again gets a new primary epoch.
         let again = map(&[(0, 99, &[("10.0.0.1", 1)]), (100, 199, &[("10.0.0.1", 2)])], &failed_over);
-        assert_eq!(reigns(&again), [Some(4), Some(2), None]);
+        assert_eq!(primary_epochs(&again), [Some(4), Some(2), None]);
     }
 
     #[test]

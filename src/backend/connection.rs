@@ -55,10 +55,10 @@ pub(crate) struct NodeLines {
     are_for_looks: bool,
 }
 
-/// A connection that is open or being opened, and the reign of its node when it was first needed.
+/// A connection that is open or being opened, and the primary epoch of its node when it was first needed.
 #[derive(Clone, Default)]
 struct Opened {
-    reign: Option<u64>,
+    primary_epoch: Option<u64>,
     line: Option<NodeLine>,
     opening: Arc<SingleFlight<RedisResult<NodeLine>>>,
 }
@@ -67,8 +67,8 @@ struct Opened {
 pub(crate) struct NodeLine {
     conn: Plain,
     node: ClusterNode,
-    /// The reign of the node; `None` if it has no slots.
-    reign: Option<u64>,
+    /// The primary epoch of the node; `None` if it has no slots.
+    primary_epoch: Option<u64>,
     silence: Arc<Mutex<Silence>>,
     number: u64,
 }
@@ -203,16 +203,16 @@ impl Connection for OwnConnection {
     }
 }
 
-/// Waits for a node's answer for as long as the node's reign lasts.
+/// Waits for a node's answer for as long as the node's primary epoch lasts.
 async fn while_it_reigns<T>(
     cluster: &Cluster,
-    reign: Option<u64>,
+    primary_epoch: Option<u64>,
     answer: impl Future<Output = RedisResult<T>>,
 ) -> RedisResult<T> {
-    let Some(reign) = reign else { return answer.await };
+    let Some(primary_epoch) = primary_epoch else { return answer.await };
     tokio::select! {
         biased;
-        () = cluster.over(reign) => Err(deposed()),
+        () = cluster.over(primary_epoch) => Err(deposed()),
         answer = answer => answer,
     }
 }
@@ -260,9 +260,10 @@ fn is_down(answer: &RedisResult<Value>) -> bool {
 }
 
 impl NodeLines {
-    /// Drops connections to nodes whose reign is over.
+    /// Drops connections to nodes whose primary epoch is over.
     fn leave_past(&self) {
-        self.opened().retain(|node, own| own.reign.is_none() || self.cluster.reign_of(node) == own.reign);
+        self.opened()
+            .retain(|node, own| own.primary_epoch.is_none() || self.cluster.reign_of(node) == own.primary_epoch);
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<ClusterNode, Opened>> {
@@ -275,13 +276,13 @@ impl NodeLines {
     }
 
     async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeLine> {
-        let reign = self.cluster.reign_of(node);
+        let primary_epoch = self.cluster.reign_of(node);
         let opening = {
             let mut opened = self.opened();
             let own = opened.entry(node.clone()).or_default();
-            if own.reign != reign {
+            if own.primary_epoch != primary_epoch {
                 // Answers over the former connection no longer count.
-                *own = Opened { reign, ..Opened::default() };
+                *own = Opened { primary_epoch, ..Opened::default() };
             }
             match &own.line {
                 Some(line) => return Ok(line.clone()),
@@ -290,31 +291,31 @@ impl NodeLines {
         };
         let open = || {
             let (lines, node) = (Arc::clone(self), node.clone());
-            async move { Ok(lines.open(node, reign).await) }
+            async move { Ok(lines.open(node, primary_epoch).await) }
         };
         let ended = || io::Error::from(io::ErrorKind::NotConnected).into();
         let runtime = self.runtime.handle().ok_or_else(ended)?;
         let opened = self.watched(
             node,
-            while_it_reigns(&self.cluster, reign, async {
+            while_it_reigns(&self.cluster, primary_epoch, async {
                 opening.attempt(&runtime, open).await.unwrap_or_else(|_| Err(ended()))
             }),
         );
         let line = self.looked(node, opened).await.inspect_err(|_| self.cluster.suspect(node))?;
         self.leave_past();
         let mut opened = self.opened();
-        // Another connection may have been made meanwhile, for a later reign.
+        // Another connection may have been made meanwhile, for a later primary epoch.
         let own = opened.get_mut(node).filter(|own| Arc::ptr_eq(&own.opening, &opening));
         Ok(own.map(|own| own.line.get_or_insert(line.clone()).clone()).unwrap_or(line))
     }
 
-    async fn open(&self, node: ClusterNode, reign: Option<u64>) -> RedisResult<NodeLine> {
+    async fn open(&self, node: ClusterNode, primary_epoch: Option<u64>) -> RedisResult<NodeLine> {
         let clients = self.cluster.clients(&node);
         let client = clients.map_err(|_| RedisError::from((ErrorKind::InvalidClientConfig, "node")))?.client;
         let conn = connector::open(&client, self.cluster.access(), &self.config).await;
         let conn = conn.map_err(|e| connector::of_node(e, &node))?;
         (self.name)(&conn);
-        Ok(NodeLine { conn, node, reign, silence: Arc::default(), number: self.cluster.line_number() })
+        Ok(NodeLine { conn, node, primary_epoch, silence: Arc::default(), number: self.cluster.line_number() })
     }
 
     async fn pinned(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<OwnConnection> {
@@ -367,7 +368,7 @@ impl NodeLines {
     /// Waits for an answer of a node. A late answer counts only if the node is still a primary.
     async fn answered<T>(&self, line: &NodeLine, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let mut under_way = AtNode { lines: self, line, begun: Instant::now(), has_ended: false };
-        let answer = self.watched(&line.node, while_it_reigns(&self.cluster, line.reign, answer));
+        let answer = self.watched(&line.node, while_it_reigns(&self.cluster, line.primary_epoch, answer));
         let answered = self.looked(&line.node, answer).await;
         under_way.has_ended = true;
         if answered.as_ref().is_err_and(RedisError::is_io_error) {
@@ -376,8 +377,10 @@ impl NodeLines {
             return answered;
         }
         line.silence().answered();
-        match line.reign {
-            Some(reign) if under_way.begun.elapsed() > LATE && !self.cluster.confirms(&line.node, reign).await => {
+        match line.primary_epoch {
+            Some(primary_epoch)
+                if under_way.begun.elapsed() > LATE && !self.cluster.confirms(&line.node, primary_epoch).await =>
+            {
                 Err(deposed())
             }
             _ => answered,

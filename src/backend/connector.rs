@@ -30,7 +30,7 @@ pub(crate) use redis::aio::MultiplexedConnection as Plain;
 
 /// How this client authenticates, in addition to the URL.
 #[derive(Clone, Default)]
-pub(crate) struct Access {
+pub(crate) struct ConnectOptions {
     /// Replace user and password of the URL.
     pub(crate) credentials: Option<watch::Receiver<Credentials>>,
     /// The CA for TLS, as PEM. Replaces the roots that the crate includes.
@@ -53,7 +53,7 @@ struct ShutOut {
     pause: Duration,
 }
 
-impl Access {
+impl ConnectOptions {
     /// The settings of every connection to a data server.
     pub(super) fn config(&self) -> AsyncConnectionConfig {
         let config = AsyncConnectionConfig::new();
@@ -113,13 +113,13 @@ pub(super) struct Clients {
     pub(super) listener: Client,
 }
 
-pub(super) struct Ways {
+pub(super) struct Connector {
     /// The settings from the URL, except for the address.
     pub(super) info: ConnectionInfo,
-    pub(super) access: Access,
+    pub(super) access: ConnectOptions,
 }
 
-impl Ways {
+impl Connector {
     /// How to reach a server that another one has named.
     pub(super) fn to_node(&self, host: &str, port: u16) -> Result<Clients, Error> {
         let host = host.to_owned();
@@ -144,7 +144,7 @@ impl Ways {
 /// the same way.
 pub(super) async fn open(
     client: &Client,
-    access: &Access,
+    access: &ConnectOptions,
     config: &AsyncConnectionConfig,
 ) -> Result<Plain, RedisError> {
     let place = client.get_connection_info().addr().to_string();
@@ -158,7 +158,7 @@ pub(super) async fn open(
 }
 
 /// Connects, and distinguishes a wrong password from a server that accepts no more clients.
-async fn let_in(client: &Client, access: &Access, config: &AsyncConnectionConfig) -> Result<Plain, RedisError> {
+async fn let_in(client: &Client, access: &ConnectOptions, config: &AsyncConnectionConfig) -> Result<Plain, RedisError> {
     let connect = || client.get_multiplexed_async_connection_with_config(config);
     match connect().await {
         Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, access).await {
@@ -175,7 +175,7 @@ async fn let_in(client: &Client, access: &Access, config: &AsyncConnectionConfig
 
 /// Sends the password by hand. The client reports every error as a wrong password, also that of a server that accepts
 /// no more clients, and drops its text. Returns `None` if the password is right.
-async fn refusal(client: &Client, access: &Access) -> Option<RedisError> {
+async fn refusal(client: &Client, access: &ConnectOptions) -> Option<RedisError> {
     let settings = client.get_connection_info().redis_settings();
     let info = client.get_connection_info().clone().set_redis_settings(RedisConnectionInfo::default());
     let mut auth = redis::cmd("AUTH");
@@ -211,12 +211,12 @@ pub(super) fn is_tls(addr: &ConnectionAddr) -> bool {
 }
 
 #[cfg(not(feature = "tls"))]
-fn client_of(info: ConnectionInfo, _access: &Access) -> Result<Client, Error> {
+fn client_of(info: ConnectionInfo, _access: &ConnectOptions) -> Result<Client, Error> {
     Client::open(info).map_err(|e| bad(format!("must be an address that can be used: {e}"), "correct the URL"))
 }
 
 #[cfg(feature = "tls")]
-fn client_of(info: ConnectionInfo, access: &Access) -> Result<Client, Error> {
+fn client_of(info: ConnectionInfo, access: &ConnectOptions) -> Result<Client, Error> {
     use redis::{ClientTlsConfig, TlsCertificates};
 
     if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {

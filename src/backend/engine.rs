@@ -13,7 +13,7 @@ use redis::{PushInfo, PushKind};
 use tokio::sync::watch;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::address::{Access, Address, Role};
+use super::address::{Address, ConnectOptions, Role};
 use super::app_runtime::AppRuntime;
 use super::call_context;
 use super::classify::classify;
@@ -22,7 +22,7 @@ use super::hints::hint_of;
 use super::keys::{Key, TaskKeys};
 use super::scripts;
 use super::server;
-use super::shared_connection::Slot;
+use super::shared_connection::SharedConnection;
 use super::single_flight::SingleFlight;
 use super::tables::Tables;
 use super::timeouts::{CONNECT_TIMEOUT, LONGEST_RESPONSE};
@@ -40,11 +40,11 @@ pub(crate) struct Store {
     pub(crate) dispatch_timeout: Duration,
     pub(crate) timings: Timings,
     /// For dispatch and settle.
-    hot: Slot,
+    hot: SharedConnection,
     /// For small and occasional calls.
-    calm: Slot,
+    calm: SharedConnection,
     /// For reads of values on behalf of many callers.
-    bulk: Slot,
+    bulk: SharedConnection,
     reads: Arc<Turns>,
     writes: Arc<Turns>,
     /// One more than [`Address::changes`] at the last check; 0 before the first.
@@ -75,7 +75,7 @@ impl Store {
     /// `Config` if the URL is invalid.
     pub(crate) fn open(
         url: &str,
-        access: &Access,
+        access: &ConnectOptions,
         name: &str,
         prefix: &str,
         eviction: server::EvictionCheck,
@@ -88,9 +88,9 @@ impl Store {
             eviction,
             dispatch_timeout,
             timings,
-            hot: Slot::new(Arc::clone(&address), Role::Shared),
-            calm: Slot::new(Arc::clone(&address), Role::Pool),
-            bulk: Slot::new(Arc::clone(&address), Role::Pool),
+            hot: SharedConnection::new(Arc::clone(&address), Role::Producer),
+            calm: SharedConnection::new(Arc::clone(&address), Role::Shared),
+            bulk: SharedConnection::new(Arc::clone(&address), Role::Shared),
             address,
             reads: Turns::new(),
             writes: Turns::new(),
@@ -135,7 +135,7 @@ impl Store {
             let (address, eviction) = (Arc::clone(&self.address), self.eviction);
             async move {
                 let checked = async {
-                    let conn = address.connect(Role::Pool, Some(CONNECT_TIMEOUT)).await?;
+                    let conn = address.connect(Role::Shared, Some(CONNECT_TIMEOUT)).await?;
                     let Some(cluster) = address.cluster() else { return check(conn, eviction, false).await };
                     let unchecked = cluster.unchecked();
                     let conn = &conn;
@@ -171,7 +171,7 @@ impl Store {
                     let failure = failure.or_else(|| (!silent.is_empty()).then(Error::timed_out));
                     failure.filter(|_| !found).map_or(Ok(()), Err)
                 };
-                address.steady_since(address.generation(), checked).await
+                address.steady_since(address.primary_epoch(), checked).await
             }
         };
         let runtime = self.runtime().handle().ok_or(Error::Closed)?;
@@ -201,8 +201,8 @@ impl Store {
     }
 
     /// A separate connection, for calls that must not delay others.
-    pub(crate) fn line(&self, role: Role) -> Slot {
-        Slot::new(Arc::clone(&self.address), role)
+    pub(crate) fn line(&self, role: Role) -> SharedConnection {
+        SharedConnection::new(Arc::clone(&self.address), role)
     }
 
     /// The connection of dispatch and settle with its number, if it is open.
@@ -290,12 +290,12 @@ impl Store {
         let read = async move {
             let turn = turns.take(LONGEST_RESPONSE).await.ok_or_else(Error::timed_out)?;
             turn.hold(async {
-                let generation = address.generation();
+                let primary_epoch = address.primary_epoch();
                 let read = async {
-                    let conn = address.connect(Role::Pool, None).await?;
+                    let conn = address.connect(Role::Shared, None).await?;
                     call_context::within(time, Error::late, call(conn)).await
                 };
-                address.steady_since(generation, read).await
+                address.steady_since(primary_epoch, read).await
             })
             .await
         };
@@ -316,16 +316,16 @@ impl Store {
         self.address.cluster()?.node_of_key(key).map(|node| node.to_string())
     }
 
-    /// The generation of the primary: grows with each failover. Always 0 for a single server, and for a cluster, whose
+    /// The primary epoch: grows with each failover. Always 0 for a single server, and for a cluster, whose
     /// connections check this themselves.
-    pub(crate) fn generation(&self) -> u64 {
-        self.address.generation()
+    pub(crate) fn primary_epoch(&self) -> u64 {
+        self.address.primary_epoch()
     }
 
-    /// The reign of the primary that has the keys of a task. A server that becomes primary again gets a new number.
+    /// The primary epoch that has the keys of a task. A server that becomes primary again gets a new number.
     /// Always 0 for a single server.
-    pub(crate) fn reign_over(&self, keys: &TaskKeys) -> u64 {
-        self.address.reign_over(keys.get(Key::Meta))
+    pub(crate) fn primary_epoch_of(&self, keys: &TaskKeys) -> u64 {
+        self.address.primary_epoch_of(keys.get(Key::Meta))
     }
 
     /// Watches for a new primary on the keeper's runtime, since handlers may block the runtime of the App. Never returns.
@@ -346,16 +346,16 @@ impl Store {
         &'a self,
         work: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
-        self.address.steady_since(self.address.generation(), work)
+        self.address.steady_since(self.address.primary_epoch(), work)
     }
 
-    /// The same for work on a connection that was made in this generation.
+    /// The same for work on a connection that was made in this primary epoch.
     pub(crate) fn steady_since<'a, T: 'a>(
         &'a self,
-        generation: u64,
+        primary_epoch: u64,
         work: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
-        self.address.steady_since(generation, work)
+        self.address.steady_since(primary_epoch, work)
     }
 
     /// A separate connection, which reports when it drops. `response` limits each answer. `None` is for calls that
@@ -381,7 +381,7 @@ impl Store {
     pub(crate) fn works_as(&self, worker: &str) {
         self.address.works_as(worker);
         if let Some((conn, _)) = self.hot.if_up() {
-            self.address.name(&conn, Role::Shared);
+            self.address.name(&conn, Role::Producer);
         }
     }
 
@@ -398,7 +398,7 @@ impl Store {
             cluster.ready().await?;
         }
         let node = cluster.as_ref().map(|cluster| cluster.any_node());
-        let reign = cluster.as_ref().zip(node.as_ref()).and_then(|(cluster, node)| cluster.reign_of(node));
+        let primary_epoch = cluster.as_ref().zip(node.as_ref()).and_then(|(cluster, node)| cluster.reign_of(node));
         let subscribed = async {
             let mut conn = match &node {
                 Some(node) => self.address.listen_at(node, Role::Hints, sender).await?,
@@ -415,8 +415,8 @@ impl Store {
             .take_while(|push| ready(push.kind != PushKind::Disconnection))
             .filter_map(|PushInfo { kind, data }| ready(hint_of(data).filter(|_| kind == PushKind::Message)))
             .take_until(Box::pin(async move {
-                match cluster.zip(reign) {
-                    Some((cluster, reign)) => cluster.over(reign).await,
+                match cluster.zip(primary_epoch) {
+                    Some((cluster, primary_epoch)) => cluster.over(primary_epoch).await,
                     None => std::future::pending().await,
                 }
             }));

@@ -10,7 +10,7 @@ use crate::unix_time::to_ms;
 
 /// A job that a heartbeat names.
 #[derive(Clone, Debug)]
-pub(crate) struct HeldJob {
+pub(crate) struct LockClaim {
     pub(crate) id: crate::job::id::JobId,
     pub(crate) fence: u64,
 }
@@ -36,8 +36,8 @@ pub(crate) async fn extend_locks(
     keys: &TaskKeys,
     worker: &str,
     ask: Duration,
-    extend: &[HeldJob],
-    watch: &[HeldJob],
+    extend: &[LockClaim],
+    watch: &[LockClaim],
 ) -> Result<Beaten, Error> {
     let mut call = scripts::EXTEND_LOCKS.on(keys);
     call.arg(worker).arg(to_ms(ask)).arg(extend.len()).arg(watch.len());

@@ -7,7 +7,7 @@ use super::reply::{Reply, Text};
 use super::scripts;
 use crate::error::Error;
 use crate::job::id::JobId;
-use crate::job::snooze::Deferred;
+use crate::job::snooze::Snoozes;
 use crate::job::state::JobState;
 use crate::limits::stored_number;
 
@@ -18,7 +18,7 @@ pub(crate) struct StoredJob {
     pub(crate) failed_attempts: u32,
     pub(crate) stalled_count: u32,
     pub(crate) error: String,
-    pub(crate) deferred: Deferred,
+    pub(crate) deferred: Snoozes,
 }
 
 /// One job, as it is stored.
@@ -66,7 +66,7 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         failed_attempts: text(&mut reply)?.parse().unwrap_or(0),
         stalled_count: text(&mut reply)?.parse().unwrap_or(0),
         error: text(&mut reply)?,
-        deferred: Deferred::from_wire(&text(&mut reply)?),
+        deferred: Snoozes::from_wire(&text(&mut reply)?),
     };
     Ok(Some(Inspected {
         job,

@@ -11,18 +11,18 @@ use crate::error::Error;
 
 /// The time limits of one call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct CallDeadline {
     /// The call is repeated until then.
     pub(crate) deadline: Instant,
     /// The shortest time for one attempt, also after the deadline.
     pub(crate) least: Duration,
 }
 
-impl Patience {
+impl CallDeadline {
     /// For a call of this many bytes that was requested at `since`: the dispatch time-out plus the transfer time. The
     /// last attempt may exceed that by a tenth of the time-out.
-    pub(crate) fn new(dispatch_timeout: Duration, since: Instant, bytes: usize) -> Patience {
-        Patience { deadline: since + dispatch_timeout + transfer_time(bytes), least: dispatch_timeout / 10 }
+    pub(crate) fn new(dispatch_timeout: Duration, since: Instant, bytes: usize) -> CallDeadline {
+        CallDeadline { deadline: since + dispatch_timeout + transfer_time(bytes), least: dispatch_timeout / 10 }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -30,8 +30,8 @@ impl Patience {
     }
 
     /// The same for a call whose attempts each take this much longer.
-    pub(crate) fn and(self, time: Duration) -> Patience {
-        Patience { deadline: self.deadline + time, least: self.least + time }
+    pub(crate) fn and(self, time: Duration) -> CallDeadline {
+        CallDeadline { deadline: self.deadline + time, least: self.least + time }
     }
 }
 
@@ -39,11 +39,11 @@ impl Patience {
 ///
 /// # Errors
 /// The error of the last call that ended; `Connect` with a time-out if none did.
-pub(crate) async fn repeated<T, F>(patience: Patience, mut call: impl FnMut() -> F) -> Result<T, Error>
+pub(crate) async fn repeated<T, F>(patience: CallDeadline, mut call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let Patience { deadline, least } = patience;
+    let CallDeadline { deadline, least } = patience;
     let mut pauses = Pauses::new(Duration::from_millis(20), Duration::from_millis(500));
     let mut before = None;
     loop {

@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use super::scripts::Invocation;
 use crate::escape::cut;
 use crate::job::failure::StoredError;
-use crate::job::snooze::Deferred;
+use crate::job::snooze::Snoozes;
 use crate::limits::{BATCH, BATCH_BYTES, BRIEF, MESSAGE_LIMIT};
 use crate::unix_time::to_ms;
 
@@ -21,9 +21,9 @@ pub(crate) enum Disposition {
     /// Another run follows after the delay.
     Retry { attempt: u32, delay: Duration, error: StoredError },
     /// The handler asked to run later. No attempt is used.
-    Snooze { deferred: Deferred, delay: Duration },
+    Snooze { deferred: Snoozes, delay: Duration },
     /// The handler could not decode the payload, but another version of it may. No attempt is used.
-    Undecodable { deferred: Deferred, delay: Duration, error: StoredError },
+    Undecodable { deferred: Snoozes, delay: Duration, error: StoredError },
     /// The hook has run, or failed for good: the job ends with its stored outcome.
     Hooked(Option<StoredError>),
     /// The hook failed, `failed` times so far, and runs again after the delay.

@@ -12,7 +12,7 @@ use super::classify::classify;
 use super::keys::{Key, TaskKeys};
 use super::reply::Reply;
 use crate::error::Error;
-use crate::latency::{Spread, Timing};
+use crate::latency::{LatencySummary, Timing};
 use crate::limits::{BATCH, BRIEF, FEW, LARGE};
 
 macro_rules! lib {
@@ -71,7 +71,7 @@ scripts! {
 }
 
 /// How long the calls of this process took to be answered, for each script that it has called.
-pub(crate) fn answered() -> BTreeMap<&'static str, Spread> {
+pub(crate) fn answered() -> BTreeMap<&'static str, LatencySummary> {
     let read = ALL.iter().map(|script| (script.name, script.answered.read()));
     read.filter(|(_, answered)| answered.count > 0).collect()
 }

@@ -3,7 +3,7 @@
 //! Every process keeps one connection to each sentinel in its address. It asks all of them each second, and at once
 //! when one of them reports a new primary (`+switch-master`). This matters because a primary that is demoted by a
 //! manual failover still accepts writes for some seconds, and all of those are lost. Each new primary starts a new
-//! *generation*: all connections to the former one are dropped, and answers over them are discarded.
+//! *primary epoch*: all connections to the former one are dropped, and answers over them are discarded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -40,7 +40,7 @@ pub(super) struct Sentinels {
     service: String,
     nodes: Vec<Client>,
     known: Mutex<Option<Primary>>,
-    generation: watch::Sender<u64>,
+    primary_epoch: watch::Sender<u64>,
     looking: SingleFlight<Primary>,
     runtime: Arc<AppRuntime>,
     /// The task that listens to them on the runtime of the App.
@@ -76,12 +76,12 @@ enum SentinelWord {
 impl Sentinels {
     /// These sentinels. Does not connect.
     pub(super) fn new(service: String, nodes: Vec<Client>, runtime: Arc<AppRuntime>) -> Arc<Sentinels> {
-        let generation = watch::Sender::new(0);
+        let primary_epoch = watch::Sender::new(0);
         Arc::new(Sentinels {
             service,
             nodes,
             known: Mutex::default(),
-            generation,
+            primary_epoch,
             looking: SingleFlight::default(),
             runtime,
             listener: Mutex::default(),
@@ -94,14 +94,14 @@ impl Sentinels {
     }
 
     /// Grows whenever the address gets another primary.
-    pub(super) fn generation(&self) -> u64 {
-        *self.generation.borrow()
+    pub(super) fn primary_epoch(&self) -> u64 {
+        *self.primary_epoch.borrow()
     }
 
-    /// Returns when this generation is over.
-    pub(super) async fn left(&self, generation: u64) {
+    /// Returns when this primary epoch is over.
+    pub(super) async fn left(&self, primary_epoch: u64) {
         // Cannot fail: the sender lives in `self`.
-        let _ = self.generation.subscribe().wait_for(|now| *now != generation).await;
+        let _ = self.primary_epoch.subscribe().wait_for(|now| *now != primary_epoch).await;
     }
 
     /// The primary; asks the sentinels if it is not known yet.
@@ -166,7 +166,7 @@ impl Sentinels {
         *known = Some(next);
         drop(known);
         if is_another {
-            self.generation.send_modify(|generation| *generation += 1);
+            self.primary_epoch.send_modify(|primary_epoch| *primary_epoch += 1);
         }
     }
 }
@@ -355,11 +355,11 @@ mod tests {
         let sentinels = Sentinels::new("main".to_owned(), Vec::new(), Arc::default());
         sentinels.hear(&said(&[(1, 0)]));
         sentinels.hear(&said(&[(1, 2)]));
-        assert_eq!(sentinels.generation(), 0);
+        assert_eq!(sentinels.primary_epoch(), 0);
         let left = tokio::time::timeout(Duration::from_millis(1), sentinels.left(0)).await;
         assert!(left.is_err());
         sentinels.hear(&said(&[(2, 3)]));
         sentinels.left(0).await;
-        assert_eq!((sentinels.generation(), sentinels.known().clone()), (1, Some(primary(2, 3))));
+        assert_eq!((sentinels.primary_epoch(), sentinels.known().clone()), (1, Some(primary(2, 3))));
     }
 }

@@ -11,7 +11,7 @@ use super::scripts;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::outcome::StoredOutcome;
-use crate::job::snooze::Deferred;
+use crate::job::snooze::Snoozes;
 use crate::limits::{NARROW_BYTES, stored_number};
 use crate::stall::recovery::Recovery;
 use crate::unix_time::to_ms;
@@ -53,7 +53,7 @@ pub(crate) struct Claimed {
     /// JSON of the overrides of its dispatch; empty for none.
     pub(crate) overrides: String,
     pub(crate) dispatched_at_ms: Option<u64>,
-    pub(crate) deferred: Deferred,
+    pub(crate) deferred: Snoozes,
     /// How it was last recovered, if it was.
     pub(crate) recovery: Option<Recovery>,
     /// Whether it is running, not claimed ahead.
@@ -186,7 +186,7 @@ fn claimed_job(id: &str, payload: redis::Value, fence: u64, begins: bool) -> Cla
         stalled_count: 0,
         overrides: String::new(),
         dispatched_at_ms: None,
-        deferred: Deferred::default(),
+        deferred: Snoozes::default(),
         recovery: None,
         begins,
         expires: false,
@@ -208,7 +208,7 @@ fn add_extras(claimed: &mut [Claimed], row: Vec<redis::Value>) {
         job.stalled_count = word().parse().unwrap_or(0);
         job.overrides = word();
         job.dispatched_at_ms = stored_number(&word());
-        job.deferred = Deferred::from_wire(&word());
+        job.deferred = Snoozes::from_wire(&word());
         let recovery = word();
         job.expires = !word().is_empty();
         job.outcome = StoredOutcome::from_wire(&word());

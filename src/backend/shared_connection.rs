@@ -15,10 +15,10 @@ const BETWEEN_REFUSALS: Duration = Duration::from_secs(1);
 
 /// A connection that is made when it is first needed. If it fails, it is dropped, and the next call makes another.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct SharedConnection {
     address: Arc<Address>,
     role: Role,
-    state: Arc<Mutex<SlotState>>,
+    state: Arc<Mutex<ConnectionState>>,
     connecting: SingleFlight<Up>,
 }
 
@@ -27,15 +27,15 @@ struct Up {
     conn: OwnConnection,
     /// Its number.
     before: usize,
-    /// The generation of its primary.
-    generation: u64,
+    /// The primary epoch of its primary.
+    primary_epoch: u64,
 }
 
 #[derive(Debug, Default)]
-struct SlotState {
+struct ConnectionState {
     conn: Option<OwnConnection>,
-    /// The generation of its primary.
-    generation: u64,
+    /// The primary epoch of its primary.
+    primary_epoch: u64,
     /// How many connections were made before it; also its number.
     before: usize,
     silence: Silence,
@@ -43,19 +43,19 @@ struct SlotState {
     refused: Option<Instant>,
 }
 
-impl SlotState {
+impl ConnectionState {
     fn up(&self) -> Option<Up> {
-        let (before, generation) = (self.before, self.generation);
-        self.conn.clone().map(|conn| Up { conn, before, generation })
+        let (before, primary_epoch) = (self.before, self.primary_epoch);
+        self.conn.clone().map(|conn| Up { conn, before, primary_epoch })
     }
 }
 
-impl Slot {
-    pub(super) fn new(address: Arc<Address>, role: Role) -> Slot {
-        Slot { address, role, state: Arc::default(), connecting: SingleFlight::default() }
+impl SharedConnection {
+    pub(super) fn new(address: Arc<Address>, role: Role) -> SharedConnection {
+        SharedConnection { address, role, state: Arc::default(), connecting: SingleFlight::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, SlotState> {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,7 +67,7 @@ impl Slot {
     fn up(&self) -> Option<Up> {
         self.address.keep_watch();
         let up = self.state().up()?;
-        if up.generation == self.address.generation() {
+        if up.primary_epoch == self.address.primary_epoch() {
             return Some(up);
         }
         self.leave(up.before);
@@ -78,7 +78,7 @@ impl Slot {
     pub(super) fn leave(&self, before: usize) {
         let mut state = self.state();
         if state.before == before {
-            *state = SlotState { before: before + 1, refused: state.refused, ..SlotState::default() };
+            *state = ConnectionState { before: before + 1, refused: state.refused, ..ConnectionState::default() };
         }
     }
 
@@ -115,13 +115,13 @@ impl Slot {
         time: Duration,
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Up { mut conn, before, generation } = match self.up() {
+        let Up { mut conn, before, primary_epoch } = match self.up() {
             Some(up) => up,
             None => self.connect().await?,
         };
         let mut under_way = UnderWay::begin(self, before);
         let answer =
-            call_context::within(time, Error::late, self.address.steady_since(generation, call(&mut conn))).await;
+            call_context::within(time, Error::late, self.address.steady_since(primary_epoch, call(&mut conn))).await;
         under_way.end(&answer);
         answer.map_err(|e| e.at(self.address.place()))
     }
@@ -145,9 +145,9 @@ impl Slot {
             let (address, role, state) = (Arc::clone(&self.address), self.role, Arc::clone(&self.state));
             async move {
                 // An attempt that has just ended may have made a connection.
-                let generation = address.generation();
+                let primary_epoch = address.primary_epoch();
                 let up = state.lock().unwrap_or_else(PoisonError::into_inner).up();
-                if let Some(up) = up.filter(|up| up.generation == generation) {
+                if let Some(up) = up.filter(|up| up.primary_epoch == primary_epoch) {
                     return Ok(up);
                 }
                 // Each call has its own time-out.
@@ -155,9 +155,9 @@ impl Slot {
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
                 // Drop a connection to the former primary.
                 let before = state.before + usize::from(state.conn.is_some());
-                *state = SlotState { before, refused: state.refused, ..SlotState::default() };
-                (state.conn, state.generation) = (Some(conn.clone()), generation);
-                Ok(Up { conn, before: state.before, generation })
+                *state = ConnectionState { before, refused: state.refused, ..ConnectionState::default() };
+                (state.conn, state.primary_epoch) = (Some(conn.clone()), primary_epoch);
+                Ok(Up { conn, before: state.before, primary_epoch })
             }
         };
         self.connecting.attempt(&runtime, connect).await
@@ -166,14 +166,14 @@ impl Slot {
 
 /// A call that is under way. If it is dropped before its end, the caller gave up.
 struct UnderWay<'a> {
-    slot: &'a Slot,
+    slot: &'a SharedConnection,
     before: usize,
     begun: Instant,
     ended: bool,
 }
 
 impl UnderWay<'_> {
-    fn begin(slot: &Slot, before: usize) -> UnderWay<'_> {
+    fn begin(slot: &SharedConnection, before: usize) -> UnderWay<'_> {
         UnderWay { slot, before, begun: Instant::now(), ended: false }
     }
 

@@ -72,7 +72,7 @@ impl Store {
     }
 
     /// Which nodes of the lists of tasks and of workers are unreachable, and whether they report the cluster as down.
-    pub(crate) async fn lists_away(&self, conn: &OwnConnection) -> [Option<(String, bool)>; 2] {
+    pub(crate) async fn unreachable_lists(&self, conn: &OwnConnection) -> [Option<(String, bool)>; 2] {
         let looks = [keys::tasks(&self.prefix), keys::workers(&self.prefix)].map(|list| async move {
             let mut first = redis::cmd("ZRANGE");
             first.arg(&list).arg(0).arg(0);

@@ -25,12 +25,12 @@ pub(crate) use super::cluster::ClusterNode;
 const PING: Duration = Duration::from_secs(2);
 
 /// A connection to a node that is notified of its wake markers.
-pub(crate) struct Ear {
+pub(crate) struct WakeSubscription {
     conn: Plain,
     pushes: UnboundedReceiver<PushInfo>,
     cluster: Arc<Cluster>,
     node: ClusterNode,
-    reign: Option<u64>,
+    primary_epoch: Option<u64>,
 }
 
 impl Store {
@@ -43,9 +43,13 @@ impl Store {
     ///
     /// # Errors
     /// As every call; also if the node no longer has one of them.
-    pub(crate) async fn ear(&self, node: &ClusterNode, tasks: &[&TaskKeys]) -> Result<Ear, Error> {
+    pub(crate) async fn wake_subscription(
+        &self,
+        node: &ClusterNode,
+        tasks: &[&TaskKeys],
+    ) -> Result<WakeSubscription, Error> {
         let cluster = Arc::clone(self.address.cluster().ok_or(Error::Closed)?);
-        let reign = cluster.reign_of(node);
+        let primary_epoch = cluster.reign_of(node);
         let (sender, pushes) = unbounded_channel();
         let listening = async {
             let conn = self.address.listen_at(node, Role::Wake, sender).await?;
@@ -64,7 +68,7 @@ impl Store {
         };
         let listening = tokio::time::timeout(CONNECT_TIMEOUT, listening).await;
         match listening.map_err(|_| Error::timed_out()).and_then(|conn| conn) {
-            Ok(conn) => Ok(Ear { conn, pushes, cluster, node: node.clone(), reign }),
+            Ok(conn) => Ok(WakeSubscription { conn, pushes, cluster, node: node.clone(), primary_epoch }),
             Err(e) => {
                 cluster.suspect(node);
                 Err(e)
@@ -73,7 +77,7 @@ impl Store {
     }
 }
 
-impl Ear {
+impl WakeSubscription {
     /// Reports the name of each marker that is set. Returns if the node loses its role, does not answer, or gives up
     /// one of these slots.
     pub(crate) async fn listen(mut self, mut heard: impl FnMut(&str), mut answered: impl FnMut()) -> Error {
@@ -104,8 +108,8 @@ impl Ear {
             Error::Closed
         };
         let over = async {
-            match self.reign {
-                Some(reign) => self.cluster.over(reign).await,
+            match self.primary_epoch {
+                Some(primary_epoch) => self.cluster.over(primary_epoch).await,
                 None => std::future::pending().await,
             }
         };

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt::{self, Write};
 
 use super::cause::{Handled, causes};
-use crate::escape::Shown;
+use crate::escape::Escaped;
 
 /// Displays the error with all its causes, outermost first, on one line.
 #[derive(Clone, Copy)]
@@ -14,7 +14,7 @@ impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
         write_chain(&mut text, self.0)?;
-        Shown(&text).fmt(f)
+        Escaped(&text).fmt(f)
     }
 }
 

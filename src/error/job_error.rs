@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::cause::{Boxed, Cause, ErrorCarrier, Handled, Handling, causes, handled_by};
 use super::chain::write_chain;
-use crate::escape::{Shown, cut};
+use crate::escape::{Escaped, cut};
 use crate::job::failure::{Failure, codes};
 use crate::limits::{self, MESSAGE_LIMIT};
 
@@ -39,12 +39,12 @@ use crate::limits::{self, MESSAGE_LIMIT};
 /// ```
 pub struct JobError(Handled);
 
-/// [`Context::data`](crate::Context::data) has no value of the requested type.
+/// [`Context::state`](crate::Context::state) has no value of the requested type.
 ///
-/// If a handler returns it, the job fails without a retry, with the code `missing_data`: another run on this worker would fail too.
+/// If a handler returns it, the job fails without a retry, with the code `missing_state`: another run on this worker would fail too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the worker has no data of the type {type_name}; add it with AppBuilder::data")]
-pub struct MissingData {
+#[error("the worker has no data of the type {type_name}; add it with AppBuilder::state")]
+pub struct MissingState {
     pub(crate) type_name: &'static str,
 }
 
@@ -56,8 +56,8 @@ fn handling_of(source: &Cause) -> Handling {
         return Handling { refused_code: None, ..attached.handling.clone() };
     }
     let handling = |e: &(dyn StdError + 'static)| {
-        if e.is::<MissingData>() {
-            return Some(Handling { code: Some(codes::MISSING_DATA.to_owned()), fatal: true, ..Handling::default() });
+        if e.is::<MissingState>() {
+            return Some(Handling { code: Some(codes::MISSING_STATE.to_owned()), fatal: true, ..Handling::default() });
         }
         // The failure of another job: keep a code of its handler, but not one of Heartline's, which says nothing about this job.
         let code = e.downcast_ref::<Failure>().map(|failure| &failure.code).filter(|code| codes::is_own(code));
@@ -205,7 +205,7 @@ impl fmt::Display for JobError {
         let mut text = String::new();
         // If a `Display` fails, show what was written before.
         let _ = self.write_chain(&mut text);
-        Shown(&text).fmt(f)
+        Escaped(&text).fmt(f)
     }
 }
 

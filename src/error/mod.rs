@@ -6,7 +6,7 @@ pub(crate) mod job_error;
 pub(crate) mod kind;
 pub(crate) mod server;
 
-pub use job_error::{JobError, MissingData};
+pub use job_error::{JobError, MissingState};
 pub use kind::ServerErrorKind;
 pub use server::ServerError;
 
@@ -16,7 +16,7 @@ use std::{fmt, io};
 use self::chain::Chain;
 use self::server::Nature;
 use crate::config_error::ConfigErrors;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::job::failure::Failure;
 use crate::job::id::JobId;
 
@@ -73,7 +73,7 @@ pub enum Error {
     },
 
     /// This version cannot work with the server or its data.
-    #[error("not supported: {}", Shown(what))]
+    #[error("not supported: {}", Escaped(what))]
     Unsupported {
         /// The reason: an old server, a newer wire version, an eviction policy that loses jobs.
         what: String,
@@ -136,7 +136,7 @@ pub enum Error {
     JobFailed(Failure),
 
     /// The job was cancelled.
-    #[error("job {id} was cancelled: {}", Shown(reason))]
+    #[error("job {id} was cancelled: {}", Escaped(reason))]
     JobCancelled {
         /// The job.
         id: JobId,
@@ -178,7 +178,7 @@ pub enum Error {
     },
 
     /// The workflow instance was cancelled.
-    #[error("the instance {id} of the workflow {workflow} was cancelled: {}", Shown(reason))]
+    #[error("the instance {id} of the workflow {workflow} was cancelled: {}", Escaped(reason))]
     WorkflowCancelled {
         /// The workflow.
         workflow: String,
@@ -304,7 +304,7 @@ fn too_large(what: Option<&str>, size: usize, limit: usize) -> String {
 /// How an instance failed, and at which node. A node that is a subgraph has no job.
 fn how_failed(node: &str, failure: &Failure) -> String {
     let at = if node.is_empty() { String::new() } else { format!(" at its node {node}") };
-    format!("{at} ({}): {}", Shown(&failure.code), Shown(&failure.message))
+    format!("{at} ({}): {}", Escaped(&failure.code), Escaped(&failure.message))
 }
 
 impl Error {
@@ -466,7 +466,7 @@ pub enum Interrupted {
     /// The job was cancelled.
     #[error("this job was cancelled")]
     Cancelled,
-    /// The lock may soon be lost, and `OnRisk::Cancel` is set. The job is requeued.
+    /// The lock may soon be lost, and `OnLockRisk::Cancel` is set. The job is requeued.
     #[error("the lock of this job may soon be lost; the handler should stop")]
     AtRisk,
     /// The worker is shutting down and the grace period is over. If the handler returns an error, the job is requeued. A value

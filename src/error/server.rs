@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::kind::ServerErrorKind;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 
 /// What the server or the client reported about a failed call.
 ///
@@ -167,7 +167,7 @@ impl fmt::Display for ServerError {
         if self.is_no_redis() {
             return f.write_str("the server at this address is not Redis");
         }
-        Shown(&self.0.text).fmt(f)?;
+        Escaped(&self.0.text).fmt(f)?;
         if self.0.suspects_tls {
             return f.write_str("; does the port speak TLS?");
         }

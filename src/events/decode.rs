@@ -9,7 +9,7 @@ use super::event::Event;
 use crate::backend::streams::Entry;
 use crate::job::id::JobId;
 use crate::job::progress::JobProgress;
-use crate::job::snooze::Deferred;
+use crate::job::snooze::Snoozes;
 use crate::limits::stored_number;
 use crate::stall::action::{StallReason, StalledEvent};
 use crate::worker_id::WorkerId;
@@ -169,12 +169,12 @@ impl<'a> Reading<'a> {
                 push(Event::HookFailed { task: owned(), id: job(id), at: at?, code, message, worker: holder() })
             }),
             "snoozed" => groups(value, |[id, deferred, delay_ms]| {
-                let snoozed_count = Deferred::from_wire(deferred).snoozed;
+                let snoozed_count = Snoozes::from_wire(deferred).snoozed;
                 let delay = delay_of(delay_ms)?;
                 push(Event::Snoozed { task: owned(), id: job(id), at: at?, snoozed_count, delay })
             }),
             "undecodable" => groups(value, |[id, deferred, delay_ms]| {
-                let undecodable_count = Deferred::from_wire(deferred).undecodable;
+                let undecodable_count = Snoozes::from_wire(deferred).undecodable;
                 let delay = delay_of(delay_ms)?;
                 push(Event::Undecodable { task: owned(), id: job(id), at: at?, undecodable_count, delay })
             }),

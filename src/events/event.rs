@@ -342,7 +342,7 @@ pub enum Event {
         /// The fence under which the worker had held the job.
         fence: u64,
         /// What it reported.
-        outcome: LateOutcome,
+        outcome: RejectedOutcome,
         /// The worker.
         worker: WorkerId,
     },
@@ -502,7 +502,7 @@ impl Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum LateOutcome {
+pub enum RejectedOutcome {
     /// Its handler had returned a value.
     Completed,
     /// Its handler had failed, and no other run would follow.
@@ -523,7 +523,7 @@ pub enum LateOutcome {
     Drop,
 }
 
-names!(LateOutcome, "outcome", {
+names!(RejectedOutcome, "outcome", {
     Completed = "completed",
     Failed = "failed",
     Retry = "retry",

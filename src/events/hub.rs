@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::channel::Channel;
 use super::event::Event;
 use super::reader;
-use super::result_waiter::Waiter;
+use super::result_waiter::ResultWaiter;
 use super::source::{Followed, Source};
 use super::stream_event::StreamEvent;
 use super::subscription::Subscription;
@@ -60,9 +60,9 @@ impl EventHub {
 
     /// Waits for the end of one job, from now on. All callers share one task that polls and, with `listens`, the reader
     /// of [`EventHub::all`]. The cost of an event does not grow with the number of callers.
-    pub(crate) fn wait(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId, listens: bool) -> Waiter {
+    pub(crate) fn wait(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId, listens: bool) -> ResultWaiter {
         let listener = listens.then(|| self.events.listen());
-        Waiter::new(&self.events.source.waiters, task, keys, id, listener)
+        ResultWaiter::new(&self.events.source.waiters, task, keys, id, listener)
     }
 
     /// Ends the readers, and closes every subscription.

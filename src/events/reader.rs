@@ -22,7 +22,7 @@ use crate::backend::stream_reader::{self, StreamsApart};
 use crate::backend::streams::{self, Entry};
 use crate::backoff::Pauses;
 use crate::error::Error;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 
 /// How long one XREAD blocks without entries.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -111,7 +111,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 continue;
             }
             let time = (BLOCK + MARGIN) * (1 << self.late);
-            let (store, generation) = (&source.store, source.store.generation());
+            let (store, primary_epoch) = (&source.store, source.store.primary_epoch());
             let mut conn = store.dedicated(Role::Events, Some(time)).await?;
             learn_partitions(&source, &conn).await;
             let followed = source.followed();
@@ -122,9 +122,9 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             self.follow_on(&followed);
             let parts = parts_of(&followed);
             let keys: Vec<_> = parts.iter().map(|(_, keys)| &**keys).collect();
-            let servers_ms = store.steady_since(generation, streams::server_times_ms(&conn, &keys)).await?;
+            let servers_ms = store.steady_since(primary_epoch, streams::server_times_ms(&conn, &keys)).await?;
             self.take_up(&parts, &servers_ms);
-            store.steady_since(generation, self.find_gaps(&conn, &[])).await?;
+            store.steady_since(primary_epoch, self.find_gaps(&conn, &[])).await?;
             let (mut first, mut apart) = (true, StreamsApart::default());
             let (mut gaps_at, mut asked_at) = (Instant::now(), Instant::now());
             loop {
@@ -141,7 +141,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     stream_reader::read(&mut conn, &mut apart, &after, block, entries).await
                 } else {
                     tokio::select! {
-                        found = store.steady_since(generation, stream_reader::read(&mut conn, &mut apart, &after, BLOCK, entries)) => found,
+                        found = store.steady_since(primary_epoch, stream_reader::read(&mut conn, &mut apart, &after, BLOCK, entries)) => found,
                         // A blocking call cannot be withdrawn, so the connection is dropped with it. If `new_task` saw
                         // a change and the read finished first, the check below finds the change.
                         () = new_task(&source, added.clone(), &self.positions) => break,
@@ -170,7 +170,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 // On one server all streams are read together. In a cluster one may go back while others have events.
                 let is_quiet = found.is_empty() && !is_first;
                 if is_quiet || conn.is_routed() && gaps_at.elapsed() >= BLOCK {
-                    store.steady_since(generation, self.find_gaps(&conn, &apart.away())).await?;
+                    store.steady_since(primary_epoch, self.find_gaps(&conn, &apart.away())).await?;
                     gaps_at = Instant::now();
                 }
                 if asked_at.elapsed() >= BLOCK {
@@ -231,9 +231,9 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         let all: Vec<_> = self.positions.iter().enumerate().collect();
         for some in all.chunks(TOGETHER) {
             let reads = some.iter().map(|(at, position)| {
-                let (mut conn, is_away) = (conn.clone(), away.contains(at));
+                let (mut conn, is_unreachable) = (conn.clone(), away.contains(at));
                 async move {
-                    if is_away {
+                    if is_unreachable {
                         // Its node is unreachable: a call to it would keep the others waiting.
                         return Ok(None);
                     }
@@ -399,7 +399,7 @@ fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<StreamEvent>) 
     let (decoded, damaged) = match stream_event::read(task, &entry) {
         Ok(decoded) => (decoded, false),
         Err(field) => {
-            tracing::warn!(task, entry = entry.id, field = %Shown(&field), "an event entry is damaged and was skipped");
+            tracing::warn!(task, entry = entry.id, field = %Escaped(&field), "an event entry is damaged and was skipped");
             (Decoded::default(), true)
         }
     };
@@ -431,7 +431,7 @@ pub(super) mod tests {
     pub(in crate::events) fn unreachable_source() -> Arc<Source> {
         let store = Store::open(
             "redis://127.0.0.1:1",
-            &crate::backend::address::Access::default(),
+            &crate::backend::address::ConnectOptions::default(),
             "test",
             "test",
             EvictionCheck::Refuse,

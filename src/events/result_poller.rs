@@ -23,7 +23,7 @@ use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::values;
 use crate::error::Error;
 use crate::job::id::JobId;
-use crate::job::snooze::Deferred;
+use crate::job::snooze::Snoozes;
 use crate::job::state::JobState;
 use crate::limits::{BATCH_BYTES, LARGE, LOOK_BATCH, NARROW_BYTES};
 
@@ -52,7 +52,7 @@ pub(crate) enum End {
 }
 
 /// The callers that wait, and the task that polls for them.
-pub(super) struct Waiters {
+pub(super) struct ResultWaiters {
     store: Arc<Store>,
     all: Mutex<HashMap<JobId, Vec<Arc<Waiting>>>>,
     /// Signals that a poll is due sooner than planned.
@@ -66,7 +66,7 @@ pub(super) struct Waiters {
     closings: Mutex<Closings>,
     /// Whether all but small values are read separately, since the server closes the connection during larger answers.
     narrow: Narrow,
-    /// Held by a poll of a single server: one at a time for each connection.
+    /// HeldJob by a poll of a single server: one at a time for each connection.
     turn: AsyncMutex<()>,
 }
 
@@ -118,13 +118,13 @@ impl Waiting {
     }
 }
 
-impl Waiters {
+impl ResultWaiters {
     fn closings(&self) -> MutexGuard<'_, Closings> {
         self.closings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn new(store: Arc<Store>) -> Arc<Waiters> {
-        Arc::new(Waiters {
+    pub(super) fn new(store: Arc<Store>) -> Arc<ResultWaiters> {
+        Arc::new(ResultWaiters {
             store,
             all: Mutex::default(),
             changed: Notify::new(),
@@ -141,7 +141,7 @@ impl Waiters {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Polls for the end of a job from now on, until [`Waiters::forget`].
+    /// Polls for the end of a job from now on, until [`ResultWaiters::forget`].
     pub(super) fn look_for_end(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId) -> Arc<Waiting> {
         let state = WaitState { next_look: Instant::now(), pause: FIRST_PAUSE, seen: false, found: None, event: None };
         let waiting = Arc::new(Waiting {
@@ -200,8 +200,8 @@ impl Waiters {
     pub(super) fn see_to_a_looker(self: &Arc<Self>) {
         let Some(runtime) = self.store.runtime().handle() else { return };
         if !self.has_looker.swap(true, Ordering::SeqCst) {
-            let looker = Looker(Arc::clone(self));
-            runtime.spawn(async move { looker.0.look().await });
+            let poller = ResultPoller(Arc::clone(self));
+            runtime.spawn(async move { poller.0.look().await });
         }
     }
 
@@ -336,7 +336,7 @@ impl Waiters {
             let asked = ids(&mut batch.iter().map(|(group, _)| *group));
             let read = self.read(BATCH_BYTES, async |conn: &mut _| values::failures(conn, &keys, &asked).await).await?;
             for ((group, state), (failed_attempts, stalled_count, error)) in batch.iter().zip(read) {
-                let deferred = Deferred::default();
+                let deferred = Snoozes::default();
                 let job = StoredJob { state: *state, failed_attempts, stalled_count, error, deferred };
                 let is_gone = job.error.is_empty();
                 tell(group, if is_gone { End::Gone { seen: true } } else { End::Otherwise(job) });
@@ -373,9 +373,9 @@ impl Waiters {
 }
 
 /// The polling task. It ends when no caller waits, or when its runtime ends.
-struct Looker(Arc<Waiters>);
+struct ResultPoller(Arc<ResultWaiters>);
 
-impl Drop for Looker {
+impl Drop for ResultPoller {
     fn drop(&mut self) {
         self.0.has_looker.store(false, Ordering::SeqCst);
         // A caller that has come meanwhile starts another one.

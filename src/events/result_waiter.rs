@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use super::channel::Listener;
 use super::event::Event;
-use super::result_poller::{End, Waiters, Waiting};
+use super::result_poller::{End, ResultWaiters, Waiting};
 use crate::backend::keys::TaskKeys;
 use crate::error::Error;
 use crate::job::id::JobId;
 
 /// A caller that waits for the end of one job.
-pub(crate) struct Waiter {
+pub(crate) struct ResultWaiter {
     waiting: Arc<Waiting>,
-    waiters: Arc<Waiters>,
+    waiters: Arc<ResultWaiters>,
     listener: Option<Listener<Event>>,
 }
 
-impl Waiter {
+impl ResultWaiter {
     /// Waits from now on. Keeps the `listener` meanwhile.
     pub(super) fn new(
-        waiters: &Arc<Waiters>,
+        waiters: &Arc<ResultWaiters>,
         task: &Arc<str>,
         keys: &Arc<TaskKeys>,
         id: &JobId,
         listener: Option<Listener<Event>>,
-    ) -> Waiter {
-        Waiter { waiting: waiters.look_for_end(task, keys, id), waiters: Arc::clone(waiters), listener }
+    ) -> ResultWaiter {
+        ResultWaiter { waiting: waiters.look_for_end(task, keys, id), waiters: Arc::clone(waiters), listener }
     }
 
     /// Waits until the job has ended, or turns out not to exist.
@@ -71,7 +71,7 @@ impl Waiter {
     }
 }
 
-impl Drop for Waiter {
+impl Drop for ResultWaiter {
     fn drop(&mut self) {
         self.waiters.forget(&self.waiting);
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::result_poller::Waiters;
+use super::result_poller::ResultWaiters;
 use crate::backend::engine::Store;
 use crate::backend::keys::{TaskKeys, workflow_of};
 use crate::backend::tables::Tables;
@@ -16,7 +16,7 @@ pub(super) struct Source {
     pub(super) store: Arc<Store>,
     tasks: Mutex<FollowedTasks>,
     pub(super) added: watch::Sender<()>,
-    pub(super) waiters: Arc<Waiters>,
+    pub(super) waiters: Arc<ResultWaiters>,
 }
 
 /// The followed tasks of an App, by name. Unused entries are removed when others are added.
@@ -43,7 +43,7 @@ impl Followed {
 
 impl Source {
     pub(super) fn new(store: Arc<Store>) -> Source {
-        let waiters = Waiters::new(Arc::clone(&store));
+        let waiters = ResultWaiters::new(Arc::clone(&store));
         Source { store, tasks: Mutex::default(), added: watch::Sender::new(()), waiters }
     }
 

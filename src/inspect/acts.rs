@@ -14,7 +14,7 @@ use super::filter::JobFilter;
 use super::page::{JobRow, LOOKED};
 use super::parts::by_table;
 use super::tasks::TaskPause;
-use crate::backend::actions::{self, Named, Stood, Told};
+use crate::backend::actions::{self, ActionReply, Named, Stood};
 use crate::backend::jobs;
 use crate::backend::overview;
 use crate::backend::values;
@@ -87,7 +87,7 @@ impl<T: AsRef<str>, const N: usize> From<[T; N]> for JobSelection {
 /// The result of an act so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct ActReport {
+pub struct BulkReport {
     /// How many jobs it changed.
     pub done: u64,
     /// How many of these were cancelled instead, because a cancel was already pending.
@@ -97,7 +97,7 @@ pub struct ActReport {
     /// How many jobs it refused.
     pub refused: u64,
     /// The first 1,000 refused jobs, with reasons.
-    pub refusals: Vec<Refused>,
+    pub refusals: Vec<RefusedJob>,
     /// How many jobs were read.
     pub looked: u64,
     /// Whether a worker swept first. That worker decides about the silent jobs, in that sweep or its next one.
@@ -109,18 +109,18 @@ pub struct ActReport {
 /// A job that an act refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Refused {
+pub struct RefusedJob {
     /// The id, as passed.
     pub id: String,
     /// The reason.
-    pub why: Refusal,
+    pub why: RefusalReason,
 }
 
 /// Why an act refused a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum RefusalReason {
     /// It is in this state, which the act does not change.
     State(JobState),
     /// It changed after the act read it.
@@ -139,17 +139,17 @@ pub enum Refusal {
     PartOfWorkflow,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::State(state) => write!(f, "it is {state}"),
-            Refusal::Changed => f.write_str("it moved meanwhile"),
-            Refusal::Unknown => f.write_str("there is no such job"),
-            Refusal::InvalidId => f.write_str("not a valid job id"),
-            Refusal::Later => f.write_str("it arrived after the act began"),
-            Refusal::NotSilent => f.write_str("it is not silent, or no worker holds it"),
-            Refusal::SetAside => f.write_str("a worker has just parked it for a person: try again"),
-            Refusal::PartOfWorkflow => {
+            RefusalReason::State(state) => write!(f, "it is {state}"),
+            RefusalReason::Changed => f.write_str("it moved meanwhile"),
+            RefusalReason::Unknown => f.write_str("there is no such job"),
+            RefusalReason::InvalidId => f.write_str("not a valid job id"),
+            RefusalReason::Later => f.write_str("it arrived after the act began"),
+            RefusalReason::NotSilent => f.write_str("it is not silent, or no worker holds it"),
+            RefusalReason::SetAside => f.write_str("a worker has just parked it for a person: try again"),
+            RefusalReason::PartOfWorkflow => {
                 f.write_str("it is the job of a workflow node, and is retried or removed with its instance")
             }
         }
@@ -170,7 +170,7 @@ enum Kind {
 /// # use heartline::{Inspector, JobFilter, JobState};
 /// # async fn run(inspector: Inspector) -> heartline::Result<()> {
 /// let mut act = inspector.by("ada").retry("export", JobFilter::new(JobState::Failed));
-/// while let Some(so_far) = act.step().await? {
+/// while let Some(so_far) = act.next_batch().await? {
 ///     println!("{} of {} so far", so_far.done, so_far.looked);
 /// }
 /// println!("{:?}", act.report());
@@ -181,7 +181,7 @@ enum Kind {
 /// Awaited, it runs to its end and returns its report, or an error without it. Step by step, it reports its progress and can be
 /// stopped after each step. Completed steps are not undone. A filter selects only jobs that matched when the act began.
 #[must_use = "an act does nothing until it is awaited"]
-pub struct Act {
+pub struct BulkAction {
     inspector: Inspector,
     task: String,
     kind: Kind,
@@ -189,7 +189,7 @@ pub struct Act {
     as_of_ms: Option<u64>,
     state: Option<JobState>,
     dispatched_at_ms: Option<u64>,
-    /// The states that [`bind`](Act::bind) has read.
+    /// The states that [`bind`](BulkAction::pin) has read.
     stood: HashMap<JobId, Stood>,
     began_ms: Option<u64>,
     /// The progress: an index into the ids, or the cursor of a page.
@@ -202,12 +202,12 @@ pub struct Act {
     tidies: bool,
     /// The last number of ghosts.
     ghosts: u64,
-    report: ActReport,
+    report: BulkReport,
 }
 
-impl Act {
-    fn new(inspector: &Inspector, task: &str, kind: Kind, selection: JobSelection) -> Act {
-        Act {
+impl BulkAction {
+    fn new(inspector: &Inspector, task: &str, kind: Kind, selection: JobSelection) -> BulkAction {
+        BulkAction {
             inspector: inspector.clone(),
             task: task.to_owned(),
             kind,
@@ -223,42 +223,42 @@ impl Act {
             hasher: RandomState::new(),
             tidies: false,
             ghosts: u64::MAX,
-            report: ActReport::default(),
+            report: BulkReport::default(),
         }
     }
 
     /// With a filter, selects only jobs that matched at this server time, usually the [`TaskReport::as_of`](crate::TaskReport::as_of)
     /// that the person saw. Ages are computed at that time. Defaults to the begin of the act. Later times have no effect.
-    pub fn as_of(mut self, at: SystemTime) -> Act {
+    pub fn before(mut self, at: SystemTime) -> BulkAction {
         self.as_of_ms = Some(ms_of(at));
         self
     }
 
-    /// With ids, changes only jobs in this state, in which the person saw them. Others are refused as [`Refusal::Changed`]. A filter
+    /// With ids, changes only jobs in this state, in which the person saw them. Others are refused as [`RefusalReason::Changed`]. A filter
     /// already contains a state.
-    pub fn in_state(mut self, state: JobState) -> Act {
+    pub fn in_state(mut self, state: JobState) -> BulkAction {
         self.state = Some(state);
         self
     }
 
-    /// With [`in_state`](Act::in_state), changes only jobs dispatched at this time, their
+    /// With [`in_state`](BulkAction::in_state), changes only jobs dispatched at this time, their
     /// [`dispatched_at`](crate::JobReport::dispatched_at): a new job may have taken the id of a removed one. Others are refused as
-    /// [`Refusal::Changed`].
-    pub fn dispatched_at(mut self, at: SystemTime) -> Act {
+    /// [`RefusalReason::Changed`].
+    pub fn dispatched_at(mut self, at: SystemTime) -> BulkAction {
         self.dispatched_at_ms = Some(ms_of(at));
         self
     }
 
     /// With ids, reads the state of each job before a person decides, 200 per call. The act then refuses jobs that left that state, or
-    /// whose id belongs to a new job, as [`Refusal::Changed`]. Returns the number of jobs by state. Unknown jobs count as `None`. Does
+    /// whose id belongs to a new job, as [`RefusalReason::Changed`]. Returns the number of jobs by state. Unknown jobs count as `None`. Does
     /// nothing with a filter.
     ///
     /// # Errors
-    /// As [`step`](Act::step).
+    /// As [`step`](BulkAction::next_batch).
     ///
     /// # Cancel safety
     /// Cancel safe. Jobs that were read stay bound.
-    pub async fn bind(&mut self) -> Result<BTreeMap<Option<JobState>, u64>, Error> {
+    pub async fn pin(&mut self) -> Result<BTreeMap<Option<JobState>, u64>, Error> {
         let mut counts = BTreeMap::new();
         let JobSelection::Ids(ids) = &self.selection else { return Ok(counts) };
         let tables = self.inspector.tables(&self.task).await?;
@@ -285,7 +285,7 @@ impl Act {
 
     /// What it has done so far.
     #[must_use]
-    pub fn report(&self) -> &ActReport {
+    pub fn report(&self) -> &BulkReport {
         &self.report
     }
 
@@ -299,7 +299,7 @@ impl Act {
     ///
     /// # Cancel safety
     /// If the future is dropped, jobs of the step may have been changed. It is safe to repeat the step.
-    pub async fn step(&mut self) -> Result<Option<&ActReport>, Error> {
+    pub async fn next_batch(&mut self) -> Result<Option<&BulkReport>, Error> {
         if self.report.is_complete {
             return Ok(None);
         }
@@ -362,8 +362,8 @@ impl Act {
             }
         }
         self.apply(&named, &texts, true).await?;
-        invalid.into_iter().for_each(|id| self.report.refuse(id, Refusal::InvalidId));
-        of_workflows.into_iter().for_each(|id| self.report.refuse(id, Refusal::PartOfWorkflow));
+        invalid.into_iter().for_each(|id| self.report.refuse(id, RefusalReason::InvalidId));
+        of_workflows.into_iter().for_each(|id| self.report.refuse(id, RefusalReason::PartOfWorkflow));
         self.report.looked += ids.len() as u64;
         self.index += ids.len();
         Ok(())
@@ -381,7 +381,7 @@ impl Act {
             page.jobs.iter().partition(|row| !(self.leaves_workflows() && row.id.is_of_workflow()));
         for row in of_workflows {
             if self.seen.insert(self.hasher.hash_one(&row.id)) {
-                self.report.refuse(row.id.to_string(), Refusal::PartOfWorkflow);
+                self.report.refuse(row.id.to_string(), RefusalReason::PartOfWorkflow);
             }
         }
         let stood = |row: &JobRow| row.since.is_none_or(|since| ms_of(since) <= began_ms);
@@ -397,7 +397,7 @@ impl Act {
         }
         for row in later {
             if self.seen.insert(self.hasher.hash_one(&row.id)) {
-                self.report.refuse(row.id.to_string(), Refusal::Later);
+                self.report.refuse(row.id.to_string(), RefusalReason::Later);
             }
         }
         self.report.looked += page.looked.min(LOOKED.max(page.jobs.len())) as u64;
@@ -421,7 +421,7 @@ impl Act {
             let again: Vec<Named> = left.iter().map(|at| named[*at].clone()).collect();
             let (told, failed) = self.call(&again).await?;
             if is_kept_in_mind || failed.is_some() {
-                let told = left.iter().zip(&told).filter(|(_, told)| **told != Told::Left);
+                let told = left.iter().zip(&told).filter(|(_, told)| **told != ActionReply::Left);
                 self.seen.extend(told.map(|(at, _)| self.hasher.hash_one(&named[*at].id)));
             }
             for (at, told) in left.iter().zip(&told) {
@@ -430,7 +430,8 @@ impl Act {
             if let Some(e) = failed {
                 return Err(e);
             }
-            left = left.into_iter().zip(told).filter(|(_, told)| *told == Told::Left).map(|(at, _)| at).collect();
+            left =
+                left.into_iter().zip(told).filter(|(_, told)| *told == ActionReply::Left).map(|(at, _)| at).collect();
         }
         Ok(())
     }
@@ -456,10 +457,10 @@ impl Act {
     }
 
     /// Makes the call for each table. Returns the answers, and the first error. A failed table does not stop the others.
-    async fn call(&self, named: &[Named]) -> Result<(Vec<Told>, Option<Error>), Error> {
+    async fn call(&self, named: &[Named]) -> Result<(Vec<ActionReply>, Option<Error>), Error> {
         let mut failed = None;
         let (tables, by) = (self.inspector.tables(&self.task).await?, &*self.inspector.by);
-        let mut told = vec![Told::Left; named.len()];
+        let mut told = vec![ActionReply::Left; named.len()];
         for (keys, places) in tables.iter().zip(by_table(tables.len(), named, |job| job.id.as_str())) {
             let own: Vec<Named> = places.iter().map(|at| named[*at].clone()).collect();
             if own.is_empty() {
@@ -481,7 +482,8 @@ impl Act {
             };
             match answers {
                 Ok(answers) => {
-                    let ended = |(job, told): (&Named, &Told)| *told == Told::Done && job.id.is_of_workflow();
+                    let ended =
+                        |(job, told): (&Named, &ActionReply)| *told == ActionReply::Done && job.id.is_of_workflow();
                     if matches!(self.kind, Kind::Cancel { .. }) && own.iter().zip(&answers).any(ended) {
                         self.inspector.move_workflows(keys).await;
                     }
@@ -493,43 +495,47 @@ impl Act {
         Ok((told, failed))
     }
 
-    fn count(&mut self, id: &str, told: Told) {
+    fn count(&mut self, id: &str, told: ActionReply) {
         match told {
-            Told::Done => self.report.done += 1,
-            Told::Requested => self.report.requested += 1,
-            Told::InState(state) => self.report.refuse(id.to_owned(), Refusal::State(state)),
-            Told::Changed => self.report.refuse(id.to_owned(), Refusal::Changed),
-            Told::Unknown => self.report.refuse(id.to_owned(), Refusal::Unknown),
+            ActionReply::Done => self.report.done += 1,
+            ActionReply::Requested => self.report.requested += 1,
+            ActionReply::InState(state) => self.report.refuse(id.to_owned(), RefusalReason::State(state)),
+            ActionReply::Changed => self.report.refuse(id.to_owned(), RefusalReason::Changed),
+            ActionReply::Unknown => self.report.refuse(id.to_owned(), RefusalReason::Unknown),
             // The call is repeated for these.
-            Told::Left => {}
+            ActionReply::Left => {}
         }
     }
 }
 
-impl ActReport {
-    pub(super) fn refuse(&mut self, id: String, why: Refusal) {
+impl BulkReport {
+    pub(super) fn refuse(&mut self, id: String, why: RefusalReason) {
         self.refused += 1;
         if self.refusals.len() < TOLD {
-            self.refusals.push(Refused { id, why });
+            self.refusals.push(RefusedJob { id, why });
         }
     }
 }
 
-impl IntoFuture for Act {
-    type Output = Result<ActReport, Error>;
+impl IntoFuture for BulkAction {
+    type Output = Result<BulkReport, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(mut self) -> Self::IntoFuture {
         Box::pin(async move {
-            while self.step().await?.is_some() {}
+            while self.next_batch().await?.is_some() {}
             Ok(self.report)
         })
     }
 }
 
-impl fmt::Debug for Act {
+impl fmt::Debug for BulkAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Act").field("task", &self.task).field("kind", &self.kind).field("report", &self.report).finish()
+        f.debug_struct("BulkAction")
+            .field("task", &self.task)
+            .field("kind", &self.kind)
+            .field("report", &self.report)
+            .finish()
     }
 }
 
@@ -550,28 +556,28 @@ pub enum ForgetOutcome {
 impl Inspector {
     /// Puts failed and cancelled jobs back into their lists with the same ids. Attempts and stalls count from 0. Jobs in other states
     /// are refused.
-    pub fn retry(&self, task: &str, jobs: impl Into<JobSelection>) -> Act {
-        Act::new(self, task, Kind::Retry, jobs.into())
+    pub fn retry(&self, task: &str, jobs: impl Into<JobSelection>) -> BulkAction {
+        BulkAction::new(self, task, Kind::Retry, jobs.into())
     }
 
     /// Moves delayed jobs to the front of their lists, before they are due. Jobs in other states are refused.
-    pub fn run_now(&self, task: &str, jobs: impl Into<JobSelection>) -> Act {
-        Act::new(self, task, Kind::RunNow, jobs.into())
+    pub fn run_now(&self, task: &str, jobs: impl Into<JobSelection>) -> BulkAction {
+        BulkAction::new(self, task, Kind::RunNow, jobs.into())
     }
 
     /// Cancels jobs. Waiting and delayed jobs are cancelled at once. For held jobs, their workers get a request. Terminal jobs are
     /// refused. The reason is cut to 4 KiB.
-    pub fn cancel(&self, task: &str, jobs: impl Into<JobSelection>, reason: &str) -> Act {
-        Act::new(self, task, Kind::Cancel { reason: cut(reason, MESSAGE_LIMIT).to_owned() }, jobs.into())
+    pub fn cancel(&self, task: &str, jobs: impl Into<JobSelection>, reason: &str) -> BulkAction {
+        BulkAction::new(self, task, Kind::Cancel { reason: cut(reason, MESSAGE_LIMIT).to_owned() }, jobs.into())
     }
 
-    /// Removes jobs that no worker holds, with all their data. Held jobs are refused: cancel them before.
-    pub fn remove(&self, task: &str, jobs: impl Into<JobSelection>) -> Act {
-        Act::new(self, task, Kind::Remove, jobs.into())
+    /// Removes jobs that no worker holds, with all their data. HeldJob jobs are refused: cancel them before.
+    pub fn remove(&self, task: &str, jobs: impl Into<JobSelection>) -> BulkAction {
+        BulkAction::new(self, task, Kind::Remove, jobs.into())
     }
 
-    /// Removes every job of a task that was in this state when the act began. Held jobs are refused: cancel them before.
-    pub fn purge(&self, task: &str, state: JobState) -> Act {
+    /// Removes every job of a task that was in this state when the act began. HeldJob jobs are refused: cancel them before.
+    pub fn purge(&self, task: &str, state: JobState) -> BulkAction {
         self.remove(task, JobFilter::new(state))
     }
 
@@ -624,7 +630,7 @@ impl Inspector {
         let tables = self.tables_now(task).await?;
         // The tasks of a worker are unknown while the node of its presence is unreachable.
         let workers = self.workers().await?.into_iter().filter(|worker| {
-            let may_have_it = worker.is_away || worker.tasks.iter().any(|its| its.task == task);
+            let may_have_it = worker.is_unreachable || worker.tasks.iter().any(|its| its.task == task);
             worker.state != super::workers::WorkerState::Gone && may_have_it
         });
         let workers: Vec<WorkerId> = workers.map(|worker| worker.worker).collect();
@@ -633,7 +639,7 @@ impl Inspector {
         }
         if tables.len() > 1 {
             let counts = self.task_counts(task).await?;
-            let jobs: u64 = JobState::ALL.iter().map(|state| counts.of_state(*state)).sum();
+            let jobs: u64 = JobState::ALL.iter().map(|state| counts.count(*state)).sum();
             if jobs > 0 {
                 return Ok(ForgetOutcome::HasJobs(jobs));
             }
@@ -648,7 +654,7 @@ impl Inspector {
         self.ask(|mut conn| async move { self.store.unregister(&mut conn, task).await }).await?;
         // A job may have arrived meanwhile. List its task again, so that people see it.
         let counts = self.task_counts(task).await?;
-        let jobs = JobState::ALL.iter().map(|state| counts.of_state(*state)).sum();
+        let jobs = JobState::ALL.iter().map(|state| counts.count(*state)).sum();
         if jobs > 0 {
             self.ask(|mut conn| async move { self.store.register(&mut conn, task).await }).await?;
             return Ok(ForgetOutcome::HasJobs(jobs));

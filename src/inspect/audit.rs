@@ -73,7 +73,7 @@ const PLACES: [Key; 25] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Fault {
+pub enum Inconsistency {
     /// An id without a payload that has neither ended nor runs. The repair removes the rest of it.
     NoPayload,
     /// A job in more than one place. The repair keeps one: a terminal place, else a running one, else a delayed one.
@@ -83,7 +83,7 @@ pub enum Fault {
     Nowhere,
     /// A job in no place that has ended, according to a stored result or a final failure. The repair puts it into its terminal place, as
     /// if it had ended ten minutes ago. A job that completed without a value, or failed before its last attempt, is
-    /// [`Nowhere`](Fault::Nowhere) instead.
+    /// [`Nowhere`](Inconsistency::Nowhere) instead.
     EndedNowhere,
     /// A job among the running ones without a lock. The repair removes it from them. If it is then in no place, it becomes `Nowhere`.
     Unlocked,
@@ -108,7 +108,7 @@ pub enum Fault {
     BadMeta,
 }
 
-names!(Fault, "fault", {
+names!(Inconsistency, "fault", {
     NoPayload = "no_payload",
     TwoPlaces = "two_places",
     Nowhere = "nowhere",
@@ -130,14 +130,14 @@ names!(Fault, "fault", {
 #[non_exhaustive]
 pub struct Finding {
     /// Its kind.
-    pub fault: Fault,
+    pub fault: Inconsistency,
     /// The id of the job as stored, or the field of `calls` or `meta`.
     pub what: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.fault, crate::escape::Shown(&self.what))
+        write!(f, "{}: {}", self.fault, crate::escape::Escaped(&self.what))
     }
 }
 
@@ -232,7 +232,7 @@ pub struct Audit {
 
 /// The faults of an id that every check so far has found, and how many entries the lists have of it.
 struct Doubt {
-    faults: Vec<Fault>,
+    faults: Vec<Inconsistency>,
     listed: u32,
 }
 
@@ -340,7 +340,7 @@ impl Inspector {
     /// # Cancel safety
     /// If the future is dropped, the audit may be recorded. It is safe to repeat.
     pub async fn note_audit(&self, report: &AuditReport) -> Result<bool, Error> {
-        let mut counts: BTreeMap<Fault, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<Inconsistency, u64> = BTreeMap::new();
         for finding in report.findings() {
             *counts.entry(finding.fault).or_default() += 1;
         }
@@ -394,10 +394,10 @@ impl Inspector {
         preview: bool,
         repaired: &mut RepairReport,
     ) -> Result<(), Error> {
-        let mut by_id: BTreeMap<&str, Vec<Fault>> = BTreeMap::new();
+        let mut by_id: BTreeMap<&str, Vec<Inconsistency>> = BTreeMap::new();
         for finding in findings {
             match finding.fault {
-                Fault::StaleRecord | Fault::BadMeta => {
+                Inconsistency::StaleRecord | Inconsistency::BadMeta => {
                     let is_done = self.repair_field(keys, finding, preview).await?;
                     repaired.add(finding.clone(), is_done);
                 }
@@ -464,12 +464,12 @@ impl Inspector {
     /// Repairs a fault of a record or a counter of the task. Returns whether the fault was still there.
     async fn repair_field(&self, keys: &TaskKeys, finding: &Finding, preview: bool) -> Result<bool, Error> {
         let (what, fault) = (&finding.what, finding.fault);
-        if fault == Fault::StaleRecord && !self.is_gone(what).await? {
+        if fault == Inconsistency::StaleRecord && !self.is_gone(what).await? {
             return Ok(false);
         }
         let call = |mut conn| async move {
             match fault {
-                Fault::StaleRecord => audit::drop_record(&mut conn, keys, what, preview).await,
+                Inconsistency::StaleRecord => audit::drop_record(&mut conn, keys, what, preview).await,
                 _ => audit::drop_bad_counter(&mut conn, keys, what, preview).await,
             }
         };
@@ -635,7 +635,7 @@ impl Audit {
         Ok(())
     }
 
-    async fn look(&self, jobs: &[(String, u32)]) -> Result<Vec<Vec<Fault>>, Error> {
+    async fn look(&self, jobs: &[(String, u32)]) -> Result<Vec<Vec<Inconsistency>>, Error> {
         let (keys, began_ms) = (self.keys()?, self.began_ms);
         let call = |mut conn| {
             let keys = keys.clone();
@@ -721,7 +721,7 @@ impl Audit {
         let is_gone = self.inspector.is_gone(&record).await?;
         self.records.pop();
         if is_gone {
-            self.found(Finding { fault: Fault::StaleRecord, what: record });
+            self.found(Finding { fault: Inconsistency::StaleRecord, what: record });
         }
         Ok(())
     }
@@ -732,7 +732,7 @@ impl Audit {
         let is_bad = |field: &str| seen.meta.get(field).is_some_and(|value| !audit::is_counter(value));
         let bad: Vec<&str> = audit::COUNTERS.into_iter().filter(|field| is_bad(field)).collect();
         for field in bad {
-            self.found(Finding { fault: Fault::BadMeta, what: field.to_owned() });
+            self.found(Finding { fault: Inconsistency::BadMeta, what: field.to_owned() });
         }
         let parts = self.tables.as_ref().map_or(1, |tables| tables.len());
         if self.part + 1 == parts {

@@ -44,7 +44,7 @@ impl JobFilter {
 
     /// Only jobs whose last failure has this text in its message, case-sensitive. An empty text is refused with
     /// [`Error::Config`](crate::Error::Config).
-    pub fn text(mut self, text: impl Into<String>) -> JobFilter {
+    pub fn message_contains(mut self, text: impl Into<String>) -> JobFilter {
         self.text = Some(text.into());
         self
     }
@@ -62,7 +62,7 @@ impl JobFilter {
     }
 
     /// Lists terminal and delayed jobs oldest first, delayed ones by due time. Waiting jobs always come in the order in which they
-    /// are claimed. Held jobs have no order.
+    /// are claimed. HeldJob jobs have no order.
     pub const fn oldest_first(mut self) -> JobFilter {
         self.oldest_first = true;
         self

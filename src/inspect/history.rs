@@ -16,7 +16,7 @@ use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::streams::{self, Entry};
 use crate::error::Error;
 use crate::events::decode::decode;
-use crate::events::event::{Event, LateOutcome};
+use crate::events::event::{Event, RejectedOutcome};
 use crate::job::id::JobId;
 use crate::unix_time::{as_ms_where_known, at_ms, ms_of, ms_since_1970};
 use crate::worker_id::WorkerId;
@@ -93,7 +93,7 @@ pub struct EventPage {
 /// An outcome that a worker reported after it had lost the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct LateReport {
+pub struct RejectedReport {
     /// The job.
     pub id: JobId,
     /// The worker.
@@ -101,7 +101,7 @@ pub struct LateReport {
     /// The fence under which it had held the job.
     pub fence: u64,
     /// The reported outcome. It was not recorded.
-    pub outcome: LateOutcome,
+    pub outcome: RejectedOutcome,
     /// When it was rejected.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
@@ -207,22 +207,27 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn late_outcomes(&self, task: &str, limit: usize) -> Result<Vec<LateReport>, Error> {
+    pub async fn rejected_outcomes(&self, task: &str, limit: usize) -> Result<Vec<RejectedReport>, Error> {
         let tables = self.tables(task).await?;
-        let of_all = tables.iter().map(|keys| self.late_outcomes_of(task, keys, limit));
+        let of_all = tables.iter().map(|keys| self.rejected_outcomes_of(task, keys, limit));
         let mut found = try_join_all(of_all).await?.concat();
         found.sort_by_key(|late| Reverse(late.at));
         found.truncate(limit.min(LATE));
         Ok(found)
     }
 
-    async fn late_outcomes_of(&self, task: &str, keys: &Arc<TaskKeys>, limit: usize) -> Result<Vec<LateReport>, Error> {
+    async fn rejected_outcomes_of(
+        &self,
+        task: &str,
+        keys: &Arc<TaskKeys>,
+        limit: usize,
+    ) -> Result<Vec<RejectedReport>, Error> {
         let mut found = Vec::new();
         for entry in self.entries_with(keys, Key::Events, "refused", (0, None)).await? {
             let told = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
             found.extend(told.into_iter().filter_map(|event| match event {
                 Event::Refused { id, at, fence, outcome, worker, .. } => {
-                    Some(LateReport { id, worker, fence, outcome, at, late_by: None })
+                    Some(RejectedReport { id, worker, fence, outcome, at, late_by: None })
                 }
                 _ => None,
             }));
@@ -234,7 +239,12 @@ impl Inspector {
     }
 
     /// Searches the stalls in which the jobs were lost, the latest first, until all are found or the rest is too old.
-    async fn look_up_stalls(&self, task: &str, keys: &Arc<TaskKeys>, found: &mut [LateReport]) -> Result<(), Error> {
+    async fn look_up_stalls(
+        &self,
+        task: &str,
+        keys: &Arc<TaskKeys>,
+        found: &mut [RejectedReport],
+    ) -> Result<(), Error> {
         let Some(oldest) = found.iter().map(|late| late.at).min() else { return Ok(()) };
         let mut before = String::new();
         while found.iter().any(|late| late.late_by.is_none()) {
@@ -245,7 +255,8 @@ impl Inspector {
             let entries = self.ask_for_entries(keys, call).await?;
             for event in entries.iter().flat_map(|entry| decode(task, entry).map(|d| d.events).unwrap_or_default()) {
                 let Event::Stalled(stall) = event else { continue };
-                let its = |late: &&mut LateReport| late.id == stall.id && stall.worker.as_ref() == Some(&late.worker);
+                let its =
+                    |late: &&mut RejectedReport| late.id == stall.id && stall.worker.as_ref() == Some(&late.worker);
                 for late in found.iter_mut().filter(its) {
                     // The latest one before it.
                     late.late_by = late.late_by.or(late.at.duration_since(stall.at).ok());

@@ -18,7 +18,7 @@ const LOOKED: usize = 10_000;
 /// About how many of them one call reads.
 const A_CALL: u64 = 500;
 
-/// Which workers hold the jobs of a task. See [`Inspector::holders`].
+/// Which workers hold the jobs of a task. See [`Inspector::lock_holders`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HolderReport {
@@ -55,7 +55,7 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn holders(&self, task: &str) -> Result<HolderReport, Error> {
+    pub async fn lock_holders(&self, task: &str) -> Result<HolderReport, Error> {
         let tables = self.tables(task).await?;
         // A scan may name a job twice.
         let (mut tokens, mut is_whole) = (BTreeMap::new(), true);

@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::Inspector;
 use crate::error::Error;
 
-/// The lists across all tasks that cannot be read, because their cluster node is unreachable. See [`Inspector::lists_away`].
+/// The lists across all tasks that cannot be read, because their cluster node is unreachable. See [`Inspector::unreachable_lists`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct ListsAway {
+pub struct UnreachableLists {
     /// The unreachable node of the list of tasks, as `host:port`. The tasks are then unknown.
     pub tasks: Option<String>,
     /// The unreachable node of the list of workers. The live workers are then unknown.
@@ -25,15 +25,15 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn lists_away(&self) -> Result<ListsAway, Error> {
+    pub async fn unreachable_lists(&self) -> Result<UnreachableLists, Error> {
         if !self.store.is_cluster() {
-            return Ok(ListsAway::default());
+            return Ok(UnreachableLists::default());
         }
         self.now_ms().await?;
-        let [tasks, workers] = self.look(|conn| async move { Ok(self.store.lists_away(&conn).await) }).await?;
+        let [tasks, workers] = self.look(|conn| async move { Ok(self.store.unreachable_lists(&conn).await) }).await?;
         let says_down = [&tasks, &workers].into_iter().flatten().find(|(_, says_down)| *says_down);
         let says_down = says_down.map(|(node, _)| node.clone());
         let node = |away: Option<(String, bool)>| away.map(|(node, _)| node);
-        Ok(ListsAway { tasks: node(tasks), workers: node(workers), says_down })
+        Ok(UnreachableLists { tasks: node(tasks), workers: node(workers), says_down })
     }
 }

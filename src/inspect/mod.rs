@@ -124,7 +124,7 @@ impl Inspector {
 
     /// The address of the server, without secrets: `redis://host:port/db`.
     #[must_use]
-    pub fn place(&self) -> &str {
+    pub fn server_url(&self) -> &str {
         self.store.place()
     }
 

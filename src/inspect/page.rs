@@ -262,7 +262,7 @@ impl Inspector {
         let now = self.now_ms().await?;
         if !filter.looks_inside() {
             let jobs = match filter.times(now) {
-                (None, None) => self.task_counts(task).await?.of_state(filter.state),
+                (None, None) => self.task_counts(task).await?.count(filter.state),
                 times => {
                     let tables = self.tables(task).await?;
                     let counts = tables.iter().map(|keys| {

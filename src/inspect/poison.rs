@@ -31,7 +31,7 @@ const OTHERS: usize = 20;
 /// A job that was held when two or more workers died. See [`Inspector::suspects`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Suspect {
+pub struct PoisonSuspect {
     /// The task.
     pub task: String,
     /// The job.
@@ -53,17 +53,17 @@ pub struct Suspect {
     pub state: Option<JobState>,
 }
 
-impl Suspect {
+impl PoisonSuspect {
     /// Whether it may still crash a worker: it has not ended or been removed, and no other job explains the deaths.
     #[must_use]
     pub fn is_at_large(&self) -> bool {
         self.unexplained > 1 && self.state.is_some_and(|state| !state.is_terminal())
     }
 
-    /// The one suspect that is more suspicious than all others, if any. `suspects` must be sorted as by [`among`](Suspect::among).
+    /// The one suspect that is more suspicious than all others, if any. `suspects` must be sorted as by [`among`](PoisonSuspect::among).
     #[must_use]
-    pub fn foremost<'a>(suspects: &[&'a Suspect]) -> Option<&'a Suspect> {
-        let weight = |suspect: &Suspect| (suspect.deaths, suspect.share);
+    pub fn foremost<'a>(suspects: &[&'a PoisonSuspect]) -> Option<&'a PoisonSuspect> {
+        let weight = |suspect: &PoisonSuspect| (suspect.deaths, suspect.share);
         match suspects {
             [first, second, ..] if weight(first) == weight(second) => None,
             [first, ..] => Some(first),
@@ -74,7 +74,7 @@ impl Suspect {
     /// The suspects among stalled jobs: those with the most deaths first, then those with the largest share. At most 100. The order
     /// of `stalls` does not matter.
     #[must_use]
-    pub fn among<'a>(stalls: impl IntoIterator<Item = &'a StalledEvent>) -> Vec<Suspect> {
+    pub fn among<'a>(stalls: impl IntoIterator<Item = &'a StalledEvent>) -> Vec<PoisonSuspect> {
         let mut deaths: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
         let mut jobs: BTreeMap<(&str, &str), (BTreeSet<&str>, &StalledEvent)> = BTreeMap::new();
         for stall in stalls {
@@ -91,18 +91,19 @@ impl Suspect {
         let counts: BTreeMap<(&str, &str), usize> =
             jobs.iter().map(|(job, (workers, _))| (*job, workers.len())).collect();
         let is_explained = |worker: &str, own: usize| deaths[worker].iter().any(|job| counts[job] > own);
-        let suspects = jobs.into_values().filter(|(workers, _)| workers.len() > 1).map(|(workers, last)| Suspect {
-            task: last.task.clone(),
-            id: last.id.clone(),
-            deaths: workers.len() as u64,
-            alone: workers.iter().filter(|worker| deaths[**worker].len() == 1).count() as u64,
-            unexplained: workers.iter().filter(|worker| !is_explained(worker, workers.len())).count() as u64,
-            share: workers.iter().map(|worker| 1.0 / held(worker)).sum(),
-            last_at: last.at,
-            action: last.action,
-            state: None,
-        });
-        let mut suspects: Vec<Suspect> = suspects.collect();
+        let suspects =
+            jobs.into_values().filter(|(workers, _)| workers.len() > 1).map(|(workers, last)| PoisonSuspect {
+                task: last.task.clone(),
+                id: last.id.clone(),
+                deaths: workers.len() as u64,
+                alone: workers.iter().filter(|worker| deaths[**worker].len() == 1).count() as u64,
+                unexplained: workers.iter().filter(|worker| !is_explained(worker, workers.len())).count() as u64,
+                share: workers.iter().map(|worker| 1.0 / held(worker)).sum(),
+                last_at: last.at,
+                action: last.action,
+                state: None,
+            });
+        let mut suspects: Vec<PoisonSuspect> = suspects.collect();
         suspects.sort_by(|one, other| {
             other.deaths.cmp(&one.deaths).then(other.share.total_cmp(&one.share)).then(one.id.cmp(&other.id))
         });
@@ -127,7 +128,7 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn suspects(&self, task: &str) -> Result<Vec<Suspect>, Error> {
+    pub async fn suspects(&self, task: &str) -> Result<Vec<PoisonSuspect>, Error> {
         let mut stalls = self.all_stalls(task).await?;
         match self.stalls_to_come(task).await {
             Ok(some) => stalls.extend(some),
@@ -135,7 +136,7 @@ impl Inspector {
             // A damaged column does not hide the stored stalls.
             Err(_) => {}
         }
-        let suspects = Suspect::among(&stalls);
+        let suspects = PoisonSuspect::among(&stalls);
         let of_suspects = stalls.iter().filter(|stall| suspects.iter().any(|suspect| suspect.id == stall.id));
         let workers: BTreeSet<&str> = of_suspects.filter_map(|stall| Some(stall.worker.as_ref()?.as_str())).collect();
         let (mut seen, mut others) = (BTreeMap::new(), BTreeSet::new());
@@ -156,7 +157,7 @@ impl Inspector {
             let worker = stall.worker.as_ref().map_or("", |worker| worker.as_str());
             seen.get(worker).is_some_and(|seen| *seen > stall.at)
         };
-        let mut suspects = Suspect::among(stalls.iter().filter(|stall| !survived(stall)));
+        let mut suspects = PoisonSuspect::among(stalls.iter().filter(|stall| !survived(stall)));
         suspects.retain(|suspect| suspect.task == task);
         self.look_up_suspects(&mut suspects).await?;
         Ok(suspects)
@@ -201,17 +202,17 @@ impl Inspector {
         }
     }
 
-    /// Reads the current [`state`](Suspect::state) of suspects of any task.
+    /// Reads the current [`state`](PoisonSuspect::state) of suspects of any task.
     ///
     /// # Errors
     /// Those of every call, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn look_up_suspects(&self, suspects: &mut [Suspect]) -> Result<(), Error> {
+    pub async fn look_up_suspects(&self, suspects: &mut [PoisonSuspect]) -> Result<(), Error> {
         let tasks: BTreeSet<String> = suspects.iter().map(|suspect| suspect.task.clone()).collect();
         for task in tasks {
-            let mut own: Vec<&mut Suspect> = suspects.iter_mut().filter(|suspect| suspect.task == task).collect();
+            let mut own: Vec<&mut PoisonSuspect> = suspects.iter_mut().filter(|suspect| suspect.task == task).collect();
             for some in own.chunks_mut(BATCH) {
                 let ids: Vec<JobId> = some.iter().map(|suspect| suspect.id.clone()).collect();
                 let found = self.states_of(&task, &ids).await?;
@@ -262,12 +263,12 @@ mod tests {
             // Taken by a person.
             stall("twice", "e", StallReason::Manual, 11),
         ];
-        let found = Suspect::among(stalls.iter().rev());
+        let found = PoisonSuspect::among(stalls.iter().rev());
         let told: Vec<_> = found.iter().map(|job| (job.id.as_str(), job.deaths, job.alone, job.unexplained)).collect();
         assert_eq!(told, [("poison", 3, 1, 3), ("twice", 2, 2, 2), ("neighbour", 2, 0, 0)]);
         assert!((found[0].share - (0.5 + 1.0 / 3.0 + 1.0)).abs() < 1e-9, "{found:?}");
-        assert_eq!(Suspect::foremost(&[&found[0], &found[1]]).map(|job| job.id.as_str()), Some("poison"));
-        assert!(Suspect::foremost(&[&found[1], &found[1]]).is_none() && Suspect::foremost(&[]).is_none());
+        assert_eq!(PoisonSuspect::foremost(&[&found[0], &found[1]]).map(|job| job.id.as_str()), Some("poison"));
+        assert!(PoisonSuspect::foremost(&[&found[1], &found[1]]).is_none() && PoisonSuspect::foremost(&[]).is_none());
         assert_eq!(found[0].last_at, SystemTime::UNIX_EPOCH + Duration::from_secs(3));
     }
 }

@@ -11,7 +11,7 @@ use crate::backend::server::check_rights;
 use crate::backend::sweep::{StalledJob, TakeBack, Word};
 use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::error::Error;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::runtime::death_proof::DeathProof;
 use crate::worker_id::WorkerId;
 
@@ -98,7 +98,7 @@ impl Inspector {
             };
             // The note is only for people, so report what was done even if it fails.
             if let Err(e) = self.ask(note).await {
-                tracing::debug!(worker = %Shown(worker), error = %e.chain(), "the death of a worker could not be noted");
+                tracing::debug!(worker = %Escaped(worker), error = %e.chain(), "the death of a worker could not be noted");
             }
         }
         Ok(Some(RecoveryReport { worker: known, tasks, was_seen_since: false }))

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
-use super::acts::{ActReport, Refusal};
+use super::acts::{BulkReport, RefusalReason};
 use super::filter::JobFilter;
 use super::page::{MOST_ROWS, holder};
 use super::parts::{Cursors, by_table, config};
@@ -28,7 +28,7 @@ use crate::job::state::JobState;
 use crate::limits::BATCH;
 use crate::stall::action::StallAction;
 use crate::stall::cadence;
-use crate::stall::witness::{WatchBreak, Witness};
+use crate::stall::witness::{DetectorReset, Witness};
 use crate::unix_time::{at_ms, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
@@ -53,7 +53,7 @@ pub struct SilentJob {
     /// Whether a sweep parked it after an interval of silence, because its phase waits longer or for a person, see
     /// [`StallOptions::recover_running`](crate::StallOptions::recover_running). A person's decision about it takes effect after an
     /// interval, even while live workers watch.
-    pub is_set_aside: bool,
+    pub is_parked: bool,
 }
 
 /// A held job that may be silent.
@@ -219,7 +219,7 @@ impl Inspector {
             is_claimed: look.is_claimed,
             started_at: look.fence.map(|fence| at_ms(fence / 1000)),
             silent_since: look.since_ms.map(at_ms).or(since),
-            is_set_aside: is_aside,
+            is_parked: is_aside,
         });
         let next = match next {
             0 if is_aside => Some("0".to_owned()),
@@ -261,7 +261,7 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// If the future is dropped, some of the jobs may be taken. It is safe to repeat.
-    pub async fn recover_running(&self, task: &str, jobs: SilentSelection) -> Result<ActReport, Error> {
+    pub async fn recover_running(&self, task: &str, jobs: SilentSelection) -> Result<BulkReport, Error> {
         self.decide(task, jobs, Verdict::Recover, false).await
     }
 
@@ -273,7 +273,7 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// As [`recover_running`](Inspector::recover_running).
-    pub async fn requeue_claimed(&self, task: &str, jobs: SilentSelection) -> Result<ActReport, Error> {
+    pub async fn requeue_claimed(&self, task: &str, jobs: SilentSelection) -> Result<BulkReport, Error> {
         let (mut claimed, mut cursor) = (HashSet::new(), None);
         loop {
             let page = self.jobs(task, &JobFilter::new(JobState::Claimed), cursor.as_deref(), MOST_ROWS).await?;
@@ -289,17 +289,19 @@ impl Inspector {
             Some(wanted) => wanted.into_iter().partition(|id| claimed.contains(id) || JobId::parse(id).is_err()),
             None => (claimed.into_iter().collect(), Vec::new()),
         };
-        let mut report = ActReport { is_complete: true, ..ActReport::default() };
+        let mut report = BulkReport { is_complete: true, ..BulkReport::default() };
         if !named.is_empty() {
             report = self.decide(task, SilentSelection(Some(named)), Verdict::Requeue, is_all).await?;
         }
         if is_all {
             // Jobs of live workers, and jobs that began or ended meanwhile, are not refusals.
-            report.refusals.retain(|refused| !matches!(refused.why, Refusal::NotSilent | Refusal::State(_)));
+            report
+                .refusals
+                .retain(|refused| !matches!(refused.why, RefusalReason::NotSilent | RefusalReason::State(_)));
             report.refused = report.refusals.len() as u64;
         }
         report.looked += others.len() as u64;
-        self.say_why(task, others, &mut report, |_, state| Refusal::State(state)).await;
+        self.say_why(task, others, &mut report, |_, state| RefusalReason::State(state)).await;
         Ok(report)
     }
 
@@ -311,7 +313,7 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// As [`recover_running`](Inspector::recover_running).
-    pub async fn fail_running(&self, task: &str, jobs: SilentSelection) -> Result<ActReport, Error> {
+    pub async fn fail_running(&self, task: &str, jobs: SilentSelection) -> Result<BulkReport, Error> {
         self.decide(task, jobs, Verdict::Fail, false).await
     }
 
@@ -321,17 +323,17 @@ impl Inspector {
         jobs: SilentSelection,
         verdict: Verdict,
         takes_all: bool,
-    ) -> Result<ActReport, Error> {
+    ) -> Result<BulkReport, Error> {
         // Checks the name, also if no id is left.
         self.first(task)?;
-        let mut report = ActReport::default();
+        let mut report = BulkReport::default();
         let (mut ids, mut named) = (Vec::new(), HashSet::new());
         let SilentSelection(wanted) = jobs;
         for id in wanted.iter().flatten() {
             match JobId::parse(id) {
                 Ok(_) if named.insert(id.as_str()) => ids.push(id.clone()),
                 Ok(_) => {}
-                Err(_) => report.refuse(id.clone(), Refusal::InvalidId),
+                Err(_) => report.refuse(id.clone(), RefusalReason::InvalidId),
             }
         }
         report.looked = ids.len() as u64;
@@ -356,11 +358,13 @@ impl Inspector {
             return Ok(report);
         };
         let why = |id: &str, state: JobState| match state {
-            JobState::Claimed | JobState::Running | JobState::Finalizing if aside.contains(id) => Refusal::SetAside,
-            JobState::Claimed => Refusal::NotSilent,
-            state if state.is_held() && verdict != Verdict::Requeue => Refusal::NotSilent,
-            state if watched.swept_by_worker && before.get(id) != Some(&state) => Refusal::Changed,
-            state => Refusal::State(state),
+            JobState::Claimed | JobState::Running | JobState::Finalizing if aside.contains(id) => {
+                RefusalReason::SetAside
+            }
+            JobState::Claimed => RefusalReason::NotSilent,
+            state if state.is_held() && verdict != Verdict::Requeue => RefusalReason::NotSilent,
+            state if watched.swept_by_worker && before.get(id) != Some(&state) => RefusalReason::Changed,
+            state => RefusalReason::State(state),
         };
         self.say_why(task, left, &mut report, why).await;
         Ok(report)
@@ -398,8 +402,8 @@ impl Inspector {
         &self,
         task: &str,
         ids: Vec<String>,
-        report: &mut ActReport,
-        why: impl Fn(&str, JobState) -> Refusal,
+        report: &mut BulkReport,
+        why: impl Fn(&str, JobState) -> RefusalReason,
     ) {
         for some in ids.chunks(BATCH) {
             let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
@@ -409,7 +413,8 @@ impl Inspector {
                 return;
             };
             for (id, state) in some.iter().zip(looked) {
-                report.refuse(id.to_string(), state.map_or(Refusal::Unknown, |(state, _)| why(id.as_str(), state)));
+                report
+                    .refuse(id.to_string(), state.map_or(RefusalReason::Unknown, |(state, _)| why(id.as_str(), state)));
             }
         }
     }
@@ -610,7 +615,7 @@ impl Inspector {
                         return Err(undeclared());
                     }
                     Err(e) => {
-                        witness.broken(clock::now(), WatchBreak::SweepRefused);
+                        witness.broken(clock::now(), DetectorReset::SweepRefused);
                         // The call may have been carried out. Then this process itself has changed the epoch.
                         is_unanswered |= e.is_outage();
                         if !e.is_outage() {
@@ -639,7 +644,7 @@ impl Inspector {
                 }
                 Ok(None) => return Ok(()),
                 Err(e) => {
-                    witness.broken(clock::now(), WatchBreak::NoAnswer);
+                    witness.broken(clock::now(), DetectorReset::NoAnswer);
                     due = clock::now().after(cadence::longest_beat_pause(interval));
                     witness.next_beat_at(due);
                     if !e.is_outage() {
@@ -684,7 +689,7 @@ impl SilentSelection {
 struct Watch<'a> {
     inspector: &'a Inspector,
     keys: &'a TaskKeys,
-    /// The connection, and the generation of the primary that it leads to.
+    /// The connection, and the primary epoch of the primary that it leads to.
     conn: Option<(OwnConnection, u64)>,
     /// The line of the connection that carried its calls.
     line: Option<u64>,
@@ -722,21 +727,21 @@ impl Watch<'_> {
         let store = &self.inspector.store;
         let answer = async {
             store.ready().await?;
-            let generation = store.generation();
-            let (conn, generation) = match self.conn.take() {
+            let primary_epoch = store.primary_epoch();
+            let (conn, primary_epoch) = match self.conn.take() {
                 Some(line) => line,
-                None => (store.dedicated(Role::Pool, None).await?, generation),
+                None => (store.dedicated(Role::Shared, None).await?, primary_epoch),
             };
             let key = self.keys.get(Key::Meta);
             let mut line = conn.at(key).await.map_err(|e| classify("watch", e))?;
             let before = std::mem::replace(&mut self.line, line.line_to(key));
             if before.is_some() && before != self.line {
                 // The watch so far was over another server.
-                self.conn = Some((conn, generation));
+                self.conn = Some((conn, primary_epoch));
                 return Err(Error::primary_changed());
             }
-            let answer = store.steady_since(generation, call(&mut line)).await?;
-            self.conn = Some((conn, generation));
+            let answer = store.steady_since(primary_epoch, call(&mut line)).await?;
+            self.conn = Some((conn, primary_epoch));
             Ok(answer)
         };
         tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Err(Error::timed_out()))

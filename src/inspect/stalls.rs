@@ -12,8 +12,8 @@ use super::Inspector;
 use super::holders::HolderReport;
 use super::page::check_entry;
 use super::parts::Cursors;
-use super::tasks::{PartReport, TaskReport};
-use super::workers::{WatchReport, WorkerReport, WorkerState};
+use super::tasks::{PartitionReport, TaskReport};
+use super::workers::{DetectorReport, WorkerReport, WorkerState};
 use crate::backend::jobs;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::streams::{self, Entry};
@@ -60,7 +60,7 @@ pub struct StallReport {
     pub witness: WorkerId,
     /// The person who started the decision, if one did.
     pub by: Option<String>,
-    /// How often the job may stall, if known. [`Inspector::explain`] reports the limit of the dispatch if it set one. Otherwise this is
+    /// How often the job may stall, if known. [`Inspector::stall_history`] reports the limit of the dispatch if it set one. Otherwise this is
     /// the current limit of the task.
     pub max_count: Option<u32>,
 }
@@ -116,19 +116,19 @@ pub struct StallPage {
     pub next: Option<String>,
 }
 
-/// Why nothing is recovered yet, and when the next job may be. See [`Inspector::recovery_outlook`].
+/// Why nothing is recovered yet, and when the next job may be. See [`Inspector::recovery_status`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct RecoveryOutlook {
+pub struct RecoveryStatus {
     /// The task.
     pub task: String,
     /// When this was read.
     #[serde(rename = "as_of_ms", serialize_with = "ms_since_1970")]
     pub as_of: SystemTime,
     /// The stall detection of the task, partition by partition.
-    pub parts: Vec<PartReport>,
+    pub parts: Vec<PartitionReport>,
     /// The workers that watch.
-    pub watchers: Vec<Watcher>,
+    pub watchers: Vec<Detector>,
     /// The workers that hold jobs.
     pub held_by: HolderReport,
     /// The earliest time at which a job may be resolved: one that is silent now or, if none is, one that is silent at the next
@@ -142,14 +142,14 @@ pub struct RecoveryOutlook {
 /// A worker that watches a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Watcher {
+pub struct Detector {
     /// The worker.
     pub worker: WorkerId,
     /// Its state.
     pub state: WorkerState,
     /// Its watch, as last reported.
     #[serde(flatten)]
-    pub watch: WatchReport,
+    pub watch: DetectorReport,
 }
 
 impl Inspector {
@@ -218,7 +218,7 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn explain(&self, task: &str, id: &str) -> Result<Vec<StallReport>, Error> {
+    pub async fn stall_history(&self, task: &str, id: &str) -> Result<Vec<StallReport>, Error> {
         self.first(task)?;
         let id = JobId::parse(id)?;
         let keys = self.table_of(task, &id).await?;
@@ -244,8 +244,8 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn recovery_outlook(&self, task: &str) -> Result<RecoveryOutlook, Error> {
-        let (report, held_by) = (self.task(task).await?, self.holders(task).await?);
+    pub async fn recovery_status(&self, task: &str) -> Result<RecoveryStatus, Error> {
+        let (report, held_by) = (self.task(task).await?, self.lock_holders(task).await?);
         let mut workers = match self.workers().await {
             // In a cluster, the list may be unreachable while the task is not.
             Err(e) if e.is_outage() && !self.hides_all(&e) => Vec::new(),
@@ -263,7 +263,7 @@ impl Inspector {
         }
         for worker in &workers {
             let its = worker.tasks.iter().filter(|its| its.task == task && worker.state != WorkerState::Gone);
-            watchers.extend(its.flat_map(|its| &its.watches).map(|watch| Watcher {
+            watchers.extend(its.flat_map(|its| &its.watches).map(|watch| Detector {
                 worker: worker.worker.clone(),
                 state: worker.state,
                 watch: watch.clone(),
@@ -343,10 +343,10 @@ const LATEST_WORD: Duration = Duration::from_secs(6);
 
 fn outlook(
     report: TaskReport,
-    watchers: Vec<Watcher>,
+    watchers: Vec<Detector>,
     held_by: HolderReport,
     workers: &[WorkerReport],
-) -> RecoveryOutlook {
+) -> RecoveryStatus {
     let TaskReport { task, as_of, parts, knows_workers, .. } = report;
     let ago = |at: SystemTime| as_of.duration_since(at).unwrap_or_default();
     let mut reasons = Vec::new();
@@ -463,7 +463,7 @@ fn outlook(
         let is_held = parts.iter().any(|part| part.candidates + part.heard > 0);
         reasons.push(format!("{none}{}", if is_held { &by_hand } else { "" }));
     }
-    RecoveryOutlook { task, as_of, parts, watchers, held_by, next_resolve_at: soonest, reasons }
+    RecoveryStatus { task, as_of, parts, watchers, held_by, next_resolve_at: soonest, reasons }
 }
 
 /// `1 job is`, `2 jobs are`.

@@ -9,11 +9,11 @@ use futures_util::future::{join_all, try_join, try_join_all};
 use serde::Serialize;
 
 use super::Inspector;
-use super::audit::Fault;
+use super::audit::Inconsistency;
 use crate::backend::keys::TaskKeys;
 use crate::backend::overview::{self, Overview};
 use crate::error::{Error, ServerErrorKind};
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::job::id::JobId;
 use crate::limits::stored_number;
 use crate::stall::cadence;
@@ -105,7 +105,7 @@ pub struct TaskReport {
     /// The last recorded audit, see [`Inspector::note_audit`].
     pub audited: Option<TaskAudit>,
     /// The options in force.
-    pub options: TaskOptionsInForce,
+    pub options: EffectiveOptions,
     /// How many live workers work it, including stopping ones.
     pub live_workers: u64,
     /// Whether `live_workers` is complete. In a cluster, the node with the list of workers or with a presence may be unreachable.
@@ -115,15 +115,15 @@ pub struct TaskReport {
     /// Whether nodes of workflows use it. People cannot retry or remove the jobs of nodes.
     pub has_workflows: bool,
     /// Its stall detection, one per partition.
-    pub parts: Vec<PartReport>,
+    pub parts: Vec<PartitionReport>,
     /// Why it cannot be read, if so. The other fields are then not valid.
     pub fault: Option<String>,
     /// The kind of that error, if the server reported it.
     pub fault_kind: Option<ServerErrorKind>,
     /// The keys of another type that make it unreadable.
-    pub foreign: Vec<ForeignKey>,
+    pub foreign: Vec<KeyConflict>,
     /// Whether the fault is an unreachable cluster node. The task itself may be fine.
-    pub is_away: bool,
+    pub is_unreachable: bool,
     /// Whether the fault is a missing permission of this process's Redis user. The task itself may be fine.
     pub is_denied: bool,
 }
@@ -151,13 +151,13 @@ pub struct TaskAudit {
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
     /// The number of faults by kind. Empty if none was found.
-    pub found: BTreeMap<Fault, u64>,
+    pub found: BTreeMap<Inconsistency, u64>,
 }
 
 /// The options of a task, as declared by the worker that started last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct TaskOptionsInForce {
+pub struct EffectiveOptions {
     /// Names and values as stored: `maxCount`, `heartbeat`, `keepFailed`, … `concurrency`, `attempts` and `timeoutMs` are those of the
     /// worker that declared them. Each worker uses its own values of these. Empty if no worker has declared the task.
     pub values: BTreeMap<String, String>,
@@ -171,7 +171,7 @@ pub struct TaskOptionsInForce {
 /// The stall detection of one partition of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct PartReport {
+pub struct PartitionReport {
     /// Which partition, from 0.
     pub part: u32,
     /// How many snapshots there were.
@@ -187,11 +187,11 @@ pub struct PartReport {
     pub interval: Option<Duration>,
     /// The worker that requested it.
     pub asker: Option<WorkerId>,
-    /// Held jobs without a heartbeat since the snapshot. Directly after it these are all held jobs, see [`PartReport::heard_by`].
+    /// HeldJob jobs without a heartbeat since the snapshot. Directly after it these are all held jobs, see [`PartitionReport::heard_by`].
     pub candidates: u64,
-    /// Held jobs with a heartbeat since the snapshot.
+    /// HeldJob jobs with a heartbeat since the snapshot.
     pub heard: u64,
-    /// Held jobs that sweeps parked, because their phase waits longer or for a person. A job that was since taken from its worker may
+    /// HeldJob jobs that sweeps parked, because their phase waits longer or for a person. A job that was since taken from its worker may
     /// be counted until a later snapshot.
     pub set_aside: u64,
     /// How long its next job has waited or has been due.
@@ -256,7 +256,7 @@ impl TaskReport {
     }
 }
 
-impl PartReport {
+impl PartitionReport {
     /// About when every held job of a live worker will have sent a heartbeat since the snapshot. Silence before this time means
     /// nothing. `None` before the first snapshot.
     #[must_use]
@@ -270,7 +270,7 @@ impl PartReport {
 /// A key that holds a value of another type, which Heartline did not write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct ForeignKey {
+pub struct KeyConflict {
     /// The key.
     pub key: String,
     /// The type of the value, as `TYPE` returns it.
@@ -281,13 +281,13 @@ pub struct ForeignKey {
     pub holds_options: bool,
 }
 
-pub(super) fn foreign_key((key, found, expected, holds_options): (String, String, &'static str, bool)) -> ForeignKey {
-    ForeignKey { key, found, expected, holds_options }
+pub(super) fn foreign_key((key, found, expected, holds_options): (String, String, &'static str, bool)) -> KeyConflict {
+    KeyConflict { key, found, expected, holds_options }
 }
 
-impl fmt::Display for ForeignKey {
+impl fmt::Display for KeyConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is a {} and should be a {}", Shown(&self.key), self.found, self.expected)
+        write!(f, "{} is a {} and should be a {}", Escaped(&self.key), self.found, self.expected)
     }
 }
 
@@ -297,7 +297,7 @@ impl Inspector {
     ///
     /// # Errors
     /// Those of every call, see [`Error`]. In a cluster also if the node of the list of tasks is unreachable, see
-    /// [`lists_away`](Inspector::lists_away).
+    /// [`unreachable_lists`](Inspector::unreachable_lists).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -322,14 +322,14 @@ impl Inspector {
 
     /// Why a task cannot be read. Names keys of another type if they are the reason.
     async fn fault_of(&self, task: &str, e: &Error) -> TaskFault {
-        let (is_away, is_denied) = (e.is_outage(), e.is_denied());
-        let foreign = match is_away || is_denied {
+        let (is_unreachable, is_denied) = (e.is_outage(), e.is_denied());
+        let foreign = match is_unreachable || is_denied {
             true => Vec::new(),
             false => self.foreign_keys(task).await.unwrap_or_default(),
         };
         let named = foreign.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let text = if foreign.is_empty() { e.chain().to_string() } else { named };
-        TaskFault { text: Some(text), kind: e.server_kind(), foreign, is_away, is_denied }
+        TaskFault { text: Some(text), kind: e.server_kind(), foreign, is_unreachable, is_denied }
     }
 
     /// The keys of a task that hold a value of another type, which no script can read.
@@ -339,7 +339,7 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn foreign_keys(&self, task: &str) -> Result<Vec<ForeignKey>, Error> {
+    pub async fn foreign_keys(&self, task: &str) -> Result<Vec<KeyConflict>, Error> {
         let mut found = Vec::new();
         for keys in self.tables_if_known(task).await?.iter() {
             found.extend(self.look(|mut conn| async move { overview::foreign(&mut conn, keys).await }).await?);
@@ -354,7 +354,7 @@ impl Inspector {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn foreign_lists(&self) -> Result<Vec<ForeignKey>, Error> {
+    pub async fn foreign_lists(&self) -> Result<Vec<KeyConflict>, Error> {
         let found = self.look(|conn| async move { overview::foreign_lists(&conn, self.store.prefix()).await }).await?;
         Ok(found.into_iter().map(foreign_key).collect())
     }
@@ -434,7 +434,8 @@ impl Inspector {
             Err(e) if e.is_outage() && !self.hides_all(&e) => return Ok(LiveFleet::default()),
             workers => workers?,
         };
-        let mut found = LiveFleet { is_known: workers.iter().all(|worker| !worker.is_away), ..LiveFleet::default() };
+        let mut found =
+            LiveFleet { is_known: workers.iter().all(|worker| !worker.is_unreachable), ..LiveFleet::default() };
         for worker in workers {
             for task in worker.tasks {
                 let live = found.tasks.entry(task.task).or_default();
@@ -452,15 +453,15 @@ impl Inspector {
 struct TaskFault {
     text: Option<String>,
     kind: Option<ServerErrorKind>,
-    foreign: Vec<ForeignKey>,
-    is_away: bool,
+    foreign: Vec<KeyConflict>,
+    is_unreachable: bool,
     is_denied: bool,
 }
 
 impl TaskFault {
     fn put_into(self, report: TaskReport) -> TaskReport {
-        let TaskFault { text: fault, kind: fault_kind, foreign, is_away, is_denied } = self;
-        TaskReport { fault, fault_kind, foreign, is_away, is_denied, ..report }
+        let TaskFault { text: fault, kind: fault_kind, foreign, is_unreachable, is_denied } = self;
+        TaskReport { fault, fault_kind, foreign, is_unreachable, is_denied, ..report }
     }
 }
 
@@ -488,7 +489,7 @@ pub(super) fn stands_since(id: &JobId, since_ms: Option<u64>) -> Option<SystemTi
 }
 
 /// Parses the faults of a recorded audit. Kinds that this version does not know are left out.
-fn counted_faults(found: &str) -> BTreeMap<Fault, u64> {
+fn counted_faults(found: &str) -> BTreeMap<Inconsistency, u64> {
     let words: Vec<&str> = found.split(' ').collect();
     let pairs = words.chunks_exact(2).filter_map(|pair| Some((pair[0].parse().ok()?, stored_number(pair[1])?)));
     pairs.collect()
@@ -518,7 +519,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let failing = || parts.iter().filter(fails);
     // If there are more jobs than were dispatched, only the counters were lost.
     let dispatched = counted("in");
-    let jobs = counts.unfinished() + counts.completed + counts.failed + counts.cancelled;
+    let jobs = counts.pending_total() + counts.completed + counts.failed + counts.cancelled;
     let Live { workers: live_workers, slots, declared_at } = fleet.tasks.get(task).copied().unwrap_or_default();
     // A worker declares the partitions one after the other, and reports when it began.
     let born = first.number("bornAt").map(at_ms).filter(|born| declared_at.is_some_and(|declared| declared < *born));
@@ -563,7 +564,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         audited: first
             .number("auditedAt")
             .map(|at| TaskAudit { at: at_ms(at), found: counted_faults(first.text("auditFound").unwrap_or_default()) }),
-        options: TaskOptionsInForce {
+        options: EffectiveOptions {
             values,
             declared_by: first.text("declaredBy").map(WorkerId::from_wire),
             declared_at: first.number("declaredAt").map(at_ms),
@@ -575,7 +576,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         fault: None,
         fault_kind: None,
         foreign: Vec::new(),
-        is_away: false,
+        is_unreachable: false,
         has_workflows: first.meta.get("nodes").is_some_and(|nodes| nodes == "1"),
         is_denied: false,
     }
@@ -587,9 +588,9 @@ fn waits_since(seen: &Overview) -> Option<u64> {
     waits.chain(seen.first_due_ms.filter(|due| *due <= seen.now_ms)).min()
 }
 
-fn part_report(seen: &Overview, part: u32) -> PartReport {
+fn part_report(seen: &Overview, part: u32) -> PartitionReport {
     let time = |field: &str| seen.number(field).map(at_ms);
-    PartReport {
+    PartitionReport {
         part,
         epoch: seen.number("epoch").unwrap_or(0),
         epoch_at: time("epochAt"),

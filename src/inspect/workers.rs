@@ -13,7 +13,7 @@ use crate::enum_str::names;
 use crate::error::{Error, ServerErrorKind};
 use crate::limits::{MOST_PARTITIONS, stored_number};
 use crate::runtime::death_proof::DeathProof;
-use crate::stall::witness::WatchBreak;
+use crate::stall::witness::DetectorReset;
 use crate::unix_time::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
@@ -70,7 +70,7 @@ pub struct WorkerReport {
     /// Why its presence cannot be read, if so. Then only its identity and `last_seen_at` are valid.
     pub fault: Option<String>,
     /// Whether the fault is an unreachable cluster node. Then it is unknown whether the worker is alive or has stopped.
-    pub is_away: bool,
+    pub is_unreachable: bool,
     /// Whether the fault is a missing permission of this process's Redis user.
     pub is_denied: bool,
     /// Whether it runs in a container, where its [`pid`](WorkerReport::pid) differs from that on the host. Linux only.
@@ -164,7 +164,7 @@ pub struct WorkerTask {
     /// The kind of that error: a missing permission, or a wrong password.
     pub denied_kind: Option<ServerErrorKind>,
     /// Its watches, one per partition.
-    pub watches: Vec<WatchReport>,
+    pub watches: Vec<DetectorReport>,
     /// How many partitions the task has, according to the worker.
     #[serde(skip)]
     pub(super) parts: u32,
@@ -179,7 +179,7 @@ impl WorkerTask {
 /// The watch of a worker over a partition of a task: how long it has seen the epoch without a gap, and what broke it last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct WatchReport {
+pub struct DetectorReport {
     /// Which partition, from 0.
     pub part: u32,
     /// The epoch.
@@ -191,13 +191,13 @@ pub struct WatchReport {
     #[serde(rename = "interval_ms", serialize_with = "as_ms")]
     pub interval: Duration,
     /// What broke the watch last.
-    pub broken: Option<WatchBreak>,
+    pub broken: Option<DetectorReset>,
     /// When that was.
     #[serde(rename = "broken_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub broken_at: Option<SystemTime>,
 }
 
-impl WatchReport {
+impl DetectorReport {
     /// When this worker may resolve jobs that stay silent, if nothing breaks its watch before.
     #[must_use]
     pub fn may_resolve_at(&self) -> SystemTime {
@@ -211,7 +211,7 @@ impl Inspector {
     ///
     /// # Errors
     /// Those of every call, see [`Error`]. In a cluster also if the node of the list of workers is unreachable, see
-    /// [`lists_away`](Inspector::lists_away).
+    /// [`unreachable_lists`](Inspector::unreachable_lists).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -220,7 +220,7 @@ impl Inspector {
         self.reports(&self.listed(now, MOST).await?, now).await
     }
 
-    /// One worker. `None` if it is unknown, or was removed after [`Worker::keep_dead`](crate::Worker::keep_dead).
+    /// One worker. `None` if it is unknown, or was removed after [`Worker::presence_retention`](crate::Worker::presence_retention).
     ///
     /// # Errors
     /// Those of every call, see [`Error`].
@@ -258,7 +258,7 @@ impl Inspector {
         for some in listed.chunks(TOGETHER) {
             let presences = join_all(some.iter().map(|(worker, _)| self.presence(worker))).await;
             for ((worker, seen), presence) in some.iter().zip(presences) {
-                let is_away = presence.as_ref().is_err_and(Error::is_outage);
+                let is_unreachable = presence.as_ref().is_err_and(Error::is_outage);
                 let is_denied = presence.as_ref().is_err_and(Error::is_denied);
                 let (presence, fault) = match presence {
                     Ok(presence) => (presence, None),
@@ -266,7 +266,12 @@ impl Inspector {
                     // A damaged presence, or one on an unreachable node, does not hide the others.
                     Err(e) => (HashMap::new(), Some(e.chain().to_string())),
                 };
-                reports.push(WorkerReport { fault, is_away, is_denied, ..report(worker, *seen, &presence, now_ms) });
+                reports.push(WorkerReport {
+                    fault,
+                    is_unreachable,
+                    is_denied,
+                    ..report(worker, *seen, &presence, now_ms)
+                });
             }
         }
         Ok(reports)
@@ -336,7 +341,7 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         flows_denied_at: flows_denied.and_then(|(ago, _)| Some(at_ms(seen_ms.saturating_sub(stored_number(ago)?)))),
         flows_denied: flows_denied.map_or_else(String::new, |(_, said)| said.to_owned()),
         fault: None,
-        is_away: false,
+        is_unreachable: false,
         is_denied: false,
         is_contained: presence.get("pidNamespace").is_some_and(|namespace| namespace != FIRST_NAMESPACE),
     }
@@ -370,7 +375,7 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
         let words: Vec<&str> = presence.get(&field)?.split(' ').collect();
         let [epoch, watched, interval, cause, ago] = words[..] else { return None };
         let broken = cause.parse().ok();
-        Some(WatchReport {
+        Some(DetectorReport {
             part,
             epoch: stored_number(epoch)?,
             since: before(watched)?,
@@ -430,7 +435,7 @@ mod tests {
         let task = &report.tasks[0];
         assert_eq!((task.held, task.slots, task.last_beat_at), (3, 10, Some(at_ms(99_600))));
         let watch = &task.watches[0];
-        assert_eq!((watch.epoch, watch.since, watch.broken), (5, at_ms(80_000), Some(WatchBreak::NoAnswer)));
+        assert_eq!((watch.epoch, watch.since, watch.broken), (5, at_ms(80_000), Some(DetectorReset::NoAnswer)));
         assert_eq!(watch.may_resolve_at(), at_ms(110_000));
     }
 

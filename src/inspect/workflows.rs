@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Inspector;
 use super::page::holder;
 use super::parts::config;
-use super::tasks::{ForeignKey, foreign_key};
+use super::tasks::{KeyConflict, foreign_key};
 use super::waits::{COMPARED, NodeJob, Worked, for_so_long, why_open};
 use super::workers::WorkerReport;
 use crate::backend::keys::{Key, TaskKeys};
@@ -33,7 +33,7 @@ use crate::limits::{BATCH_BYTES, LOOK_BATCH, stored_number};
 use crate::unix_time::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
 use crate::workflow::definition::{check_name, handle_of};
 use crate::workflow::handle::WorkflowHandle;
-use crate::workflow::progress::Mover;
+use crate::workflow::progress::WorkflowProgress;
 use crate::workflow::progress::send::send_entry;
 
 /// How many workflows are read at a time.
@@ -100,7 +100,7 @@ pub struct WorkflowReport {
     /// The kind of that error, if the server reported it.
     pub fault_kind: Option<ServerErrorKind>,
     /// The keys of another type that block it.
-    pub foreign: Vec<ForeignKey>,
+    pub foreign: Vec<KeyConflict>,
 }
 
 /// A page of instances.
@@ -297,7 +297,7 @@ impl Inspector {
         let sizes = sizes.await;
         let is_hidden = sizes.as_ref().is_err_and(|e| e.is_outage() || e.is_denied());
         // A key of another type stops every script of the workflow.
-        let foreign: Vec<ForeignKey> = match is_hidden {
+        let foreign: Vec<KeyConflict> = match is_hidden {
             true => Vec::new(),
             false => {
                 let look = |mut conn| async move { overview::foreign_of_workflow(&mut conn, keys).await };
@@ -584,8 +584,8 @@ impl Inspector {
     /// # Errors
     /// [`Error::Config`] if the name or the id is not valid.
     pub fn workflow_handle(&self, workflow: &str, id: &str) -> Result<WorkflowHandle<Value>, Error> {
-        let mover = Arc::new(Mover::new(Arc::clone(&self.store)));
-        handle_of(workflow, id, Arc::clone(&self.store), mover, Arc::clone(&self.by))
+        let progress = Arc::new(WorkflowProgress::new(Arc::clone(&self.store)));
+        handle_of(workflow, id, Arc::clone(&self.store), progress, Arc::clone(&self.by))
     }
 
     /// Recovers every workflow now, as workers do within 15 s to 75 s: records ended jobs, sends pending nodes, stops instances past
@@ -627,17 +627,17 @@ impl Inspector {
     }
 
     async fn recovered(&self, workflow: String) -> RecoveredWorkflow {
-        let mover = Mover::new(Arc::clone(&self.store));
-        let fault = Box::pin(mover.recover(&workflow)).await.err().map(|e| e.chain().to_string());
-        let [told, sent, synthesised, placed] = mover.tally();
+        let progress = WorkflowProgress::new(Arc::clone(&self.store));
+        let fault = Box::pin(progress.recover(&workflow)).await.err().map(|e| e.chain().to_string());
+        let [told, sent, synthesised, placed] = progress.tally();
         RecoveredWorkflow { workflow, told, sent, synthesised, placed, fault }
     }
 
     /// Records jobs of this table that have just ended in their workflows. If that fails, a worker does it later.
     pub(super) fn move_workflows<'a>(&'a self, table: &'a Arc<TaskKeys>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let mover = Mover::new(Arc::clone(&self.store));
-            let told = tokio::time::timeout(RESPONSE_TIMEOUT, mover.look_at(table, Duration::ZERO)).await;
+            let progress = WorkflowProgress::new(Arc::clone(&self.store));
+            let told = tokio::time::timeout(RESPONSE_TIMEOUT, progress.look_at(table, Duration::ZERO)).await;
             if let Err(e) = told.unwrap_or_else(|_| Err(Error::timed_out())) {
                 tracing::debug!(task = table.task(), error = %e.chain(), "could not record ended jobs in their workflows; a worker retries");
             }

@@ -26,7 +26,7 @@ impl SimulatedWitness {
     }
 
     pub fn broken(&mut self, now_ms: u64) {
-        self.0.broken(Moment::from_millis(now_ms), witness::WatchBreak::ConnectionLost);
+        self.0.broken(Moment::from_millis(now_ms), witness::DetectorReset::ConnectionLost);
     }
 
     pub fn told(&mut self, now_ms: u64, epoch: u64, interval_ms: u64) {

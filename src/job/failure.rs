@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::id::JobId;
-use crate::escape::{Shown, cut};
+use crate::escape::{Escaped, cut};
 use crate::limits::MESSAGE_LIMIT;
 
 /// A failed job, and why it failed.
@@ -33,7 +33,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "job {} failed ({}): {}", self.id, Shown(&self.code), Shown(&self.message))
+        write!(f, "job {} failed ({}): {}", self.id, Escaped(&self.code), Escaped(&self.message))
     }
 }
 
@@ -52,7 +52,7 @@ pub mod codes {
     /// The payload is not a valid input of the handler, or the handler's value cannot be encoded.
     pub const CODEC: &str = "codec";
     /// The handler asked for data that its worker does not have.
-    pub const MISSING_DATA: &str = "missing_data";
+    pub const MISSING_STATE: &str = "missing_state";
     /// The server closes the connection each time it sends the payload, for example because its output buffer is too small.
     pub const PAYLOAD_UNREADABLE: &str = "payload_unreadable";
     /// The data of the job in Redis is damaged.
@@ -79,7 +79,7 @@ pub mod codes {
 
     /// Whether Heartline itself uses this code, so that a handler must not.
     pub(crate) fn is_reserved(code: &str) -> bool {
-        let of_runs = [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, PAYLOAD_UNREADABLE, CORRUPT];
+        let of_runs = [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_STATE, PAYLOAD_UNREADABLE, CORRUPT];
         let of_jobs = [WORKER_CRASHED, EXPIRED, CANCELLED];
         let of_nodes = [RESULT_NOT_AVAILABLE, SKIPPED, NOT_ENDED];
         of_runs.contains(&code) || of_jobs.contains(&code) || of_nodes.contains(&code)

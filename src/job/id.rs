@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::config_error::{self, ConfigError, ConfigErrors};
-use crate::escape::Shown;
+use crate::escape::Escaped;
 
 // No space, since events list ids separated by spaces. No braces, since they mark a hash tag.
 const fn is_allowed(b: u8) -> bool {
@@ -107,7 +107,7 @@ impl JobId {
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // An id that was read from Redis may contain anything.
-        if self.0.bytes().all(|b| b.is_ascii_graphic()) { f.pad(&self.0) } else { Shown(&self.0).fmt(f) }
+        if self.0.bytes().all(|b| b.is_ascii_graphic()) { f.pad(&self.0) } else { Escaped(&self.0).fmt(f) }
     }
 }
 

@@ -11,17 +11,17 @@ use std::time::Duration;
 use backon::BackoffBuilder;
 
 use super::Keeper;
-use super::failover::{Via, by_any_road};
-use super::heartbeat_batch::{Roll, Round};
-use super::task_monitor::TaskWatch;
+use super::failover::{Route, over_any_route};
+use super::heartbeat_batch::{HeartbeatBatch, HeartbeatRound};
+use super::task_monitor::TaskMonitor;
 use crate::backend::call_context;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::stall::cadence;
-use crate::stall::witness::WatchBreak;
+use crate::stall::witness::DetectorReset;
 
 /// Sends heartbeats for a task: every period, at once on request, and soon after a failure.
-pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
+pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
     let period = watch.task.beat_period();
     let retries = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(20))
@@ -32,7 +32,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
     loop {
         let beaten = whole(&keeper, &watch, due).await;
         let now = clock::now();
-        let is_well = matches!(beaten, Ok(Via::Own | Via::New));
+        let is_well = matches!(beaten, Ok(Route::Own | Route::New));
         if beaten.is_ok() {
             keeper.answered("beat", watch.task.of());
         }
@@ -41,7 +41,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             due = due.after(period).max(now);
         } else {
             // An answer over the shared connection does not count for the watch, so retry our own connection soon.
-            let cause = if beaten.is_ok() { WatchBreak::OtherConnection } else { WatchBreak::NoAnswer };
+            let cause = if beaten.is_ok() { DetectorReset::OtherConnection } else { DetectorReset::NoAnswer };
             watch.witness().broken(now, cause);
             let pause = pauses.next().unwrap_or(period);
             due = now.after(pause);
@@ -65,7 +65,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
 
 /// Waits until the next heartbeat is due or requested. Meanwhile sends heartbeats for jobs that ring, at most five
 /// times a period, and none while calls fail.
-async fn wait(keeper: &Keeper, watch: &TaskWatch, due: Moment, is_well: bool) {
+async fn wait(keeper: &Keeper, watch: &TaskMonitor, due: Moment, is_well: bool) {
     let task = &watch.task;
     let mut next_extra = clock::now();
     loop {
@@ -79,7 +79,7 @@ async fn wait(keeper: &Keeper, watch: &TaskWatch, due: Moment, is_well: bool) {
             () = rung, if is_well => {}
         }
         next_extra = clock::now().after(cadence::extra_beat_pause(task.options.interval));
-        let round = Round::new(keeper, watch, Roll::of_rung(task));
+        let round = HeartbeatRound::new(keeper, watch, HeartbeatBatch::of_rung(task));
         let over_own = keeper.call(watch, async |conn| round.over(conn).await);
         // Do not delay the heartbeat that is due: it includes these jobs.
         let answer = tokio::time::timeout(due.since(clock::now()), over_own).await;
@@ -91,18 +91,18 @@ async fn wait(keeper: &Keeper, watch: &TaskWatch, due: Moment, is_well: bool) {
 }
 
 /// Sends one heartbeat for all held jobs of the task.
-async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, Error> {
+async fn whole(keeper: &Keeper, watch: &TaskMonitor, due: Moment) -> Result<Route, Error> {
     let task = &watch.task;
     let started = clock::now();
-    let roll = Roll::of_all(task);
-    let is_empty = roll.extend.is_empty() && roll.asked.is_empty() && roll.unanswered.is_empty();
-    let round = Round::new(keeper, watch, roll);
-    let answered = call_context::noted(by_any_road(keeper, watch, &round)).await;
+    let batch = HeartbeatBatch::of_all(task);
+    let is_empty = batch.extend.is_empty() && batch.asked.is_empty() && batch.unanswered.is_empty();
+    let round = HeartbeatRound::new(keeper, watch, batch);
+    let answered = call_context::noted(over_any_route(keeper, watch, &round)).await;
     let answered = answered.map_err(|e| e.at(keeper.worker.store.place()));
     round.end();
-    let (via, heard) = (answered?, *round.heard());
+    let (route, heard) = (answered?, *round.heard());
     let now = clock::now();
-    if via != Via::Shared {
+    if route != Route::Shared {
         watch.witness().beat_answered(due, now, heard.epoch, heard.interval);
         watch.pass().heard(heard.candidates, heard.active, now.since(started));
         watch.seen.notify_one();
@@ -111,7 +111,7 @@ async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, E
     // A worker that holds nothing may claim, however long the round trip is.
     task.beat_answered(started, if is_empty { Duration::ZERO } else { took });
     // During an outage, a slow answer says nothing about the load.
-    if task.beats_are_slow() && !was_slow && !keeper.worker.incidents.is_away() {
+    if task.beats_are_slow() && !was_slow && !keeper.worker.incidents.is_unreachable() {
         let (task, period) = (Arc::clone(&task.name), task.beat_period());
         keeper.log.line(move || {
             let advice = "no more jobs are claimed until heartbeats take less than half of their period; a longer stall \
@@ -128,5 +128,5 @@ async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, E
             Err(e) => keeper.failed_at("declare", task.of(), &e),
         }
     }
-    Ok(via)
+    Ok(route)
 }

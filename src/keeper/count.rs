@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::HOUSEKEEPING;
 use super::Keeper;
-use super::task_monitor::TaskWatch;
+use super::task_monitor::TaskMonitor;
 use crate::backend::overview;
 use crate::error::Error;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 pub(super) async fn run(keeper: Arc<Keeper>) {
     loop {
         let own = &keeper;
-        let pass = |watch: Arc<TaskWatch>| async move {
+        let pass = |watch: Arc<TaskMonitor>| async move {
             let (keeper, watch) = (own, &*watch);
             match run_once(keeper, watch).await {
                 Ok(_) => {
@@ -32,7 +32,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
 }
 
 /// Counts the waiting jobs of a task. Returns how many.
-async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<u64, Error> {
+async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<u64, Error> {
     let (task, counted) = (&watch.task, &watch.task.counted);
     let found = keeper.housekeeping_call(async |conn| overview::counts(conn, &task.keys).await).await?;
     let [waiting, ..] = found.jobs;

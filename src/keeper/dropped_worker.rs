@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Keeper;
-use super::task_monitor::TaskWatch;
+use super::task_monitor::TaskMonitor;
 use crate::backend::address::Role;
 use crate::backend::connection::OwnConnection;
 use crate::backend::note::{self, RunNote};
@@ -61,7 +61,7 @@ pub(super) async fn end(keeper: &Keeper, told: bool) {
 }
 
 /// Hands back the jobs of one task. Returns whether Redis answered for all of them.
-async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
+async fn hand_back(keeper: &Keeper, watch: &TaskMonitor) -> bool {
     let task = &watch.task;
     task.held.for_each(|held| held.post(Flags::SHUTDOWN));
     task.alive.close();
@@ -112,7 +112,7 @@ async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
 /// The call sequences of a driver that was dropped.
 struct Lines<'a> {
     keeper: &'a Keeper,
-    watch: &'a TaskWatch,
+    watch: &'a TaskMonitor,
     /// The number of the last call of each sequence.
     numbers: [u64; LINES.len()],
     /// The connection, and the epoch of the primary that it leads to.
@@ -127,9 +127,9 @@ impl Lines<'_> {
         let notes = task.held.all().iter().filter_map(|held| held.pending_note(true)).collect();
         for call in note::in_calls(notes) {
             let write = async {
-                let (conn, generation) = self.line().await?;
+                let (conn, primary_epoch) = self.line().await?;
                 let noted = note::note(conn, &task.keys, worker.id.as_str(), &call);
-                worker.store.steady_since(generation, noted).await
+                worker.store.steady_since(primary_epoch, noted).await
             };
             let time = response_time(call.iter().map(RunNote::bytes).sum());
             let written = tokio::time::timeout(time, write).await.unwrap_or_else(|_| Err(Error::late()));
@@ -185,21 +185,21 @@ impl Lines<'_> {
     async fn call(&mut self, line: usize, reports: &[Report]) -> Result<SettleReply, Error> {
         let (task, worker) = (&self.watch.task, &self.keeper.worker);
         let number = self.numbers[line];
-        let (conn, generation) = self.line().await?;
+        let (conn, primary_epoch) = self.line().await?;
         let (name, interval) = (worker.id.as_str(), task.options.interval);
         let settled = settle::settle(conn, &task.keys, name, (line, number), interval, Want::NONE, reports);
-        worker.store.steady_since(generation, settled).await
+        worker.store.steady_since(primary_epoch, settled).await
     }
 
     /// The connection, and the epoch of its primary.
     async fn line(&mut self) -> Result<(&mut OwnConnection, u64), Error> {
         let store = &self.keeper.worker.store;
-        let generation = store.generation();
+        let primary_epoch = store.primary_epoch();
         let line = match self.conn.take() {
             Some(line) => line,
-            None => (store.dedicated(Role::Keeper, None).await?, generation),
+            None => (store.dedicated(Role::Keeper, None).await?, primary_epoch),
         };
-        let (conn, generation) = self.conn.insert(line);
-        Ok((conn, *generation))
+        let (conn, primary_epoch) = self.conn.insert(line);
+        Ok((conn, *primary_epoch))
     }
 }

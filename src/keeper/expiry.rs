@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::HOUSEKEEPING;
 use super::Keeper;
-use super::task_monitor::TaskWatch;
+use super::task_monitor::TaskMonitor;
 use crate::backend::retention::{self, Trimmed};
 use crate::error::Error;
 use crate::limits::BATCH;
@@ -17,7 +17,7 @@ const CALLS: usize = 100;
 pub(super) async fn run(keeper: Arc<Keeper>) {
     loop {
         let own = &keeper;
-        let pass = |watch: Arc<TaskWatch>| async move {
+        let pass = |watch: Arc<TaskMonitor>| async move {
             let (keeper, watch) = (own, &*watch);
             match run_once(keeper, watch).await {
                 Ok(expired) => {
@@ -40,7 +40,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
 }
 
 /// Fails expired jobs of a task. Returns how many.
-async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
+async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> {
     let (task, worker, mut total) = (&watch.task, keeper.worker.id.as_str(), 0);
     for _ in 0..CALLS {
         let call = async |conn: &mut _| retention::expire(conn, &task.keys, worker, BATCH).await;

@@ -9,15 +9,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Keeper;
-use super::heartbeat_batch::Round;
-use super::task_monitor::TaskWatch;
+use super::heartbeat_batch::HeartbeatRound;
+use super::task_monitor::TaskMonitor;
 use crate::backend::call_context;
 use crate::error::Error;
 use crate::stall::cadence;
 
 /// Over which connection a heartbeat was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Via {
+pub(super) enum Route {
     Own,
     New,
     Shared,
@@ -25,7 +25,11 @@ pub(super) enum Via {
 
 /// Sends the calls of a heartbeat over our own connection, and after a tenth of the interval over the others too.
 /// Returns which connection brought the last answer.
-pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> Result<Via, Error> {
+pub(super) async fn over_any_route(
+    keeper: &Keeper,
+    watch: &TaskMonitor,
+    round: &HeartbeatRound<'_>,
+) -> Result<Route, Error> {
     let (period, interval) = (watch.task.beat_period(), watch.task.options.interval);
     // A slow link still works, so give it more time.
     let patience = cadence::first_road(interval, watch.pass().round_trip());
@@ -42,7 +46,7 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
     tokio::pin!(own);
     let mut failure = None;
     match tokio::time::timeout(patience, &mut own).await {
-        Ok(Ok(())) => return Ok(Via::Own),
+        Ok(Ok(())) => return Ok(Route::Own),
         // A server that is not ready or refuses may be the wrong one; a new connection may lead to another.
         Ok(Err(e)) if e.ends_connection() || e.is_connection() => failure = Some(e),
         Ok(Err(e)) => return Err(e),
@@ -60,9 +64,9 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
         Ok::<_, Error>((conn, its_number))
     };
     let shared = async {
-        let generation = store.generation();
+        let primary_epoch = store.primary_epoch();
         let (conn, before) = store.shared_if_up().ok_or(Error::Closed)?;
-        let answer = store.steady_since(generation, round.over(&conn)).await;
+        let answer = store.steady_since(primary_epoch, round.over(&conn)).await;
         answer.inspect_err(|e| store.shared_failed(before, e))
     };
     tokio::pin!(new, shared);
@@ -73,7 +77,7 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
         tokio::select! {
             biased;
             answer = &mut own, if own_open => match answer {
-                Ok(()) => return Ok(Via::Own),
+                Ok(()) => return Ok(Route::Own),
                 Err(e) => (own_open, failure) = (false, Some(e)),
             },
             answer = &mut new, if new_open => match answer {
@@ -81,7 +85,7 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
                     watch.give_up(number.load(Ordering::SeqCst));
                     watch.beaten_over(&line.0);
                     *watch.line() = Some(line);
-                    return Ok(Via::New);
+                    return Ok(Route::New);
                 }
                 Err(e) => {
                     new_open = false;
@@ -91,7 +95,7 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
             answer = &mut shared, if shared_open => match answer {
                 Ok(()) => {
                     watch.give_up(number.load(Ordering::SeqCst));
-                    return Ok(Via::Shared);
+                    return Ok(Route::Shared);
                 }
                 Err(_) => shared_open = false,
             },

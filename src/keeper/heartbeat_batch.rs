@@ -8,28 +8,28 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::Keeper;
-use super::task_monitor::TaskWatch;
+use super::task_monitor::TaskMonitor;
 use crate::backend::connection::OwnConnection;
-use crate::backend::extend_locks::{self, Beaten, HeldJob};
+use crate::backend::extend_locks::{self, Beaten, LockClaim};
 use crate::backend::settle;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::limits::BEAT_BATCH;
-use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::task::TaskRuntime;
 use crate::stall::cadence;
 
 /// What a heartbeat names.
-pub(super) struct Roll {
-    pub(super) extend: Vec<Arc<Held>>,
+pub(super) struct HeartbeatBatch {
+    pub(super) extend: Vec<Arc<HeldJob>>,
     /// Heartbeat mode Manual: jobs whose handlers were silent.
-    pub(super) asked: Vec<Arc<Held>>,
+    pub(super) asked: Vec<Arc<HeldJob>>,
     /// Claims whose answers were not processed yet. The jobs that Redis gave out for them are held too.
     pub(super) unanswered: Vec<(usize, u64)>,
 }
 
-impl Roll {
-    pub(super) fn of_all(task: &TaskRuntime) -> Roll {
+impl HeartbeatBatch {
+    pub(super) fn of_all(task: &TaskRuntime) -> HeartbeatBatch {
         // Read claims first: the jobs of a claim that is answered by now are in the table.
         let unanswered = task.claims.older_than(cadence::old_claim(task.options.interval));
         let all = task.held.all();
@@ -37,22 +37,22 @@ impl Roll {
             held.take_ring();
         }
         let (extend, asked) = all.into_iter().partition(|held| held.take_beat());
-        Roll { extend, asked, unanswered }
+        HeartbeatBatch { extend, asked, unanswered }
     }
 
     /// Jobs that ring, as many as one call names. The next heartbeat includes the others.
-    pub(super) fn of_rung(task: &TaskRuntime) -> Roll {
+    pub(super) fn of_rung(task: &TaskRuntime) -> HeartbeatBatch {
         let rung = task.held.all().into_iter().filter(|held| held.take_ring()).take(BEAT_BATCH);
         let (extend, asked) = rung.partition(|held| held.take_beat());
-        Roll { extend, asked, unanswered: Vec::new() }
+        HeartbeatBatch { extend, asked, unanswered: Vec::new() }
     }
 }
 
 /// One call of a heartbeat.
 pub(super) enum Part {
     Jobs {
-        extend: Vec<Arc<Held>>,
-        asked: Vec<Arc<Held>>,
+        extend: Vec<Arc<HeldJob>>,
+        asked: Vec<Arc<HeldJob>>,
     },
     /// All jobs that a claim was given, by its record.
     Claim {
@@ -72,27 +72,27 @@ pub(super) struct Heard {
 }
 
 /// The calls of one heartbeat, over any connections.
-pub(super) struct Round<'a> {
+pub(super) struct HeartbeatRound<'a> {
     keeper: &'a Keeper,
-    watch: &'a TaskWatch,
+    watch: &'a TaskMonitor,
     parts: Vec<(Part, std::sync::atomic::AtomicBool)>,
     heard: Mutex<Heard>,
 }
 
-impl<'a> Round<'a> {
-    pub(super) fn new(keeper: &'a Keeper, watch: &'a TaskWatch, roll: Roll) -> Round<'a> {
+impl<'a> HeartbeatRound<'a> {
+    pub(super) fn new(keeper: &'a Keeper, watch: &'a TaskMonitor, batch: HeartbeatBatch) -> HeartbeatRound<'a> {
         let mut parts: Vec<Part> = Vec::new();
-        let extend = roll.extend.chunks(BEAT_BATCH);
+        let extend = batch.extend.chunks(BEAT_BATCH);
         parts.extend(extend.map(|chunk| Part::Jobs { extend: chunk.to_vec(), asked: Vec::new() }));
-        let asked = roll.asked.chunks(BEAT_BATCH);
+        let asked = batch.asked.chunks(BEAT_BATCH);
         parts.extend(asked.map(|chunk| Part::Jobs { extend: Vec::new(), asked: chunk.to_vec() }));
         if parts.is_empty() {
             // At least one call, to learn the epoch.
             parts.push(Part::Jobs { extend: Vec::new(), asked: Vec::new() });
         }
-        parts.extend(roll.unanswered.into_iter().map(|(line, number)| Part::Claim { line, number }));
+        parts.extend(batch.unanswered.into_iter().map(|(line, number)| Part::Claim { line, number }));
         let parts = parts.into_iter().map(|part| (part, false.into())).collect();
-        Round { keeper, watch, parts, heard: Mutex::default() }
+        HeartbeatRound { keeper, watch, parts, heard: Mutex::default() }
     }
 
     pub(super) fn heard(&self) -> MutexGuard<'_, Heard> {
@@ -124,8 +124,8 @@ impl<'a> Round<'a> {
 
     async fn call(&self, mut conn: OwnConnection, part: &Part, sent: Moment) -> Result<(), Error> {
         let (task, worker) = (&self.watch.task, &self.keeper.worker);
-        let named = |jobs: &[Arc<Held>]| -> Vec<HeldJob> {
-            jobs.iter().map(|held| HeldJob { id: held.id.clone(), fence: held.fence }).collect()
+        let named = |jobs: &[Arc<HeldJob>]| -> Vec<LockClaim> {
+            jobs.iter().map(|held| LockClaim { id: held.id.clone(), fence: held.fence }).collect()
         };
         let (extend, asked) = match part {
             Part::Jobs { extend, asked } => (named(extend), named(asked)),
@@ -140,7 +140,7 @@ impl<'a> Round<'a> {
                 if claimed.is_empty() {
                     return Ok(());
                 }
-                (claimed.into_iter().map(|(id, fence)| HeldJob { id, fence }).collect(), Vec::new())
+                (claimed.into_iter().map(|(id, fence)| LockClaim { id, fence }).collect(), Vec::new())
             }
         };
         let ask = task.options.interval;
@@ -195,7 +195,7 @@ impl<'a> Round<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::address::Access;
+    use crate::backend::address::ConnectOptions;
     use crate::backend::engine::Store;
     use crate::backend::server::EvictionCheck;
     use crate::job::id::JobId;
@@ -209,7 +209,7 @@ mod tests {
 
     /// A keeper of one task, without a server.
     fn keeper() -> Keeper {
-        let (access, time) = (Access::default(), Duration::from_secs(1));
+        let (access, time) = (ConnectOptions::default(), Duration::from_secs(1));
         let store = Store::open(
             "redis://127.0.0.1:1",
             &access,
@@ -231,7 +231,7 @@ mod tests {
             shared: None,
         };
         let task = Arc::new(TaskRuntime::new(0, definition, 0, &store));
-        let watch = Arc::new(TaskWatch::new(task, clock::now()));
+        let watch = Arc::new(TaskMonitor::new(task, clock::now()));
         let keep = LimitMs { max_age_ms: None, max_count: None, remove_at_once: false };
         let id = WorkerId::generate();
         let worker = WorkerShared::new(id, Arc::new(store), Arc::default(), Arc::new([]), None, keep);
@@ -245,9 +245,9 @@ mod tests {
         let (task, interval) = (&watch.task, watch.task.options.interval);
         let ago = |seconds: u64| Moment::from_millis(clock::now().as_millis() - seconds * 1000);
         let (id, guard) = (JobId::from_wire("a"), (&*task.options).into());
-        let held = Arc::new(Held::new(id, 1, guard, ago(5), Arc::default(), Arc::default(), Arc::default()));
+        let held = Arc::new(HeldJob::new(id, 1, guard, ago(5), Arc::default(), Arc::default(), Arc::default()));
         task.held.insert(&[Arc::clone(&held)]);
-        let round = Round::new(&keeper, watch, Roll::of_all(task));
+        let round = HeartbeatRound::new(&keeper, watch, HeartbeatBatch::of_all(task));
         let answer = Beaten {
             epoch: 1,
             interval,

@@ -31,7 +31,7 @@ use futures_util::future::join_all;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use self::log::Log;
-use self::task_monitor::TaskWatch;
+use self::task_monitor::TaskMonitor;
 use crate::backend::address::Role;
 use crate::backend::call_context;
 use crate::backend::connection::OwnConnection;
@@ -39,12 +39,12 @@ use crate::backend::declare;
 use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::clock;
 use crate::error::Error;
-use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::identity;
 use crate::runtime::incidents::Change;
 use crate::runtime::shared::WorkerShared;
 use crate::runtime::task::{TaskRuntime, tell_declared};
-use crate::stall::witness::WatchBreak;
+use crate::stall::witness::DetectorReset;
 
 /// How often retention and presence run.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ const SHARED_ATTEMPT: Duration = Duration::from_millis(50);
 /// What all loops of the keeper share.
 pub(crate) struct Keeper {
     pub(crate) worker: Arc<WorkerShared>,
-    pub(crate) watches: Arc<[Arc<TaskWatch>]>,
+    pub(crate) watches: Arc<[Arc<TaskMonitor>]>,
     pub(crate) facts: Vec<(String, String)>,
     pub(crate) log: Log,
     lines: Mutex<OwnLines>,
@@ -74,7 +74,7 @@ struct OwnLines {
     newest: HashMap<Place, OwnLine>,
     number: u64,
     /// The primary epoch of the newest connection, and the number of the first connection of that epoch.
-    generation: u64,
+    primary_epoch: u64,
     first: u64,
 }
 
@@ -89,7 +89,7 @@ enum Place {
 type OwnLine = (OwnConnection, u64);
 
 impl Keeper {
-    fn new(worker: Arc<WorkerShared>, watches: Arc<[Arc<TaskWatch>]>, log: Log) -> Keeper {
+    fn new(worker: Arc<WorkerShared>, watches: Arc<[Arc<TaskMonitor>]>, log: Log) -> Keeper {
         Keeper {
             worker,
             watches,
@@ -110,7 +110,7 @@ impl Keeper {
     /// Runs the work for each task: in sequence for tasks of one primary, concurrently for different primaries. The work
     /// returns whether it was answered. In a cluster, an unanswered call ends the sequence of its primary, so that a node
     /// that is down delays no tasks of others.
-    pub(crate) async fn for_each_task<F: Future<Output = bool>>(&self, work: impl Fn(Arc<TaskWatch>) -> F) {
+    pub(crate) async fn for_each_task<F: Future<Output = bool>>(&self, work: impl Fn(Arc<TaskMonitor>) -> F) {
         let mut chains: HashMap<Place, Vec<F>> = HashMap::new();
         for watch in self.watches.iter() {
             chains.entry(self.place_of(watch)).or_default().push(work(Arc::clone(watch)));
@@ -131,15 +131,15 @@ impl Keeper {
         self.lines().number
     }
 
-    fn place_of(&self, watch: &TaskWatch) -> Place {
-        Place::Reign(self.worker.store.reign_over(&watch.task.keys))
+    fn place_of(&self, watch: &TaskMonitor) -> Place {
+        Place::Reign(self.worker.store.primary_epoch_of(&watch.task.keys))
     }
 
     /// Makes a call for the task on the keeper's own connection, and connects first if necessary. Times out after one
     /// heartbeat period of the task.
     pub(crate) async fn call<T>(
         &self,
-        watch: &TaskWatch,
+        watch: &TaskMonitor,
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let period = watch.task.beat_period();
@@ -160,17 +160,17 @@ impl Keeper {
         number: u64,
         call: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
-        let generation = {
+        let primary_epoch = {
             let lines = self.lines();
-            // With another generation the call ends at once.
-            if number >= lines.first { lines.generation } else { lines.generation.wrapping_sub(1) }
+            // With another primary epoch the call ends at once.
+            if number >= lines.first { lines.primary_epoch } else { lines.primary_epoch.wrapping_sub(1) }
         };
-        self.worker.store.steady_since(generation, call)
+        self.worker.store.steady_since(primary_epoch, call)
     }
 
     /// The primary epoch of each task.
     pub(crate) fn reigns(&self) -> Vec<u64> {
-        self.watches.iter().map(|watch| self.worker.store.reign_over(&watch.task.keys)).collect()
+        self.watches.iter().map(|watch| self.worker.store.primary_epoch_of(&watch.task.keys)).collect()
     }
 
     /// Drops the connections of tasks whose primary epoch has changed. What was watched at the earlier primary does not
@@ -180,9 +180,9 @@ impl Keeper {
         let gone: HashSet<Place> = changed().map(|(_, (before, _))| Place::Reign(*before)).collect();
         self.lines().newest.retain(|place, _| !gone.contains(place));
         for (watch, _) in changed() {
-            watch.lost_line(|_| true, WatchBreak::PrimaryChanged);
+            watch.lost_line(|_| true, DetectorReset::PrimaryChanged);
             // Do this even if an earlier call has already failed for this reason.
-            watch.witness().broken(clock::now(), WatchBreak::PrimaryChanged);
+            watch.witness().broken(clock::now(), DetectorReset::PrimaryChanged);
             watch.task.beat_now.notify_one();
             watch.task.poke.notify_one();
         }
@@ -198,7 +198,7 @@ impl Keeper {
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let store = &self.worker.store;
-        let place = if store.is_cluster() { Place::NoTask } else { Place::Reign(store.generation()) };
+        let place = if store.is_cluster() { Place::NoTask } else { Place::Reign(store.primary_epoch()) };
         let calls = async {
             let (mut conn, number) = match self.usable(place, 0) {
                 Some(newest) => newest,
@@ -226,7 +226,7 @@ impl Keeper {
     }
 
     /// The connection for calls of the task, and its number.
-    async fn line(&self, watch: &TaskWatch) -> Result<(OwnConnection, u64), Error> {
+    async fn line(&self, watch: &TaskMonitor) -> Result<(OwnConnection, u64), Error> {
         let own = watch.line().clone();
         if let Some(line) = own {
             return Ok(line);
@@ -243,7 +243,7 @@ impl Keeper {
     /// The newest connection, if its number is above this one.
     fn usable(&self, place: Place, above: u64) -> Option<OwnLine> {
         let lines = self.lines();
-        let is_there = lines.generation == self.worker.store.generation();
+        let is_there = lines.primary_epoch == self.worker.store.primary_epoch();
         lines.newest.get(&place).filter(|(_, number)| is_there && *number > above).cloned()
     }
 
@@ -254,7 +254,7 @@ impl Keeper {
         if let Some(line) = self.usable(place, above) {
             return Ok(line);
         }
-        let generation = self.worker.store.generation();
+        let primary_epoch = self.worker.store.primary_epoch();
         let conn = self.worker.store.dedicated(Role::Keeper, None).await?;
         // Another task may have connected meanwhile: all use the first connection.
         if let Some(line) = self.usable(place, above) {
@@ -263,8 +263,8 @@ impl Keeper {
         let mut lines = self.lines();
         lines.number += 1;
         let line = (conn, lines.number);
-        if generation != lines.generation {
-            (lines.generation, lines.first) = (generation, lines.number);
+        if primary_epoch != lines.primary_epoch {
+            (lines.primary_epoch, lines.first) = (primary_epoch, lines.number);
             lines.newest.clear();
         }
         lines.newest.insert(place, line.clone());
@@ -274,7 +274,7 @@ impl Keeper {
 
     /// Handles a failed call of the task. A late answer concerns only this task, since each has its own period. A
     /// connection closed by the server or the system is lost for all tasks.
-    fn failed(&self, watch: &TaskWatch, number: u64, e: &Error) {
+    fn failed(&self, watch: &TaskMonitor, number: u64, e: &Error) {
         if e.is_timeout() {
             watch.give_up(number);
         } else if e.ends_connection() {
@@ -284,7 +284,7 @@ impl Keeper {
 
     fn closed(&self, number: u64) {
         self.lines().newest.retain(|_, (_, own)| *own != number);
-        self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number, WatchBreak::ConnectionLost));
+        self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number, DetectorReset::ConnectionLost));
     }
 
     /// Records that a part of the keeper got no answer, or was refused.
@@ -306,7 +306,7 @@ impl Keeper {
     }
 
     /// Redis reports that this worker no longer holds the job.
-    pub(crate) fn lost(&self, task: &TaskRuntime, held: &Arc<Held>) {
+    pub(crate) fn lost(&self, task: &TaskRuntime, held: &Arc<HeldJob>) {
         // A finished job is settled by now, or the settle call reports the loss.
         if !held.flags().intersects(Flags::FINISHED) && !held.flags().intersects(Flags::LOST) {
             task.tally().lock_lost();
@@ -322,7 +322,7 @@ impl Keeper {
     }
 
     /// Writes the options of the task again, as [`TaskRuntime::declare_again`](crate::runtime::task::TaskRuntime) does.
-    pub(crate) async fn declare_again(&self, watch: &TaskWatch) -> Result<(), Error> {
+    pub(crate) async fn declare_again(&self, watch: &TaskMonitor) -> Result<(), Error> {
         let task = &watch.task;
         let worker = self.worker.id.as_str();
         let declare =

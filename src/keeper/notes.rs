@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Keeper;
-use super::task_monitor::TaskWatch;
+use super::task_monitor::TaskMonitor;
 use crate::backend::address::Role;
 use crate::backend::connection::OwnConnection;
 use crate::backend::note::{self, RunNote};
@@ -20,7 +20,7 @@ use crate::runtime::held_jobs::Flags;
 const PROGRESS: Duration = Duration::from_secs(1);
 
 /// Writes notes until the keeper's runtime ends.
-pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
+pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
     let task = &watch.task;
     let period = task.beat_period();
     let (mut conn, mut next_checkpoints, mut patience) = (None, clock::now(), Duration::ZERO);
@@ -64,21 +64,21 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
 
 async fn write(
     keeper: &Keeper,
-    watch: &TaskWatch,
+    watch: &TaskMonitor,
     line: &mut Option<(OwnConnection, u64)>,
     patience: Duration,
     notes: Vec<RunNote>,
 ) -> Result<(), Error> {
     let (task, worker) = (&watch.task, &keeper.worker);
     for call in note::in_calls(notes) {
-        let generation = worker.store.generation();
-        let (conn, generation) = match line {
+        let primary_epoch = worker.store.primary_epoch();
+        let (conn, primary_epoch) = match line {
             Some(line) => line,
-            None => line.insert((worker.store.dedicated(Role::Keeper, None).await?, generation)),
+            None => line.insert((worker.store.dedicated(Role::Keeper, None).await?, primary_epoch)),
         };
         let time = patience.max(response_time(call.iter().map(RunNote::bytes).sum()));
         let noted = note::note(conn, &task.keys, worker.id.as_str(), &call);
-        let answer = tokio::time::timeout(time, worker.store.steady_since(*generation, noted)).await;
+        let answer = tokio::time::timeout(time, worker.store.steady_since(*primary_epoch, noted)).await;
         let lost = answer.unwrap_or_else(|_| Err(Error::late()))?;
         for written in &call {
             if let Some(held) = task.held.get(written.fence) {

@@ -65,7 +65,7 @@ async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Resu
     let fields = facts(keeper, clock::now());
     let (store, id) = (&keeper.worker.store, keeper.worker.id.as_str());
     keeper.housekeeping_call(async |conn| store.announce(conn, id, &fields).await).await?;
-    let keep = keeper.worker.keep_dead;
+    let keep = keeper.worker.presence_retention;
     let gone = keeper.housekeeping_call(async |conn| store.long_gone(conn, keep.max_count).await).await?;
     let gone = gone.into_iter().filter(|worker| worker != id).collect();
     let forgotten = watched(unseen, gone, clock::now(), store.timings.unseen);
@@ -98,7 +98,7 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
     let started = keeper.watches.iter().map(|watch| watch.task.stamp).min().unwrap_or(0);
     let phase = if worker.stopping.is_cancelled() { "stopping" } else { "working" };
     let millis = |at: &AtomicU64| Moment::from_millis(at.load(Ordering::SeqCst));
-    let silent = silence(now, millis(&worker.canary).max(millis(&worker.resumed)), millis(&worker.last_tick));
+    let silent = silence(now, millis(&worker.liveness_probe).max(millis(&worker.resumed)), millis(&worker.last_tick));
     fields.push(("startedAt".to_owned(), started.to_string()));
     fields.push(("phase".to_owned(), phase.to_owned()));
     fields.extend(worker.slots.most().map(|most| ("maxJobs".to_owned(), most.to_string())));

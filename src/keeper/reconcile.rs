@@ -7,12 +7,12 @@ use futures_util::future::{join_all, try_join_all};
 
 use super::Keeper;
 use super::sweep::move_workflows;
-use super::task_monitor::TaskWatch;
+use super::task_monitor::TaskMonitor;
 use crate::backend::sweep::{TakeBack, Word};
 use crate::backoff::Pauses;
 use crate::clock;
 use crate::error::Error;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::runtime::death_proof::{DeathProof, Host};
 use crate::runtime::incidents::NO_TASK;
 use crate::stall::action::StallReason;
@@ -77,7 +77,7 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
     if let Some(successor) = own_presence.get("successor").filter(|_| !keeper.worker.stopping.is_cancelled()) {
         let (worker_id, successor) = (keeper.worker.id.clone(), successor.clone());
         keeper.log.line(move || {
-            tracing::info!(%worker_id, successor = %Shown(&successor), "another worker took the name of this one; it stops");
+            tracing::info!(%worker_id, successor = %Escaped(&successor), "another worker took the name of this one; it stops");
         });
         keeper.worker.set_succeeded();
     }
@@ -138,7 +138,7 @@ async fn presences(keeper: &Keeper, workers: &[String]) -> Result<Vec<(String, H
 }
 
 /// Resolves the jobs of a task that dead workers hold.
-async fn take_back(keeper: &Keeper, watch: &TaskWatch, dead: &[String]) -> Result<(), Error> {
+async fn take_back(keeper: &Keeper, watch: &TaskMonitor, dead: &[String]) -> Result<(), Error> {
     let (task, own, begun) = (&watch.task, keeper.worker.id.as_str(), clock::now());
     let mut taking = TakeBack::default();
     while !taking.is_done() {
@@ -159,10 +159,10 @@ async fn take_back(keeper: &Keeper, watch: &TaskWatch, dead: &[String]) -> Resul
         let workers: HashSet<&str> = taken.iter().map(|job| job.worker.as_str()).collect();
         for worker in workers {
             let jobs = taken.iter().filter(|job| job.worker == worker).count();
-            tracing::warn!(task = %name, worker = %Shown(worker), jobs, took_ms, "recovered jobs of a dead worker on this host");
+            tracing::warn!(task = %name, worker = %Escaped(worker), jobs, took_ms, "recovered jobs of a dead worker on this host");
         }
         for job in &taken {
-            let (job_id, worker) = (Shown(&job.id), Shown(&job.worker));
+            let (job_id, worker) = (Escaped(&job.id), Escaped(&job.worker));
             tracing::debug!(task = %name, %job_id, action = %job.action, count = job.count, %worker, "recovered a job of a dead worker");
         }
     });
@@ -176,7 +176,7 @@ async fn tell(keeper: &Keeper, worker: &str, proof: DeathProof) {
     if let Err(e) = keeper.housekeeping_call(note).await {
         let worker = worker.to_owned();
         keeper.log.line(move || {
-            tracing::debug!(worker = %Shown(&worker), error = %e.chain(), "the death of a worker could not be recorded");
+            tracing::debug!(worker = %Escaped(&worker), error = %e.chain(), "the death of a worker could not be recorded");
         });
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::HOUSEKEEPING;
 use super::Keeper;
-use super::task_monitor::TaskWatch;
+use super::task_monitor::TaskMonitor;
 use crate::backend::keys::Key;
 use crate::backend::retention::{self, Trimmed};
 use crate::error::Error;
@@ -23,7 +23,7 @@ const CALLS: usize = 400;
 pub(super) async fn run(keeper: Arc<Keeper>) {
     loop {
         let own = &keeper;
-        let pass = |watch: Arc<TaskWatch>| async move {
+        let pass = |watch: Arc<TaskMonitor>| async move {
             let (keeper, watch) = (own, &*watch);
             match run_once(keeper, watch).await {
                 Ok(removed) => {
@@ -44,7 +44,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
 }
 
 /// Removes jobs beyond their age or count. Returns how many.
-async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
+async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> {
     let (task, worker, mut total) = (&watch.task, keeper.worker.id.as_str(), 0);
     for place in [Key::Completed, Key::Failed, Key::Cancelled] {
         let mut removed = 0;

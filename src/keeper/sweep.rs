@@ -7,21 +7,21 @@ use futures_util::future::{join, join_all};
 
 use super::Keeper;
 use super::sweep_progress::Plan;
-use super::task_monitor::TaskWatch;
+use super::task_monitor::TaskMonitor;
 use crate::backend::connection::OwnConnection;
 use crate::backend::server::check_rights;
 use crate::backend::sweep::{self, StalledJob, SweepReply};
 use crate::clock;
 use crate::error::Error;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::options::stall::Heartbeat;
 use crate::runtime::workflow_queue::Notice;
 use crate::stall::action::StallReason;
 use crate::stall::cadence;
-use crate::stall::witness::WatchBreak;
+use crate::stall::witness::DetectorReset;
 
 /// Sweeps whenever the witness allows it, until the keeper's runtime ends.
-pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
+pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
     loop {
         let at = watch.witness().sweep_at();
         match at {
@@ -45,7 +45,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                     continue;
                 }
                 if let Err(e) = run_once(&keeper, &watch).await {
-                    watch.witness().broken(clock::now(), WatchBreak::SweepRefused);
+                    watch.witness().broken(clock::now(), DetectorReset::SweepRefused);
                     watch.task.rights.heard(&e);
                     // The next sweep may be an interval away; a heartbeat shows sooner that a short fault is over. So
                     // do not report those.
@@ -61,7 +61,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
 }
 
 /// Resolves all candidates of the epoch in bounded calls, then takes the next snapshot. Returns how many it resolved.
-async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
+async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> {
     let (task, mut total, mut set_aside) = (&watch.task, 0, 0);
     let silence = match task.options.heartbeat {
         Heartbeat::Automatic => StallReason::Silent,
@@ -75,8 +75,8 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
         let mut answers = Vec::new();
         let round = async |conn: &mut OwnConnection| {
             let mut line = watch.watched_line(conn).await?;
-            let reign = keeper.worker.store.reign_over(&task.keys);
-            task.rights.make_sure(reign, async || check_rights(&mut line, &task.keys).await).await?;
+            let primary_epoch = keeper.worker.store.primary_epoch_of(&task.keys);
+            task.rights.make_sure(primary_epoch, async || check_rights(&mut line, &task.keys).await).await?;
             answers = send(keeper, watch, &line, &plan, epoch, waited).await;
             // Report what some calls decided even if others failed.
             let failed = answers.iter().find_map(|answer| answer.as_ref().err());
@@ -126,7 +126,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
 /// Sends one round of calls together. Returns their answers in the order in which the server executed them.
 async fn send(
     keeper: &Keeper,
-    watch: &TaskWatch,
+    watch: &TaskMonitor,
     conn: &OwnConnection,
     plan: &Plan,
     epoch: u64,
@@ -150,14 +150,14 @@ async fn send(
 }
 
 /// Makes the workflows of ended jobs advance.
-pub(super) fn move_workflows(keeper: &Keeper, watch: &TaskWatch, resolved: &[StalledJob]) {
+pub(super) fn move_workflows(keeper: &Keeper, watch: &TaskMonitor, resolved: &[StalledJob]) {
     if resolved.iter().any(StalledJob::ends_a_node) {
-        keeper.worker.desk.leave(Notice::LookAt(Arc::clone(&watch.task.keys)));
+        keeper.worker.workflow_queue.leave(Notice::LookAt(Arc::clone(&watch.task.keys)));
     }
 }
 
 /// Logs what was decided about a job. If this worker held it (its handler was silent), marks it as lost at once.
-fn tell(keeper: &Keeper, watch: &TaskWatch, job: StalledJob) {
+fn tell(keeper: &Keeper, watch: &TaskMonitor, job: StalledJob) {
     if job.worker == keeper.worker.id.as_str()
         && let Some(held) = watch.task.held.get(job.fence)
     {
@@ -165,7 +165,7 @@ fn tell(keeper: &Keeper, watch: &TaskWatch, job: StalledJob) {
     }
     let task = Arc::clone(&watch.task.name);
     keeper.log.line(move || {
-        let (job_id, worker) = (Shown(&job.id), Shown(&job.worker));
+        let (job_id, worker) = (Escaped(&job.id), Escaped(&job.worker));
         tracing::warn!(%task, %job_id, action = %job.action, count = job.count, %worker, "stalled");
     });
 }

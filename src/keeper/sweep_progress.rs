@@ -12,7 +12,7 @@ const MOST_SHRINKS: u64 = 500;
 
 /// The progress of the sweep of an epoch. Heartbeats in between do not reset it.
 #[derive(Debug, Default)]
-pub(crate) struct Pass {
+pub(crate) struct SweepProgress {
     epoch: u64,
     cursor: String,
     /// The table of the candidates was shrunk in this epoch.
@@ -32,7 +32,7 @@ pub(super) struct Plan {
     pub(super) cursor: String,
 }
 
-impl Pass {
+impl SweepProgress {
     /// A heartbeat reported the number of candidates and of active jobs.
     pub(crate) fn heard(&mut self, candidates: u64, active: u64, round_trip: Duration) {
         (self.candidates, self.active, self.round_trip) = (candidates, active, round_trip);
@@ -72,8 +72,8 @@ mod tests {
 
     const NOW: Duration = Duration::ZERO;
 
-    fn heard(candidates: u64, active: u64, round_trip: Duration) -> Pass {
-        let mut pass = Pass::default();
+    fn heard(candidates: u64, active: u64, round_trip: Duration) -> SweepProgress {
+        let mut pass = SweepProgress::default();
         pass.heard(candidates, active, round_trip);
         pass
     }

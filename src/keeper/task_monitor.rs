@@ -5,22 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::sweep_progress::Pass;
+use super::sweep_progress::SweepProgress;
 use crate::backend::classify::classify;
 use crate::backend::connection::OwnConnection;
 use crate::backend::keys::Key;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::runtime::task::TaskRuntime;
-use crate::stall::witness::{WatchBreak, Witness};
+use crate::stall::witness::{DetectorReset, Witness};
 
 /// The keeper's view of one task.
-pub(crate) struct TaskWatch {
+pub(crate) struct TaskMonitor {
     pub(crate) task: Arc<TaskRuntime>,
     witness: Mutex<Witness>,
     /// Notified when the witness has new information.
     pub(crate) seen: Notify,
-    pass: Mutex<Pass>,
+    pass: Mutex<SweepProgress>,
     /// The connection for the calls of this task, and its number. It is kept for as long as it answers this task:
     /// another one may lead to another server, which restarts the watch.
     line: Mutex<Option<(OwnConnection, u64)>>,
@@ -28,9 +28,9 @@ pub(crate) struct TaskWatch {
     given_up: AtomicU64,
 }
 
-impl TaskWatch {
-    pub(super) fn new(task: Arc<TaskRuntime>, now: Moment) -> TaskWatch {
-        TaskWatch {
+impl TaskMonitor {
+    pub(super) fn new(task: Arc<TaskRuntime>, now: Moment) -> TaskMonitor {
+        TaskMonitor {
             witness: Mutex::new(Witness::new(task.beat_period(), now)),
             task,
             seen: Notify::new(),
@@ -45,20 +45,20 @@ impl TaskWatch {
     }
 
     /// The progress of the sweep of the task.
-    pub(crate) fn pass(&self) -> MutexGuard<'_, Pass> {
+    pub(crate) fn pass(&self) -> MutexGuard<'_, SweepProgress> {
         self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl TaskWatch {
+impl TaskMonitor {
     pub(super) fn given_up(&self) -> u64 {
         self.given_up.load(std::sync::atomic::Ordering::SeqCst)
     }
 
     pub(super) fn give_up(&self, number: u64) {
         self.given_up.fetch_max(number, std::sync::atomic::Ordering::SeqCst);
-        self.lost_line(|own| own <= number, WatchBreak::NoAnswer);
-        self.witness().broken(clock::now(), WatchBreak::NoAnswer);
+        self.lost_line(|own| own <= number, DetectorReset::NoAnswer);
+        self.witness().broken(clock::now(), DetectorReset::NoAnswer);
     }
 
     /// A heartbeat was answered over this connection.
@@ -82,7 +82,7 @@ impl TaskWatch {
     }
 
     /// Drops the connection if its number matches; the watch restarts over another one.
-    pub(super) fn lost_line(&self, which: impl Fn(u64) -> bool, cause: WatchBreak) {
+    pub(super) fn lost_line(&self, which: impl Fn(u64) -> bool, cause: DetectorReset) {
         if self.line().take_if(|(_, number)| which(*number)).is_some() {
             self.witness().broken(clock::now(), cause);
         }

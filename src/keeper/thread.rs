@@ -14,7 +14,7 @@ use super::presence;
 use super::reconcile;
 use super::retention;
 use super::sweep;
-use super::task_monitor::TaskWatch;
+use super::task_monitor::TaskMonitor;
 use super::tick;
 use crate::clock;
 use crate::runtime::shared::{KeeperEnd, WorkerShared};
@@ -29,7 +29,7 @@ pub(crate) fn start(
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let now = clock::now();
-    let watches = tasks.iter().map(|task| Arc::new(TaskWatch::new(Arc::clone(task), now))).collect();
+    let watches = tasks.iter().map(|task| Arc::new(TaskMonitor::new(Arc::clone(task), now))).collect();
     let keeper = Arc::new(Keeper::new(worker, watches, Log::start()?));
     std::thread::Builder::new().name("heartline-keeper".to_owned()).spawn(move || {
         let _alive = alive;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::HOUSEKEEPING;
 use super::Keeper;
 use crate::clock::{self, Moment};
-use crate::runtime::held_jobs::Held;
+use crate::runtime::held_jobs::HeldJob;
 use crate::runtime::task::TaskRuntime;
 use crate::stall::cadence;
 
@@ -37,7 +37,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             keeper.resumed.notify_one();
         }
         keeper.worker.store.keep_watch();
-        // Slots may move between primaries that stay in place, so check every tick.
+        // Permits may move between primaries that stay in place, so check every tick.
         let now_at = keeper.reigns();
         if now_at != reigns {
             keeper.primary_changed(&reigns, &now_at);
@@ -58,7 +58,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         }
         last_tick = now;
         keeper.worker.last_tick.store(now.as_millis(), Ordering::SeqCst);
-        let sang = Moment::from_millis(keeper.worker.canary.load(Ordering::Relaxed));
+        let sang = Moment::from_millis(keeper.worker.liveness_probe.load(Ordering::Relaxed));
         match blocked.observe(now.since(sang.max(standstill.resumed))) {
             Some(Runtime::Blocked(time)) => {
                 let blocked_ms = time.as_millis() as u64;
@@ -100,7 +100,7 @@ fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usi
 }
 
 /// Logs a run that exceeds its cancel grace after its job was lost or cancelled.
-fn tell_overstay(keeper: &Keeper, task: &TaskRuntime, held: &Held, time: Duration) {
+fn tell_overstay(keeper: &Keeper, task: &TaskRuntime, held: &HeldJob, time: Duration) {
     let (task, job_id, taken_ms) = (Arc::clone(&task.name), held.id.clone(), time.as_millis() as u64);
     keeper.log.line(move || {
         tracing::warn!(%task, %job_id, taken_ms,
@@ -141,7 +141,7 @@ impl Standstill {
     }
 }
 
-/// Detects whether the user's runtime runs, by its liveness probe (`canary`).
+/// Detects whether the user's runtime runs, by its liveness probe (`liveness_probe`).
 struct Blocked {
     alarm: Duration,
     /// How long it was blocked at the last report.

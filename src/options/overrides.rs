@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::retry::RetryPolicy;
-use super::stall::OnRisk;
+use super::stall::OnLockRisk;
 use crate::config_error::{ConfigErrors, Faults};
 use crate::unix_time::opt_ms;
 
@@ -32,7 +32,7 @@ pub(crate) struct Overrides {
     #[serde(rename = "timeout_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_risk: Option<OnRisk>,
+    pub on_risk: Option<OnLockRisk>,
     #[serde(rename = "cancel_grace_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
     pub cancel_grace: Option<Duration>,
     #[serde(skip_serializing_if = "Headers::is_empty")]
@@ -93,7 +93,7 @@ mod tests {
             max_count: Some(0),
             retry: None,
             timeout: Some(Duration::from_micros(1)),
-            on_risk: Some(OnRisk::Cancel),
+            on_risk: Some(OnLockRisk::Cancel),
             cancel_grace: Some(Duration::from_secs(2)),
             attempts: Some(3),
             retried_codes: Some(vec!["busy".into()]),

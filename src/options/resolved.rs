@@ -7,7 +7,7 @@ use super::overrides::Overrides;
 use super::phases::PhaseWaits;
 use super::retention::ResolvedRetention;
 use super::retry::RetryPolicy;
-use super::stall::{Heartbeat, OnCrash, OnRisk};
+use super::stall::{Heartbeat, OnCrash, OnLockRisk};
 
 /// The options of a task, with every default filled in and every rule checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +17,7 @@ pub(crate) struct Resolved {
     /// Whether the task or the dispatch set `max_count`; a default of the app does not count.
     pub(crate) max_count_set: bool,
     pub(crate) heartbeat: Heartbeat,
-    pub(crate) on_risk: OnRisk,
+    pub(crate) on_risk: OnLockRisk,
     pub(crate) on_crash: OnCrash,
     /// How long silent jobs wait beyond the interval.
     pub(crate) patience: PhaseWaits,

@@ -22,7 +22,7 @@ pub struct StallOptions {
     interval: Option<Duration>,
     max_count: Option<u32>,
     heartbeat: Option<Heartbeat>,
-    on_risk: Option<OnRisk>,
+    on_risk: Option<OnLockRisk>,
     on_crash: Option<OnCrash>,
     patience: OwnPhases,
 }
@@ -134,8 +134,8 @@ impl StallOptions {
 
     /// What happens to a running handler when its job may soon be taken. A dispatch can set its own.
     ///
-    /// Defaults to [`OnRisk::Continue`].
-    pub const fn on_risk(mut self, on_risk: OnRisk) -> Self {
+    /// Defaults to [`OnLockRisk::Continue`].
+    pub const fn on_lock_risk(mut self, on_risk: OnLockRisk) -> Self {
         self.on_risk = Some(on_risk);
         self
     }
@@ -174,7 +174,7 @@ pub(super) struct ResolvedStall {
     pub(super) interval: Duration,
     pub(super) max_count: u32,
     pub(super) heartbeat: Heartbeat,
-    pub(super) on_risk: OnRisk,
+    pub(super) on_risk: OnLockRisk,
     pub(super) on_crash: OnCrash,
     pub(super) patience: PhaseWaits,
 }
@@ -232,7 +232,7 @@ impl OnCrash {
 /// What happens to a running handler when heartbeats of its worker do not reach Redis and the job may soon be taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum OnRisk {
+pub enum OnLockRisk {
     /// The handler continues, and its outcome counts if the job was not taken meanwhile. An outage costs no work, but
     /// two runs of the job may overlap for a while.
     #[default]

@@ -297,7 +297,7 @@ mod tests {
     use crate::options::overrides::Overrides;
     use crate::options::retention::RetentionLimit;
     use crate::options::stall::Heartbeat;
-    use crate::options::stall::OnRisk;
+    use crate::options::stall::OnLockRisk;
 
     fn seconds(n: u64) -> Duration {
         Duration::from_secs(n)
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(resolved.interval, seconds(30));
         assert_eq!((resolved.max_count, resolved.max_count_set), (1, false));
         assert_eq!(resolved.heartbeat, Heartbeat::Automatic);
-        assert_eq!(resolved.on_risk, OnRisk::Continue);
+        assert_eq!(resolved.on_risk, OnLockRisk::Continue);
         assert_eq!(resolved.retry, RetryPolicy::new());
         assert_eq!(resolved.timeout, None);
         assert_eq!((resolved.concurrency, resolved.prefetch), (10, 0));
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn the_task_takes_precedence_over_the_app_field_by_field() {
         let app = TaskOptions::new()
-            .stall(StallOptions::new().interval(seconds(15)).max_count(2).on_risk(OnRisk::Cancel))
+            .stall(StallOptions::new().interval(seconds(15)).max_count(2).on_lock_risk(OnLockRisk::Cancel))
             .retention(Retention::remove_at_once())
             .concurrency(3)
             .timeout(seconds(9))
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(resolved.interval, seconds(15));
         assert_eq!((resolved.max_count, resolved.max_count_set), (5, true));
         assert_eq!(resolved.heartbeat, Heartbeat::Manual);
-        assert_eq!(resolved.on_risk, OnRisk::Cancel);
+        assert_eq!(resolved.on_risk, OnLockRisk::Cancel);
         assert!(resolved.retention.completed.remove_at_once);
         assert!(!resolved.retention.failed.remove_at_once);
         assert_eq!(resolved.concurrency, 4);
@@ -407,13 +407,13 @@ mod tests {
             max_count: Some(1),
             retry: Some(RetryPolicy::new().attempts(4)),
             timeout: Some(seconds(1)),
-            on_risk: Some(OnRisk::Cancel),
+            on_risk: Some(OnLockRisk::Cancel),
             cancel_grace: Some(Duration::ZERO),
             ..Overrides::default()
         });
         assert!(own.max_count_set && !task.max_count_set);
         assert_eq!(own.retry.max_attempts(), 4);
         assert_eq!((own.timeout, own.cancel_grace), (Some(seconds(1)), Duration::ZERO));
-        assert_eq!(own.on_risk, OnRisk::Cancel);
+        assert_eq!(own.on_risk, OnLockRisk::Cancel);
     }
 }

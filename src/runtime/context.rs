@@ -7,15 +7,15 @@ use std::time::SystemTime;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::held_jobs::{Flags, Held};
+use super::held_jobs::{Flags, HeldJob};
 use super::note_store::NoteStore;
 use super::notes::{MESSAGE_CUT, checkpoint_json, progress_json};
 use super::state::Data;
 use crate::backend::keys::Key;
 use crate::error::Interrupted;
 use crate::error::NoteError;
-use crate::error::job_error::MissingData;
-use crate::escape::{Shown, cut};
+use crate::error::job_error::MissingState;
+use crate::escape::{Escaped, cut};
 use crate::job::failure::StoredError;
 use crate::job::id::JobId;
 use crate::options::overrides::Headers;
@@ -40,7 +40,7 @@ pub struct Context(pub(crate) Arc<Run>);
 
 /// The fixed data of one run.
 pub(crate) struct Run {
-    pub(crate) held: Arc<Held>,
+    pub(crate) held: Arc<HeldJob>,
     pub(crate) task: Arc<str>,
     pub(crate) worker: WorkerId,
     pub(crate) failed_attempts: u32,
@@ -118,12 +118,12 @@ impl Context {
         self.0.headers.get(name).map(String::as_str)
     }
 
-    /// The value of this type that was passed to [`AppBuilder::data`](crate::AppBuilder::data).
+    /// The value of this type that was passed to [`AppBuilder::state`](crate::AppBuilder::state).
     ///
     /// # Errors
-    /// [`MissingData`] if there is none. If a handler returns it, the job fails at once with the code `missing_data`.
+    /// [`MissingState`] if there is none. If a handler returns it, the job fails at once with the code `missing_state`.
     /// With [`TaskHandler::needs`](crate::TaskHandler::needs) the worker checks this when it starts.
-    pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T, MissingData> {
+    pub fn state<T: Send + Sync + 'static>(&self) -> Result<&T, MissingState> {
         self.0.data.get()
     }
 
@@ -151,7 +151,7 @@ impl Context {
     /// # Errors
     /// - `Lost` if the lock is gone: the job stalled, and no outcome of this run is recorded.
     /// - `Cancelled` if the job was cancelled.
-    /// - `AtRisk` if the job may soon be lost and `OnRisk::Cancel` is set. Return, and the job will run again.
+    /// - `AtRisk` if the job may soon be lost and `OnLockRisk::Cancel` is set. Return, and the job will run again.
     /// - `Shutdown` if the worker's shutdown grace is over. Return an error, and the job is requeued; `Ok` completes it.
     /// - `Frozen` if this process was frozen (SIGSTOP, a paused VM) for so long that another worker may have taken the
     /// job. The error stays until a heartbeat is answered.
@@ -224,7 +224,7 @@ impl Context {
         let Some(json) = json else { return Ok(None) };
         Ok(serde_json::from_str(&json)
             .inspect_err(|e| {
-                tracing::warn!(task = %self.task(), job_id = %self.id(), error = %Shown(&e.to_string()),
+                tracing::warn!(task = %self.task(), job_id = %self.id(), error = %Escaped(&e.to_string()),
                     "the checkpoint has another type; the run starts without it");
             })
             .ok())
@@ -244,7 +244,7 @@ impl Context {
         self.note(|held| held.notes.set_progress(json))
     }
 
-    fn note(&self, note: impl FnOnce(&Held)) -> Result<(), NoteError> {
+    fn note(&self, note: impl FnOnce(&HeldJob)) -> Result<(), NoteError> {
         let told = self.heartbeat();
         if !matches!(told, Err(Interrupted::Lost | Interrupted::Ended)) {
             note(&self.0.held);
@@ -254,7 +254,7 @@ impl Context {
     }
 
     /// Completes when the handler should stop: the job was lost or cancelled, the shutdown grace is over, or the job
-    /// may soon be lost and `OnRisk::Cancel` is set. After the cancel grace the handler's future is dropped. In code
+    /// may soon be lost and `OnLockRisk::Cancel` is set. After the cancel grace the handler's future is dropped. In code
     /// that outlives the run it completes at the latest when the run ends.
     ///
     /// # Cancel safety
@@ -273,7 +273,7 @@ impl Context {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn at_risk(&self) {
+    pub async fn lock_at_risk(&self) {
         self.0.held.wait_for(Flags::AT_RISK).await;
     }
 

@@ -10,9 +10,9 @@ const KNOWN: usize = 256;
 
 /// By workflow and digest, since another instance may reuse an id that is free again.
 #[derive(Debug, Default)]
-pub(crate) struct KnownShapes(Mutex<HashMap<String, Arc<Shape>>>);
+pub(crate) struct GraphCache(Mutex<HashMap<String, Arc<Shape>>>);
 
-impl KnownShapes {
+impl GraphCache {
     fn shapes(&self) -> MutexGuard<'_, HashMap<String, Arc<Shape>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,7 +18,7 @@ use crate::clock::{self, Moment};
 use crate::error::Interrupted;
 use crate::job::id::JobId;
 use crate::options::resolved::Resolved;
-use crate::options::stall::{Heartbeat, OnRisk};
+use crate::options::stall::{Heartbeat, OnLockRisk};
 use crate::stall::cadence;
 
 /// A set of states of a held job.
@@ -36,7 +36,7 @@ impl Flags {
     pub(crate) const FROZEN: Flags = Flags(1 << 3);
     /// The deadline is near, or past.
     pub(crate) const AT_RISK: Flags = Flags(1 << 4);
-    /// `OnRisk::Cancel` applies: the handler must stop before the deadline.
+    /// `OnLockRisk::Cancel` applies: the handler must stop before the deadline.
     pub(crate) const GIVE_UP: Flags = Flags(1 << 5);
     /// The worker shuts down; the handler may continue for the grace period.
     pub(crate) const SHUTTING_DOWN: Flags = Flags(1 << 6);
@@ -68,7 +68,7 @@ impl Flags {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     pub(crate) heartbeat: Heartbeat,
-    pub(crate) on_risk: OnRisk,
+    pub(crate) on_risk: OnLockRisk,
     pub(crate) interval: Duration,
     pub(crate) cancel_grace: Duration,
 }
@@ -84,7 +84,7 @@ impl From<&Resolved> for Guard {
 const DROP_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldJob {
     pub(crate) id: JobId,
     pub(crate) fence: u64,
     guard: Guard,
@@ -119,21 +119,21 @@ pub(crate) struct Bells {
     pub(crate) noted: Notify,
 }
 
-impl HasWaits for Held {
+impl HasWaits for HeldJob {
     fn waits(&self) -> &Waits {
         &self.waits
     }
 }
 
-/// Held jobs about which the keeper has news. The keeper does not wake their handlers itself: a waker may run the user's code.
+/// HeldJob jobs about which the keeper has news. The keeper does not wake their handlers itself: a waker may run the user's code.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    about: Mutex<Vec<Arc<Held>>>,
+    about: Mutex<Vec<Arc<HeldJob>>>,
     posted: Notify,
 }
 
 impl News {
-    fn about(&self) -> MutexGuard<'_, Vec<Arc<Held>>> {
+    fn about(&self) -> MutexGuard<'_, Vec<Arc<HeldJob>>> {
         self.about.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,7 +160,7 @@ impl News {
     }
 }
 
-impl Held {
+impl HeldJob {
     pub(crate) fn new(
         id: JobId,
         fence: u64,
@@ -169,8 +169,8 @@ impl Held {
         last_tick: Arc<AtomicU64>,
         bells: Arc<Bells>,
         news: Arc<News>,
-    ) -> Held {
-        Held {
+    ) -> HeldJob {
+        HeldJob {
             id,
             fence,
             guard,
@@ -209,7 +209,7 @@ impl Held {
         }
     }
 
-    /// As [`Held::set`], for the keeper's thread: a task on the user's runtime wakes the waiters.
+    /// As [`HeldJob::set`], for the keeper's thread: a task on the user's runtime wakes the waiters.
     pub(crate) fn post(self: &Arc<Self>, flags: Flags) {
         if self.adds(flags) {
             self.news.about().push(Arc::clone(self));
@@ -323,7 +323,7 @@ impl Held {
             let untold = self.handler_beat.load(Ordering::SeqCst) > self.beat_sent.load(Ordering::SeqCst)
                 && now.after(cadence::untold_risk_notice(self.guard.interval)) >= self.deadline();
             let silent = self.guard.heartbeat == Heartbeat::Manual && beats_answered && !untold;
-            let give_up = self.guard.on_risk == OnRisk::Cancel && !silent;
+            let give_up = self.guard.on_risk == OnLockRisk::Cancel && !silent;
             self.post(if give_up { Flags(Flags::AT_RISK.0 | Flags::GIVE_UP.0) } else { Flags::AT_RISK });
             return !flags.intersects(Flags::AT_RISK);
         }
@@ -369,14 +369,14 @@ impl Held {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct HeldTable(Mutex<HashMap<u64, Arc<Held>>>);
+pub(crate) struct HeldJobs(Mutex<HashMap<u64, Arc<HeldJob>>>);
 
-impl HeldTable {
-    fn entries(&self) -> MutexGuard<'_, HashMap<u64, Arc<Held>>> {
+impl HeldJobs {
+    fn entries(&self) -> MutexGuard<'_, HashMap<u64, Arc<HeldJob>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, jobs: &[Arc<Held>]) {
+    pub(crate) fn insert(&self, jobs: &[Arc<HeldJob>]) {
         self.entries().extend(jobs.iter().map(|held| (held.fence, Arc::clone(held))));
     }
 
@@ -388,19 +388,19 @@ impl HeldTable {
     }
 
     /// Every entry, lowest fence first.
-    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
+    pub(crate) fn all(&self) -> Vec<Arc<HeldJob>> {
         let mut all: Vec<_> = self.entries().values().cloned().collect();
         all.sort_unstable_by_key(|held| held.fence);
         all
     }
 
     /// Visits every entry, in any order. Does not hold the lock meanwhile.
-    pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<Held>)) {
-        let all: Vec<Arc<Held>> = self.entries().values().cloned().collect();
+    pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<HeldJob>)) {
+        let all: Vec<Arc<HeldJob>> = self.entries().values().cloned().collect();
         all.iter().for_each(visit);
     }
 
-    pub(crate) fn get(&self, fence: u64) -> Option<Arc<Held>> {
+    pub(crate) fn get(&self, fence: u64) -> Option<Arc<HeldJob>> {
         self.entries().get(&fence).cloned()
     }
 
@@ -412,7 +412,7 @@ impl HeldTable {
     /// Removes all entries, marks them lost, and returns their jobs. They get no more heartbeats, and code that
     /// outlives its run learns that the job is lost.
     pub(crate) fn let_go(&self) -> Vec<JobId> {
-        let all: Vec<Arc<Held>> = self.entries().drain().map(|(_, held)| held).collect();
+        let all: Vec<Arc<HeldJob>> = self.entries().drain().map(|(_, held)| held).collect();
         all.iter().for_each(|held| held.set(Flags::LOST));
         all.iter().map(|held| held.id.clone()).collect()
     }
@@ -435,10 +435,10 @@ mod tests {
     const INTERVAL: Duration = Duration::from_secs(1);
 
     /// A job whose claim was sent at `sent`.
-    fn held(sent: Moment, stall: StallOptions) -> Arc<Held> {
+    fn held(sent: Moment, stall: StallOptions) -> Arc<HeldJob> {
         let options = TaskOptions::new().stall(stall.interval(INTERVAL)).resolve(&TaskOptions::new()).unwrap();
         let last_tick = Arc::new(AtomicU64::new(clock::now().as_millis()));
-        Arc::new(Held::new(
+        Arc::new(HeldJob::new(
             JobId::from_wire("a"),
             1,
             (&options).into(),
@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn a_heartbeat_that_does_not_arrive_is_not_silence() {
         let start = clock::now();
-        let options = StallOptions::new().on_risk(OnRisk::Cancel).heartbeat(Heartbeat::Manual);
+        let options = StallOptions::new().on_lock_risk(OnLockRisk::Cancel).heartbeat(Heartbeat::Manual);
         let at = |ms| start.after(Duration::from_millis(ms));
         let silent = held(start, options.clone());
         let heard = held(start, options);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     /// Ticks through an outage that begins right after an answered heartbeat that did not name the job yet.
-    fn through_an_outage(held: &Arc<Held>, start: Moment) -> Option<Duration> {
+    fn through_an_outage(held: &Arc<HeldJob>, start: Moment) -> Option<Duration> {
         let last_beat = start.after(Duration::from_millis(5));
         let mut last = start;
         for ms in (0..1_400).step_by(10) {
@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn a_job_at_risk_is_given_up_before_its_deadline() {
         let start = Moment::from_millis(1_000_000);
-        let cancel = StallOptions::new().on_risk(OnRisk::Cancel);
+        let cancel = StallOptions::new().on_lock_risk(OnLockRisk::Cancel);
         assert_eq!(through_an_outage(&held(start, cancel.clone()), start), Some(INTERVAL / 10 * 9));
         let manual = cancel.heartbeat(Heartbeat::Manual);
         assert_eq!(through_an_outage(&held(start, manual), start), Some(Duration::from_millis(910)));

@@ -49,9 +49,9 @@ enum IncidentCause {
 }
 
 impl IncidentCause {
-    fn of(call: &PartCall, e: &Error, is_away: bool) -> IncidentCause {
+    fn of(call: &PartCall, e: &Error, is_unreachable: bool) -> IncidentCause {
         match e {
-            _ if is_away => IncidentCause::NoAnswer,
+            _ if is_unreachable => IncidentCause::NoAnswer,
             Error::Refused { source } | Error::Connect { source } => {
                 IncidentCause::Server(source.code().unwrap_or_default().to_owned())
             }
@@ -65,9 +65,9 @@ impl IncidentCause {
 
 impl Incidents {
     /// Records that a part got no answer, or was refused. Returns the incidents that begin or end.
-    pub(crate) fn failed(&self, part: &'static str, of: (usize, &str), e: &Error, is_away: bool) -> Vec<Change> {
+    pub(crate) fn failed(&self, part: &'static str, of: (usize, &str), e: &Error, is_unreachable: bool) -> Vec<Change> {
         let call = (part, of.0, of.1.to_owned());
-        let cause = IncidentCause::of(&call, e, is_away);
+        let cause = IncidentCause::of(&call, e, is_unreachable);
         let mut open = self.open();
         self.any.store(true, Ordering::SeqCst);
         let is_known = open.incidents.iter().any(|incident| incident.cause == cause);
@@ -79,7 +79,7 @@ impl Incidents {
             Some(incident) => drop(incident.calls.insert(call)),
             None => {
                 let (error, is_retryable) = (e.chain().to_string(), e.is_retryable());
-                changes.push(Change::Begins { call: call.clone(), error, is_away, is_retryable });
+                changes.push(Change::Begins { call: call.clone(), error, is_unreachable, is_retryable });
                 open.incidents.push(Incident { cause, began: clock::now(), calls: BTreeSet::from([call]) });
             }
         }
@@ -98,7 +98,7 @@ impl Incidents {
     }
 
     /// Whether Redis does not answer, according to the last calls.
-    pub(crate) fn is_away(&self) -> bool {
+    pub(crate) fn is_unreachable(&self) -> bool {
         self.any.load(Ordering::SeqCst)
             && self.open().incidents.iter().any(|incident| incident.cause == IncidentCause::NoAnswer)
     }
@@ -117,8 +117,9 @@ impl Open {
             if but == Some(&incident.cause) || !incident.calls.remove(call) || !incident.calls.is_empty() {
                 return true;
             }
-            let (is_away, lasted) = (incident.cause == IncidentCause::NoAnswer, clock::now().since(incident.began));
-            changes.push(Change::Ends { call: call.clone(), is_away, lasted });
+            let (is_unreachable, lasted) =
+                (incident.cause == IncidentCause::NoAnswer, clock::now().since(incident.began));
+            changes.push(Change::Ends { call: call.clone(), is_unreachable, lasted });
             false
         });
         changes
@@ -128,8 +129,8 @@ impl Open {
 /// An incident that begins or ends, to be logged.
 #[derive(Debug)]
 pub(crate) enum Change {
-    Begins { call: PartCall, error: String, is_away: bool, is_retryable: bool },
-    Ends { call: PartCall, is_away: bool, lasted: Duration },
+    Begins { call: PartCall, error: String, is_unreachable: bool, is_retryable: bool },
+    Ends { call: PartCall, is_unreachable: bool, lasted: Duration },
 }
 
 impl Change {
@@ -138,7 +139,7 @@ impl Change {
         // The presence of a worker concerns no task.
         let task = (!of.is_empty()).then_some(of.as_str());
         match self {
-            Change::Begins { error, is_away: true, .. } => {
+            Change::Begins { error, is_unreachable: true, .. } => {
                 tracing::warn!(%worker_id, part, task, %error, "redis does not answer; calls are repeated until it does");
             }
             Change::Begins { error, is_retryable: true, .. } => {
@@ -147,7 +148,7 @@ impl Change {
             Change::Begins { error, .. } => {
                 tracing::error!(%worker_id, part, task, %error, effect = effect(part), "redis refuses a call; will retry");
             }
-            Change::Ends { is_away: true, lasted, .. } => {
+            Change::Ends { is_unreachable: true, lasted, .. } => {
                 tracing::info!(%worker_id, away_ms = lasted.as_millis() as u64, "redis answers again");
             }
             Change::Ends { lasted, .. } => {
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(answered("beat", 0), "");
         assert_eq!([failed("beat", 0), failed("beat", 0), failed("settle", 0)], ["+", "", ""]);
         assert_eq!([answered("beat", 0), answered("beat", 1)], ["", ""]);
-        assert!(incidents.is_away());
+        assert!(incidents.is_unreachable());
         assert_eq!([answered("settle", 0), answered("settle", 0), failed("settle", 0)], ["-", "", "+"]);
     }
 
@@ -210,7 +211,7 @@ mod tests {
         let failed = |part| shown(incidents.failed(part, (0, "a"), &closed(), true));
         let answered = |part| shown(incidents.answered(part, (0, "a")));
         assert_eq!([failed("beat"), failed("settle"), answered("beat"), failed("beat")], [""; 4]);
-        assert!(!incidents.is_away());
+        assert!(!incidents.is_unreachable());
         // Twice in a row counts.
         assert_eq!([failed("beat"), failed("settle"), answered("settle"), answered("beat")], ["+", "", "", "-"]);
     }
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!([failed("beat", "MISCONF"), failed("settle", "MISCONF"), failed("beat", "MISCONF")], ["+", "", ""]);
         // The server also runs out of memory, and one part learns that first.
         assert_eq!([failed("beat", "OOM"), failed("settle", "OOM")], ["+", "-"]);
-        assert!(!incidents.is_away());
+        assert!(!incidents.is_unreachable());
         assert_eq!(shown(incidents.failed("beat", (0, "a"), &said("LOADING"), true)), "+");
         assert_eq!(["settle", "beat"].map(|part| shown(incidents.answered(part, (0, "a")))), ["-", "-"]);
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::graph_cache::KnownShapes;
-use super::held_jobs::Held;
+use super::graph_cache::GraphCache;
+use super::held_jobs::HeldJob;
 use crate::backend::engine::Store;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::note::{self, Stored};
@@ -18,12 +18,12 @@ pub(crate) struct NoteStore {
     pub(crate) keys: Arc<TaskKeys>,
     pub(crate) worker: WorkerId,
     /// The shapes of workflows whose nodes run here.
-    pub(crate) shapes: KnownShapes,
+    pub(crate) shapes: GraphCache,
 }
 
 impl NoteStore {
     /// Writes the notes that Redis does not have yet. Returns whether the worker still holds the job.
-    pub(crate) async fn write(&self, held: &Held) -> Result<bool, Error> {
+    pub(crate) async fn write(&self, held: &HeldJob) -> Result<bool, Error> {
         let Some(note) = held.pending_note(true) else { return Ok(true) };
         let call =
             async |conn: &mut _| note::note(conn, &self.keys, self.worker.as_str(), std::slice::from_ref(&note)).await;

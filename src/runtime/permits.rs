@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How many jobs of a worker or of a partitioned task may run. Each job that has begun has a slot.
-pub(crate) struct Slots {
+pub(crate) struct Permits {
     most: Option<usize>,
     free: Option<Arc<Semaphore>>,
 }
 
-impl Slots {
-    pub(crate) fn new(most: Option<usize>) -> Slots {
-        Slots { most, free: most.map(|jobs| Arc::new(Semaphore::new(jobs))) }
+impl Permits {
+    pub(crate) fn new(most: Option<usize>) -> Permits {
+        Permits { most, free: most.map(|jobs| Arc::new(Semaphore::new(jobs))) }
     }
 
     /// How many there are; `None` if unbounded.
@@ -49,18 +49,18 @@ impl Slots {
 
 /// The slots that a job needs, one of each: those of its worker, and those that the partitions of its task share.
 #[derive(Clone, Copy)]
-pub(crate) struct TaskSlots<'a> {
-    pub(crate) worker: &'a Slots,
-    pub(crate) task: Option<&'a Slots>,
+pub(crate) struct TaskPermits<'a> {
+    pub(crate) worker: &'a Permits,
+    pub(crate) task: Option<&'a Permits>,
 }
 
-impl TaskSlots<'_> {
+impl TaskPermits<'_> {
     pub(crate) fn are_unbounded(self) -> bool {
         self.worker.most.is_none() && self.task.is_none()
     }
 
     pub(crate) fn any_free(self) -> bool {
-        self.worker.any_free() && self.task.is_none_or(Slots::any_free)
+        self.worker.any_free() && self.task.is_none_or(Permits::any_free)
     }
 
     pub(crate) fn take(self, wanted: usize) -> usize {
@@ -89,7 +89,7 @@ impl TaskSlots<'_> {
         })
     }
 
-    /// Returns slots. Waiters in the queue get them first.
+    /// Returns slots. ResultWaiters in the queue get them first.
     pub(crate) fn give_back(self, count: usize) {
         self.worker.give_back(count);
         if let Some(task) = self.task {
@@ -104,8 +104,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_needs_a_slot_of_both_and_a_failed_wait_takes_none() {
-        let (worker, task) = (Slots::new(Some(2)), Slots::new(Some(3)));
-        let both = TaskSlots { worker: &worker, task: Some(&task) };
+        let (worker, task) = (Permits::new(Some(2)), Permits::new(Some(3)));
+        let both = TaskPermits { worker: &worker, task: Some(&task) };
         assert_eq!((both.take(3), worker.take(1), task.take(2)), (2, 0, 1));
         task.give_back(1);
         let place = both.queue().unwrap();
@@ -120,6 +120,6 @@ mod tests {
         both.give_back(1);
         assert!(futures_util::poll!(&mut place).is_ready());
         assert_eq!((worker.take(1), task.take(2)), (0, 1));
-        assert!(TaskSlots { worker: &Slots::new(None), task: None }.are_unbounded());
+        assert!(TaskPermits { worker: &Permits::new(None), task: None }.are_unbounded());
     }
 }

@@ -16,7 +16,7 @@ const NAMED_FOR: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Rights {
     /// The primary that was checked last.
-    reign: AtomicU64,
+    primary_epoch: AtomicU64,
     is_doubted: AtomicBool,
     /// The last denial: its time, its text, and whether that names the right.
     denied: Mutex<Option<(Moment, String, bool)>>,
@@ -24,8 +24,12 @@ pub(crate) struct Rights {
 
 impl Rights {
     /// Rights that were checked at this primary.
-    pub(crate) fn at(reign: u64) -> Rights {
-        Rights { reign: AtomicU64::new(reign), is_doubted: AtomicBool::new(false), denied: Mutex::default() }
+    pub(crate) fn at(primary_epoch: u64) -> Rights {
+        Rights {
+            primary_epoch: AtomicU64::new(primary_epoch),
+            is_doubted: AtomicBool::new(false),
+            denied: Mutex::default(),
+        }
     }
 
     pub(crate) fn heard(&self, e: &Error) {
@@ -69,10 +73,10 @@ impl Rights {
     /// Those of the check: nothing may be written until it succeeds.
     pub(crate) async fn make_sure(
         &self,
-        reign: u64,
+        primary_epoch: u64,
         ask: impl AsyncFnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if self.reign.load(Ordering::Relaxed) == reign && !self.is_doubted.load(Ordering::Relaxed) {
+        if self.primary_epoch.load(Ordering::Relaxed) == primary_epoch && !self.is_doubted.load(Ordering::Relaxed) {
             return Ok(());
         }
         let asked = ask().await;
@@ -82,7 +86,7 @@ impl Rights {
             self.note(e.chain().to_string(), true);
         }
         asked?;
-        self.reign.store(reign, Ordering::Relaxed);
+        self.primary_epoch.store(primary_epoch, Ordering::Relaxed);
         self.is_doubted.store(false, Ordering::Relaxed);
         Ok(())
     }

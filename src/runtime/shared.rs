@@ -12,12 +12,12 @@ use tokio_util::sync::CancellationToken;
 use super::held_jobs::News;
 use super::incidents::{Change, Incidents};
 use super::observer::Observer;
-use super::permits::Slots;
+use super::permits::Permits;
 use super::rights::Rights;
 use super::state::Data;
 use super::stats::WorkerTally;
 use super::wake::Wake;
-use super::workflow_queue::Desk;
+use super::workflow_queue::WorkflowQueue;
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::narrow::Narrow;
@@ -59,7 +59,7 @@ pub(crate) struct WorkerShared {
     pub(crate) last_tick: Arc<AtomicU64>,
     /// When the user's runtime last showed that it runs, ms on the boot-time clock; far in the future once the probe
     /// has ended.
-    pub(crate) canary: Arc<AtomicU64>,
+    pub(crate) liveness_probe: Arc<AtomicU64>,
     /// When the process last resumed after a freeze, ms: handlers are not to blame for the time before.
     pub(crate) resumed: AtomicU64,
     /// What the keeper has to report to handlers.
@@ -76,12 +76,12 @@ pub(crate) struct WorkerShared {
     replaced: AtomicBool,
     /// Whether another worker took the exclusive name of this one and asked it to stop.
     succeeded: AtomicBool,
-    pub(crate) slots: Slots,
-    pub(crate) desk: Desk,
+    pub(crate) slots: Permits,
+    pub(crate) workflow_queue: WorkflowQueue,
     pub(crate) flow_rights: Rights,
     pub(crate) tally: WorkerTally,
     /// How long dead workers are listed, and how many.
-    pub(crate) keep_dead: LimitMs,
+    pub(crate) presence_retention: LimitMs,
 }
 
 /// How many large values of one primary a worker reads at a time.
@@ -95,7 +95,7 @@ impl WorkerShared {
         data: Arc<Data>,
         observers: Arc<[Arc<dyn Observer>]>,
         max_jobs: Option<usize>,
-        keep_dead: LimitMs,
+        presence_retention: LimitMs,
     ) -> WorkerShared {
         WorkerShared {
             id,
@@ -107,7 +107,7 @@ impl WorkerShared {
             incidents: Incidents::default(),
             wake: Wake::default(),
             last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),
-            canary: Arc::new(AtomicU64::new(clock::now().as_millis())),
+            liveness_probe: Arc::new(AtomicU64::new(clock::now().as_millis())),
             resumed: AtomicU64::new(0),
             news: Arc::default(),
             large_reads: Mutex::default(),
@@ -116,11 +116,11 @@ impl WorkerShared {
             keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
             succeeded: AtomicBool::new(false),
-            slots: Slots::new(max_jobs),
-            desk: Desk::default(),
+            slots: Permits::new(max_jobs),
+            workflow_queue: WorkflowQueue::default(),
             flow_rights: Rights::at(0),
             tally: WorkerTally::default(),
-            keep_dead,
+            presence_retention,
         }
     }
 
@@ -144,7 +144,8 @@ impl WorkerShared {
         let mut turns = self.large_reads.lock().unwrap_or_else(PoisonError::into_inner);
         // Drop the permits of former primaries, which are not in use.
         turns.retain(|_, turns| Arc::strong_count(turns) > 1);
-        let own = turns.entry(self.store.reign_over(keys)).or_insert_with(|| Arc::new(Semaphore::new(LARGE_READS)));
+        let own =
+            turns.entry(self.store.primary_epoch_of(keys)).or_insert_with(|| Arc::new(Semaphore::new(LARGE_READS)));
         Arc::clone(own)
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config_error::ConfigError;
-use crate::error::job_error::MissingData;
+use crate::error::job_error::MissingState;
 
 /// A type whose value a handler needs from the App.
 #[derive(Clone, Copy, Debug)]
@@ -30,16 +30,16 @@ impl Data {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
     }
 
-    pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Result<&T, MissingData> {
+    pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Result<&T, MissingState> {
         let value = self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
-        value.ok_or(MissingData { type_name: type_name::<T>() })
+        value.ok_or(MissingState { type_name: type_name::<T>() })
     }
 
     /// A fault for each missing value that a task needs.
     pub(crate) fn faults(&self, task: &str, needs: &[Need]) -> impl Iterator<Item = ConfigError> {
         needs.iter().filter(|need| !self.0.contains_key(&need.id)).map(move |need| {
             let rule = format!("must be provided, since the task {task} needs it");
-            ConfigError::new(format!("data of the type {}", need.name), "missing", rule, "pass it to AppBuilder::data")
+            ConfigError::new(format!("data of the type {}", need.name), "missing", rule, "pass it to AppBuilder::state")
         })
     }
 }

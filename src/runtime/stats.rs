@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::backend::scripts;
-use crate::latency::{Spread, Timing};
+use crate::latency::{LatencySummary, Timing};
 use crate::stall::action::{StallAction, StallReason};
-use crate::stall::witness::WatchBreak;
+use crate::stall::witness::DetectorReset;
 use crate::unix_time::as_ms;
 
 /// How a worker itself may detect that a job stalled.
@@ -28,7 +28,7 @@ pub(crate) struct TaskTally {
     locks_lost: AtomicU64,
     at_risk: AtomicU64,
     not_replicated: AtomicU64,
-    watch_breaks: [AtomicU64; WatchBreak::ALL.len()],
+    watch_breaks: [AtomicU64; DetectorReset::ALL.len()],
 }
 
 impl TaskTally {
@@ -72,7 +72,7 @@ impl TaskTally {
     }
 
     /// Stores how often each cause broke the watch.
-    pub(crate) fn watch_broken(&self, breaks: &[u64; WatchBreak::ALL.len()]) {
+    pub(crate) fn watch_broken(&self, breaks: &[u64; DetectorReset::ALL.len()]) {
         self.watch_breaks.iter().zip(breaks).for_each(|(told, breaks)| told.store(*breaks, Ordering::Relaxed));
     }
 }
@@ -96,8 +96,8 @@ impl WorkerTally {
     }
 
     /// The current figures, with those of its tasks.
-    pub(crate) fn read(&self, tasks: Vec<TaskFigures>) -> WorkerFigures {
-        WorkerFigures {
+    pub(crate) fn read(&self, tasks: Vec<TaskStats>) -> WorkerStats {
+        WorkerStats {
             standstills: read(&self.standstills),
             stood_still: Duration::from_millis(read(&self.stood_still_ms)),
             runtime_blocked: Duration::from_millis(read(&self.blocked_ms)),
@@ -107,10 +107,10 @@ impl WorkerTally {
     }
 }
 
-/// What a worker has counted about itself since it started. See [`WorkerMonitor::figures`](crate::WorkerMonitor::figures).
+/// What a worker has counted about itself since it started. See [`WorkerMonitor::stats`](crate::WorkerMonitor::stats).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct WorkerFigures {
+pub struct WorkerStats {
     /// How often the process was frozen: stopped, on a paused machine, or without CPU time.
     pub standstills: u64,
     /// For how long, in total.
@@ -120,15 +120,15 @@ pub struct WorkerFigures {
     #[serde(rename = "runtime_blocked_ms", serialize_with = "as_ms")]
     pub runtime_blocked: Duration,
     /// Its tasks; none before it runs and after it has stopped.
-    pub tasks: Vec<TaskFigures>,
+    pub tasks: Vec<TaskStats>,
     /// How long the scripts called by this process took to be answered, by name, over all of its Apps and workers.
-    pub calls: BTreeMap<&'static str, Spread>,
+    pub calls: BTreeMap<&'static str, LatencySummary>,
 }
 
 /// What a worker has counted about one of its tasks since it started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct TaskFigures {
+pub struct TaskStats {
     /// The task.
     pub task: String,
     /// Jobs that it holds now.
@@ -136,9 +136,9 @@ pub struct TaskFigures {
     /// How many it may hold.
     pub slots: u64,
     /// Heartbeats that were answered.
-    pub beats: Spread,
+    pub beats: LatencySummary,
     /// Answered calls that report outcomes and claim jobs: how long the last try of each took.
-    pub settles: Spread,
+    pub settles: LatencySummary,
     /// How many outcomes those reported.
     pub reported: u64,
     /// How many jobs those claimed.
@@ -157,13 +157,13 @@ pub struct TaskFigures {
     /// Outcomes that fewer replicas had than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) requires.
     pub not_replicated: u64,
     /// What broke its watch over the task, and how often.
-    pub watch_breaks: BTreeMap<WatchBreak, u64>,
+    pub watch_breaks: BTreeMap<DetectorReset, u64>,
 }
 
 impl TaskTally {
     /// The current figures.
-    pub(crate) fn read(&self, task: &str, held: usize, slots: usize) -> TaskFigures {
-        TaskFigures {
+    pub(crate) fn read(&self, task: &str, held: usize, slots: usize) -> TaskStats {
+        TaskStats {
             task: task.to_owned(),
             held: held as u64,
             slots: slots as u64,
@@ -177,7 +177,7 @@ impl TaskTally {
             locks_lost: read(&self.locks_lost),
             at_risk: read(&self.at_risk),
             not_replicated: read(&self.not_replicated),
-            watch_breaks: WatchBreak::ALL.into_iter().zip(self.watch_breaks.iter().map(read)).collect(),
+            watch_breaks: DetectorReset::ALL.into_iter().zip(self.watch_breaks.iter().map(read)).collect(),
         }
     }
 }

@@ -8,19 +8,19 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::handler::{Handler, Hook};
-use super::held_jobs::{Bells, HeldTable};
+use super::held_jobs::{Bells, HeldJobs};
 use super::outbox::Outbox;
-use super::permits::{Slots, TaskSlots};
+use super::permits::{Permits, TaskPermits};
 use super::rights::Rights;
 use super::shared::WorkerShared;
 use super::state::Need;
 use super::stats::TaskTally;
-use super::unacked_claims::OpenClaims;
+use super::unacked_claims::UnackedClaims;
 use crate::backend::declare;
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::server::check_rights;
-use crate::backend::shared_connection::Slot;
+use crate::backend::shared_connection::SharedConnection;
 use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::clock::{self, Moment};
 use crate::error::Error;
@@ -45,7 +45,7 @@ pub(crate) struct Definition {
 
 /// What the partitions of a task share in a worker.
 pub(crate) struct Partitioned {
-    pub(crate) slots: Slots,
+    pub(crate) slots: Permits,
     pub(crate) tally: TaskTally,
 }
 
@@ -56,7 +56,7 @@ impl Definition {
             // What was known when the worker was built may be outdated.
             return vec![Definition { keys: Arc::clone(only), ..self }];
         }
-        let slots = Slots::new(Some(self.options.concurrency));
+        let slots = Permits::new(Some(self.options.concurrency));
         let shared = Arc::new(Partitioned { slots, tally: TaskTally::default() });
         let options = Arc::new(Resolved::clone(&self.options).of_partition(tables.len() as u32));
         let of = |keys: &Arc<TaskKeys>| Definition {
@@ -79,7 +79,7 @@ pub(crate) struct TaskRuntime {
     pub(crate) hook: Option<Hook>,
     /// The user's mappings of errors.
     pub(crate) errors: Arc<[ErrorMap]>,
-    pub(crate) held: HeldTable,
+    pub(crate) held: HeldJobs,
     pub(crate) outbox: Outbox,
     /// The driver and the runs that are not dropped yet.
     pub(crate) alive: TaskTracker,
@@ -95,7 +95,7 @@ pub(crate) struct TaskRuntime {
     last_beat: AtomicU64,
     /// How long its answers took, ms; 0 if it named no job.
     beat_took: AtomicU64,
-    pub(crate) claims: OpenClaims,
+    pub(crate) claims: UnackedClaims,
     /// When a claim was last sent or repeated, ms; before the first, the start.
     last_claim: AtomicU64,
     /// Since when heartbeats have been fresh, ms.
@@ -106,7 +106,7 @@ pub(crate) struct TaskRuntime {
     /// What its partitions share.
     shared: Option<Arc<Partitioned>>,
     /// The connection for outcomes that wait for replicas.
-    pub(crate) replicated: OnceLock<Slot>,
+    pub(crate) replicated: OnceLock<SharedConnection>,
     /// Whether fewer replicas than requested had the last outcomes.
     lacks_copies: AtomicBool,
     pub(crate) rights: Rights,
@@ -128,7 +128,7 @@ impl TaskRuntime {
     /// The task at this index of its worker, with its options declared at `stamp`.
     pub(crate) fn new(index: usize, task: Definition, stamp: u64, store: &Store) -> TaskRuntime {
         // The start checked only the primary of the first partition.
-        let reign = if task.keys.part() == 0 { store.reign_over(&task.keys) } else { u64::MAX };
+        let reign = if task.keys.part() == 0 { store.primary_epoch_of(&task.keys) } else { u64::MAX };
         TaskRuntime {
             rights: Rights::at(reign),
             index,
@@ -139,7 +139,7 @@ impl TaskRuntime {
             handler: task.handler,
             hook: task.hook,
             errors: task.errors,
-            held: HeldTable::default(),
+            held: HeldJobs::default(),
             outbox: Outbox::default(),
             alive: TaskTracker::new(),
             poke: Notify::new(),
@@ -147,7 +147,7 @@ impl TaskRuntime {
             bells: Arc::default(),
             last_beat: AtomicU64::new(0),
             beat_took: AtomicU64::new(0),
-            claims: OpenClaims::default(),
+            claims: UnackedClaims::default(),
             last_claim: AtomicU64::new(clock::now().as_millis()),
             fresh_since: AtomicU64::new(clock::now().as_millis()),
             counted: Counted::default(),
@@ -163,8 +163,8 @@ impl TaskRuntime {
         self.shared.as_ref().map_or(&self.own_tally, |shared| &shared.tally)
     }
 
-    pub(crate) fn slots<'a>(&'a self, worker: &'a WorkerShared) -> TaskSlots<'a> {
-        TaskSlots { worker: &worker.slots, task: self.shared.as_deref().map(|shared| &shared.slots) }
+    pub(crate) fn slots<'a>(&'a self, worker: &'a WorkerShared) -> TaskPermits<'a> {
+        TaskPermits { worker: &worker.slots, task: self.shared.as_deref().map(|shared| &shared.slots) }
     }
 
     /// Checks the rights before a call that would leave jobs in no list or set if it were refused midway.
@@ -173,7 +173,7 @@ impl TaskRuntime {
     /// `Unsupported` with what is missing, and those of every call.
     pub(crate) async fn may_write(&self, store: &Store) -> Result<(), Error> {
         let ask = async || store.shared(RESPONSE_TIMEOUT, async |conn| check_rights(conn, &self.keys).await).await;
-        self.rights.make_sure(store.reign_over(&self.keys), ask).await
+        self.rights.make_sure(store.primary_epoch_of(&self.keys), ask).await
     }
 
     /// Whether it is the first partition of its task, or the only one.

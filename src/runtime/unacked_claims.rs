@@ -8,7 +8,7 @@ use crate::clock::{self, Moment};
 
 /// The claims whose answer was not applied yet, by call sequence.
 #[derive(Debug, Default)]
-pub(crate) struct OpenClaims(Mutex<[Option<Claim>; LINES.len()]>);
+pub(crate) struct UnackedClaims(Mutex<[Option<Claim>; LINES.len()]>);
 
 #[derive(Clone, Copy, Debug)]
 struct Claim {
@@ -18,7 +18,7 @@ struct Claim {
     kept: Moment,
 }
 
-impl OpenClaims {
+impl UnackedClaims {
     fn lines(&self) -> MutexGuard<'_, [Option<Claim>; LINES.len()]> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

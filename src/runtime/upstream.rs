@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::context::{Context, GivenNode};
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
-use crate::backend::repeated::{Patience, repeated};
+use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::workflow::nodes;
 use crate::config_error::{self, ConfigError, ConfigErrors};
@@ -224,8 +224,8 @@ pub(crate) fn no_node(id: &JobId) -> Error {
 }
 
 /// How long a read of this many bytes is repeated: over a failover, since losing the run would cost more.
-fn patience(store: &Store, bytes: usize) -> Patience {
-    Patience::new(store.dispatch_timeout.max(FAILOVER), Instant::now(), bytes)
+fn patience(store: &Store, bytes: usize) -> CallDeadline {
+    CallDeadline::new(store.dispatch_timeout.max(FAILOVER), Instant::now(), bytes)
 }
 
 async fn read_shape(store: &Store, keys: &TaskKeys, digest: &str) -> Result<Option<Shape>, Error> {

@@ -1,4 +1,4 @@
-//! The queue from drivers and runs to the courier of their worker.
+//! The queue from drivers and runs to the workflow runner of their worker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use crate::backend::keys::TaskKeys;
 use crate::backend::workflow::advance::EndedNode;
 use crate::job::node_id::NodeId;
 
-/// How many notices may wait. The courier finds more by reading outboxes.
+/// How many notices may wait. The workflow runner finds more by reading outboxes.
 const WAITING: usize = 10_000;
 
-/// A notice for the courier.
+/// A notice for the workflow runner.
 #[derive(Debug)]
 pub(crate) enum Notice {
     /// A node ended; its task has it in the outbox.
@@ -29,7 +29,7 @@ pub(crate) struct Ask {
     pub(crate) tries: u32,
 }
 
-/// The receiving end of the courier.
+/// The receiving end of the workflow runner.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) notices: mpsc::Receiver<Notice>,
@@ -38,20 +38,20 @@ pub(crate) struct Inbox {
 
 /// The sending end for notices and questions.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct WorkflowQueue {
     notices: mpsc::Sender<Notice>,
     asks: mpsc::UnboundedSender<Ask>,
     inbox: Mutex<Option<Inbox>>,
 }
 
-impl Default for Desk {
-    fn default() -> Desk {
+impl Default for WorkflowQueue {
+    fn default() -> WorkflowQueue {
         let ((notices, notices_in), (asks, asks_in)) = (mpsc::channel(WAITING), mpsc::unbounded_channel());
-        Desk { notices, asks, inbox: Mutex::new(Some(Inbox { notices: notices_in, asks: asks_in })) }
+        WorkflowQueue { notices, asks, inbox: Mutex::new(Some(Inbox { notices: notices_in, asks: asks_in })) }
     }
 }
 
-impl Desk {
+impl WorkflowQueue {
     /// The receiving end. `None` after the first call.
     pub(crate) fn inbox(&self) -> Option<Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -62,7 +62,7 @@ impl Desk {
         let _ = self.notices.try_send(notice);
     }
 
-    /// Asks whether the node may begin. There is no answer if the courier is gone.
+    /// Asks whether the node may begin. There is no answer if the workflow runner is gone.
     pub(crate) fn ask(&self, node: NodeId) -> oneshot::Receiver<bool> {
         let (answer, answered) = oneshot::channel();
         // One run per slot asks at a time, so their number is bounded.

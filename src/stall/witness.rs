@@ -16,7 +16,7 @@ use crate::enum_str::names;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum WatchBreak {
+pub enum DetectorReset {
     /// Redis or the system closed the connection.
     ConnectionLost,
     /// Redis did not answer in time.
@@ -33,7 +33,7 @@ pub enum WatchBreak {
     PrimaryChanged,
 }
 
-names!(WatchBreak, "cause", {
+names!(DetectorReset, "cause", {
     ConnectionLost = "connection_lost",
     NoAnswer = "no_answer",
     LateAnswer = "late_answer",
@@ -52,9 +52,9 @@ pub(crate) struct Witness {
     next_beat: Moment,
     period: Duration,
     /// The last cause that broke the watch, and when.
-    last_break: Option<(WatchBreak, Moment)>,
+    last_break: Option<(DetectorReset, Moment)>,
     /// How often each cause broke it.
-    breaks: [u64; WatchBreak::ALL.len()],
+    breaks: [u64; DetectorReset::ALL.len()],
     /// The connection over which the last heartbeat was answered.
     line: Option<u64>,
 }
@@ -69,14 +69,21 @@ struct Note {
 impl Witness {
     /// `period` is how often this keeper sends heartbeats.
     pub(crate) fn new(period: Duration, now: Moment) -> Witness {
-        Witness { note: None, next_beat: now, period, last_break: None, breaks: [0; WatchBreak::ALL.len()], line: None }
+        Witness {
+            note: None,
+            next_beat: now,
+            period,
+            last_break: None,
+            breaks: [0; DetectorReset::ALL.len()],
+            line: None,
+        }
     }
 
     /// A heartbeat that was due at `due` was answered at `now`, with the epoch and interval in force.
     pub(crate) fn beat_answered(&mut self, due: Moment, now: Moment, epoch: u64, interval: Duration) {
         let late = now.since(due) > self.period;
         if late {
-            self.breaks_by(WatchBreak::LateAnswer, now);
+            self.breaks_by(DetectorReset::LateAnswer, now);
         }
         match &mut self.note {
             Some(note) if note.epoch == epoch && !late => note.interval = interval,
@@ -89,7 +96,7 @@ impl Witness {
     pub(crate) fn beaten_over(&mut self, now: Moment, line: Option<u64>) {
         let before = std::mem::replace(&mut self.line, line);
         if line.is_none() || before.is_some_and(|before| Some(before) != line) {
-            self.broken(now, WatchBreak::ConnectionLost);
+            self.broken(now, DetectorReset::ConnectionLost);
         }
     }
 
@@ -103,29 +110,29 @@ impl Witness {
     }
 
     /// The connection dropped, or an answer did not arrive.
-    pub(crate) fn broken(&mut self, now: Moment, cause: WatchBreak) {
+    pub(crate) fn broken(&mut self, now: Moment, cause: DetectorReset) {
         if let Some(note) = &mut self.note {
             note.since = now;
         }
         // Within a period the first cause is kept, since later ones follow from it. A changed primary replaces it,
         // since it caused the others.
         let first = self.last_break.filter(|(_, at)| now.since(*at) < self.period);
-        let first = first.filter(|(first, _)| cause != WatchBreak::PrimaryChanged || *first == cause);
+        let first = first.filter(|(first, _)| cause != DetectorReset::PrimaryChanged || *first == cause);
         match first {
             Some((first, _)) => self.last_break = Some((first, now)),
             None => self.breaks_by(cause, now),
         }
     }
 
-    fn breaks_by(&mut self, cause: WatchBreak, now: Moment) {
+    fn breaks_by(&mut self, cause: DetectorReset, now: Moment) {
         self.last_break = Some((cause, now));
-        if let Some(at) = WatchBreak::ALL.iter().position(|known| *known == cause) {
+        if let Some(at) = DetectorReset::ALL.iter().position(|known| *known == cause) {
             self.breaks[at] += 1;
         }
     }
 
-    /// How often each cause broke the watch, in the order of [`WatchBreak::ALL`].
-    pub(crate) fn breaks(&self) -> &[u64; WatchBreak::ALL.len()] {
+    /// How often each cause broke the watch, in the order of [`DetectorReset::ALL`].
+    pub(crate) fn breaks(&self) -> &[u64; DetectorReset::ALL.len()] {
         &self.breaks
     }
 
@@ -135,7 +142,7 @@ impl Witness {
     }
 
     /// The last cause that broke the watch, and how long ago.
-    pub(crate) fn last_break(&self, now: Moment) -> Option<(WatchBreak, Duration)> {
+    pub(crate) fn last_break(&self, now: Moment) -> Option<(DetectorReset, Duration)> {
         self.last_break.map(|(cause, at)| (cause, now.since(at)))
     }
 
@@ -151,7 +158,7 @@ impl Witness {
     pub(crate) fn may_sweep(&mut self, now: Moment) -> Option<(u64, Duration)> {
         if now.since(self.next_beat) > self.period {
             // Our own heartbeat is late: this process did not run, so the watch may have a gap.
-            self.broken(now, WatchBreak::StoodStill);
+            self.broken(now, DetectorReset::StoodStill);
         }
         if now >= self.next_beat {
             // Wait for the answer to the heartbeat that is due: every other worker gets the same time to send its own.
@@ -236,7 +243,7 @@ mod tests {
     #[test]
     fn a_dropped_connection_restarts_the_watch() {
         let mut witness = watching();
-        witness.broken(at(3500), WatchBreak::ConnectionLost);
+        witness.broken(at(3500), DetectorReset::ConnectionLost);
         witness.next_beat_at(at(3600));
         assert_eq!(witness.may_sweep(at(4000)), None);
         assert_eq!(witness.sweep_at(), Some(at(6500)));
@@ -246,15 +253,15 @@ mod tests {
     fn what_broke_the_watch_is_kept_despite_its_consequences() {
         let mut witness = watching();
         assert_eq!(witness.last_break(at(3000)), None);
-        witness.broken(at(3500), WatchBreak::ConnectionLost);
-        witness.broken(at(3600), WatchBreak::OtherConnection);
+        witness.broken(at(3500), DetectorReset::ConnectionLost);
+        witness.broken(at(3600), DetectorReset::OtherConnection);
         let ago = Duration::from_millis;
-        assert_eq!(witness.last_break(at(4000)), Some((WatchBreak::ConnectionLost, ago(400))));
-        witness.broken(at(9000), WatchBreak::NoAnswer);
-        assert_eq!(witness.last_break(at(9000)), Some((WatchBreak::NoAnswer, ago(0))));
+        assert_eq!(witness.last_break(at(4000)), Some((DetectorReset::ConnectionLost, ago(400))));
+        witness.broken(at(9000), DetectorReset::NoAnswer);
+        assert_eq!(witness.last_break(at(9000)), Some((DetectorReset::NoAnswer, ago(0))));
         assert_eq!(witness.watched(at(9500)), Some((7, ago(500), 3 * SECOND)));
-        witness.broken(at(9600), WatchBreak::PrimaryChanged);
-        assert_eq!(witness.last_break(at(9600)), Some((WatchBreak::PrimaryChanged, ago(0))));
+        witness.broken(at(9600), DetectorReset::PrimaryChanged);
+        assert_eq!(witness.last_break(at(9600)), Some((DetectorReset::PrimaryChanged, ago(0))));
     }
 
     #[test]

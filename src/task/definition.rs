@@ -207,7 +207,7 @@ impl<I, O> TaskHandler<I, O> {
         self
     }
 
-    /// Makes a worker refuse to start if [`AppBuilder::data`](crate::AppBuilder::data) has no `T`. Otherwise the jobs
+    /// Makes a worker refuse to start if [`AppBuilder::state`](crate::AppBuilder::state) has no `T`. Otherwise the jobs
     /// would fail one by one.
     pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
         self.needs.push(Need::of::<T>());

@@ -17,7 +17,7 @@ use crate::job::id::JobId;
 use crate::options::modes::{Durability, Priority};
 use crate::options::overrides::Overrides;
 use crate::options::retry::RetryPolicy;
-use crate::options::stall::OnRisk;
+use crate::options::stall::OnLockRisk;
 use crate::options::validate::HEADERS_LIMIT;
 use crate::unix_time::ms_of;
 
@@ -156,7 +156,7 @@ impl<I, O> Dispatch<I, O> {
     }
 
     /// How often the job may stall before it fails. With 0 it fails at its first stall. Defaults to the task's.
-    pub fn stall_max_count(mut self, max_count: u32) -> Self {
+    pub fn max_stalls(mut self, max_count: u32) -> Self {
         self.overrides.max_count = Some(max_count);
         self
     }
@@ -168,7 +168,7 @@ impl<I, O> Dispatch<I, O> {
     }
 
     /// What the worker does when it may lose the job. Defaults to the task's.
-    pub fn on_risk(mut self, on_risk: OnRisk) -> Self {
+    pub fn on_lock_risk(mut self, on_risk: OnLockRisk) -> Self {
         self.overrides.on_risk = Some(on_risk);
         self
     }

@@ -17,9 +17,9 @@ use crate::backend::connection::OwnConnection;
 use crate::backend::dispatch::{self, Dispatched, NewJob};
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
-use crate::backend::repeated::{Patience, repeated};
+use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::replicated;
-use crate::backend::shared_connection::Slot;
+use crate::backend::shared_connection::SharedConnection;
 use crate::backend::tables::{Tables, part_of};
 use crate::backend::timeouts::{doubled, response_time};
 use crate::error::Error;
@@ -47,9 +47,9 @@ pub(crate) struct Dispatcher {
     wanted: Option<u32>,
     agreed: AtomicBool,
     /// The lane of a task with one partition, for jobs that wait for no replicas.
-    lane: Arc<Lane>,
+    lane: Arc<DispatchBuffer>,
     /// The other lanes, by partition, number of partitions, number of replicas and time to wait for them.
-    others: Mutex<BTreeMap<LaneKey, Arc<Lane>>>,
+    others: Mutex<BTreeMap<LaneKey, Arc<DispatchBuffer>>>,
 }
 
 type LaneKey = (u32, u32, Option<Copies>);
@@ -59,12 +59,12 @@ const LAYOUTS: usize = 3;
 
 impl Dispatcher {
     pub(crate) fn new(store: Arc<Store>, tables: Arc<Tables>, wanted: Option<u32>) -> Dispatcher {
-        let lane = Arc::new(Lane::new(store, Arc::clone(&tables), tables.first(), None));
+        let lane = Arc::new(DispatchBuffer::new(store, Arc::clone(&tables), tables.first(), None));
         Dispatcher { tables, wanted, agreed: AtomicBool::new(false), lane, others: Mutex::default() }
     }
 
     /// The lane of a job, with the known partitions of the task.
-    fn lane(&self, id: &JobId, durability: Durability) -> Arc<Lane> {
+    fn lane(&self, id: &JobId, durability: Durability) -> Arc<DispatchBuffer> {
         if durability.copies().is_none() && self.tables.parts() == 1 && self.lane.keys.parts() == 1 {
             return Arc::clone(&self.lane);
         }
@@ -72,12 +72,12 @@ impl Dispatcher {
     }
 
     /// The lane to a table.
-    fn lane_to(&self, keys: Arc<TaskKeys>, durability: Durability) -> Arc<Lane> {
+    fn lane_to(&self, keys: Arc<TaskKeys>, durability: Durability) -> Arc<DispatchBuffer> {
         let copies = durability.copies();
         let mut lanes = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes.entry((keys.parts(), keys.part(), copies)).or_insert_with(|| {
             let (store, tables) = (Arc::clone(&self.lane.store), Arc::clone(&self.tables));
-            Arc::new(Lane::new(store, tables, keys, copies))
+            Arc::new(DispatchBuffer::new(store, tables, keys, copies))
         });
         Arc::clone(lane)
     }
@@ -240,22 +240,22 @@ fn chunks(jobs: &[impl AsRef<NewJob>]) -> Vec<Range<usize>> {
 }
 
 /// The jobs of a task that wait to be written.
-struct Lane {
+struct DispatchBuffer {
     store: Arc<Store>,
     tables: Arc<Tables>,
     keys: Arc<TaskKeys>,
     /// The replicas to wait for, if any, and the connection for that.
-    copies: Option<(Copies, Slot)>,
+    copies: Option<(Copies, SharedConnection)>,
     /// Whether the task's jobs need all keys of the script.
     all_keys: AtomicBool,
     /// Whether a lone dispatch is under way on its caller's own future.
     alone: AtomicBool,
     dropped: CancellationToken,
-    state: Mutex<LaneState>,
+    state: Mutex<BufferState>,
 }
 
 #[derive(Default)]
-struct LaneState {
+struct BufferState {
     queue: VecDeque<Queued>,
     /// Whether a carrier runs: the task that writes the gathered jobs.
     is_carried: bool,
@@ -263,7 +263,7 @@ struct LaneState {
 
 struct Queued {
     job: Arc<NewJob>,
-    patience: Patience,
+    patience: CallDeadline,
     /// Closed if the caller has given up.
     reply: oneshot::Sender<Result<bool, Error>>,
 }
@@ -283,7 +283,7 @@ impl AsRef<NewJob> for Queued {
 
 /// A running carrier. If it is dropped because the runtime of the App has ended, the callers of its jobs get an error.
 struct Carrying {
-    lane: Arc<Lane>,
+    lane: Arc<DispatchBuffer>,
     is_done: bool,
 }
 
@@ -300,11 +300,11 @@ impl Drop for Carrying {
 }
 
 /// The lone dispatch of a lane, until it is dropped.
-struct Alone<'a>(&'a Lane);
+struct Alone<'a>(&'a DispatchBuffer);
 
 impl Alone<'_> {
     /// `None` if another lone call is under way, or jobs are queued.
-    fn go(lane: &Lane) -> Option<Alone<'_>> {
+    fn go(lane: &DispatchBuffer) -> Option<Alone<'_>> {
         if lane.alone.swap(true, Ordering::AcqRel) {
             return None;
         }
@@ -319,9 +319,9 @@ impl Drop for Alone<'_> {
     }
 }
 
-impl Lane {
-    fn new(store: Arc<Store>, tables: Arc<Tables>, keys: Arc<TaskKeys>, copies: Option<Copies>) -> Lane {
-        Lane {
+impl DispatchBuffer {
+    fn new(store: Arc<Store>, tables: Arc<Tables>, keys: Arc<TaskKeys>, copies: Option<Copies>) -> DispatchBuffer {
+        DispatchBuffer {
             tables,
             copies: copies.map(|copies| (copies, store.line(Role::Replicated))),
             store,
@@ -337,13 +337,13 @@ impl Lane {
         self.copies.as_ref().map_or(Duration::ZERO, |(copies, _)| copies.within)
     }
 
-    fn state(&self) -> MutexGuard<'_, LaneState> {
+    fn state(&self) -> MutexGuard<'_, BufferState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time limits of a call that is requested now and has this many bytes.
-    fn patience(&self, bytes: usize) -> Patience {
-        Patience::new(self.store.dispatch_timeout, Instant::now(), bytes).and(self.within())
+    fn patience(&self, bytes: usize) -> CallDeadline {
+        CallDeadline::new(self.store.dispatch_timeout, Instant::now(), bytes).and(self.within())
     }
 
     /// Writes a job. Returns whether it existed before.
@@ -417,7 +417,7 @@ impl Lane {
                 let given = *time.lock().unwrap_or_else(PoisonError::into_inner);
                 lane.store.ready().await?;
                 let write = async {
-                    let conn = lane.store.dedicated(Role::Pool, None).await?;
+                    let conn = lane.store.dedicated(Role::Shared, None).await?;
                     let mut conn = replicated::at_primary(&conn, &lane.keys).await?;
                     let write = async {
                         let one = std::slice::from_ref(&job);
@@ -446,7 +446,7 @@ impl Lane {
     ///
     /// # Cancel safety
     /// If the future is dropped, the job is not sent any more; a call that is under way may contain it.
-    async fn join(self: &Arc<Self>, job: Arc<NewJob>, patience: Patience) -> Result<bool, Error> {
+    async fn join(self: &Arc<Self>, job: Arc<NewJob>, patience: CallDeadline) -> Result<bool, Error> {
         let (reply, answer) = oneshot::channel();
         let starts = {
             let mut state = self.state();
@@ -486,7 +486,7 @@ impl Lane {
         let is_over = {
             let (away, now) = (e.is_outage(), Instant::now());
             move |queued: &Queued| {
-                let Patience { deadline, least } = queued.patience;
+                let CallDeadline { deadline, least } = queued.patience;
                 !away || deadline <= now + least
             }
         };
@@ -539,9 +539,9 @@ impl Carrying {
     }
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for DispatchBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").finish_non_exhaustive()
+        f.debug_struct("DispatchBuffer").finish_non_exhaustive()
     }
 }
 
@@ -576,7 +576,7 @@ mod tests {
     #[tokio::test]
     async fn only_a_lost_connection_causes_a_repeat() {
         let mut calls = 0;
-        let patience = Patience::new(Duration::from_secs(10), Instant::now(), 0);
+        let patience = CallDeadline::new(Duration::from_secs(10), Instant::now(), 0);
         let answer = repeated(patience, || {
             calls += 1;
             let away = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);

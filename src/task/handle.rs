@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use super::cancel::Cancel;
 use super::shared::TaskShared;
-use crate::backend::actions::{self, Named, Told};
+use crate::backend::actions::{self, ActionReply, Named};
 use crate::backend::jobs::{self, StoredJob};
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::narrow::Closings;
 use crate::backend::note;
-use crate::backend::repeated::{Patience, repeated};
+use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::replicated::ask_copied;
 use crate::backend::settle::Payload;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, doubled, response_time};
@@ -269,8 +269,8 @@ impl<O> JobHandle<O> {
 
     async fn cancel_now(&self, reason: &str, durability: Durability) -> Result<CancelOutcome, Error> {
         let store = &*self.task.store;
-        let patience = Patience::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
-        let found = |told: &Vec<Told>| told.iter().any(|told| *told != Told::Unknown);
+        let patience = CallDeadline::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
+        let found = |told: &Vec<ActionReply>| told.iter().any(|told| *told != ActionReply::Unknown);
         let cancel = |keys: Arc<TaskKeys>| async move {
             let keys = &keys;
             let reply = repeated(patience, || {
@@ -283,13 +283,13 @@ impl<O> JobHandle<O> {
             let (told, copied) = reply.await.map_err(|e| e.at(store.place()))?;
             copied?;
             let told = told.into_iter().next();
-            Ok(told.filter(|told| matches!(told, Told::Done | Told::Requested | Told::InState(_))))
+            Ok(told.filter(|told| matches!(told, ActionReply::Done | ActionReply::Requested | ActionReply::InState(_))))
         };
         match self.task.find(&self.id, cancel).await? {
-            Some(Told::Done) => Ok(CancelOutcome::Cancelled),
-            Some(Told::Requested) => Ok(CancelOutcome::Requested),
-            Some(Told::InState(JobState::Finalizing)) => Ok(CancelOutcome::TooLate),
-            Some(Told::InState(state)) => Ok(CancelOutcome::AlreadyTerminal(state)),
+            Some(ActionReply::Done) => Ok(CancelOutcome::Cancelled),
+            Some(ActionReply::Requested) => Ok(CancelOutcome::Requested),
+            Some(ActionReply::InState(JobState::Finalizing)) => Ok(CancelOutcome::TooLate),
+            Some(ActionReply::InState(state)) => Ok(CancelOutcome::AlreadyTerminal(state)),
             _ => Err(self.not_found()),
         }
     }

@@ -249,9 +249,9 @@ pub struct TaskCounts {
     pub waiting: u64,
     /// Scheduled for later, or waiting for their next attempt.
     pub delayed: u64,
-    /// Held by a worker that claimed them ahead; not begun.
+    /// HeldJob by a worker that claimed them ahead; not begun.
     pub claimed: u64,
-    /// Held by a worker; begun.
+    /// HeldJob by a worker; begun.
     pub running: u64,
     /// Their outcome is stored, and the hook of the task runs or will run.
     pub finalizing: u64,
@@ -266,7 +266,7 @@ pub struct TaskCounts {
 impl TaskCounts {
     /// How many are in this state.
     #[must_use]
-    pub const fn of_state(&self, state: JobState) -> u64 {
+    pub const fn count(&self, state: JobState) -> u64 {
         match state {
             JobState::Waiting => self.waiting,
             JobState::Delayed => self.delayed,
@@ -281,14 +281,14 @@ impl TaskCounts {
 
     /// How many a worker holds: claimed, running and finalizing ones.
     #[must_use]
-    pub const fn held(&self) -> u64 {
+    pub const fn held_total(&self) -> u64 {
         self.claimed + self.running + self.finalizing
     }
 
     /// How many have not ended: waiting, delayed and held ones.
     #[must_use]
-    pub const fn unfinished(&self) -> u64 {
-        self.waiting + self.delayed + self.held()
+    pub const fn pending_total(&self) -> u64 {
+        self.waiting + self.delayed + self.held_total()
     }
 
     /// From counts in the order of the store.

@@ -15,9 +15,9 @@ use crate::job::node_id::NodeId;
 use crate::job::progress::JobProgress;
 use crate::job::shape::ChildGraph;
 use crate::options::overrides::Headers;
-use crate::options::stall::{Heartbeat, OnRisk};
+use crate::options::stall::{Heartbeat, OnLockRisk};
 use crate::runtime::context::{Context, GivenNode, Run};
-use crate::runtime::held_jobs::{Flags, Guard, Held};
+use crate::runtime::held_jobs::{Flags, Guard, HeldJob};
 use crate::runtime::notes::checkpoint_json;
 use crate::runtime::state::Data;
 use crate::stall::action::StallReason;
@@ -47,7 +47,7 @@ use crate::worker_id::WorkerId;
 /// ```
 #[derive(Clone)]
 pub struct TestContext {
-    held: Arc<Held>,
+    held: Arc<HeldJob>,
     task: Arc<str>,
     attempt: u32,
     max_attempts: u32,
@@ -79,12 +79,12 @@ impl Context {
 }
 
 /// A job that is not at risk for as long as any test takes.
-fn held(id: JobId) -> Arc<Held> {
+fn held(id: JobId) -> Arc<HeldJob> {
     let (now, interval) = (clock::now(), Duration::from_secs(24 * 3600));
-    let (heartbeat, on_risk, cancel_grace) = (Heartbeat::Automatic, OnRisk::Continue, Duration::ZERO);
+    let (heartbeat, on_risk, cancel_grace) = (Heartbeat::Automatic, OnLockRisk::Continue, Duration::ZERO);
     let guard = Guard { heartbeat, on_risk, interval, cancel_grace };
     let last_tick = Arc::new(AtomicU64::new(now.as_millis()));
-    Arc::new(Held::new(id, 1, guard, now, last_tick, Arc::default(), Arc::default()))
+    Arc::new(HeldJob::new(id, 1, guard, now, last_tick, Arc::default(), Arc::default()))
 }
 
 impl TestContext {
@@ -150,16 +150,16 @@ impl TestContext {
         self
     }
 
-    /// Adds a value for handlers, as [`AppBuilder::data`](crate::AppBuilder::data) does.
+    /// Adds a value for handlers, as [`AppBuilder::state`](crate::AppBuilder::state) does.
     #[must_use]
-    pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> TestContext {
+    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> TestContext {
         self.data.insert(value);
         self
     }
 
     /// Makes the job a node of a workflow that waited for this node, which completed. The id of the job is then that of a node.
     ///
-    /// [`Context::upstream`] and [`upstreams`](Context::upstreams) read the value, and [`Context::grow`] is allowed.
+    /// [`Context::upstream`] and [`upstreams`](Context::upstreams) read the value, and [`Context::expand`] is allowed.
     ///
     /// # Errors
     /// [`Error::Codec`] if the value cannot be encoded as JSON.
@@ -184,9 +184,9 @@ impl TestContext {
         self
     }
 
-    /// The names of the nodes of the graph that the handler passed to [`Context::grow`], if it did.
+    /// The names of the nodes of the graph that the handler passed to [`Context::expand`], if it did.
     #[must_use]
-    pub fn grown(&self) -> Option<Vec<String>> {
+    pub fn expanded(&self) -> Option<Vec<String>> {
         let graph: ChildGraph = serde_json::from_slice(&self.held.notes.grown()?).ok()?;
         Some(graph.shape.nodes.into_iter().map(|node| node.name).collect())
     }
@@ -244,7 +244,7 @@ impl TestContext {
         self.held.set(Flags::LOST);
     }
 
-    /// Puts the job at risk of being taken: [`Context::at_risk`] completes.
+    /// Puts the job at risk of being taken: [`Context::lock_at_risk`] completes.
     pub fn put_at_risk(&self) {
         self.held.set(Flags::AT_RISK);
     }

@@ -25,8 +25,8 @@ use crate::worker_id::WorkerId;
 /// ```no_run
 /// # use heartline::{App, StopReason};
 /// # async fn run(app: App) -> heartline::Result<StopReason> {
-/// let worker = app.worker().only(["export", "mail"])?.max_jobs(50);
-/// println!("{} stops within {:?}", worker.id(), worker.longest_shutdown());
+/// let worker = app.worker().tasks(["export", "mail"])?.max_jobs(50);
+/// println!("{} stops within {:?}", worker.id(), worker.max_shutdown_time());
 /// worker.run_until_signal().await
 /// # }
 /// ```
@@ -39,7 +39,7 @@ pub struct Worker {
     pub(crate) observers: Vec<Arc<dyn Observer>>,
     pub(crate) id: WorkerId,
     pub(crate) identity: WorkerIdentity,
-    pub(crate) keep_dead: RetentionLimit,
+    pub(crate) presence_retention: RetentionLimit,
     pub(crate) monitor: WorkerMonitor,
 }
 
@@ -48,7 +48,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Config`] if one of the names has no handler in this App.
-    pub fn only<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Result<Worker, Error> {
+    pub fn tasks<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Result<Worker, Error> {
         let mut kept: Vec<Definition> = Vec::new();
         let mut faults = Faults::default();
         for name in names {
@@ -89,8 +89,8 @@ impl Worker {
     ///
     /// The age is at least 60 s, counted from the worker's last sign of life. Every worker is kept for an hour whatever
     /// the age, and for about 6 minutes whatever the count. An invalid setting is reported when the worker starts.
-    pub fn keep_dead(mut self, limit: RetentionLimit) -> Worker {
-        self.keep_dead = limit;
+    pub fn presence_retention(mut self, limit: RetentionLimit) -> Worker {
+        self.presence_retention = limit;
         self
     }
 
@@ -105,7 +105,7 @@ impl Worker {
     /// worker recovers the jobs that are unfinished then. Give the process this time before it is killed
     /// (`terminationGracePeriodSeconds`, `TimeoutStopSec`).
     #[must_use]
-    pub fn longest_shutdown(&self) -> Duration {
+    pub fn max_shutdown_time(&self) -> Duration {
         let longest = self.tasks.iter().map(|task| {
             let Resolved { shutdown_grace, cancel_grace, interval, .. } = *task.options;
             shutdown_grace.saturating_add(cancel_grace).saturating_add(reporting_time(interval))

@@ -13,7 +13,7 @@ use crate::enum_str::names;
 use crate::error::Error;
 use crate::runtime::lost_runs::{Jam, jams};
 use crate::runtime::shared::WorkerShared;
-use crate::runtime::stats::WorkerFigures;
+use crate::runtime::stats::WorkerStats;
 use crate::runtime::task::TaskRuntime;
 use crate::stall::cadence;
 use crate::unix_time::as_ms_where_known;
@@ -144,9 +144,9 @@ impl WorkerMonitor {
     /// What the worker has counted since it started. Makes no call to Redis and is cheap. With the feature `metrics`,
     /// `WorkerMetrics` exports it to Prometheus.
     #[must_use]
-    pub fn figures(&self) -> WorkerFigures {
+    pub fn stats(&self) -> WorkerStats {
         match &*self.watched() {
-            Watched::Runs(worker, tasks) => worker.upgrade().map_or_else(WorkerFigures::default, |worker| {
+            Watched::Runs(worker, tasks) => worker.upgrade().map_or_else(WorkerStats::default, |worker| {
                 let tasks: Vec<_> = tasks.iter().filter_map(Weak::upgrade).collect();
                 let read = |task: &Arc<TaskRuntime>| {
                     let parts = tasks.iter().filter(|part| part.name == task.name);
@@ -156,7 +156,7 @@ impl WorkerMonitor {
                 };
                 worker.tally.read(tasks.iter().filter(|task| task.is_first()).map(read).collect())
             }),
-            _ => WorkerFigures::default(),
+            _ => WorkerStats::default(),
         }
     }
 
@@ -204,7 +204,7 @@ fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRunti
     if worker.is_keeper_gone() || silent > shortest * 2 {
         dead(format!("the thread that sends heartbeats has done nothing for {silent:.1?}"));
     }
-    let blocked = now.since(Moment::from_millis(worker.canary.load(Ordering::Relaxed)));
+    let blocked = now.since(Moment::from_millis(worker.liveness_probe.load(Ordering::Relaxed)));
     if blocked > shortest * 2 {
         dead(format!("handlers have blocked the runtime for {blocked:.1?}"));
     }

@@ -10,7 +10,7 @@ use super::builder::Worker;
 use super::panics::guarded;
 use super::signal::Signals;
 use super::stop::StopReason;
-use super::supervisor::Crew;
+use super::supervisor::Supervisor;
 use crate::backend::declare::{self, Declared};
 use crate::backend::partitions::other_number;
 use crate::backend::server;
@@ -19,7 +19,7 @@ use crate::backoff::Pauses;
 use crate::clock;
 use crate::config_error::{ConfigError, Faults};
 use crate::error::Error;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::options::resolved::Resolved;
 use crate::options::stall::OnCrash;
 use crate::runtime::identity;
@@ -67,7 +67,7 @@ impl Worker {
 
     /// Works until `shutdown` completes, then stops claiming. Handlers may continue for the shutdown grace; then they
     /// are cancelled, and after the cancel grace they are dropped. Unfinished jobs return to the front of their lists,
-    /// with no stall counted and no attempt used. [`Worker::longest_shutdown`] returns how long that takes.
+    /// with no stall counted and no attempt used. [`Worker::max_shutdown_time`] returns how long that takes.
     ///
     /// While the server is unreachable, also at the start, the worker waits for it. A shutdown also ends this wait.
     ///
@@ -111,11 +111,11 @@ impl Worker {
             .flat_map(|task| self.data.faults(&task.name, &task.needs))
             .for_each(|fault| faults.push(fault));
         if self.tasks.is_empty() {
-            let fix = "declare one with App::task before App::worker is called, and name it in Worker::only";
+            let fix = "declare one with App::task before App::worker is called, and name it in Worker::tasks";
             faults.push(ConfigError::new("worker", "without a task", "must have one with a handler", fix));
         }
         faults.gather(self.identity.check());
-        self.keep_dead.check("keep_dead", &mut faults);
+        self.presence_retention.check("presence_retention", &mut faults);
         faults.finish()?;
         tokio::pin!(shutdown);
         let (mut waits, announced) = (None, AtomicBool::new(false));
@@ -271,7 +271,7 @@ impl Worker {
             Declared::Ours(stamp, changed) => {
                 // The same for every partition, so log it once.
                 for (option, old, new) in changed.into_iter().filter(|_| task.keys.part() == 0) {
-                    let (old, new) = (Shown(&old), Shown(&new));
+                    let (old, new) = (Escaped(&old), Escaped(&new));
                     tracing::info!(task = %task.name, option, %old, %new, "an option of the task changed with this start");
                 }
                 Ok((task, stamp))
@@ -280,14 +280,14 @@ impl Worker {
         }
     }
 
-    /// Works with a crew until it is asked to stop, and lets it wind down.
+    /// Works with a supervisor until it is asked to stop, and lets it wind down.
     async fn work(
         self,
         tasks: Vec<(Definition, u64)>,
         shutdown: impl Future<Output = ()>,
         hurry: impl Future<Output = ()>,
     ) -> Result<StopReason, Error> {
-        let longest = self.longest_shutdown();
+        let longest = self.max_shutdown_time();
         let describe = |task: &Definition| {
             let Resolved { concurrency, interval, .. } = *task.options;
             let parts = match self.store.tables(&task.name).parts() {
@@ -305,19 +305,19 @@ impl Worker {
             self.data,
             self.observers.into(),
             self.cap,
-            self.keep_dead.into(),
+            self.presence_retention.into(),
         ));
-        let mut crew = Crew::start(Arc::clone(&worker), Arc::clone(&tasks))?;
+        let mut supervisor = Supervisor::start(Arc::clone(&worker), Arc::clone(&tasks))?;
         self.monitor.runs(&worker, &tasks);
         let (prefix, server) = (worker.store.prefix(), worker.store.place());
         // A log subscriber may panic, and by now jobs are held.
         let _ = guarded(|| {
             tracing::info!(worker_id = %worker.id, tasks = %about.join(", "), prefix, %server, "working");
         });
-        if crew.works_until(shutdown).await {
-            let _ = guarded(|| tracing::info!(worker_id = %worker.id, held = crew.held(), ?longest, "stopping"));
+        if supervisor.works_until(shutdown).await {
+            let _ = guarded(|| tracing::info!(worker_id = %worker.id, held = supervisor.held(), ?longest, "stopping"));
         }
-        crew.wind_down(hurry).await;
-        Ok(crew.stop().await)
+        supervisor.wind_down(hurry).await;
+        Ok(supervisor.stop().await)
     }
 }

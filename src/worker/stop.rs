@@ -94,21 +94,21 @@ pub enum WorkerPart {
     /// The loop that waits for new work.
     Wake,
     /// The probe that shows that the runtime runs.
-    Canary,
+    LivenessProbe,
     /// The loop that advances workflows.
-    Courier,
+    WorkflowRunner,
 }
 
 impl WorkerPart {
-    /// The name: `keeper`, `driver`, `wake`, `canary` or `courier`.
+    /// The name: `keeper`, `driver`, `wake`, `liveness_probe` or `workflow_runner`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             WorkerPart::Keeper => "keeper",
             WorkerPart::Driver => "driver",
             WorkerPart::Wake => "wake",
-            WorkerPart::Canary => "canary",
-            WorkerPart::Courier => "courier",
+            WorkerPart::LivenessProbe => "liveness_probe",
+            WorkerPart::WorkflowRunner => "workflow_runner",
         }
     }
 }

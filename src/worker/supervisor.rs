@@ -16,7 +16,7 @@ use super::{wake_blocking, wake_pubsub, workflow_runner};
 use crate::backend::keys::TaskKeys;
 use crate::clock;
 use crate::error::Error;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::job::id::JobId;
 use crate::keeper::thread;
 use crate::runtime::held_jobs::News;
@@ -26,12 +26,12 @@ use crate::runtime::task::TaskRuntime;
 
 /// Everything that runs for a worker. If it is dropped before it has stopped, it stops all that it started and leaves
 /// the rest to the keeper. The fields are dropped in their order.
-pub(super) struct Crew {
+pub(super) struct Supervisor {
     loops: Loops,
     thread: std::thread::JoinHandle<()>,
     keeper_ended: oneshot::Receiver<()>,
     leaves_behind: LeavesBehind,
-    /// Tells the courier that no driver has anything left to report.
+    /// Tells the workflow runner that no driver has anything left to report.
     drivers_over: DropGuard,
     stops_all: DropGuard,
     worker: Arc<WorkerShared>,
@@ -49,37 +49,40 @@ struct Toll {
     keeper_gone: bool,
 }
 
-impl Crew {
+impl Supervisor {
     /// Starts the keeper thread and the loops.
     ///
     /// # Errors
     /// `Unsupported` when the thread cannot be started.
-    pub(super) fn start(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) -> Result<Crew, Error> {
+    pub(super) fn start(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) -> Result<Supervisor, Error> {
         panics::watch();
         let stops_all = worker.stopping.clone().drop_guard();
-        let canary = Arc::clone(&worker.canary);
+        let liveness_probe = Arc::clone(&worker.liveness_probe);
         let end = KeeperEnd::default();
-        let leaves_behind = LeavesBehind { end: end.clone(), canary: Arc::clone(&canary) };
+        let leaves_behind = LeavesBehind { end: end.clone(), liveness_probe: Arc::clone(&liveness_probe) };
         let (alive, keeper_ended) = oneshot::channel();
         let thread = thread::start(Arc::clone(&worker), &tasks, end.clone(), alive)
             .map_err(|e| Error::from_io("the keeper thread", e))?;
         let mut loops = Loops::default();
-        loops.spawn(WorkerPart::Canary, sing(canary, Arc::clone(&worker.news), end.stop));
+        loops.spawn(WorkerPart::LivenessProbe, probe_liveness(liveness_probe, Arc::clone(&worker.news), end.stop));
         if worker.store.is_cluster() {
             loops.spawn(WorkerPart::Wake, wake_pubsub::run(Arc::clone(&worker), Arc::clone(&tasks)));
         } else {
             loops.spawn(WorkerPart::Wake, wake_blocking::run(Arc::clone(&worker), Arc::clone(&tasks)));
         }
         let drivers_over = CancellationToken::new();
-        if let Some(inbox) = worker.desk.inbox() {
-            loops.spawn(WorkerPart::Courier, workflow_runner::run(Arc::clone(&worker), inbox, drivers_over.clone()));
+        if let Some(inbox) = worker.workflow_queue.inbox() {
+            loops.spawn(
+                WorkerPart::WorkflowRunner,
+                workflow_runner::run(Arc::clone(&worker), inbox, drivers_over.clone()),
+            );
         }
         for task in tasks.iter() {
             loops.drive(Driver::new(Arc::clone(task), Arc::clone(&worker)), task.index);
         }
         let toll = Toll::default();
         let drivers_over = drivers_over.drop_guard();
-        Ok(Crew {
+        Ok(Supervisor {
             loops,
             thread,
             keeper_ended,
@@ -157,7 +160,7 @@ impl Crew {
     /// Waits until the keeper and the last loops have ended, records the stop in Redis, and returns why the worker
     /// stopped.
     pub(super) async fn stop(self) -> StopReason {
-        let Crew { mut loops, thread, leaves_behind, drivers_over, stops_all, worker, tasks, toll, .. } = self;
+        let Supervisor { mut loops, thread, leaves_behind, drivers_over, stops_all, worker, tasks, toll, .. } = self;
         let Toll { broken, left, .. } = toll;
         // End the keeper first, or it might overwrite what the presence says about the stop. The wake loop returns its
         // markers.
@@ -181,7 +184,7 @@ impl Crew {
                 "stopped, with a claim without an answer; the sweep of another worker recovers the jobs that it claimed"),
             Some(left) => {
                 let ids: Vec<&str> = left.iter().take(10).map(JobId::as_str).collect();
-                tracing::warn!(worker_id = %worker.id, left = left.len(), ids = %Shown(&ids.join(" ")),
+                tracing::warn!(worker_id = %worker.id, left = left.len(), ids = %Escaped(&ids.join(" ")),
                     "stopped, with jobs left; the sweep of another worker recovers them");
             }
         }
@@ -198,14 +201,14 @@ impl Crew {
 
 struct LeavesBehind {
     end: KeeperEnd,
-    canary: Arc<AtomicU64>,
+    liveness_probe: Arc<AtomicU64>,
 }
 
 impl Drop for LeavesBehind {
     fn drop(&mut self) {
         if !self.end.stop.is_cancelled() {
             // From now on, a missing sign of the probe is not the fault of a handler.
-            self.canary.store(u64::MAX, Ordering::Relaxed);
+            self.liveness_probe.store(u64::MAX, Ordering::Relaxed);
             self.end.left.cancel();
         }
     }
@@ -280,9 +283,9 @@ impl Loops {
 
 /// The liveness probe of the user's runtime. It also wakes handlers for which the keeper has news, since their wakers
 /// may be user code.
-async fn sing(canary: Arc<AtomicU64>, news: Arc<News>, stop: CancellationToken) {
+async fn probe_liveness(liveness_probe: Arc<AtomicU64>, news: Arc<News>, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        canary.store(clock::now().as_millis(), Ordering::Relaxed);
+        liveness_probe.store(clock::now().as_millis(), Ordering::Relaxed);
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(50)) => {}
             () = news.posted() => {}
@@ -290,5 +293,5 @@ async fn sing(canary: Arc<AtomicU64>, news: Arc<News>, stop: CancellationToken) 
         }
         news.tell();
     }
-    canary.store(u64::MAX, Ordering::Relaxed);
+    liveness_probe.store(u64::MAX, Ordering::Relaxed);
 }

@@ -9,7 +9,7 @@ use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::backend::workers::SILENT_AFTER;
 use crate::clock;
 use crate::error::Error;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::options::validate;
 use crate::runtime::death_proof::DeathProof;
 
@@ -38,7 +38,7 @@ enum Outgoing {
 impl Worker {
     /// Fields in the presence of a worker with a name: the name, and how long a stop takes.
     pub(super) fn named_facts(&self, name: &str) -> [(String, String); 2] {
-        let longest = self.longest_shutdown().as_millis().to_string();
+        let longest = self.max_shutdown_time().as_millis().to_string();
         [("name".to_owned(), name.to_owned()), ("longestShutdown".to_owned(), longest)]
     }
 
@@ -62,7 +62,7 @@ impl Worker {
                     Err(e) if e.is_retryable() => return Err(e),
                     // This may be a task that this worker does not work, and must not keep it from starting.
                     Err(e) => {
-                        tracing::warn!(task, worker = %Shown(worker), error = %e.chain(),
+                        tracing::warn!(task, worker = %Escaped(worker), error = %e.chain(),
                             "jobs of the worker that had the name could not be taken; the sweep recovers them");
                     }
                 }
@@ -70,9 +70,9 @@ impl Worker {
             let note =
                 async |conn: &mut _| self.store.note_death(conn, worker, own, DeathProof::Replaced.as_str()).await;
             if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, note).await {
-                tracing::debug!(worker = %Shown(worker), error = %e.chain(), "the end of a worker could not be recorded");
+                tracing::debug!(worker = %Escaped(worker), error = %e.chain(), "the end of a worker could not be recorded");
             }
-            tracing::info!(worker_id = %self.id, name, worker = %Shown(worker), jobs, "took over the name and the jobs of a worker");
+            tracing::info!(worker_id = %self.id, name, worker = %Escaped(worker), jobs, "took over the name and the jobs of a worker");
         }
         if before.is_empty() {
             return Ok(());
@@ -112,7 +112,7 @@ impl Worker {
             Err(e) if e.is_retryable() => return Err(e),
             // The request may have been written, and the worker may still read it.
             Err(e) => {
-                tracing::debug!(worker = %Shown(worker), error = %e.chain(), "a worker could not be asked to stop")
+                tracing::debug!(worker = %Escaped(worker), error = %e.chain(), "a worker could not be asked to stop")
             }
             Ok(()) => {}
         }
@@ -125,7 +125,7 @@ impl Worker {
             }
             if seen_ms(&said) > last_seen {
                 if !std::mem::replace(&mut lives, true) {
-                    tracing::info!(worker_id = %self.id, name, worker = %Shown(worker), ?longest,
+                    tracing::info!(worker_id = %self.id, name, worker = %Escaped(worker), ?longest,
                         "waiting for the worker that has the name to stop");
                 }
                 (last_seen, sign_at) = (seen_ms(&said), now);

@@ -22,7 +22,7 @@ use crate::runtime::task::TaskRuntime;
 const LOOK: Duration = Duration::from_millis(250);
 
 /// What all subscriptions of a worker share.
-struct Ears {
+struct WakeSubscriptions {
     worker: Arc<WorkerShared>,
     tasks: Arc<[Arc<TaskRuntime>]>,
     /// Tasks whose marker may exist.
@@ -32,7 +32,7 @@ struct Ears {
 /// Listens for the idle tasks until the worker stops.
 pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
     let (heard, mut markers) = unbounded_channel();
-    let ears = &Ears { worker, tasks, heard };
+    let ears = &WakeSubscriptions { worker, tasks, heard };
     let (wake, stopping) = (&ears.worker.wake, &ears.worker.stopping);
     let (mut at_nodes, mut nodes) = (FuturesUnordered::new(), Vec::new());
     let (mut takes, mut returns) = (FuturesUnordered::new(), FuturesUnordered::new());
@@ -87,7 +87,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
     while returns.next().await.is_some() {}
 }
 
-impl Ears {
+impl WakeSubscriptions {
     /// The nodes that have a task of the worker.
     fn nodes(&self) -> Vec<ClusterNode> {
         let mut nodes: Vec<ClusterNode> =
@@ -148,7 +148,7 @@ impl Ears {
                 self.worker.answered("wake", NO_TASK);
             };
             let listening = async {
-                let ear = match self.worker.store.ear(&node, &keys).await {
+                let ear = match self.worker.store.wake_subscription(&node, &keys).await {
                     Ok(ear) => ear,
                     Err(e) => return e,
                 };

@@ -1,7 +1,7 @@
-//! The courier of a worker: reports ended nodes to workflows, sends opened nodes, asks whether runs may begin, and
+//! The workflow runner of a worker: reports ended nodes to workflows, sends opened nodes, asks whether runs may begin, and
 //! picks up workflows that another worker left unfinished.
 //!
-//! All its work is in an outbox first, and any worker that visits the workflow can repeat it. So the courier does not
+//! All its work is in an outbox first, and any worker that visits the workflow can repeat it. So the workflow runner does not
 //! wait for a call without an answer: a later visit repeats it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -19,7 +19,7 @@ use crate::job::node_id::NodeId;
 use crate::limits::{BATCH, BATCH_BYTES, ENDS};
 use crate::runtime::shared::WorkerShared;
 use crate::runtime::workflow_queue::{Ask, Inbox, Notice};
-use crate::workflow::progress::{Ended, Mover};
+use crate::workflow::progress::{Ended, WorkflowProgress};
 
 /// How often a workflow is visited, by any worker.
 const LOOK: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ struct Errands {
     asking: bool,
 }
 
-/// The result of a call of the courier.
+/// The result of a call of the workflow runner.
 enum Done {
     /// The nodes that were reported to the workflow, and what follows from them.
     Told(String, Option<(Vec<Ended>, Advanced)>),
@@ -70,9 +70,9 @@ enum Done {
     Turn(Vec<String>, bool),
 }
 
-struct Courier {
+struct WorkflowRunner {
     worker: Arc<WorkerShared>,
-    mover: Arc<Mover>,
+    progress: Arc<WorkflowProgress>,
     errands: HashMap<String, Errands>,
     calls: JoinSet<Done>,
     /// Workflows to visit.
@@ -90,10 +90,10 @@ struct Courier {
 
 /// Runs until `over` is cancelled, after the worker's drivers have ended.
 pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio_util::sync::CancellationToken) {
-    let mover = Arc::new(Mover::new(Arc::clone(&worker.store)));
-    let mut courier = Courier {
+    let progress = Arc::new(WorkflowProgress::new(Arc::clone(&worker.store)));
+    let mut workflow_runner = WorkflowRunner {
         worker,
-        mover,
+        progress,
         errands: HashMap::new(),
         calls: JoinSet::new(),
         turns: Vec::new(),
@@ -108,27 +108,27 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
     let mut notices = Vec::new();
     while !over.is_cancelled() {
         tokio::select! {
-            _ = inbox.notices.recv_many(&mut notices, BATCH) => courier.take_in(notices.drain(..)),
-            Some(ask) = inbox.asks.recv() => courier.ask(ask),
-            Some(done) = courier.calls.join_next() => courier.done(done),
-            _ = look.tick() => courier.take_turn(),
+            _ = inbox.notices.recv_many(&mut notices, BATCH) => workflow_runner.take_in(notices.drain(..)),
+            Some(ask) = inbox.asks.recv() => workflow_runner.ask(ask),
+            Some(done) = workflow_runner.calls.join_next() => workflow_runner.done(done),
+            _ = look.tick() => workflow_runner.take_turn(),
             () = over.cancelled() => {}
         }
-        courier.go_on();
+        workflow_runner.go_on();
     }
     // Notices that the drivers left last.
     while let Ok(notice) = inbox.notices.try_recv() {
-        courier.take_in(std::iter::once(notice));
+        workflow_runner.take_in(std::iter::once(notice));
     }
     let last = async {
-        courier.turns.clear();
-        courier.more_turns = false;
-        courier.go_on();
-        while let Some(done) = courier.calls.join_next().await {
-            courier.done(done);
-            courier.turns.clear();
-            courier.more_turns = false;
-            courier.go_on();
+        workflow_runner.turns.clear();
+        workflow_runner.more_turns = false;
+        workflow_runner.go_on();
+        while let Some(done) = workflow_runner.calls.join_next().await {
+            workflow_runner.done(done);
+            workflow_runner.turns.clear();
+            workflow_runner.more_turns = false;
+            workflow_runner.go_on();
         }
     };
     if tokio::time::timeout(LAST_CALLS, last).await.is_err() {
@@ -136,7 +136,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
     }
 }
 
-impl Courier {
+impl WorkflowRunner {
     fn take_in(&mut self, notices: impl Iterator<Item = Notice>) {
         for notice in notices {
             match notice {
@@ -167,9 +167,9 @@ impl Courier {
             return;
         }
         self.tables.insert(named(&table), false);
-        let mover = Arc::clone(&self.mover);
+        let progress = Arc::clone(&self.progress);
         self.calls.spawn(async move {
-            if let Err(e) = mover.look_at(&table, Duration::ZERO).await {
+            if let Err(e) = progress.look_at(&table, Duration::ZERO).await {
                 tracing::debug!(task = table.task(), error = %e.chain(), "ended jobs could not be reported to their workflows; a visit will retry");
             }
             Done::LookedAt(table)
@@ -215,7 +215,7 @@ impl Courier {
     fn done(&mut self, done: Result<Done, JoinError>) {
         let done = match done {
             Ok(done) => done,
-            // A panic must reach the task that waits for the courier.
+            // A panic must reach the task that waits for the workflow runner.
             Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
             Err(_) => return,
         };
@@ -259,9 +259,9 @@ impl Courier {
             return;
         }
         self.following += 1;
-        let (mover, worker) = (Arc::clone(&self.mover), Arc::clone(&self.worker));
+        let (progress, worker) = (Arc::clone(&self.progress), Arc::clone(&self.worker));
         self.calls.spawn(async move {
-            let followed = mover.follow(&worker.store.workflow(&name), &ended, advanced).await;
+            let followed = progress.follow(&worker.store.workflow(&name), &ended, advanced).await;
             heard(&worker, "follow", &name, &followed);
             if let Err(e) = followed {
                 tracing::debug!(workflow = name, error = %e.chain(), "the next step of a workflow failed; a visit will retry");
@@ -294,9 +294,9 @@ impl Courier {
                 }
                 let ended: Vec<Ended> = own.ended.drain(..count).collect();
                 own.bytes -= ended.iter().map(size_of_ended).sum::<usize>();
-                let (mover, worker, name) = (Arc::clone(&self.mover), Arc::clone(&self.worker), name.clone());
+                let (progress, worker, name) = (Arc::clone(&self.progress), Arc::clone(&self.worker), name.clone());
                 self.calls.spawn(async move {
-                    let told = mover.tell(&worker.store.workflow(&name), &ended).await;
+                    let told = progress.tell(&worker.store.workflow(&name), &ended).await;
                     heard(&worker, "tell", &name, &told);
                     match told {
                         Ok(advanced) => Done::Told(name, Some((ended, advanced))),
@@ -316,11 +316,11 @@ impl Courier {
             if !self.looking.insert(name.clone()) {
                 continue;
             }
-            let (mover, worker) = (Arc::clone(&self.mover), Arc::clone(&self.worker));
+            let (progress, worker) = (Arc::clone(&self.progress), Arc::clone(&self.worker));
             let is_used = self.seen.0.contains(&name);
             self.calls.spawn(async move {
                 let grace = worker.store.timings.workflow_grace;
-                let looked = tokio::time::timeout(LONGEST_LOOK, mover.look(&name, grace)).await;
+                let looked = tokio::time::timeout(LONGEST_LOOK, progress.look(&name, grace)).await;
                 let looked = looked.unwrap_or_else(|_| Err(Error::timed_out()));
                 if is_used {
                     heard(&worker, "look", &name, &looked);

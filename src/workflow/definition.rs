@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use super::graph::Graph;
 use super::handle::WorkflowHandle;
 use super::options::WorkflowOptions;
-use super::progress::Mover;
+use super::progress::WorkflowProgress;
 use super::shape::{GraphPlan, plan, records};
 use super::shared::WorkflowShared;
 use super::starter::Starter;
 use crate::backend::engine::Store;
-use crate::backend::repeated::{Patience, repeated};
+use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::timeouts::response_time;
 use crate::backend::workflow::start::{NewInstance, Started};
 use crate::backend::workflow::upkeep;
@@ -72,7 +72,7 @@ impl<T> Workflow<T> {
         name: &str,
         options: WorkflowOptions,
         store: Arc<Store>,
-        mover: Arc<Mover>,
+        progress: Arc<WorkflowProgress>,
         events: Arc<EventHub>,
     ) -> Result<Workflow<T>, ConfigErrors> {
         let mut faults = Faults::default();
@@ -84,7 +84,7 @@ impl<T> Workflow<T> {
         faults.finish()?;
         let followed = events.follow_workflow(&store.workflow_tables(name));
         let keys = store.workflow(name);
-        let shared = Arc::new(WorkflowShared { keys, store, mover, options });
+        let shared = Arc::new(WorkflowShared { keys, store, progress, options });
         Ok(Workflow { shared, events, followed, answers: PhantomData })
     }
 
@@ -142,12 +142,12 @@ pub(crate) fn handle_of<T>(
     name: &str,
     id: &str,
     store: Arc<Store>,
-    mover: Arc<Mover>,
+    progress: Arc<WorkflowProgress>,
     by: Arc<str>,
 ) -> Result<WorkflowHandle<T>, Error> {
     check_name(name)?;
     let (keys, options) = (store.workflow(name), WorkflowOptions::new());
-    Ok(handle(&Arc::new(WorkflowShared { keys, store, mover, options }), id)?.by(by))
+    Ok(handle(&Arc::new(WorkflowShared { keys, store, progress, options }), id)?.by(by))
 }
 
 /// Checks the name of a definition.
@@ -240,10 +240,10 @@ impl<T> Start<T> {
         let (Some(id), Some(GraphPlan { shape, inputs })) = (id, planned) else { return Err(Error::Closed) };
         let shape = records(&shape)?;
         drop(graph);
-        let WorkflowShared { keys, store, mover, .. } = &*shared;
+        let WorkflowShared { keys, store, progress, .. } = &*shared;
         store.ready_in_time().await?;
         let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs, delay, deadline };
-        let patience = Patience::new(store.dispatch_timeout, Instant::now(), instance.bytes());
+        let patience = CallDeadline::new(store.dispatch_timeout, Instant::now(), instance.bytes());
         // List the workflow first, so that recovery knows the instance from its first write.
         let limit = LimitMs::from(shared.options.retention.unwrap_or(RetentionLimit::age(MONTH)));
         let list = || {
@@ -258,11 +258,11 @@ impl<T> Start<T> {
         let (started, copied) = starter.start(Some(patience.and(durability.time()))).await?;
         let existed = match started {
             Started::Now(sends) => {
-                mover.send(keys, sends).await;
+                progress.send(keys, sends).await;
                 false
             }
             Started::InParts => {
-                if let Err(e) = mover.open(keys, &id, 1).await {
+                if let Err(e) = progress.open(keys, &id, 1).await {
                     tracing::debug!(workflow = keys.task(), id, error = %e.chain(), "not all nodes of a workflow could be opened; workers will retry");
                 }
                 false

@@ -34,12 +34,12 @@ impl Context {
     ///         graph.node(format!("link-{number}"), &CRAWL, link).optional();
     ///     }
     ///     if !graph.is_empty() {
-    ///         ctx.grow(graph)?;
+    ///         ctx.expand(graph)?;
     ///     }
     ///     Ok(1)
     /// }
     /// ```
-    pub fn grow<T>(&self, graph: Graph<T>) -> Result<(), Error> {
+    pub fn expand<T>(&self, graph: Graph<T>) -> Result<(), Error> {
         let Some(node) = NodeId::of(self.id()) else { return Err(no_node(self.id())) };
         if self.0.is_hook {
             let fix = "call it in the handler: the graph is written with the handler's outcome";

@@ -170,7 +170,7 @@ impl<T> Graph<T> {
     ///
     /// Graphs nest up to eight deep. A graph with all inputs of its nodes takes at most 1 MiB of JSON. The names of its nodes are separate
     /// from those of the outer graph: [`Context::upstream`](crate::Context::upstream) reads only nodes of the same graph.
-    pub fn child<O>(&self, name: impl Into<String>, graph: Graph<O>) -> Node<O> {
+    pub fn subgraph<O>(&self, name: impl Into<String>, graph: Graph<O>) -> Node<O> {
         let Graph { nodes, output, .. } = graph;
         add(&self.nodes, name.into(), "", NodeInput::Graph(Graph { nodes, output, answers: PhantomData }))
     }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::progress::retry::Retried;
 use super::progress::unreadable;
 use super::shared::WorkflowShared;
-use crate::backend::repeated::{Patience, repeated};
+use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::replicated::ask_copied;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::workflow::control::{self, Controlled, TurnAsked, Turned};
@@ -84,12 +84,12 @@ impl<T> WorkflowHandle<T> {
     /// Cancel safe.
     pub async fn status(&self) -> Result<WorkflowStatus, Error> {
         let state = self.state().await?;
-        let WorkflowShared { keys, mover, .. } = &*self.shared;
+        let WorkflowShared { keys, progress, .. } = &*self.shared;
         let (place, unfinished, open) = (state.place.into(), state.live, state.open);
-        let Some(shape) = mover.shape(keys, &self.id, &state.digest).await? else {
+        let Some(shape) = progress.shape(keys, &self.id, &state.digest).await? else {
             return Ok(WorkflowStatus { state: place, unfinished, open, nodes: Vec::new() });
         };
-        let page = mover.node_states(keys, &self.id, shape.nodes.len()).await?;
+        let page = progress.node_states(keys, &self.id, shape.nodes.len()).await?;
         let (run, states) = page.ok_or_else(|| self.not_found())?;
         let told = (0..).zip(shape.nodes).zip(&states).map(|((index, node), said)| {
             let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
@@ -121,9 +121,9 @@ impl<T> WorkflowHandle<T> {
     pub async fn node<V: DeserializeOwned>(&self, node: impl Upstream<V>) -> Result<Option<Result<V, Failure>>, Error> {
         let name = node.node_name();
         let state = self.state().await?;
-        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
+        let WorkflowShared { keys, store, progress, .. } = &*self.shared;
         let lost = || serde::de::Error::custom("its graph is missing");
-        let shape = mover.shape(keys, &self.id, &state.digest).await?;
+        let shape = progress.shape(keys, &self.id, &state.digest).await?;
         let shape = shape.ok_or_else(|| unreadable(self.workflow(), &self.id, lost()))?;
         let number = number_of(&shape, &name)?;
         let (instance, asked) = (&*self.id, &[number]);
@@ -227,8 +227,8 @@ impl<T> WorkflowHandle<T> {
     }
 
     async fn cancel_now(&self, reason: &str, durability: Durability) -> Result<WorkflowState, Error> {
-        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
-        let patience = Patience::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
+        let WorkflowShared { keys, store, progress, .. } = &*self.shared;
+        let patience = CallDeadline::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
         let found = |controlled: &Controlled| !matches!(controlled, Controlled::Unknown);
         let cancel = || {
             let cancel = |mut conn| async move { control::cancel(&mut conn, keys, &self.id, reason).await };
@@ -239,7 +239,7 @@ impl<T> WorkflowHandle<T> {
             Controlled::Unknown => Err(self.not_found()),
             Controlled::Ended(place, _) => Ok(place.into()),
             Controlled::Stopping(run) => {
-                if let Err(e) = mover.cancel_open(keys, &self.id, run).await {
+                if let Err(e) = progress.cancel_open(keys, &self.id, run).await {
                     tracing::debug!(workflow = self.workflow(), id = %self.id, error = %e.chain(),
                         "not all nodes of a workflow could be cancelled; workers will retry");
                 }
@@ -277,7 +277,7 @@ impl<T> WorkflowHandle<T> {
 
     /// Pauses or resumes the instance if it is in state `from`. Returns its state afterwards.
     async fn turned(&self, from: FlowPlace, asked: &TurnAsked<'_>) -> Result<WorkflowState, Error> {
-        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
+        let WorkflowShared { keys, store, progress, .. } = &*self.shared;
         loop {
             let seen = self.state().await?;
             if seen.place != from {
@@ -287,7 +287,7 @@ impl<T> WorkflowHandle<T> {
             match store.ask(RESPONSE_TIMEOUT, turn).await? {
                 Turned::Unknown => return Err(self.not_found()),
                 Turned::Resumed(run) => {
-                    self.opened(mover.open(keys, &self.id, run).await);
+                    self.opened(progress.open(keys, &self.id, run).await);
                     return Ok(self.state().await?.place.into());
                 }
                 // An instance that is stopping keeps its state until it has ended.
@@ -311,8 +311,8 @@ impl<T> WorkflowHandle<T> {
     /// If the future is dropped, the new run may have begun or not. It is safe to repeat: a running instance is left as
     /// it is. If a new run of a large graph has begun only in part, workers complete it.
     pub async fn retry_failed(&self) -> Result<WorkflowState, Error> {
-        let WorkflowShared { keys, mover, .. } = &*self.shared;
-        match mover.retry(keys, &self.id, false).await? {
+        let WorkflowShared { keys, progress, .. } = &*self.shared;
+        match progress.retry(keys, &self.id, false).await? {
             Retried::Begun(opened) => {
                 self.opened(opened);
                 Ok(WorkflowState::Running)
@@ -349,8 +349,8 @@ impl<T> WorkflowHandle<T> {
 
     async fn failure(&self, state: FlowState) -> Error {
         let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
-        let WorkflowShared { keys, mover, .. } = &*self.shared;
-        let shape = mover.shape(keys, &self.id, &state.digest).await.ok().flatten();
+        let WorkflowShared { keys, progress, .. } = &*self.shared;
+        let shape = progress.shape(keys, &self.id, &state.digest).await.ok().flatten();
         let name = |node: u32| {
             let of_shape = shape.as_ref().and_then(|shape| shape.nodes.get(node as usize));
             of_shape.map(|node| node.name.clone()).unwrap_or_default()

@@ -8,7 +8,7 @@
 //! | `workflow.rs` | a definition, and the start of an instance |
 //! | `starter.rs` | writes an instance, in one call or in parts |
 //! | `grow.rs` | a handler replaces its node by a graph |
-//! | `mover/` | advances instances: reports ended nodes, sends opened ones, cancels open ones. Any process may do so, any number of times |
+//! | `progress/` | advances instances: reports ended nodes, sends opened ones, cancels open ones. Any process may do so, any number of times |
 //! | `handle.rs` | an instance, for the program that started it |
 
 pub(crate) mod definition;

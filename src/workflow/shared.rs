@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::options::WorkflowOptions;
-use super::progress::Mover;
+use super::progress::WorkflowProgress;
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 
 pub(crate) struct WorkflowShared {
     pub(super) keys: TaskKeys,
     pub(super) store: Arc<Store>,
-    pub(super) mover: Arc<Mover>,
+    pub(super) progress: Arc<WorkflowProgress>,
     pub(super) options: WorkflowOptions,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
-use crate::backend::repeated::{Patience, repeated};
+use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::replicated::{Copied, ask_copied};
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::workflow::start::{self, Comes, NewInstance, Staged, StagedPart, Started};
@@ -34,7 +34,7 @@ pub(super) struct Starter<'a> {
 
 impl Starter<'_> {
     /// Writes the instance. With `patience`, calls are repeated for as long as it lasts; without, none is.
-    pub(super) async fn start(&self, patience: Option<Patience>) -> Result<Copied<Started>, Error> {
+    pub(super) async fn start(&self, patience: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
         let NewInstance { shape, .. } = self.instance;
         if shape.states.len() <= NODE_BATCH && self.instance.bytes() <= BATCH_BYTES {
             match self.begin(Comes::Instance, patience).await? {
@@ -56,7 +56,7 @@ impl Starter<'_> {
 
     /// Makes the call that starts the instance. All parts of a large one are written before, so a replica that has this
     /// write has them, too.
-    async fn begin(&self, comes: Comes<'_>, patience: Option<Patience>) -> Result<Copied<Started>, Error> {
+    async fn begin(&self, comes: Comes<'_>, patience: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
         let bytes = if matches!(comes, Comes::Parts { .. }) { 0 } else { self.instance.bytes() };
         let is_there = |started: &Started| matches!(started, Started::Now(_) | Started::InParts | Started::Existed);
         let call = || async move {
@@ -71,7 +71,7 @@ impl Starter<'_> {
     }
 
     /// `None` if some of its parts were removed.
-    async fn start_in_parts(&self, patience: Option<Patience>) -> Result<Option<Copied<Started>>, Error> {
+    async fn start_in_parts(&self, patience: Option<CallDeadline>) -> Result<Option<Copied<Started>>, Error> {
         let nonce = JobId::generate().to_string();
         let (mut part, mut is_known, mut pauses) = (0, true, Pauses::new(FIRST_LOOK, LAST_LOOK));
         let first = StagedPart {
@@ -118,7 +118,7 @@ impl Starter<'_> {
     }
 
     /// Removes the parts that another process wrote for an instance of the same id before it gave up or died.
-    async fn clear_away(&self, patience: Option<Patience>) -> Result<(), Error> {
+    async fn clear_away(&self, patience: Option<CallDeadline>) -> Result<(), Error> {
         let call = || {
             let clear = async |conn: &mut _| start::unstage(conn, self.keys, Some(self.instance.id)).await;
             self.store.shared(RESPONSE_TIMEOUT, clear)
@@ -159,7 +159,7 @@ impl Starter<'_> {
 
 /// Makes a call, repeated for as long as `patience` lasts, or once without.
 async fn asked<T, F: Future<Output = Result<T, Error>>>(
-    patience: Option<Patience>,
+    patience: Option<CallDeadline>,
     call: impl FnMut() -> F,
 ) -> Result<T, Error> {
     let mut call = call;

@@ -125,7 +125,7 @@ async fn watch(ctx: Context, log: Log) -> Result<u32, JobError> {
     log.say(format!("{} is watched", ctx.id())).await;
     let (at_risk, say) = (ctx.clone(), log.clone());
     tokio::spawn(async move {
-        at_risk.at_risk().await;
+        at_risk.lock_at_risk().await;
         say.say(format!("{} at risk", at_risk.id())).await;
     });
     let beats = ctx.clone();
@@ -203,7 +203,7 @@ async fn task(test: &TestTask) -> (App, TaskRef<String, u32>) {
 /// Dispatches jobs with these ids and waits until they run.
 async fn running(task: &TaskRef<String, u32>, input: &str, ids: &[String], max_count: u32) {
     for id in ids {
-        task.dispatch(input.into()).id(id).stall_max_count(max_count).await.unwrap();
+        task.dispatch(input.into()).id(id).max_stalls(max_count).await.unwrap();
     }
     for id in ids {
         let handle = task.handle(id).unwrap();
@@ -272,7 +272,7 @@ async fn a_poison_job_fails_after_one_death_more_than_max_count() {
     let mut deaths = 0;
     let innocents = ids("innocent", 3);
     running(&task, "hold", &innocents, 10).await;
-    task.dispatch("poison".into()).id("poison").stall_max_count(2).await.unwrap();
+    task.dispatch("poison".into()).id("poison").max_stalls(2).await.unwrap();
     let (mut starts, mut stalls) = (0, Vec::new());
     loop {
         if process.is_dead() {
@@ -343,7 +343,7 @@ async fn a_hook_is_skipped_after_one_death_more_than_max_count() {
     let (app, task) = task(&test).await;
     let mut events = app.events();
     let mut process = Process::spawn(&test, &test.redis().url(), "5h", 1000);
-    let handle = task.dispatch("quick".into()).id("killer").stall_max_count(2).await.unwrap();
+    let handle = task.dispatch("quick".into()).id("killer").max_stalls(2).await.unwrap();
     let (mut deaths, mut told) = (0, Vec::new());
     loop {
         if process.is_dead() {
@@ -375,7 +375,7 @@ async fn under_kills_every_hook_runs_and_no_handler_after_its_outcome() {
     let (producer, sent) = (task.clone(), jobs.clone());
     let dispatches = tokio::spawn(async move {
         for id in &sent {
-            producer.dispatch("short".into()).id(id).stall_max_count(1000).await.unwrap();
+            producer.dispatch("short".into()).id(id).max_stalls(1000).await.unwrap();
         }
     });
     let (mut stored, mut ended, mut kills) = (BTreeMap::new(), BTreeSet::new(), 0);
@@ -498,7 +498,7 @@ async fn a_zombie_that_wakes_leaves_a_job_that_runs_elsewhere_alone() {
     assert_eq!(next(&mut stalls).await.action, StallAction::Recovered);
     test.arrives("held", "running").await;
     let token = test.column("locks", "held").await;
-    let explained = async || app.inspector().explain(TASK, "held").await.unwrap().remove(0);
+    let explained = async || app.inspector().stall_history(TASK, "held").await.unwrap().remove(0);
     let before = explained().await;
     assert!(before.holder_last_seen_at.is_some() && before.holder_seen_again_at.is_none(), "{before}");
     zombie.signal("-CONT");
@@ -616,7 +616,7 @@ async fn claimed_jobs_of_a_killed_worker_are_requeued_uncounted() {
     let url = test.redis().url();
     let ids = ids("job", 5);
     for (at, id) in ids.iter().enumerate() {
-        task.dispatch(if at == 0 { "hold once" } else { "quick" }.into()).id(id).stall_max_count(1).await.unwrap();
+        task.dispatch(if at == 0 { "hold once" } else { "quick" }.into()).id(id).max_stalls(1).await.unwrap();
     }
     let victim = Process::spawn(&test, &url, "1+4", FOR_EVER_MS);
     eventually("four are claimed", PATIENCE, async || {
@@ -786,8 +786,7 @@ async fn a_worker_counts_jobs_that_it_recovers_as_stalls() {
     let heir = app.worker();
     let monitor = heir.monitor();
     let heir = TestWorker::start(heir);
-    let found =
-        || Some(monitor.figures().tasks.first()?.stalls[&StallReason::WorkerRestarted][&StallAction::Recovered]);
+    let found = || Some(monitor.stats().tasks.first()?.stalls[&StallReason::WorkerRestarted][&StallAction::Recovered]);
     let counted = async || found() == Some(2);
     eventually("they are counted", PATIENCE, counted).await;
     test.journal.open("hold once");

@@ -25,7 +25,7 @@ async fn start(site: &Site, id: &str) {
         .into();
     let total = job("total", "x").after(&shops).at_least(3);
     mail.node("write", &EXPORT, "x".to_owned());
-    graph.child("mail", mail).after(&total);
+    graph.subgraph("mail", mail).after(&total);
     job("clean-up", "x").after(&shops).always();
     flow.start(graph).id(id).await.unwrap();
 }

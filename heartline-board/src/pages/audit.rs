@@ -30,7 +30,7 @@ pub(crate) struct Asked {
 struct AuditsPage {
     frame: Frame,
     rows: Vec<(String, String, String)>,
-    is_away: bool,
+    is_unreachable: bool,
 }
 
 #[derive(Template)]
@@ -62,12 +62,12 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             Ok((seen, _)) => seen,
             Err(e) => return board.failed(&e),
         };
-        let is_away = seen.fleet.away.tasks.is_some();
+        let is_unreachable = seen.fleet.away.tasks.is_some();
         let rows = seen.fleet.tasks.iter().map(|task| {
             let (when, found) = noted(task, now);
             (task.task.clone(), when, found)
         });
-        return answer(&AuditsPage { frame, rows: rows.collect(), is_away });
+        return answer(&AuditsPage { frame, rows: rows.collect(), is_unreachable });
     }
     if let Err(unknown) = board.must_know(&asked.task).await {
         return unknown;

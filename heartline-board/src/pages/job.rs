@@ -162,7 +162,7 @@ async fn look(
     let place = place_of(&job);
     let read = async {
         let events = board.inspector.job_events(&asked.task, &asked.id).await?;
-        let stalls = board.inspector.explain(&asked.task, &asked.id).await?;
+        let stalls = board.inspector.stall_history(&asked.task, &asked.id).await?;
         Ok(History { place: place.clone(), events, stalls })
     };
     let history = board.histories.of((&asked.task, &asked.id), |known| known.place == place, read).await?;

@@ -39,7 +39,7 @@ impl Asked {
             filter = filter.code(&self.code);
         }
         if !self.text.is_empty() {
-            filter = filter.text(&self.text);
+            filter = filter.message_contains(&self.text);
         }
         if !self.older.is_empty() {
             let age: Duration = humantime::parse_duration(&self.older)

@@ -83,7 +83,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
         Row {
             task: task.task.clone(),
             is_paused: task.paused.is_some(),
-            counts: STATES.map(|state| (state, known(task.counts.of_state(state).to_string()))).to_vec(),
+            counts: STATES.map(|state| (state, known(task.counts.count(state).to_string()))).to_vec(),
             oldest: task.next_waiting_age.map_or("–".to_owned(), span),
             rate_in: rate(|rates| rates.dispatched),
             rate_out: rate(|rates| rates.ended),

@@ -7,7 +7,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::response::Response;
-use heartline::Suspect;
+use heartline::PoisonSuspect;
 use serde::Deserialize;
 
 use crate::state::{Board, Frame, answer, encoded};
@@ -77,14 +77,14 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         let log = board.stalls.log(&board.inspector, &seen.fleet.tasks).await;
         let stalls = log.latest();
         let is_asked = |task: &str| asked.task.is_empty() || task == asked.task;
-        let mut suspects = Suspect::among(
+        let mut suspects = PoisonSuspect::among(
             stalls.iter().copied().filter(|stall| is_asked(&stall.task) && !stall.was_survived(&seen.fleet.workers)),
         );
         match board.inspector.look_up_suspects(&mut suspects).await {
             Err(e) if e.is_retryable() => return board.failed(&e),
             _ => {}
         }
-        page.is_any_at_large = suspects.iter().any(Suspect::is_at_large);
+        page.is_any_at_large = suspects.iter().any(PoisonSuspect::is_at_large);
         page.suspects = suspects.iter().map(|job| accused(job, now)).collect();
         if asked.task.is_empty() {
             let unread = seen.fleet.tasks.iter().filter(|task| task.fault.is_some());
@@ -118,7 +118,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             Ok(stalls) => stalls,
             Err(e) => return board.failed(&e),
         };
-        let late = board.late.of((&asked.task, ""), |_| true, board.inspector.late_outcomes(&asked.task, LATE));
+        let late = board.late.of((&asked.task, ""), |_| true, board.inspector.rejected_outcomes(&asked.task, LATE));
         let late = match late.await {
             Ok(late) => late,
             Err(e) => return board.failed(&e),
@@ -148,7 +148,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     answer(&page)
 }
 
-fn accused(job: &Suspect, now: SystemTime) -> Accused {
+fn accused(job: &PoisonSuspect, now: SystemTime) -> Accused {
     let alone = match job.alone {
         0 => "never alone".to_owned(),
         1 => "once alone".to_owned(),

@@ -41,7 +41,7 @@ struct TaskPage {
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     let looked = async {
         let task = board.inspector.task(&asked.task).await?;
-        let outlook = board.inspector.recovery_outlook(&asked.task).await?;
+        let outlook = board.inspector.recovery_status(&asked.task).await?;
         let diagnoses = board.inspector.diagnose_task(&task).await?;
         Ok((task, outlook, diagnoses))
     };
@@ -58,7 +58,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         }
     };
     let is_known = task.dispatched > 0 || task.options.declared_by.is_some() || task.live_workers > 0;
-    if !is_known && task.counts.unfinished() == 0 {
+    if !is_known && task.counts.pending_total() == 0 {
         let text = format!("There is no task {}. Check its name.", asked.task);
         return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
     }
@@ -101,9 +101,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     }
     answer(&TaskPage {
         frame: board.frame(&head),
-        counts: STATES.map(|state| (state, task.counts.of_state(state))).to_vec(),
+        counts: STATES.map(|state| (state, task.counts.count(state))).to_vec(),
         options: options(&task),
-        is_unwatched: task.live_workers == 0 && task.knows_workers && task.counts.held() > 0,
+        is_unwatched: task.live_workers == 0 && task.knows_workers && task.counts.held_total() > 0,
         task: task.task,
         paused,
         diagnoses,

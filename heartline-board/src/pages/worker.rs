@@ -22,7 +22,7 @@ pub(crate) struct Asked {
 /// Corrects what the worker holds from Redis, since its own report is as old as its last presence.
 pub(crate) async fn held_by(board: &Board, mut worker: WorkerReport) -> Result<WorkerReport, Error> {
     for its in &mut worker.tasks {
-        let report = board.inspector.holders(&its.task).await?;
+        let report = board.inspector.lock_holders(&its.task).await?;
         let own = report.holders.iter().find(|holder| holder.worker == worker.worker).map(|holder| holder.jobs);
         its.held = own.unwrap_or(if report.is_whole { 0 } else { its.held });
     }

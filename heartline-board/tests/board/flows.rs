@@ -13,7 +13,7 @@ async fn start(site: &Site, id: &str, last: &str) {
     let first = graph.node("\"><script>", &EXPORT, "x".to_owned());
     graph.node("last", &EXPORT, last.to_owned()).after(&first);
     child.node("inner", &EXPORT, "x".to_owned());
-    graph.child("child", child);
+    graph.subgraph("child", child);
     flow.start(graph).id(id).await.unwrap();
 }
 

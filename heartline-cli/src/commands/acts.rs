@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::time::SystemTime;
 
-use heartline::{Act, ActReport, Error, JobSelection, JobState};
+use heartline::{BulkAction, BulkReport, Error, JobSelection, JobState};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::known_task;
@@ -37,8 +37,8 @@ pub(super) struct Chosen {
 
 impl Chosen {
     /// Limits an act to the jobs as they were counted.
-    pub(super) fn decided(&self, act: Act) -> Act {
-        let act = act.as_of(self.as_of);
+    pub(super) fn decided(&self, act: BulkAction) -> BulkAction {
+        let act = act.before(self.as_of);
         match self.state {
             Some(state) => act.in_state(state),
             None => act,
@@ -46,16 +46,16 @@ impl Chosen {
     }
 
     /// As [`bound`](Self::bound), for acts on named jobs that need a confirmation in production only.
-    pub(super) async fn bound_in_production(&self, session: &Session, act: &mut Act) -> Result<String, Failure> {
+    pub(super) async fn bound_in_production(&self, session: &Session, act: &mut BulkAction) -> Result<String, Failure> {
         if session.consent.is_production { self.bound(session, act).await } else { Ok(String::new()) }
     }
 
     /// If the person will be asked, limits an act on named jobs to their present states. Returns the states, for the question.
-    pub(super) async fn bound(&self, session: &Session, act: &mut Act) -> Result<String, Failure> {
+    pub(super) async fn bound(&self, session: &Session, act: &mut BulkAction) -> Result<String, Failure> {
         if self.state.is_some() || !session.consent.asks() {
             return Ok(String::new());
         }
-        let told = act.bind().await?.into_iter().map(|(state, count)| match state {
+        let told = act.pin().await?.into_iter().map(|(state, count)| match state {
             Some(state) => format!("{count} {state}"),
             None => format!("{count} unknown"),
         });
@@ -139,7 +139,7 @@ pub(super) fn can_be(jobs: &Selected, done: &str, states: &[JobState]) -> Result
 }
 
 /// Runs the act and prints its report. `of` is about how many jobs it has.
-pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) -> Result<(), Failure> {
+pub(super) async fn run(session: &Session, mut act: BulkAction, done: &str, of: u64) -> Result<(), Failure> {
     let bar = if session.out.is_json { ProgressBar::hidden() } else { ProgressBar::new(of) };
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}") {
         bar.set_style(style);
@@ -148,7 +148,7 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
     let (mut failure, mut is_denied, mut was_refused, mut is_stopped) = (None, false, false, false);
     while !is_stopped {
         let stepped = {
-            let mut step = std::pin::pin!(act.step());
+            let mut step = std::pin::pin!(act.next_batch());
             tokio::select! {
                 biased;
                 stepped = &mut step => stepped,
@@ -199,12 +199,12 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
 }
 
 /// Prints the report of an act, and fails if every job was refused.
-pub(super) fn tell(session: &Session, report: &ActReport, done: &str, is_denied: bool) -> Result<(), Failure> {
+pub(super) fn tell(session: &Session, report: &BulkReport, done: &str, is_denied: bool) -> Result<(), Failure> {
     let nothing = report.done + report.requested == 0 && report.refused > 0;
     ended(!nothing, told(session, report, done, is_denied))
 }
 
-fn told(session: &Session, report: &ActReport, done: &str, is_denied: bool) -> Result<(), Failure> {
+fn told(session: &Session, report: &BulkReport, done: &str, is_denied: bool) -> Result<(), Failure> {
     if session.out.is_json {
         session.out.json(report)?;
     } else {

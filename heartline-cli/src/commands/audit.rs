@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use heartline::inspect::describe::{is_task_name, meaning, runs_again};
 use heartline::inspect::text::{bytes, many, shown};
-use heartline::{AuditReport, ColumnReport, Fault, Finding};
+use heartline::{AuditReport, ColumnReport, Finding, Inconsistency};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -166,7 +166,7 @@ fn sizes(session: &Session, columns: &[ColumnReport]) -> Result<(), Failure> {
 
 /// Prints the faults by kind, with the meaning of each kind.
 fn findings<'a>(session: &Session, found: impl Iterator<Item = &'a Finding>) -> Result<(), Failure> {
-    let mut kinds: BTreeMap<Fault, Vec<&Finding>> = BTreeMap::new();
+    let mut kinds: BTreeMap<Inconsistency, Vec<&Finding>> = BTreeMap::new();
     found.for_each(|finding| kinds.entry(finding.fault).or_default().push(finding));
     for (fault, found) in kinds {
         session.out.line(format!("  {} x {fault}: {}", found.len(), meaning(fault)))?;

@@ -33,7 +33,7 @@ pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Resu
     let now = session.inspector.task(task).await?.as_of.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut after = follow.then(|| format!("{}-0", now.as_millis()));
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
-    let mut is_away = false;
+    let mut is_unreachable = false;
     loop {
         // Checked first: there may always be another page, or Redis may not answer.
         let page = tokio::select! {
@@ -44,7 +44,7 @@ pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Resu
         let page = match page {
             // Keep following through a restart of Redis.
             Err(e) if follow && e.is_retryable() => {
-                if !std::mem::replace(&mut is_away, true) {
+                if !std::mem::replace(&mut is_unreachable, true) {
                     say!("redis does not answer; retrying: {}", shown(&e.to_string()));
                 }
                 if tokio::time::timeout(LOOK, &mut stop).await.is_ok() {
@@ -54,7 +54,7 @@ pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Resu
             }
             page => page?,
         };
-        is_away = false;
+        is_unreachable = false;
         for event in &page.events {
             tell(session, event)?;
         }

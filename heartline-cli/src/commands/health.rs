@@ -49,18 +49,18 @@ fn print_status(
 ) -> Result<(), Failure> {
     let FleetReport { tasks, workers, away, .. } = fleet;
     // A worker whose presence is unreadable may have stopped.
-    let is_told = |worker: &&WorkerReport| !worker.is_away || worker.state.is_live();
+    let is_told = |worker: &&WorkerReport| !worker.is_unreachable || worker.state.is_live();
     let count = |state| workers.iter().filter(is_told).filter(|worker| worker.state == state).count();
     let sum = |of: fn(&TaskReport) -> u64| tasks.iter().map(of).sum::<u64>();
     let waiting = sum(|task| task.counts.waiting);
-    let held = sum(|task| task.counts.held());
+    let held = sum(|task| task.counts.held_total());
     let delayed = sum(|task| task.counts.delayed);
     let failed = sum(|task| task.counts.failed);
     if session.out.is_json {
         session.out.json(&serde_json::json!({
             "healthy": is_healthy, "diagnoses": diagnoses, "tasks": tasks.len(), "waiting": waiting, "delayed": delayed, "held": held,
             "failed": failed, "workers": { "live": count(WorkerState::Live), "stopping": count(WorkerState::Stopping),
-            "silent": count(WorkerState::Silent) }, "server": session.place, "lists_away": away,
+            "silent": count(WorkerState::Silent) }, "server": session.place, "unreachable_lists": away,
         }))?;
     } else {
         session.out.line(&session.place)?;

@@ -263,7 +263,7 @@ const LOOK: Duration = Duration::from_secs(10);
 async fn meanwhile<T>(session: &Session, task: &str, id: &str, wait: impl IntoFuture<Output = T>) -> T {
     let mut wait = pin!(wait.into_future());
     let mut said: Vec<String> = Vec::new();
-    let mut is_away = false;
+    let mut is_unreachable = false;
     loop {
         let look = async {
             tokio::time::sleep(LOOK).await;
@@ -278,7 +278,7 @@ async fn meanwhile<T>(session: &Session, task: &str, id: &str, wait: impl IntoFu
         };
         match diagnoses {
             Ok(diagnoses) => {
-                is_away = false;
+                is_unreachable = false;
                 let kinds = diagnoses.iter().map(|diagnosis| diagnosis.kind.code()).collect();
                 if kinds != said {
                     for diagnosis in &diagnoses {
@@ -289,8 +289,8 @@ async fn meanwhile<T>(session: &Session, task: &str, id: &str, wait: impl IntoFu
                 said = kinds;
             }
             // A failed diagnosis does not end the wait.
-            Err(e) if e.is_retryable() && !is_away => {
-                is_away = true;
+            Err(e) if e.is_retryable() && !is_unreachable => {
+                is_unreachable = true;
                 say!("note: {}: {}\n    retrying", shown(id), shown(&chain(&e)));
             }
             Err(_) => {}
@@ -389,7 +389,7 @@ async fn list_states(session: &Session, task: &str) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json(&counts);
     }
-    let cells = |state: &JobState| vec![state.to_string(), counts.of_state(*state).to_string()];
+    let cells = |state: &JobState| vec![state.to_string(), counts.count(*state).to_string()];
     session.out.table(&["STATE", "JOBS"], STATES.iter().map(cells).collect())?;
     session.out.hint(format!("`heartline jobs list -t {task} -s STATE` lists the jobs in one state."));
     Ok(())

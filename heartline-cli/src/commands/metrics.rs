@@ -98,7 +98,7 @@ impl Exporter {
                 self.out.error(&failure);
                 // An older report must not hide the failure.
                 self.good.lock().unwrap_or_else(PoisonError::into_inner).take();
-                if is_away(&failure) { Seen::Away } else { Seen::Unreadable }
+                if is_unreachable(&failure) { Seen::Away } else { Seen::Unreadable }
             }
         };
         *last = Some((Instant::now(), seen.clone()));
@@ -106,13 +106,13 @@ impl Exporter {
     }
 }
 
-fn is_away(failure: &Failure) -> bool {
+fn is_unreachable(failure: &Failure) -> bool {
     matches!(failure, Failure::Away(_))
 }
 
 pub(super) async fn once(session: &Session) -> Result<(), Failure> {
     let fleet = session.inspector.fleet(None).await.map_err(Failure::from);
-    let seen = fleet.as_ref().map_err(|failure| IsReached(!is_away(failure)));
+    let seen = fleet.as_ref().map_err(|failure| IsReached(!is_unreachable(failure)));
     session.out.verbatim(as_file(&text(seen, Duration::ZERO)?).trim_end())?;
     fleet.map(drop)
 }

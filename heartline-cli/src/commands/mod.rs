@@ -64,7 +64,7 @@ fn lasts(command: &Command) -> bool {
 
 /// The error of an unreachable node; if a list of tasks or workers is on it, with what still works.
 async fn with_lists(session: &Session, what: String) -> String {
-    let away = session.inspector.lists_away().await.unwrap_or_default();
+    let away = session.inspector.unreachable_lists().await.unwrap_or_default();
     let told = away.diagnoses().into_iter().map(|diagnosis| format!("{diagnosis}; {}", diagnosis.hint()));
     std::iter::once(what).chain(told).collect::<Vec<_>>().join(". ")
 }
@@ -162,7 +162,7 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
         return Ok(());
     }
     if names.is_empty() {
-        let away = session.inspector.lists_away().await?;
+        let away = session.inspector.unreachable_lists().await?;
         if let Some(diagnosis) = away.diagnoses().first().filter(|_| away.tasks.is_some()) {
             return Err(Failure::Failed(format!("the task {task} is unknown: {diagnosis}")));
         }

@@ -76,7 +76,7 @@ async fn selected(session: &Session, jobs: &Silent, verb: &str, must_ask: bool) 
 
 /// The workers that hold jobs of the task and are known to be dead.
 async fn dead_holders(session: &Session, task: &str) -> Result<Vec<String>, Failure> {
-    let held_by = session.inspector.holders(task).await?;
+    let held_by = session.inspector.lock_holders(task).await?;
     let mut dead = Vec::new();
     for holder in held_by.holders.iter().take(MOST_HOLDERS) {
         let known = session.inspector.worker(holder.worker.as_str()).await?;
@@ -131,7 +131,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
     } else {
         // Their heartbeats are not due yet.
         let before = jobs.len();
-        jobs.retain(|job| job.is_set_aside || !is_lively(job));
+        jobs.retain(|job| job.is_parked || !is_lively(job));
         before - jobs.len()
     };
     if session.out.is_json {
@@ -146,7 +146,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
             if job.is_claimed { "claimed" } else { "running" }.to_owned(),
             when(job.started_at, now),
             when(job.silent_since, now),
-            if job.is_set_aside { patient } else { "its worker, or the next sweep" }.to_owned(),
+            if job.is_parked { patient } else { "its worker, or the next sweep" }.to_owned(),
         ]
     };
     session.out.table(

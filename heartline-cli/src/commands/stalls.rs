@@ -8,7 +8,7 @@ use super::{known_job, known_task};
 use crate::args::StallsCommand;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
-use heartline::Suspect;
+use heartline::PoisonSuspect;
 use heartline::inspect::text::{chain, exact, quoted, relative, shown, span};
 
 /// The most stalls listed for all tasks together.
@@ -104,7 +104,7 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
 
 async fn explain(session: &Session, task: &str, id: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
-    let stalls = session.inspector.explain(task, id).await?;
+    let stalls = session.inspector.stall_history(task, id).await?;
     if stalls.is_empty() {
         known_job(session, task, id).await?;
     }
@@ -125,7 +125,7 @@ async fn explain(session: &Session, task: &str, id: &str) -> Result<(), Failure>
 
 async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
-    let outlook = session.inspector.recovery_outlook(task).await?;
+    let outlook = session.inspector.recovery_status(task).await?;
     if session.out.is_json {
         return session.out.json(&outlook);
     }
@@ -174,7 +174,7 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
         session.out.hint(format!("`heartline stalls explain -t {task} {id}` explains each death."));
     }
     let report = session.inspector.task(task).await?;
-    session.out.hint(Suspect::advice(&report, &suspects).unwrap_or_else(|| {
+    session.out.hint(PoisonSuspect::advice(&report, &suspects).unwrap_or_else(|| {
         "None of these jobs is likely to kill a worker now: each has ended, or another job explains the deaths (UNEXPLAINED 0 or 1). A failed job \
          may kill a worker when it is retried."
             .to_owned()
@@ -184,7 +184,7 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
 
 async fn late(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
-    let late = session.inspector.late_outcomes(task, 100).await?;
+    let late = session.inspector.rejected_outcomes(task, 100).await?;
     if session.out.is_json {
         return session.out.json(&late);
     }

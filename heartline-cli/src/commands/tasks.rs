@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heartline::inspect::describe::{STATES, heard, live_workers, options};
 use heartline::inspect::text::{exact, many, rate_of, shown, span};
-use heartline::{Error, ForgetOutcome, JobState, PartReport, TaskRates, TaskReport};
+use heartline::{Error, ForgetOutcome, JobState, PartitionReport, TaskRates, TaskReport};
 use serde::Serialize;
 
 use super::{acts, known_task, tell_risks, when};
@@ -159,7 +159,7 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
     known_task(session, name).await?;
     let earlier = session.inspector.task(name).await?;
     tokio::time::sleep(SAMPLE).await;
-    let (task, outlook) = (session.inspector.task(name).await?, session.inspector.recovery_outlook(name).await?);
+    let (task, outlook) = (session.inspector.task(name).await?, session.inspector.recovery_status(name).await?);
     let rates = task.rates_since(&earlier);
     let diagnoses = session.inspector.diagnose_task(&task).await?;
     if session.out.is_json {
@@ -169,7 +169,7 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
     }
     super::health::print(session, diagnoses.iter())?;
     let (now, counts) = (task.as_of, &task.counts);
-    let states = STATES.iter().map(|state| format!("{} {state}", counts.of_state(*state)));
+    let states = STATES.iter().map(|state| format!("{} {state}", counts.count(*state)));
     let paused = task.paused.as_ref().map(|pause| {
         let because = if pause.reason.is_empty() { String::new() } else { format!(": {}", shown(&pause.reason)) };
         format!("by {} since {}{because}", shown(&pause.by), exact(pause.at, now))
@@ -203,7 +203,7 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn stall_detection(part: &PartReport, now: std::time::SystemTime) -> String {
+fn stall_detection(part: &PartitionReport, now: std::time::SystemTime) -> String {
     let interval =
         part.interval.map_or_else(|| "no interval yet".to_owned(), |time| format!("interval {}", span(time)));
     let asker = part.asker.as_ref().map(|asker| format!(" of {}", shown(asker.as_str())));
@@ -222,14 +222,14 @@ async fn purge(session: &Session, task: &str, state: JobState) -> Result<(), Fai
         return Err(Failure::wrong(format!("{state} jobs are held by workers; cancel them instead")));
     }
     let seen = session.inspector.task(task).await?;
-    let jobs = seen.counts.of_state(state);
+    let jobs = seen.counts.count(state);
     if jobs == 0 && !session.out.is_json {
         return session.out.line(format!("{task} has no {state} jobs"));
     }
     if jobs > 0 {
         confirm(&session.consent, &format!("remove {jobs} {state} jobs of {task} for good"))?;
     }
-    acts::run(session, session.inspector.purge(task, state).as_of(seen.as_of), "removed", jobs).await
+    acts::run(session, session.inspector.purge(task, state).before(seen.as_of), "removed", jobs).await
 }
 
 async fn forget(session: &Session, task: &str) -> Result<(), Failure> {

@@ -164,7 +164,7 @@ fn row(task: &TaskReport, before: &[TaskReport]) -> Row<'static> {
         format!("{}{paused}", shown(&task.task)),
         counts.waiting.to_string(),
         counts.delayed.to_string(),
-        counts.held().to_string(),
+        counts.held_total().to_string(),
         task.slots.to_string(),
         counts.completed.to_string(),
         counts.failed.to_string(),

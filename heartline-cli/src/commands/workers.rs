@@ -64,7 +64,7 @@ pub(super) async fn held_by(session: &Session, workers: &mut [WorkerReport]) -> 
     let tasks: BTreeSet<&str> = workers.iter().flat_map(|worker| &worker.tasks).map(|its| its.task.as_str()).collect();
     let mut found = Vec::with_capacity(tasks.len());
     for task in tasks {
-        match session.inspector.holders(task).await {
+        match session.inspector.lock_holders(task).await {
             Ok(held) => found.push(held),
             Err(e) => say!("note: the holders of {} cannot be read: {}", shown(task), shown(&e.to_string())),
         }

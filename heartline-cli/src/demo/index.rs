@@ -148,7 +148,7 @@ impl Index<'_> {
         say!("killing {holder} and cancelling its job of `patient`");
         self.crew.kill_worker(holder.as_str());
         patient.cancel("the customer changed their mind").await?;
-        let poison = self.tasks.poison.dispatch(()).stall_max_count(2).await?;
+        let poison = self.tasks.poison.dispatch(()).max_stalls(2).await?;
         say!("dispatched `poison`, which aborts the process that runs it");
         Ok(Dispatched { files, at, poison, patient })
     }

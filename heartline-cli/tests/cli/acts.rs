@@ -102,7 +102,7 @@ async fn a_person_can_inspect_and_recover_jobs_of_a_dead_worker() {
     until("both wait for a decision", async || {
         let jobs = silent().await;
         let jobs = jobs.as_array().unwrap();
-        jobs.len() == 2 && jobs.iter().all(|job| job["is_set_aside"] == true)
+        jobs.len() == 2 && jobs.iter().all(|job| job["is_parked"] == true)
     })
     .await;
     let table = bench.run(&["recover", "silent", "-t", "export"]).await.ok();
@@ -139,7 +139,7 @@ async fn a_person_can_inspect_and_recover_jobs_of_a_dead_worker() {
 async fn declaring_a_worker_dead_requeues_its_jobs_at_once() {
     let bench = Bench::new().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
-    bench.export.dispatch("hold".into()).id("last").stall_max_count(0).await.unwrap();
+    bench.export.dispatch("hold".into()).id("last").max_stalls(0).await.unwrap();
     let worker = bench.worker();
     until("its record shows that it holds them", async || bench.run(&["workers"]).await.ok().contains("export 2/10"))
         .await;

@@ -107,7 +107,10 @@ async fn every_command_reads_and_controls_every_node() {
     let readable: Vec<&str> =
         tasks.as_array().unwrap().iter().filter(readable).map(|task| task["task"].as_str().unwrap()).collect();
     assert_eq!(readable, ["billing", "mail"], "{tasks}");
-    assert!(tasks.as_array().unwrap().iter().all(|task| task["is_away"] == (task["task"] == "export")), "{tasks}");
+    assert!(
+        tasks.as_array().unwrap().iter().all(|task| task["is_unreachable"] == (task["task"] == "export")),
+        "{tasks}"
+    );
     cluster.ok(&["jobs", "dispatch", "-t", "mail", "3"]).await;
 }
 
@@ -201,8 +204,8 @@ async fn commands_answer_soon_although_a_node_hangs() {
         assert!(ran.status == 1 && ran.out.contains(&away) && ran.out.contains("export"), "{ran:?}");
     }
     let tasks = cluster.soon(&["tasks", "--json"]).await.json();
-    let is_away = |task: &serde_json::Value| task["task"] == "export" || task["task"] == "parts";
-    assert!(tasks.as_array().unwrap().iter().all(|task| task["is_away"] == is_away(task)), "{tasks}");
+    let is_unreachable = |task: &serde_json::Value| task["task"] == "export" || task["task"] == "parts";
+    assert!(tasks.as_array().unwrap().iter().all(|task| task["is_unreachable"] == is_unreachable(task)), "{tasks}");
     assert_eq!(cluster.soon(&["workers", "--json"]).await.json().as_array().unwrap().len(), 1);
     let metrics = cluster.soon(&["metrics", "--once"]).await.ok();
     assert!(metrics.contains("heartline_up 1") && metrics.contains("heartline_redis_servers_up 2"), "{metrics}");

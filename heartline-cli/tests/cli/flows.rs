@@ -16,7 +16,7 @@ async fn start(bench: &Bench, id: &str, inputs: [&str; 2], on_failure: OnFailure
         [("one", inputs[0]), ("other", inputs[1])].map(|(name, what)| graph.node(name, &EXPORT, what.to_owned()));
     graph.node("mail", &EXPORT, "x".to_owned()).after(&parts);
     child.node("inner", &EXPORT, "x".to_owned());
-    graph.child("child", child);
+    graph.subgraph("child", child);
     flow.start(graph).id(id).await.unwrap()
 }
 

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::acts::ActReport;
-use super::super::audit::{Fault, Finding};
+use super::super::acts::BulkReport;
+use super::super::audit::{Finding, Inconsistency};
 use super::super::job::JobReport;
 use super::super::page::JobRow;
 use super::super::text::{brief, exact, many, shown, span};
@@ -68,7 +68,7 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
 
 /// How many jobs an act changed, and how.
 #[must_use]
-pub fn changed(report: &ActReport, done: &str) -> String {
+pub fn changed(report: &BulkReport, done: &str) -> String {
     let changed = report.done - report.cancelled_instead;
     match report.cancelled_instead {
         0 => format!("{changed} {done}"),
@@ -136,8 +136,8 @@ pub fn rest_of(event: &impl Serialize) -> String {
 pub fn runs_again<'a>(found: impl Iterator<Item = &'a Finding>) -> String {
     let (mut again, mut removed) = (0, 0);
     for finding in found {
-        again += usize::from(finding.fault == Fault::Nowhere);
-        removed += usize::from(finding.fault == Fault::NoPayload);
+        again += usize::from(finding.fault == Inconsistency::Nowhere);
+        removed += usize::from(finding.fault == Inconsistency::NoPayload);
     }
     let removed = match removed {
         0 => String::new(),
@@ -153,21 +153,27 @@ pub fn runs_again<'a>(found: impl Iterator<Item = &'a Finding>) -> String {
 
 /// What a fault of an audit means, and what the repair does.
 #[must_use]
-pub fn meaning(fault: Fault) -> &'static str {
+pub fn meaning(fault: Inconsistency) -> &'static str {
     match fault {
-        Fault::NoPayload => "its payload is lost, so it can never run; the repair REMOVES the rest",
-        Fault::TwoPlaces => "it is in more than one list or set; the repair keeps one",
-        Fault::Nowhere => {
+        Inconsistency::NoPayload => "its payload is lost, so it can never run; the repair REMOVES the rest",
+        Inconsistency::TwoPlaces => "it is in more than one list or set; the repair keeps one",
+        Inconsistency::Nowhere => {
             "it is in no list or set, and its outcome, if any, is lost; after the repair it RUNS AGAIN at once"
         }
-        Fault::EndedNowhere => "it has ended, and its place is lost; the repair restores it, as if it had just ended",
-        Fault::Unlocked => "it is marked as running, and no worker holds it; the repair removes the mark",
-        Fault::Unwatched => "it is held, and no sweep checks it; after the repair the next one does",
-        Fault::BothSets => "it counts both as silent and as alive; the repair marks it as alive",
-        Fault::StrayCancel => "a cancel is requested, and no worker holds it; the repair drops the request",
-        Fault::StrayClaim | Fault::StrayHook => "a mark is left over or missing; the repair corrects it",
-        Fault::BadCounter | Fault::BadMeta => "a counter is not a number, or too large; the repair resets it to 0",
-        Fault::Miscounted => "entries of lists are miscounted; the repair counts them again",
-        Fault::StaleRecord => "a record of a worker that is gone; the repair removes it",
+        Inconsistency::EndedNowhere => {
+            "it has ended, and its place is lost; the repair restores it, as if it had just ended"
+        }
+        Inconsistency::Unlocked => "it is marked as running, and no worker holds it; the repair removes the mark",
+        Inconsistency::Unwatched => "it is held, and no sweep checks it; after the repair the next one does",
+        Inconsistency::BothSets => "it counts both as silent and as alive; the repair marks it as alive",
+        Inconsistency::StrayCancel => "a cancel is requested, and no worker holds it; the repair drops the request",
+        Inconsistency::StrayClaim | Inconsistency::StrayHook => {
+            "a mark is left over or missing; the repair corrects it"
+        }
+        Inconsistency::BadCounter | Inconsistency::BadMeta => {
+            "a counter is not a number, or too large; the repair resets it to 0"
+        }
+        Inconsistency::Miscounted => "entries of lists are miscounted; the repair counts them again",
+        Inconsistency::StaleRecord => "a record of a worker that is gone; the repair removes it",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::super::tasks::{PartReport, TaskReport};
+use super::super::tasks::{PartitionReport, TaskReport};
 use super::super::text::{shown, span};
 use crate::options::validate::task_name;
 
@@ -14,7 +14,7 @@ pub fn is_overdue(task: &TaskReport) -> bool {
 
 /// How many held jobs of a partition got a heartbeat since the last snapshot.
 #[must_use]
-pub fn heard(part: &PartReport, now: SystemTime) -> String {
+pub fn heard(part: &PartitionReport, now: SystemTime) -> String {
     if part.snapshot_at.is_none() {
         return format!("{} held; not checked yet: there was no snapshot", part.heard + part.candidates);
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use super::super::text::{exact, relative, shown, span};
-use super::super::workers::{WatchReport, WorkerReport, WorkerState};
+use super::super::workers::{DetectorReport, WorkerReport, WorkerState};
 use crate::runtime::death_proof::DeathProof;
 use crate::unix_time::ms_of;
 
@@ -40,7 +40,7 @@ pub fn worker_state(worker: &WorkerReport) -> String {
         Some(death) => format!("{}: {}, reported by {}", worker.state, proof(death.proof), shown(&death.by)),
         None if worker.stopped_at.is_some() => format!("{}: stopped", worker.state),
         // It may have stopped.
-        None if worker.is_away && !worker.state.is_live() => "unknown: its node does not answer".to_owned(),
+        None if worker.is_unreachable && !worker.state.is_live() => "unknown: its node does not answer".to_owned(),
         None => worker.state.to_string(),
     }
 }
@@ -143,7 +143,7 @@ pub fn beats<'a>(workers: impl IntoIterator<Item = &'a WorkerReport>, now: Syste
 }
 
 /// The latest break among the watches of a worker.
-fn last_break(worker: &WorkerReport) -> Option<(&WatchReport, String, SystemTime)> {
+fn last_break(worker: &WorkerReport) -> Option<(&DetectorReport, String, SystemTime)> {
     let watches = worker.tasks.iter().flat_map(|its| &its.watches);
     let broken = watches.filter_map(|watch| Some((watch, watch.broken?.to_string(), watch.broken_at?)));
     broken.max_by_key(|(_, _, at)| *at)
@@ -164,14 +164,14 @@ pub fn watch_word(worker: &WorkerReport, now: SystemTime) -> String {
 }
 
 /// Whether a whole interval has passed since the last break.
-fn is_whole(watch: &WatchReport, now: SystemTime) -> bool {
+fn is_whole(watch: &DetectorReport, now: SystemTime) -> bool {
     watch.broken_at.is_none_or(|at| now.duration_since(at).unwrap_or_default() >= watch.interval)
 }
 
 /// The watches of a worker, one line each.
 #[must_use]
 pub fn watches(worker: &WorkerReport, now: SystemTime) -> Vec<String> {
-    let watch = |(task, watch): (&String, &WatchReport)| {
+    let watch = |(task, watch): (&String, &DetectorReport)| {
         let broken = watch.broken.zip(watch.broken_at);
         let whole = if is_whole(watch, now) { ", and whole again since" } else { "" };
         let broken = broken.map(|(cause, at)| format!("; broken {}: {cause}{whole}", relative(at, now)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::super::tasks::ForeignKey;
+use super::super::tasks::KeyConflict;
 use super::super::text::{many, printed, span};
 use super::server::listed;
 use crate::unix_time::as_ms;
@@ -27,7 +27,7 @@ pub enum DataCondition {
     /// The task cannot be read.
     TaskUnreadable { error: String, is_denied: bool },
     /// Keys of the task hold values of another type.
-    ForeignKeys { keys: Vec<ForeignKey> },
+    ForeignKeys { keys: Vec<KeyConflict> },
     /// The server lost the data of these tasks.
     DataLost {
         tasks: Vec<String>,
@@ -52,7 +52,7 @@ pub enum DataCondition {
 }
 
 /// The keys, each with what it holds.
-pub(super) fn named(keys: &[ForeignKey]) -> String {
+pub(super) fn named(keys: &[KeyConflict]) -> String {
     keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 

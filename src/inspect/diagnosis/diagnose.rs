@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use super::super::Inspector;
 use super::super::holders::HolderReport;
-use super::super::lists::ListsAway;
-use super::super::poison::Suspect;
+use super::super::lists::UnreachableLists;
+use super::super::poison::PoisonSuspect;
 use super::super::server::ServerReport;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
@@ -86,7 +86,7 @@ impl Inspector {
     pub async fn diagnose_task(&self, task: &TaskReport) -> Result<Vec<Diagnosis>, Error> {
         let (tasks, mut workers) = (std::slice::from_ref(task), self.listed_workers().await?);
         let holders = Box::pin(self.suspicious_holders(tasks, &mut workers)).await?;
-        let mut found = of_fleet(tasks, &workers, &holders, &ListsAway::default());
+        let mut found = of_fleet(tasks, &workers, &holders, &UnreachableLists::default());
         found.extend(Box::pin(self.diagnose_retries(tasks)).await);
         let mut found = together(&self.crashes_of(task, &workers, &holders).await?, found);
         found.retain(|diagnosis| diagnosis.task.as_deref() == Some(&*task.task));
@@ -156,7 +156,7 @@ impl Inspector {
     }
 }
 
-impl ListsAway {
+impl UnreachableLists {
     /// That these lists cannot be read.
     #[must_use]
     pub fn diagnoses(&self) -> Vec<Diagnosis> {
@@ -177,7 +177,7 @@ fn of_fleet(
     tasks: &[TaskReport],
     workers: &[WorkerReport],
     holders: &[HolderReport],
-    away: &ListsAway,
+    away: &UnreachableLists,
 ) -> Vec<Diagnosis> {
     let mut found = find_servers::of_lists(away);
     found.extend(find_data::of_lost_data(tasks));
@@ -268,12 +268,12 @@ fn are_retries(found: &Diagnosis) -> bool {
     matches!(found.kind, DiagnosisKind::Failure(FailureCondition::JobsFail { failed_lately: 0, .. }))
 }
 
-impl Suspect {
+impl PoisonSuspect {
     /// What to do about these poison suspects of a task, if some may still take a worker down.
     #[must_use]
-    pub fn advice(task: &TaskReport, suspects: &[Suspect]) -> Option<String> {
-        let all: Vec<&Suspect> = suspects.iter().collect();
-        let at_large: Vec<&Suspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
+    pub fn advice(task: &TaskReport, suspects: &[PoisonSuspect]) -> Option<String> {
+        let all: Vec<&PoisonSuspect> = suspects.iter().collect();
+        let at_large: Vec<&PoisonSuspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
         let is_paused = task.paused.is_some();
         let condition = find_crashes::accusation(&all, &at_large, false, is_paused, task.live_workers > 0);
         (!at_large.is_empty()).then(|| condition.accusation(&task.task))

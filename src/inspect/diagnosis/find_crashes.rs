@@ -10,7 +10,7 @@ use super::super::filter::JobFilter;
 use super::super::holders::{Holder, HolderReport};
 use super::super::job::JobValues;
 use super::super::page::JobRow;
-use super::super::poison::Suspect;
+use super::super::poison::PoisonSuspect;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
 use super::crash::CrashCondition;
@@ -83,13 +83,13 @@ impl StalledEvent {
 /// The suspects of a task, as a condition: `all` of them, and those that are `at_large`.
 #[must_use]
 pub(super) fn accusation(
-    all: &[&Suspect],
-    at_large: &[&Suspect],
+    all: &[&PoisonSuspect],
+    at_large: &[&PoisonSuspect],
     is_proven: bool,
     is_paused: bool,
     has_workers: bool,
 ) -> CrashCondition {
-    let top = Suspect::foremost(all).filter(|top| at_large.iter().any(|suspect| suspect.id == top.id));
+    let top = PoisonSuspect::foremost(all).filter(|top| at_large.iter().any(|suspect| suspect.id == top.id));
     let are_alone = at_large.iter().all(|suspect| suspect.alone == suspect.deaths);
     CrashCondition::PoisonSuspects {
         jobs: at_large.iter().map(|suspect| suspect.id.to_string()).collect(),
@@ -102,8 +102,8 @@ pub(super) fn accusation(
     }
 }
 
-fn by_task<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> BTreeMap<&'a str, Vec<&'a Suspect>> {
-    let mut tasks: BTreeMap<&str, Vec<&Suspect>> = BTreeMap::new();
+fn by_task<'a>(suspects: impl Iterator<Item = &'a PoisonSuspect>) -> BTreeMap<&'a str, Vec<&'a PoisonSuspect>> {
+    let mut tasks: BTreeMap<&str, Vec<&PoisonSuspect>> = BTreeMap::new();
     for suspect in suspects {
         tasks.entry(&suspect.task).or_default().push(suspect);
     }
@@ -156,8 +156,8 @@ impl Inspector {
         let (to_come, now) = (self.stalls_of_the_dead(workers, holders).await?, self.now().await);
         let stalls = recent.stalls.iter().chain(&to_come);
         let deaths: Vec<&StalledEvent> = stalls.filter(|stall| !stall.was_survived(workers)).collect();
-        let is_recent = |suspect: &Suspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR;
-        let mut found = Suspect::among(deaths.iter().copied());
+        let is_recent = |suspect: &PoisonSuspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR;
+        let mut found = PoisonSuspect::among(deaths.iter().copied());
         // If no worker is left, a suspect waits for the next one, however long.
         found.retain(|suspect| is_recent(suspect) || claimers(&suspect.task, workers).next().is_none());
         match self.look_up_suspects(&mut found).await {
@@ -169,8 +169,8 @@ impl Inspector {
         let at_large = by_task(found.iter().filter(|suspect| {
             suspect.is_at_large() && !cancelled.contains(&(suspect.task.clone(), suspect.id.to_string()))
         }));
-        let report = |(task, suspects): (&str, Vec<&Suspect>)| {
-            let all: Vec<&Suspect> = found.iter().filter(|suspect| suspect.task == task).collect();
+        let report = |(task, suspects): (&str, Vec<&PoisonSuspect>)| {
+            let all: Vec<&PoisonSuspect> = found.iter().filter(|suspect| suspect.task == task).collect();
             let is_dead = |worker: &WorkerId| find(worker, workers).is_some_and(|worker| worker.death.is_some());
             let mut own =
                 deaths.iter().filter(|stall| suspects.iter().any(|job| job.task == stall.task && job.id == stall.id));
@@ -181,7 +181,7 @@ impl Inspector {
             let condition = accusation(&all, &suspects, is_proven, is_paused, has_workers);
             Diagnosis::when(!is_paused && !has_workers, Some(task), condition)
         };
-        let has_failed = |suspect: &&Suspect| {
+        let has_failed = |suspect: &&PoisonSuspect| {
             suspect.state == Some(JobState::Failed) && suspect.unexplained > 1 && is_recent(suspect)
         };
         let failed = by_task(found.iter().filter(has_failed)).into_iter().map(|(task, suspects)| {
@@ -194,7 +194,7 @@ impl Inspector {
     }
 
     /// The suspects whose cancel is requested: they are cancelled when they are recovered, and take down no worker.
-    async fn cancelled_suspects(&self, suspects: &[Suspect]) -> BTreeSet<(String, String)> {
+    async fn cancelled_suspects(&self, suspects: &[PoisonSuspect]) -> BTreeSet<(String, String)> {
         let mut cancelled = BTreeSet::new();
         for suspect in suspects.iter().filter(|suspect| suspect.is_at_large()).take(SUSPECTS) {
             let job = self.job(&suspect.task, suspect.id.as_str(), JobValues::None).await;

@@ -15,7 +15,7 @@ const NEW: Duration = Duration::from_secs(300);
 
 /// Why a task cannot be read, if so.
 pub(super) fn unreadable(task: &TaskReport) -> Option<Diagnosis> {
-    let error = task.fault.clone().filter(|_| !task.is_away)?;
+    let error = task.fault.clone().filter(|_| !task.is_unreachable)?;
     let condition = match task.is_denied {
         _ if !is_task_name(&task.task) => DataCondition::InvalidTaskName { error },
         false if !task.foreign.is_empty() => DataCondition::ForeignKeys { keys: task.foreign.clone() },

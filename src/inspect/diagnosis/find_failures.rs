@@ -55,7 +55,7 @@ impl TaskReport {
     /// is failed or unfinished, although failed ones are kept.
     #[must_use]
     pub fn failed_in_a_row(&self) -> u64 {
-        let is_left = self.counts.failed + self.counts.unfinished() > 0 || !self.keeps_failed();
+        let is_left = self.counts.failed + self.counts.pending_total() > 0 || !self.keeps_failed();
         if is_left && is_within(self, self.last_failed_at, DAY) { self.failed_since_completed } else { 0 }
     }
 
@@ -67,7 +67,7 @@ impl TaskReport {
     /// How often each job that can run broke off on average, since a run completed; 0 if none did in the last hour.
     #[must_use]
     pub fn broken_off_rounds(&self) -> u64 {
-        let able = (self.counts.waiting + self.counts.held()).min(self.slots.max(RAN_TOGETHER));
+        let able = (self.counts.waiting + self.counts.held_total()).min(self.slots.max(RAN_TOGETHER));
         let is_recent = is_within(self, self.last_broken_off_at, HOUR);
         if is_recent { self.broken_off_since_completed.checked_div(able).unwrap_or(0) } else { 0 }
     }

@@ -192,12 +192,12 @@ impl Inspector {
                 is_its && was_seen && !worker.state.is_live()
             };
             let may_be_wrong = task.live_workers == 0 || has_waited(task, LONG_WAIT) || workers.iter().any(is_lost);
-            task.counts.held() > 0 && may_be_wrong
+            task.counts.held_total() > 0 && may_be_wrong
         };
         let asked: Vec<&TaskReport> = tasks.iter().filter(is_asked).collect();
         let mut found = Vec::with_capacity(asked.len());
         for some in asked.chunks(TOGETHER) {
-            found.extend(try_join_all(some.iter().map(|task| self.holders(&task.task))).await?);
+            found.extend(try_join_all(some.iter().map(|task| self.lock_holders(&task.task))).await?);
         }
         let unknown = self.look_up_holders_of(&found, workers).await?;
         // Report only holders that were looked up.
@@ -207,8 +207,9 @@ impl Inspector {
             report.is_whole &= report.holders.len() == before;
         }
         workers.iter_mut().for_each(|worker| worker.correct_held(&found));
-        let is_idle =
-            |name: &str| tasks.iter().any(|task| task.task == name && task.fault.is_none() && task.counts.held() == 0);
+        let is_idle = |name: &str| {
+            tasks.iter().any(|task| task.task == name && task.fault.is_none() && task.counts.held_total() == 0)
+        };
         let lost = workers.iter_mut().filter(|worker| !worker.state.is_live());
         for its in lost.flat_map(|worker| &mut worker.tasks).filter(|its| is_idle(&its.task)) {
             its.held = 0;

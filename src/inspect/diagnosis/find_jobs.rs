@@ -140,7 +140,7 @@ impl Inspector {
     /// Cancel safe.
     pub async fn diagnose_mute_holder(&self, task: &str, worker: &WorkerReport) -> Result<Option<Diagnosis>, Error> {
         let now = self.now().await;
-        let holders = self.holders(task).await?.holders;
+        let holders = self.lock_holders(task).await?.holders;
         let own = holders.iter().find(|holder| holder.worker == worker.worker);
         let own = own.filter(|holder| holder.claims_without_presence(worker, now));
         Ok(own.map(|holder| held_by_mute(task, holder, worker, now)))
@@ -158,7 +158,7 @@ impl Inspector {
         task: &TaskReport,
         workers: &[WorkerReport],
     ) -> Result<Vec<(WorkerId, Diagnosis)>, Error> {
-        let report = self.holders(&task.task).await?;
+        let report = self.lock_holders(&task.task).await?;
         let known = |id: &WorkerId| workers.iter().find(|worker| worker.worker == *id);
         let lost =
             report.holders.iter().filter(|holder| !known(&holder.worker).is_some_and(|worker| worker.state.is_live()));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::super::lists::ListsAway;
+use super::super::lists::UnreachableLists;
 use super::super::server::ServerReport;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
@@ -116,7 +116,7 @@ pub(super) fn restarted(server: &ServerReport, workers: &[WorkerReport]) -> Opti
 }
 
 /// The lists across all tasks that cannot be read.
-pub(super) fn of_lists(away: &ListsAway) -> Vec<Diagnosis> {
+pub(super) fn of_lists(away: &UnreachableLists) -> Vec<Diagnosis> {
     let conditions: Vec<ServerCondition> = match &away.says_down {
         Some(node) => vec![ServerCondition::ClusterDown { node: node.clone() }],
         None => {
@@ -130,10 +130,12 @@ pub(super) fn of_lists(away: &ListsAway) -> Vec<Diagnosis> {
 
 /// Tasks and workers whose nodes of the cluster do not answer, or whose slots are moving.
 pub(super) fn of_nodes(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Diagnosis> {
-    let (moving, away): (Vec<&TaskReport>, Vec<&TaskReport>) =
-        tasks.iter().filter(|task| task.is_away).partition(|task| task.fault_kind == Some(ServerErrorKind::TryAgain));
+    let (moving, away): (Vec<&TaskReport>, Vec<&TaskReport>) = tasks
+        .iter()
+        .filter(|task| task.is_unreachable)
+        .partition(|task| task.fault_kind == Some(ServerErrorKind::TryAgain));
     let names = |tasks: Vec<&TaskReport>| tasks.into_iter().map(|task| task.task.clone()).collect::<Vec<String>>();
-    let workers = workers.iter().filter(|worker| worker.is_away && worker.state.is_live()).count() as u64;
+    let workers = workers.iter().filter(|worker| worker.is_unreachable && worker.state.is_live()).count() as u64;
     let mut found = Vec::new();
     if !moving.is_empty() {
         found.push(Diagnosis::risk(None, ServerCondition::TasksMoving { tasks: names(moving) }));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::holders::{Holder, HolderReport};
-use super::super::tasks::{PartReport, TaskReport};
-use super::super::workers::{WatchReport, WorkerReport, WorkerState, WorkerTask};
+use super::super::tasks::{PartitionReport, TaskReport};
+use super::super::workers::{DetectorReport, WorkerReport, WorkerState, WorkerTask};
 use super::crash::CrashCondition;
 use super::data::DataCondition;
 use super::find_data::{of_losses, unreadable};
@@ -45,12 +45,12 @@ pub(super) fn paused(task: &TaskReport) -> Option<Diagnosis> {
 /// That no live worker has the task, for jobs that wait.
 pub(super) fn no_worker(task: &TaskReport) -> QueueCondition {
     let declared_by = task.options.declared_by.clone();
-    QueueCondition::NoWorker { waiting: waiting(task), due: task.due, held: task.counts.held(), declared_by }
+    QueueCondition::NoWorker { waiting: waiting(task), due: task.due, held: task.counts.held_total(), declared_by }
 }
 
 /// What is wrong with a task. `holders` are those of [`suspicious_holders`](super::super::Inspector::suspicious_holders).
 pub(super) fn of_task(task: &TaskReport, holders: Option<&HolderReport>, workers: &[WorkerReport]) -> Vec<Diagnosis> {
-    if task.is_away {
+    if task.is_unreachable {
         // Reported together.
         return Vec::new();
     }
@@ -91,7 +91,7 @@ fn of_workers(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -
     if task.live_workers > 0 || !task.knows_workers || holders.iter().any(works) {
         return Vec::new();
     }
-    let (waiting, held, delayed) = (waiting(task), task.counts.held(), task.counts.delayed);
+    let (waiting, held, delayed) = (waiting(task), task.counts.held_total(), task.counts.delayed);
     let mut found = Vec::new();
     if waiting > 0 {
         let has_just_stopped = workers
@@ -132,11 +132,11 @@ fn not_claimed(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis>
     if !has_waited(task, LONG_WAIT) || !claimers(&task.task, workers).any(|worker| worker.has_room(&task.task)) {
         return None;
     }
-    let is_stuck = |part: &&PartReport| {
+    let is_stuck = |part: &&PartitionReport| {
         let is_idle = part.last_claimed_at.is_none_or(|at| ago(task, at) >= LONG_WAIT);
         part.next_waiting_age.is_some_and(|age| age >= LONG_WAIT) && is_idle
     };
-    let stuck: Vec<&PartReport> = task.parts.iter().filter(is_stuck).collect();
+    let stuck: Vec<&PartitionReport> = task.parts.iter().filter(is_stuck).collect();
     let first = stuck.iter().max_by_key(|part| part.next_waiting_age)?;
     let condition = QueueCondition::JobsNotClaimed {
         waiting: waiting(task),
@@ -151,7 +151,7 @@ fn not_claimed(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis>
 
 /// That held jobs have not been swept for several intervals.
 fn of_sweeps(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
-    if task.counts.held() == 0 || task.live_workers == 0 {
+    if task.counts.held_total() == 0 || task.live_workers == 0 {
         return None;
     }
     let name = &*task.task;
@@ -159,11 +159,11 @@ fn of_sweeps(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
         let live = workers.iter().filter(|worker| worker.state.is_live()).flat_map(|worker| &worker.tasks);
         live.filter(|its| its.task == name).flat_map(|its| &its.watches)
     };
-    let is_overdue = |part: &PartReport| {
+    let is_overdue = |part: &PartitionReport| {
         let interval = part.interval.unwrap_or(DEFAULT_INTERVAL);
         let epoch = part.epoch_at.map_or(Duration::ZERO, |at| ago(task, at));
         // After an outage the watches begin again, and a worker that has just started has not reported its watch yet.
-        let is_new = |watch: &WatchReport| ago(task, watch.since) < interval * 2;
+        let is_new = |watch: &DetectorReport| ago(task, watch.since) < interval * 2;
         let has_started = |worker: &WorkerReport| worker.started_at.is_some_and(|at| ago(task, at) < interval * 2);
         epoch > interval * OVERDUE_EPOCH && !watches().any(is_new) && !claimers(name, workers).any(has_started)
     };
@@ -187,7 +187,7 @@ fn holders_not_read(task: &TaskReport, report: &HolderReport, workers: &[WorkerR
     let lost = workers.iter().filter(|worker| !worker.state.is_live()).flat_map(|worker| &worker.tasks);
     let condition = CrashCondition::HoldersNotRead {
         read: report.holders.iter().map(|holder| holder.jobs).sum(),
-        held: task.counts.held(),
+        held: task.counts.held_total(),
         reported: lost.filter(|its| its.task == task.task).map(|its| its.held).sum(),
     };
     (!report.is_whole).then(|| Diagnosis::note(Some(&task.task), condition))

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use super::super::tasks::TaskReport;
-use super::super::workers::{WatchReport, WorkerReport, WorkerState};
+use super::super::workers::{DetectorReport, WorkerReport, WorkerState};
 use super::find_holders::lost_holder;
 use super::finding::Diagnosis;
 use super::worker::WorkerCondition;
-use crate::stall::witness::WatchBreak;
+use crate::stall::witness::DetectorReset;
 
 /// Denied calls are repeated within seconds: without a denial for this long, the right is there.
 const DENIED_FOR: Duration = Duration::from_secs(60);
@@ -35,9 +35,9 @@ impl WorkerReport {
 
     /// A task whose last sweep by this live worker the server refused in the last two intervals.
     fn refused_sweep(&self, now: SystemTime) -> Option<&str> {
-        let is_refused = |watch: &WatchReport| {
+        let is_refused = |watch: &DetectorReport| {
             let since = watch.broken_at.map(|at| now.duration_since(at).unwrap_or_default());
-            watch.broken == Some(WatchBreak::SweepRefused) && since.is_some_and(|since| since < watch.interval * 2)
+            watch.broken == Some(DetectorReset::SweepRefused) && since.is_some_and(|since| since < watch.interval * 2)
         };
         let its = self.tasks.iter().find(|its| its.watches.iter().any(is_refused));
         its.filter(|_| self.state.is_live()).map(|its| its.task.as_str())
@@ -46,7 +46,7 @@ impl WorkerReport {
 
 /// What is wrong with a worker.
 pub(super) fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Diagnosis> {
-    if worker.is_away {
+    if worker.is_unreachable {
         return None;
     }
     let id = || worker.worker.clone();
@@ -81,7 +81,7 @@ pub(super) fn of_all(workers: &[WorkerReport]) -> Vec<Diagnosis> {
     if live.is_empty() {
         return vec![Diagnosis::note(None, WorkerCondition::NoLiveWorker)];
     }
-    let known = || live.iter().filter(|worker| !worker.is_away);
+    let known = || live.iter().filter(|worker| !worker.is_unreachable);
     let versions: BTreeSet<String> = known().map(|worker| worker.version.clone()).collect();
     let wires: BTreeSet<u32> = known().map(|worker| worker.wire.unwrap_or(1)).collect();
     let mut found = Vec::new();

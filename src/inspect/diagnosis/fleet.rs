@@ -9,7 +9,7 @@ use futures_util::future::{join, join_all};
 
 use super::super::Inspector;
 use super::super::holders::HolderReport;
-use super::super::lists::ListsAway;
+use super::super::lists::UnreachableLists;
 use super::super::server::ServerReport;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
@@ -44,7 +44,7 @@ pub struct FleetReport {
     /// Who holds jobs, of the tasks where that may be wrong.
     pub holders: Vec<HolderReport>,
     /// The lists that cannot be read, since their node of a cluster does not answer.
-    pub away: ListsAway,
+    pub away: UnreachableLists,
     /// What takes more calls.
     pub checks: Arc<FleetChecks>,
     /// When this was read, by the clock of the server.
@@ -77,8 +77,8 @@ impl Inspector {
     pub async fn fleet(&self, checks: Option<Arc<FleetChecks>>) -> Result<FleetReport, Error> {
         let (tasks, workers) = join(self.tasks(), self.workers()).await;
         let away = match (&tasks, &workers) {
-            (Err(e), _) | (_, Err(e)) if e.is_retryable() => self.lists_away().await?,
-            _ => ListsAway::default(),
+            (Err(e), _) | (_, Err(e)) if e.is_retryable() => self.unreachable_lists().await?,
+            _ => UnreachableLists::default(),
         };
         let tasks = unless_away(away.tasks.is_some(), tasks)?;
         let mut workers = unless_away(away.workers.is_some(), workers)?;
@@ -118,7 +118,7 @@ impl Inspector {
     async fn foreign_keys_of(&self, tasks: &[TaskReport]) -> Result<Vec<Diagnosis>, Error> {
         let mut sound: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none()).collect();
         // Those with jobs first.
-        sound.sort_by_key(|task| Reverse(task.counts.unfinished()));
+        sound.sort_by_key(|task| Reverse(task.counts.pending_total()));
         sound.truncate(CHECKED);
         let mut found = Vec::new();
         for some in sound.chunks(TOGETHER) {
@@ -185,7 +185,7 @@ impl Inspector {
     /// Cancel safe.
     pub async fn listed_task_names(&self) -> Result<Vec<String>, Error> {
         match self.task_names().await {
-            Err(e) if e.is_retryable() => unless_away(self.lists_away().await?.tasks.is_some(), Err(e)),
+            Err(e) if e.is_retryable() => unless_away(self.unreachable_lists().await?.tasks.is_some(), Err(e)),
             names => names,
         }
     }
@@ -199,15 +199,15 @@ impl Inspector {
     /// Cancel safe.
     pub async fn listed_workers(&self) -> Result<Vec<WorkerReport>, Error> {
         match self.workers().await {
-            Err(e) if e.is_retryable() => unless_away(self.lists_away().await?.workers.is_some(), Err(e)),
+            Err(e) if e.is_retryable() => unless_away(self.unreachable_lists().await?.workers.is_some(), Err(e)),
             workers => workers,
         }
     }
 }
 
-fn unless_away<T>(is_away: bool, read: Result<Vec<T>, Error>) -> Result<Vec<T>, Error> {
+fn unless_away<T>(is_unreachable: bool, read: Result<Vec<T>, Error>) -> Result<Vec<T>, Error> {
     match read {
-        Err(e) if e.is_retryable() && is_away => Ok(Vec::new()),
+        Err(e) if e.is_retryable() && is_unreachable => Ok(Vec::new()),
         read => read,
     }
 }
@@ -232,6 +232,6 @@ impl FleetReport {
     #[must_use]
     pub fn is_new(&self) -> bool {
         let is_live = self.workers.iter().any(|worker| worker.state.is_live());
-        self.tasks.is_empty() && self.away == ListsAway::default() && !is_live
+        self.tasks.is_empty() && self.away == UnreachableLists::default() && !is_live
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::super::tasks::ForeignKey;
+use super::super::tasks::KeyConflict;
 use super::super::text::{many, shown, span};
 use super::data::{DENIED, named};
 use crate::unix_time::{as_ms, as_ms_where_known};
@@ -17,7 +17,7 @@ use crate::unix_time::{as_ms, as_ms_where_known};
 #[allow(missing_docs)]
 pub enum WorkflowCondition {
     /// The list of workflows cannot be read.
-    WorkflowListUnreadable { error: String, keys: Vec<ForeignKey> },
+    WorkflowListUnreadable { error: String, keys: Vec<KeyConflict> },
     /// No workflow is listed, although this task has jobs of some.
     WorkflowListLost { of_task: String },
     /// No workflow is listed, and whether the list was lost is unknown.
@@ -25,7 +25,7 @@ pub enum WorkflowCondition {
     /// The workflow cannot be read.
     WorkflowUnreadable { workflow: String, error: String, is_denied: bool },
     /// Keys of the workflow hold values of another type.
-    WorkflowForeignKeys { workflow: String, keys: Vec<ForeignKey> },
+    WorkflowForeignKeys { workflow: String, keys: Vec<KeyConflict> },
     /// Its slot is moving to another node of the cluster.
     WorkflowMoving { workflow: String },
     /// No worker has advanced the workflow for this long, if ever.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::report::{Disposition, Report};
 use crate::backend::settle::Claimed;
-use crate::runtime::held_jobs::Held;
+use crate::runtime::held_jobs::HeldJob;
 use crate::worker::runner::Own;
 
 /// The most bytes of waiting payloads, per task.
@@ -19,7 +19,7 @@ const WAITING_BYTES: usize = 4 * 1024 * 1024;
 pub(super) struct NotBegun {
     pub(super) job: Claimed,
     pub(super) own: Own,
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<HeldJob>,
 }
 
 impl NotBegun {
@@ -128,7 +128,7 @@ impl Ahead {
     }
 
     /// Fences of the jobs that match and are in no call.
-    pub(super) fn which(&self, is_so: impl Fn(&Held) -> bool) -> Vec<u64> {
+    pub(super) fn which(&self, is_so: impl Fn(&HeldJob) -> bool) -> Vec<u64> {
         let all = self.claimed.iter().chain(&self.begun);
         all.filter(|(_, waiting)| is_so(&waiting.held)).map(|(fence, _)| *fence).collect()
     }

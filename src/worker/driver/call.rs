@@ -44,7 +44,7 @@ pub(super) struct Call {
     /// How often the connection closed during a large outcome or during the answer to a claim.
     closings: Closings,
     /// Whether it has returned its slots.
-    is_away: Arc<AtomicBool>,
+    is_unreachable: Arc<AtomicBool>,
 }
 
 /// The slots of a call: those for jobs that it may claim to begin, and those for jobs that it begins.
@@ -67,14 +67,14 @@ pub(super) struct Answered {
 }
 
 impl Call {
-    /// The call with this number of its sequence. `is_away` becomes true when it returns its slots.
+    /// The call with this number of its sequence. `is_unreachable` becomes true when it returns its slots.
     pub(super) fn new(
         task: Arc<TaskRuntime>,
         worker: Arc<WorkerShared>,
         (line, number): (usize, u64),
         want: Want,
         reports: Arc<Vec<Report>>,
-        is_away: Arc<AtomicBool>,
+        is_unreachable: Arc<AtomicBool>,
     ) -> Call {
         // The reports are sent and the answer to a claim is received: allow for both.
         let patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
@@ -92,7 +92,7 @@ impl Call {
             pauses,
             notes_late: false,
             closings: Closings::default(),
-            is_away,
+            is_unreachable,
         }
     }
 
@@ -212,7 +212,7 @@ impl Call {
     fn gives_slots_back(&self) {
         let slots = self.task.slots(&self.worker);
         let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.line != LARGE_LINE;
-        if is_needed && !self.is_away.swap(true, Ordering::SeqCst) {
+        if is_needed && !self.is_unreachable.swap(true, Ordering::SeqCst) {
             slots.give_back(slots_of(self.want, &self.reports));
             self.task.poke.notify_one();
         }
@@ -264,8 +264,8 @@ impl Call {
     fn tell(&self, e: &Error, connected: bool, pause: Duration) {
         let (task, part) = (&self.task.name, PARTS[self.line]);
         // A large value may be late, or end in a closed connection, while the server answers.
-        let is_away = e.is_outage() && !(self.line == LARGE_LINE && connected);
-        self.worker.log(self.worker.incidents.failed(part, self.task.of(), e, is_away));
+        let is_unreachable = e.is_outage() && !(self.line == LARGE_LINE && connected);
+        self.worker.log(self.worker.incidents.failed(part, self.task.of(), e, is_unreachable));
         tracing::debug!(%task, part, error = %e.chain(), ?pause, "settle failed; will retry");
     }
 }
@@ -279,7 +279,7 @@ async fn apart<T>(
     call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let made = async {
-        let conn = worker.store.dedicated(Role::Pool, None).await?;
+        let conn = worker.store.dedicated(Role::Shared, None).await?;
         let asked = async {
             let mut conn = replicated::at_primary(&conn, &task.keys).await?;
             server_time_ms(&mut conn).await?;

@@ -12,7 +12,7 @@ use crate::backend::workflow::advance::{EndedNode, NodeEnd};
 use crate::clock::{self, Moment};
 use crate::job::node_id::NodeId;
 use crate::options::stall::{Heartbeat, OnCrash};
-use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::workflow_queue::Notice;
 use crate::worker::runner::{self, Own};
 
@@ -34,9 +34,9 @@ impl Driver {
         }
         self.hungry |= woken || clock::now() >= self.look_at;
         // A slot that a call has just returned must not be used for the same node again.
-        let is_away = self.is_away();
-        let may_claim = self.task.beats_are_fresh() && !is_away && (self.hungry || !self.pending.is_empty());
-        let looks = may_claim || self.ahead.claimed() > 0 && !is_away;
+        let is_unreachable = self.is_unreachable();
+        let may_claim = self.task.beats_are_fresh() && !is_unreachable && (self.hungry || !self.pending.is_empty());
+        let looks = may_claim || self.ahead.claimed() > 0 && !is_unreachable;
         let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });
         let (room, early) = (self.room(), self.early(slots));
         // Waiting hooks take precedence over jobs that were claimed ahead. Otherwise they would wait for as long as jobs keep coming.
@@ -113,7 +113,7 @@ impl Driver {
         taken
     }
 
-    /// Slots that are free. A slot is used by a run, by a call under way, or by an outcome that the next call cannot
+    /// Permits that are free. A slot is used by a run, by a call under way, or by an outcome that the next call cannot
     /// carry: such an outcome takes as much memory as a run.
     pub(super) fn free_slots(&self) -> usize {
         self.task.options.concurrency.saturating_sub(self.occupied())
@@ -137,7 +137,7 @@ impl Driver {
             let (last_tick, bells) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.bells));
             let news = Arc::clone(&self.worker.news);
             let held =
-                Arc::new(Held::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, bells, news));
+                Arc::new(HeldJob::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, bells, news));
             if self.task.options.prefetch > 0 || matches!(job.payload, Payload::Apart(_)) {
                 held.set(Flags::NOT_BEGUN);
             }
@@ -201,7 +201,7 @@ impl Driver {
     }
 
     /// Requeues matching jobs that do not run yet.
-    pub(super) fn hand_back(&mut self, which: impl Fn(&Held) -> bool) {
+    pub(super) fn hand_back(&mut self, which: impl Fn(&HeldJob) -> bool) {
         for fence in self.ahead.which(which) {
             let Some(held) = self.task.held.get(fence) else { continue };
             let had_slot = self.ahead.lose(fence);
@@ -234,11 +234,13 @@ impl Driver {
                 _ => continue,
             };
             if let Some(id) = NodeId::of(&report.id) {
-                self.worker.desk.leave(Notice::Ended(EndedNode { id, end, said }, Arc::clone(&self.task.keys)));
+                self.worker
+                    .workflow_queue
+                    .leave(Notice::Ended(EndedNode { id, end, said }, Arc::clone(&self.task.keys)));
             }
         }
         if look {
-            self.worker.desk.leave(Notice::LookAt(Arc::clone(&self.task.keys)));
+            self.worker.workflow_queue.leave(Notice::LookAt(Arc::clone(&self.task.keys)));
         }
     }
 

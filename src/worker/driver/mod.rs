@@ -36,10 +36,10 @@ use crate::backend::settle::{LARGE_LINE, LINES, Want};
 use crate::clock::{self, Moment};
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES};
-use crate::runtime::graph_cache::KnownShapes;
+use crate::runtime::graph_cache::GraphCache;
 use crate::runtime::held_jobs::Flags;
 use crate::runtime::note_store::NoteStore;
-use crate::runtime::permits::TaskSlots;
+use crate::runtime::permits::TaskPermits;
 use crate::runtime::shared::WorkerShared;
 use crate::runtime::task::TaskRuntime;
 
@@ -71,7 +71,7 @@ pub(super) struct Driver {
     pending: Vec<Report>,
     /// Large outcomes that are in no call yet.
     large: VecDeque<Report>,
-    lines: [Line; LINES.len()],
+    lines: [CallSequence; LINES.len()],
     calls: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     hungry: bool,
     /// Whether there are due hooks that no worker has claimed, according to the last answer.
@@ -82,7 +82,7 @@ pub(super) struct Driver {
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Whether that place has brought a slot.
     granted: bool,
-    /// Slots that calls returned while their node was unreachable, and did not get back. Slots that are returned next pay these back first.
+    /// Permits that calls returned while their node was unreachable, and did not get back. Permits that are returned next pay these back first.
     owed: usize,
     /// Whether runs were spawned since the last wait.
     started: bool,
@@ -104,17 +104,17 @@ impl Drop for Driver {
 
 /// A sequence of numbered calls, one at a time. With two sequences, one call can be in transit while Redis works on the other.
 #[derive(Debug)]
-struct Line {
+struct CallSequence {
     next_call: u64,
     /// What the call under way asks for.
     wanted: Option<Want>,
     /// Whether that call has returned its slots, because its cluster node is unreachable and others should not wait for it.
-    is_away: Arc<AtomicBool>,
+    is_unreachable: Arc<AtomicBool>,
 }
 
-impl Line {
-    fn begin(next_call: u64) -> Line {
-        Line { next_call, wanted: None, is_away: Arc::default() }
+impl CallSequence {
+    fn begin(next_call: u64) -> CallSequence {
+        CallSequence { next_call, wanted: None, is_unreachable: Arc::default() }
     }
 }
 
@@ -123,7 +123,7 @@ impl Driver {
         let (store, keys, id) = (Arc::clone(&worker.store), Arc::clone(&task.keys), worker.id.clone());
         Driver {
             _alive: task.alive.token(),
-            note_store: Arc::new(NoteStore { store, keys, worker: id, shapes: KnownShapes::default() }),
+            note_store: Arc::new(NoteStore { store, keys, worker: id, shapes: GraphCache::default() }),
             task,
             worker,
             runs: JoinSet::new(),
@@ -131,7 +131,7 @@ impl Driver {
             ahead: Ahead::default(),
             pending: Vec::new(),
             large: VecDeque::new(),
-            lines: LINES.map(|_| Line::begin(1)),
+            lines: LINES.map(|_| CallSequence::begin(1)),
             calls: FuturesUnordered::new(),
             hungry: true,
             hooks_left: false,
@@ -173,13 +173,13 @@ impl Driver {
         }
     }
 
-    fn slots(&self) -> TaskSlots<'_> {
+    fn slots(&self) -> TaskPermits<'_> {
         self.task.slots(&self.worker)
     }
 
     /// Whether a call has returned its slots and waits for a cluster node that is unreachable.
-    fn is_away(&self) -> bool {
-        self.lines.iter().any(|line| line.is_away.load(Ordering::SeqCst))
+    fn is_unreachable(&self) -> bool {
+        self.lines.iter().any(|line| line.is_unreachable.load(Ordering::SeqCst))
     }
 
     /// Returns slots, those that are owed first.
@@ -266,20 +266,20 @@ impl Driver {
     fn send_on(&mut self, line: usize, want: Want, reports: Vec<Report>) {
         let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
         let number = self.lines[line].next_call;
-        let (reports, is_away) = (Arc::new(reports), Arc::clone(&self.lines[line].is_away));
+        let (reports, is_unreachable) = (Arc::new(reports), Arc::clone(&self.lines[line].is_unreachable));
         task.outbox.sent(line, number, &reports);
         self.lines[line].wanted = Some(want);
         if want.jobs > 0 {
             self.task.claims.sent(line, number, clock::now());
         }
-        self.calls.push(Box::pin(Call::new(task, worker, (line, number), want, reports, is_away).answered()));
+        self.calls.push(Box::pin(Call::new(task, worker, (line, number), want, reports, is_unreachable).answered()));
     }
 
     /// Waits for an answer, for an outcome to send, for work, or for the next step of a shutdown.
     async fn wait(&mut self) {
         let mut until = LOOK_AGAIN;
         let now = clock::now();
-        if self.is_away() {
+        if self.is_unreachable() {
             // A slot or a place in the queue that this task cannot use now must not keep others waiting.
             self.take_slots(0);
         }
@@ -337,8 +337,8 @@ impl Driver {
             self.closed = true;
             return;
         };
-        let was_away = self.lines[line].is_away.load(Ordering::SeqCst);
-        self.lines[line] = Line::begin(number + 1);
+        let was_away = self.lines[line].is_unreachable.load(Ordering::SeqCst);
+        self.lines[line] = CallSequence::begin(number + 1);
         if was_away {
             let slots = slots_of(want, &reports);
             self.owed += slots - self.slots().take(slots);

@@ -8,10 +8,10 @@ use futures_util::FutureExt;
 use tokio::task::unconstrained;
 
 use crate::clock;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::options::resolved::Resolved;
 use crate::runtime::handler::{RunError, RunFuture};
-use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::waits::as_handler_of;
 use crate::worker::panics;
 
@@ -26,7 +26,7 @@ pub(super) enum HandlerEnd {
 
 /// Polls the handler or the hook until it ends, times out, or is still running when its grace after an interruption is
 /// over.
-pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<Held>, options: &Resolved) -> HandlerEnd {
+pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<HeldJob>, options: &Resolved) -> HandlerEnd {
     // The guard includes the call: a handler may panic before it returns its future.
     let running = as_handler_of(held.clone(), async { begin().await });
     let mut running = Box::pin(AssertUnwindSafe(running).catch_unwind());
@@ -62,7 +62,7 @@ pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<Held>, o
     };
     // What the handler holds may panic when it is dropped. The outcome must survive that.
     if let Err(panic) = panics::guarded(|| drop(running)) {
-        tracing::warn!(job_id = %held.id, panic = %Shown(&panic), "the handler panicked while it was dropped");
+        tracing::warn!(job_id = %held.id, panic = %Escaped(&panic), "the handler panicked while it was dropped");
     }
     ended
 }

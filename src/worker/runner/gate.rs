@@ -2,16 +2,16 @@
 
 use crate::backend::report::Disposition;
 use crate::job::node_id::NodeId;
-use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::shared::WorkerShared;
 
 /// Asks the workflow of a node whether its run may begin, however long that takes; the job stays held meanwhile.
 /// Returns what to report if it may not. `None` if it may, or if the job belongs to no workflow.
-pub(super) async fn closed(worker: &WorkerShared, held: &Held) -> Option<Disposition> {
+pub(super) async fn closed(worker: &WorkerShared, held: &HeldJob) -> Option<Disposition> {
     let node = NodeId::of(&held.id)?;
     tokio::select! {
-        // If the worker's courier is gone, no answer comes.
-        answer = worker.desk.ask(node) => match answer {
+        // If the worker's workflow runner is gone, no answer comes.
+        answer = worker.workflow_queue.ask(node) => match answer {
             Ok(true) => None,
             Ok(false) => Some(Disposition::Drop),
             Err(_) => Some(Disposition::Requeue),

@@ -8,7 +8,7 @@ use tracing::Instrument;
 use super::drive::{self, HandlerEnd};
 use crate::backend::report::Disposition;
 use crate::error::job_error::mapped;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::job::failure::{Failure, StoredError, codes};
 use crate::job::id::JobId;
 use crate::job::outcome::{Outcome, StoredOutcome};
@@ -17,14 +17,14 @@ use crate::job::subgraph_result::value_of;
 use crate::options::resolved::Resolved;
 use crate::runtime::context::Context;
 use crate::runtime::handler::RunError;
-use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::task::TaskRuntime;
 use crate::worker::panics::guarded;
 
 /// Runs the hook once. `told` is the stored value or error; `runs` are the failed runs and the stalls of the handler.
 pub(super) async fn run(
     task: &TaskRuntime,
-    held: &Arc<Held>,
+    held: &Arc<HeldJob>,
     context: Context,
     stored: StoredOutcome,
     told: Vec<u8>,
@@ -60,7 +60,7 @@ fn outcome_of(id: &JobId, state: JobState, told: Vec<u8>, (failed, stalled): (u3
 }
 
 /// What to report about the run.
-fn disposition(ended: HandlerEnd, held: &Held, before: u32, options: &Resolved, task: &TaskRuntime) -> Disposition {
+fn disposition(ended: HandlerEnd, held: &HeldJob, before: u32, options: &Resolved, task: &TaskRuntime) -> Disposition {
     let flags = held.flags();
     let not_its_fault =
         flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::TOLD_FROZEN);
@@ -109,11 +109,11 @@ pub(super) fn tell(task: &str, job_id: &JobId, disposition: &Disposition) {
     match disposition {
         Disposition::HookRetry { failed, delay, error } => {
             let StoredError { code, message } = error;
-            tracing::warn!(task, %job_id, failed, code, error = %Shown(message), next_in = ?delay,
+            tracing::warn!(task, %job_id, failed, code, error = %Escaped(message), next_in = ?delay,
                 "the hook of a job failed; it will be retried");
         }
         Disposition::Hooked(Some(StoredError { code, message })) => {
-            tracing::error!(task, %job_id, code, error = %Shown(message), "the hook of a job failed; the job ends without it");
+            tracing::error!(task, %job_id, code, error = %Escaped(message), "the hook of a job failed; the job ends without it");
         }
         _ => {}
     }

@@ -33,11 +33,11 @@ use crate::backend::report::{Disposition, Report};
 use crate::backend::settle::Claimed;
 use crate::clock;
 use crate::job::failure::codes;
-use crate::job::snooze::Deferred;
+use crate::job::snooze::Snoozes;
 use crate::job::state::JobState;
 use crate::options::resolved::Resolved;
 use crate::runtime::context::{Context, Run};
-use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::note_store::NoteStore;
 use crate::runtime::observer::{Observed, RunInfo};
 use crate::runtime::shared::WorkerShared;
@@ -50,7 +50,7 @@ pub(super) async fn run(
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
     note_store: Arc<NoteStore>,
-    held: Arc<Held>,
+    held: Arc<HeldJob>,
     job: Claimed,
     own: Own,
 ) -> Report {
@@ -76,7 +76,7 @@ async fn run_once(
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
     note_store: Arc<NoteStore>,
-    held: Arc<Held>,
+    held: Arc<HeldJob>,
     job: Claimed,
     own: Own,
 ) -> (Disposition, Duration) {
@@ -111,7 +111,7 @@ async fn run_once(
     let worker = worker.id.clone();
     let max_attempts = options.retry.max_attempts();
     let (name, id) = (Arc::clone(&task.name), held.id.clone());
-    let is_first = attempt == 1 && job.stalled_count == 0 && job.deferred == Deferred::default();
+    let is_first = attempt == 1 && job.stalled_count == 0 && job.deferred == Snoozes::default();
     let waited = dispatched_at
         .filter(|_| is_first)
         .and_then(|at| at.checked_add(delay))
@@ -173,7 +173,7 @@ async fn run_once(
 fn without_payload(
     missing: Missing,
     task: &str,
-    held: &Held,
+    held: &HeldJob,
     (attempt, hooked): (u32, Option<u32>),
     options: &Resolved,
 ) -> Disposition {

@@ -5,21 +5,21 @@ use std::time::Duration;
 use super::drive::HandlerEnd;
 use crate::backend::report::Disposition;
 use crate::error::job_error::{ErrorMap, mapped};
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::job::failure::{StoredError, codes};
 use crate::job::id::JobId;
-use crate::job::snooze::Deferred;
+use crate::job::snooze::Snoozes;
 use crate::job::subgraph_result::with_graph;
 use crate::limits::NODE_LIMIT;
 use crate::options::resolved::Resolved;
 use crate::runtime::handler::RunError;
-use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::held_jobs::{Flags, HeldJob};
 
 /// What to report. The flags of the held job decide, not the error that an interrupted handler returned.
 pub(super) fn outcome(
     ended: HandlerEnd,
-    held: &Held,
-    (attempt, deferred): (u32, Deferred),
+    held: &HeldJob,
+    (attempt, deferred): (u32, Snoozes),
     options: &Resolved,
     errors: &[ErrorMap],
 ) -> Disposition {
@@ -41,7 +41,7 @@ pub(super) fn outcome(
         HandlerEnd::Returned(Err(RunError::Handler(e))) => {
             let e = mapped(e, errors);
             if let Some(delay) = e.snooze_delay() {
-                let deferred = Deferred { snoozed: deferred.snoozed.saturating_add(1), ..deferred };
+                let deferred = Snoozes { snoozed: deferred.snoozed.saturating_add(1), ..deferred };
                 return Disposition::Snooze { deferred, delay };
             }
             (e.code().to_owned(), e.message(), e.retry_after_delay(), e.is_fatal())
@@ -49,7 +49,7 @@ pub(super) fn outcome(
         HandlerEnd::Returned(Err(RunError::Undecodable(message))) => {
             if let Some(delay) = options.undecodable_pause(deferred.undecodable) {
                 let error = StoredError { code: codes::CODEC.to_owned(), message };
-                let deferred = Deferred { undecodable: deferred.undecodable.saturating_add(1), ..deferred };
+                let deferred = Snoozes { undecodable: deferred.undecodable.saturating_add(1), ..deferred };
                 return Disposition::Undecodable { deferred, delay, error };
             }
             (codes::CODEC.to_owned(), message, None, true)
@@ -89,16 +89,16 @@ pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Disposition, options: &
     match outcome {
         Disposition::Retry { attempt, delay, error } => {
             let StoredError { code, message } = error;
-            tracing::warn!(task, %job_id, attempt, max_attempts, code, error = %Shown(message), next_in = ?delay,
+            tracing::warn!(task, %job_id, attempt, max_attempts, code, error = %Escaped(message), next_in = ?delay,
                 "a run failed; the job will be retried");
         }
         Disposition::Failed { attempt, error } => {
             let StoredError { code, message } = error;
-            tracing::error!(task, %job_id, attempt, max_attempts, code, error = %Shown(message), "the job failed");
+            tracing::error!(task, %job_id, attempt, max_attempts, code, error = %Escaped(message), "the job failed");
         }
         Disposition::Undecodable { delay, error, .. } => {
             let StoredError { code, message } = error;
-            tracing::warn!(task, %job_id, code, error = %Shown(message), next_in = ?delay,
+            tracing::warn!(task, %job_id, code, error = %Escaped(message), next_in = ?delay,
                 "the handler cannot decode the payload; the job is postponed");
         }
         Disposition::Snooze { delay, .. } => tracing::debug!(task, %job_id, next_in = ?delay, "snoozed"),

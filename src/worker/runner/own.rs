@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::settle::Claimed;
-use crate::escape::Shown;
+use crate::escape::Escaped;
 use crate::options::overrides::{Headers, Overrides};
 use crate::options::resolved::Resolved;
 
@@ -29,7 +29,7 @@ impl Own {
                 delay: overrides.delay.unwrap_or_default(),
             },
             Err(e) => {
-                tracing::warn!(job_id = %job.id, error = %Shown(&e.to_string()),
+                tracing::warn!(job_id = %job.id, error = %Escaped(&e.to_string()),
                     "the job's own options cannot be read; using those of the task");
                 none()
             }

@@ -9,7 +9,7 @@ use crate::backend::settle::Payload;
 use crate::backend::timeouts::{doubled, response_time};
 use crate::backend::values;
 use crate::error::Error;
-use crate::runtime::held_jobs::{Flags, Held};
+use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::shared::WorkerShared;
 use crate::runtime::task::TaskRuntime;
 
@@ -25,7 +25,7 @@ pub(super) enum Missing {
 pub(super) async fn of(
     task: &TaskRuntime,
     worker: &WorkerShared,
-    held: &Held,
+    held: &HeldJob,
     payload: Payload,
     column: Key,
 ) -> Result<Vec<u8>, Missing> {
@@ -44,7 +44,7 @@ pub(super) async fn of(
 async fn fetch(
     task: &TaskRuntime,
     worker: &WorkerShared,
-    held: &Held,
+    held: &HeldJob,
     bytes: usize,
     column: Key,
 ) -> Result<Vec<u8>, Missing> {
@@ -56,7 +56,7 @@ async fn fetch(
             let turn = turns.acquire().await;
             let mut connected = false;
             let read = async {
-                let mut conn = worker.store.dedicated(Role::Pool, None).await?;
+                let mut conn = worker.store.dedicated(Role::Shared, None).await?;
                 connected = true;
                 let read = values::value(&mut conn, &task.keys, column, held.id.as_str());
                 tokio::time::timeout(patience, read).await.unwrap_or_else(|_| Err(Error::late()))

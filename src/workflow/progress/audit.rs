@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::send::send_entry;
 use super::stale::by_table;
-use super::{Ended, Mover, PLACED, SYNTHESISED};
+use super::{Ended, PLACED, SYNTHESISED, WorkflowProgress};
 use crate::backend::audit::scan;
 use crate::backend::jobs;
 use crate::backend::keys::{Key, TaskKeys};
@@ -23,7 +23,7 @@ use crate::job::node_id::NodeId;
 use crate::job::state::JobState;
 use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
 
-impl Mover {
+impl WorkflowProgress {
     /// Pauses instances without a state, if there are any: the server lost their state, and with it whether they had ended.
     pub(super) async fn place_lost(&self, keys: &TaskKeys) -> Result<(), Error> {
         let sizes = async |conn: &mut _| instances::sizes(conn, keys).await;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::stale::by_table;
-use super::{Ended, Mover};
-use crate::backend::actions::{self, Named, Told};
+use super::{Ended, WorkflowProgress};
+use crate::backend::actions::{self, ActionReply, Named};
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::workflow::advance::{EndedNode, NodeEnd};
@@ -25,7 +25,7 @@ type ByTask = BTreeMap<String, Vec<NodeId>>;
 /// The reason with which nodes of a stopping instance are cancelled.
 const REASON: &str = "its workflow was stopped";
 
-impl Mover {
+impl WorkflowProgress {
     /// Cancels the open nodes of an instance that stops. A job that never existed, or that this call ended, is reported
     /// as cancelled at once.
     pub(crate) async fn cancel_open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
@@ -108,17 +108,17 @@ impl Mover {
         let call = async |conn: &mut _| actions::cancel(conn, table, &named, REASON, "").await;
         let told = self.store.shared(RESPONSE_TIMEOUT, call).await?;
         // If the node was never sent, the job here is of an earlier instance.
-        let has_ended = told.iter().any(|told| matches!(told, Told::InState(state) if state.is_terminal()));
+        let has_ended = told.iter().any(|told| matches!(told, ActionReply::InState(state) if state.is_terminal()));
         let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
         let said = cancelled().into_bytes();
         let ended: Vec<Ended> = nodes
             .iter()
             .zip(told)
             .zip(stale)
-            .filter(|((_, told), stale)| matches!(told, Told::Done | Told::Unknown) || stale.is_some())
+            .filter(|((_, told), stale)| matches!(told, ActionReply::Done | ActionReply::Unknown) || stale.is_some())
             .map(|((id, told), _)| Ended {
                 node: EndedNode { id: id.clone(), end: NodeEnd::Cancelled, said: said.clone() },
-                table: (told == Told::Done).then(|| Arc::clone(table)),
+                table: (told == ActionReply::Done).then(|| Arc::clone(table)),
             })
             .collect();
         if ended.is_empty() { Ok(()) } else { self.advance(keys, &ended).await }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
-use super::{Ended, Mover};
+use super::{Ended, WorkflowProgress};
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::workflow::advance::Advanced;
@@ -27,7 +27,7 @@ const ROUNDS: usize = 50;
 /// instances in that time.
 const TRIMS: usize = 400;
 
-impl Mover {
+impl WorkflowProgress {
     /// Does every pending step of a workflow at once, and compares all its instances with their jobs.
     pub(crate) async fn recover(&self, name: &str) -> Result<(), Error> {
         let (began, keys) = (Instant::now(), self.store.workflow(name));

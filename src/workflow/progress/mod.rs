@@ -42,7 +42,7 @@ const MANY: usize = 1000;
 /// For how long an unreachable task or table is skipped, so that it does not delay others. The next look picks it up.
 const AWAY: Duration = Duration::from_secs(5);
 
-/// The counters of [`Mover::tally`].
+/// The counters of [`WorkflowProgress::tally`].
 const TOLD: usize = 0;
 const SENT: usize = 1;
 const SYNTHESISED: usize = 2;
@@ -57,7 +57,7 @@ pub(crate) struct Ended {
 }
 
 /// Advances workflows, on behalf of producers and workers.
-pub(crate) struct Mover {
+pub(crate) struct WorkflowProgress {
     store: Arc<Store>,
     dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
     /// Tasks and tables (by one of their keys) that were unreachable, and since when.
@@ -68,9 +68,9 @@ pub(crate) struct Mover {
     tally: [AtomicU64; 4],
 }
 
-impl Mover {
-    pub(crate) fn new(store: Arc<Store>) -> Mover {
-        Mover {
+impl WorkflowProgress {
+    pub(crate) fn new(store: Arc<Store>) -> WorkflowProgress {
+        WorkflowProgress {
             store,
             dispatchers: Mutex::default(),
             away: Mutex::default(),
@@ -115,13 +115,13 @@ impl Mover {
         }
     }
 
-    fn is_away(&self, place: &str) -> bool {
+    fn is_unreachable(&self, place: &str) -> bool {
         self.away().get(place).is_some_and(|since| since.elapsed() < AWAY)
     }
 
     /// Does the work at a task or table, unless it did not answer a moment ago. Otherwise hundreds of steps would each wait for it in turn.
     async fn unless_away<T>(&self, place: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        if self.is_away(place) {
+        if self.is_unreachable(place) {
             return Err(Error::timed_out());
         }
         // Boxed, since steps nest.
@@ -141,7 +141,7 @@ impl Mover {
         is_news
     }
 
-    /// Reports ended nodes, all of one workflow. [`Mover::follow`] does what follows.
+    /// Reports ended nodes, all of one workflow. [`WorkflowProgress::follow`] does what follows.
     pub(crate) async fn tell(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
         let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
         let bytes = nodes.iter().map(|node| node.said.len()).sum();

@@ -1,6 +1,6 @@
 //! A new run of an instance: nodes that did not complete run again.
 
-use super::{Mover, unreadable};
+use super::{WorkflowProgress, unreadable};
 use crate::backend::keys::TaskKeys;
 use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::backend::workflow::control::{self, Again};
@@ -23,7 +23,7 @@ pub(crate) enum Retried {
     Unknown,
 }
 
-impl Mover {
+impl WorkflowProgress {
     /// Runs the nodes of an instance again that did not complete. `begun`: only continues a retry that was begun.
     pub(crate) async fn retry(&self, keys: &TaskKeys, instance: &str, begun: bool) -> Result<Retried, Error> {
         let mut moved = 0;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 
-use super::{Ended, Mover, SENT};
+use super::{Ended, SENT, WorkflowProgress};
 use crate::backend::dispatch::NewJob;
 use crate::backend::keys::TaskKeys;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
@@ -28,7 +28,7 @@ use crate::workflow::starter::Starter;
 /// How many graphs start at a time.
 const GRAPHS: usize = 16;
 
-impl Mover {
+impl WorkflowProgress {
     /// Sends the nodes. A node that cannot be sent stays in the outbox of the workflow until a later look.
     pub(crate) async fn send(&self, keys: &TaskKeys, sends: Vec<ToSend>) {
         let mut by_task: BTreeMap<String, Vec<ToSend>> = BTreeMap::new();
@@ -50,7 +50,7 @@ impl Mover {
         for some in nodes.chunks(BATCH) {
             let entries: Vec<String> = some.iter().map(|node| send_entry(&node.id)).collect();
             let sent = async {
-                if self.is_away(&task) {
+                if self.is_unreachable(&task) {
                     return Err(Error::timed_out());
                 }
                 let mut jobs = Vec::with_capacity(some.len());

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Mover;
-use crate::backend::actions::{self, Named, Stood, Told};
+use super::WorkflowProgress;
+use crate::backend::actions::{self, ActionReply, Named, Stood};
 use crate::backend::keys::TaskKeys;
 use crate::backend::tables::Tables;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
@@ -24,7 +24,7 @@ use crate::options::modes::Durability;
 /// for clocks that differ. An ended instance is kept for longer.
 const STALE: Duration = Duration::from_secs(2);
 
-impl Mover {
+impl WorkflowProgress {
     /// Sends nodes again whose existing job belongs to an earlier instance of the same id. Such a job ended before this instance began, and
     /// was reported. Or it has waited since before then, because the server lost that instance or a call came late.
     pub(super) async fn replace_stale(&self, keys: &TaskKeys, task: &str, there: Vec<&ToSend>) -> Result<(), Error> {
@@ -46,7 +46,7 @@ impl Mover {
             while !left.is_empty() {
                 let call = async |conn: &mut _| actions::remove(conn, &table, &left, "").await;
                 let told = self.store.shared(response_time(BATCH_BYTES), call).await?;
-                let again = left.into_iter().zip(told).filter(|(_, told)| *told == Told::Left);
+                let again = left.into_iter().zip(told).filter(|(_, told)| *told == ActionReply::Left);
                 left = again.map(|(job, _)| job).collect();
             }
             if stale.is_empty() {

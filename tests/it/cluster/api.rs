@@ -196,7 +196,7 @@ async fn a_worker_that_cannot_be_listed_claims_nothing() {
     let frozen = [&six.cluster.nodes[at], &six.cluster.nodes[at + 3]];
     frozen.iter().for_each(|node| node.freeze().unwrap());
     let warnings = Warnings::capture();
-    let worker = app.worker().only([TASKS[elsewhere]]).unwrap();
+    let worker = app.worker().tasks([TASKS[elsewhere]]).unwrap();
     let id = worker.id().to_string();
     let worker = worker.spawn();
     warnings.wait_for(&["WARN", &id, "waits for redis"], PATIENCE).await;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use heartline::{
-    App, Context, Error, JobError, JobFilter, JobState, Refusal, Refused, StallOptions, TaskOptions, TaskRef,
+    App, Context, Error, JobError, JobFilter, JobState, RefusalReason, RefusedJob, StallOptions, TaskOptions, TaskRef,
 };
 
 use crate::cluster::six::{Six, TASKS, ask};
@@ -176,20 +176,20 @@ async fn an_action_reports_what_it_did_and_does_the_rest_later() {
     for server in servers {
         six.cluster.nodes[server].freeze().unwrap();
     }
-    let refused = named.step().await.unwrap_err();
+    let refused = named.next_batch().await.unwrap_err();
     assert!(matches!(refused, Error::Connect { .. }), "{refused}");
     let done = named.report().done;
     assert!((30..90).contains(&done), "{done}");
     for server in servers {
         six.cluster.nodes[server].thaw().unwrap();
     }
-    eventually("the rest is done", PATIENCE, async || named.step().await.is_ok()).await;
+    eventually("the rest is done", PATIENCE, async || named.next_batch().await.is_ok()).await;
     let report = named.report();
     // The frozen node may have carried out the call after the client gave up.
-    let is_done = |refused: &Refused| refused.why == Refusal::State(JobState::Cancelled);
+    let is_done = |refused: &RefusedJob| refused.why == RefusalReason::State(JobState::Cancelled);
     assert!(report.done + report.refused == 90 && report.refusals.iter().all(is_done), "{report:?}");
     assert!(report.done >= done && report.is_complete, "{report:?}");
-    while listed.step().await.unwrap().is_some() {}
+    while listed.next_batch().await.unwrap().is_some() {}
     assert_eq!((listed.report().done, listed.report().refused), (90, 0), "{:?}", listed.report());
 }
 
@@ -214,14 +214,14 @@ async fn reports_show_the_other_nodes_while_one_is_frozen() {
         let tasks = inspector.tasks().await.unwrap();
         let workers = inspector.workers().await.unwrap();
         let servers = inspector.servers().await.unwrap();
-        let holders = inspector.holders("export").await;
+        let holders = inspector.lock_holders("export").await;
         let took = begun.elapsed();
         println!("a look took {took:?}");
         assert!(took < most, "{took:?}");
-        assert!(tasks.iter().all(|task| task.is_away == (task.task == "export")), "{tasks:?}");
+        assert!(tasks.iter().all(|task| task.is_unreachable == (task.task == "export")), "{tasks:?}");
         assert!(tasks.len() == TASKS.len() && workers.len() == 1 && holders.is_err(), "{workers:?}");
         assert!(servers.iter().all(|server| server.fault.is_some() == (server.place == away)), "{servers:?}");
-        assert_eq!(inspector.lists_away().await.unwrap(), heartline::ListsAway::default());
+        assert_eq!(inspector.unreachable_lists().await.unwrap(), heartline::UnreachableLists::default());
     };
     told(&inspector, Duration::from_secs(6)).await;
     // It is now known to be silent.
@@ -232,7 +232,7 @@ async fn reports_show_the_other_nodes_while_one_is_frozen() {
     told(&other.inspector(), Duration::from_secs(6)).await;
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     six.cluster.nodes[1].thaw().unwrap();
-    let is_back = async || inspector.tasks().await.unwrap().iter().all(|task| !task.is_away);
+    let is_back = async || inspector.tasks().await.unwrap().iter().all(|task| !task.is_unreachable);
     eventually("it is shown again", PATIENCE, is_back).await;
     let _ = worker.stop().await.unwrap();
 }
@@ -252,21 +252,22 @@ async fn reports_omit_a_list_that_is_away_and_show_the_rest() {
     }
     let reports = inspector.tasks().await.unwrap();
     assert!(reports.len() == TASKS.len() && reports.iter().all(|task| !task.knows_workers), "{reports:?}");
-    assert!(reports.iter().any(|task| task.is_away) && reports.iter().any(|task| task.counts.waiting == 1));
+    assert!(reports.iter().any(|task| task.is_unreachable) && reports.iter().any(|task| task.counts.waiting == 1));
     assert!(inspector.workers().await.is_err());
-    let away = inspector.lists_away().await.unwrap();
+    let away = inspector.unreachable_lists().await.unwrap();
     assert_eq!((away.tasks, away.workers), (None, place(&six, 0)));
-    let outlook = inspector.recovery_outlook("export").await.unwrap();
+    let outlook = inspector.recovery_status("export").await.unwrap();
     assert!(outlook.reasons.iter().all(|reason| !reason.contains("no worker")), "{outlook:?}");
     six.cluster.nodes[0].thaw().unwrap();
-    let is_back = async || inspector.tasks().await.unwrap().iter().all(|task| task.knows_workers && !task.is_away);
+    let is_back =
+        async || inspector.tasks().await.unwrap().iter().all(|task| task.knows_workers && !task.is_unreachable);
     eventually("the list of workers is back", PATIENCE, is_back).await;
     // The list of tasks is on the third one.
     for server in [5, 2] {
         six.cluster.nodes[server].kill();
     }
     assert!(inspector.tasks().await.is_err());
-    let away = inspector.lists_away().await.unwrap();
+    let away = inspector.unreachable_lists().await.unwrap();
     assert_eq!((away.tasks, away.workers), (place(&six, 2), None));
     let report = inspector.task("export").await.unwrap();
     assert!(report.counts.waiting == 1 && report.knows_workers, "{report:?}");
@@ -278,7 +279,7 @@ async fn reports_omit_a_list_that_is_away_and_show_the_rest() {
         let set = ["CONFIG", "SET", "cluster-require-full-coverage", "yes"];
         assert_eq!(ask::<String>(*port, &set).await.as_deref(), Some("OK"));
     }
-    let is_down = async || inspector.lists_away().await.is_ok_and(|away| away.says_down == place(&six, 0));
+    let is_down = async || inspector.unreachable_lists().await.is_ok_and(|away| away.says_down == place(&six, 0));
     eventually("the nodes report that the cluster is down", PATIENCE, is_down).await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::WatchBreak;
+use heartline::DetectorReset;
 
 use crate::cluster::six::{Six, TASKS};
 use crate::support::PATIENCE;
@@ -18,7 +18,7 @@ async fn nothing_is_lost_when_all_connections_are_cut_under_load() {
         assert!(at_each[..3].iter().all(|connections| *connections >= 4), "{at_each:?}");
         load.goes_on(Duration::from_secs(3)).await;
     }
-    let broken = load.broken_by(WatchBreak::ConnectionLost);
+    let broken = load.broken_by(DetectorReset::ConnectionLost);
     assert!(broken.iter().all(|times| *times > 0), "{broken:?}");
     let lost = load.accounted().await;
     assert_eq!(lost.jobs, 0);

@@ -307,7 +307,7 @@ async fn one_node_is_away(options: TaskOptions, slots: usize, how: Away) {
         wanted.iter().all(|id| runs.contains(id))
     };
     eventually("all run", PATIENCE, all).await;
-    let ended = async || (task.counts().await.is_ok_and(|counts| counts.unfinished() == 0)).then_some(());
+    let ended = async || (task.counts().await.is_ok_and(|counts| counts.pending_total() == 0)).then_some(());
     eventually("none is held", PATIENCE, ended).await;
     let mut told = runs.lock().unwrap().clone();
     told.sort();

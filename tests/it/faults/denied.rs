@@ -119,7 +119,7 @@ async fn a_right_revoked_at_run_time_costs_only_the_calls_under_way() {
     set_right(&mut conn, "+hset").await;
     eventually("the rest is done", PATIENCE, async || {
         let counts = jobs.counts().await.unwrap();
-        counts.waiting + counts.held() == 0
+        counts.waiting + counts.held_total() == 0
     })
     .await;
     let counts = jobs.counts().await.unwrap();

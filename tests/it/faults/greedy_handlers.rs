@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use heartline::{CancelOutcome, Context, Error, JobError, JobState, OnRisk, StallOptions, TaskOptions, codes};
+use heartline::{CancelOutcome, Context, Error, JobError, JobState, OnLockRisk, StallOptions, TaskOptions, codes};
 use redis::AsyncCommands;
 
 use crate::support::journal::Journal;
@@ -117,7 +117,7 @@ async fn a_handler_that_spends_its_budget_is_dropped_in_an_outage() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let gives_up = StallOptions::new().interval(INTERVAL).max_count(0).on_risk(OnRisk::Cancel);
+    let gives_up = StallOptions::new().interval(INTERVAL).max_count(0).on_lock_risk(OnLockRisk::Cancel);
     let worker = start_greedy(&test, &proxy.url(), options(INTERVAL).stall(gives_up)).await;
     let (_app, jobs) = test.producer().await;
     run(&test, &worker).await;

@@ -64,7 +64,7 @@ async fn a_job_with_a_late_claim_reply_gets_heartbeats_meanwhile() {
     let (test, proxy) = (&behind.test, &behind.proxy);
     let (_app, jobs) = test.producer().await;
     test.journal.open("go");
-    let job = jobs.dispatch("go".to_owned()).stall_max_count(0).await.unwrap();
+    let job = jobs.dispatch("go".to_owned()).max_stalls(0).await.unwrap();
     let mut hold = proxy.hold_next_reply_to(behind.settle.as_str());
     let worker = behind.worker().await;
     hold.happened().await;

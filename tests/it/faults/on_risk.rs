@@ -1,8 +1,8 @@
-//! `OnRisk::Cancel`: a handler whose heartbeats do not arrive stops before another worker can have its job.
+//! `OnLockRisk::Cancel`: a handler whose heartbeats do not arrive stops before another worker can have its job.
 
 use std::time::Duration;
 
-use heartline::{JobState, OnRisk, StallOptions};
+use heartline::{JobState, OnLockRisk, StallOptions};
 
 use crate::support::events::events_until;
 use crate::support::task::{INTERVAL, TestTask, options};
@@ -25,7 +25,7 @@ async fn a_job_at_risk_is_dropped_and_handed_back_without_a_stall() {
     // The cancel grace is longer than the time that is left, so the time left counts.
     let options = options(INTERVAL)
         .cancel_grace(Duration::from_secs(30))
-        .stall(StallOptions::new().interval(INTERVAL).max_count(0).on_risk(OnRisk::Cancel));
+        .stall(StallOptions::new().interval(INTERVAL).max_count(0).on_lock_risk(OnLockRisk::Cancel));
     let worker = test
         .start_worker_with(&proxy.url(), options, |journal, ctx, _| async move {
             journal.begin(&ctx);

@@ -35,7 +35,7 @@ fn a_process_that_works_until_a_signal() {
             Err(JobError::new("told to stop"))
         })
         .unwrap();
-        assert!(app.worker().longest_shutdown() > Duration::from_secs(600));
+        assert!(app.worker().max_shutdown_time() > Duration::from_secs(600));
         let stopped = tokio::spawn(app.worker().run_until_signal()).await.unwrap();
         assert_eq!(stopped.unwrap(), StopReason::Shutdown);
     });

@@ -36,7 +36,7 @@ async fn a_waiting_job_without_payload_is_removed_and_reported() {
     let (task, gate, ran) = gated(&app);
     gate.add_permits(10);
     for (list, id) in [("wait", "gone"), ("wait", "after")] {
-        task.dispatch(1).id(id).stall_max_count(3).await.unwrap();
+        task.dispatch(1).id(id).max_stalls(3).await.unwrap();
         assert_eq!(test.places(id).await, [list]);
     }
     test.run::<u64>("HDEL", "payload", &["gone"]).await;

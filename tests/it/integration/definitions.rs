@@ -160,7 +160,7 @@ async fn an_error_known_to_the_app_is_found_among_the_causes() {
 struct Pool(u32);
 
 async fn uses_the_pool(ctx: Context, (): ()) -> Result<u32, JobError> {
-    Ok(ctx.data::<Pool>()?.0)
+    Ok(ctx.state::<Pool>()?.0)
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn handlers_share_data_and_a_worker_without_it_does_not_start() {
     const USES: TaskDef<(), u32> = TaskDef::new(TASK);
     let test = TestTask::new();
     let builder = || App::builder().redis(test.redis().app_url()).prefix(&test.prefix);
-    let app = builder().data(Pool(1)).data(Pool(7)).build().await.unwrap();
+    let app = builder().state(Pool(1)).state(Pool(7)).build().await.unwrap();
     let jobs = app.register(USES.handler(uses_the_pool).needs::<Pool>()).unwrap();
     let worker = TestWorker::start(app.worker());
     assert_eq!(jobs.dispatch(()).await.unwrap().result().await.unwrap(), 7);
@@ -179,13 +179,13 @@ async fn handlers_share_data_and_a_worker_without_it_does_not_start() {
     let Error::Config(faults) = bare.worker().run().await.unwrap_err() else { panic!() };
     let told = faults.to_string();
     assert!(faults.len() == 2 && told.contains("Pool") && told.contains("String"), "{told}");
-    assert!(told.contains("AppBuilder::data"), "{told}");
+    assert!(told.contains("AppBuilder::state"), "{told}");
 
     let bare = builder().build().await.unwrap();
     let jobs = bare.task(TASK, fast().retry(RetryPolicy::new().attempts(9)), uses_the_pool).unwrap();
     let worker = TestWorker::start(bare.worker());
     let Error::JobFailed(failure) = jobs.dispatch(()).await.unwrap().result().await.unwrap_err() else { panic!() };
-    assert_eq!((failure.code.as_str(), failure.failed_attempts), (codes::MISSING_DATA, 1));
+    assert_eq!((failure.code.as_str(), failure.failed_attempts), (codes::MISSING_STATE, 1));
     worker.stop().await;
 }
 

@@ -130,7 +130,7 @@ async fn a_dispatch_of_an_existing_id_changes_nothing() {
 
     let before = test.redis().dump(&test.key("")).await;
     for id in ["completed", "failed", "running", "delayed", "cancelled", "wait"] {
-        let again = task.dispatch("other".into()).id(id).priority(Priority::High).stall_max_count(9);
+        let again = task.dispatch("other".into()).id(id).priority(Priority::High).max_stalls(9);
         let again = again.delay(Duration::from_secs(1)).attempts(7).await.unwrap();
         assert_eq!((again.existed(), again.id().as_str()), (Some(true), id));
     }

@@ -55,7 +55,7 @@ async fn each_transition_of_a_job_is_one_event_in_order() {
     let task = scripted(&app);
     let (mut events, mut stalls) = (app.events(), app.on_stalled());
     task.dispatch("".into()).id("stalls").await.unwrap();
-    task.dispatch("".into()).id("last").stall_max_count(0).await.unwrap();
+    task.dispatch("".into()).id("last").max_stalls(0).await.unwrap();
     let mut dead = Puppet::of(&test).await;
     dead.claim_all(&["stalls", "last"]).await;
     for (id, input) in [("plain", ""), ("retried", "second"), ("fails", "never"), ("handed-back", "stay")] {

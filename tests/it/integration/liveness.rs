@@ -47,7 +47,7 @@ async fn a_handler_learns_of_the_risk_before_the_job_can_be_requeued() {
     let task = app.task(TASK, fast().cancel_grace(Duration::from_secs(5)), move |ctx, _: u32| {
         let told = told.clone();
         async move {
-            ctx.at_risk().await;
+            ctx.lock_at_risk().await;
             told.send(ctx.heartbeat())?;
             ctx.cancelled().await;
             told.send(ctx.heartbeat())?;

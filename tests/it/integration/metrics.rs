@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heartline::{Context, JobError, RetryPolicy, RunMetrics, StallAction, StallReason, WorkerFigures, WorkerMetrics};
+use heartline::{Context, JobError, RetryPolicy, RunMetrics, StallAction, StallReason, WorkerMetrics, WorkerStats};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
@@ -71,7 +71,7 @@ async fn a_worker_counts_failures_and_recoveries() {
     test.declare_at(&near, fast());
     let (cut, whole) = (far.worker(), near.worker());
     let (cut_off, watches) = (cut.monitor(), whole.monitor());
-    assert_eq!(cut_off.figures(), WorkerFigures::default());
+    assert_eq!(cut_off.stats(), WorkerStats::default());
     let mut registry = Registry::default();
     WorkerMetrics::register(&mut registry, watches.clone());
     let cut = TestWorker::start(cut);
@@ -79,16 +79,16 @@ async fn a_worker_counts_failures_and_recoveries() {
     eventually("it holds the job", PATIENCE, async || cut_off.health().held == 1).await;
     let whole = TestWorker::start(whole);
     line.pause();
-    let found = || Some(watches.figures().tasks.first()?.stalls[&StallReason::Silent][&StallAction::Recovered]);
+    let found = || Some(watches.stats().tasks.first()?.stalls[&StallReason::Silent][&StallAction::Recovered]);
     eventually("the other worker finds it", PATIENCE, async || found() == Some(1)).await;
-    let figures = cut_off.figures().tasks.remove(0);
+    let figures = cut_off.stats().tasks.remove(0);
     assert_eq!((figures.at_risk, figures.locks_lost, figures.held), (1, 0, 1), "{figures:?}");
     eventually("its watch is broken", PATIENCE, async || {
-        cut_off.figures().tasks[0].watch_breaks.values().sum::<u64>() > 0
+        cut_off.stats().tasks[0].watch_breaks.values().sum::<u64>() > 0
     })
     .await;
     line.resume();
-    eventually("it notices the loss", PATIENCE, async || cut_off.figures().tasks[0].locks_lost == 1).await;
+    eventually("it notices the loss", PATIENCE, async || cut_off.stats().tasks[0].locks_lost == 1).await;
     test.journal.open("gate");
     eventually("the other worker ends it", PATIENCE, async || jobs.counts().await.unwrap().completed == 1).await;
 
@@ -106,5 +106,5 @@ async fn a_worker_counts_failures_and_recoveries() {
     assert_eq!((seen["heartline_process_frozen_total"], seen["heartline_runtime_blocked_seconds_total"]), (0.0, 0.0));
     cut.stop().await;
     whole.stop().await;
-    assert_eq!(watches.figures(), WorkerFigures::default());
+    assert_eq!(watches.stats(), WorkerStats::default());
 }

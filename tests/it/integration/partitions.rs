@@ -54,7 +54,7 @@ async fn jobs_are_spread_by_id_and_found_by_id() {
     assert!(test.producer().await.1.handle("job-8").unwrap().result().await.is_ok());
     assert!(matches!(test.producer().await.1.handle("nobody").unwrap().result().await, Err(Error::JobNotFound { .. })));
     let counts = task.counts().await.unwrap();
-    assert_eq!((counts.completed, counts.cancelled, counts.unfinished()), (59, 1, 0));
+    assert_eq!((counts.completed, counts.cancelled, counts.pending_total()), (59, 1, 0));
     worker.stop().await;
 }
 
@@ -203,7 +203,7 @@ async fn a_worker_uses_the_number_of_a_producer_that_starts_with_it() {
         let spread = TaskOptions::new().partitions(3);
         let spread =
             own.task_ref_for(&heartline::TaskDef::<String, u64>::new(name.clone().leak()).options(spread)).unwrap();
-        let (worker, job) = tokio::join!(async { app.worker().only([&*name]).unwrap().spawn() }, async {
+        let (worker, job) = tokio::join!(async { app.worker().tasks([&*name]).unwrap().spawn() }, async {
             spread.dispatch("x".into()).await
         });
         let job = match job {

@@ -259,7 +259,7 @@ async fn no_job_begins_early_if_its_own_max_count_is_zero() {
         if at % 2 == 0 {
             job.await.unwrap()
         } else {
-            job.stall_max_count(0).await.unwrap()
+            job.max_stalls(0).await.unwrap()
         };
     }
     let worker = TestWorker::start(app.worker());

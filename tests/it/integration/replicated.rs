@@ -137,13 +137,13 @@ async fn an_outcome_without_a_replica_is_kept_and_reported_once() {
     let worker = TestWorker::start(worker);
     worker.working().await;
     assert_eq!(export.dispatch(7).durability(COPY).await.unwrap().result().await.unwrap(), 7);
-    assert_eq!(monitor.figures().tasks[0].not_replicated, 0);
+    assert_eq!(monitor.stats().tasks[0].not_replicated, 0);
     pair.replica.freeze().unwrap();
     for n in 1..4 {
         let job = export.dispatch(n).durability(Durability::Memory).await.unwrap();
         assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), n);
     }
-    eventually("all are counted", PATIENCE, async || monitor.figures().tasks[0].not_replicated == 3).await;
+    eventually("all are counted", PATIENCE, async || monitor.stats().tasks[0].not_replicated == 3).await;
     let told = warnings.all().into_iter().filter(|line| line.contains("fewer replicas")).count();
     assert_eq!(told, 1, "{:?}", warnings.all());
     worker.stop().await;

@@ -100,9 +100,9 @@ async fn without_retention_nothing_stays_and_a_waiting_handle_ends() {
         .unwrap();
     let worker = TestWorker::start(app.worker());
     eventually("its options are known", PATIENCE, async || test.epoch().await > 0).await;
-    let done = task.dispatch(false).id("done").delay(Duration::from_millis(300)).stall_max_count(3);
-    let fails = task.dispatch(true).id("fails").delay(Duration::from_millis(300)).stall_max_count(3);
-    let cancelled = task.dispatch(true).id("cancelled").delay(Duration::from_secs(60)).stall_max_count(3);
+    let done = task.dispatch(false).id("done").delay(Duration::from_millis(300)).max_stalls(3);
+    let fails = task.dispatch(true).id("fails").delay(Duration::from_millis(300)).max_stalls(3);
+    let cancelled = task.dispatch(true).id("cancelled").delay(Duration::from_secs(60)).max_stalls(3);
     let (done, fails, cancelled) = (done.await.unwrap(), fails.await.unwrap(), cancelled.await.unwrap());
     let waits = tokio::spawn({
         let cancelled = cancelled.clone();
@@ -140,7 +140,7 @@ async fn retention_trims_by_age_and_count_but_keeps_a_minute() {
     let ids = |kind: &str| (0..5).map(|at| format!("{kind}-{at}")).collect::<Vec<_>>();
     let (done, failed) = (ids("done"), ids("failed"));
     for id in done.iter().chain(&failed) {
-        task.dispatch(id.starts_with("failed")).id(id).stall_max_count(3).await.unwrap();
+        task.dispatch(id.starts_with("failed")).id(id).max_stalls(3).await.unwrap();
     }
     eventually("all have ended", PATIENCE, async || {
         let counts = task.counts().await.unwrap();

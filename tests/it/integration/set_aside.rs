@@ -1,7 +1,8 @@
 //! Silent jobs that wait for the decision of a person.
 
 use heartline::{
-    Fault, Inspector, JobState, JobValues, Refusal, SilentJob, SilentSelection, StallAction, StallOptions, StallReason,
+    Inconsistency, Inspector, JobState, JobValues, RefusalReason, SilentJob, SilentSelection, StallAction,
+    StallOptions, StallReason,
 };
 
 use crate::support::puppet::{Puppet, Token};
@@ -26,7 +27,7 @@ async fn set_aside(inspector: &Inspector) -> Vec<SilentJob> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
         let page = inspector.silent_jobs(TASK, cursor.as_deref()).await.unwrap();
-        found.extend(page.jobs.into_iter().filter(|job| job.is_set_aside));
+        found.extend(page.jobs.into_iter().filter(|job| job.is_parked));
         cursor = page.next;
         if cursor.is_none() {
             found.sort_by_key(|job| job.id.to_string());
@@ -62,7 +63,7 @@ async fn jobs_stay_with_a_dead_worker_until_a_person_decides() {
     worker.jobs.handle("again").unwrap().result().await.unwrap();
     let job = inspector.job(TASK, "fails", JobValues::None).await.unwrap().unwrap();
     assert_eq!((job.state, job.error.unwrap().code.as_str()), (JobState::Failed, "worker_crashed"));
-    let stall = inspector.explain(TASK, "again").await.unwrap().remove(0);
+    let stall = inspector.stall_history(TASK, "again").await.unwrap().remove(0);
     assert_eq!((stall.stall.action, stall.stall.reason), (StallAction::Recovered, StallReason::Manual));
     assert_eq!((stall.by.as_deref(), stall.watched, stall.snapshot_at), (Some("ada"), None, since[0]));
     assert!(stall.to_string().contains("; it was silent since the snapshot "), "{stall}");
@@ -73,7 +74,7 @@ async fn jobs_stay_with_a_dead_worker_until_a_person_decides() {
     worker.jobs.handle("stays").unwrap().result().await.unwrap();
     let audit = inspector.audit(TASK).await.unwrap();
     // The dead worker is a puppet, which is in no list of workers.
-    assert!(audit.findings().all(|finding| finding.fault == Fault::StaleRecord), "{audit:?}");
+    assert!(audit.findings().all(|finding| finding.fault == Inconsistency::StaleRecord), "{audit:?}");
     worker.stop().await;
 }
 
@@ -85,8 +86,8 @@ async fn a_person_overtaken_by_a_sweep_sees_what_it_did() {
     test.becomes_candidate("left").await;
     // The worker has watched for longer: it sweeps while the person watches, unless it was delayed.
     let report = inspector.recover_running(TASK, SilentSelection::ids(["left"])).await.unwrap();
-    let why: Vec<Refusal> = report.refusals.iter().map(|refused| refused.why).collect();
-    assert!(report.done == 1 || why == [Refusal::SetAside], "{report:?}");
+    let why: Vec<RefusalReason> = report.refusals.iter().map(|refused| refused.why).collect();
+    assert!(report.done == 1 || why == [RefusalReason::SetAside], "{report:?}");
     if report.done == 0 {
         let again = inspector.recover_running(TASK, SilentSelection::ids(["left"])).await.unwrap();
         assert_eq!((again.done, again.refused), (1, 0), "{again:?}");
@@ -110,7 +111,7 @@ async fn a_job_that_is_heard_again_continues_and_needs_no_decision() {
         }
     });
     let report = inspector.recover_running(TASK, SilentSelection::ids(["a"])).await.unwrap();
-    assert_eq!((report.done, report.refusals[0].why), (0, Refusal::NotSilent), "{report:?}");
+    assert_eq!((report.done, report.refusals[0].why), (0, RefusalReason::NotSilent), "{report:?}");
     beats.abort();
     worker.stop().await;
 }
@@ -192,7 +193,7 @@ async fn a_job_that_begins_during_a_manual_requeue_is_left_alone() {
     eventually("it watches", PATIENCE, async || test.epoch().await > epoch).await;
     test.run::<u64>("HDEL", "claimed", &["begins"]).await;
     let report = act.await.unwrap().unwrap();
-    assert_eq!((report.done, report.refusals[0].why), (0, Refusal::State(JobState::Running)), "{report:?}");
+    assert_eq!((report.done, report.refusals[0].why), (0, RefusalReason::State(JobState::Running)), "{report:?}");
     assert_eq!(test.places("begins").await, ["running"]);
 }
 
@@ -213,7 +214,7 @@ async fn a_mark_from_restored_data_takes_nothing_from_a_live_worker() {
         }
     });
     let report = inspector.recover_running(TASK, SilentSelection::ids(["a"])).await.unwrap();
-    assert_eq!((report.done, report.refusals[0].why), (0, Refusal::NotSilent), "{report:?}");
+    assert_eq!((report.done, report.refusals[0].why), (0, RefusalReason::NotSilent), "{report:?}");
     beats.abort();
     worker.stop().await;
 }

@@ -61,7 +61,7 @@ async fn each_row_of_the_resolve_table_applies_to_its_job() {
     for id in ids {
         let job = task.dispatch(1).id(id);
         if id == "last" {
-            job.stall_max_count(0).await.unwrap()
+            job.max_stalls(0).await.unwrap()
         } else {
             job.await.unwrap()
         };
@@ -128,7 +128,7 @@ async fn max_count_n_fails_a_job_at_stall_n_plus_one() {
     let mut stalls = app.on_stalled();
     let ids = ["zero", "one", "two", "three"];
     for (max_count, id) in (0..).zip(ids) {
-        task.dispatch(0).id(id).stall_max_count(max_count).await.unwrap();
+        task.dispatch(0).id(id).max_stalls(max_count).await.unwrap();
     }
     let mut dead = Puppet::of(&test).await;
     dead.claim_all(&ids).await;

@@ -21,13 +21,13 @@ async fn a_handler_is_tested_without_redis() {
         .stalled_count(2)
         .snoozed_count(4)
         .header("trace", "t-1")
-        .data("a pool".to_owned());
+        .state("a pool".to_owned());
     let ctx = test.context();
     assert_eq!((ctx.id().as_str(), ctx.task(), ctx.attempt(), ctx.max_attempts()), ("export-7", "export", 3, 3));
     assert_eq!((ctx.stalled_count(), ctx.snoozed_count(), ctx.header("trace")), (2, 4, Some("t-1")));
-    assert_eq!(ctx.data::<String>().unwrap(), "a pool");
-    let missing = JobError::from(ctx.data::<u8>().unwrap_err());
-    assert!(missing.code() == "missing_data" && missing.is_fatal(), "{missing:?}");
+    assert_eq!(ctx.state::<String>().unwrap(), "a pool");
+    let missing = JobError::from(ctx.state::<u8>().unwrap_err());
+    assert!(missing.code() == "missing_state" && missing.is_fatal(), "{missing:?}");
     assert_eq!(export(ctx, 5).await.unwrap(), 15);
     assert!(Context::for_test().id("no id").is_err());
 }
@@ -42,7 +42,7 @@ async fn interruptions_of_a_run_can_be_simulated() {
         async move { ctx.cancelled().await }
     });
     test.put_at_risk();
-    ctx.at_risk().await;
+    ctx.lock_at_risk().await;
     assert!(ctx.is_at_risk() && ctx.heartbeat().is_ok() && !ctx.is_cancelled());
     test.shut_down();
     ctx.shutting_down().await;
@@ -140,12 +140,12 @@ async fn a_node_handler_reads_test_inputs_and_reports_grown_nodes() {
         }
         let graph = Graph::new();
         graph.node("more", &NEXT, first);
-        ctx.grow(graph)?;
+        ctx.expand(graph)?;
         Ok(first + 1)
     }
     let test = Context::for_test().upstream("first", &4).unwrap().upstream("second", &5).unwrap();
     assert_eq!(sum(test.context(), ()).await.unwrap(), 5);
-    assert_eq!(test.grown(), Some(vec!["more".to_owned()]));
+    assert_eq!(test.expanded(), Some(vec!["more".to_owned()]));
     assert!(
         test.context().upstream::<u64>("third").await.unwrap_err().to_string().contains("must be the name of a node")
     );
@@ -153,7 +153,7 @@ async fn a_node_handler_reads_test_inputs_and_reports_grown_nodes() {
     let test = test.failed_upstream("third", "no_money", "the card was declined");
     let failed = sum(test.context(), ()).await.unwrap_err();
     assert_eq!((failed.code(), failed.to_string().as_str()), ("no_money", "third: the card was declined"));
-    assert_eq!(test.grown(), None);
+    assert_eq!(test.expanded(), None);
     // A job that is not a node has no inputs and grows nothing.
     let plain = Context::for_test();
     assert!(
@@ -165,5 +165,5 @@ async fn a_node_handler_reads_test_inputs_and_reports_grown_nodes() {
             .to_string()
             .contains("must be a node of a workflow")
     );
-    assert!(plain.context().grow(Graph::new()).is_err());
+    assert!(plain.context().expand(Graph::new()).is_err());
 }

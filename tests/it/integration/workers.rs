@@ -55,12 +55,12 @@ async fn a_worker_handles_only_the_named_tasks() {
     let app = test.app().await;
     let wanted = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let other = app.task("other", fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
-    let worker = TestWorker::start(app.worker().only([TASK]).unwrap());
+    let worker = TestWorker::start(app.worker().tasks([TASK]).unwrap());
     let waits = other.dispatch(1).await.unwrap();
     assert_eq!(wanted.dispatch(2).await.unwrap().result().await.unwrap(), 2);
     test.epochs_pass(1).await;
     assert_eq!(waits.state().await.unwrap(), JobState::Waiting);
-    let second = TestWorker::start(app.worker().only(["other"]).unwrap());
+    let second = TestWorker::start(app.worker().tasks(["other"]).unwrap());
     assert_eq!(waits.result().await.unwrap(), 1);
     second.stop().await;
     worker.stop().await;
@@ -73,10 +73,10 @@ async fn a_task_without_a_handler_is_a_config_error() {
     let _: TaskRef<u32, ()> = app.task(TASK, fast(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     app.task_ref::<u32, ()>("produced").unwrap();
     for names in [&["unknown"][..], &["produced"], &[TASK, "unknown"]] {
-        let Err(Error::Config(faults)) = app.worker().only(names.iter().copied()) else { panic!("{names:?}") };
+        let Err(Error::Config(faults)) = app.worker().tasks(names.iter().copied()) else { panic!("{names:?}") };
         assert!(faults.len() == 1 && faults.to_string().contains("worker.only"), "{faults}");
     }
-    let none = app.worker().only([]).unwrap().run().await;
+    let none = app.worker().tasks([]).unwrap().run().await;
     assert!(matches!(none, Err(Error::Config(_))), "{none:?}");
     let twice =
         app.task(TASK, fast(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).map(|_: TaskRef<u32, ()>| ());
@@ -91,7 +91,7 @@ async fn a_task_runs_at_most_its_concurrency() {
     let task = gated(&app, TASK, fast().concurrency(4), &crowd, &gate);
     let handles = task.dispatch_many(0..50).await.unwrap();
     // A repeated name counts once.
-    let worker = TestWorker::start(app.worker().only([TASK, TASK]).unwrap());
+    let worker = TestWorker::start(app.worker().tasks([TASK, TASK]).unwrap());
     eventually("all slots are taken", PATIENCE, async || crowd.now() == 4).await;
     assert_eq!(task.counts().await.unwrap().running, 4);
     gate.add_permits(1000);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::WatchBreak;
+use heartline::DetectorReset;
 
 use crate::sentinel::trio::Trio;
 use crate::support::load::{Load, cut};
@@ -26,7 +26,7 @@ async fn nothing_is_lost_when_all_connections_are_cut_under_load() {
         }
         load.goes_on(Duration::from_secs(3)).await;
     }
-    assert!(load.broken_by(WatchBreak::ConnectionLost)[0] > 0);
+    assert!(load.broken_by(DetectorReset::ConnectionLost)[0] > 0);
     let lost = load.accounted().await;
     assert_eq!(lost.jobs, 0);
 }

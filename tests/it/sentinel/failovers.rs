@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heartline::testing::RedisServer;
-use heartline::{App, Context, Error, JobError, TaskOptions, WatchBreak};
+use heartline::{App, Context, DetectorReset, Error, JobError, TaskOptions};
 
 use crate::sentinel::trio::Trio;
 use crate::support::blocked::Blocked;
@@ -70,7 +70,7 @@ async fn a_failover_in_order_is_noticed_before_the_old_primary_stops() {
     trio.fail_over().await;
     trio.another_than(before).await;
     load.goes_on(RESUMES).await;
-    let told = async || load.broken_by(WatchBreak::PrimaryChanged) == [1];
+    let told = async || load.broken_by(DetectorReset::PrimaryChanged) == [1];
     eventually("the worker reports what broke its watch", PATIENCE, told).await;
     // The old primary accepts writes for 10 s more. The sentinels see the promotion up to a second late, and announce
     // it.

@@ -208,7 +208,7 @@ impl World {
             self.settle(at, true);
             if self.now > by {
                 for id in self.model.held_by(&self.dead) {
-                    let waits = self.model.waits_longer(&id) && self.model.is_set_aside(&id);
+                    let waits = self.model.waits_longer(&id) && self.model.is_parked(&id);
                     assert!(waits || waited.is_some(), "{id} of a dead worker was not resolved in time");
                     assert!(waited.is_none_or(|since| self.now <= since + in_time), "{id} never ends");
                 }

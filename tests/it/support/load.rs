@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use heartline::{
-    App, Context, Error, JobError, JobState, StallOptions, TaskOptions, TaskRef, WatchBreak, WorkerMonitor,
+    App, Context, DetectorReset, Error, JobError, JobState, StallOptions, TaskOptions, TaskRef, WorkerMonitor,
 };
 use tokio::task::JoinHandle;
 
@@ -82,8 +82,8 @@ impl Load {
     }
 
     /// How often this broke the watch of each task, in their order.
-    pub fn broken_by(&self, cause: WatchBreak) -> Vec<u64> {
-        let figures = self.monitor.figures();
+    pub fn broken_by(&self, cause: DetectorReset) -> Vec<u64> {
+        let figures = self.monitor.stats();
         let of_task = |producer: &TaskRef<u64, u64>| {
             let of_task = figures.tasks.iter().find(|task| task.task == producer.name());
             of_task.map_or(0, |task| task.watch_breaks[&cause])
@@ -116,7 +116,7 @@ impl Load {
         let mut acknowledged = Vec::new();
         for (producer, dispatching) in self.producers.iter().zip(self.dispatching) {
             acknowledged.push((producer, dispatching.await.unwrap()));
-            eventually("all jobs end", PATIENCE, async || producer.counts().await.unwrap().unfinished() == 0).await;
+            eventually("all jobs end", PATIENCE, async || producer.counts().await.unwrap().pending_total() == 0).await;
         }
         let mut runs: BTreeMap<String, usize> = BTreeMap::new();
         for run in self.journal.runs() {

@@ -35,7 +35,7 @@ impl Risk {
             async move {
                 journal.begin(&ctx);
                 tokio::select! {
-                    () = ctx.at_risk() => journal.note(AT_RISK),
+                    () = ctx.lock_at_risk() => journal.note(AT_RISK),
                     () = journal.opened("end") => return Err(JobError::new("it was never at risk").fatal()),
                 }
                 while ctx.is_at_risk() {

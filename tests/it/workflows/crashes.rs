@@ -73,7 +73,7 @@ async fn a_send_that_comes_twice_or_late_starts_nothing() {
     let () =
         redis::cmd("HSET").arg(format!("{table}:payload")).arg(id).arg("\"sum\"").query_async(&mut conn).await.unwrap();
     let () = redis::cmd("RPUSH").arg(format!("{table}:wait")).arg(id).query_async(&mut conn).await.unwrap();
-    eventually("it is dropped", PATIENCE, async || tasks.counts().await.unwrap().unfinished() == 0).await;
+    eventually("it is dropped", PATIENCE, async || tasks.counts().await.unwrap().pending_total() == 0).await;
     let stored: Option<String> =
         redis::cmd("HGET").arg(format!("{table}:payload")).arg(id).query_async(&mut conn).await.unwrap();
     assert_eq!((stored, world.began()), (None, vec![0, 1, 2]));

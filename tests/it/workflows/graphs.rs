@@ -42,7 +42,7 @@ async fn a_handle_returns_the_outcome_of_each_node() {
     let good = node(&graph, "good", "value 7");
     let bad = node(&graph, "bad", "fail").optional();
     let skipped = node(&graph, "skipped", "value 1").after(&bad).optional();
-    let child = graph.child("child", sum_of(3, 4));
+    let child = graph.subgraph("child", sum_of(3, 4));
     let handle = flow.start(graph.output(&good)).id("one").await.unwrap();
     assert!(handle.node(&good).await.unwrap().is_none(), "it has not run");
     let worker = world.worker().await;
@@ -71,9 +71,9 @@ async fn the_value_of_a_graph_node_is_the_output_of_its_graph() {
     let first = node(&graph, "first", "value 1");
     // One that waits, one that does not, and one in another.
     let outer = Graph::new();
-    let inner = outer.child("inner", sum_of(3, 4));
+    let inner = outer.subgraph("inner", sum_of(3, 4));
     let sum = node(&outer, "sum", "named inner").after(&inner);
-    let parts = [graph.child("behind", sum_of(1, 2)).after(&first), graph.child("outer", outer.output(&sum))];
+    let parts = [graph.subgraph("behind", sum_of(1, 2)).after(&first), graph.subgraph("outer", outer.output(&sum))];
     let sum = node(&graph, "sum", "sum").after(&parts);
     let handle = flow.start(graph.output(&sum)).id("one").await.unwrap();
     let answer =
@@ -98,7 +98,7 @@ async fn a_failed_graph_fails_its_node_and_runs_again_as_a_whole() {
         let child = Graph::new();
         let bad = node(&child, "bad", "fail");
         node(&child, "skipped", "value 1").after(&bad);
-        let child = graph.child("child", child.output(&bad));
+        let child = graph.subgraph("child", child.output(&bad));
         let behind = node(&graph, "behind", "value 2").after(&child);
         let handle = flow.start(graph.output(&behind)).id("one").await.unwrap();
         let stands = if policy == OnFailure::Pause { WorkflowState::Paused } else { WorkflowState::Failed };
@@ -125,8 +125,8 @@ async fn a_cancel_reaches_nested_graphs() {
     let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let (graph, child, inner) = (Graph::new(), Graph::new(), Graph::new());
     node(&inner, "long", "wait");
-    child.child("inner", inner);
-    let child = graph.child("child", child);
+    child.subgraph("inner", inner);
+    let child = graph.subgraph("child", child);
     let behind = node(&graph, "behind", "value 2").after(&child);
     let handle = flow.start(graph.output(&behind)).id("one").await.unwrap();
     let job = tasks.handle("~flow/one/0.1/0.1/0/1").unwrap();
@@ -150,7 +150,7 @@ async fn the_policy_cancel_stops_nested_graphs_at_once() {
     node(&graph, "bad", "fail").after(&node(&graph, "first", "value 1"));
     for level in 0..3 {
         let outer = Graph::new();
-        outer.child(format!("level-{level}"), graph);
+        outer.subgraph(format!("level-{level}"), graph);
         long = node(&outer, "long", "wait");
         graph = outer;
     }
@@ -185,7 +185,7 @@ async fn a_graph_without_workers_is_cancelled_before_it_began() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
-    let child = graph.child("child", sum_of(1, 2));
+    let child = graph.subgraph("child", sum_of(1, 2));
     let handle = flow.start(graph.output(&child)).await.unwrap();
     assert_eq!(handle.cancel("never mind").await.unwrap(), WorkflowState::Cancelled);
     nothing_is_left_to_do(&world).await;
@@ -197,7 +197,7 @@ async fn tree(ctx: Context, depth: u64) -> Result<u64, JobError> {
         let graph = Graph::new();
         let parts = [graph.node("left", &TREE, depth - 1), graph.node("right", &TREE, depth - 1)];
         let sum = graph.node("sum", &SUM, ()).after(&parts);
-        ctx.grow(graph.output(&sum))?;
+        ctx.expand(graph.output(&sum))?;
     }
     Ok(1)
 }
@@ -249,7 +249,7 @@ async fn without_an_output_the_value_of_the_handler_counts() {
         let graph = Graph::new();
         graph.node("next", &CRAWL, depth + 1);
         // The graph that is too deep is refused, which changes nothing.
-        if let Err(e) = ctx.grow(graph) {
+        if let Err(e) = ctx.expand(graph) {
             assert!(e.to_string().contains("must be at most 8 deep"), "{e}");
         }
         Ok(depth)
@@ -263,7 +263,7 @@ async fn without_an_output_the_value_of_the_handler_counts() {
     let answer = tokio::time::timeout(Duration::from_secs(10), handle.result()).await.unwrap();
     assert_eq!(answer.unwrap(), 0);
     let counts = app.task_ref_for(&CRAWL).unwrap().counts().await.unwrap();
-    assert_eq!((counts.completed, counts.unfinished()), (9, 0), "{counts:?}");
+    assert_eq!((counts.completed, counts.pending_total()), (9, 0), "{counts:?}");
     let _ = worker.stop().await.unwrap();
 }
 
@@ -276,7 +276,7 @@ async fn a_hook_grows_nothing_because_the_outcome_is_stored() {
     let hook = move |ctx: Context, _: Outcome<u64>| {
         let graph = Graph::new();
         graph.node("more", &TREE, 1);
-        told.send(ctx.grow(graph).map_err(|e| e.to_string())).unwrap();
+        told.send(ctx.expand(graph).map_err(|e| e.to_string())).unwrap();
         async { Ok::<_, JobError>(()) }
     };
     tree.unwrap().on_complete(hook).unwrap();
@@ -298,14 +298,14 @@ async fn a_graph_deeper_than_eight_or_with_job_options_is_refused() {
     let mut graph = sum_of(1, 2);
     for _ in 0..9 {
         let around = Graph::new();
-        let child = around.child("child", graph);
+        let child = around.subgraph("child", graph);
         graph = around.output(&child);
     }
     let deep = flow.start(graph).await.unwrap_err();
     assert!(deep.to_string().contains("9 deep"), "{deep}");
     let (graph, child) = (Graph::new(), Graph::new());
     node(&child, "no name", "value 1");
-    let child = graph.child("child", child).attempts(3);
+    let child = graph.subgraph("child", child).attempts(3);
     graph.node("tries", &TASK, "value 1".to_owned()).attempts(0).at_least(0);
     graph.node("fine", &TASK, "value 1".to_owned());
     let _ = child;
@@ -328,7 +328,7 @@ async fn an_instance_past_its_deadline_is_stopped_and_fails() {
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let (graph, child) = (Graph::new(), Graph::new());
     let long = node(&child, "long", "wait");
-    let child = graph.child("child", child.output(&long));
+    let child = graph.subgraph("child", child.output(&long));
     let handle = flow.start(graph.output(&child)).deadline(Duration::from_secs(1)).await.unwrap();
     let failed = tokio::time::timeout(Duration::from_secs(15), handle.result()).await.unwrap().unwrap_err();
     let Error::WorkflowFailed { node: name, failure, .. } = &failed else { panic!("{failed:?}") };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use heartline::{
-    App, Graph, JobFilter, JobState, Node, Refusal, StallOptions, TaskDef, WorkflowOptions, WorkflowState,
+    App, Graph, JobFilter, JobState, Node, RefusalReason, StallOptions, TaskDef, WorkflowOptions, WorkflowState,
 };
 
 use crate::support::{Child, PATIENCE, eventually, rounds};
@@ -102,12 +102,12 @@ async fn every_workflow_ends_once_under_kills() {
     for handle in &handles {
         assert_eq!(handle.status().await.unwrap().state, WorkflowState::Completed);
     }
-    assert_eq!(tasks.counts().await.unwrap().unfinished(), 0);
+    assert_eq!(tasks.counts().await.unwrap().pending_total(), 0);
     // The jobs belong to the workflow: they cannot be retried or removed.
     let app = world.app().await;
     let inspector = app.inspector();
     let told = inspector.remove(WORK, JobFilter::new(JobState::Completed)).await.unwrap();
     assert_eq!((told.done, told.refused), (0, instances * (WIDE + 2)), "{told:?}");
     let told = inspector.retry(WORK, "~flow/w-0/0/1").await.unwrap();
-    assert_eq!(told.refusals[0].why, Refusal::PartOfWorkflow);
+    assert_eq!(told.refusals[0].why, RefusalReason::PartOfWorkflow);
 }

@@ -116,7 +116,7 @@ async fn a_task_that_goes_back_in_time_repeats_and_loses_no_node() {
     ends(&world, &handle).await;
     assert_eq!((handle.result().await.unwrap(), world.began()), (1, vec![0, 1, 2, 3]));
     eventually("nothing is left to do", PATIENCE, async || {
-        world.app().await.task_ref_for(&TASK).unwrap().counts().await.unwrap().unfinished() == 0
+        world.app().await.task_ref_for(&TASK).unwrap().counts().await.unwrap().pending_total() == 0
     })
     .await;
     worker.stop().await;
@@ -129,7 +129,7 @@ async fn a_lost_nested_graph_is_started_again() {
     let (graph, child) = (Graph::new(), Graph::new());
     let first = graph.node("first", &TASK, "value 1".to_owned());
     let inner = child.node("inner", &TASK, "value 7".to_owned());
-    let child = graph.child("child", child.output(&inner)).after(&first);
+    let child = graph.subgraph("child", child.output(&inner)).after(&first);
     let handle = flow.start(graph.output(&child)).id("one").await.unwrap();
     let before = dump(&world, "flow:flow").await;
     let worker = world.worker().await;

@@ -204,7 +204,7 @@ async fn a_grown_graph_may_return_none_and_follows_the_policy() {
         }
         let more = Graph::new();
         let none = more.node("none", &MAYBE, ());
-        ctx.grow(more.output(&none))?;
+        ctx.expand(more.output(&none))?;
         Ok(Some(5))
     };
     app.task("maybe", crate::workflows::world::options(), maybe).unwrap();
@@ -213,7 +213,7 @@ async fn a_grown_graph_may_return_none_and_follows_the_policy() {
         more.node("bad", &TASK, "fail".to_owned());
         let long = more.node("long", &TASK, "wait".to_owned());
         more.node("behind", &TASK, "sum".to_owned()).after(&long);
-        ctx.grow(more)?;
+        ctx.expand(more)?;
         Ok::<u64, JobError>(0)
     };
     app.task("grows", crate::workflows::world::options(), grow).unwrap();

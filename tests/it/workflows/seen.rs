@@ -41,7 +41,7 @@ async fn each_node_and_both_of_its_halves_show_why_it_waits() {
     let parts: Vec<Node<u64>> = (0..12).map(|n| node(&graph, &format!("part-{n}"), "value 1").after(&first)).collect();
     let sum = node(&graph, "sum", "sum").after(&parts).at_least(9);
     node(&child, "inner", "wait");
-    graph.child("child", child);
+    graph.subgraph("child", child);
     node(&graph, "late", "value 1").delay(Duration::from_secs(3600));
     let handle = flow.start(graph.output(&sum)).id("one").await.unwrap();
     let report = seen(&inspector, "one").await;
@@ -233,7 +233,7 @@ async fn workflows_and_their_instances_are_listed_by_state() {
     let start = async |id: String, what: &str| {
         let (graph, child) = (Graph::new(), Graph::new());
         let inner = node(&child, "inner", what);
-        let one = graph.child("one", child.output(&inner));
+        let one = graph.subgraph("one", child.output(&inner));
         flow.start(graph.output(&one)).id(id).await.unwrap()
     };
     for n in 0..5 {

@@ -74,7 +74,7 @@ async fn the_events_of_a_returned_graph_precede_the_end_of_its_node() {
     let grow = |ctx: Context, _: String| async move {
         let more = Graph::new();
         let leaf = more.node("leaf", &TASK, "value 7".to_owned());
-        ctx.grow(more.output(&leaf))?;
+        ctx.expand(more.output(&leaf))?;
         Ok::<u64, JobError>(0)
     };
     app.task("growing", crate::workflows::world::options(), grow).unwrap();

@@ -41,7 +41,7 @@ async fn jobs_of_a_lost_worker_are_reported_with_who_recovers() {
         scene.presents("pidNamespace", namespace).await;
         assert_eq!(scene.facts("held_by_lost_worker").await["holder"]["is_contained"], is_contained);
     }
-    assert!(scene.lost().await.leaves_jobs(&[scene.inspector.holders(TASK).await.unwrap()]));
+    assert!(scene.lost().await.leaves_jobs(&[scene.inspector.lock_holders(TASK).await.unwrap()]));
 }
 
 #[tokio::test]

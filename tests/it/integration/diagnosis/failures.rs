@@ -199,7 +199,7 @@ async fn a_worker_that_cannot_start_its_program_is_reported() {
         }
     };
     let script = scene.app.task("script", TaskOptions::new(), handler).unwrap();
-    let worker = scene.app.worker().only(["script"]).unwrap().spawn();
+    let worker = scene.app.worker().tasks(["script"]).unwrap().spawn();
     script.dispatch("x".into()).await.unwrap().result().await.unwrap();
     script.dispatch("gone".into()).id("gone").await.unwrap();
     scene.until("?program_not_started").await;

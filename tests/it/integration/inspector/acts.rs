@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use heartline::{
-    Error, Event, ForgetOutcome, JobFilter, JobSelection, JobState, JobValues, Refusal, RetryPolicy, TaskCounts,
+    Error, Event, ForgetOutcome, JobFilter, JobSelection, JobState, JobValues, RefusalReason, RetryPolicy, TaskCounts,
 };
 
 use super::{
@@ -69,14 +69,14 @@ async fn every_action_takes_jobs_in_its_states_and_explains_the_rest() {
         let report = done.await.unwrap();
         assert_eq!(report.done, taken.len() as u64, "{act}: {report:?}");
         assert_eq!(report.requested, u64::from(act == "cancel"), "{act}: {report:?}");
-        let mut wanted: Vec<(String, Refusal)> = STATES
+        let mut wanted: Vec<(String, RefusalReason)> = STATES
             .iter()
             .filter(|state| !(taken.contains(state) || act == "cancel" && **state == Running))
-            .map(|state| (state.to_string(), Refusal::State(*state)))
+            .map(|state| (state.to_string(), RefusalReason::State(*state)))
             .collect();
-        wanted.push(("never".to_owned(), Refusal::Unknown));
-        wanted.extend(["no id", ""].map(|id| (id.to_owned(), Refusal::InvalidId)));
-        let told: Vec<(String, Refusal)> =
+        wanted.push(("never".to_owned(), RefusalReason::Unknown));
+        wanted.extend(["no id", ""].map(|id| (id.to_owned(), RefusalReason::InvalidId)));
+        let told: Vec<(String, RefusalReason)> =
             report.refusals.iter().map(|refused| (refused.id.clone(), refused.why)).collect();
         assert_eq!(told, wanted, "{act}");
         assert_eq!((report.refused, report.looked, report.is_complete), (wanted.len() as u64, 11, true), "{act}");
@@ -251,17 +251,13 @@ async fn a_purge_removes_every_job_of_its_state_without_a_trace() {
         if state == JobState::Running {
             assert_eq!(
                 (report.done, report.refused, report.refusals[0].why),
-                (0, 1, Refusal::State(JobState::Running))
+                (0, 1, RefusalReason::State(JobState::Running))
             );
             continue;
         }
         assert_eq!((report.done, report.refused), (1, 0), "{state}");
         let counts: TaskCounts = inspector.task(TASK).await.unwrap().counts;
-        assert_eq!(
-            STATES.map(|other| counts.of_state(other)),
-            STATES.map(|other| u64::from(other != state)),
-            "{state}"
-        );
+        assert_eq!(STATES.map(|other| counts.count(other)), STATES.map(|other| u64::from(other != state)), "{state}");
         for (key, content) in test.redis().dump(&test.key("")).await {
             // Its ghost stays in the list until a claim, and its history is kept.
             let tells = ["events", "stalls", "calls", "meta", "wait", "ghosts"].iter().any(|name| key.ends_with(name));
@@ -278,7 +274,7 @@ async fn only_the_first_thousand_refusals_are_listed() {
     let named: Vec<String> = (0..1300).map(|at| format!("never-{at}")).collect();
     let mut act = inspector.retry(TASK, named.clone());
     let mut looked = Vec::new();
-    while let Some(so_far) = act.step().await.unwrap() {
+    while let Some(so_far) = act.next_batch().await.unwrap() {
         looked.push(so_far.looked);
     }
     assert_eq!(looked, [200, 400, 600, 800, 1000, 1200, 1300]);
@@ -297,7 +293,7 @@ async fn an_action_by_filter_can_be_stopped_between_its_steps() {
     let mut act = inspector.retry(TASK, JobFilter::new(JobState::Failed));
     let mut done = Vec::new();
     for _ in 0..3 {
-        let so_far = act.step().await.unwrap().unwrap();
+        let so_far = act.next_batch().await.unwrap().unwrap();
         assert!(!so_far.is_complete);
         done.push(so_far.done);
     }
@@ -308,9 +304,9 @@ async fn an_action_by_filter_can_be_stopped_between_its_steps() {
     let rest = inspector.retry(TASK, JobFilter::new(JobState::Failed)).await.unwrap();
     assert_eq!((rest.done, rest.refused, rest.is_complete), (500, 0, true));
     // A filter on contents scans at most a thousand jobs a step.
-    let mut act = inspector.remove(TASK, JobFilter::new(JobState::Waiting).text("nowhere"));
+    let mut act = inspector.remove(TASK, JobFilter::new(JobState::Waiting).message_contains("nowhere"));
     let mut looked = Vec::new();
-    while let Some(so_far) = act.step().await.unwrap() {
+    while let Some(so_far) = act.next_batch().await.unwrap() {
         looked.push(so_far.looked);
     }
     assert_eq!((looked, act.report().done), (vec![1000, 1100], 0));
@@ -326,7 +322,7 @@ async fn an_action_by_filter_takes_only_jobs_as_they_were_at_start() {
     let failed = |at: u64| (format!("job-{at:04}"), 1_000_000 + at, stored_error("own", "no"));
     seed(&test, "failed", (0..500).map(failed)).await;
     let mut act = inspector.retry(TASK, JobFilter::new(JobState::Failed));
-    act.step().await.unwrap();
+    act.next_batch().await.unwrap();
     a_millisecond_passes(&inspector).await;
     let mut puppet = Puppet::of(&test).await;
     let again = puppet.claim(100).await;
@@ -339,7 +335,7 @@ async fn an_action_by_filter_takes_only_jobs_as_they_were_at_start() {
     if let Some(token) = new {
         puppet.settle(&[], &[(token, "failed", 1, "own again 5", &error)], 0).await;
     }
-    while act.step().await.unwrap().is_some() {}
+    while act.next_batch().await.unwrap().is_some() {}
     assert_eq!((act.report().done, act.report().refused), (500, 0), "{:?}", act.report());
     let left = all(&inspector, &JobFilter::new(JobState::Failed)).await;
     assert_eq!(left.len(), 100 + usize::from(new.is_some()), "the jobs that failed since then");
@@ -355,12 +351,12 @@ async fn an_action_by_filter_takes_only_jobs_as_they_were_at_start() {
         }
         a_millisecond_passes(&inspector).await;
         let mut act = inspector.cancel(TASK, JobFilter::new(state), "");
-        act.step().await.unwrap();
+        act.next_batch().await.unwrap();
         a_millisecond_passes(&inspector).await;
         for at in 0..50 {
             task.dispatch(0).id(format!("{state}-new-{at}")).delay(delay).await.unwrap();
         }
-        while act.step().await.unwrap().is_some() {}
+        while act.next_batch().await.unwrap().is_some() {}
         assert_eq!(act.report().done, 450, "{state}: {:?}", act.report());
         let left = all(&inspector, &JobFilter::new(state)).await;
         assert!(left.len() == 50 && ids(&left).iter().all(|id| id.contains("new")), "{state}: {left:?}");
@@ -422,11 +418,11 @@ async fn an_action_with_a_lost_reply_is_safely_repeated() {
                 "cancel" => inspector.cancel(TASK, selection, ""),
                 _ => inspector.remove(TASK, selection),
             };
-            let first = made.step().await.map(drop);
+            let first = made.next_batch().await.map(drop);
             cut.happened().await;
             // An id alone may be a different job by now, so the caller decides about a repeat.
             assert_eq!(first.is_ok(), by_filter, "{act}: {first:?}");
-            while made.step().await.unwrap().is_some() {}
+            while made.next_batch().await.unwrap().is_some() {}
             let report = made.report();
             // The second call does not find it in its old place and reports that; the action still counts once.
             assert_eq!((report.looked, report.done, report.refused), (1, 0, 1), "{act} {by_filter}: {report:?}");
@@ -563,7 +559,7 @@ async fn a_purge_misses_no_waiting_job_while_others_are_added() {
     task.dispatch_many((0..2000).map(|_| String::new())).await.unwrap();
     a_millisecond_passes(&inspector).await;
     let (mut act, mut coming) = (inspector.purge(TASK, JobState::Waiting), late.chunks(50));
-    while act.step().await.unwrap().is_some() {
+    while act.next_batch().await.unwrap().is_some() {
         if let Some(some) = coming.next() {
             assert_eq!(inspector.run_now(TASK, some.to_vec()).await.unwrap().done, 50);
         }
@@ -593,7 +589,7 @@ async fn a_remove_decided_earlier_skips_a_job_retried_since() {
     inspector.retry(TASK, "cancelled").await.unwrap();
     let report = inspector.remove(TASK, ["cancelled", "failed"]).in_state(JobState::Cancelled).await.unwrap();
     assert_eq!((report.done, report.refused), (0, 2), "{report:?}");
-    assert!(report.refusals.iter().all(|refused| refused.why == Refusal::Changed), "{report:?}");
+    assert!(report.refusals.iter().all(|refused| refused.why == RefusalReason::Changed), "{report:?}");
     let report = inspector.remove(TASK, "cancelled").in_state(JobState::Waiting).await.unwrap();
     assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
 }
@@ -604,13 +600,13 @@ async fn an_action_decided_earlier_takes_a_job_only_in_its_old_state() {
     let (app, inspector) = inspector(&test).await;
     one_of_each(&test, &app).await;
     let mut act = inspector.remove(TASK, ["cancelled", "failed", "nobody"]);
-    let stood = act.bind().await.unwrap();
+    let stood = act.pin().await.unwrap();
     let expected = [(None, 1), (Some(JobState::Failed), 1), (Some(JobState::Cancelled), 1)];
     assert_eq!(stood.into_iter().collect::<Vec<_>>(), expected);
     inspector.retry(TASK, "cancelled").await.unwrap();
     let report = act.await.unwrap();
     assert_eq!((report.done, report.refused), (1, 2), "{report:?}");
-    assert!(report.refusals.iter().any(|refused| refused.id == "cancelled" && refused.why == Refusal::Changed));
+    assert!(report.refusals.iter().any(|refused| refused.id == "cancelled" && refused.why == RefusalReason::Changed));
 }
 
 #[tokio::test]
@@ -624,14 +620,14 @@ async fn an_action_decided_earlier_skips_a_new_job_with_the_same_id() {
     let ids = || vec!["gone", "stays"];
     let mut acts = [inspector.remove(TASK, ids()), inspector.cancel(TASK, ids(), ""), inspector.run_now(TASK, ids())];
     for act in &mut acts {
-        assert_eq!(act.bind().await.unwrap(), [(Some(JobState::Delayed), 2)].into());
+        assert_eq!(act.pin().await.unwrap(), [(Some(JobState::Delayed), 2)].into());
     }
     inspector.remove(TASK, "gone").await.unwrap();
     a_millisecond_passes(&inspector).await;
     task.dispatch("other".into()).id("gone").delay(MINUTE).await.unwrap();
     let [remove, cancel, run_now] = acts;
     let report = run_now.await.unwrap();
-    assert_eq!((report.done, report.refusals[0].why), (1, Refusal::Changed), "{report:?}");
+    assert_eq!((report.done, report.refusals[0].why), (1, RefusalReason::Changed), "{report:?}");
     let report = cancel.await.unwrap();
     assert_eq!((report.done, report.refused), (0, 2), "{report:?}");
     let report = remove.await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use heartline::{Context, Error, Fault, Finding, Inspector, JobError, JobState, RetryPolicy};
+use heartline::{Context, Error, Finding, Inconsistency, Inspector, JobError, JobState, RetryPolicy};
 
 use tokio_util::sync::CancellationToken;
 
@@ -14,11 +14,11 @@ use crate::support::task::{INTERVAL, TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
-fn found(faults: &[(Fault, &str)]) -> BTreeSet<(Fault, String)> {
+fn found(faults: &[(Inconsistency, &str)]) -> BTreeSet<(Inconsistency, String)> {
     faults.iter().map(|(fault, what)| (*fault, (*what).to_owned())).collect()
 }
 
-fn as_set(findings: &[Finding]) -> BTreeSet<(Fault, String)> {
+fn as_set(findings: &[Finding]) -> BTreeSet<(Inconsistency, String)> {
     findings.iter().map(|finding| (finding.fault, finding.what.clone())).collect()
 }
 
@@ -131,7 +131,7 @@ async fn a_sound_task(test: &TestTask, app: &heartline::App) -> Puppet {
 }
 
 /// Damages a task, and checks that the damage is found, that a preview changes nothing, and that it is repaired.
-async fn is_found_and_mended(test: &TestTask, inspector: &Inspector, wanted: &[(Fault, &str)]) {
+async fn is_found_and_mended(test: &TestTask, inspector: &Inspector, wanted: &[(Inconsistency, &str)]) {
     let report = inspector.audit(TASK).await.unwrap();
     let wanted = found(wanted);
     assert_eq!(report.findings().map(|its| (its.fault, its.what.clone())).collect::<BTreeSet<_>>(), wanted);
@@ -148,7 +148,10 @@ async fn is_found_and_mended(test: &TestTask, inspector: &Inspector, wanted: &[(
 }
 
 /// A sound task with the given damage.
-async fn damaged(damage: impl AsyncFnOnce(&TestTask, &mut Puppet), wanted: &[(Fault, &str)]) -> (TestTask, Inspector) {
+async fn damaged(
+    damage: impl AsyncFnOnce(&TestTask, &mut Puppet),
+    wanted: &[(Inconsistency, &str)],
+) -> (TestTask, Inspector) {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let inspector = inspector.by("ada");
@@ -203,8 +206,8 @@ async fn jobs_without_payload_are_found_everywhere_and_removed() {
     let columns = columns.map(|column| format!("only-{column}"));
     // Ended jobs need no lock, and running ones have it.
     let places = ["delayed", "only-active", "only-candidate", "only-cancelling", "only-locked"];
-    let mut wanted: Vec<(Fault, &str)> = places.map(|id| (Fault::NoPayload, id)).to_vec();
-    wanted.extend(columns.iter().map(|id| (Fault::NoPayload, id.as_str())));
+    let mut wanted: Vec<(Inconsistency, &str)> = places.map(|id| (Inconsistency::NoPayload, id)).to_vec();
+    wanted.extend(columns.iter().map(|id| (Inconsistency::NoPayload, id.as_str())));
     let (test, inspector) = damaged(damage, &wanted).await;
     for id in places {
         assert_eq!(inspector.job(TASK, id, heartline::JobValues::None).await.unwrap(), None, "{id}");
@@ -221,8 +224,8 @@ async fn an_entry_without_a_payload_is_not_counted() {
         test.run::<u64>("HDEL", "dispatchedAt", &["waits"]).await;
         test.run::<u64>("RPUSH", "wait:low", &["never-was"]).await;
     };
-    let faults = [Fault::NoPayload, Fault::Miscounted];
-    let wanted: Vec<(Fault, &str)> =
+    let faults = [Inconsistency::NoPayload, Inconsistency::Miscounted];
+    let wanted: Vec<(Inconsistency, &str)> =
         faults.iter().flat_map(|fault| [(*fault, "waits"), (*fault, "never-was")]).collect();
     let (_, inspector) = damaged(damage, &wanted).await;
     assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 1);
@@ -238,7 +241,7 @@ async fn a_job_in_two_places_is_kept_in_the_most_advanced_one() {
         test.run::<u64>("ZADD", "failed", &["1", "held-too"]).await;
     };
     let ids = ["completed", "failed", "held", "delayed", "held-too"];
-    let (test, _) = damaged(damage, &ids.map(|id| (Fault::TwoPlaces, id))).await;
+    let (test, _) = damaged(damage, &ids.map(|id| (Inconsistency::TwoPlaces, id))).await;
     for (id, place) in ids.into_iter().zip(["completed", "failed", "running", "completed", "failed"]) {
         assert_eq!(test.places(id).await, [place], "{id}");
     }
@@ -255,7 +258,7 @@ async fn a_job_in_no_place_is_requeued_at_the_front_and_runs() {
         test.run::<u64>("SADD", "active", &["held-too"]).await;
     };
     let ids = ["waits-too", "completed", "held"];
-    let (test, inspector) = damaged(damage, &ids.map(|id| (Fault::Nowhere, id))).await;
+    let (test, inspector) = damaged(damage, &ids.map(|id| (Inconsistency::Nowhere, id))).await;
     for id in ids {
         assert_eq!(test.places(id).await, ["wait"], "{id}");
     }
@@ -278,7 +281,7 @@ async fn a_running_job_without_a_holder_leaves_the_running_sets() {
         test.run::<u64>("SADD", "candidates", &["delayed"]).await;
     };
     let ids = ["waits", "completed", "delayed"];
-    let (test, _) = damaged(damage, &ids.map(|id| (Fault::Unlocked, id))).await;
+    let (test, _) = damaged(damage, &ids.map(|id| (Inconsistency::Unlocked, id))).await;
     for (id, place) in ids.into_iter().zip(["wait", "completed", "delayed"]) {
         assert_eq!(test.places(id).await, [place]);
     }
@@ -289,7 +292,7 @@ async fn a_held_job_hidden_from_sweeps_is_watched_and_recovered() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("SREM", "active", &["held"]).await;
     };
-    let (test, _) = damaged(damage, &[(Fault::Unwatched, "held")]).await;
+    let (test, _) = damaged(damage, &[(Inconsistency::Unwatched, "held")]).await;
     test.journal.open("");
     let worker = test.start_worker(fast()).await;
     test.arrives("held", "completed").await;
@@ -301,7 +304,7 @@ async fn a_job_both_silent_and_heard_counts_as_heard() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("SADD", "candidates", &["held"]).await;
     };
-    let (test, _) = damaged(damage, &[(Fault::BothSets, "held")]).await;
+    let (test, _) = damaged(damage, &[(Inconsistency::BothSets, "held")]).await;
     assert!(test.run::<bool>("SISMEMBER", "active", &["held"]).await);
     assert!(!test.run::<bool>("SISMEMBER", "candidates", &["held"]).await);
 }
@@ -311,7 +314,8 @@ async fn a_cancel_request_for_a_job_without_a_holder_is_removed() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("HSET", "cancelling", &["waits", "why", "completed", "why", "held", "why"]).await;
     };
-    let (test, _) = damaged(damage, &[(Fault::StrayCancel, "waits"), (Fault::StrayCancel, "completed")]).await;
+    let (test, _) =
+        damaged(damage, &[(Inconsistency::StrayCancel, "waits"), (Inconsistency::StrayCancel, "completed")]).await;
     assert_eq!(test.column("cancelling", "held").await.as_deref(), Some("why"), "this one is held");
 }
 
@@ -321,7 +325,7 @@ async fn a_malformed_counter_starts_from_zero() {
         test.run::<u64>("HSET", "attempt", &["waits", "many", "delayed", "2"]).await;
         test.run::<u64>("HSET", "stalledCount", &["held", "1.5", "waits", "3"]).await;
     };
-    let (test, _) = damaged(damage, &[(Fault::BadCounter, "waits"), (Fault::BadCounter, "held")]).await;
+    let (test, _) = damaged(damage, &[(Inconsistency::BadCounter, "waits"), (Inconsistency::BadCounter, "held")]).await;
     assert_eq!((test.column("attempt", "waits").await, test.column("stalledCount", "held").await), (None, None));
     let kept = (test.column("attempt", "delayed").await, test.column("stalledCount", "waits").await);
     assert_eq!(kept, (Some("2".to_owned()), Some("3".to_owned())));
@@ -335,7 +339,11 @@ async fn wrong_counts_of_entries_are_corrected_without_losing_a_job() {
         test.run::<u64>("HSET", "ghosts", &["failed", "2"]).await;
         test.run::<u64>("HINCRBY", "meta", &["ghosts", "2"]).await;
     };
-    let wanted = [(Fault::Miscounted, "waits"), (Fault::Miscounted, "completed"), (Fault::Miscounted, "failed")];
+    let wanted = [
+        (Inconsistency::Miscounted, "waits"),
+        (Inconsistency::Miscounted, "completed"),
+        (Inconsistency::Miscounted, "failed"),
+    ];
     let (test, inspector) = damaged(damage, &wanted).await;
     assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 2);
     // A wrong count would keep a retried job out of its list.
@@ -357,11 +365,11 @@ async fn records_of_gone_workers_and_bad_counters_are_removed() {
         test.run::<u64>("HSET", "meta", &["in", "many", "events", "-1", "fence", "9007199254740992"]).await;
     };
     let wanted = [
-        (Fault::StaleRecord, "long-gone-1"),
-        (Fault::StaleRecord, "long-gone-1/2"),
-        (Fault::BadMeta, "in"),
-        (Fault::BadMeta, "events"),
-        (Fault::BadMeta, "fence"),
+        (Inconsistency::StaleRecord, "long-gone-1"),
+        (Inconsistency::StaleRecord, "long-gone-1/2"),
+        (Inconsistency::BadMeta, "in"),
+        (Inconsistency::BadMeta, "events"),
+        (Inconsistency::BadMeta, "fence"),
     ];
     let (test, inspector) = damaged(damage, &wanted).await;
     let records: Vec<String> = test.run("HKEYS", "calls", &[]).await;
@@ -378,8 +386,8 @@ async fn damage_repaired_meanwhile_is_left_alone() {
     let report = inspector.audit(TASK).await.unwrap();
     test.run::<u64>("HSET", "attempt", &["waits", "2"]).await;
     let repaired = inspector.repair(&report).await.unwrap();
-    assert_eq!(as_set(&repaired.mended), found(&[(Fault::BadCounter, "delayed")]));
-    assert_eq!(as_set(&repaired.gone), found(&[(Fault::BadCounter, "waits")]));
+    assert_eq!(as_set(&repaired.mended), found(&[(Inconsistency::BadCounter, "delayed")]));
+    assert_eq!(as_set(&repaired.gone), found(&[(Inconsistency::BadCounter, "waits")]));
     assert_eq!(test.column("attempt", "waits").await.as_deref(), Some("2"));
     is_config(inspector.audit("no name").await);
 }
@@ -476,10 +484,10 @@ async fn every_inspector_command_uses_one_slot_and_no_transaction() {
     inspector.job(name, "done", heartline::JobValues::All).await.unwrap();
     inspector.events(name, None).await.unwrap();
     inspector.job_events(name, "done").await.unwrap();
-    inspector.late_outcomes(name, 10).await.unwrap();
+    inspector.rejected_outcomes(name, 10).await.unwrap();
     inspector.stalls(name, None).await.unwrap();
-    inspector.explain(name, "done").await.unwrap();
-    inspector.recovery_outlook(name).await.unwrap();
+    inspector.stall_history(name, "done").await.unwrap();
+    inspector.recovery_status(name).await.unwrap();
     inspector.silent_jobs(name, None).await.unwrap();
     inspector.sweep_now(name).await.unwrap();
     inspector.recover_running(name, heartline::SilentSelection::all()).await.unwrap();
@@ -535,7 +543,7 @@ async fn the_findings_of_an_audit_can_be_noted_for_later() {
     test.run::<u64>("HSET", "payload", &["b", "1"]).await;
     assert!(inspector.note_audit(&inspector.audit(TASK).await.unwrap()).await.unwrap());
     let audited = inspector.task(TASK).await.unwrap().audited.unwrap();
-    assert_eq!(audited.found, BTreeMap::from([(Fault::Nowhere, 1)]));
+    assert_eq!(audited.found, BTreeMap::from([(Inconsistency::Nowhere, 1)]));
     assert!(audited.at.elapsed().unwrap_or_default() < Duration::from_secs(60));
 }
 

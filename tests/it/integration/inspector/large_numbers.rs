@@ -50,16 +50,16 @@ async fn busy(world: &World) -> (TestWorker, String) {
 /// Everything that tools read. The test does not check what they find.
 async fn look(inspector: &Inspector, worker: &str) {
     let _ = (inspector.tasks().await, inspector.workers().await, inspector.worker(worker).await);
-    let _ = (inspector.task(WORK).await, inspector.recovery_outlook(WORK).await, inspector.holders(WORK).await);
+    let _ = (inspector.task(WORK).await, inspector.recovery_status(WORK).await, inspector.lock_holders(WORK).await);
     for state in [JobState::Waiting, JobState::Delayed, JobState::Running, JobState::Completed, JobState::Failed] {
         let _ = inspector.jobs(WORK, &JobFilter::new(state), None, 100).await;
     }
     for id in ["completes", "fails", "later", "runs", "~flow/one/0/1"] {
         let _ = (inspector.job(WORK, id, JobValues::Small).await, inspector.job_events(WORK, id).await);
-        let _ = inspector.explain(WORK, id).await;
+        let _ = inspector.stall_history(WORK, id).await;
     }
     let _ = (inspector.silent_jobs(WORK, None).await, inspector.stalls(WORK, None).await);
-    let _ = (inspector.events(WORK, None).await, inspector.late_outcomes(WORK, 10).await);
+    let _ = (inspector.events(WORK, None).await, inspector.rejected_outcomes(WORK, 10).await);
     let _ = (inspector.workflows().await, inspector.instance("flow", "one", 0).await);
     let _ = inspector.instances("flow", WorkflowState::Running, true, None, 100).await;
 }

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heartline::{
-    App, Context, Error, Event, Fault, Finding, Inspector, JobError, JobFilter, JobPage, JobRow, JobState, TaskEvent,
-    TaskOptions, TaskRef,
+    App, Context, Error, Event, Finding, Inconsistency, Inspector, JobError, JobFilter, JobPage, JobRow, JobState,
+    TaskEvent, TaskOptions, TaskRef,
 };
 
 use crate::support::task::{TASK, TestTask};
@@ -61,7 +61,7 @@ async fn inspector(test: &TestTask) -> (App, Inspector) {
 /// Waits until the task has this many jobs in this state.
 async fn counted(inspector: &Inspector, state: JobState, jobs: u64) {
     let what = format!("{jobs} jobs are {state}");
-    eventually(&what, PATIENCE, async || inspector.task(TASK).await.unwrap().counts.of_state(state) == jobs).await;
+    eventually(&what, PATIENCE, async || inspector.task(TASK).await.unwrap().counts.count(state) == jobs).await;
 }
 
 /// Waits until the server clock shows another millisecond, so that later events have a later time.
@@ -148,7 +148,8 @@ fn stored_error(code: &str, message: &str) -> String {
 async fn is_sound(inspector: &Inspector) {
     let report = inspector.audit(TASK).await.unwrap();
     // A puppet is a worker that is in no list.
-    let is_puppet = |finding: &&Finding| finding.fault == Fault::StaleRecord && finding.what.starts_with("puppet-");
+    let is_puppet =
+        |finding: &&Finding| finding.fault == Inconsistency::StaleRecord && finding.what.starts_with("puppet-");
     let wrong: Vec<&Finding> = report.findings().filter(|finding| !is_puppet(finding)).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use heartline::{
-    App, Event, Fault, ForgetOutcome, Inspector, JobFilter, JobState, JobValues, SilentSelection, StallAction,
+    App, Event, ForgetOutcome, Inconsistency, Inspector, JobFilter, JobState, JobValues, SilentSelection, StallAction,
     StallOptions, TaskDef, TaskEvent, TaskOptions, TaskRef,
 };
 
@@ -129,7 +129,7 @@ async fn actions_take_the_jobs_of_every_partition_once() {
         redis::cmd("HSET").arg(meta).arg("declaredAt").arg(1).query_async::<()>(&mut conn).await.unwrap();
     }
     let mut act = inspector.cancel(TASK, all[..10].iter().map(String::as_str).collect::<Vec<_>>(), "no");
-    assert_eq!(act.bind().await.unwrap().get(&Some(JobState::Waiting)), Some(&10));
+    assert_eq!(act.pin().await.unwrap().get(&Some(JobState::Waiting)), Some(&10));
     assert_eq!(act.await.unwrap().done, 10);
     let retried = inspector.retry(TASK, JobFilter::new(JobState::Cancelled)).await.unwrap();
     assert_eq!((retried.done, retried.looked), (10, 10));
@@ -139,7 +139,7 @@ async fn actions_take_the_jobs_of_every_partition_once() {
     assert_eq!((unknown.done, unknown.refused), (3, 1));
     assert_eq!(inspector.purge(TASK, JobState::Waiting).await.unwrap().done, 33);
     let counts = inspector.task(TASK).await.unwrap().counts;
-    assert_eq!(counts.unfinished(), 0);
+    assert_eq!(counts.pending_total(), 0);
     assert!(inspector.audit(TASK).await.unwrap().is_clean());
 
     assert_eq!(inspector.forget_task(TASK).await.unwrap(), ForgetOutcome::Forgotten);
@@ -197,7 +197,7 @@ async fn a_person_recovers_the_silent_jobs_of_every_partition() {
     let running = read(&inspector, &JobFilter::new(JobState::Running), 5).await;
     assert_eq!(running.into_iter().collect::<BTreeSet<_>>(), set(&all));
     victim.dies().await;
-    let held = inspector.holders(TASK).await.unwrap();
+    let held = inspector.lock_holders(TASK).await.unwrap();
     assert_eq!((held.holders.len(), held.holders[0].jobs, held.is_whole), (1, 12, true));
     let some = SilentSelection::ids(&all[..4]);
     assert_eq!(inspector.recover_running(TASK, some).await.unwrap().done, 4);
@@ -207,7 +207,7 @@ async fn a_person_recovers_the_silent_jobs_of_every_partition() {
     let stalls = inspector.stalls(TASK, None).await.unwrap().stalls;
     assert_eq!(stalls.iter().map(|report| report.stall.id.to_string()).collect::<BTreeSet<_>>(), set(&all));
     for id in &all {
-        let told = inspector.explain(TASK, id).await.unwrap();
+        let told = inspector.stall_history(TASK, id).await.unwrap();
         assert_eq!((told.len(), told[0].stall.worker.as_ref().unwrap().as_str()), (1, &*name));
     }
     // A person declares the worker dead.
@@ -217,7 +217,7 @@ async fn a_person_recovers_the_silent_jobs_of_every_partition() {
     victim.dies().await;
     let recovered = inspector.recover_worker(&name).await.unwrap().unwrap();
     assert_eq!((recovered.tasks.len(), recovered.tasks[0].resolved.len()), (1, 12));
-    assert_eq!(inspector.task(TASK).await.unwrap().counts.held(), 0);
+    assert_eq!(inspector.task(TASK).await.unwrap().counts.held_total(), 0);
     let suspects = inspector.suspects(TASK).await.unwrap();
     assert_eq!((suspects.len(), suspects[0].deaths), (12, 2));
 }
@@ -239,7 +239,7 @@ async fn damage_is_found_and_repaired_in_each_partition() {
     assert_eq!((report.parts.len(), report.parts.iter().map(|part| part.looked).sum::<u64>()), (3, 12));
     let found: BTreeSet<String> = report.findings().map(|finding| finding.what.clone()).collect();
     assert_eq!(found, set(&lost));
-    assert!(report.findings().all(|finding| finding.fault == Fault::Nowhere));
+    assert!(report.findings().all(|finding| finding.fault == Inconsistency::Nowhere));
     let repaired = inspector.repair(&report).await.unwrap();
     assert_eq!((repaired.mended.len(), repaired.gone.len()), (lost.len(), 0));
     assert!(inspector.audit(TASK).await.unwrap().is_clean());

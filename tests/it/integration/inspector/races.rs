@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use heartline::{
-    Act, Context, Event, Inspector, JobError, JobFilter, JobHandle, JobState, SilentSelection, StallOptions, TaskRef,
+    BulkAction, Context, Event, Inspector, JobError, JobFilter, JobHandle, JobState, SilentSelection, StallOptions,
+    TaskRef,
 };
 
 use super::{all, events_by_job, inspector, is_sound};
@@ -162,7 +163,7 @@ async fn cancels_can_race_with_claims_and_ends() {
         let jobs = race.dispatch((0..JOBS).map(|at| at % 5 == 0)).await;
         a_moment(round).await;
         let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
-        let act: Act = if round % 2 == 0 {
+        let act: BulkAction = if round % 2 == 0 {
             race.inspector.cancel(TASK, named, "race")
         } else {
             race.inspector.cancel(TASK, JobFilter::new(JobState::Waiting), "race")

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use heartline::_internals::Timings;
 use heartline::{
-    App, Context, Error, Event, JobError, JobFilter, JobState, JobValues, LateOutcome, PauseEvent, Priority,
-    RetentionLimit, RetryPolicy, SilentSelection, StallAction, StallOptions, StallReason, TaskEvent, TaskReport,
-    WatchBreak, WorkerReport, WorkerState,
+    App, Context, DetectorReset, Error, Event, JobError, JobFilter, JobState, JobValues, PauseEvent, Priority,
+    RejectedOutcome, RetentionLimit, RetryPolicy, SilentSelection, StallAction, StallOptions, StallReason, TaskEvent,
+    TaskReport, WorkerReport, WorkerState,
 };
 use redis::AsyncCommands;
 use serde::Serialize;
@@ -321,7 +321,7 @@ async fn gone_workers_are_listed_for_the_configured_time() {
         let app = test.app().await;
         let task = test.declare_at(&app, fast());
         let worker = match limit {
-            Some(limit) => app.worker().keep_dead(limit),
+            Some(limit) => app.worker().presence_retention(limit),
             None => app.worker(),
         };
         let worker = TestWorker::start(worker);
@@ -346,8 +346,8 @@ async fn gone_workers_are_listed_for_the_configured_time() {
     let test = TestTask::new();
     let app = test.app().await;
     test.declare_at(&app, fast());
-    let error = app.worker().keep_dead(RetentionLimit::age(Duration::from_secs(59))).run().await.unwrap_err();
-    assert!(error.to_string().contains("keep_dead") && error.to_string().contains("60 s"), "{error}");
+    let error = app.worker().presence_retention(RetentionLimit::age(Duration::from_secs(59))).run().await.unwrap_err();
+    assert!(error.to_string().contains("presence_retention") && error.to_string().contains("60 s"), "{error}");
 }
 
 /// Crash loops leave many records in the first hour.
@@ -365,7 +365,7 @@ async fn too_many_dead_workers_are_forgotten_within_the_hour() {
     let url = test.redis().app_url();
     let app = App::builder().redis(url).prefix(&test.prefix).timings(timings).build().await.unwrap();
     test.declare_at(&app, fast());
-    let worker = TestWorker::start(app.worker().keep_dead(RetentionLimit::count(1)));
+    let worker = TestWorker::start(app.worker().presence_retention(RetentionLimit::count(1)));
     eventually("the oldest go", PATIENCE, async || {
         let mut kept: Vec<String> = conn.keys(format!("{}:worker:gone-*", test.prefix)).await.unwrap();
         kept.sort_unstable();
@@ -417,9 +417,9 @@ async fn a_worker_shows_when_and_why_its_watch_was_last_interrupted() {
     };
     let told = worker_shows(&inspector, &worker.id, "the break is reported", |seen| broken(seen).is_some()).await;
     let watch = broken(&told).unwrap();
-    assert_eq!(watch.broken, Some(WatchBreak::ConnectionLost), "{watch:?}");
-    let outlook = inspector.recovery_outlook(TASK).await.unwrap();
-    assert_eq!(outlook.watchers[0].watch.broken, Some(WatchBreak::ConnectionLost));
+    assert_eq!(watch.broken, Some(DetectorReset::ConnectionLost), "{watch:?}");
+    let outlook = inspector.recovery_status(TASK).await.unwrap();
+    assert_eq!(outlook.watchers[0].watch.broken, Some(DetectorReset::ConnectionLost));
     test.journal.open("gate");
     worker.stop().await;
 }
@@ -577,11 +577,11 @@ async fn filters_match_jobs_by_code_text_and_age() {
     assert_eq!(found(failed().code("too_slow")).await, set(&["slow", "other"]));
     assert_eq!(found(failed().code("too")).await, set(&[]), "a code must match whole");
     for text in ["\"ages\"", "C:\\dir", "dir/sub", "it took"] {
-        assert_eq!(found(failed().text(text)).await, set(&["slow"]), "{text}");
+        assert_eq!(found(failed().message_contains(text)).await, set(&["slow"]), "{text}");
     }
-    assert_eq!(found(failed().text("é is")).await, set(&["small"]));
-    assert_eq!(found(failed().text("No Size")).await, set(&[]), "the text is matched literally");
-    assert_eq!(found(failed().code("too_slow").text("nothing")).await, set(&["other"]));
+    assert_eq!(found(failed().message_contains("é is")).await, set(&["small"]));
+    assert_eq!(found(failed().message_contains("No Size")).await, set(&[]), "the text is matched literally");
+    assert_eq!(found(failed().code("too_slow").message_contains("nothing")).await, set(&["other"]));
 
     // Ages count from when a job ended, is due, entered its list, or was claimed.
     let old = test.run::<String>("ZSCORE", "failed", &["slow"]).await.parse::<u64>().unwrap() - 3_600_000;
@@ -660,7 +660,7 @@ async fn a_single_job_is_shown_in_full() {
     let (app, inspector) = inspector(&test).await;
     let task = obedient(&test, &app, fast().retry(RetryPolicy::new().attempts(2)));
     let job = task.dispatch("wait gate".into()).id("job").priority(Priority::High).delay(Duration::from_millis(100));
-    let job = job.attempts(5).stall_max_count(3).timeout(MINUTE).header("tenant", "acme");
+    let job = job.attempts(5).max_stalls(3).timeout(MINUTE).header("tenant", "acme");
     job.await.unwrap();
     let one = async |values: JobValues| inspector.job(TASK, "job", values).await.unwrap().unwrap();
     let delayed = one(JobValues::None).await;
@@ -756,7 +756,7 @@ async fn a_stall_shows_who_watched_it_and_for_how_long() {
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     test.journal.open("open");
     task.dispatch("open".into()).id("plain").await.unwrap();
-    task.dispatch("open".into()).id("own").stall_max_count(0).await.unwrap();
+    task.dispatch("open".into()).id("own").max_stalls(0).await.unwrap();
     let mut dead = Puppet::of(&test).await;
     dead.claim_all(&["plain", "own"]).await;
     let worker = test.start_worker(fast_with(StallOptions::new().max_count(2))).await;
@@ -789,11 +789,11 @@ async fn a_stall_shows_who_watched_it_and_for_how_long() {
     assert!(!text.contains('\n') && text.ends_with("recovered"), "the text names no worker: {text}");
 
     // By its id, with its own max count.
-    let own = inspector.explain(TASK, "own").await.unwrap();
+    let own = inspector.stall_history(TASK, "own").await.unwrap();
     assert_eq!((own.len(), own[0].max_count, own[0].stall.action), (1, Some(0), StallAction::Failed));
     assert!(own[0].to_string().ends_with("stall 1, max_count 0: failed"), "{}", own[0]);
-    assert_eq!(inspector.explain(TASK, "plain").await.unwrap()[0].max_count, Some(2));
-    assert_eq!(inspector.explain(TASK, "never").await.unwrap(), []);
+    assert_eq!(inspector.stall_history(TASK, "plain").await.unwrap()[0].max_count, Some(2));
+    assert_eq!(inspector.stall_history(TASK, "never").await.unwrap(), []);
     worker.stop().await;
 }
 
@@ -805,7 +805,7 @@ async fn stalls_are_paged_from_the_latest() {
     let mut dead = Puppet::of(&test).await;
     // Each sweep writes one entry.
     for at in 0..45 {
-        task.dispatch(0).id(format!("job-{at:02}")).stall_max_count(0).await.unwrap();
+        task.dispatch(0).id(format!("job-{at:02}")).max_stalls(0).await.unwrap();
         dead.claim(1).await;
         let epoch = test.epoch().await;
         dead.sweep(epoch, "0", 200).await.unwrap();
@@ -832,7 +832,7 @@ async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
     let mut dead = Puppet::of(&test).await;
     dead.claim_all(&["silent"]).await;
     dead.sweep(0, "0", 200).await.unwrap();
-    let outlook = inspector.recovery_outlook(TASK).await.unwrap();
+    let outlook = inspector.recovery_status(TASK).await.unwrap();
     assert_eq!((outlook.watchers.len(), outlook.next_resolve_at, outlook.parts[0].candidates), (0, None, 1));
     let reasons = outlook.reasons.join("\n");
     assert!(reasons.contains("1 held job is without a heartbeat since the snapshot"), "{reasons}");
@@ -842,7 +842,7 @@ async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
     let long = INTERVAL * 15;
     let worker = test.start_worker_at(&line.url(), options(long)).await;
     let watched = async || {
-        let outlook = inspector.recovery_outlook(TASK).await.unwrap();
+        let outlook = inspector.recovery_status(TASK).await.unwrap();
         outlook.next_resolve_at.is_some().then_some(outlook)
     };
     let outlook = eventually("somebody watches", PATIENCE, watched).await;
@@ -854,7 +854,7 @@ async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
 
     line.drop_connections();
     let broken = async || {
-        let outlook = inspector.recovery_outlook(TASK).await.unwrap();
+        let outlook = inspector.recovery_status(TASK).await.unwrap();
         outlook.reasons.iter().any(|reason| reason.contains("its watch was broken")).then_some(outlook)
     };
     let outlook = eventually("the break is reported", PATIENCE, broken).await;
@@ -873,7 +873,7 @@ async fn the_outlook_names_a_gone_worker_whose_long_interval_applies() {
     let job = app.task_ref::<String, u64>(TASK).unwrap().dispatch("go".into()).await.unwrap();
     tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
     let asker = long.id.clone();
-    let told = async || inspector.recovery_outlook(TASK).await.unwrap().reasons.join("\n");
+    let told = async || inspector.recovery_status(TASK).await.unwrap().reasons.join("\n");
     let says = format!("the stall interval is 10m 0s, requested by {asker}");
     // It requests the interval with its claim.
     let reasons = eventually("it has requested the interval", PATIENCE, async || {
@@ -904,7 +904,7 @@ async fn a_late_outcome_is_refused_and_shown_with_its_delay() {
     cut_off.working().await;
     let job = task.dispatch("late".into()).id("job").await.unwrap();
     test.arrives("job", "running").await;
-    assert_eq!(inspector.late_outcomes(TASK, 10).await.unwrap(), []);
+    assert_eq!(inspector.rejected_outcomes(TASK, 10).await.unwrap(), []);
     line.pause();
     let other = test.start_worker(fast()).await;
     eventually("the job runs elsewhere", PATIENCE, async || test.journal.runs_of("job").len() == 2).await;
@@ -913,15 +913,15 @@ async fn a_late_outcome_is_refused_and_shown_with_its_delay() {
     let runs = test.journal.runs_of("job");
     assert_eq!(job.result().await.unwrap(), runs[1].fence);
     line.resume();
-    let late = async || inspector.late_outcomes(TASK, 10).await.unwrap().into_iter().next();
+    let late = async || inspector.rejected_outcomes(TASK, 10).await.unwrap().into_iter().next();
     let late = eventually("it is reported", PATIENCE, late).await;
     assert_eq!((late.id.as_str(), late.worker.as_str(), late.fence), ("job", &*cut_off.id, runs[0].fence));
-    assert_eq!(late.outcome, LateOutcome::Completed);
+    assert_eq!(late.outcome, RejectedOutcome::Completed);
     assert!(late.late_by.unwrap() >= TWO_INTERVALS && late.late_by.unwrap() < MINUTE, "{late:?}");
     assert_eq!(job.result().await.unwrap(), runs[1].fence, "it was not recorded");
     let names: Vec<&str> = inspector.job_events(TASK, "job").await.unwrap().iter().map(Event::name).collect();
     assert!(names.contains(&"task:refused"), "{names:?}");
-    assert_eq!(inspector.late_outcomes(TASK, 0).await.unwrap(), []);
+    assert_eq!(inspector.rejected_outcomes(TASK, 0).await.unwrap(), []);
     other.stop().await;
     cut_off.stop().await;
 }
@@ -992,21 +992,21 @@ async fn every_reply_serializes_to_json_with_times_in_milliseconds() {
         let page = inspector.jobs(TASK, &filter, None, 5).await.unwrap();
         let json = as_json(&page);
         assert!(json["jobs"].as_array().unwrap().len() == page.jobs.len() && json["as_of_ms"].is_u64(), "{json}");
-        as_json(&inspector.count(TASK, &filter.text("no")).await.unwrap());
+        as_json(&inspector.count(TASK, &filter.message_contains("no")).await.unwrap());
     }
     let json = as_json(&inspector.job(TASK, "failed-1", JobValues::All).await.unwrap());
     assert!(json["ended_at_ms"].is_u64() && json["error"]["code"] == "own" && json["options"].is_object(), "{json}");
     let json = as_json(&inspector.stalls(TASK, None).await.unwrap());
     assert!(json["stalls"][0]["witness"].is_string() && json["stalls"][0]["id"].is_string(), "{json}");
-    as_json(&inspector.explain(TASK, "running-1").await.unwrap());
-    let json = as_json(&inspector.recovery_outlook(TASK).await.unwrap());
+    as_json(&inspector.stall_history(TASK, "running-1").await.unwrap());
+    let json = as_json(&inspector.recovery_status(TASK).await.unwrap());
     assert!(json["reasons"].is_array() && json["parts"].is_array(), "{json}");
     let json = as_json(&inspector.events(TASK, None).await.unwrap());
     let kinds: BTreeSet<&str> =
         json["events"].as_array().unwrap().iter().filter_map(|event| event["event"].as_str()).collect();
     assert!(kinds.contains("dispatched") && kinds.contains("paused") && kinds.contains("stalled"), "{kinds:?}");
     as_json(&inspector.job_events(TASK, "failed-1").await.unwrap());
-    as_json(&inspector.late_outcomes(TASK, 5).await.unwrap());
+    as_json(&inspector.rejected_outcomes(TASK, 5).await.unwrap());
     as_json(&inspector.silent_jobs(TASK, None).await.unwrap());
     let json = as_json(&inspector.retry(TASK, ["completed-1", "failed-1", "!{"]).await.unwrap());
     assert_eq!((&json["done"], &json["refused"], &json["is_complete"]), (&1.into(), &2.into(), &true.into()));
@@ -1068,10 +1068,10 @@ async fn an_invalid_name_id_cursor_or_limit_is_an_error_of_the_caller() {
         is_config(inspector.job(name, "a", JobValues::None).await);
         is_config(inspector.events(name, None).await);
         is_config(inspector.job_events(name, "a").await);
-        is_config(inspector.late_outcomes(name, 1).await);
+        is_config(inspector.rejected_outcomes(name, 1).await);
         is_config(inspector.stalls(name, None).await);
-        is_config(inspector.explain(name, "a").await);
-        is_config(inspector.recovery_outlook(name).await);
+        is_config(inspector.stall_history(name, "a").await);
+        is_config(inspector.recovery_status(name).await);
         is_config(inspector.silent_jobs(name, None).await);
         is_config(inspector.sweep_now(name).await);
         is_config(inspector.recover_running(name, SilentSelection::all()).await);
@@ -1094,7 +1094,7 @@ async fn an_invalid_name_id_cursor_or_limit_is_an_error_of_the_caller() {
     for id in ["", "a b", "a{b}", "é", "a\n", &"x".repeat(129)] {
         is_config(inspector.job(TASK, id, JobValues::None).await);
         is_config(inspector.job_events(TASK, id).await);
-        is_config(inspector.explain(TASK, id).await);
+        is_config(inspector.stall_history(TASK, id).await);
         is_config(inspector.result_json(TASK, id).await);
         is_config(inspector.wait(TASK, id, PATIENCE).await);
     }

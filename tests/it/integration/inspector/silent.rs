@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use heartline::{
-    App, Error, Inspector, JobState, JobValues, Refusal, SilentSelection, StallAction, StallOptions, StallReason,
+    App, Error, Inspector, JobState, JobValues, RefusalReason, SilentSelection, StallAction, StallOptions, StallReason,
 };
 
 use super::{counted, inspector, is_sound};
@@ -97,12 +97,15 @@ async fn a_person_recovers_silent_jobs_even_past_their_max_count() {
     assert!(begun.elapsed() >= INTERVAL, "{:?}", begun.elapsed());
     assert_eq!((report.done, report.refused, report.is_complete), (1, 3, true), "{report:?}");
     let why = |id: &str| report.refusals.iter().find(|refused| refused.id == id).unwrap().why;
-    assert_eq!((why("beats"), why("never"), why("no id")), (Refusal::NotSilent, Refusal::Unknown, Refusal::InvalidId));
+    assert_eq!(
+        (why("beats"), why("never"), why("no id")),
+        (RefusalReason::NotSilent, RefusalReason::Unknown, RefusalReason::InvalidId)
+    );
     assert_eq!(test.places("silent").await, ["wait"]);
     assert_eq!(test.places("beats").await, ["running"]);
     assert_eq!(test.places("other").await, ["running"], "it was not named");
     assert_eq!(dead.beat(&held[..1]).await, [0; 0]);
-    let stall = inspector.explain(TASK, "silent").await.unwrap().remove(0);
+    let stall = inspector.stall_history(TASK, "silent").await.unwrap().remove(0);
     assert_eq!(
         (stall.stall.action, stall.stall.reason, stall.stall.stalled_count),
         (StallAction::Recovered, StallReason::Manual, 8)
@@ -152,8 +155,11 @@ async fn a_person_requeues_prefetched_jobs_but_no_running_ones() {
     let report = inspector.requeue_claimed(TASK, named).await.unwrap();
     let mut why: Vec<_> = report.refusals.iter().map(|refused| (refused.id.as_str(), refused.why)).collect();
     why.sort_unstable_by_key(|(id, _)| *id);
-    let refused =
-        [("begun", Refusal::State(JobState::Running)), ("nobody", Refusal::Unknown), ("{", Refusal::InvalidId)];
+    let refused = [
+        ("begun", RefusalReason::State(JobState::Running)),
+        ("nobody", RefusalReason::Unknown),
+        ("{", RefusalReason::InvalidId),
+    ];
     assert_eq!((report.done, report.is_complete, &why[..]), (1, true, &refused[..]), "{report:?}");
     let report = inspector.requeue_claimed(TASK, SilentSelection::all()).await.unwrap();
     assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
@@ -229,9 +235,9 @@ async fn a_sweep_next_to_a_live_worker_reports_that_the_worker_swept() {
     let named = jobs.iter().map(|job| job.id().to_string()).chain(["waits".to_owned()]);
     let report = inspector.fail_running(TASK, SilentSelection::ids(named)).await.unwrap();
     assert_eq!((report.done, report.refused), (0, 4), "{report:?}");
-    let is_told = |refused: &heartline::Refused| match refused.id.as_str() {
-        "waits" => refused.why == Refusal::State(JobState::Waiting),
-        _ => matches!(refused.why, Refusal::Changed | Refusal::NotSilent),
+    let is_told = |refused: &heartline::RefusedJob| match refused.id.as_str() {
+        "waits" => refused.why == RefusalReason::State(JobState::Waiting),
+        _ => matches!(refused.why, RefusalReason::Changed | RefusalReason::NotSilent),
     };
     assert!(report.refusals.iter().all(is_told), "{report:?}");
     assert_eq!(inspector.recover_running(TASK, SilentSelection::all()).await.unwrap().done, 0);
@@ -267,7 +273,7 @@ async fn a_task_without_workers_so_far_has_nothing_to_sweep() {
     let swept = inspector.sweep_now(TASK).await.unwrap();
     assert_eq!((swept.resolved, swept.swept_by_worker), (vec![], false));
     let report = inspector.recover_running(TASK, SilentSelection::ids(["a"])).await.unwrap();
-    assert_eq!((report.done, report.refusals[0].why), (0, Refusal::Unknown));
+    assert_eq!((report.done, report.refusals[0].why), (0, RefusalReason::Unknown));
 }
 
 /// More jobs than one step of a scan visits.
@@ -307,10 +313,11 @@ async fn each_skipped_id_has_its_own_reason() {
     test.run::<u64>("SMOVE", "candidates", &[&test.key("active"), "held"]).await;
     let named = SilentSelection::ids(["dead", "held", "waits", "never"]);
     let report = inspector.recover_running(TASK, named).await.unwrap();
-    let why: Vec<(&str, Refusal)> = report.refusals.iter().map(|refused| (refused.id.as_str(), refused.why)).collect();
+    let why: Vec<(&str, RefusalReason)> =
+        report.refusals.iter().map(|refused| (refused.id.as_str(), refused.why)).collect();
     assert_eq!(report.done, 1);
-    let waits = Refusal::State(JobState::Waiting);
-    assert_eq!(why, [("held", Refusal::NotSilent), ("waits", waits), ("never", Refusal::Unknown)]);
+    let waits = RefusalReason::State(JobState::Waiting);
+    assert_eq!(why, [("held", RefusalReason::NotSilent), ("waits", waits), ("never", RefusalReason::Unknown)]);
 }
 
 #[tokio::test]

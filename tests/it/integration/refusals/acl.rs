@@ -2,7 +2,7 @@
 
 use crate::support::{PATIENCE, TestRedis, eventually};
 use heartline::{
-    App, Context, Error, JobError, OnRisk, Priority, Retention, RetryPolicy, StallOptions, StopReason, TaskOptions,
+    App, Context, Error, JobError, OnLockRisk, Priority, Retention, RetryPolicy, StallOptions, StopReason, TaskOptions,
 };
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn set_user(redis: &TestRedis, words: &[String]) {
 /// What a producer and workers do on a busy day.
 async fn a_day(url: &str) {
     let app = App::builder().redis(url).build().await.unwrap();
-    let stall = StallOptions::new().interval(Duration::from_secs(1)).on_risk(OnRisk::Cancel);
+    let stall = StallOptions::new().interval(Duration::from_secs(1)).on_lock_risk(OnLockRisk::Cancel);
     let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(1));
     let options = TaskOptions::new().stall(stall).retry(retry).payload_limit(2 << 20).retention(Retention::new());
     let task = app
@@ -47,7 +47,7 @@ async fn a_day(url: &str) {
     let worker = app.worker().spawn();
     let within = async |job: &heartline::JobHandle<String>| tokio::time::timeout(PATIENCE, job.result()).await.unwrap();
     for priority in [Priority::High, Priority::Normal, Priority::Low] {
-        let job = task.dispatch("ok".to_owned()).priority(priority).header("k", "v").stall_max_count(2).await.unwrap();
+        let job = task.dispatch("ok".to_owned()).priority(priority).header("k", "v").max_stalls(2).await.unwrap();
         assert_eq!(within(&job).await.unwrap(), "ok");
     }
     for what in ["x".repeat(600_000), "snoozes".to_owned()] {

@@ -36,7 +36,7 @@ async fn dispatch_next_to_a_foreign_key_is_done_fully_or_not_at_all() {
         let (_app, task, mut by_hand) = task().await;
         by_hand.make_foreign(key).await;
         let before = by_hand.exact().await;
-        let immediate = task.dispatch(1).id("now").priority(Priority::High).stall_max_count(2).attempts(3).await;
+        let immediate = task.dispatch(1).id("now").priority(Priority::High).max_stalls(2).attempts(3).await;
         let delayed = task.dispatch(2).id("later").delay(Duration::from_secs(60)).priority(Priority::Low).await;
         let plain = task.dispatch(3).id("plain").await;
         let many = task.dispatch_many_with_ids([("many-1".to_owned(), 4), ("many-2".to_owned(), 5)]).await;

@@ -2,7 +2,7 @@
 
 use crate::support::TestRedis;
 use heartline::{
-    App, ConfigErrors, Context, Error, JobError, OnRisk, Retention, RetentionLimit, RetryPolicy, StallOptions,
+    App, ConfigErrors, Context, Error, JobError, OnLockRisk, Retention, RetentionLimit, RetryPolicy, StallOptions,
     StopReason, TaskOptions,
 };
 use std::sync::Arc;
@@ -144,7 +144,7 @@ async fn every_wrong_setting_of_a_dispatch_is_reported_at_once() {
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
     let task = app.task_ref::<(), ()>("t").unwrap();
     let dispatch = task.dispatch(()).id("a b").delay(LONG).attempts(0).timeout(Duration::ZERO);
-    let dispatch = dispatch.cancel_grace(Duration::from_secs(7200)).stall_max_count(0).on_risk(OnRisk::Cancel);
+    let dispatch = dispatch.cancel_grace(Duration::from_secs(7200)).max_stalls(0).on_lock_risk(OnLockRisk::Cancel);
     let found = faults(dispatch.await);
     assert_eq!(fields(&found), ["id", "delay", "attempts", "timeout", "cancel_grace"]);
     assert!(redis.dump(&prefix).await.is_empty());
@@ -174,10 +174,10 @@ async fn a_worker_of_unknown_tasks_or_none_is_a_config_error() {
     app.task_ref::<(), ()>("dispatched-only").unwrap();
     assert_eq!(fields(&faults(app.worker().run_until(async {}).await)), ["worker"]);
     app.task("t", TaskOptions::new(), idle).unwrap();
-    let found = faults(app.worker().only(["nobody", "t", "dispatched-only"]));
+    let found = faults(app.worker().tasks(["nobody", "t", "dispatched-only"]));
     assert_eq!(found.len(), 2, "{found}");
     assert!(redis.dump(&prefix).await.is_empty());
-    let stopped = app.worker().only(["t"]).unwrap().run_until(async {}).await.unwrap();
+    let stopped = app.worker().tasks(["t"]).unwrap().run_until(async {}).await.unwrap();
     assert_eq!(stopped, StopReason::Shutdown);
 }
 

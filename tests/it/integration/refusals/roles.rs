@@ -112,7 +112,7 @@ async fn produces(stage: &Stage) {
     let (mut events, mut stalls) = (app.events(), jobs.on_stalled());
     for (id, priority) in [("high", Priority::High), ("normal", Priority::Normal), ("low", Priority::Low)] {
         let job = jobs.dispatch("open".into()).id(id).priority(priority).header("k", "v");
-        job.stall_max_count(2).expires_after(PATIENCE * 10).await.unwrap();
+        job.max_stalls(2).expires_after(PATIENCE * 10).await.unwrap();
     }
     assert_eq!(jobs.dispatch("open".into()).id("high").await.unwrap().existed(), Some(true));
     // It is at the head of its list, and the cancel removes that entry at once.
@@ -237,7 +237,7 @@ async fn looks(stage: &Stage, role: &str) {
     inspector.servers().await.unwrap();
     inspector.server_time().await.unwrap();
     inspector.columns(name).await.unwrap();
-    inspector.holders(name).await.unwrap();
+    inspector.lock_holders(name).await.unwrap();
     inspector.foreign_keys(name).await.unwrap();
     for worker in inspector.workers().await.unwrap() {
         inspector.worker(worker.worker.as_str()).await.unwrap();
@@ -252,14 +252,14 @@ async fn looks(stage: &Stage, role: &str) {
     for id in ["normal", "larger", "fails", "late", "held", "nobody"] {
         inspector.job(name, id, JobValues::All).await.unwrap();
         inspector.job_events(name, id).await.unwrap();
-        inspector.explain(name, id).await.unwrap();
+        inspector.stall_history(name, id).await.unwrap();
     }
     inspector.events(name, None).await.unwrap();
-    inspector.late_outcomes(name, 10).await.unwrap();
+    inspector.rejected_outcomes(name, 10).await.unwrap();
     inspector.stalls(name, None).await.unwrap();
     inspector.stalled_events(name, None).await.unwrap();
     inspector.suspects(name).await.unwrap();
-    inspector.recovery_outlook(name).await.unwrap();
+    inspector.recovery_status(name).await.unwrap();
     inspector.silent_jobs(name, None).await.unwrap();
     inspector.result_json(name, "normal").await.unwrap();
     within(inspector.wait(name, "normal", PATIENCE)).await.unwrap();

@@ -106,15 +106,13 @@ impl Model {
     }
 
     /// Whether it is parked, and held by the same token in the same phase since.
-    pub fn is_set_aside(&self, id: &str) -> bool {
+    pub fn is_parked(&self, id: &str) -> bool {
         self.mark_of(id).is_some()
     }
 
     /// Whether it is held with an outdated mark (an earlier token, or another phase).
     pub fn has_old_mark(&self, id: &str) -> bool {
-        self.aside.contains_key(id)
-            && self.jobs.get(id).is_some_and(|job| job.fence().is_some())
-            && !self.is_set_aside(id)
+        self.aside.contains_key(id) && self.jobs.get(id).is_some_and(|job| job.fence().is_some()) && !self.is_parked(id)
     }
 
     /// A sweep parked these jobs.
@@ -141,7 +139,7 @@ impl Model {
     /// Those of the ids about which a person decides at once.
     pub fn decided_by_hand(&self, ids: &[String]) -> Vec<String> {
         let mut seen = BTreeSet::new();
-        let taken = ids.iter().filter(|id| self.patience != PLAIN && self.is_set_aside(id) && seen.insert(*id));
+        let taken = ids.iter().filter(|id| self.patience != PLAIN && self.is_parked(id) && seen.insert(*id));
         taken.cloned().collect()
     }
 

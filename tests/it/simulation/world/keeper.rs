@@ -81,7 +81,7 @@ impl World {
         assert_eq!(declared_at, self.model.declared_at);
         assert_eq!((candidates, active), (self.model.candidates().len(), self.model.active()), "before the heartbeat");
         assert_eq!((word.as_str(), epoch), ("beaten", self.model.epoch));
-        let marked = held.iter().any(|report| self.model.is_set_aside(&report.id));
+        let marked = held.iter().any(|report| self.model.is_parked(&report.id));
         assert_eq!((lost.clone(), cancelled), self.model.extend(name, interval, held));
         assert_eq!(in_force, self.model.interval());
         for report in held.iter().filter(|report| !lost.contains(&report.fence)) {

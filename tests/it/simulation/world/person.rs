@@ -13,7 +13,7 @@ impl World {
     pub(super) fn decide_by_hand(&mut self) {
         let mut named: Vec<String> = (0..self.rng.usize(1..6)).map(|_| format!("job-{}", self.rng.u32(..60))).collect();
         for id in self.model.jobs.keys() {
-            if self.model.has_old_mark(id) || self.model.is_set_aside(id) && self.rng.bool() {
+            if self.model.has_old_mark(id) || self.model.is_parked(id) && self.rng.bool() {
                 named.push(id.clone());
             }
         }
@@ -28,7 +28,7 @@ impl World {
         let end = self.now + 4 * INTERVALS[1];
         self.note(&format!("{} is away for long", self.workers[at].name));
         self.workers[at].away_until = end;
-        while self.now < end && !self.workers[at].held.values().any(|id| self.model.is_set_aside(id)) {
+        while self.now < end && !self.workers[at].held.values().any(|id| self.model.is_parked(id)) {
             self.pass_time();
         }
         let worker = &mut self.workers[at];
@@ -138,10 +138,10 @@ impl World {
     /// Jobs that are still parked have waited for long enough, or a person decides about them.
     pub(super) fn end_all_waits(&mut self) {
         self.pass_waits(false);
-        let waits = |id: &&String| self.model.is_set_aside(id) && self.model.wait_of(id) == Wait::Off;
+        let waits = |id: &&String| self.model.is_parked(id) && self.model.wait_of(id) == Wait::Off;
         let named: Vec<String> = self.model.jobs.keys().filter(waits).cloned().collect();
         let verdict = if self.rng.bool() { Verdict::Fail } else { Verdict::Recover };
         self.decide(verdict, &named);
-        assert!(named.iter().all(|id| !self.model.is_set_aside(id)), "a decision without an effect");
+        assert!(named.iter().all(|id| !self.model.is_parked(id)), "a decision without an effect");
     }
 }
