@@ -34,10 +34,12 @@ for _, at in ipairs(held) do
   if reasons[at] then wanted[#wanted + 1] = fences[at] end
 end
 -- A shrinking command first, even if it removes nothing: only then a server at maxmemory accepts the others.
-redis.call('SREM', candidates, '', unpack(extend))
+redis.call('SREM', candidates, '')
 if #extend > 0 then
-  redis.call('SADD', active, unpack(extend))
+  -- Candidates last: if a right is missing, the jobs remain candidates, and are in one of both sets.
   if has_marks then redis.call('HDEL', aside, unpack(extend)) end
+  redis.call('SADD', active, unpack(extend))
+  redis.call('SREM', candidates, unpack(extend))
 end
 if #watch > 0 then
   -- A lock whose id is in neither set would stay silent without being swept: put it back.
