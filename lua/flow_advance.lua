@@ -69,7 +69,7 @@ for place, name in ipairs(names) do
   end
 end
 for _, one in ipairs(touched) do
-  if one.is_miscounted then recount(keys, one) end
+  if one.is_miscounted then recount(keys, one, now_ms) end
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
 write_all(keys)

@@ -377,8 +377,9 @@ end
 
 -- Recounts live and open nodes of an instance with damaged nodes, whose earlier states are unknown. The cost grows with
 -- the number of nodes, as nothing else here does.
-local function recount(keys, one)
-  local count = count_of_nodes(read(keys, 'shapes', one.digest .. '@')) or 0
+local function recount(keys, one, now_ms)
+  local count = count_of_nodes(read(keys, 'shapes', one.digest .. '@'))
+  if not count then return stop(keys, one, UNREADABLE, now_ms) end
   one.live, one.out = 0, 0
   for from = 0, count - 1, 500 do
     local names = {}
