@@ -64,7 +64,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let mut shown: Vec<&WorkerReport> = seen.fleet.workers.iter().filter(is_shown).collect();
     let gone = seen.fleet.workers.len() - shown.len();
     shown.sort_by_key(|worker| !leaves(worker));
-    let more = shown.len().saturating_sub(asked.from + LISTED);
+    let more = shown.len().saturating_sub(asked.from.saturating_add(LISTED));
     let page: Vec<&WorkerReport> = shown.into_iter().skip(asked.from).take(LISTED).collect();
     let now = board.inspector.now().await;
     let beats = beats(page.iter().copied(), now);
@@ -78,7 +78,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             .map(|diagnosis| format!("{diagnosis}; {}.", placed(&diagnosis.hint(), &board.command_options()))),
         more: (more > 0).then(|| {
             let all = if asked.all.is_empty() { "" } else { "&all=yes" };
-            (more, board.url(&format!("/workers?from={}{all}", asked.from + LISTED)))
+            (more, board.url(&format!("/workers?from={}{all}", asked.from.saturating_add(LISTED))))
         }),
     })
 }
