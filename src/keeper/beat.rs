@@ -127,6 +127,9 @@ async fn whole(keeper: &Keeper, watch: &TaskMonitor, due: Moment) -> Result<Rout
             Ok(()) => keeper.answered("declare", task.of()),
             Err(e) => keeper.failed_at("declare", task.of(), &e),
         }
+    } else {
+        // If the answer of the call that declared it was lost.
+        keeper.answered("declare", task.of());
     }
     Ok(route)
 }
