@@ -145,7 +145,12 @@ impl Sentinels {
     }
 
     /// Starts the task that listens to the sentinels, unless it runs.
+    ///
+    /// While a keeper listens, that task would rest. A keeper must not start it: it would run on the keeper's thread.
     pub(super) fn keep_watch(self: &Arc<Self>) {
+        if self.keepers.load(Ordering::SeqCst) > 0 {
+            return;
+        }
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if listener.as_ref().is_none_or(JoinHandle::is_finished) {
             *listener = self.runtime.spawn(listen(Arc::downgrade(self), self.nodes.clone(), false));
