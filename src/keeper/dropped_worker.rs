@@ -68,7 +68,8 @@ async fn hand_back(keeper: &Keeper, watch: &TaskMonitor) -> bool {
     // A run that blocks its thread cannot be dropped. Its job is requeued anyway.
     let _ = tokio::time::timeout(task.options.cancel_grace.saturating_add(DROP_TIME), task.alive.wait()).await;
     let end = clock::now().after(reporting_time(task.options.interval));
-    let Unreported { reports: mut rest, calls } = task.outbox.take_all();
+    let Unreported { reports: mut rest, collected: (small, large), calls } = task.outbox.take_all();
+    rest.extend(small.into_iter().chain(large));
     let mut own = Lines { keeper, watch, numbers: calls.clone().map(|call| call.number), conn: None, end };
     // Leave half of the time to the outcomes.
     if tokio::time::timeout(end.since(clock::now()) / 2, own.write_notes()).await.is_err() {

@@ -1,6 +1,7 @@
 //! The outcomes of a task's runs that Redis does not have yet. They are kept next to the held jobs, so that the keeper
 //! finds them after the driver was dropped.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::report::Report;
@@ -14,6 +15,8 @@ pub(crate) struct Outbox(Mutex<Unreported>);
 pub(crate) struct Unreported {
     /// Outcomes for the driver. After the driver was dropped: all outcomes that are in no call.
     pub(crate) reports: Vec<Report>,
+    /// Outcomes that the driver has collected, while it waits: small and large ones that are in no call.
+    pub(crate) collected: (Vec<Report>, VecDeque<Report>),
     pub(crate) calls: [LastCall; LINES.len()],
 }
 
@@ -48,6 +51,14 @@ impl Outbox {
 
     pub(crate) fn answered(&self, line: usize) {
         self.unreported().calls[line].under_way = None;
+    }
+
+    /// Exchanges the collected outcomes. The driver leaves its own here while it waits: a blocked runtime may never drop
+    /// it.
+    pub(crate) fn exchange(&self, small: &mut Vec<Report>, large: &mut VecDeque<Report>) {
+        let mut unreported = self.unreported();
+        std::mem::swap(&mut unreported.collected.0, small);
+        std::mem::swap(&mut unreported.collected.1, large);
     }
 
     /// Takes back reports that are in no call, when the driver is dropped.

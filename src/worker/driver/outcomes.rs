@@ -15,7 +15,9 @@ impl Driver {
                 break;
             }
             seen = ready;
+            self.task.outbox.exchange(&mut self.pending, &mut self.large);
             tokio::task::yield_now().await;
+            self.task.outbox.exchange(&mut self.pending, &mut self.large);
         }
         for report in self.task.outbox.take() {
             // The job was requeued because its handler did not stop. It has been reported already.

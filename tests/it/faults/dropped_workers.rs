@@ -174,6 +174,67 @@ async fn outcomes_and_claims_under_way_survive_a_dropped_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn collected_outcomes_survive_a_blocked_runtime() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let app = test.app_at(&proxy.url()).await;
+    let (ended, blocks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (journal, blocked) = (Arc::clone(&test.journal), Arc::clone(&blocks));
+    // With this concurrency, one outcome alone waits for the answer to the call before.
+    let _: TaskRef<String, u64> = app
+        .task(&test.name, long().concurrency(20), move |ctx: heartline::Context, gate: String| {
+            let (journal, blocked) = (Arc::clone(&journal), Arc::clone(&blocked));
+            async move {
+                journal.begin(&ctx);
+                journal.opened(&gate).await;
+                if gate == "block" {
+                    blocked.store(1, Ordering::SeqCst);
+                }
+                while gate == "block" && blocked.load(Ordering::SeqCst) == 1 {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok::<_, heartline::JobError>(ctx.fence())
+            }
+        })
+        .unwrap();
+    let working = app.worker().observe(Ends(Arc::clone(&ended)));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            tokio::select! {
+                ended = working.run() => panic!("{ended:?}"),
+                _ = stopped => {}
+            }
+        });
+        runtime
+    });
+    let (_app, jobs) = test.producer().await;
+    let mut handles = Vec::new();
+    for gate in ["first", "second", "block"] {
+        handles.push(jobs.dispatch(gate.to_owned()).id(gate).await.unwrap());
+    }
+    test.started(&handles).await;
+    let mut hold = proxy.hold_next_reply_to(test.sha("settle").await);
+    test.journal.open("first");
+    hold.happened().await;
+    test.journal.open("second");
+    eventually("it has ended", PATIENCE, async || ended.load(Ordering::SeqCst) == 2).await;
+    test.journal.open("block");
+    eventually("the runtime is blocked", PATIENCE, async || blocks.load(Ordering::SeqCst) == 1).await;
+    stop.send(()).unwrap();
+    for job in &handles[..2] {
+        let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the outcome is lost").unwrap();
+        assert_eq!(test.journal.runs_of(job.id()).last().unwrap().fence, fence);
+        assert_eq!(test.journal.runs_of(job.id()).len(), 1);
+    }
+    blocks.store(2, Ordering::SeqCst);
+    tokio::task::spawn_blocking(move || thread.join().unwrap().shutdown_background()).await.unwrap();
+    drop(hold);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stuck_outcome_of_a_dropped_worker_delays_no_other_job() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
