@@ -8,6 +8,8 @@ use super::classify::classify;
 use super::connection::OwnConnection;
 use super::engine::Store;
 use super::keys::{Key, TaskKeys};
+use super::streams::server_time_ms;
+use super::timeouts::RESPONSE_TIMEOUT;
 use crate::error::Error;
 use crate::options::modes::{Copies, Durability};
 use crate::unix_time::to_ms;
@@ -15,6 +17,23 @@ use crate::unix_time::to_ms;
 /// The connection to the primary of the task. The write and the wait for its replicas both use it.
 pub(crate) async fn at_primary(conn: &OwnConnection, keys: &TaskKeys) -> Result<OwnConnection, Error> {
     conn.at(keys.get(Key::Meta)).await.map_err(|e| classify("wait", e))
+}
+
+impl Store {
+    /// A separate connection to the primary of the task, which has answered on it. A proxy may accept connections while
+    /// the server is unreachable.
+    pub(crate) async fn answering(&self, role: Role, keys: &TaskKeys) -> Result<OwnConnection, Error> {
+        let conn = self.dedicated(role, None).await?;
+        let asked = answering(&conn, keys);
+        tokio::time::timeout(RESPONSE_TIMEOUT, asked).await.unwrap_or_else(|_| Err(Error::timed_out()))
+    }
+}
+
+/// The connection to the primary of the task, which has answered on it.
+pub(crate) async fn answering(conn: &OwnConnection, keys: &TaskKeys) -> Result<OwnConnection, Error> {
+    let mut conn = at_primary(conn, keys).await?;
+    server_time_ms(&mut conn).await?;
+    Ok(conn)
 }
 
 /// Waits until this many replicas have all writes to the task so far, or the time is over. Returns how many have them.

@@ -17,7 +17,7 @@ use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::narrow::Closings;
 use crate::backend::note;
 use crate::backend::repeated::{CallDeadline, repeated};
-use crate::backend::replicated::ask_copied;
+use crate::backend::replicated::{self, ask_copied};
 use crate::backend::settle::Payload;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::backend::values;
@@ -223,7 +223,8 @@ impl<O> JobHandle<O> {
             let (keys, id) = (self.task.tables.of(self.id.as_str()), self.id.clone());
             let connected = Arc::new(AtomicBool::new(false));
             let connects = Arc::clone(&connected);
-            let read = |mut conn| async move {
+            let read = |conn| async move {
+                let mut conn = replicated::answering(&conn, &keys).await?;
                 connects.store(true, Ordering::SeqCst);
                 values::result(&mut conn, &keys, id.as_str()).await
             };

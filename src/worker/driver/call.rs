@@ -11,8 +11,7 @@ use crate::backend::narrow::Closings;
 use crate::backend::replicated;
 use crate::backend::report::{Disposition, Report};
 use crate::backend::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
-use crate::backend::streams::server_time_ms;
-use crate::backend::timeouts::{RESPONSE_TIMEOUT, doubled, response_time};
+use crate::backend::timeouts::{doubled, response_time};
 use crate::backoff::Pauses;
 use crate::clock::{self, Moment};
 use crate::error::Error;
@@ -247,15 +246,17 @@ impl Call {
         }
     }
 
-    /// Requests small answers to claims if the server answers, but the connection closes during each answer to this
-    /// claim. Its output buffer is then too small for the answer, and no later job would be claimed.
+    /// Requests small answers to claims if the connection closes during each answer to this claim, and the server
+    /// answers a small call each time. Its output buffer is then too small for the answer, and no later job would be
+    /// claimed.
     async fn narrow_claims(&mut self, e: &Error) {
         let is_claim = self.line != LARGE_LINE && self.want.jobs > 0;
-        if !is_claim || !self.closings.failed(e.is_broken() && !e.is_late()) || self.worker.narrow.is_on() {
+        if !is_claim || self.worker.narrow.is_on() {
             return;
         }
-        let answers = self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| server_time_ms(conn).await).await;
-        if answers.is_ok() && self.worker.narrow.begin() {
+        let is_closed = e.is_broken() && !e.is_late();
+        let answers = is_closed && self.worker.store.answering(Role::Shared, &self.task.keys).await.is_ok();
+        if self.closings.failed(answers) && self.worker.narrow.begin() {
             tracing::warn!(task = %self.task.name, error = %e.chain(),
                 "redis closes the connection during answers to claims; payloads are read one by one. Its client-output-buffer-limit may be too small");
         }
@@ -279,14 +280,7 @@ async fn apart<T>(
     call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let made = async {
-        let conn = worker.store.dedicated(Role::Shared, None).await?;
-        let asked = async {
-            let mut conn = replicated::at_primary(&conn, &task.keys).await?;
-            server_time_ms(&mut conn).await?;
-            Ok::<_, Error>(conn)
-        };
-        let asked = tokio::time::timeout(RESPONSE_TIMEOUT, asked).await;
-        let mut conn = asked.map_err(|_| Error::timed_out())??;
+        let mut conn = worker.store.answering(Role::Shared, &task.keys).await?;
         *connected = true;
         tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()))
     };

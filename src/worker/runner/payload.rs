@@ -56,7 +56,7 @@ async fn fetch(
             let turn = turns.acquire().await;
             let mut connected = false;
             let read = async {
-                let mut conn = worker.store.dedicated(Role::Shared, None).await?;
+                let mut conn = worker.store.answering(Role::Shared, &task.keys).await?;
                 connected = true;
                 let read = values::value(&mut conn, &task.keys, column, held.id.as_str());
                 tokio::time::timeout(patience, read).await.unwrap_or_else(|_| Err(Error::late()))

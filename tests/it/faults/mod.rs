@@ -9,6 +9,7 @@ mod blocked_runtime;
 mod bounded_calls;
 mod broken_parts;
 mod clock_jumps;
+mod closing_proxy;
 mod comes_and_goes;
 mod data_loss;
 mod denied;
