@@ -31,6 +31,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use self::ahead::Ahead;
 use self::call::{Answered, Call, slots_of};
 use self::stop::Stop;
+use crate::backend::address::Role;
 use crate::backend::report::{Disposition, Report};
 use crate::backend::settle::{LARGE_LINE, LINES, Want};
 use crate::clock::{self, Moment};
@@ -56,6 +57,9 @@ const NONE_EARLY: Duration = Duration::from_secs(30);
 
 /// How long a shutdown waits for handlers to be dropped.
 const DROP_TIME: Duration = Duration::from_secs(1);
+
+/// How long an idle worker that stops waits for Redis to answer at all.
+const ASKED_AT_END: Duration = Duration::from_secs(1);
 
 pub(super) struct Driver {
     task: Arc<TaskRuntime>,
@@ -163,14 +167,24 @@ impl Driver {
                 if self.busy.is_empty() && reported {
                     return None;
                 }
-                let end = if self.task.held.len() == 0 { stop.idle_end } else { stop.end };
-                if clock::now() >= end {
+                let (now, is_idle) = (clock::now(), self.task.held.len() == 0);
+                if now >= stop.end || is_idle && now >= stop.idle_end && !self.waits_for_claims().await {
                     return Some(self.left());
                 }
             }
             while self.send() {}
             self.wait().await;
         }
+    }
+
+    /// Whether Redis answers, although a claim has no answer yet: the jobs of the claim will be requeued when it comes.
+    async fn waits_for_claims(&mut self) -> bool {
+        let answers = self.worker.store.answering(Role::Shared, &self.task.keys);
+        let answers = tokio::time::timeout(ASKED_AT_END, answers).await.is_ok_and(|conn| conn.is_ok());
+        if let Some(stop) = self.stop.as_mut().filter(|_| answers) {
+            stop.idle_end = stop.end;
+        }
+        answers
     }
 
     fn slots(&self) -> TaskPermits<'_> {
@@ -313,6 +327,7 @@ impl Driver {
                 None => std::future::pending().await,
             }
         };
+        self.task.outbox.exchange(&mut self.pending, &mut self.large);
         let answered = tokio::select! {
             // Handle answers first; else a call that is ready to be sent would wait for the next round.
             biased;
@@ -325,6 +340,7 @@ impl Driver {
             () = self.worker.stopping.cancelled(), if self.stop.is_none() => None,
             () = tokio::time::sleep(until) => None,
         };
+        self.task.outbox.exchange(&mut self.pending, &mut self.large);
         if let Some(answered) = answered {
             self.apply(answered);
         }

@@ -296,6 +296,30 @@ async fn a_claim_without_a_timely_reply_makes_the_stop_unclean() {
 }
 
 #[tokio::test]
+async fn an_idle_worker_hands_back_a_claim_answered_late() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick().stall(stall(30).max_count(0)), endless).unwrap();
+    let waits = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&waits);
+    let _never = scene.proxy.cut_next_reply_matching(move |request| {
+        seen.fetch_or(request.windows(8).any(|part| part == b"BZPOPMIN"), Ordering::SeqCst);
+        false
+    });
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("the worker is idle", PATIENCE, async || waits.load(Ordering::SeqCst)).await;
+    let mut hold = scene.proxy.hold_next_reply_to(scene.by_hand.key("calls"));
+    scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(1).id("late").await.unwrap();
+    hold.happened().await;
+    let stopping = worker.begin_stop();
+    // Longer than an idle worker waits while Redis is away, shorter than the time-out of the call.
+    tokio::time::sleep(Duration::from_millis(6500)).await;
+    drop(hold);
+    assert_eq!(stopping.await.unwrap().unwrap(), StopReason::Shutdown);
+    assert_eq!(task.job("late").await.unwrap().state, JobState::Waiting);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
 async fn the_shutdown_waits_for_a_delayed_outcome() {
     let mut scene = Scene::new().await;
     let (handle, worker, gate) = about_to_settle(&scene).await;
