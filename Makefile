@@ -27,7 +27,7 @@ demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board serves the
 	cargo run -p heartline-cli -- demo $(if $(REDIS_URL),--redis "$(REDIS_URL)") $(ARGS)
 
 .PHONY: test
-test: ## Run all tests and doctests, on private servers
+test: ## Run the tests and doctests of the library and the tools, on private servers
 	@scripts/ensure redis-server faketime
 	cargo test --all-features --package heartline --package heartline-board --package heartline-cli --package heartline-otel
 
