@@ -25,12 +25,22 @@ impl Consent {
 /// # Errors
 /// Wrong use if there is no terminal; a failure if the answer is no.
 pub(crate) fn confirm(consent: &Consent, what: &str) -> Result<(), Failure> {
-    if consent.yes {
-        return Ok(());
-    }
+    if consent.yes { Ok(()) } else { ask(consent, what, "pass --yes (no terminal to confirm on)") }
+}
+
+/// As [`confirm`], for an action that `--yes` does not confirm.
+///
+/// # Errors
+/// As [`confirm`].
+pub(crate) fn confirm_in_person(consent: &Consent, what: &str) -> Result<(), Failure> {
+    ask(consent, what, "a person must confirm this on a terminal, without --yes")
+}
+
+/// Asks on the terminal. `instead` says what to do if there is none.
+fn ask(consent: &Consent, what: &str, instead: &str) -> Result<(), Failure> {
     let place = if consent.is_production { " in production" } else { "" };
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        return Err(Failure::wrong(format!("this would {what}{place}; pass --yes (no terminal to confirm on)")));
+        return Err(Failure::wrong(format!("this would {what}{place}; {instead}")));
     }
     let is_confirmed = if consent.is_production {
         asked(&format!("This will {what}{place}. Type production to continue: "))? == "production"

@@ -6,7 +6,7 @@ use heartline::{ResolvedJob, SilentJob, SilentSelection, WorkerState};
 
 use super::{acts, health, known_task, when, workers};
 use crate::args::{RecoverCommand, Silent};
-use crate::ask::confirm;
+use crate::ask::{confirm, confirm_in_person};
 use crate::failure::Failure;
 use crate::session::Session;
 use heartline::inspect::describe::{is_overdue, proof, worker_state};
@@ -208,7 +208,8 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     // Of a gone worker the list still has when it was last seen.
     let is_readable = known.fault.is_none() || known.state == WorkerState::Gone;
     let is_live = known.state.is_live();
-    if session.consent.yes && (is_live || claimed.is_some() || !is_seen || !is_readable) && known.death.is_none() {
+    let may_live = (is_live || claimed.is_some() || !is_seen || !is_readable) && known.death.is_none();
+    if session.consent.yes && may_live {
         let why = match (is_readable, is_seen) {
             (false, _) => "has an unreadable presence".to_owned(),
             (true, true) if is_live => format!("was seen {seen}"),
@@ -229,7 +230,11 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
             super::tell_risks(session, &its.task).await?;
         }
     }
-    confirm(&session.consent, &format!("{what}{stops} ({}, last seen {seen}, {proof}{alive})", known.state))?;
+    let question = format!("{what}{stops} ({}, last seen {seen}, {proof}{alive})", known.state);
+    match may_live {
+        true => confirm_in_person(&session.consent, &question)?,
+        false => confirm(&session.consent, &question)?,
+    }
     // A worker that returns while the person decides keeps its jobs.
     let recovered = if is_overdue {
         session.inspector.recover_worker_unseen_since(id, known.last_seen_at).await?
