@@ -224,12 +224,30 @@ async fn purge(session: &Session, task: &str, state: JobState) -> Result<(), Fai
     let seen = session.inspector.task(task).await?;
     let jobs = seen.counts.count(state);
     if jobs == 0 && !session.out.is_json {
-        return session.out.line(format!("{task} has no {state} jobs"));
+        let finalizing = if state.is_terminal() { finalizing(&seen) } else { String::new() };
+        return session.out.line(format!("{task} has no {state} jobs{finalizing}"));
     }
     if jobs > 0 {
-        confirm(&session.consent, &format!("remove {jobs} {state} jobs of {task} for good"))?;
+        let jobs = many(jobs, &format!("{state} job"));
+        confirm(&session.consent, &format!("remove {jobs} of {task} for good"))?;
     }
     acts::run(session, session.inspector.purge(task, state).before(seen.as_of), "removed", jobs).await
+}
+
+/// How many jobs are finalizing, why, and what to do; empty if none is.
+fn finalizing(task: &TaskReport) -> String {
+    let jobs = task.counts.finalizing;
+    if jobs == 0 {
+        return String::new();
+    }
+    let why = match task.options.declared_at {
+        None => "no worker has declared the task, so it is unknown whether it has a hook",
+        Some(_) => "their hooks have not run yet",
+    };
+    format!(
+        "; {jobs} finalizing: {why}. Start a worker, or `heartline task purge {} --state finalizing`",
+        shown(&task.task)
+    )
 }
 
 async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
@@ -251,13 +269,14 @@ async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
             )))
         }
         ForgetOutcome::HasJobs(jobs) => {
-            let has_workflows = session.inspector.task(task).await.is_ok_and(|task| task.has_workflows);
-            let stay = if has_workflows {
-                "; jobs of workflows are removed only by the task's retention, while a worker has the task"
-            } else {
-                ""
+            let seen = session.inspector.task(task).await.ok();
+            let stay = match seen.as_ref().is_some_and(|task| task.has_workflows) {
+                true => "; jobs of workflows are removed only by the task's retention, while a worker has the task",
+                false => "",
             };
-            Err(Failure::Failed(format!("{task} has {jobs} jobs; purge each state first{stay}")))
+            let finalizing = seen.as_ref().map_or_else(String::new, finalizing);
+            let jobs = many(jobs, "job");
+            Err(Failure::Failed(format!("{task} has {jobs}; purge each state first{stay}{finalizing}")))
         }
         _ => Err(Failure::Failed(format!("{task} could not be forgotten"))),
     }

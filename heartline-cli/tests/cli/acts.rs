@@ -87,6 +87,21 @@ async fn purge_and_forget_need_a_confirmation() {
 }
 
 #[tokio::test]
+async fn a_finalizing_job_of_an_undeclared_task_is_explained() {
+    let bench = Bench::of_one_table().await;
+    bench.export.dispatch("x".into()).id("a").await.unwrap();
+    bench.run(&["jobs", "cancel", "-t", "export", "a"]).await.ok();
+    let told = "; 1 finalizing: no worker has declared the task";
+    let ran = bench.run(&["task", "purge", "export", "--state", "cancelled"]).await.ok();
+    assert!(ran.contains("export has no cancelled jobs") && ran.contains(told), "{ran}");
+    let ran = bench.run(&["task", "forget", "export", "-y"]).await;
+    assert!(ran.status == 1 && ran.err.contains("export has 1 job; purge each state first"), "{ran:?}");
+    assert!(ran.err.contains(told), "{ran:?}");
+    let ran = bench.run(&["task", "purge", "export", "--state", "finalizing", "-y"]).await.ok();
+    assert_eq!(ran, "1 removed, 0 refused\n");
+}
+
+#[tokio::test]
 async fn a_person_can_inspect_and_recover_jobs_of_a_dead_worker() {
     let bench = Bench::new().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
@@ -148,6 +163,7 @@ async fn declaring_a_worker_dead_requeues_its_jobs_at_once() {
     assert!(ran.status == 1 && ran.err.contains("there is no worker absent-1-2"), "{ran:?}");
     let ran = bench.run(&["recover", "worker", &id]).await;
     assert!(ran.status == 2 && ran.err.contains("its death is not proven; IT IS MOST LIKELY ALIVE"), "{ran:?}");
+    assert!(ran.err.contains("a person must confirm this on a terminal, without --yes"), "{ran:?}");
     assert!(ran.err.contains("2 of export, which wait for a person, 1 of which will fail"), "{ran:?}");
     // A yes to everything is not a decision about this worker.
     let ran = bench.run(&["recover", "worker", &id, "-y"]).await;
