@@ -50,9 +50,20 @@ impl From<heartline::Error> for Failure {
         let mut what = chain(&error);
         let kind = error.server_error().map(ServerError::kind);
         what.push_str(match kind {
+            Some(ServerErrorKind::Auth) if error.server_error().and_then(ServerError::code) == Some("NOAUTH") => {
+                "; the server needs a password: set HEARTLINE_URL to redis://:PASSWORD@host, or with sentinels to \
+                 redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME, with &sentinelPassword=… if the sentinels need one"
+            }
             Some(ServerErrorKind::Auth) => {
-                "; set HEARTLINE_URL to redis://:PASSWORD@host, or with sentinels to redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME, \
-                 with &sentinelPassword=… if the sentinels need one"
+                "; the user or the password in the address is wrong, or the user is off; write redis://USER:PASSWORD@host, and in both % as %25, \
+                 @ as %40, : as %3A and / as %2F"
+            }
+            Some(ServerErrorKind::NoPermission) => "; docs/acl.md lists the rights that each role needs",
+            Some(ServerErrorKind::OutOfMemory) => {
+                "; raise maxmemory, or free memory, such as by `heartline task purge TASK --state completed`"
+            }
+            Some(ServerErrorKind::Timeout) => {
+                "; the server is overloaded or frozen, or the network drops its packets: `redis-cli -u URL ping` tells"
             }
             Some(ServerErrorKind::TryAgain) => "; its slot is moving to another cluster node; try again after the move",
             Some(ServerErrorKind::UntrustedCertificate) => "; pass the CA of the server's certificate with --tls-ca FILE",

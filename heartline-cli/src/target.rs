@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heartline::inspect::text::shown;
-use heartline::{App, AppBuilder};
+use heartline::{App, AppBuilder, Error};
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -32,12 +32,17 @@ impl Target {
     /// Reads the options, then the environment; else the default.
     ///
     /// # Errors
-    /// Wrong use: a certificate cannot be read, or has no key.
+    /// Wrong use: the URL has no scheme, or a certificate cannot be read, or has no key.
     pub(crate) fn of(global: &Global) -> Result<Target, Failure> {
         let (url, source) = match global.server() {
             Some((url, source)) => (url, format!("that of {source}")),
             None => (DEFAULT_URL.to_owned(), "the default; --redis names another".to_owned()),
         };
+        if !url.contains(":/") {
+            return Err(Failure::wrong(format!(
+                "the address must be a Redis URL: add redis:// in front (the address is {source})"
+            )));
+        }
         let tls = Tls::of(global, &url)?;
         let prefix = global.prefix.clone().unwrap_or_else(|| DEFAULT_PREFIX.to_owned());
         Ok(Target { url, prefix, tls, source })
@@ -68,10 +73,17 @@ impl Target {
         }
         let app = self.app();
         let built = if lasts { app.lazy() } else { app }.build().await;
-        built.map_err(|e| match Failure::from(e) {
-            Failure::Failed(what) => Failure::Failed(format!("{what} (the address is {})", self.source)),
-            Failure::Away(what) => Failure::Away(format!("{what} (the address is {})", self.source)),
-            wrong => wrong,
+        built.map_err(|e| {
+            let is_of_address =
+                matches!(&e, Error::Config(faults) if faults.iter().any(|fault| fault.field == "redis"));
+            match Failure::from(e) {
+                Failure::Failed(what) => Failure::Failed(format!("{what} (the address is {})", self.source)),
+                Failure::Away(what) => Failure::Away(format!("{what} (the address is {})", self.source)),
+                Failure::Wrong(what) if is_of_address => {
+                    Failure::Wrong(format!("{what} (the address is {})", self.source))
+                }
+                other => other,
+            }
         })
     }
 

@@ -28,7 +28,8 @@ fn wrong_use_shows_a_hint_and_exits_with_status_2() {
         (&["jobs", "retry", "-t", "export"], "ID"),
         (&["jobs", "retry", "-t", "export", "a", "--state", "failed", "--code", "x"], "cannot be used with"),
         (&["recover", "running", "-t", "export"], "<ID>..."),
-        (&["--redis", "localhost:6379", "status"], "must be a Redis URL"),
+        (&["--redis", "localhost:6379", "status"], "add redis:// in front (the address is that of --redis)"),
+        (&["--redis", "redis://localhost:x", "status"], "(the address is that of --redis)"),
         (&["--prefix", "a b", "status"], "prefix"),
     ] {
         let ran = alone(args);
