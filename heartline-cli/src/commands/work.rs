@@ -10,10 +10,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use heartline::{Context, JobError, RetryPolicy, StallOptions, StopReason, TaskOptions};
+use heartline::{
+    Context, JobError, RetryPolicy, StallOptions, StopReason, TaskOptions, WorkerId, WorkerMonitor, WorkerPhase,
+};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid};
 use serde_json::Value;
@@ -56,6 +59,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How often a stopping program is checked for its end.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How often a starting worker is checked.
+const START: Duration = Duration::from_millis(100);
+
 /// How long a program may take to end after SIGTERM.
 const WIND_DOWN: Duration = Duration::from_secs(5);
 
@@ -81,7 +87,8 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let hold = work.timeout.map_or(NOT_STARTED, |timeout| NOT_STARTED.min(timeout / 2));
     let (argv, snooze, shim, failures) = (work.exec, work.snooze, own_program()?, Mutex::default());
     let (concurrency, slots) = (work.concurrency, Arc::new(Semaphore::new(work.concurrency)));
-    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures, concurrency, slots });
+    let is_warned = AtomicBool::new(false);
+    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures, concurrency, slots, is_warned });
     let own = Arc::clone(&program);
     app.task(&work.task, options, move |ctx: Context, input: Box<RawValue>| {
         let program = Arc::clone(&program);
@@ -95,13 +102,25 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
         say!("warning: the task {} is new; did you mean {}?", work.task, shown(near));
     }
     let worker = app.worker();
-    say!("worker {} processes {}; Ctrl-C stops it", worker.id(), work.task);
-    match worker.run_until_signal().await? {
+    let told = tokio::spawn(tell_when_started(worker.id().clone(), worker.monitor(), work.task.clone()));
+    let ended = worker.run_until_signal().await;
+    told.abort();
+    match ended? {
         StopReason::Shutdown => match own.is_broken() {
             Some(why) => Err(Failure::Failed(format!("the program cannot be started: {why}"))),
             None => Ok(()),
         },
         other => Err(Failure::Failed(other.to_string())),
+    }
+}
+
+/// Says that the worker processes the task, once it does.
+async fn tell_when_started(id: WorkerId, monitor: WorkerMonitor, task: String) {
+    while monitor.health().phase == WorkerPhase::Starting {
+        tokio::time::sleep(START).await;
+    }
+    if monitor.health().phase == WorkerPhase::Working {
+        say!("worker {id} processes {task}; Ctrl-C stops it");
     }
 }
 
@@ -145,6 +164,8 @@ struct Program {
     concurrency: usize,
     /// One per program that may run. A program keeps its slot until it ends, even if its run is over.
     slots: Arc<Semaphore>,
+    /// Whether the user was warned of output that is not JSON.
+    is_warned: AtomicBool,
 }
 
 /// Consecutive failed starts.
@@ -262,6 +283,16 @@ impl Program {
         JobError::snooze(NOT_STARTED)
     }
 
+    /// The result `null`. Warns once if the program wrote something.
+    fn no_result(&self, output: &[u8]) -> Box<RawValue> {
+        if !output.trim_ascii().is_empty() && !self.is_warned.swap(true, Ordering::Relaxed) {
+            say!(
+                "warning: standard output is not JSON, so the result is null; this is said only once. Write text to standard error"
+            );
+        }
+        RawValue::NULL.to_owned()
+    }
+
     fn outcome(&self, told: Told) -> Result<Box<RawValue>, JobError> {
         match (told.status.code(), told.status.signal()) {
             (Some(0), _) if told.output.len() > RESULT => {
@@ -269,8 +300,7 @@ impl Program {
                     .with_code("output_too_large")
                     .fatal())
             }
-            // Output that is not JSON gives the result `null`.
-            (Some(0), _) => Ok(result_of(&told.output).unwrap_or_else(|| RawValue::NULL.to_owned())),
+            (Some(0), _) => Ok(result_of(&told.output).unwrap_or_else(|| self.no_result(&told.output))),
             (Some(SNOOZE), _) => Err(JobError::snooze(self.snooze)),
             (Some(code), _) => {
                 Err(JobError::new(told.says(&format!("exit status {code}"))).with_code(format!("exit_{code}")))
@@ -287,13 +317,7 @@ impl Program {
 /// The output, if it is JSON that can be parsed again. A `RawValue` may contain half a surrogate pair, or a number out of range.
 fn result_of(output: &[u8]) -> Option<Box<RawValue>> {
     let raw: Box<RawValue> = serde_json::from_slice(output).ok()?;
-    match serde_json::from_slice::<Value>(output) {
-        Ok(_) => Some(raw),
-        Err(e) => {
-            say!("warning: the output is not valid JSON; the result is null: {e}");
-            None
-        }
-    }
+    serde_json::from_slice::<Value>(output).is_ok().then_some(raw)
 }
 
 /// A program and the processes it started. If it is dropped before its end, its run is over and all are killed.
