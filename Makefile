@@ -24,7 +24,7 @@ help: ## List the targets
 .PHONY: demo
 demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board serves the web page meanwhile, --cluster kills a primary too, --workflow runs graphs)
 	@scripts/ensure redis-url
-	cargo run -p heartline-cli -- demo $(if $(REDIS_URL),--redis "$(REDIS_URL)") $(ARGS)
+	cargo run -p heartline-cli -- demo $(if $(REDIS_URL),$(if $(findstring --cluster,$(ARGS)),,--redis "$(REDIS_URL)")) $(ARGS)
 
 .PHONY: test
 test: ## Run the tests and doctests of the library and the tools, on private servers

@@ -39,11 +39,18 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
     if demo.listen.is_some_and(|address| !address.ip().is_loopback()) {
         return Err(Failure::wrong("the board of the demo has no token; listen on loopback, such as 127.0.0.1:9188"));
     }
+    if demo.files == 0 {
+        return Err(Failure::wrong("--files must be at least 1"));
+    }
+    if demo.cluster && global.redis.is_some() {
+        return Err(Failure::wrong("--cluster starts servers of its own; it cannot be combined with --redis"));
+    }
     let (directory, paths) = files::find(demo.directory, demo.files)?;
     say!("{} files of {}", paths.len(), directory.display());
     let prefix = format!("heartline-demo-{}", Uuid::new_v4());
     let (mut servers, target) = Servers::start(global, demo.cluster, &prefix).await?;
-    say!("on {servers}, keys under {prefix}");
+    let stay = if matches!(servers, Servers::Given) { "; they stay there" } else { "" };
+    say!("on {servers}, keys under {prefix}{stay}");
     let out = Output::of(global);
     if demo.workflow {
         return until_signal(workflows::run(&target, &paths, out)).await;

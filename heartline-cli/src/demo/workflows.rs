@@ -209,12 +209,15 @@ async fn disturb(inspector: &Inspector, crew: &Arc<Crew>) -> Result<bool, Failur
     for look in 0_u64.. {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let found = inspector.workflows().await?;
-        let left: u64 = found.iter().map(|flow| flow.running + flow.paused).sum();
+        let open = found.iter().filter(|flow| flow.running + flow.paused > 0);
+        let open: Vec<String> =
+            open.map(|flow| format!("{} of {}", flow.running + flow.paused, flow.workflow)).collect();
         let ended: u64 = found.iter().map(|flow| flow.completed + flow.failed + flow.cancelled).sum();
         if look % 4 == 3 {
-            say!("{ended:>5} of {} ended   {} worker processes died", WORKFLOWS + 1, crew.deaths());
+            let left = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
+            say!("{ended:>5} of {} ended   left: {left}   {} worker processes died", WORKFLOWS + 1, crew.deaths());
         }
-        if left == 0 && killer.is_finished() {
+        if open.is_empty() && killer.is_finished() {
             return Ok(true);
         }
         if begun.elapsed() > LONGEST {

@@ -44,6 +44,10 @@ fn the_demo_runs_only_here_and_names_what_is_missing() {
     assert!(ran.status == 2 && ran.err.contains("listen on loopback"), "{ran:?}");
     let ran = alone(&["demo", "--production", "--redis", "redis://127.0.0.1:1"]);
     assert!(ran.status == 2 && ran.err.contains("does not run in production"), "{ran:?}");
+    let ran = alone(&["demo", "--cluster", "--redis", "redis://127.0.0.1:1"]);
+    assert!(ran.status == 2 && ran.err.contains("cannot be combined with --redis"), "{ran:?}");
+    let ran = alone(&["demo", "--files", "0"]);
+    assert!(ran.status == 2 && ran.err.contains("--files must be at least 1"), "{ran:?}");
     let ran = command().arg("demo").env("PATH", "/nowhere").env_remove("HEARTLINE_REDIS_SERVER").output().unwrap();
     let told = String::from_utf8(ran.stderr).unwrap();
     assert!(ran.status.code() == Some(1) && told.contains("apt-get install redis-server"), "{told}");
