@@ -29,35 +29,38 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+/// The heading of the options of every command.
+const CONNECTION: &str = "Connection";
+
 /// The options of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// The Redis server, as redis://host:port/db or rediss://
-    #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
+    /// The Redis server: redis://host:port/db, rediss://, unix:///path, or redis-sentinel:// and redis-cluster://
+    #[arg(long, global = true, help_heading = CONNECTION, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) redis: Option<String>,
     /// A PEM file with the CA of the server's certificate, instead of Mozilla's roots [default: HEARTLINE_TLS_CA]
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, help_heading = CONNECTION, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_ca: Option<PathBuf>,
     /// A PEM file with the client certificate [default: HEARTLINE_TLS_CERT]
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
+    #[arg(long, global = true, help_heading = CONNECTION, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// A PEM file with the client certificate's key [default: HEARTLINE_TLS_KEY]
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
+    #[arg(long, global = true, help_heading = CONNECTION, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
     /// The prefix of every Redis key [default: heartline]
-    #[arg(long, global = true, env = "HEARTLINE_PREFIX")]
+    #[arg(long, global = true, help_heading = CONNECTION, env = "HEARTLINE_PREFIX")]
     pub(crate) prefix: Option<String>,
     /// Print JSON, with times in ms since 1970
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = CONNECTION)]
     pub(crate) json: bool,
     /// Answer yes to every confirmation
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = CONNECTION)]
     pub(crate) yes: bool,
     /// Treat the server as production: also ask before changes to single jobs
-    #[arg(long, global = true, env = "HEARTLINE_PRODUCTION", value_parser = FalseyValueParser::new())]
+    #[arg(long, global = true, help_heading = CONNECTION, env = "HEARTLINE_PRODUCTION", value_parser = FalseyValueParser::new())]
     pub(crate) production: bool,
     /// Your name, recorded in the event of each change [default: $USER, else heartline-cli]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = CONNECTION, value_name = "NAME")]
     by: Option<String>,
 }
 
@@ -177,7 +180,7 @@ pub(crate) enum Command {
     ///
     /// The program is started without a shell. It reads the job's input as JSON from standard input. Its environment has HEARTLINE_JOB_ID,
     /// HEARTLINE_TASK, HEARTLINE_ATTEMPT, HEARTLINE_MAX_ATTEMPTS, HEARTLINE_STALLED_COUNT, HEARTLINE_FENCE, HEARTLINE_WORKER and, after a
-    /// crash, HEARTLINE_RECOVERY. If its standard output is JSON, that is the result.
+    /// crash, HEARTLINE_RECOVERY. If its standard output is JSON, that is the result; other output gives the result null, with one warning.
     ///
     /// Exit status 0 completes the job; after SIGTERM, only if there is a result. 75 snoozes the job for --snooze. Any other status fails the
     /// job with the code exit_N, or signal_N if a signal killed the program, and the last 4 KiB of standard error.
@@ -206,6 +209,9 @@ pub(crate) enum Command {
     ///
     /// The demo starts redis-server or valkey-server from the PATH (or HEARTLINE_REDIS_SERVER), unless --redis names a server, and three
     /// workers that count the words of files. The last line is the account as JSON. The exit status is 1 if a job was lost.
+    ///
+    /// Its keys stay on a server of --redis, under the prefix that is printed. --cluster cannot be combined with --redis, nor --workflow with
+    /// --cluster or --board.
     #[cfg(unix)]
     #[command(after_help = "Example:\n  heartline demo\n  heartline demo --board\n  heartline demo --cluster --json")]
     Demo(Demo),
@@ -277,7 +283,7 @@ pub(crate) struct Work {
     /// How long exit status 75 snoozes a job
     #[arg(long, default_value = "1m", value_parser = humantime::parse_duration)]
     pub(crate) snooze: Duration,
-    /// At Ctrl-C, SIGTERM or a closed terminal: how long programs may run before they get SIGTERM, and again before SIGKILL
+    /// At Ctrl-C, SIGTERM or a closed terminal: how long programs may run before they get SIGTERM; SIGKILL follows 5 s later
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) grace: Duration,
     /// The program and its arguments; must be the last option
@@ -362,7 +368,7 @@ pub(crate) enum TaskCommand {
     Purge {
         #[command(flatten)]
         task: Named,
-        /// The state: waiting, delayed, completed, failed, cancelled
+        /// The state: waiting, delayed, finalizing, completed, failed, cancelled
         #[arg(long)]
         state: JobState,
     },
