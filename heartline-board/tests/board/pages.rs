@@ -248,12 +248,12 @@ async fn declaring_an_unreadable_worker_dead_shows_a_warning() {
 async fn a_job_in_no_list_is_shown_with_the_command_to_find_it() {
     let site = Site::of_one_table().await;
     site.export.dispatch("x".into()).id("a").await.unwrap();
-    assert!(!site.page("/job?task=export&id=a").await.contains("it is in no list"));
+    assert!(!site.page("/job?task=export&id=a").await.contains("in no list or set"));
     site.damaged(&["LREM wait 0 a"]).await;
     let page = site.page("/job?task=export&id=a").await;
     // The command is complete, so it can be pasted anywhere.
     assert!(
-        page.contains("it is in no list, so no worker finds it")
+        page.contains("1 job in no list or set")
             && page.contains("`heartline --redis redis://")
             && page.contains(" --prefix board audit -t export`"),
         "{page}"

@@ -1,7 +1,7 @@
 //! `doctor`: what is wrong with the servers, tasks and workers, and what could be better.
 
 use heartline::inspect::text::{many, shown, span};
-use heartline::{Diagnosis, DiagnosisKind, FleetReport, ServerReport};
+use heartline::{Diagnosis, FleetReport, ServerReport};
 
 use crate::failure::{Failure, ended};
 use crate::session::Session;
@@ -24,7 +24,7 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
 
 /// Whether it counts as a risk. On a new server, missing tasks and workers do not.
 fn is_risk(fleet: &FleetReport, diagnosis: &Diagnosis) -> bool {
-    diagnosis.is_risk() && (!fleet.is_new() || matches!(diagnosis.kind, DiagnosisKind::Server(_)))
+    diagnosis.is_risk() && (!fleet.is_new() || diagnosis.kind.is_of_servers())
 }
 
 fn print(session: &Session, fleet: &FleetReport, diagnoses: &[Diagnosis]) -> Result<(), Failure> {

@@ -247,7 +247,7 @@ async fn the_doctor_describes_the_server() {
     let ran = bench.run(&["doctor", "--json"]).await;
     assert_eq!((ran.status, &ran.json()["healthy"]), (1, &false.into()), "{ran:?}");
     let found = ran.json()["diagnoses"].as_array().cloned().unwrap();
-    assert!(found.iter().any(|found| found["kind"] == "eviction_policy" && found["severity"] == "risk"), "{ran:?}");
+    assert!(found.iter().any(|found| found["kind"] == "eviction" && found["severity"] == "risk"), "{ran:?}");
     assert_eq!(ran.json()["servers"][0]["eviction_policy"], "allkeys-lru");
 }
 

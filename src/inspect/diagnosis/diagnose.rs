@@ -1,6 +1,5 @@
 //! What is wrong with everything, with one task, and what to know before jobs run again.
 
-use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use super::super::Inspector;
@@ -10,17 +9,16 @@ use super::super::poison::PoisonSuspect;
 use super::super::server::ServerReport;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
-use super::crash::CrashCondition;
-use super::failure::FailureCondition;
 use super::find_crashes;
 use super::find_crashes::{CrashDiagnoses, RecentStalls};
 use super::find_data;
 use super::find_servers;
 use super::find_tasks;
 use super::find_workers;
-use super::finding::{Caution, Diagnosis, DiagnosisKind};
+use super::finding::{Caution, Diagnosis};
 use super::fleet::FleetReport;
-use super::queue::QueueCondition;
+use super::kinds::DiagnosisKind;
+use super::texts;
 use crate::error::Error;
 
 impl Inspector {
@@ -70,9 +68,6 @@ impl Inspector {
         let FleetReport { tasks, workers, holders, .. } = fleet;
         let mut crashes = Box::pin(self.crashes(recent, tasks, workers, holders)).await?;
         crashes.others = find_crashes::recovered(recent, fleet.as_of);
-        if recent.not_read > 0 {
-            crashes.others.push(Diagnosis::note(None, CrashCondition::StallsNotRead { tasks: recent.not_read }));
-        }
         Ok(crashes)
     }
 
@@ -123,16 +118,14 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn diagnose_recovery(&self, task: &str) -> Result<Vec<Diagnosis>, Error> {
-        let (report, mut workers) = (self.task(task).await?, self.listed_workers().await?);
-        let holders = Box::pin(self.suspicious_holders(std::slice::from_ref(&report), &mut workers)).await?;
-        Ok(together(&self.crashes_of(&report, &workers, &holders).await?, Vec::new()))
+        Ok(together(&self.crashes_now(&self.task(task).await?).await?, Vec::new()))
     }
 
-    /// Whether the task has poison suspects that may take down the next worker.
-    pub(super) async fn has_suspects(&self, task: &TaskReport) -> Result<bool, Error> {
+    /// What the last stalls of a task show, by its workers as they are now.
+    pub(super) async fn crashes_now(&self, task: &TaskReport) -> Result<CrashDiagnoses, Error> {
         let mut workers = self.listed_workers().await?;
         let holders = Box::pin(self.suspicious_holders(std::slice::from_ref(task), &mut workers)).await?;
-        Ok(!self.crashes_of(task, &workers, &holders).await?.at_large.is_empty())
+        self.crashes_of(task, &workers, &holders).await
     }
 
     /// If a server refuses writes, which workers live is unknown. A user that may not ask the servers does not see it.
@@ -140,8 +133,7 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn presence_unknown(&self) -> Option<Diagnosis> {
-        let condition = find_servers::presence_unknown(&self.servers().await.ok()?)?;
-        Some(Diagnosis::risk(None, condition))
+        find_servers::writes_refused(&self.servers().await.ok()?)
     }
 
     /// The same, if no server takes writes: whatever changes something is refused.
@@ -151,8 +143,7 @@ impl Inspector {
     pub async fn writes_refused(&self) -> Option<Diagnosis> {
         let servers = self.servers().await.ok()?;
         let refuses = |server: &ServerReport| server.fault.is_some() || server.write_refusal.is_some();
-        let condition = find_servers::presence_unknown(&servers).filter(|_| servers.iter().all(refuses))?;
-        Some(Diagnosis::risk(None, condition))
+        find_servers::writes_refused(&servers).filter(|_| servers.iter().all(refuses))
     }
 }
 
@@ -165,10 +156,10 @@ impl UnreachableLists {
 }
 
 impl ServerReport {
-    /// What is wrong with the server, or could be better, by the clock of this machine.
+    /// What is wrong with the server, or could be better.
     #[must_use]
     pub fn diagnoses(&self) -> Vec<Diagnosis> {
-        find_servers::of_server(self, SystemTime::now())
+        find_servers::of_server(self)
     }
 }
 
@@ -212,15 +203,14 @@ impl FleetReport {
 
     fn found(&self) -> Vec<Diagnosis> {
         let servers = &self.checks.servers;
-        let mut found = find_servers::of_servers(servers, SystemTime::now());
+        let mut found = find_servers::of_servers(servers);
         found.retain(Diagnosis::is_risk);
         found.extend(servers.iter().filter_map(|server| find_servers::restarted(server, &self.workers)));
-        match find_servers::presence_unknown(servers) {
+        match find_servers::writes_refused(servers) {
             None => found.extend(of_fleet(&self.tasks, &self.workers, &self.holders, &self.away)),
-            Some(condition) => {
+            Some(_) => {
                 // No worker can update its presence: none is silent for that.
                 found.extend(find_servers::of_lists(&self.away));
-                found.push(Diagnosis::note(None, condition));
                 found.extend(self.tasks.iter().filter_map(find_data::unreadable));
             }
         }
@@ -233,39 +223,31 @@ impl FleetReport {
 /// word of these.
 fn together(crashes: &CrashDiagnoses, mut others: Vec<Diagnosis>) -> Vec<Diagnosis> {
     let CrashDiagnoses { at_large, failed, will_fail, .. } = crashes;
-    let tasks = |found: &[Diagnosis]| found.iter().filter_map(|found| found.task.clone()).collect::<BTreeSet<String>>();
-    let (suspected, failing) = (tasks(at_large), tasks(will_fail));
     // Why all runs of a task fail says more than that they do.
-    let explained: BTreeSet<String> =
-        tasks(&others.iter().filter(|found| explains_failures(found)).cloned().collect::<Vec<_>>());
-    let is_in =
-        |tasks: &BTreeSet<String>, found: &Diagnosis| found.task.as_ref().is_some_and(|task| tasks.contains(task));
-    others.retain(|found| !(are_retries(found) && is_in(&explained, found)));
-    for found in others.iter_mut().filter(|found| is_in(&failing, found) && found.lets_jobs_run()) {
-        found.caution = Some(Caution::FailingJobs);
-    }
-    let mut all = will_fail.clone();
-    all.extend(others);
-    for found in all.iter_mut().filter(|found| is_in(&suspected, found) && found.lets_jobs_run()) {
-        found.caution = Some(Caution::Suspects);
-    }
-    all.splice(0..0, at_large.iter().cloned());
-    all.extend(failed.iter().cloned());
+    let explained: Vec<Option<String>> =
+        others.iter().filter(|found| explains_failures(found)).map(|found| found.task.clone()).collect();
+    others.retain(|found| !(are_retries(found) && explained.contains(&found.task)));
+    add_caution(&mut others, will_fail, Caution::FailingJobs);
+    let mut all = [&will_fail[..], &others].concat();
+    add_caution(&mut all, at_large, Caution::Suspects);
+    let mut all = [&at_large[..], &all, failed].concat();
     Diagnosis::sort(&mut all);
     all
 }
 
+/// Marks each hint that lets jobs run of a task which these are about.
+pub(super) fn add_caution(found: &mut [Diagnosis], about: &[Diagnosis], caution: Caution) {
+    let is_risky = |found: &Diagnosis| found.kind.lets_jobs_run() && about.iter().any(|risk| risk.task == found.task);
+    found.iter_mut().filter(|found| is_risky(found)).for_each(|found| found.caution = Some(caution));
+}
+
 fn explains_failures(found: &Diagnosis) -> bool {
-    matches!(
-        found.kind,
-        DiagnosisKind::Failure(FailureCondition::NewerProducer { .. })
-            | DiagnosisKind::Queue(QueueCondition::SlotsHeldByLostRuns { .. })
-    )
+    matches!(found.kind, DiagnosisKind::NewerProducer { .. } | DiagnosisKind::SlotsHeldByLostRuns { .. })
 }
 
 /// Whether it reports failed runs of jobs that are all tried again.
 fn are_retries(found: &Diagnosis) -> bool {
-    matches!(found.kind, DiagnosisKind::Failure(FailureCondition::JobsFail { failed_lately: 0, .. }))
+    matches!(found.kind, DiagnosisKind::JobsFail { failed_lately: 0, .. })
 }
 
 impl PoisonSuspect {
@@ -274,8 +256,11 @@ impl PoisonSuspect {
     pub fn advice(task: &TaskReport, suspects: &[PoisonSuspect]) -> Option<String> {
         let all: Vec<&PoisonSuspect> = suspects.iter().collect();
         let at_large: Vec<&PoisonSuspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
-        let is_paused = task.paused.is_some();
-        let condition = find_crashes::accusation(&all, &at_large, false, is_paused, task.live_workers > 0);
-        (!at_large.is_empty()).then(|| condition.accusation(&task.task))
+        match find_crashes::accusation(&all, &at_large, task.paused.is_some(), task.live_workers > 0) {
+            DiagnosisKind::PoisonSuspects { jobs, others, top, always_alone, is_paused, .. } if !jobs.is_empty() => {
+                Some(texts::accusation(&task.task, &jobs, others, top.as_deref(), always_alone, is_paused))
+            }
+            _ => None,
+        }
     }
 }

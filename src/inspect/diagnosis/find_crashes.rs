@@ -13,13 +13,14 @@ use super::super::page::JobRow;
 use super::super::poison::PoisonSuspect;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
-use super::crash::CrashCondition;
 use super::find_holders::find;
 use super::finding::Diagnosis;
+use super::kinds::DiagnosisKind;
 use super::task_facts::{TOGETHER, claimers};
 use crate::error::Error;
 use crate::job::state::JobState;
 use crate::stall::action::{StallAction, StalledEvent};
+use crate::unix_time::to_ms;
 use crate::worker_id::WorkerId;
 
 /// A poison suspect is reported for this long after the last death.
@@ -44,8 +45,6 @@ pub struct RecentStalls {
     pub stalls: Vec<StalledEvent>,
     /// The tasks of which some of the last minutes are missing.
     pub partial: BTreeSet<String>,
-    /// How many tasks with stalls were not read.
-    pub not_read: u64,
 }
 
 impl TaskReport {
@@ -80,23 +79,20 @@ impl StalledEvent {
     }
 }
 
-/// The suspects of a task, as a condition: `all` of them, and those that are `at_large`.
-#[must_use]
+/// The suspects of a task: `all` of them, and those that are `at_large`.
 pub(super) fn accusation(
     all: &[&PoisonSuspect],
     at_large: &[&PoisonSuspect],
-    is_proven: bool,
     is_paused: bool,
     has_workers: bool,
-) -> CrashCondition {
+) -> DiagnosisKind {
     let top = PoisonSuspect::foremost(all).filter(|top| at_large.iter().any(|suspect| suspect.id == top.id));
     let are_alone = at_large.iter().all(|suspect| suspect.alone == suspect.deaths);
-    CrashCondition::PoisonSuspects {
+    DiagnosisKind::PoisonSuspects {
         jobs: at_large.iter().map(|suspect| suspect.id.to_string()).collect(),
         others: (all.len() - at_large.len()) as u64,
         always_alone: are_alone && (top.is_none() || at_large.len() == 1),
         top: top.map(|suspect| suspect.id.to_string()),
-        is_proven,
         is_paused,
         has_workers,
     }
@@ -127,25 +123,23 @@ pub(super) fn recovered(recent: &RecentStalls, now: SystemTime) -> Vec<Diagnosis
             }
         }
         let count = |action: StallAction| jobs.values().filter(|stall| stall.action == action).count() as u64;
-        let workers: BTreeMap<&str, &WorkerId> =
-            stalls.iter().filter_map(|stall| stall.worker.as_ref()).map(|worker| (worker.as_str(), worker)).collect();
+        let workers: BTreeSet<&WorkerId> = stalls.iter().filter_map(|stall| stall.worker.as_ref()).collect();
         let last = stalls.iter().map(|stall| stall.at).max().unwrap_or(now);
-        let condition = CrashCondition::JobsRecovered {
+        let kind = DiagnosisKind::JobsRecovered {
             jobs: jobs.len() as u64,
-            stalls: stalls.len() as u64,
             is_exact: !recent.partial.contains(task),
-            workers: workers.into_values().cloned().collect(),
+            workers: workers.into_iter().cloned().collect(),
             failed: count(StallAction::Failed),
             cancelled: count(StallAction::Cancelled),
-            last_ago: now.duration_since(last).unwrap_or_default(),
+            last_ago_ms: to_ms(now.duration_since(last).unwrap_or_default()),
         };
-        Diagnosis::note(Some(task), condition)
+        Diagnosis::note(Some(task), kind)
     };
     tasks.into_iter().map(report).collect()
 }
 
 impl Inspector {
-    /// Jobs that were held when two or more workers died, the last one recently, by these stalls and by those to come; and jobs that will fail.
+    /// Jobs that were held when two or more workers died, by these stalls and by those to come; and jobs that will fail.
     pub(super) async fn crashes(
         &self,
         recent: &RecentStalls,
@@ -155,9 +149,9 @@ impl Inspector {
     ) -> Result<CrashDiagnoses, Error> {
         let (to_come, now) = (self.stalls_of_the_dead(workers, holders).await?, self.now().await);
         let stalls = recent.stalls.iter().chain(&to_come);
-        let deaths: Vec<&StalledEvent> = stalls.filter(|stall| !stall.was_survived(workers)).collect();
+        let deaths = stalls.filter(|stall| !stall.was_survived(workers));
         let is_recent = |suspect: &PoisonSuspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR;
-        let mut found = PoisonSuspect::among(deaths.iter().copied());
+        let mut found = PoisonSuspect::among(deaths);
         // If no worker is left, a suspect waits for the next one, however long.
         found.retain(|suspect| is_recent(suspect) || claimers(&suspect.task, workers).next().is_none());
         match self.look_up_suspects(&mut found).await {
@@ -171,22 +165,18 @@ impl Inspector {
         }));
         let report = |(task, suspects): (&str, Vec<&PoisonSuspect>)| {
             let all: Vec<&PoisonSuspect> = found.iter().filter(|suspect| suspect.task == task).collect();
-            let is_dead = |worker: &WorkerId| find(worker, workers).is_some_and(|worker| worker.death.is_some());
-            let mut own =
-                deaths.iter().filter(|stall| suspects.iter().any(|job| job.task == stall.task && job.id == stall.id));
-            let is_proven = own.all(|stall| stall.worker.as_ref().is_some_and(is_dead));
             let is_paused = tasks.iter().any(|report| report.task == task && report.paused.is_some());
             let has_workers = claimers(task, workers).next().is_some();
             // If no worker is left, the next one may be taken down as well; a paused task starts no job.
-            let condition = accusation(&all, &suspects, is_proven, is_paused, has_workers);
-            Diagnosis::when(!is_paused && !has_workers, Some(task), condition)
+            let kind = accusation(&all, &suspects, is_paused, has_workers);
+            Diagnosis::when(!is_paused && !has_workers, Some(task), kind)
         };
         let has_failed = |suspect: &&PoisonSuspect| {
             suspect.state == Some(JobState::Failed) && suspect.unexplained > 1 && is_recent(suspect)
         };
         let failed = by_task(found.iter().filter(has_failed)).into_iter().map(|(task, suspects)| {
             let jobs = suspects.iter().map(|suspect| suspect.id.to_string()).collect();
-            Diagnosis::note(Some(task), CrashCondition::FailedSuspects { jobs })
+            Diagnosis::note(Some(task), DiagnosisKind::FailedSuspects { jobs })
         });
         let (at_large, failed) = (at_large.into_iter().map(report).collect(), failed.collect());
         let will_fail = self.jobs_that_will_fail(tasks, workers, holders).await?;
@@ -277,7 +267,7 @@ impl Inspector {
 pub(super) fn will_fail(task: &TaskReport, jobs: u64, first: Option<String>) -> Diagnosis {
     let by_person = task.runs_wait_for_person();
     let has_live_workers = task.live_workers > 0 || !task.knows_workers;
-    let condition = CrashCondition::JobsWillFail { jobs, first, by_person, has_live_workers };
+    let kind = DiagnosisKind::JobsWillFail { jobs, first, by_person, has_live_workers };
     // If they wait for a person, no one else decides.
-    Diagnosis::when(!by_person, Some(&task.task), condition)
+    Diagnosis::when(!by_person, Some(&task.task), kind)
 }

@@ -3,8 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use super::super::tasks::TaskReport;
-use super::failure::FailureCondition;
 use super::finding::Diagnosis;
+use super::kinds::DiagnosisKind;
+use super::task_facts::ago;
+use crate::unix_time::to_ms;
 
 /// How many failures in a row are named next to what completed before.
 const IN_A_ROW: u64 = 5;
@@ -27,13 +29,8 @@ const PRESENT: Duration = Duration::from_secs(300);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// How long ago that was, by the time of the report.
-pub(super) fn ago(task: &TaskReport, at: Option<SystemTime>) -> Option<Duration> {
-    at.map(|at| task.as_of.duration_since(at).unwrap_or_default())
-}
-
 fn is_within(task: &TaskReport, at: Option<SystemTime>, time: Duration) -> bool {
-    ago(task, at).is_some_and(|ago| ago < time)
+    at.is_some_and(|at| ago(task, at) < time)
 }
 
 impl TaskReport {
@@ -85,39 +82,32 @@ pub(super) fn of_failures(task: &TaskReport) -> Option<Diagnosis> {
     if task.failed_lately == 0 && row == 0 {
         return None;
     }
-    let condition = FailureCondition::JobsFail {
+    let kind = DiagnosisKind::JobsFail {
         failed_lately: task.failed_lately,
         completed_lately: task.completed_lately,
         in_a_row: if is_named || task.failed_lately == 0 { row } else { 0 },
-        // Jobs that are tried again have not failed for good.
-        are_final: !task.keeps_failed() || task.counts.failed > 0,
         kept: if task.keeps_failed() { task.counts.failed } else { 0 },
-        has_workflows: task.has_workflows,
-        last_failed_ago: ago(task, task.last_failed_at),
+        last_failed_ago_ms: task.last_failed_at.map(|at| to_ms(ago(task, at))),
     };
-    Some(Diagnosis::when(is_outage, Some(&task.task), condition))
+    Some(Diagnosis::when(is_outage, Some(&task.task), kind))
 }
 
 /// Hooks that failed for good.
 pub(super) fn of_hooks(task: &TaskReport) -> Option<Diagnosis> {
     let hooks = task.hooks_failed_in_a_row;
     let last = task.hook_failed_at.filter(|_| hooks > 0)?;
-    let condition = FailureCondition::HooksFail {
-        hooks,
-        over: last.duration_since(task.hooks_failing_since.unwrap_or(last)).unwrap_or_default(),
-        last_ago: ago(task, Some(last)).unwrap_or_default(),
-    };
-    Some(Diagnosis::when(hooks >= HOOKS, Some(&task.task), condition))
+    let kind = DiagnosisKind::HooksFail { hooks, last_ago_ms: to_ms(ago(task, last)) };
+    Some(Diagnosis::when(hooks >= HOOKS, Some(&task.task), kind))
 }
 
 /// Runs that break off again and again, as workers stop or die, while none completes: runs longer than the life of a worker never end.
 pub(super) fn of_broken_off(task: &TaskReport) -> Option<Diagnosis> {
     let (rounds, (note, risk)) = (task.broken_off_rounds(), ROUNDS);
-    let condition = FailureCondition::RunsBreakOff {
+    let kind = DiagnosisKind::RunsBreakOff {
         runs: task.broken_off_since_completed,
         rounds,
         has_completed: task.last_completed_at.is_some(),
-        last_ago: ago(task, task.last_broken_off_at)?,
+        last_ago_ms: to_ms(ago(task, task.last_broken_off_at?)),
     };
-    (rounds >= note).then(|| Diagnosis::when(rounds >= risk, Some(&task.task), condition))
+    (rounds >= note).then(|| Diagnosis::when(rounds >= risk, Some(&task.task), kind))
 }

@@ -10,11 +10,12 @@ use super::super::holders::{Holder, HolderReport};
 use super::super::tasks::TaskReport;
 use super::super::waits::Worked;
 use super::super::workers::WorkerReport;
-use super::crash::CrashCondition;
 use super::finding::Diagnosis;
-use super::lost_holder::{LostHolder, Rescue, Rescuer};
-use super::task_facts::{DEFAULT_INTERVAL, LONG_WAIT, RECENT, TOGETHER, has_waited};
+use super::kinds::DiagnosisKind;
+use super::lost_holder::{LostHolder, Rescuer};
+use super::task_facts::{DEFAULT_INTERVAL, LONG_WAIT, RECENT, TOGETHER, ago, has_task, has_waited};
 use crate::error::Error;
+use crate::unix_time::to_ms;
 use crate::worker_id::WorkerId;
 
 /// The most lost workers of a task that are reported one by one.
@@ -100,25 +101,8 @@ pub(super) fn lost_holder(id: &WorkerId, known: Option<&WorkerReport>, now: Syst
         is_contained: known.is_some_and(|worker| worker.is_contained),
         death: known.and_then(|worker| worker.death.as_ref()).map(|death| death.proof),
         has_stopped: known.is_some_and(|worker| worker.stopped_at.is_some()),
-        seen_ago: known.map_or(Duration::ZERO, |worker| now.duration_since(worker.last_seen_at).unwrap_or_default()),
+        seen_ago_ms: known.map_or(0, |worker| to_ms(now.duration_since(worker.last_seen_at).unwrap_or_default())),
     }
-}
-
-/// Who recovers jobs of lost workers of this task.
-fn rescue(task: &TaskReport) -> Rescue {
-    let longest = task.parts.iter().max_by_key(|part| part.interval);
-    let interval = longest.and_then(|part| part.interval).unwrap_or(DEFAULT_INTERVAL);
-    let asker = longest.and_then(|part| part.asker.clone()).filter(|_| interval > DEFAULT_INTERVAL);
-    // A worker that has just started watches for a whole interval first.
-    let epoch = task.parts.iter().filter_map(|part| part.epoch_at).chain(task.options.declared_at).max();
-    let swept = epoch.map_or(Duration::ZERO, |at| task.as_of.duration_since(at).unwrap_or_default());
-    let by = match task.live_workers {
-        _ if task.runs_wait_for_person() => Rescuer::Person,
-        0 if task.knows_workers => Rescuer::NextWorker,
-        _ if swept > interval * 3 => Rescuer::LateWorkers,
-        _ => Rescuer::LiveWorkers,
-    };
-    Rescue { by, partly_by_person: task.waits_for_person(), within: interval * 2, asker }
 }
 
 /// That a worker which is not live holds jobs of the task.
@@ -128,53 +112,66 @@ pub(super) fn held_by_lost(
     known: Option<&WorkerReport>,
     is_exact: bool,
 ) -> Diagnosis {
-    let lost = lost_holder(&holder.worker, known, task.as_of);
-    let condition =
-        CrashCondition::HeldByLostWorker { jobs: holder.jobs, is_exact, holder: lost, rescue: rescue(task) };
-    Diagnosis::risk(Some(&task.task), condition)
+    let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(DEFAULT_INTERVAL);
+    let rescuer = match task.live_workers {
+        _ if task.runs_wait_for_person() => Rescuer::Person,
+        0 if task.knows_workers => Rescuer::NextWorker,
+        _ => Rescuer::LiveWorkers,
+    };
+    let kind = DiagnosisKind::LostWorker {
+        jobs: holder.jobs,
+        is_exact,
+        holder: lost_holder(&holder.worker, known, task.as_of),
+        more: 0,
+        rescuer: Some(rescuer),
+        within_ms: to_ms(interval * 2),
+    };
+    Diagnosis::risk(Some(&task.task), kind)
 }
 
-/// That a worker holds jobs and works, and cannot update its presence.
-pub(super) fn held_by_mute(task: &str, holder: &Holder, worker: &WorkerReport, now: SystemTime) -> Diagnosis {
-    let ago = |at: SystemTime| now.duration_since(at).unwrap_or_default();
-    let condition = CrashCondition::HeldByMuteWorker {
+/// That a worker holds jobs and works, and cannot update its presence, if so.
+pub(super) fn held_by_mute(
+    task: &str,
+    holder: &Holder,
+    known: Option<&WorkerReport>,
+    now: SystemTime,
+) -> Option<Diagnosis> {
+    let worker = known.filter(|worker| holder.claims_without_presence(worker, now))?;
+    let ago = |at: SystemTime| to_ms(now.duration_since(at).unwrap_or_default());
+    let kind = DiagnosisKind::MuteWorker {
         jobs: holder.jobs,
         worker: holder.worker.clone(),
-        claimed_ago: ago(holder.last_claimed_at),
-        seen_ago: ago(worker.last_seen_at),
+        claimed_ago_ms: ago(holder.last_claimed_at),
+        seen_ago_ms: ago(worker.last_seen_at),
     };
-    Diagnosis::risk(Some(task), condition)
+    Some(Diagnosis::risk(Some(task), kind))
 }
 
 /// The workers that hold jobs of the task and are not live, those with the most jobs first.
 pub(super) fn of_holders(task: &TaskReport, report: &HolderReport, workers: &[WorkerReport]) -> Vec<Diagnosis> {
-    let is_live = |holder: &&Holder| find(&holder.worker, workers).is_some_and(|worker| worker.state.is_live());
-    let is_mute = |holder: &&Holder| {
-        find(&holder.worker, workers).is_some_and(|worker| holder.claims_without_presence(worker, task.as_of))
-    };
-    let not_live = report.holders.iter().filter(|holder| !is_live(holder));
-    let (mute, mut lost): (Vec<&Holder>, Vec<&Holder>) = not_live.partition(is_mute);
-    lost.sort_by(|one, other| other.jobs.cmp(&one.jobs).then_with(|| one.worker.cmp(&other.worker)));
-    // One more takes as much space as the line about it.
-    let named = if lost.len() <= REPORTED + 1 { lost.len() } else { REPORTED };
-    let named = lost.split_at(named);
-    let own = |holder: &&Holder| held_by_lost(task, holder, find(&holder.worker, workers), report.is_whole);
-    let mut found: Vec<Diagnosis> = named.0.iter().map(own).collect();
-    if !named.1.is_empty() {
-        let is_dead = |holder: &&&Holder| find(&holder.worker, workers).is_some_and(|worker| worker.death.is_some());
-        let condition = CrashCondition::HeldByMoreLostWorkers {
-            jobs: named.1.iter().map(|holder| holder.jobs).sum(),
-            is_exact: report.is_whole,
-            workers: named.1.len() as u64,
-            dead: named.1.iter().filter(is_dead).count() as u64,
-        };
-        found.push(Diagnosis::risk(Some(&task.task), condition));
+    let (mut lost, mut mute) = (Vec::new(), Vec::new());
+    for holder in &report.holders {
+        let known = find(&holder.worker, workers);
+        match held_by_mute(&task.task, holder, known, task.as_of) {
+            _ if known.is_some_and(|worker| worker.state.is_live()) => {}
+            Some(own) => mute.push(own),
+            None => lost.push((holder, known)),
+        }
     }
-    found.extend(
-        mute.iter()
-            .take(REPORTED)
-            .filter_map(|holder| Some(held_by_mute(&task.task, holder, find(&holder.worker, workers)?, task.as_of))),
-    );
+    lost.sort_by(|(one, _), (other, _)| other.jobs.cmp(&one.jobs).then_with(|| one.worker.cmp(&other.worker)));
+    // One more takes as much space as the line about it.
+    let rest = if lost.len() > REPORTED + 1 { lost.split_off(REPORTED) } else { Vec::new() };
+    let own = |(holder, known): &(&Holder, Option<&WorkerReport>)| held_by_lost(task, holder, *known, report.is_whole);
+    let mut found: Vec<Diagnosis> = lost.iter().map(own).collect();
+    if let Some((first, known)) = rest.first() {
+        let jobs = rest.iter().map(|(holder, _)| holder.jobs).sum();
+        let mut all = held_by_lost(task, &Holder { jobs, ..(*first).clone() }, *known, report.is_whole);
+        if let DiagnosisKind::LostWorker { more, .. } = &mut all.kind {
+            *more = rest.len() as u64 - 1;
+        }
+        found.push(all);
+    }
+    found.extend(mute.into_iter().take(REPORTED));
     found
 }
 
@@ -187,9 +184,7 @@ impl Inspector {
     ) -> Result<Vec<HolderReport>, Error> {
         let is_asked = |task: &&TaskReport| {
             let is_lost = |worker: &WorkerReport| {
-                let is_its = worker.tasks.iter().any(|its| its.task == task.task);
-                let was_seen = task.as_of.duration_since(worker.last_seen_at).unwrap_or_default() < RECENT;
-                is_its && was_seen && !worker.state.is_live()
+                has_task(worker, &task.task) && ago(task, worker.last_seen_at) < RECENT && !worker.state.is_live()
             };
             let may_be_wrong = task.live_workers == 0 || has_waited(task, LONG_WAIT) || workers.iter().any(is_lost);
             task.counts.held_total() > 0 && may_be_wrong

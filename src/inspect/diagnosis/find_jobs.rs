@@ -7,14 +7,14 @@ use super::super::job::{JobReport, JobValues};
 use super::super::tasks::TaskReport;
 use super::super::text::shown;
 use super::super::workers::WorkerReport;
-use super::data::DataCondition;
+use super::diagnose::add_caution;
 use super::find_crashes::will_fail;
-use super::find_holders::{held_by_lost, held_by_mute};
+use super::find_data::task_unreadable;
+use super::find_holders::{find, held_by_lost, held_by_mute};
 use super::find_tasks::{no_worker, paused};
 use super::finding::{Caution, Diagnosis};
-use super::jobs::JobCondition;
-use super::queue::QueueCondition;
-use super::task_facts::{claimers, waiting};
+use super::kinds::DiagnosisKind;
+use super::task_facts::{claimers, has_task, waiting};
 use crate::error::Error;
 use crate::job::failure::codes;
 use crate::job::state::JobState;
@@ -50,29 +50,23 @@ impl Inspector {
     }
 
     async fn diagnose_waiting_job(&self, job: &JobReport) -> Result<Vec<Diagnosis>, Error> {
-        let name = Some(&*job.task);
         let task = match self.task(&job.task).await {
             Ok(task) => task,
             Err(e) if e.is_retryable() => return Err(e),
             // A damaged task does not hide the job.
             Err(e) => {
-                let (error, is_denied) = (e.chain().to_string(), e.is_denied());
-                return Ok(vec![Diagnosis::risk(name, DataCondition::TaskUnreadable { error, is_denied })]);
+                return Ok(vec![task_unreadable(&job.task, e.chain().to_string(), e.is_denied())]);
             }
         };
         if job.state == JobState::Waiting {
-            let condition = match lost_outcome(job) {
-                Some(outcome) => Some(JobCondition::JobPlaceLost { outcome }),
-                None if task.counts.waiting == 0 => {
-                    return Ok(match self.still_waits(job).await? {
-                        true => vec![Diagnosis::risk(name, JobCondition::JobInNoList)],
-                        false => Vec::new(),
-                    });
-                }
-                None => (task.nowhere > 0).then_some(JobCondition::JobMayBeInNoList { jobs: task.nowhere }),
-            };
-            if let Some(condition) = condition {
-                return Ok(vec![Diagnosis::risk(name, condition)]);
+            let (outcome, is_alone) = (lost_outcome(job), task.counts.waiting == 0);
+            let jobs = if outcome.is_some() || is_alone { 1 } else { task.nowhere };
+            if outcome.is_none() && is_alone && !self.still_waits(job).await? {
+                return Ok(Vec::new());
+            }
+            if jobs > 0 {
+                let kind = DiagnosisKind::JobsWithoutPlace { jobs, outcome };
+                return Ok(vec![Diagnosis::risk(Some(&job.task), kind)]);
             }
         }
         let workers = self.listed_workers().await?;
@@ -100,7 +94,7 @@ impl Inspector {
         }
         let task = self.task(&job.task).await?;
         if is_live {
-            let silent = JobCondition::JobSilent { worker: id.clone() };
+            let silent = DiagnosisKind::JobSilent { worker: id.clone() };
             let found = is_overdue(&task).then(|| Diagnosis::risk(Some(&job.task), silent));
             return Ok(found.into_iter().collect());
         }
@@ -124,10 +118,7 @@ impl Inspector {
 
     /// Marks hints that let jobs run, if the task has poison suspects.
     async fn with_caution(&self, task: &TaskReport, mut found: Vec<Diagnosis>) -> Result<Vec<Diagnosis>, Error> {
-        if self.has_suspects(task).await? {
-            let cautioned = found.iter_mut().filter(|found| found.lets_jobs_run());
-            cautioned.for_each(|found| found.caution = Some(Caution::Suspects));
-        }
+        add_caution(&mut found, &self.crashes_now(task).await?.at_large, Caution::Suspects);
         Ok(found)
     }
 
@@ -142,8 +133,7 @@ impl Inspector {
         let now = self.now().await;
         let holders = self.lock_holders(task).await?.holders;
         let own = holders.iter().find(|holder| holder.worker == worker.worker);
-        let own = own.filter(|holder| holder.claims_without_presence(worker, now));
-        Ok(own.map(|holder| held_by_mute(task, holder, worker, now)))
+        Ok(own.and_then(|holder| held_by_mute(task, holder, Some(worker), now)))
     }
 
     /// The holders of jobs of the task that are not live, one by one.
@@ -159,16 +149,16 @@ impl Inspector {
         workers: &[WorkerReport],
     ) -> Result<Vec<(WorkerId, Diagnosis)>, Error> {
         let report = self.lock_holders(&task.task).await?;
-        let known = |id: &WorkerId| workers.iter().find(|worker| worker.worker == *id);
-        let lost =
-            report.holders.iter().filter(|holder| !known(&holder.worker).is_some_and(|worker| worker.state.is_live()));
-        let diagnosis = |holder: &Holder| match known(&holder.worker) {
-            Some(worker) if holder.claims_without_presence(worker, task.as_of) => {
-                held_by_mute(&task.task, holder, worker, task.as_of)
+        let mut found = Vec::new();
+        for holder in &report.holders {
+            let known = find(&holder.worker, workers);
+            if !known.is_some_and(|worker| worker.state.is_live()) {
+                let lost = || held_by_lost(task, holder, known, report.is_whole);
+                let own = held_by_mute(&task.task, holder, known, task.as_of).unwrap_or_else(lost);
+                found.push((holder.worker.clone(), own));
             }
-            known => held_by_lost(task, holder, known, report.is_whole),
-        };
-        Ok(lost.map(|holder| (holder.worker.clone(), diagnosis(holder))).collect())
+        }
+        Ok(found)
     }
 
     /// What a worker holds, task by task, and what happens to the jobs when they are recovered; empty if it holds nothing.
@@ -203,14 +193,14 @@ fn why_it_waits(job: &JobReport, task: &TaskReport, workers: &[WorkerReport]) ->
         return Some(paused);
     }
     if task.live_workers == 0 {
-        return task.knows_workers.then(|| Diagnosis::risk(Some(name), no_worker(task)));
+        return task.knows_workers.then(|| Diagnosis::risk(Some(name), no_worker(task, false)));
     }
-    let is_its = |worker: &&WorkerReport| worker.tasks.iter().any(|its| its.task == name);
-    let is_live = workers.iter().filter(is_its).any(|worker| worker.state.is_live());
-    let (slots, waiting) = (task.slots, waiting(task));
+    let is_live = workers.iter().any(|worker| has_task(worker, name) && worker.state.is_live());
     if task.knows_workers && is_live && claimers(name, workers).next().is_none() {
-        return Some(Diagnosis::risk(Some(name), QueueCondition::WorkersStopping { waiting }));
+        return Some(Diagnosis::risk(Some(name), no_worker(task, true)));
     }
-    let is_full = task.counts.claimed + task.counts.running >= slots;
-    is_full.then(|| Diagnosis::note(Some(name), QueueCondition::SlotsFull { slots, waiting }))
+    let is_full = task.counts.claimed + task.counts.running >= task.slots;
+    let (waiting, slots) = (waiting(task), Some(task.slots));
+    let kind = DiagnosisKind::SlotsTaken { waiting, slots, waited_ms: None, idle_ms: None, oldest_run_ms: None };
+    is_full.then(|| Diagnosis::note(Some(name), kind))
 }

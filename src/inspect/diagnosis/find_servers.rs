@@ -1,86 +1,59 @@
 //! Finds what is wrong with servers and with nodes of a cluster.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::super::lists::UnreachableLists;
 use super::super::server::ServerReport;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
-use super::finding::{Diagnosis, Severity};
-use super::server::ServerCondition;
+use super::finding::Diagnosis;
+use super::kinds::DiagnosisKind;
+use super::task_facts::RECENT;
 use crate::error::ServerErrorKind;
-
-/// Times that people compare are wrong from this difference on.
-const SKEW: Duration = Duration::from_secs(2);
+use crate::unix_time::to_ms;
 
 /// From this part of the memory on there is little left for a burst of jobs, in percent.
 const FULL: u64 = 80;
-
-/// A restart is reported for this long.
-const RECENT: Duration = Duration::from_secs(3600);
 
 /// The uptime of a server is known to the second.
 const UPTIME_PRECISION: Duration = Duration::from_secs(2);
 
 /// What is wrong with each server; with the name of the server, if there are several.
-pub(super) fn of_servers(servers: &[ServerReport], now: SystemTime) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
-    for server in servers {
-        let mut own = of_server(server, now);
-        if servers.len() > 1 {
-            own.iter_mut().for_each(|diagnosis| diagnosis.server = Some(server.place.clone()));
-        }
-        found.extend(own);
-    }
-    found
+pub(super) fn of_servers(servers: &[ServerReport]) -> Vec<Diagnosis> {
+    let place = |server: &ServerReport| (servers.len() > 1).then(|| server.place.clone());
+    let named = |server| of_server(server).into_iter().map(move |own| Diagnosis { server: place(server), ..own });
+    servers.iter().flat_map(named).collect()
 }
 
 /// What is wrong with a server.
-pub(super) fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Diagnosis> {
-    if let Some(error) = &server.fault {
-        return vec![Diagnosis::risk(None, ServerCondition::ServerUnreachable { error: error.clone() })];
+pub(super) fn of_server(server: &ServerReport) -> Vec<Diagnosis> {
+    if let Some(error) = server.fault.clone() {
+        return vec![Diagnosis::risk(None, DiagnosisKind::ServerUnreachable { error })];
     }
     let mut found = Vec::new();
-    let mut push = |severity, condition: ServerCondition| {
-        found.push(Diagnosis { severity, ..Diagnosis::risk(None, condition) });
-    };
+    let mut push = |is_risk, kind| found.push(Diagnosis::when(is_risk, None, kind));
     let (replicas, silent) = (server.replicas, server.silent_replicas);
-    match (server.is_primary, replicas) {
-        (false, _) => push(Severity::Risk, ServerCondition::ServerIsReplica),
-        (true, 0) => push(Severity::Note, ServerCondition::NoReplica),
-        (true, _) if silent > 0 => push(Severity::Note, ServerCondition::SilentReplicas { replicas, silent }),
-        (true, _) => {}
+    let wanted = server.wanted_replicas.filter(|wanted| replicas <= *wanted);
+    if server.is_primary && (replicas == 0 || silent > 0 || wanted.is_some()) {
+        push(false, DiagnosisKind::ReplicasMissing { replicas, silent, wanted });
     }
-    if let Some(wanted) = server.wanted_replicas.filter(|wanted| server.is_primary && replicas <= *wanted) {
-        push(Severity::Note, ServerCondition::NoSpareReplica { wanted, replicas });
+    let replica = || (!server.is_primary).then(|| "it is a replica".to_owned());
+    if let Some(answer) = server.write_refusal.clone().or_else(replica) {
+        push(true, DiagnosisKind::WritesRefused { answer });
     }
-    if let Some(answer) = server.write_refusal.clone().filter(|_| server.is_primary) {
-        push(Severity::Risk, ServerCondition::WritesRefused { answer });
-    }
-    if server.eviction_policy != "noeviction" {
-        let policy = server.eviction_policy.clone();
+    let (policy, keys) = (server.eviction_policy.clone(), server.evicted_keys);
+    if policy != "noeviction" || keys > 0 {
         // Volatile policies evict keys with a TTL only, and Heartline sets none.
-        let severity = if policy.starts_with("allkeys") { Severity::Risk } else { Severity::Note };
-        push(severity, ServerCondition::EvictionPolicy { policy });
+        push(keys > 0 || policy.starts_with("allkeys"), DiagnosisKind::Eviction { policy, keys });
     }
-    if server.evicted_keys > 0 {
-        push(Severity::Risk, ServerCondition::KeysEvicted { keys: server.evicted_keys });
+    let save_failed = !server.is_saved_well;
+    if save_failed || !server.has_append_only_file {
+        let unsaved_writes = server.has_snapshot.then_some(server.unsaved_writes);
+        push(save_failed, DiagnosisKind::NotDurable { save_failed, unsaved_writes });
     }
-    if !server.has_append_only_file {
-        let (has_snapshot, unsaved_writes) = (server.has_snapshot, server.unsaved_writes);
-        push(Severity::Note, ServerCondition::NoAppendOnlyFile { has_snapshot, unsaved_writes });
-    }
-    if !server.is_saved_well {
-        push(Severity::Risk, ServerCondition::SaveFailed);
-    }
-    match (server.used_memory * 100).checked_div(server.max_memory) {
-        None => push(Severity::Note, ServerCondition::NoMemoryLimit),
-        Some(percent) if percent >= FULL => push(Severity::Risk, ServerCondition::MemoryFull { percent }),
-        Some(_) => {}
-    }
-    let skew = server.clock.duration_since(now).unwrap_or_else(|e| e.duration());
-    if skew > SKEW {
-        push(Severity::Note, ServerCondition::ClockSkew { skew });
+    let percent = (server.used_memory * 100).checked_div(server.max_memory);
+    if percent.is_none_or(|percent| percent >= FULL) {
+        push(percent.is_some(), DiagnosisKind::Memory { percent });
     }
     found
 }
@@ -90,13 +63,14 @@ pub(super) fn of_round_trip(servers: &[ServerReport], tasks: &[TaskReport]) -> O
     let longest = servers.iter().map(|server| server.longest_round_trip).max()?;
     let interval = tasks.iter().flat_map(|task| &task.parts).filter_map(|part| part.interval).min()?;
     let is_slow = longest > interval / 6;
-    is_slow.then(|| Diagnosis::risk(None, ServerCondition::SlowRoundTrip { longest, interval }))
+    let (longest_ms, interval_ms) = (to_ms(longest), to_ms(interval));
+    is_slow.then(|| Diagnosis::risk(None, DiagnosisKind::SlowRoundTrip { longest_ms, interval_ms }))
 }
 
-/// If a server refuses writes, no worker can update its presence, and which of them live is unknown.
-pub(super) fn presence_unknown(servers: &[ServerReport]) -> Option<ServerCondition> {
-    let (server, answer) = servers.iter().find_map(|server| Some((server, server.write_refusal.clone()?)))?;
-    Some(ServerCondition::PresenceUnknown { answer, is_primary: server.is_primary })
+/// That a server refuses writes: no worker can update its presence, and which of them live is unknown.
+pub(super) fn writes_refused(servers: &[ServerReport]) -> Option<Diagnosis> {
+    let answer = servers.iter().find_map(|server| server.write_refusal.clone())?;
+    Some(Diagnosis::risk(None, DiagnosisKind::WritesRefused { answer }))
 }
 
 /// Whether a server restarted recently without an append-only file, while workers were live.
@@ -111,21 +85,21 @@ pub(super) fn restarted(server: &ServerReport, workers: &[WorkerReport]) -> Opti
     if server.fault.is_some() || keeps_data || server.uptime > RECENT || !workers.iter().any(is_older) {
         return None;
     }
-    let (place, uptime) = (server.place.clone(), server.uptime);
-    Some(Diagnosis::note(None, ServerCondition::ServerRestarted { place, uptime }))
+    let (place, uptime_ms) = (server.place.clone(), to_ms(server.uptime));
+    Some(Diagnosis::note(None, DiagnosisKind::ServerRestarted { place, uptime_ms }))
 }
 
 /// The lists across all tasks that cannot be read.
 pub(super) fn of_lists(away: &UnreachableLists) -> Vec<Diagnosis> {
-    let conditions: Vec<ServerCondition> = match &away.says_down {
-        Some(node) => vec![ServerCondition::ClusterDown { node: node.clone() }],
-        None => {
-            let tasks = away.tasks.clone().map(|node| ServerCondition::TaskListUnreachable { node });
-            let workers = away.workers.clone().map(|node| ServerCondition::WorkerListUnreachable { node });
-            tasks.into_iter().chain(workers).collect()
-        }
+    let lists = match &away.says_down {
+        Some(node) => vec![("tasks and workers", Some(node))],
+        None => vec![("tasks", away.tasks.as_ref()), ("workers", away.workers.as_ref())],
     };
-    conditions.into_iter().map(|condition| Diagnosis::risk(None, condition)).collect()
+    let is_down = away.says_down.is_some();
+    let unread = lists
+        .into_iter()
+        .filter_map(|(list, node)| Some(DiagnosisKind::ListUnreachable { list, node: node?.clone(), is_down }));
+    unread.map(|kind| Diagnosis::risk(None, kind)).collect()
 }
 
 /// Tasks and workers whose nodes of the cluster do not answer, or whose slots are moving.
@@ -138,10 +112,10 @@ pub(super) fn of_nodes(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Di
     let workers = workers.iter().filter(|worker| worker.is_unreachable && worker.state.is_live()).count() as u64;
     let mut found = Vec::new();
     if !moving.is_empty() {
-        found.push(Diagnosis::risk(None, ServerCondition::TasksMoving { tasks: names(moving) }));
+        found.push(Diagnosis::risk(None, DiagnosisKind::SlotsMoving { tasks: names(moving), workflow: None }));
     }
     if !away.is_empty() || workers > 0 {
-        found.push(Diagnosis::risk(None, ServerCondition::NodesUnreachable { tasks: names(away), workers }));
+        found.push(Diagnosis::risk(None, DiagnosisKind::NodesUnreachable { tasks: names(away), workers }));
     }
     found
 }

@@ -5,15 +5,16 @@ use std::time::Duration;
 use super::super::holders::{Holder, HolderReport};
 use super::super::tasks::{PartitionReport, TaskReport};
 use super::super::workers::{DetectorReport, WorkerReport, WorkerState, WorkerTask};
-use super::crash::CrashCondition;
-use super::data::DataCondition;
 use super::find_data::{of_losses, unreadable};
 use super::find_failures::{of_failures, of_hooks};
 use super::find_holders::{find, of_holders};
 use super::finding::Diagnosis;
-use super::queue::{LostSlots, QueueCondition};
+use super::kinds::DiagnosisKind;
+use super::lost_holder::LostSlots;
 use super::task_facts::{DEFAULT_INTERVAL, LONG_WAIT, RECENT, ago, claimers, has_task, has_waited, waiting};
+use super::texts;
 use crate::stall::cadence;
+use crate::unix_time::to_ms;
 
 /// An epoch that lasts for this many intervals while jobs are held is overdue: it takes one, and a third until the next heartbeat.
 const OVERDUE_EPOCH: u32 = 3;
@@ -31,21 +32,21 @@ const DEPLOY: Duration = Duration::from_secs(15);
 pub(super) fn paused(task: &TaskReport) -> Option<Diagnosis> {
     let pause = task.paused.as_ref()?;
     let waiting = waiting(task);
-    let condition = QueueCondition::Paused {
+    let kind = DiagnosisKind::Paused {
         by: pause.by.clone(),
         reason: pause.reason.clone(),
         waiting,
         paused_partitions: pause.partitions as u64,
         partitions: task.parts.len() as u64,
-        ago: ago(task, pause.at),
+        ago_ms: to_ms(ago(task, pause.at)),
     };
-    Some(Diagnosis::when(waiting > 0, Some(&task.task), condition))
+    Some(Diagnosis::when(waiting > 0, Some(&task.task), kind))
 }
 
-/// That no live worker has the task, for jobs that wait.
-pub(super) fn no_worker(task: &TaskReport) -> QueueCondition {
-    let declared_by = task.options.declared_by.clone();
-    QueueCondition::NoWorker { waiting: waiting(task), due: task.due, held: task.counts.held_total(), declared_by }
+/// That no live worker has the task, or that all are stopping.
+pub(super) fn no_worker(task: &TaskReport, are_stopping: bool) -> DiagnosisKind {
+    let (delayed, last) = (task.counts.delayed - task.due.min(task.counts.delayed), task.options.declared_by.clone());
+    DiagnosisKind::NoWorker { waiting: waiting(task), delayed, are_stopping, last }
 }
 
 /// What is wrong with a task. `holders` are those of [`suspicious_holders`](super::super::Inspector::suspicious_holders).
@@ -61,7 +62,10 @@ pub(super) fn of_task(task: &TaskReport, holders: Option<&HolderReport>, workers
     let own = holders.map_or(&[][..], |report| &report.holders);
     found.extend(of_workers(task, own, workers));
     if task.nowhere > 0 {
-        found.push(Diagnosis::risk(Some(&task.task), DataCondition::JobsWithoutPlace { jobs: task.nowhere }));
+        found.push(Diagnosis::risk(
+            Some(&task.task),
+            DiagnosisKind::JobsWithoutPlace { jobs: task.nowhere, outcome: None },
+        ));
     }
     found.extend(stopping(task, workers));
     found.extend(not_claimed(task, workers));
@@ -69,9 +73,13 @@ pub(super) fn of_task(task: &TaskReport, holders: Option<&HolderReport>, workers
     found.extend(holders.iter().flat_map(|report| of_holders(task, report, workers)));
     found.extend(of_sweeps(task, workers));
     found.extend(of_parked(task));
-    found.extend(holders.and_then(|report| holders_not_read(task, report, workers)));
+    let is_whole = holders.is_none_or(|report| report.is_whole);
+    if !is_whole {
+        let (read, held) = (own.iter().map(|holder| holder.jobs).sum(), task.counts.held_total());
+        found.push(Diagnosis::note(Some(&task.task), DiagnosisKind::HoldersNotRead { read, held }));
+    }
     let lost_slots = held_by_lost_runs(task, workers);
-    if lost_slots.is_none() && holders.is_none_or(|report| report.is_whole) {
+    if lost_slots.is_none() && is_whole {
         found.extend(crowded(task, own, workers));
     }
     found.extend(lost_slots);
@@ -82,38 +90,24 @@ pub(super) fn of_task(task: &TaskReport, holders: Option<&HolderReport>, workers
 }
 
 /// That no live worker has the task, where that is known.
-fn of_workers(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -> Vec<Diagnosis> {
+fn of_workers(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -> Option<Diagnosis> {
     let name = &*task.task;
     // A worker that works and cannot update its presence is reported as a holder.
     let works = |holder: &Holder| {
         find(&holder.worker, workers).is_some_and(|worker| holder.claims_without_presence(worker, task.as_of))
     };
     if task.live_workers > 0 || !task.knows_workers || holders.iter().any(works) {
-        return Vec::new();
+        return None;
     }
-    let (waiting, held, delayed) = (waiting(task), task.counts.held_total(), task.counts.delayed);
-    let mut found = Vec::new();
-    if waiting > 0 {
-        let has_just_stopped = workers
-            .iter()
-            .any(|worker| worker.stopped_at.is_some_and(|at| ago(task, at) < DEPLOY) && has_task(worker, name));
-        found.push(Diagnosis::when(!has_just_stopped, Some(name), no_worker(task)));
+    let own = || workers.iter().filter(|worker| has_task(worker, name));
+    if waiting(task) > 0 {
+        let has_just_stopped = own().any(|worker| worker.stopped_at.is_some_and(|at| ago(task, at) < DEPLOY));
+        return Some(Diagnosis::when(!has_just_stopped, Some(name), no_worker(task, false)));
     }
-    if waiting == 0 && held == 0 {
-        let last = workers.iter().filter(|worker| has_task(worker, name)).max_by_key(|worker| worker.last_seen_at);
-        let last = last.filter(|last| last.stopped_at.is_none() && ago(task, last.last_seen_at) < RECENT);
-        found.extend(last.map(|last| {
-            let (worker, seen_ago) = (last.worker.clone(), ago(task, last.last_seen_at));
-            Diagnosis::note(Some(name), QueueCondition::LastWorkerLost { worker, seen_ago })
-        }));
-    }
-    if waiting == 0 && delayed > task.due {
-        let next_due_in = task.next_due_at.and_then(|at| at.duration_since(task.as_of).ok());
-        let declared_by = task.options.declared_by.clone();
-        let condition = QueueCondition::NoWorkerForDelayed { delayed, next_due_in, declared_by };
-        found.push(Diagnosis::note(Some(name), condition));
-    }
-    found
+    let last = own().max_by_key(|worker| worker.last_seen_at).filter(|_| task.counts.held_total() == 0);
+    let is_lost = last.is_some_and(|last| last.stopped_at.is_none() && ago(task, last.last_seen_at) < RECENT);
+    let is_reported = is_lost || task.counts.delayed > task.due;
+    is_reported.then(|| Diagnosis::note(Some(name), no_worker(task, false)))
 }
 
 /// That jobs wait while all workers of the task are stopping.
@@ -123,8 +117,7 @@ fn stopping(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
         return None;
     }
     let has_just_claimed = task.last_claimed_at.is_some_and(|at| ago(task, at) < DEPLOY);
-    let condition = QueueCondition::WorkersStopping { waiting: waiting(task) };
-    Some(Diagnosis::when(!has_just_claimed, Some(&task.task), condition))
+    Some(Diagnosis::when(!has_just_claimed, Some(&task.task), no_worker(task, true)))
 }
 
 /// That jobs wait in some partitions and none is claimed, although slots are free.
@@ -138,15 +131,13 @@ fn not_claimed(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis>
     };
     let stuck: Vec<&PartitionReport> = task.parts.iter().filter(is_stuck).collect();
     let first = stuck.iter().max_by_key(|part| part.next_waiting_age)?;
-    let condition = QueueCondition::JobsNotClaimed {
+    let kind = DiagnosisKind::JobsNotClaimed {
         waiting: waiting(task),
         stuck: stuck.len() as u64,
         partitions: task.parts.len() as u64,
-        partition: first.part,
-        waited: first.next_waiting_age.unwrap_or_default(),
-        idle: first.last_claimed_at.map(|at| ago(task, at)),
+        waited_ms: to_ms(first.next_waiting_age.unwrap_or_default()),
     };
-    Some(Diagnosis::risk(Some(&task.task), condition))
+    Some(Diagnosis::risk(Some(&task.task), kind))
 }
 
 /// That held jobs have not been swept for several intervals.
@@ -168,29 +159,15 @@ fn of_sweeps(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
         epoch > interval * OVERDUE_EPOCH && !watches().any(is_new) && !claimers(name, workers).any(has_started)
     };
     let part = task.parts.iter().filter(|part| is_overdue(part)).min_by_key(|part| part.epoch_at)?;
-    let condition = CrashCondition::SweepOverdue {
-        ago: part.epoch_at.map_or(Duration::ZERO, |at| ago(task, at)),
-        interval: part.interval.unwrap_or(DEFAULT_INTERVAL),
-    };
-    Some(Diagnosis::risk(Some(name), condition))
+    let ago_ms = to_ms(part.epoch_at.map_or(Duration::ZERO, |at| ago(task, at)));
+    Some(Diagnosis::risk(Some(name), DiagnosisKind::SweepOverdue { ago_ms }))
 }
 
 /// Silent jobs that are parked for a person.
 fn of_parked(task: &TaskReport) -> Option<Diagnosis> {
     let jobs: u64 = task.parts.iter().map(|part| part.set_aside).sum();
     let is_parked = jobs > 0 && task.waits_for_person();
-    is_parked.then(|| Diagnosis::risk(Some(&task.task), CrashCondition::JobsParked { jobs }))
-}
-
-/// That not all holders of jobs were read.
-fn holders_not_read(task: &TaskReport, report: &HolderReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
-    let lost = workers.iter().filter(|worker| !worker.state.is_live()).flat_map(|worker| &worker.tasks);
-    let condition = CrashCondition::HoldersNotRead {
-        read: report.holders.iter().map(|holder| holder.jobs).sum(),
-        held: task.counts.held_total(),
-        reported: lost.filter(|its| its.task == task.task).map(|its| its.held).sum(),
-    };
-    (!report.is_whole).then(|| Diagnosis::note(Some(&task.task), condition))
+    is_parked.then(|| Diagnosis::risk(Some(&task.task), DiagnosisKind::JobsParked { jobs }))
 }
 
 /// That every slot was taken for long: handlers may hang, or there is more to do than the workers can.
@@ -201,22 +178,19 @@ fn crowded(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -> O
     if !has_waited(task, CROWDED) || !is_full {
         return None;
     }
-    let waited = task.next_waiting_age.unwrap_or_default();
     let idle = ago(task, holders.iter().map(|holder| holder.last_claimed_at).max().or(task.last_claimed_at)?);
-    if idle < LONG_WAIT {
-        let condition = QueueCondition::Backlog { waiting: waiting(task), waited };
-        return Some(Diagnosis::note(Some(name), condition));
-    }
-    let timeout = task.options.values.get("timeoutMs").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
-    let timeout = timeout.filter(|timeout| !timeout.is_zero());
-    let condition = QueueCondition::SlotsTaken {
+    let timeout =
+        task.options.values.get("timeoutMs").and_then(|ms| ms.parse().ok()).map_or(HUNG, Duration::from_millis);
+    let oldest = holders.iter().map(|holder| holder.first_claimed_at).min();
+    let kind = DiagnosisKind::SlotsTaken {
+        waiting: waiting(task),
         slots: (task.counts.claimed + task.counts.running >= task.slots).then_some(task.slots),
-        has_timeout: timeout.is_some(),
-        idle,
-        waited,
-        oldest_run: holders.iter().map(|holder| holder.first_claimed_at).min().map(|at| ago(task, at)),
+        waited_ms: task.next_waiting_age.map(to_ms),
+        // A shorter time shows that jobs are claimed as slots become free.
+        idle_ms: (idle >= LONG_WAIT).then(|| to_ms(idle)),
+        oldest_run_ms: oldest.map(|at| to_ms(ago(task, at))),
     };
-    Some(Diagnosis::when(idle > HUNG.max(timeout.unwrap_or_default()), Some(name), condition))
+    Some(Diagnosis::when(idle > HUNG.max(timeout), Some(name), kind))
 }
 
 /// That runs which lost their jobs hold slots while jobs wait.
@@ -239,9 +213,9 @@ fn held_by_lost_runs(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diag
     };
     let workers: Vec<LostSlots> = claimers.iter().filter_map(lost_slots).collect();
     let slots = claimers.iter().map(|(_, its)| its.slots).sum();
-    let is_risk = super::queue::lost_slots(&workers) >= slots;
+    let is_risk = texts::lost_slots(&workers) >= slots;
     (!workers.is_empty()).then(|| {
-        let condition = QueueCondition::SlotsHeldByLostRuns { waiting: waiting(task), slots, workers };
-        Diagnosis::when(is_risk, Some(&task.task), condition)
+        let kind = DiagnosisKind::SlotsHeldByLostRuns { waiting: waiting(task), slots, workers };
+        Diagnosis::when(is_risk, Some(&task.task), kind)
     })
 }

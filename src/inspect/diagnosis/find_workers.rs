@@ -1,21 +1,20 @@
 //! Finds what is wrong with workers.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use super::super::tasks::TaskReport;
-use super::super::workers::{DetectorReport, WorkerReport, WorkerState};
+use super::super::workers::{DetectorReport, WorkerReport, WorkerState, WorkerTask};
 use super::find_holders::lost_holder;
 use super::finding::Diagnosis;
-use super::worker::WorkerCondition;
+use super::kinds::DiagnosisKind;
 use crate::stall::witness::DetectorReset;
+use crate::unix_time::to_ms;
 
 /// Denied calls are repeated within seconds: without a denial for this long, the right is there.
 const DENIED_FOR: Duration = Duration::from_secs(60);
 
 impl WorkerReport {
     /// The task whose calls the server denied this live worker in the last minute.
-    fn denied_task(&self, now: SystemTime) -> Option<&super::super::workers::WorkerTask> {
+    fn denied_task(&self, now: SystemTime) -> Option<&WorkerTask> {
         let is_recent = |at: SystemTime| now.duration_since(at).unwrap_or_default() < DENIED_FOR;
         let denied = self.tasks.iter().find(|its| its.denied_at.is_some_and(is_recent));
         denied.filter(|_| self.state.is_live())
@@ -50,55 +49,31 @@ pub(super) fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Diagno
         return None;
     }
     let id = || worker.worker.clone();
+    let risk = |kind| Some(Diagnosis::risk(None, kind));
     if let Some(error) = worker.fault.clone() {
-        let is_denied = worker.is_denied;
-        return Some(Diagnosis::risk(None, WorkerCondition::WorkerUnreadable { worker: id(), error, is_denied }));
+        let what = format!("presence of the worker {}", id());
+        return risk(DiagnosisKind::Unreadable { what, error, is_denied: worker.is_denied });
     }
+    let denied = |of_task: Option<&str>, is_sweep, answer: &str, error| {
+        let (of_task, answer) = (of_task.map(str::to_owned), answer.to_owned());
+        risk(DiagnosisKind::WorkerDenied { worker: id(), of_task, is_sweep, answer, error })
+    };
     if let Some(its) = worker.denied_task(now) {
-        let (of_task, answer, error) = (its.task.clone(), its.denied.clone(), its.denied_kind);
-        return Some(Diagnosis::risk(None, WorkerCondition::WorkerDenied { worker: id(), of_task, answer, error }));
+        return denied(Some(&its.task), false, &its.denied, its.denied_kind);
     }
     if worker.is_denied_workflow(now) {
-        let answer = worker.flows_denied.clone();
-        return Some(Diagnosis::risk(None, WorkerCondition::WorkflowDenied { worker: id(), answer }));
+        return denied(None, false, &worker.flows_denied, None);
     }
     if let Some(task) = worker.refused_sweep(now) {
-        let of_task = task.to_owned();
-        return Some(Diagnosis::risk(None, WorkerCondition::SweepRefused { worker: id(), of_task }));
+        return denied(Some(task), true, "", None);
     }
     let held: u64 = worker.tasks.iter().map(|its| its.held).sum();
     if worker.state == WorkerState::Silent && held == 0 {
         let holder = lost_holder(&worker.worker, Some(worker), now);
-        return Some(Diagnosis::note(None, WorkerCondition::WorkerSilent { holder }));
+        let (jobs, more, rescuer, within_ms) = (0, 0, None, 0);
+        let kind = DiagnosisKind::LostWorker { jobs, is_exact: true, holder, more, rescuer, within_ms };
+        return Some(Diagnosis::note(None, kind));
     }
-    let blocked = worker.runtime_blocked.filter(|_| worker.state.is_live())?;
-    Some(Diagnosis::risk(None, WorkerCondition::RuntimeBlocked { worker: id(), blocked }))
-}
-
-/// What could be better with the workers together.
-pub(super) fn of_all(workers: &[WorkerReport]) -> Vec<Diagnosis> {
-    let live: Vec<&WorkerReport> = workers.iter().filter(|worker| worker.state.is_live()).collect();
-    if live.is_empty() {
-        return vec![Diagnosis::note(None, WorkerCondition::NoLiveWorker)];
-    }
-    let known = || live.iter().filter(|worker| !worker.is_unreachable);
-    let versions: BTreeSet<String> = known().map(|worker| worker.version.clone()).collect();
-    let wires: BTreeSet<u32> = known().map(|worker| worker.wire.unwrap_or(1)).collect();
-    let mut found = Vec::new();
-    if versions.len() > 1 {
-        let versions = versions.into_iter().collect();
-        found.push(Diagnosis::note(None, WorkerCondition::MixedVersions { versions }));
-    }
-    if wires.len() > 1 {
-        let versions = wires.into_iter().collect();
-        found.push(Diagnosis::note(None, WorkerCondition::MixedWireVersions { versions }));
-    }
-    found
-}
-
-/// The tasks whose options no worker has declared.
-pub(super) fn undeclared(tasks: &[TaskReport]) -> Option<Diagnosis> {
-    let undeclared = tasks.iter().filter(|task| task.fault.is_none() && task.options.values.is_empty());
-    let tasks: Vec<String> = undeclared.map(|task| task.task.clone()).collect();
-    (!tasks.is_empty()).then(|| Diagnosis::note(None, WorkerCondition::OptionsUnknown { tasks }))
+    let blocked_ms = to_ms(worker.runtime_blocked.filter(|_| worker.state.is_live())?);
+    risk(DiagnosisKind::RuntimeBlocked { worker: id(), blocked_ms })
 }

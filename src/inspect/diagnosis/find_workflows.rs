@@ -6,8 +6,10 @@ use super::super::Inspector;
 use super::super::tasks::TaskReport;
 use super::super::workflows::WorkflowReport;
 use super::finding::Diagnosis;
-use super::workflow::WorkflowCondition;
+use super::kinds::DiagnosisKind;
+use super::texts::named;
 use crate::error::{Error, ServerErrorKind};
+use crate::unix_time::to_ms;
 
 /// A worker makes a step that is left over within 15 s, and retries a task that it could not reach every 5 s.
 const LATE: Duration = Duration::from_secs(30);
@@ -25,72 +27,65 @@ pub(super) fn of_all(tasks: &[TaskReport], flows: &[WorkflowReport]) -> Vec<Diag
     match lost_list(tasks, flows) {
         Some(task) => {
             let of_task = task.task.clone();
-            vec![Diagnosis::risk(None, WorkflowCondition::WorkflowListLost { of_task })]
+            vec![Diagnosis::risk(None, DiagnosisKind::WorkflowListLost { of_task })]
         }
         None => flows.iter().flat_map(WorkflowReport::diagnoses).collect(),
     }
 }
 
+/// That the list of workflows cannot be read.
+fn unlisted(error: String) -> Diagnosis {
+    let what = "list of workflows".to_owned();
+    Diagnosis::risk(None, DiagnosisKind::Unreadable { what, error, is_denied: false })
+}
+
 impl WorkflowReport {
     /// Why it cannot be read, if so.
-    fn fault_condition(&self) -> Option<WorkflowCondition> {
-        let (workflow, error) = (self.workflow.clone(), self.fault.clone()?);
+    fn unreadable(&self) -> Option<DiagnosisKind> {
+        let (error, what) = (self.fault.clone()?, format!("workflow {}", self.workflow));
         Some(match self.fault_kind {
-            Some(ServerErrorKind::TryAgain) => WorkflowCondition::WorkflowMoving { workflow },
+            Some(ServerErrorKind::TryAgain) => {
+                DiagnosisKind::SlotsMoving { tasks: Vec::new(), workflow: Some(self.workflow.clone()) }
+            }
             _ if !self.foreign.is_empty() => {
-                WorkflowCondition::WorkflowForeignKeys { workflow, keys: self.foreign.clone() }
+                DiagnosisKind::ForeignKeys { keys: self.foreign.clone(), workflow: Some(what) }
             }
             kind => {
                 let is_denied = kind == Some(ServerErrorKind::NoPermission);
-                WorkflowCondition::WorkflowUnreadable { workflow, error, is_denied }
+                DiagnosisKind::Unreadable { what, error, is_denied }
             }
         })
     }
 
     /// What keeps the workflow from advancing, if something does.
-    fn late_condition(&self) -> Option<WorkflowCondition> {
+    fn stalled(&self) -> Option<DiagnosisKind> {
         // A workflow that has just started has not been advanced yet.
         let ago = self.looked_at.map(|at| self.as_of.duration_since(at).unwrap_or_default());
         let oldest = self.oldest_step.filter(|oldest| *oldest >= LATE);
-        let is_left = ago.map_or(oldest.is_some(), |ago| ago >= LATE);
-        let workflow = self.workflow.clone();
-        if self.running > 0 && is_left {
-            return Some(WorkflowCondition::WorkflowNotAdvanced { workflow, running: self.running, ago });
-        }
-        let waited = oldest?;
-        Some(match self.steps {
-            0 => WorkflowCondition::OutcomesNotDelivered { workflow, waited },
-            steps => WorkflowCondition::StepsOverdue { workflow, steps, tasks: self.tasks.clone(), waited },
+        let is_left = self.running > 0 && ago.map_or(oldest.is_some(), |ago| ago >= LATE);
+        (is_left || oldest.is_some()).then(|| DiagnosisKind::WorkflowStalled {
+            workflow: self.workflow.clone(),
+            running: if is_left { self.running } else { 0 },
+            steps: self.steps,
+            tasks: self.tasks.clone(),
+            waited_ms: if is_left { ago } else { oldest }.map(to_ms),
         })
     }
 
     /// What is wrong with this workflow.
     #[must_use]
     pub fn diagnoses(&self) -> Vec<Diagnosis> {
-        let mut found: Vec<Diagnosis> = Vec::new();
-        if let Some(condition) = self.fault_condition() {
-            return vec![Diagnosis::risk(None, condition)];
+        if let Some(kind) = self.unreadable() {
+            return vec![Diagnosis::risk(None, kind)];
         }
-        found.extend(self.late_condition().map(|condition| Diagnosis::risk(None, condition)));
-        let workflow = || self.workflow.clone();
-        if self.nowhere > 0 {
-            let instances = self.nowhere;
-            found.push(Diagnosis::risk(
-                None,
-                WorkflowCondition::InstancesWithoutPlace { workflow: workflow(), instances },
-            ));
-        }
+        let mut found: Vec<Diagnosis> = self.stalled().map(|kind| Diagnosis::risk(None, kind)).into_iter().collect();
         let corrupt = self.corrupt_at.map(|at| self.as_of.duration_since(at).unwrap_or_default());
-        if let Some(last_ago) = corrupt.filter(|ago| *ago < RECENT) {
-            let times = self.corrupt;
-            found.push(Diagnosis::note(
-                None,
-                WorkflowCondition::WorkflowCorrupt { workflow: workflow(), times, last_ago },
-            ));
-        }
-        if self.paused > 0 {
-            let instances = self.paused;
-            found.push(Diagnosis::note(None, WorkflowCondition::InstancesPaused { workflow: workflow(), instances }));
+        let corrupt_ago_ms = corrupt.filter(|ago| *ago < RECENT).map(to_ms);
+        let (lost, paused, corrupt) = (self.nowhere, self.paused, self.corrupt);
+        if lost > 0 || paused > 0 || corrupt_ago_ms.is_some() {
+            let workflow = self.workflow.clone();
+            let kind = DiagnosisKind::InstancesStopped { workflow, lost, paused, corrupt, corrupt_ago_ms };
+            found.push(Diagnosis::when(lost > 0, None, kind));
         }
         found
     }
@@ -104,7 +99,7 @@ impl Inspector {
             Err(e) => e.chain().to_string(),
         };
         let keys = self.foreign_lists().await.unwrap_or_default();
-        Err(Diagnosis::risk(None, WorkflowCondition::WorkflowListUnreadable { error, keys }))
+        Err(unlisted(if keys.is_empty() { error } else { named(&keys) }))
     }
 
     /// What is wrong if no workflow is listed: the list may be lost.
@@ -113,9 +108,6 @@ impl Inspector {
     /// Cancel safe.
     pub async fn diagnose_empty_workflow_list(&self) -> Vec<Diagnosis> {
         let lost: Result<Vec<Diagnosis>, Error> = self.tasks().await.map(|tasks| of_all(&tasks, &[]));
-        lost.unwrap_or_else(|e| {
-            let error = e.chain().to_string();
-            vec![Diagnosis::risk(None, WorkflowCondition::WorkflowListUnknown { error })]
-        })
+        lost.unwrap_or_else(|e| vec![unlisted(e.chain().to_string())])
     }
 }

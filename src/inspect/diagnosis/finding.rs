@@ -1,18 +1,11 @@
-//! One finding: how severe it is, what it is about, and its condition.
+//! One finding: how severe it is, what it is about, and its kind.
 
 use std::cmp::Reverse;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::crash::CrashCondition;
-use super::data::DataCondition;
-use super::failure::FailureCondition;
-use super::jobs::JobCondition;
-use super::queue::QueueCondition;
-use super::server::ServerCondition;
-use super::worker::WorkerCondition;
-use super::workflow::WorkflowCondition;
+use super::kinds::DiagnosisKind;
 
 /// How severe a [`Diagnosis`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -37,8 +30,8 @@ pub enum Caution {
 
 /// Something that is wrong, or may be. [`Display`](fmt::Display) says what, [`hint`](Diagnosis::hint) what to do about it.
 ///
-/// As JSON it has `severity`, `task`, `server`, `kind` (the condition in snake case), `facts` (its fields; times in ms), `caution`, and the
-/// texts `what` and `hint`.
+/// As JSON it has `severity`, `task`, `server`, `kind` (in snake case), `facts` (the fields of the kind), `caution`, and the texts `what` and
+/// `hint`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Diagnosis {
@@ -48,90 +41,69 @@ pub struct Diagnosis {
     pub task: Option<String>,
     /// The server that it is about, where there are several.
     pub server: Option<String>,
-    /// The condition.
+    /// What is wrong.
     pub kind: DiagnosisKind,
     /// What to look at before following the hint.
     pub caution: Option<Caution>,
 }
 
-/// The condition of a [`Diagnosis`], by what it is about.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-#[non_exhaustive]
-pub enum DiagnosisKind {
-    /// A server, or a node of a cluster.
-    Server(ServerCondition),
-    /// What is stored.
-    Data(DataCondition),
-    /// Jobs that wait.
-    Queue(QueueCondition),
-    /// Jobs that fail, or are never done.
-    Failure(FailureCondition),
-    /// Jobs of workers that died, froze or were cut off.
-    Crash(CrashCondition),
-    /// A worker.
-    Worker(WorkerCondition),
-    /// A workflow.
-    Workflow(WorkflowCondition),
-    /// One job.
-    Job(JobCondition),
-}
+impl DiagnosisKind {
+    /// Its name in snake case, as `kind` in JSON.
+    #[must_use]
+    pub fn code(&self) -> String {
+        let json = serde_json::to_value(self).unwrap_or_default();
+        json.get("kind").and_then(|kind| kind.as_str()).unwrap_or_default().to_owned()
+    }
 
-macro_rules! kinds {
-    ($($kind:ident($condition:ty)),+ $(,)?) => {
-        $(impl From<$condition> for DiagnosisKind {
-            fn from(condition: $condition) -> DiagnosisKind {
-                DiagnosisKind::$kind(condition)
-            }
-        })+
+    /// Whether it is about a server or the nodes of a cluster.
+    #[must_use]
+    pub fn is_of_servers(&self) -> bool {
+        matches!(
+            self,
+            Self::ServerUnreachable { .. }
+                | Self::WritesRefused { .. }
+                | Self::ReplicasMissing { .. }
+                | Self::Eviction { .. }
+                | Self::NotDurable { .. }
+                | Self::ServerRestarted { .. }
+                | Self::Memory { .. }
+                | Self::SlowRoundTrip { .. }
+                | Self::ListUnreachable { .. }
+                | Self::NodesUnreachable { .. }
+                | Self::SlotsMoving { .. }
+        )
+    }
 
-        impl fmt::Display for DiagnosisKind {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    $(DiagnosisKind::$kind(condition) => condition.fmt(f),)+
-                }
-            }
+    /// Whether following the hint lets jobs run: it starts a worker, resumes a task, or repairs, recovers or retries jobs.
+    pub(super) fn lets_jobs_run(&self) -> bool {
+        match self {
+            Self::ForeignKeys { workflow, .. } => workflow.is_none(),
+            Self::LostWorker { jobs, .. } => *jobs > 0,
+            Self::JobsFail { kept, .. } => *kept > 0,
+            kind => matches!(
+                kind,
+                Self::JobsWithoutPlace { .. }
+                    | Self::NoWorker { .. }
+                    | Self::Paused { .. }
+                    | Self::JobsRetry { .. }
+                    | Self::JobSilent { .. }
+                    | Self::JobsParked { .. }
+                    | Self::JobsWillFail { .. }
+            ),
         }
-
-        impl DiagnosisKind {
-            /// The `kind` of the condition in JSON: its name in snake case.
-            #[must_use]
-            pub fn code(&self) -> String {
-                let json = serde_json::to_value(self).unwrap_or_default();
-                json.get("kind").and_then(|kind| kind.as_str()).unwrap_or_default().to_owned()
-            }
-
-            fn hint(&self, task: &str) -> String {
-                match self {
-                    $(DiagnosisKind::$kind(condition) => condition.hint(task),)+
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    Server(ServerCondition),
-    Data(DataCondition),
-    Queue(QueueCondition),
-    Failure(FailureCondition),
-    Crash(CrashCondition),
-    Worker(WorkerCondition),
-    Workflow(WorkflowCondition),
-    Job(JobCondition),
+    }
 }
 
 impl Diagnosis {
-    pub(super) fn risk(task: Option<&str>, kind: impl Into<DiagnosisKind>) -> Diagnosis {
-        let (task, kind) = (task.map(str::to_owned), kind.into());
-        Diagnosis { severity: Severity::Risk, task, server: None, kind, caution: None }
+    pub(super) fn risk(task: Option<&str>, kind: DiagnosisKind) -> Diagnosis {
+        Diagnosis { severity: Severity::Risk, task: task.map(str::to_owned), server: None, kind, caution: None }
     }
 
-    pub(super) fn note(task: Option<&str>, kind: impl Into<DiagnosisKind>) -> Diagnosis {
+    pub(super) fn note(task: Option<&str>, kind: DiagnosisKind) -> Diagnosis {
         Diagnosis { severity: Severity::Note, ..Diagnosis::risk(task, kind) }
     }
 
-    pub(super) fn when(is_risk: bool, task: Option<&str>, kind: impl Into<DiagnosisKind>) -> Diagnosis {
+    pub(super) fn when(is_risk: bool, task: Option<&str>, kind: DiagnosisKind) -> Diagnosis {
         if is_risk { Diagnosis::risk(task, kind) } else { Diagnosis::note(task, kind) }
     }
 
@@ -158,16 +130,10 @@ impl Diagnosis {
         !all.iter().any(Diagnosis::is_risk)
     }
 
-    /// Whether following the hint lets jobs run: it starts a worker, resumes a task, or repairs, recovers or retries jobs.
-    pub(super) fn lets_jobs_run(&self) -> bool {
-        match &self.kind {
-            DiagnosisKind::Queue(condition) => condition.lets_jobs_run(),
-            DiagnosisKind::Data(condition) => condition.lets_jobs_run(),
-            DiagnosisKind::Crash(condition) => condition.lets_jobs_run(),
-            DiagnosisKind::Failure(condition) => condition.lets_jobs_run(),
-            DiagnosisKind::Job(_) => true,
-            DiagnosisKind::Server(_) | DiagnosisKind::Worker(_) | DiagnosisKind::Workflow(_) => false,
-        }
+    /// Whether this reports the pause of its task.
+    #[must_use]
+    pub fn is_pause(&self) -> bool {
+        matches!(self.kind, DiagnosisKind::Paused { .. })
     }
 
     pub(super) fn sort(all: &mut [Diagnosis]) {
@@ -203,13 +169,5 @@ impl Serialize for Diagnosis {
         let (what, hint) = (self.to_string(), self.hint());
         Json { severity: self.severity, task, server, kind: &self.kind, caution: self.caution, what, hint }
             .serialize(serializer)
-    }
-}
-
-impl Diagnosis {
-    /// Whether this reports the pause of its task.
-    #[must_use]
-    pub fn is_pause(&self) -> bool {
-        matches!(self.kind, DiagnosisKind::Queue(QueueCondition::Paused { .. }))
     }
 }

@@ -14,12 +14,11 @@ use super::super::server::ServerReport;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
 use super::super::workflows::WorkflowReport;
-use super::data::DataCondition;
 use super::find_crashes::{RECOVERED_FOR, RecentStalls};
 use super::find_servers;
-use super::find_workers;
 use super::find_workflows;
 use super::finding::Diagnosis;
+use super::kinds::DiagnosisKind;
 use super::task_facts::TOGETHER;
 use crate::error::Error;
 use crate::stall::action::StalledEvent;
@@ -88,7 +87,7 @@ impl Inspector {
             Some(checks) => checks,
             None => Arc::new(Box::pin(self.fleet_checks(&tasks)).await?),
         };
-        if find_servers::presence_unknown(&checks.servers).is_some() {
+        if find_servers::writes_refused(&checks.servers).is_some() {
             // Which workers live is unknown: report no holder.
             holders.clear();
         }
@@ -131,7 +130,7 @@ impl Inspector {
                     Err(_) => continue,
                 };
                 if !keys.is_empty() {
-                    found.push(Diagnosis::risk(Some(&task.task), DataCondition::ForeignKeys { keys }));
+                    found.push(Diagnosis::risk(Some(&task.task), DiagnosisKind::ForeignKeys { keys, workflow: None }));
                 }
             }
         }
@@ -146,10 +145,9 @@ impl Inspector {
         let mut readable: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none()).collect();
         // Those that stalled most first: most tasks never did.
         readable.sort_by_key(|task| Reverse(task.stalled));
-        let not_read = readable.iter().skip(STALLS).filter(|task| task.stalled > 0).count() as u64;
         readable.truncate(STALLS);
         let reads = join_all(readable.iter().map(|task| self.last_stalls(&task.task))).await;
-        let mut recent = RecentStalls { not_read, ..RecentStalls::default() };
+        let mut recent = RecentStalls::default();
         for (task, read) in readable.iter().zip(reads) {
             let Ok((stalls, is_whole)) = read else { continue };
             recent.stalls.extend(stalls);
@@ -213,18 +211,12 @@ fn unless_away<T>(is_unreachable: bool, read: Result<Vec<T>, Error>) -> Result<V
 }
 
 impl FleetReport {
-    /// What could be better with the servers, the distance to them, the workers and the options, next to what [`Inspector::diagnose`] reports.
+    /// What could be better with the servers and the distance to them, next to what [`Inspector::diagnose`] reports.
     #[must_use]
     pub fn setup(&self) -> Vec<Diagnosis> {
-        let mut found = find_servers::of_servers(&self.checks.servers, SystemTime::now());
+        let mut found = find_servers::of_servers(&self.checks.servers);
         found.retain(|diagnosis| !diagnosis.is_risk());
         found.extend(find_servers::of_round_trip(&self.checks.servers, &self.tasks));
-        if self.away.workers.is_none() {
-            found.extend(find_workers::of_all(&self.workers));
-        }
-        if self.away.tasks.is_none() {
-            found.extend(find_workers::undeclared(&self.tasks));
-        }
         found
     }
 

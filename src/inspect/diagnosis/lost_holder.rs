@@ -1,4 +1,4 @@
-//! A worker that holds jobs and is not live, and who recovers them.
+//! A worker that is not live, and who recovers its jobs; and slots of runs that lost theirs.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,10 +8,9 @@ use serde::Serialize;
 use super::super::describe::proof as proof_text;
 use super::super::text::{quoted, span};
 use crate::runtime::death_proof::DeathProof;
-use crate::unix_time::as_ms;
 use crate::worker_id::WorkerId;
 
-/// A worker that holds jobs and is not live.
+/// A worker that is not live.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LostHolder {
@@ -29,24 +28,8 @@ pub struct LostHolder {
     pub death: Option<DeathProof>,
     /// Whether it stopped.
     pub has_stopped: bool,
-    /// How long ago it was seen.
-    #[serde(rename = "seen_ago_ms", serialize_with = "as_ms")]
-    pub seen_ago: Duration,
-}
-
-/// Who recovers the jobs of a lost worker, and when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Rescue {
-    /// Who does.
-    pub by: Rescuer,
-    /// Whether jobs of some phases wait for a person.
-    pub partly_by_person: bool,
-    /// How long it takes at most: two intervals.
-    #[serde(rename = "within_ms", serialize_with = "as_ms")]
-    pub within: Duration,
-    /// The worker that asked for an interval longer than the default.
-    pub asker: Option<WorkerId>,
+    /// How many ms ago it was seen.
+    pub seen_ago_ms: u64,
 }
 
 /// Who recovers the jobs of a lost worker.
@@ -60,13 +43,21 @@ pub enum Rescuer {
     NextWorker,
     /// The live workers of the task.
     LiveWorkers,
-    /// The same, and they are late.
-    LateWorkers,
+}
+
+/// The slots of a worker that are held by runs that lost their jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LostSlots {
+    /// The worker.
+    pub worker: WorkerId,
+    /// How many slots.
+    pub slots: u64,
 }
 
 impl fmt::Display for LostHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seen = span(self.seen_ago);
+        let seen = span(Duration::from_millis(self.seen_ago_ms));
         write!(f, "{}", self.worker)?;
         if !self.host.is_empty() {
             write!(f, " on {}", self.host)?;
@@ -80,44 +71,33 @@ impl fmt::Display for LostHolder {
     }
 }
 
-/// Who recovers the jobs of a lost worker, and what a person can do.
-pub(super) fn rescue_hint(task: &str, holder: &LostHolder, rescue: &Rescue) -> String {
-    let at_once = || {
-        let doubt = if holder.death.is_some() { "" } else { ", if it is dead," };
-        let id = quoted(holder.worker.as_str());
+impl LostHolder {
+    /// Who recovers its jobs within this time, and what a person can do.
+    pub(super) fn hint(&self, task: &str, more: u64, rescuer: Rescuer, within_ms: u64) -> String {
+        let (at_once, within) = (self.at_once(more), span(Duration::from_millis(within_ms)));
+        match rescuer {
+            Rescuer::Person => format!(
+                "they wait for a person: `heartline recover silent -t {task}`, then `recover running` or `recover fail`"
+            ),
+            Rescuer::NextWorker => {
+                format!("no live worker can recover them: start one, which does so within about {within}; {at_once}")
+            }
+            Rescuer::LiveWorkers => format!("live workers recover them within about {within}; {at_once}"),
+        }
+    }
+
+    /// How a person recovers its jobs.
+    fn at_once(&self, more: u64) -> String {
+        let doubt = if self.death.is_some() { "" } else { ", if it is dead," };
+        let id = if more > 0 { "ID".to_owned() } else { quoted(self.worker.as_str()) };
         let mut hint =
             format!("`heartline recover worker {id}`{doubt} does it at once, and fails jobs that reached max_stalls");
-        let pid = holder.pid.filter(|_| holder.death.is_none() && !holder.has_stopped && !holder.host.is_empty());
-        if let Some(pid) = pid {
-            let place = if holder.is_contained { "inside its container on" } else { "on" };
-            hint += &format!(
-                "; {place} {}, `ps -o stat= -p {pid}` shows whether it is frozen (T; `kill -CONT {pid}` resumes it) or dead (nothing)",
-                holder.host
-            );
-        }
-        if rescue.partly_by_person {
-            hint += &format!("; jobs that wait for a person are in `heartline recover silent -t {task}`");
+        let is_in_doubt = more == 0 && self.death.is_none() && !self.has_stopped && !self.host.is_empty();
+        if let Some(pid) = self.pid.filter(|_| is_in_doubt) {
+            let place = if self.is_contained { "inside its container on" } else { "on" };
+            hint += &format!("; {place} {}, `ps -o stat= -p {pid}` shows T if it is frozen", self.host);
+            hint += &format!(" (`kill -CONT {pid}` resumes it), and nothing if it is dead");
         }
         hint
-    };
-    let within = || {
-        let whose =
-            rescue.asker.as_ref().map_or_else(String::new, |asker| format!(" (two stall intervals, set by {asker})"));
-        format!("within about {}{whose}", span(rescue.within))
-    };
-    match rescue.by {
-        Rescuer::Person => {
-            format!(
-                "they wait for a person: `heartline recover silent -t {task}`, then `recover running` or `recover fail`"
-            )
-        }
-        Rescuer::NextWorker => {
-            format!("no live worker can recover them: start one, which does so {}; {}", within(), at_once())
-        }
-        Rescuer::LateWorkers => format!(
-            "live workers should have recovered them by now: `heartline stalls outlook -t {task}` says why not; {}",
-            at_once()
-        ),
-        Rescuer::LiveWorkers => format!("live workers recover them {}; {}", within(), at_once()),
     }
 }

@@ -1,19 +1,15 @@
-//! What is wrong, as data: tools decide by the fields and print the text.
+//! What is wrong, as data: tools decide by the kind and its facts, and print the text.
 //!
-//! The conditions are enums, each next to its text and its hint. `fleet.rs` reads what they are found in, `find_*.rs` find them, `diagnose.rs` puts them together.
+//! `kinds.rs` lists the kinds, each next to its text and its hint. `fleet.rs` reads what they are found in, `find_*.rs` find them, `diagnose.rs`
+//! puts them together.
 
-mod crash;
-mod data;
 mod diagnose;
-mod failure;
+mod finding;
 mod fleet;
-mod jobs;
+mod kinds;
 mod lost_holder;
-mod queue;
-mod server;
 mod task_facts;
-mod worker;
-mod workflow;
+mod texts;
 
 mod find_crashes;
 mod find_data;
@@ -25,20 +21,9 @@ mod find_servers;
 mod find_tasks;
 mod find_workers;
 mod find_workflows;
-mod finding;
 
-pub use crash::CrashCondition;
-pub use data::DataCondition;
-pub use failure::FailureCondition;
 pub use find_crashes::{CrashDiagnoses, RecentStalls};
-pub use finding::{Caution, Diagnosis, DiagnosisKind, Severity};
+pub use finding::{Caution, Diagnosis, Severity};
 pub use fleet::{FleetChecks, FleetReport};
-pub use jobs::JobCondition;
-pub use lost_holder::{LostHolder, Rescue, Rescuer};
-pub use queue::{LostSlots, QueueCondition};
-pub use server::ServerCondition;
-pub use worker::WorkerCondition;
-pub use workflow::WorkflowCondition;
-
-#[cfg(test)]
-mod texts;
+pub use kinds::DiagnosisKind;
+pub use lost_holder::{LostHolder, LostSlots, Rescuer};

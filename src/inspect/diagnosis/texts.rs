@@ -1,423 +1,269 @@
-//! The text of each condition.
+//! The longer texts of the kinds.
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::time::Duration;
+use std::time::Duration;
 
-    use crate::error::ServerErrorKind;
-    use crate::inspect::diagnosis::*;
-    use crate::runtime::death_proof::DeathProof;
-    use crate::worker_id::WorkerId;
+use super::lost_holder::{LostHolder, LostSlots};
+use crate::inspect::tasks::KeyConflict;
+use crate::inspect::text::{many, quoted, shown, span};
+use crate::worker_id::WorkerId;
 
-    const TIME: Duration = Duration::from_secs(125);
+/// A time in ms.
+pub(super) fn time(ms: u64) -> String {
+    span(Duration::from_millis(ms))
+}
 
-    fn worker() -> WorkerId {
-        WorkerId::from_wire("w-1-0")
+/// How long ago something was, if it ever was.
+pub(super) fn when(ago_ms: Option<u64>) -> String {
+    ago_ms.map_or_else(|| "never".to_owned(), |ago| format!("{} ago", time(ago)))
+}
+
+/// The first of these names.
+pub(super) fn first_of(names: &[String], most: usize) -> String {
+    let more = if names.len() > most { ", …" } else { "" };
+    format!("{}{more}", names.iter().take(most).map(String::as_str).collect::<Vec<_>>().join(", "))
+}
+
+/// The first of these tasks, with how many there are.
+pub(super) fn listed(tasks: &[String]) -> String {
+    format!("{}: {}", many(tasks.len() as u64, "task"), first_of(tasks, 5))
+}
+
+/// The keys, each with what it holds.
+pub(super) fn named(keys: &[KeyConflict]) -> String {
+    keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The text, if there are some.
+fn if_some(count: u64, text: impl FnOnce() -> String) -> String {
+    if count > 0 { text() } else { String::new() }
+}
+
+pub(super) fn replicas_missing(replicas: u64, silent: u64, wanted: Option<u64>) -> String {
+    match wanted {
+        _ if replicas == 0 => "the server has no replica".to_owned(),
+        _ if silent > 0 => format!("{silent} of {} sent nothing for some seconds", many(replicas, "replica")),
+        wanted => format!(
+            "writes need {} (min-replicas-to-write), and the server has {replicas}",
+            many(wanted.unwrap_or_default(), "replica")
+        ),
     }
+}
 
-    fn names(names: &[&str]) -> Vec<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
+pub(super) fn not_durable(save_failed: bool, unsaved_writes: Option<u64>) -> String {
+    match unsaved_writes {
+        _ if save_failed => "the last write to disk failed".to_owned(),
+        Some(writes) => format!(
+            "the server writes no append-only file: a crash loses {} since the last snapshot",
+            many(writes, "write")
+        ),
+        None => "the server writes no append-only file and has no snapshot: a restart may lose every job".to_owned(),
     }
+}
 
-    fn holder(death: Option<DeathProof>) -> LostHolder {
-        LostHolder {
-            worker: worker(),
-            is_known: true,
-            host: "web".to_owned(),
-            pid: Some(7),
-            is_contained: false,
-            death,
-            has_stopped: false,
-            seen_ago: TIME,
+pub(super) fn nodes_unreachable(tasks: &[String], workers: u64) -> String {
+    let presences = format!("the presence of {}", many(workers, "live worker"));
+    let what = match (tasks, workers) {
+        (tasks, 0) => listed(tasks),
+        ([], _) => presences,
+        (tasks, _) => format!("{}; {presences}", listed(tasks)),
+    };
+    format!("nodes of the cluster do not answer: {what}")
+}
+
+pub(super) fn foreign_keys_hint(task: &str, keys: &[KeyConflict]) -> String {
+    let holds_options = keys.iter().any(|key| key.holds_options);
+    let pause = if holds_options { " A pause is gone with this key: pause the task again." } else { "" };
+    let then = match task {
+        "" => "`heartline flows recover` shows its state".to_owned(),
+        task => format!(
+            "run `heartline audit -t {task}`; `heartline repair -t {task}` asks before a job runs again or is removed"
+        ),
+    };
+    format!(
+        "rename or delete the key, and restore its value if you have a copy. Do not stop workers before: they keep outcomes until they can be \
+         written.{pause} Then {then}"
+    )
+}
+
+pub(super) fn payloads_lost(jobs: u64, waiting: u64, first: Option<&str>, removed_ago_ms: Option<u64>) -> String {
+    let some = many(jobs, "job");
+    match (removed_ago_ms, first) {
+        (Some(ago), _) => format!("{some} had lost the payload and were removed, the last {} ago", time(ago)),
+        (None, Some(first)) => format!("{some} without payload, {waiting} of those that wait, for example {first}"),
+        (None, None) => format!("{some} without payload, none of them among the first that wait"),
+    }
+}
+
+pub(super) fn no_worker(waiting: u64, delayed: u64, are_stopping: bool) -> String {
+    let jobs = match (waiting, delayed) {
+        (0, 0) => return "no live worker has the task; the last one was lost, and did not stop".to_owned(),
+        (0, delayed) => format!("{} delayed", many(delayed, "job")),
+        (waiting, _) => format!("{} waiting", many(waiting, "job")),
+    };
+    let workers = if are_stopping { "all workers of the task are stopping" } else { "no live worker has the task" };
+    format!("{jobs}, and {workers}")
+}
+
+pub(super) fn slots_taken(
+    waiting: u64,
+    slots: Option<u64>,
+    waited_ms: Option<u64>,
+    idle_ms: Option<u64>,
+    oldest_run_ms: Option<u64>,
+) -> String {
+    let taken = match slots {
+        None => "the workers hold as many jobs as max_jobs allows".to_owned(),
+        Some(1) => "the only slot is taken".to_owned(),
+        Some(slots) => format!("all {slots} slots are taken"),
+    };
+    let of = |time_ms: Option<u64>, text: &str| {
+        time_ms.map_or_else(String::new, |time_ms| format!(", {text} {}", time(time_ms)))
+    };
+    let (waited, idle) = (of(waited_ms, "the next one for"), of(idle_ms, "none was claimed for"));
+    format!("{taken}, {} waiting{waited}{idle}{}", many(waiting, "job"), of(oldest_run_ms, "the oldest run took"))
+}
+
+/// All slots that runs hold which lost their jobs.
+pub(super) fn lost_slots(workers: &[LostSlots]) -> u64 {
+    workers.iter().map(|worker| worker.slots).sum()
+}
+
+pub(super) fn slots_held_by_lost_runs(waiting: u64, slots: u64, workers: &[LostSlots]) -> String {
+    let (some, lost) = (many(waiting, "job"), lost_slots(workers));
+    let held: Vec<String> = workers.iter().map(|own| format!("{}: {}", own.worker, own.slots)).collect();
+    let held = held.join(", ");
+    format!("{some} waiting and none is claimed: runs that lost their jobs hold {lost} of {slots} slots ({held})")
+}
+
+pub(super) fn jobs_fail(failed: u64, completed: u64, in_a_row: u64, last_failed_ago_ms: Option<u64>) -> String {
+    if failed == 0 {
+        let runs = if in_a_row == 1 { "run".to_owned() } else { format!("{in_a_row} runs") };
+        return format!("the last {runs} failed, most recently {}, and none completed since", when(last_failed_ago_ms));
+    }
+    let completed = if_some(completed, || format!(", {completed} completed"));
+    let row = if_some(in_a_row, || format!("; THE LAST {in_a_row} ALL FAILED"));
+    format!("{} failed in the last 5 minutes{completed}{row}", many(failed, "job"))
+}
+
+fn at_least(is_exact: bool) -> &'static str {
+    if is_exact { "" } else { "at least " }
+}
+
+pub(super) fn lost_worker(jobs: u64, is_exact: bool, holder: &LostHolder, more: u64) -> String {
+    let some = format!("{}{} held by", at_least(is_exact), many(jobs, "job"));
+    match (jobs, more) {
+        (0, _) => format!("the worker {holder}"),
+        (_, 0) => format!("{some} {holder}"),
+        (_, more) => format!("{some} {} and {} that are not live", holder.worker, many(more, "more worker")),
+    }
+}
+
+pub(super) fn jobs_will_fail_hint(task: &str, first: Option<&str>, by_person: bool, has_live_workers: bool) -> String {
+    let how = match first.map_or_else(|| "--all".to_owned(), quoted) {
+        which if by_person || !has_live_workers => format!(
+            "before a worker starts, `heartline recover running -t {task} {which}` runs them again once they were silent for an interval"
+        ),
+        _ => format!(
+            "a live worker is about to recover them: then `heartline jobs retry -t {task} --state failed --code worker_crashed` runs them again"
+        ),
+    };
+    format!("they have reached max_stalls, or crashes fail them; {how}")
+}
+
+/// What to do about poison suspects: an innocent job that ran next to a guilty one looks the same.
+pub(super) fn accusation(
+    task: &str,
+    jobs: &[String],
+    others: u64,
+    top: Option<&str>,
+    always_alone: bool,
+    is_paused: bool,
+) -> String {
+    let named = jobs.iter().take(3).map(|id| quoted(id)).collect::<Vec<_>>().join(" ");
+    let cancel = |ids: &str| format!("`heartline jobs cancel -t {task} {ids}`");
+    match top {
+        _ if always_alone => format!(
+            "each was the only job of its worker each time. If other jobs complete, cancel: {}; if none does, find out what stops the workers (the \
+             log of the host shows kills for lack of memory)",
+            cancel(&named)
+        ),
+        Some(top) => format!("{} cancels the most suspicious one", cancel(&quoted(top))),
+        None => {
+            let which =
+                if others == 0 { "which of them" } else { "whether it was one of these or a job that has ended" };
+            let until = match is_paused {
+                true => format!("`heartline task resume {task}` when that worker is the only one"),
+                false => format!("`heartline task pause {task}` until that worker is the only one"),
+            };
+            format!(
+                "{which} is unknown, since they died together: run one at a time on a worker with one slot ({until})"
+            )
         }
     }
+}
 
-    /// Each text, and that the hint says something. Returns the codes.
-    fn check(cases: Vec<(DiagnosisKind, &str)>) -> BTreeSet<String> {
-        let count = cases.len();
-        let codes: BTreeSet<String> = cases.iter().map(|(kind, _)| kind.code()).collect();
-        for (kind, text) in cases {
-            let found = Diagnosis::risk(Some("t"), kind);
-            assert_eq!(found.to_string(), text, "{found:?}");
-            assert!(found.hint().len() > 10 && found.hint().ends_with(|c: char| c != '.'), "{found:?}");
-            let json = serde_json::to_value(&found).unwrap();
-            assert_eq!(
-                (&json["kind"], &json["what"], &json["severity"]),
-                (&found.kind.code().into(), &text.into(), &"risk".into())
-            );
+pub(super) fn jobs_recovered(
+    jobs: u64,
+    is_exact: bool,
+    workers: &[WorkerId],
+    failed: u64,
+    cancelled: u64,
+    last_ago_ms: u64,
+) -> String {
+    let from = match workers {
+        [] => String::new(),
+        [worker] => format!(" from {worker}"),
+        workers => format!(" from {} workers", workers.len()),
+    };
+    let failed = if_some(failed, || format!("; {failed} of them failed"));
+    let cancelled = if_some(cancelled, || format!("; {cancelled} of them cancelled, as requested"));
+    let (least, some) = (at_least(is_exact), many(jobs, "job"));
+    format!("{least}{some} recovered{from}, the last {} ago{failed}{cancelled}", time(last_ago_ms))
+}
+
+pub(super) fn worker_denied(worker: &WorkerId, of_task: Option<&str>, is_sweep: bool, answer: &str) -> String {
+    let calls = if is_sweep { "sweeps" } else { "calls" };
+    let of = of_task.map_or_else(|| "a workflow".to_owned(), |task| format!("the task {task}"));
+    let answer = if answer.is_empty() { String::new() } else { format!(": {answer}") };
+    format!("the server denies the worker {worker} {calls} of {of}{answer}")
+}
+
+pub(super) fn workflow_stalled(workflow: &str, running: u64, steps: u64, waited_ms: Option<u64>) -> String {
+    let long = waited_ms.map_or_else(String::new, |waited| format!(" for {}", time(waited)));
+    match (running, steps) {
+        (0, 0) => format!("ended jobs could not be reported to the workflow {workflow}{long}"),
+        (0, steps) => {
+            format!("{} of the workflow {workflow} could not be made, the oldest{long}", many(steps, "step"))
         }
-        assert_eq!(codes.len(), count, "{codes:?}");
-        codes
+        (running, _) => format!("no worker has advanced the workflow {workflow}{long}, and {} running", are(running)),
     }
+}
 
-    #[test]
-    fn conditions_of_servers_and_data_have_a_text() {
-        use DataCondition as Data;
-        use ServerCondition as Server;
+fn are(instances: u64) -> String {
+    format!("{} {}", many(instances, "instance"), if instances == 1 { "is" } else { "are" })
+}
 
-        let text = || "why".to_owned();
-        check(vec![
-            (Server::ServerUnreachable { error: text() }.into(), "the server does not answer: why"),
-            (Server::ServerIsReplica.into(), "the server is a replica, which takes no writes"),
-            (Server::WritesRefused { answer: text() }.into(), "the server refuses writes: why"),
-            (
-                Server::PresenceUnknown { answer: text(), is_primary: true }.into(),
-                "which workers live is unknown, since the server refuses writes: why",
-            ),
-            (Server::NoReplica.into(), "the server has no replica"),
-            (Server::SilentReplicas { replicas: 2, silent: 1 }.into(), "1 of 2 replicas sent nothing for some seconds"),
-            (
-                Server::NoSpareReplica { wanted: 1, replicas: 1 }.into(),
-                "writes need 1 replica (min-replicas-to-write), and the server has 1",
-            ),
-            (Server::EvictionPolicy { policy: "allkeys-lru".into() }.into(), "the maxmemory-policy is allkeys-lru"),
-            (Server::KeysEvicted { keys: 2 }.into(), "the server has evicted 2 keys since it started"),
-            (
-                Server::NoAppendOnlyFile { has_snapshot: true, unsaved_writes: 3 }.into(),
-                "the server writes no append-only file: a crash loses 3 writes since the last snapshot",
-            ),
-            (Server::SaveFailed.into(), "the last write to disk failed"),
-            (Server::NoMemoryLimit.into(), "the server has no maxmemory"),
-            (Server::MemoryFull { percent: 100 }.into(), "100 % of maxmemory is used: dispatches are refused"),
-            (Server::ClockSkew { skew: TIME }.into(), "the clock differs from that of this machine by 2m 5s"),
-            (
-                Server::SlowRoundTrip { longest: TIME, interval: TIME }.into(),
-                "a call takes up to 2m 5s, and the shortest stall interval is 2m 5s",
-            ),
-            (
-                Server::ServerRestarted { place: "redis://h:1".into(), uptime: TIME }.into(),
-                "the server redis://h:1 started 2m 5s ago without an append-only file",
-            ),
-            (
-                Server::ClusterDown { node: "h:1".into() }.into(),
-                "h:1 reports that the cluster is down: tasks and live workers are unknown",
-            ),
-            (
-                Server::TaskListUnreachable { node: "h:1".into() }.into(),
-                "the node with the list of tasks (h:1) does not answer: the tasks are unknown",
-            ),
-            (
-                Server::WorkerListUnreachable { node: "h:1".into() }.into(),
-                "the node with the list of workers (h:1) does not answer: which workers live is unknown",
-            ),
-            (Server::TasksMoving { tasks: names(&["a"]) }.into(), "slots are moving to another node: 1 task: a"),
-            (
-                Server::NodesUnreachable { tasks: names(&["a", "b"]), workers: 1 }.into(),
-                "nodes of the cluster do not answer: 2 tasks: a, b; the presence of 1 live worker",
-            ),
-            (Data::TaskListLost.into(), "live workers are there, and no task is listed"),
-            (Data::NoTasks.into(), "there is no task under this prefix"),
-            (Data::TaskNotListed.into(), "live workers have it, and it is missing from the list of tasks"),
-            (Data::InvalidTaskName { error: text() }.into(), "it is not a valid task name: why"),
-            (Data::TaskUnreadable { error: text(), is_denied: false }.into(), "the task cannot be read: why"),
-            (Data::ForeignKeys { keys: Vec::new() }.into(), "calls that need these keys fail: "),
-            (
-                Data::DataLost { tasks: names(&["t"]), ago: TIME }.into(),
-                "the server lost its data 2m 5s ago: its jobs are gone",
-            ),
-            (
-                Data::OptionsLost { ago: TIME }.into(),
-                "its options and counters were lost 2m 5s ago, and its workers declared them again",
-            ),
-            (Data::JobsWithoutPlace { jobs: 1 }.into(), "1 job in no list or set: no worker will run them"),
-            (
-                Data::JobsWithoutPayload { jobs: 2, read: 5, waiting: 1, first: Some("a".into()) }.into(),
-                "2 jobs without payload, 1 of them among the first 5 that wait, for example a: a claim removes them",
-            ),
-            (
-                Data::PayloadsLost { jobs: 2, ago: TIME }.into(),
-                "2 jobs had lost the payload and were removed, the last 2m 5s ago",
-            ),
-        ]);
-    }
+pub(super) fn instances_stopped(
+    workflow: &str,
+    lost: u64,
+    paused: u64,
+    corrupt: u64,
+    corrupt_ago_ms: Option<u64>,
+) -> String {
+    let lost = (lost > 0).then(|| format!("the server lost the state of at least {}", many(lost, "instance")));
+    let corrupt = corrupt_ago_ms
+        .map(|ago| format!("data could not be read {}, the last {} ago", many(corrupt, "time"), time(ago)));
+    let paused = (paused > 0).then(|| format!("{} paused", are(paused)));
+    let all: Vec<String> = [lost, corrupt, paused].into_iter().flatten().collect();
+    format!("{} of the workflow {workflow}", all.join("; "))
+}
 
-    #[test]
-    fn conditions_of_waiting_and_failing_jobs_have_a_text() {
-        use FailureCondition as Failure;
-        use QueueCondition as Queue;
-
-        let (declared_by, waiting) = (None, 2);
-        check(vec![
-            (
-                Queue::NoWorker { waiting, due: 1, held: 0, declared_by: None }.into(),
-                "2 jobs waiting (1 delayed and due), and no live worker has the task",
-            ),
-            (
-                Queue::NoWorkerForDelayed { delayed: 1, next_due_in: Some(TIME), declared_by }.into(),
-                "1 job delayed, the next due in 2m 5s, and no live worker has the task",
-            ),
-            (
-                Queue::LastWorkerLost { worker: worker(), seen_ago: TIME }.into(),
-                "no live worker has the task; the last one was seen 2m 5s ago and did not stop",
-            ),
-            (Queue::WorkersStopping { waiting }.into(), "2 jobs waiting, and all workers of the task are stopping"),
-            (
-                Queue::JobsNotClaimed { waiting, stuck: 1, partitions: 3, partition: 2, waited: TIME, idle: None }
-                    .into(),
-                "jobs wait in 1 of 3 partitions, the next one in partition 2 for 2m 5s; slots are free, and none was ever claimed",
-            ),
-            (
-                Queue::Paused {
-                    by: "ada".into(),
-                    reason: "disk".into(),
-                    waiting,
-                    paused_partitions: 1,
-                    partitions: 3,
-                    ago: TIME,
-                }
-                .into(),
-                "1 of 3 partitions are paused by ada 2m 5s ago (disk), 2 jobs waiting",
-            ),
-            (
-                Queue::Backlog { waiting, waited: TIME }.into(),
-                "2 jobs waiting, the next one for 2m 5s; all slots are taken, and jobs are claimed as slots become free",
-            ),
-            (
-                Queue::SlotsTaken { slots: Some(2), has_timeout: false, idle: TIME, waited: TIME, oldest_run: None }
-                    .into(),
-                "all 2 slots are taken, none was claimed for 2m 5s, and the next job has waited 2m 5s",
-            ),
-            (Queue::SlotsFull { slots: 1, waiting }.into(), "the only slot is taken, 2 jobs waiting"),
-            (
-                Queue::SlotsHeldByLostRuns {
-                    waiting,
-                    slots: 3,
-                    workers: vec![LostSlots { worker: worker(), slots: 2 }],
-                }
-                .into(),
-                "2 jobs waiting and none is claimed: runs that lost their jobs hold 2 of 3 slots (w-1-0: 2)",
-            ),
-            (
-                Failure::JobsFail {
-                    failed_lately: 20,
-                    completed_lately: 1,
-                    in_a_row: 20,
-                    are_final: true,
-                    kept: 20,
-                    has_workflows: false,
-                    last_failed_ago: Some(TIME),
-                }
-                .into(),
-                "20 jobs failed in the last 5 minutes, 1 completed; THE LAST 20 ALL FAILED",
-            ),
-            (
-                Failure::JobsRetry {
-                    delayed: 2,
-                    read_delayed: 2,
-                    delayed_retries: 1,
-                    waiting: 0,
-                    read_waiting: 0,
-                    waiting_retries: 0,
-                    code: "disk".into(),
-                    message: "full".into(),
-                    is_paused: false,
-                    last_failed_ago: Some(TIME),
-                    last_completed_ago: None,
-                }
-                .into(),
-                "2 jobs delayed, 1 of the next 2 after a failed run, the first with disk: full; the last run failed 2m 5s ago, the last one \
-                 completed never",
-            ),
-            (
-                Failure::NewerProducer { jobs: 1 }.into(),
-                "1 job delayed, since no worker can read the payload: a producer is newer than its workers",
-            ),
-            (
-                Failure::JobsSnooze { delayed: 4, read: 4, snoozing: 3, most: 9, first: "a".into() }.into(),
-                "4 jobs delayed; 3 of the next 4 snooze again and again, up to 9 times, and none completed in the last 5 minutes",
-            ),
-            (Failure::ProgramNotStarted { message: "why".into() }.into(), "a worker cannot start its program: why"),
-            (
-                Failure::RunsBreakOff { runs: 9, rounds: 3, has_completed: true, last_ago: TIME }.into(),
-                "9 runs broke off since one completed, as workers stopped or died: 3 for each job that can run, the last 2m 5s ago",
-            ),
-            (
-                Failure::HooksFail { hooks: 1, over: TIME, last_ago: TIME }.into(),
-                "1 hook failed for good in 2m 5s, the last 2m 5s ago: their work is not done",
-            ),
-            (Failure::DelayedJobsNotRead { tasks: 2 }.into(), "the delayed jobs of 2 tasks were not read"),
-        ]);
-    }
-
-    #[test]
-    fn conditions_of_crashes_have_a_text() {
-        use CrashCondition as Crash;
-
-        let rescue = |by| Rescue { by, partly_by_person: false, within: TIME, asker: None };
-        let held = Crash::HeldByLostWorker {
-            jobs: 2,
-            is_exact: true,
-            holder: holder(None),
-            rescue: rescue(Rescuer::NextWorker),
-        };
-        assert!(held.hint("t").contains("`heartline recover worker w-1-0`, if it is dead,"), "{}", held.hint("t"));
-        assert!(held.hint("t").contains("; on web, `ps -o stat= -p 7` shows"), "{}", held.hint("t"));
-        check(vec![
-            (
-                held.into(),
-                "2 jobs held by w-1-0 on web, last seen 2m 5s ago: it is dead, frozen, or cut off from Redis",
-            ),
-            (
-                Crash::HeldByMoreLostWorkers { jobs: 2, is_exact: false, workers: 4, dead: 1 }.into(),
-                "at least 2 jobs held by 4 more workers that are not live, 1 of them proven dead",
-            ),
-            (
-                Crash::HeldByMuteWorker { jobs: 1, worker: worker(), claimed_ago: TIME, seen_ago: TIME }.into(),
-                "1 job held by w-1-0, which works and cannot update its presence: it claimed a job 2m 5s ago, and was seen 2m 5s ago",
-            ),
-            (
-                Crash::HoldersNotRead { read: 1, held: 2, reported: 1 }.into(),
-                "the holders of 1 of 2 held jobs were read",
-            ),
-            (
-                Crash::SweepOverdue { ago: TIME, interval: TIME }.into(),
-                "jobs are held, and no worker has swept them for 2m 5s",
-            ),
-            (Crash::JobsParked { jobs: 1 }.into(), "1 silent job parked for a person, as the options say"),
-            (
-                Crash::JobsWillFail { jobs: 1, first: None, by_person: false, has_live_workers: false }.into(),
-                "1 job held by workers that are not live WILL FAIL when recovered",
-            ),
-            (
-                Crash::PoisonSuspects {
-                    jobs: names(&["a", "b"]),
-                    others: 0,
-                    top: None,
-                    always_alone: false,
-                    is_proven: false,
-                    is_paused: false,
-                    has_workers: false,
-                }
-                .into(),
-                "2 jobs held when two or more workers died: a, b",
-            ),
-            (
-                Crash::FailedSuspects { jobs: names(&["a"]) }.into(),
-                "1 job failed after being held when two or more workers died: a",
-            ),
-            (
-                Crash::JobsRecovered {
-                    jobs: 2,
-                    stalls: 3,
-                    is_exact: true,
-                    workers: vec![worker()],
-                    failed: 1,
-                    cancelled: 1,
-                    last_ago: TIME,
-                }
-                .into(),
-                "2 jobs recovered from w-1-0, 3 times in all, the last 2m 5s ago; 1 of them failed; 1 of them cancelled, as requested",
-            ),
-            (Crash::StallsNotRead { tasks: 1 }.into(), "the stalls of 1 task were not read"),
-            (
-                JobCondition::JobPlaceLost { outcome: "completed" }.into(),
-                "it has completed, and its place is lost: it does not wait",
-            ),
-            (JobCondition::JobInNoList.into(), "it is in no list, so no worker finds it"),
-            (
-                JobCondition::JobMayBeInNoList { jobs: 2 }.into(),
-                "2 jobs of its task in no list, and it may be one of them",
-            ),
-            (
-                JobCondition::JobSilent { worker: worker() }.into(),
-                "it got no heartbeat since the last snapshot, although w-1-0 updates its presence",
-            ),
-        ]);
-    }
-
-    #[test]
-    fn conditions_of_workers_and_workflows_have_a_text() {
-        use WorkerCondition as Worker;
-        use WorkflowCondition as Workflow;
-
-        let (of_task, answer, workflow) = (|| "t".to_owned(), || "why".to_owned(), || "w".to_owned());
-        check(vec![
-            (
-                Worker::WorkerUnreadable { worker: worker(), error: answer(), is_denied: false }.into(),
-                "the presence of the worker w-1-0 cannot be read: why",
-            ),
-            (
-                Worker::WorkerDenied {
-                    worker: worker(),
-                    of_task: of_task(),
-                    answer: answer(),
-                    error: Some(ServerErrorKind::Auth),
-                }
-                .into(),
-                "the server denies the worker w-1-0 calls of the task t: why",
-            ),
-            (
-                Worker::WorkflowDenied { worker: worker(), answer: answer() }.into(),
-                "the server denies the worker w-1-0 calls of a workflow: why",
-            ),
-            (
-                Worker::SweepRefused { worker: worker(), of_task: of_task() }.into(),
-                "the server refuses sweeps of the task t by the worker w-1-0",
-            ),
-            (
-                Worker::WorkerSilent { holder: holder(Some(DeathProof::Gone)) }.into(),
-                "the worker w-1-0 on web, which is dead (its process is gone), last seen 2m 5s ago",
-            ),
-            (
-                Worker::RuntimeBlocked { worker: worker(), blocked: TIME }.into(),
-                "handlers have blocked the runtime of w-1-0 for 2m 5s",
-            ),
-            (Worker::NoLiveWorker.into(), "no worker is live"),
-            (Worker::MixedVersions { versions: names(&["1", "2"]) }.into(), "live workers have the versions 1, 2"),
-            (
-                Worker::MixedWireVersions { versions: vec![1, 2] }.into(),
-                "live workers speak different versions of the wire format",
-            ),
-            (Worker::OptionsUnknown { tasks: names(&["a"]) }.into(), "the options of 1 task are unknown: a"),
-            (
-                Workflow::WorkflowListUnreadable { error: answer(), keys: Vec::new() }.into(),
-                "the list of workflows cannot be read: why",
-            ),
-            (
-                Workflow::WorkflowListLost { of_task: of_task() }.into(),
-                "no workflow is listed, and the task t has jobs of some: the list is lost",
-            ),
-            (
-                Workflow::WorkflowListUnknown { error: answer() }.into(),
-                "no workflow is listed, and whether the list was lost is unknown: why",
-            ),
-            (
-                Workflow::WorkflowUnreadable { workflow: workflow(), error: answer(), is_denied: true }.into(),
-                "the workflow w cannot be read: why",
-            ),
-            (
-                Workflow::WorkflowForeignKeys { workflow: workflow(), keys: Vec::new() }.into(),
-                "the workflow w cannot advance: ",
-            ),
-            (
-                Workflow::WorkflowMoving { workflow: workflow() }.into(),
-                "the slot of the workflow w is moving to another node",
-            ),
-            (
-                Workflow::WorkflowNotAdvanced { workflow: workflow(), running: 1, ago: Some(TIME) }.into(),
-                "no worker has advanced the workflow w for 2m 5s, and 1 instance is running",
-            ),
-            (
-                Workflow::OutcomesNotDelivered { workflow: workflow(), waited: TIME }.into(),
-                "ended jobs could not be reported to the workflow w for 2m 5s",
-            ),
-            (
-                Workflow::StepsOverdue { workflow: workflow(), steps: 2, tasks: names(&["a"]), waited: TIME }.into(),
-                "2 steps of the workflow w could not be made, the oldest for 2m 5s",
-            ),
-            (
-                Workflow::InstancesWithoutPlace { workflow: workflow(), instances: 2 }.into(),
-                "the server lost the state of at least 2 instances of the workflow w",
-            ),
-            (
-                Workflow::WorkflowCorrupt { workflow: workflow(), times: 1, last_ago: TIME }.into(),
-                "data of the workflow w could not be read 1 time, the last 2m 5s ago",
-            ),
-            (
-                Workflow::InstancesPaused { workflow: workflow(), instances: 1 }.into(),
-                "1 instance is paused of the workflow w",
-            ),
-        ]);
-    }
+pub(super) fn instances_stopped_hint(workflow: &str, lost: u64) -> String {
+    let workflow = shown(workflow);
+    let first = if_some(lost, || {
+        format!("`heartline flows recover {workflow}` pauses those that lost their state, even ended ones; ")
+    });
+    format!(
+        "{first}`heartline flows list {workflow}` lists them, `flows show` explains one; then resume, retry or cancel them"
+    )
 }

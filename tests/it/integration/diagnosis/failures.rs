@@ -25,7 +25,7 @@ async fn failures_are_a_note_until_a_job_completes() {
     scene.fails(2).await;
     assert_eq!(scene.kinds().await, ["?jobs_fail"]);
     let facts = scene.facts("jobs_fail").await;
-    assert_eq!((&facts["failed_lately"], &facts["are_final"]), (&2.into(), &true.into()));
+    assert_eq!((&facts["failed_lately"], &facts["kept"]), (&2.into(), &2.into()));
     for id in scene.test.run::<Vec<String>>("ZRANGE", "failed", &["0", "-1"]).await {
         scene.test.run::<u64>("ZADD", "failed", &["XX", &ms_ago(HOUR * 8).to_string(), &id]).await;
     }
@@ -86,8 +86,8 @@ async fn retries_while_none_completes_are_a_note() {
     scene.jobs.dispatch("x".into()).id("later").delay(HOUR * 2).await.unwrap();
     assert_eq!(scene.kinds().await, ["?jobs_fail", "?jobs_retry"]);
     let facts = scene.facts("jobs_retry").await;
-    let told = ["delayed", "read_delayed", "delayed_retries", "last_completed_ago_ms"].map(|name| facts[name].clone());
-    assert_eq!(told, [2.into(), 2.into(), 1.into(), Value::Null]);
+    let found = ["retries", "read", "last_completed_ago_ms"].map(|name| facts[name].clone());
+    assert_eq!(found, [1.into(), 2.into(), Value::Null]);
     assert_eq!((&facts["code"], &facts["message"]), (&"disk".into(), &"no space left".into()));
     let _ = worker.stop().await.unwrap();
 }
@@ -148,7 +148,7 @@ async fn failed_jobs_that_wait_again_are_an_outage() {
     scene.meta("failedSinceCompleted", 25).await;
     scene.ended_ago("lastFailedAt", Duration::ZERO).await;
     let facts = scene.facts("jobs_retry").await;
-    assert_eq!((&facts["waiting_retries"], &facts["read_waiting"]), (&25.into(), &25.into()));
+    assert_eq!((&facts["retries"], &facts["read"]), (&25.into(), &25.into()));
     assert!(scene.kinds().await.contains(&"!jobs_retry".to_owned()));
 }
 
@@ -202,9 +202,9 @@ async fn a_worker_that_cannot_start_its_program_is_reported() {
     let worker = scene.app.worker().tasks(["script"]).unwrap().spawn();
     script.dispatch("x".into()).await.unwrap().result().await.unwrap();
     script.dispatch("gone".into()).id("gone").await.unwrap();
-    scene.until("?program_not_started").await;
+    scene.until("?jobs_snooze").await;
     assert!(Diagnosis::is_healthy(&scene.diagnoses().await), "others complete");
-    assert_eq!(scene.facts("program_not_started").await["message"], "no such file");
+    assert_eq!(scene.facts("jobs_snooze").await["program_error"], "no such file");
     let _ = worker.stop().await.unwrap();
 }
 

@@ -206,6 +206,14 @@ impl Scene {
 }
 
 fn kind(diagnosis: &Diagnosis) -> String {
+    let (what, hint) = (diagnosis.to_string(), diagnosis.hint());
+    assert!(what.len() > 10 && hint.len() > 10 && !hint.ends_with('.'), "{diagnosis:?}: {what}; {hint}");
+    assert!(!what.contains("  ") && !hint.contains("  "), "{what}; {hint}");
+    let json = serde_json::to_value(diagnosis).unwrap();
+    assert_eq!(
+        (&json["what"], &json["hint"], &json["kind"]),
+        (&what.into(), &hint.into(), &diagnosis.kind.code().into())
+    );
     format!("{}{}", if diagnosis.is_risk() { "!" } else { "?" }, diagnosis.kind.code())
 }
 

@@ -10,14 +10,15 @@ async fn jobs_without_a_live_worker_are_a_risk() {
     assert_eq!(scene.kinds().await, ["!no_worker"]);
     assert_eq!(scene.of_job("a").await, ["!no_worker"]);
     let facts = scene.facts("no_worker").await;
-    assert_eq!((&facts["waiting"], &facts["declared_by"]), (&1.into(), &Value::Null));
+    assert_eq!((&facts["waiting"], &facts["last"]), (&1.into(), &Value::Null));
     let worker = scene.worker();
     scene.until_not("!no_worker").await;
     scene.test.journal.open("gate");
     eventually("the job ends", PATIENCE, async || scene.jobs.counts().await.unwrap().completed == 1).await;
     let _ = worker.stop().await.unwrap();
     scene.jobs.dispatch("x".into()).delay(HOUR).await.unwrap();
-    assert_eq!(scene.kinds().await, ["?no_worker_for_delayed"]);
+    assert_eq!(scene.kinds().await, ["?no_worker"]);
+    assert_eq!(scene.facts("no_worker").await["delayed"], 1);
     scene.jobs.dispatch("x".into()).await.unwrap();
     assert_eq!(scene.kinds().await, ["?no_worker"], "it has just stopped, as in a deploy");
 }
@@ -27,11 +28,11 @@ async fn the_loss_of_the_last_worker_is_a_note() {
     let scene = Scene::idle().await;
     assert_eq!(scene.kinds().await, [""; 0]);
     scene.holds(&[], Duration::ZERO, MINUTE * 3).await;
-    assert_eq!(scene.kinds().await, ["?last_worker_lost", "?worker_silent"]);
+    assert_eq!(scene.kinds().await, ["?no_worker", "?lost_worker"]);
     let worker = scene.worker();
-    scene.until_not("?last_worker_lost").await;
+    scene.until_not("?no_worker").await;
     let _ = worker.stop().await.unwrap();
-    assert_eq!(scene.kinds().await, ["?worker_silent"], "a worker that stops after a crash is not lost");
+    assert_eq!(scene.kinds().await, ["?lost_worker"], "a worker that stops after a crash is not lost");
 }
 
 #[tokio::test]
@@ -41,7 +42,7 @@ async fn slots_that_stay_taken_are_a_note_then_a_risk() {
     for (waited, claimed, kinds) in [
         (200, 480, &[][..]),
         (500, 480, &["?slots_taken"][..]),
-        (500, 2, &["?backlog"][..]),
+        (500, 2, &["?slots_taken"][..]),
         (2000, 1900, &["!slots_taken"][..]),
     ] {
         scene.waits("c", Duration::from_secs(waited)).await;
@@ -72,8 +73,9 @@ async fn jobs_that_wait_next_to_free_slots_are_a_risk() {
     assert_eq!(scene.kinds().await, ["?slots_taken"]);
     assert_eq!(scene.facts("slots_taken").await["slots"], Value::Null);
     scene.presents("phase", "stopping").await;
-    assert_eq!(scene.kinds().await, ["!workers_stopping"]);
-    assert_eq!(scene.of_job("c").await, ["!workers_stopping"]);
+    assert_eq!(scene.kinds().await, ["!no_worker"]);
+    assert_eq!(scene.of_job("c").await, ["!no_worker"]);
+    assert_eq!(scene.facts("no_worker").await["are_stopping"], true);
 }
 
 #[tokio::test]
@@ -142,8 +144,8 @@ async fn conditions_of_workers_are_reported_by_worker() {
     let scene = Scene::waiting(&["c"]).await;
     let right = "500 redis at redis://host:1 denied permission: NOPERM this user has no permissions";
     let cases = [
-        ("watch:work", "1 5000 1000 sweep_refused 500", "!sweep_refused"),
-        ("flowsDenied", "500 nightly: denied", "!workflow_denied"),
+        ("watch:work", "1 5000 1000 sweep_refused 500", "!worker_denied"),
+        ("flowsDenied", "500 nightly: denied", "!worker_denied"),
         ("denied:work", right, "!worker_denied"),
         ("runtimeSilent", "5000", "!runtime_blocked"),
     ];
@@ -173,6 +175,6 @@ async fn a_worker_whose_presence_is_damaged_hides_no_other() {
     pipe.zadd(format!("{prefix}:workers"), "odd-1-00000000", seen).ignore();
     pipe.set(format!("{prefix}:worker:odd-1-00000000"), "x").ignore();
     let () = pipe.query_async(&mut scene.test.conn().await).await.unwrap();
-    assert_eq!(scene.kinds().await, ["!worker_unreadable"]);
+    assert_eq!(scene.kinds().await, ["!unreadable"]);
     assert_eq!(scene.inspector.workers().await.unwrap().len(), 2);
 }

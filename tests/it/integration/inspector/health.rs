@@ -5,7 +5,6 @@ use std::thread;
 use std::time::Duration;
 
 use heartline::_internals::Timings;
-use heartline::inspect::diagnosis::QueueCondition;
 use heartline::{
     App, Context, Diagnosis, DiagnosisKind, Heartbeat, JobError, StallOptions, TaskOptions, WorkerHealth,
     WorkerMonitor, WorkerPhase,
@@ -120,7 +119,7 @@ async fn a_worker_that_waits_for_redis_is_live_but_not_ready() {
 }
 
 fn is_of_slots(diagnosis: &Diagnosis) -> bool {
-    matches!(diagnosis.kind, DiagnosisKind::Queue(QueueCondition::SlotsHeldByLostRuns { .. }))
+    matches!(diagnosis.kind, DiagnosisKind::SlotsHeldByLostRuns { .. })
 }
 
 /// A worker on a runtime of its own with this many threads. It sends its monitor, and stops on `stop`.

@@ -1,0 +1,300 @@
+//! Everything that may be wrong: each kind with its facts, what it says, and what to do about it.
+
+use serde::Serialize;
+
+use super::lost_holder::{LostHolder, LostSlots, Rescuer};
+use super::texts::*;
+use crate::error::ServerErrorKind;
+use crate::inspect::tasks::KeyConflict;
+use crate::inspect::text::{brief, many, printed, quoted, shown};
+use crate::worker_id::WorkerId;
+
+macro_rules! kinds {
+    ($task:ident: $($(#[$doc:meta])* $kind:ident { $($field:ident: $type:ty),* } => $text:expr, $hint:expr;)+) => {
+        /// The kind of a [`Diagnosis`](super::Diagnosis), with its facts. Fields that end in `_ms` are times in ms.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+        #[serde(tag = "kind", content = "facts", rename_all = "snake_case")]
+        #[non_exhaustive]
+        #[allow(missing_docs)]
+        pub enum DiagnosisKind {
+            $($(#[$doc])* $kind { $($field: $type),* },)+
+        }
+
+        impl std::fmt::Display for DiagnosisKind {
+            #[allow(unused_variables)]
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    $(Self::$kind { $($field),* } => write!(f, "{}", $text),)+
+                }
+            }
+        }
+
+        impl DiagnosisKind {
+            /// What to do about it, for this task.
+            #[allow(unused_variables)]
+            pub(super) fn hint(&self, $task: &str) -> String {
+                match self {
+                    $(Self::$kind { $($field),* } => ($hint).to_string(),)+
+                }
+            }
+        }
+    };
+}
+
+kinds! { task:
+    /// A server, or a node of a cluster, does not answer.
+    ServerUnreachable { error: String } => format!("the server does not answer: {error}"),
+        "jobs of its tasks wait until it is back or its replica is promoted: see `redis-cli CLUSTER NODES`";
+    /// A server refuses writes, or is a replica: no worker can update its presence.
+    WritesRefused { answer: String } => format!("the server refuses writes: {answer}"),
+        "which workers live is unknown until it takes writes: recover nothing by hand. NOREPLICAS needs a replica, MISCONF room on its disk, \
+         READONLY the address of the primary, CLUSTERDOWN the missing node or `cluster-require-full-coverage no`";
+    /// A server has no replica, or fewer than it should; or `wanted` replicas must be there for a write, and none is spare.
+    ReplicasMissing { replicas: u64, silent: u64, wanted: Option<u64> } => replicas_missing(*replicas, *silent, *wanted),
+        "add a replica or check the silent ones: what no replica has is lost with the primary, and writes that need more replicas than are left \
+         are refused";
+    /// The `maxmemory-policy` evicts keys, or keys were evicted.
+    Eviction { policy: String, keys: u64 } => match keys {
+            0 => format!("the maxmemory-policy is {policy}"),
+            keys => format!("the server has evicted {} since it started (maxmemory-policy {policy})", many(*keys, "key")),
+        },
+        "`CONFIG SET maxmemory-policy noeviction`, then `CONFIG REWRITE`. An evicted key is a column of all jobs of a task: run `heartline audit`";
+    /// The last write to disk failed, or there is no append-only file. `unsaved_writes` is `None` if there is no snapshot.
+    NotDurable { save_failed: bool, unsaved_writes: Option<u64> } => not_durable(*save_failed, *unsaved_writes),
+        "`CONFIG SET appendonly yes`, then `CONFIG REWRITE`: a crash then loses about a second. If a write failed, the log of the server says why";
+    /// A server without an append-only file restarted while workers were live.
+    ServerRestarted { place: String, uptime_ms: u64 } =>
+        format!("the server {place} started {} ago without an append-only file", time(*uptime_ms)),
+        "changes after its last snapshot are lost: jobs may be missing, and jobs that ended since may run again";
+    /// This part of `maxmemory` is used; `None` if there is no limit.
+    Memory { percent: Option<u64> } => match percent {
+            None => "the server has no maxmemory".to_owned(),
+            Some(percent @ 100..) => format!("{percent} % of maxmemory is used: dispatches are refused"),
+            Some(percent) => format!("{percent} % of maxmemory is used"),
+        },
+        "set maxmemory to about 70 % of the memory of the host, and remove ended jobs (`heartline task purge TASK --state completed`): a full \
+         server refuses dispatches, and still records outcomes";
+    /// A call takes long compared with the shortest stall interval.
+    SlowRoundTrip { longest_ms: u64, interval_ms: u64 } =>
+        format!("a call takes up to {}, and the shortest stall interval is {}", time(*longest_ms), time(*interval_ms)),
+        "use a longer StallOptions::interval, or a closer server";
+    /// The node with the list of tasks or workers does not answer, or reports that the cluster is down.
+    ListUnreachable { list: &'static str, node: String, is_down: bool } => match is_down {
+            true => format!("{node} reports that the cluster is down: the lists of {list} cannot be read"),
+            false => format!("the node with the list of {list} ({node}) does not answer"),
+        },
+        "tasks on other nodes may continue; restore the node or promote its replica (`heartline doctor` names it). Name a task meanwhile: \
+         `heartline task show NAME`";
+    /// Nodes with these tasks, or with the presence of this many live workers, do not answer.
+    NodesUnreachable { tasks: Vec<String>, workers: u64 } => nodes_unreachable(tasks, *workers),
+        "these tasks wait until the node is back or its replica is promoted (`heartline doctor` names it); nothing is damaged";
+    /// The slots of these tasks, or of this workflow, are moving to another node.
+    SlotsMoving { tasks: Vec<String>, workflow: Option<String> } => match workflow {
+            None => format!("slots are moving to another node: {}", listed(tasks)),
+            Some(workflow) => format!("the slot of the workflow {workflow} is moving to another node"),
+        },
+        "nothing of it is dispatched, claimed, reported or advanced until the move ends; if it is stuck, run `redis-cli --cluster fix`";
+
+    /// No task is listed, or tasks of live workers are not.
+    TasksNotListed { tasks: Vec<String>, has_workers: bool } => match has_workers {
+            false => "there is no task under this prefix".to_owned(),
+            true => format!("live workers have tasks that are not listed: {}", listed(tasks)),
+        },
+        match has_workers {
+            false => "check --prefix and --redis; or the data is gone, or nothing was dispatched yet",
+            true => "workers and dispatches list their tasks again within a minute; if they do not, or jobs are gone, the server lost data",
+        };
+    /// An entry of the list of tasks is not a valid name.
+    InvalidTaskName { error: String } => format!("it is not a valid task name: {error}"),
+        format!("something else wrote it to the key `tasks` under the prefix: `redis-cli ZREM KEY {}` removes it", printed(task));
+    /// A task, a workflow, the presence of a worker, or the list of workflows cannot be read.
+    Unreadable { what: String, error: String, is_denied: bool } => format!("the {what} cannot be read: {error}"),
+        match (is_denied, task.is_empty()) {
+            (true, _) => "your own user lacks a right (see docs/acl.md); nothing else is known to be wrong".to_owned(),
+            (false, true) => "nothing of it advances until it can be read; rename or delete a key of another type".to_owned(),
+            (false, false) => format!("`heartline audit -t {task}` looks closer"),
+        };
+    /// Keys of the task, of a workflow or of the list of workflows hold values of another type.
+    ForeignKeys { keys: Vec<KeyConflict>, workflow: Option<String> } => match workflow {
+            None => format!("calls that need these keys fail: {}", named(keys)),
+            Some(workflow) => format!("the {workflow} cannot advance: {}", named(keys)),
+        },
+        foreign_keys_hint(task, keys);
+    /// The server lost the data of these tasks, or their options and counters only.
+    DataLost { tasks: Vec<String>, only_options: bool, ago_ms: u64 } => match only_options {
+            true => format!("its options and counters were lost {} ago, and its workers declared them again", time(*ago_ms)),
+            false => format!("the server lost its data {} ago: the jobs of {} are gone", time(*ago_ms), listed(tasks)),
+        },
+        match only_options {
+            true => "the key `…:meta` was deleted, or the server lost it. If the task was paused, pause it again",
+            false => "dispatch the unfinished jobs again, by your own records, and pause what was paused. `heartline doctor` checks whether the \
+                      server keeps its data",
+        };
+    /// Jobs are in no list or set; a job that ended as `outcome` says among them.
+    JobsWithoutPlace { jobs: u64, outcome: Option<&'static str> } => match outcome {
+            None => format!("{} in no list or set, where no worker finds them", many(*jobs, "job")),
+            Some(outcome) => format!("it has {outcome}, and its place is lost: it does not wait"),
+        },
+        format!("`heartline audit -t {task}` names such jobs, `heartline repair -t {task}` asks before they run again. A job that a worker held \
+                 may still run for a third of the stall interval: repair after that");
+    /// Jobs lost their payload, `waiting` of those that were read wait; or a claim removed them.
+    PayloadsLost { jobs: u64, waiting: u64, first: Option<String>, removed_ago_ms: Option<u64> } =>
+        payloads_lost(*jobs, *waiting, first.as_deref(), *removed_ago_ms),
+        format!("the payloads were deleted or lost. A claim removes such a job: `heartline events -t {task}` names it (lost_payload=true); dispatch \
+                 it again. Jobs of workflows are sent again automatically");
+
+    /// No worker claims jobs of the task, or all are stopping. `last` is the last one that had the task, if any ever had it.
+    NoWorker { waiting: u64, delayed: u64, are_stopping: bool, last: Option<WorkerId> } =>
+        no_worker(*waiting, *delayed, *are_stopping),
+        match last {
+            Some(worker) => format!("start a worker that has the task; the last one was {worker}"),
+            None => "start a worker that has the task, or correct the name".to_owned(),
+        };
+    /// Jobs wait in `stuck` of the partitions and none is claimed, although slots are free.
+    JobsNotClaimed { waiting: u64, stuck: u64, partitions: u64, waited_ms: u64 } => format!(
+            "{} waiting in {stuck} of {}, the next one for {}; slots are free, and none is claimed",
+            many(*waiting, "job"), many(*partitions, "partition"), time(*waited_ms)
+        ),
+        format!("the log of its workers says why; `heartline audit -t {task}` checks whether a key is damaged");
+    /// The task is paused, or some of its partitions are.
+    Paused { by: String, reason: String, waiting: u64, paused_partitions: u64, partitions: u64, ago_ms: u64 } => {
+            let part = if paused_partitions < partitions { format!("{paused_partitions} of {partitions} partitions are ") } else { String::new() };
+            let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+            let waiting = if *waiting > 0 { format!(", {} waiting", many(*waiting, "job")) } else { String::new() };
+            format!("{part}paused by {by} {} ago{reason}{waiting}", time(*ago_ms))
+        },
+        match paused_partitions < partitions {
+            true => format!("a partition did not answer then: `heartline task pause {task}` pauses all, `heartline task resume {task}` resumes all"),
+            false => format!("`heartline task resume {task}` lets its jobs start"),
+        };
+    /// All slots are taken; `slots` is `None` where `max_jobs` of the workers is the limit. No job was claimed for `idle_ms`.
+    SlotsTaken { waiting: u64, slots: Option<u64>, waited_ms: Option<u64>, idle_ms: Option<u64>, oldest_run_ms: Option<u64> } =>
+        slots_taken(*waiting, *slots, *waited_ms, *idle_ms, *oldest_run_ms),
+        format!("`heartline jobs list -t {task} -s running` lists what runs, `heartline jobs cancel -t {task} ID` stops a run; or add workers");
+    /// Jobs wait and no slot is free: runs that lost their jobs hold some or all of them.
+    SlotsHeldByLostRuns { waiting: u64, slots: u64, workers: Vec<LostSlots> } => slots_held_by_lost_runs(*waiting, *slots, workers),
+        "restart those workers: their handlers block a thread, and nothing else ends that. A handler must await, or block in spawn_blocking and \
+         check ctx.heartbeat() there";
+
+    /// Jobs fail. `in_a_row` counts the jobs that failed since a run completed; 0 if others completed in between.
+    JobsFail { failed_lately: u64, completed_lately: u64, in_a_row: u64, kept: u64, last_failed_ago_ms: Option<u64> } =>
+        jobs_fail(*failed_lately, *completed_lately, *in_a_row, *last_failed_ago_ms),
+        match kept {
+            0 => format!("the log of a worker, or `heartline events -t {task}`, says why; this ends when jobs complete"),
+            _ => format!("`heartline jobs codes -t {task}` counts the reasons; `heartline jobs retry -t {task} --state failed` runs the jobs again \
+                          when that is fixed. This ends when jobs complete, or with `heartline task purge {task} --state failed`, which throws \
+                          them away"),
+        };
+    /// `retries` of the `read` jobs that are delayed or wait do so after a failed run.
+    JobsRetry { retries: u64, read: u64, code: String, message: String, last_failed_ago_ms: Option<u64>, last_completed_ago_ms: Option<u64> } =>
+        format!(
+            "{retries} of {} that were read run again after a failed run, the first with {code}: {}; the last run failed {}, the last one completed {}",
+            many(*read, "job"), brief(message, 80), when(*last_failed_ago_ms), when(*last_completed_ago_ms)
+        ),
+        format!("`heartline jobs list -t {task} -s delayed --oldest-first` lists the next runs; `heartline task pause {task}` holds them back; \
+                 `heartline jobs retry -t {task} --state failed --code {}` runs those again that have failed by then", quoted(code));
+    /// No worker can read the payload of about this many delayed jobs: their producer is newer.
+    NewerProducer { jobs: u64 } =>
+        format!("{} delayed, since no worker can read the payload: a producer is newer than its workers", many(*jobs, "job")),
+        format!("deploy the workers: until then each job is tried again for up to 24 h (`undecodable_for`) and uses no attempt; \
+                 `heartline jobs list -t {task} -s delayed --code codec` lists them");
+    /// Jobs snooze again and again while none completes; or a worker of `heartline work` cannot start its program.
+    JobsSnooze { read: u64, snoozing: u64, first: String, program_error: Option<String> } => match program_error {
+            Some(error) => format!("a worker cannot start its program: {error}"),
+            None => format!("{snoozing} of the next {read} delayed jobs snooze again and again, and none completed in the last 5 minutes"),
+        },
+        format!("`heartline jobs show -t {task} {}` and the log of its worker say what they wait for", quoted(first));
+    /// Runs break off, as workers stop or die, while none completes: `rounds` for each job that can run.
+    RunsBreakOff { runs: u64, rounds: u64, has_completed: bool, last_ago_ms: u64 } => format!(
+            "{} broke off {}, as workers stopped or died: {rounds} for each job that can run, the last {} ago",
+            many(*runs, "run"), if *has_completed { "since one completed" } else { "and none completed" }, time(*last_ago_ms)
+        ),
+        format!("`heartline stalls list -t {task}` and `heartline workers --all` show when. Give workers a longer grace period than a job takes, or \
+                 use checkpoints");
+    /// Hooks failed for good.
+    HooksFail { hooks: u64, last_ago_ms: u64 } =>
+        format!("{} in a row failed for good, the last {} ago: their work is not done", many(*hooks, "hook"), time(*last_ago_ms)),
+        format!("`heartline events -t {task}` names the jobs and the reasons (task:hook_failed); these hooks are not retried");
+    /// Of `held` jobs only `read` were read for the workers that hold them.
+    HoldersNotRead { read: u64, held: u64 } => format!("the holders of {read} of {held} held jobs were read"),
+        "others may be held by lost workers, too: `heartline workers --all` lists those";
+
+    /// A worker that is not live, and the jobs that it holds, with those of `more` others; `rescuer` recovers them.
+    LostWorker { jobs: u64, is_exact: bool, holder: LostHolder, more: u64, rescuer: Option<Rescuer>, within_ms: u64 } =>
+        lost_worker(*jobs, *is_exact, holder, *more),
+        match rescuer {
+            None => "it holds no job; a handler of it may still run next to the next run of its job".to_owned(),
+            Some(rescuer) => holder.hint(task, *more, *rescuer, *within_ms),
+        };
+    /// A worker claims jobs and cannot update its presence.
+    MuteWorker { jobs: u64, worker: WorkerId, claimed_ago_ms: u64, seen_ago_ms: u64 } => format!(
+            "{} held by {worker}, which works and cannot update its presence: it claimed a job {} ago, and was seen {} ago",
+            many(*jobs, "job"), time(*claimed_ago_ms), time(*seen_ago_ms)
+        ),
+        "it is most likely ALIVE: its jobs would run twice if they were recovered. Its user may lack a right (docs/acl.md), or its key \
+         `worker:ID` has another type; its log says which";
+    /// No worker has swept the held jobs for several intervals.
+    SweepOverdue { ago_ms: u64 } => format!("jobs are held, and no worker has swept them for {}", time(*ago_ms)),
+        format!("`heartline stalls outlook -t {task}` says why");
+    /// A held job got no heartbeat since the last snapshot, although its worker lives.
+    JobSilent { worker: WorkerId } => format!("it got no heartbeat since the last snapshot, although {worker} updates its presence"),
+        format!("`heartline stalls outlook -t {task}` says what comes next");
+    /// Silent jobs are parked for a person.
+    JobsParked { jobs: u64 } => format!("{} parked for a person, as the options say", many(*jobs, "silent job")),
+        format!("`heartline recover silent -t {task}` lists them; then `recover running` or `recover fail`");
+    /// Jobs that workers hold which are not live fail when they are recovered: `by_person` alone, or by the next live worker.
+    JobsWillFail { jobs: u64, first: Option<String>, by_person: bool, has_live_workers: bool } => format!(
+            "{} held by workers that are not live WILL FAIL {}",
+            many(*jobs, "job"), if *by_person { "with `recover worker`" } else { "when recovered" }
+        ),
+        jobs_will_fail_hint(task, first.as_deref(), *by_person, *has_live_workers);
+    /// Jobs that were held when two or more workers died, and have not ended; `others` have. `top` is the most suspicious one.
+    PoisonSuspects { jobs: Vec<String>, others: u64, top: Option<String>, always_alone: bool, is_paused: bool, has_workers: bool } =>
+        format!("{} held when two or more workers died: {}", many(jobs.len() as u64, "job"), first_of(jobs, 3)),
+        format!(
+            "{}: see `heartline stalls suspects -t {task}`; {}",
+            match (is_paused, has_workers) {
+                (true, _) => "the task is paused, so none of them starts",
+                (false, true) => "a job may take its process down",
+                (false, false) => "before you start another worker",
+            },
+            accusation(task, jobs, *others, top.as_deref(), *always_alone, *is_paused)
+        );
+    /// Jobs that failed after they were held when two or more workers died.
+    FailedSuspects { jobs: Vec<String> } => format!(
+            "{} failed after being held when two or more workers died: {}", many(jobs.len() as u64, "job"), first_of(jobs, 3)
+        ),
+        format!("a retry may take workers down again: see `heartline stalls suspects -t {task}`. Retry one at a time, on a worker with one slot");
+    /// Jobs were recovered from workers in the last minutes.
+    JobsRecovered { jobs: u64, is_exact: bool, workers: Vec<WorkerId>, failed: u64, cancelled: u64, last_ago_ms: u64 } =>
+        jobs_recovered(*jobs, *is_exact, workers, *failed, *cancelled, *last_ago_ms),
+        format!("`heartline stalls list -t {task}` explains each");
+
+    /// The server denies a worker calls or sweeps of a task, or calls of a workflow.
+    WorkerDenied { worker: WorkerId, of_task: Option<String>, is_sweep: bool, answer: String, error: Option<ServerErrorKind> } =>
+        worker_denied(worker, of_task.as_deref(), *is_sweep, answer),
+        match error {
+            Some(ServerErrorKind::Auth) => {
+                "create the user of the worker with its password on that server: each node and replica has its own users. The worker retries within a minute"
+            }
+            _ => "grant its user the right (docs/acl.md), or remove a key of another type: its log names it. The worker retries within a minute; \
+                  audit and repair only after that",
+        };
+    /// Handlers block the runtime of a worker.
+    RuntimeBlocked { worker: WorkerId, blocked_ms: u64 } => format!("handlers have blocked the runtime of {worker} for {}", time(*blocked_ms)),
+        "a handler computes or waits without `await`: use spawn_blocking for that";
+
+    /// No workflow is listed, although this task has jobs of some.
+    WorkflowListLost { of_task: String } => format!("no workflow is listed, and the task {of_task} has jobs of some: the list is lost"),
+        "running instances do not advance. Workers list the workflows that they worked within a minute; `heartline flows recover WORKFLOW` lists \
+         any other, and advances it";
+    /// Running instances are not advanced, steps are not made, or ended jobs are not reported to the workflow.
+    WorkflowStalled { workflow: String, running: u64, steps: u64, tasks: Vec<String>, waited_ms: Option<u64> } =>
+        workflow_stalled(workflow, *running, *steps, *waited_ms),
+        format!("start a worker under this prefix if none is live; else `heartline flows recover {}` and the logs of workers say what refuses it. Its \
+                 tasks: {}", shown(workflow), shown(&first_of(tasks, 5)));
+    /// Instances that lost their state (`lost`), whose data could not be read (`corrupt` times), or that are paused.
+    InstancesStopped { workflow: String, lost: u64, paused: u64, corrupt: u64, corrupt_ago_ms: Option<u64> } =>
+        instances_stopped(workflow, *lost, *paused, *corrupt, *corrupt_ago_ms),
+        instances_stopped_hint(workflow, *lost);
+}
