@@ -61,8 +61,7 @@ impl PoisonSuspect {
     }
 
     /// The one suspect that is more suspicious than all others, if any. `suspects` must be sorted as by [`among`](PoisonSuspect::among).
-    #[must_use]
-    pub fn foremost<'a>(suspects: &[&'a PoisonSuspect]) -> Option<&'a PoisonSuspect> {
+    pub(super) fn foremost<'a>(suspects: &[&'a PoisonSuspect]) -> Option<&'a PoisonSuspect> {
         let weight = |suspect: &PoisonSuspect| (suspect.deaths, suspect.share);
         match suspects {
             [first, second, ..] if weight(first) == weight(second) => None,
@@ -165,13 +164,7 @@ impl Inspector {
 
     /// The pending stalls of running jobs whose worker is known to be dead, as if they were recovered now. No worker may be left to
     /// recover them. Reads the first 1,000 running jobs.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub async fn stalls_to_come(&self, task: &str) -> Result<Vec<StalledEvent>, Error> {
+    pub(super) async fn stalls_to_come(&self, task: &str) -> Result<Vec<StalledEvent>, Error> {
         let running = self.jobs(task, &JobFilter::new(JobState::Running), None, RUNNING).await?.jobs;
         let mut dead: BTreeMap<WorkerId, Option<SystemTime>> = BTreeMap::new();
         let holders: BTreeSet<&WorkerId> = running.iter().filter_map(|job| job.worker.as_ref()).collect();

@@ -18,6 +18,7 @@ use super::find_workers;
 use super::finding::{Caution, Diagnosis};
 use super::fleet::FleetReport;
 use super::kinds::DiagnosisKind;
+use super::task_facts::{Seen, if_readable};
 use super::texts;
 use crate::error::Error;
 
@@ -65,8 +66,7 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn diagnose_crashes(&self, fleet: &FleetReport, recent: &RecentStalls) -> Result<CrashDiagnoses, Error> {
-        let FleetReport { tasks, workers, holders, .. } = fleet;
-        let mut crashes = Box::pin(self.crashes(recent, tasks, workers, holders)).await?;
+        let mut crashes = Box::pin(self.crashes(recent, fleet.seen())).await?;
         crashes.others = find_crashes::recovered(recent, fleet.as_of);
         Ok(crashes)
     }
@@ -79,11 +79,12 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn diagnose_task(&self, task: &TaskReport) -> Result<Vec<Diagnosis>, Error> {
-        let (tasks, mut workers) = (std::slice::from_ref(task), self.listed_workers().await?);
-        let holders = Box::pin(self.suspicious_holders(tasks, &mut workers)).await?;
-        let mut found = of_fleet(tasks, &workers, &holders, &UnreachableLists::default());
+        let tasks = std::slice::from_ref(task);
+        let (workers, holders) = self.workers_and_holders(tasks).await?;
+        let seen = Seen { tasks, workers: &workers, holders: &holders };
+        let mut found = of_fleet(seen, &UnreachableLists::default());
         found.extend(Box::pin(self.diagnose_retries(tasks)).await);
-        let mut found = together(&self.crashes_of(task, &workers, &holders).await?, found);
+        let mut found = together(&self.crashes_of(task, seen).await?, found);
         found.retain(|diagnosis| diagnosis.task.as_deref() == Some(&*task.task));
         // The servers are asked only if something is wrong.
         if !found.is_empty()
@@ -95,19 +96,15 @@ impl Inspector {
         Ok(found)
     }
 
-    async fn crashes_of(
-        &self,
-        task: &TaskReport,
-        workers: &[WorkerReport],
-        holders: &[HolderReport],
-    ) -> Result<CrashDiagnoses, Error> {
-        let stalls = match self.last_stalls(&task.task).await {
-            Ok((stalls, _)) => stalls,
-            Err(e) if e.is_retryable() => return Err(e),
-            Err(_) => Vec::new(),
-        };
-        let recent = RecentStalls { stalls, ..RecentStalls::default() };
-        Box::pin(self.crashes(&recent, std::slice::from_ref(task), workers, holders)).await
+    async fn crashes_of(&self, task: &TaskReport, seen: Seen<'_>) -> Result<CrashDiagnoses, Error> {
+        let (stalls, _) = if_readable(self.last_stalls(&task.task).await)?;
+        Box::pin(self.crashes(&RecentStalls { stalls, ..RecentStalls::default() }, seen)).await
+    }
+
+    async fn workers_and_holders(&self, tasks: &[TaskReport]) -> Result<(Vec<WorkerReport>, Vec<HolderReport>), Error> {
+        let mut workers = self.listed_workers().await?;
+        let holders = Box::pin(self.suspicious_holders(tasks, &mut workers)).await?;
+        Ok((workers, holders))
     }
 
     /// What a person should know before jobs of this task run again: its poison suspects, and the jobs that will fail when recovered.
@@ -123,9 +120,9 @@ impl Inspector {
 
     /// What the last stalls of a task show, by its workers as they are now.
     pub(super) async fn crashes_now(&self, task: &TaskReport) -> Result<CrashDiagnoses, Error> {
-        let mut workers = self.listed_workers().await?;
-        let holders = Box::pin(self.suspicious_holders(std::slice::from_ref(task), &mut workers)).await?;
-        self.crashes_of(task, &workers, &holders).await
+        let tasks = std::slice::from_ref(task);
+        let (workers, holders) = self.workers_and_holders(tasks).await?;
+        self.crashes_of(task, Seen { tasks, workers: &workers, holders: &holders }).await
     }
 
     /// If a server refuses writes, which workers live is unknown. A user that may not ask the servers does not see it.
@@ -164,12 +161,8 @@ impl ServerReport {
 }
 
 /// What is wrong with tasks and workers by their reports.
-fn of_fleet(
-    tasks: &[TaskReport],
-    workers: &[WorkerReport],
-    holders: &[HolderReport],
-    away: &UnreachableLists,
-) -> Vec<Diagnosis> {
+fn of_fleet(seen: Seen<'_>, away: &UnreachableLists) -> Vec<Diagnosis> {
+    let Seen { tasks, workers, holders } = seen;
     let mut found = find_servers::of_lists(away);
     found.extend(find_data::of_lost_data(tasks));
     for task in tasks {
@@ -207,7 +200,7 @@ impl FleetReport {
         found.retain(Diagnosis::is_risk);
         found.extend(servers.iter().filter_map(|server| find_servers::restarted(server, &self.workers)));
         match find_servers::writes_refused(servers) {
-            None => found.extend(of_fleet(&self.tasks, &self.workers, &self.holders, &self.away)),
+            None => found.extend(of_fleet(self.seen(), &self.away)),
             Some(_) => {
                 // No worker can update its presence: none is silent for that.
                 found.extend(find_servers::of_lists(&self.away));

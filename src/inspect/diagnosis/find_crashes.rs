@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::super::Inspector;
 use super::super::filter::JobFilter;
-use super::super::holders::{Holder, HolderReport};
+use super::super::holders::Holder;
 use super::super::job::JobValues;
 use super::super::page::JobRow;
 use super::super::poison::PoisonSuspect;
@@ -16,8 +16,9 @@ use super::super::workers::WorkerReport;
 use super::find_holders::find;
 use super::finding::Diagnosis;
 use super::kinds::DiagnosisKind;
-use super::task_facts::{TOGETHER, claimers};
+use super::task_facts::{Seen, TOGETHER, claimers, if_readable};
 use crate::error::Error;
+use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::stall::action::{StallAction, StalledEvent};
 use crate::unix_time::to_ms;
@@ -49,8 +50,7 @@ pub struct RecentStalls {
 
 impl TaskReport {
     /// Whether a job of the task fails by its next stall.
-    #[must_use]
-    pub fn is_last_run(&self, max_count: Option<u32>, stalled_count: u32) -> bool {
+    pub(super) fn is_last_run(&self, max_count: Option<u32>, stalled_count: u32) -> bool {
         let option = |name: &str| self.options.values.get(name).map_or("", String::as_str);
         let is_unset = option("onCrash") == "retry" && option("maxCountSet") != "1";
         let of_task = if is_unset { None } else { option("maxCount").parse().ok() };
@@ -140,32 +140,22 @@ pub(super) fn recovered(recent: &RecentStalls, now: SystemTime) -> Vec<Diagnosis
 
 impl Inspector {
     /// Jobs that were held when two or more workers died, by these stalls and by those to come; and jobs that will fail.
-    pub(super) async fn crashes(
-        &self,
-        recent: &RecentStalls,
-        tasks: &[TaskReport],
-        workers: &[WorkerReport],
-        holders: &[HolderReport],
-    ) -> Result<CrashDiagnoses, Error> {
-        let (to_come, now) = (self.stalls_of_the_dead(workers, holders).await?, self.now().await);
+    pub(super) async fn crashes(&self, recent: &RecentStalls, seen: Seen<'_>) -> Result<CrashDiagnoses, Error> {
+        let (to_come, now, workers) = (self.stalls_of_the_dead(seen).await?, self.now().await, seen.workers);
         let stalls = recent.stalls.iter().chain(&to_come);
         let deaths = stalls.filter(|stall| !stall.was_survived(workers));
         let is_recent = |suspect: &PoisonSuspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR;
         let mut found = PoisonSuspect::among(deaths);
         // If no worker is left, a suspect waits for the next one, however long.
         found.retain(|suspect| is_recent(suspect) || claimers(&suspect.task, workers).next().is_none());
-        match self.look_up_suspects(&mut found).await {
-            Err(e) if e.is_retryable() => return Err(e),
-            // Suspects of a damaged task are not reported.
-            _ => {}
-        }
+        if_readable(self.look_up_suspects(&mut found).await)?;
         let cancelled = self.cancelled_suspects(&found).await;
         let at_large = by_task(found.iter().filter(|suspect| {
             suspect.is_at_large() && !cancelled.contains(&(suspect.task.clone(), suspect.id.to_string()))
         }));
         let report = |(task, suspects): (&str, Vec<&PoisonSuspect>)| {
             let all: Vec<&PoisonSuspect> = found.iter().filter(|suspect| suspect.task == task).collect();
-            let is_paused = tasks.iter().any(|report| report.task == task && report.paused.is_some());
+            let is_paused = seen.tasks.iter().any(|report| report.task == task && report.paused.is_some());
             let has_workers = claimers(task, workers).next().is_some();
             // If no worker is left, the next one may be taken down as well; a paused task starts no job.
             let kind = accusation(&all, &suspects, is_paused, has_workers);
@@ -179,7 +169,7 @@ impl Inspector {
             Diagnosis::note(Some(task), DiagnosisKind::FailedSuspects { jobs })
         });
         let (at_large, failed) = (at_large.into_iter().map(report).collect(), failed.collect());
-        let will_fail = self.jobs_that_will_fail(tasks, workers, holders).await?;
+        let will_fail = self.jobs_that_will_fail(seen).await?;
         Ok(CrashDiagnoses { at_large, failed, will_fail, others: Vec::new() })
     }
 
@@ -187,68 +177,49 @@ impl Inspector {
     async fn cancelled_suspects(&self, suspects: &[PoisonSuspect]) -> BTreeSet<(String, String)> {
         let mut cancelled = BTreeSet::new();
         for suspect in suspects.iter().filter(|suspect| suspect.is_at_large()).take(SUSPECTS) {
-            let job = self.job(&suspect.task, suspect.id.as_str(), JobValues::None).await;
-            if job.is_ok_and(|job| job.is_some_and(|job| job.cancel_requested.is_some())) {
+            if self.is_cancel_requested(&suspect.task, &suspect.id).await {
                 cancelled.insert((suspect.task.clone(), suspect.id.to_string()));
             }
         }
         cancelled
     }
 
+    async fn is_cancel_requested(&self, task: &str, id: &JobId) -> bool {
+        let job = self.job(task, id.as_str(), JobValues::None).await;
+        job.is_ok_and(|job| job.is_some_and(|job| job.cancel_requested.is_some()))
+    }
+
     /// The stalls to come of jobs that dead workers hold: no worker may be left that reports them.
-    async fn stalls_of_the_dead(
-        &self,
-        workers: &[WorkerReport],
-        holders: &[HolderReport],
-    ) -> Result<Vec<StalledEvent>, Error> {
-        let is_dead = |holder: &Holder| find(&holder.worker, workers).is_some_and(|worker| worker.death.is_some());
+    async fn stalls_of_the_dead(&self, seen: Seen<'_>) -> Result<Vec<StalledEvent>, Error> {
+        let is_dead = |holder: &Holder| find(&holder.worker, seen.workers).is_some_and(|worker| worker.death.is_some());
         let mut stalls = Vec::new();
-        for report in holders.iter().filter(|report| report.holders.iter().any(is_dead)).take(TOGETHER) {
-            match self.stalls_to_come(&report.task).await {
-                Ok(some) => stalls.extend(some),
-                Err(e) if e.is_retryable() => return Err(e),
-                // A damaged task hides no other.
-                Err(_) => {}
-            }
+        for report in seen.holders.iter().filter(|report| report.holders.iter().any(is_dead)).take(TOGETHER) {
+            stalls.extend(if_readable(self.stalls_to_come(&report.task).await)?);
         }
         Ok(stalls)
     }
 
     /// Jobs that fail when they are recovered from workers that are not live: a worker that a person starts does that.
-    async fn jobs_that_will_fail(
-        &self,
-        tasks: &[TaskReport],
-        workers: &[WorkerReport],
-        holders: &[HolderReport],
-    ) -> Result<Vec<Diagnosis>, Error> {
+    async fn jobs_that_will_fail(&self, seen: Seen<'_>) -> Result<Vec<Diagnosis>, Error> {
         let mut found = Vec::new();
-        for report in holders {
-            let Some(task) = tasks.iter().find(|task| task.task == report.task) else { continue };
-            let may_live = |holder: &&Holder| {
-                find(&holder.worker, workers)
+        for report in seen.holders {
+            let Some(task) = seen.tasks.iter().find(|task| task.task == report.task) else { continue };
+            let may_live = |holder: &Holder| {
+                find(&holder.worker, seen.workers)
                     .is_some_and(|known| known.state.is_live() || holder.claims_without_presence(known, task.as_of))
             };
-            let lost: BTreeSet<&str> =
-                report.holders.iter().filter(|holder| !may_live(holder)).map(|holder| holder.worker.as_str()).collect();
-            if lost.is_empty() {
-                continue;
-            }
-            let jobs = self.would_fail(task, |id| lost.contains(id)).await?;
-            if jobs > 0 {
-                found.push(will_fail(task, jobs, None));
-            }
+            let lost = report.holders.iter().filter(|holder| !may_live(holder)).map(|holder| holder.worker.as_str());
+            let lost: BTreeSet<&str> = lost.collect();
+            let jobs = if lost.is_empty() { 0 } else { self.would_fail(task, |id| lost.contains(id)).await? };
+            found.extend((jobs > 0).then(|| will_fail(task, jobs, None)));
         }
         Ok(found)
     }
 
     /// How many jobs of these workers would fail if they were recovered, of the first 1,000 that run.
     pub(super) async fn would_fail(&self, task: &TaskReport, is_theirs: impl Fn(&str) -> bool) -> Result<u64, Error> {
-        let jobs = match self.jobs(&task.task, &JobFilter::new(JobState::Running), None, RUNNING).await {
-            Ok(page) => page.jobs,
-            Err(e) if e.is_retryable() => return Err(e),
-            // A damaged column keeps no one from asking.
-            Err(_) => return Ok(0),
-        };
+        let page = self.jobs(&task.task, &JobFilter::new(JobState::Running), None, RUNNING).await;
+        let jobs = if_readable(page.map(|page| page.jobs))?;
         let is_last = |job: &&JobRow| {
             let is_theirs = job.worker.as_ref().is_some_and(|holder| is_theirs(holder.as_str()));
             is_theirs && task.is_last_run(job.max_count, job.stalled_count)
@@ -256,8 +227,7 @@ impl Inspector {
         let last: Vec<&JobRow> = jobs.iter().filter(is_last).collect();
         let mut cancelled = 0;
         for job in last.iter().take(LOOKED_UP) {
-            let job = self.job(&task.task, job.id.as_str(), JobValues::None).await;
-            cancelled += u64::from(job.is_ok_and(|job| job.is_some_and(|job| job.cancel_requested.is_some())));
+            cancelled += u64::from(self.is_cancel_requested(&task.task, &job.id).await);
         }
         Ok(last.len() as u64 - cancelled)
     }

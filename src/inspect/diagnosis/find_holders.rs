@@ -40,8 +40,7 @@ impl TaskReport {
     }
 
     /// Whether silent running jobs wait for a person.
-    #[must_use]
-    pub fn runs_wait_for_person(&self) -> bool {
+    pub(super) fn runs_wait_for_person(&self) -> bool {
         self.person_phases()[1]
     }
 }

@@ -171,3 +171,49 @@ impl Serialize for Diagnosis {
             .serialize(serializer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diagnosis_is_data_and_one_sentence() {
+        let tasks = vec!["a".to_owned(), "b".to_owned()];
+        let found = Diagnosis::risk(None, DiagnosisKind::NodesUnreachable { tasks, workers: 1 });
+        let found = Diagnosis { server: Some("h:1".to_owned()), ..found };
+        let what = "h:1: nodes of the cluster do not answer: 2 tasks: a, b; the presence of 1 live worker";
+        let json = serde_json::to_value(&found).unwrap();
+        assert_eq!((&json["severity"], &json["kind"]), (&"risk".into(), &"nodes_unreachable".into()));
+        assert_eq!((&json["what"], &json["facts"]["workers"]), (&what.into(), &1.into()));
+        assert!(json["hint"].as_str().unwrap().contains("`heartline doctor`") && found.kind.is_of_servers());
+    }
+
+    #[test]
+    fn settings_of_a_server_are_named_by_their_worst_part() {
+        use DiagnosisKind::{Eviction, Memory, NotDurable, ReplicasMissing};
+
+        let policy = || "allkeys-lru".to_owned();
+        for (kind, what) in [
+            (ReplicasMissing { replicas: 0, silent: 0, wanted: Some(1) }, "the server has no replica"),
+            (ReplicasMissing { replicas: 2, silent: 1, wanted: None }, "1 of 2 replicas sent nothing for some seconds"),
+            (
+                ReplicasMissing { replicas: 1, silent: 0, wanted: Some(1) },
+                "writes need 1 replica (min-replicas-to-write), and the server has 1",
+            ),
+            (Eviction { policy: policy(), keys: 0 }, "the maxmemory-policy is allkeys-lru"),
+            (
+                Eviction { policy: policy(), keys: 2 },
+                "the server has evicted 2 keys since it started (maxmemory-policy allkeys-lru)",
+            ),
+            (NotDurable { save_failed: true, unsaved_writes: Some(3) }, "the last write to disk failed"),
+            (
+                NotDurable { save_failed: false, unsaved_writes: Some(3) },
+                "the server writes no append-only file: a crash loses 3 writes since the last snapshot",
+            ),
+            (Memory { percent: None }, "the server has no maxmemory"),
+            (Memory { percent: Some(100) }, "100 % of maxmemory is used: dispatches are refused"),
+        ] {
+            assert_eq!(kind.to_string(), what);
+        }
+    }
+}

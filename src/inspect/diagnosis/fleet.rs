@@ -19,7 +19,7 @@ use super::find_servers;
 use super::find_workflows;
 use super::finding::Diagnosis;
 use super::kinds::DiagnosisKind;
-use super::task_facts::TOGETHER;
+use super::task_facts::{Seen, TOGETHER, if_readable};
 use crate::error::Error;
 use crate::stall::action::StalledEvent;
 
@@ -123,12 +123,8 @@ impl Inspector {
         for some in sound.chunks(TOGETHER) {
             let reads = join_all(some.iter().map(|task| self.foreign_keys(&task.task))).await;
             for (task, read) in some.iter().zip(reads) {
-                let keys = match read {
-                    Ok(keys) => keys,
-                    Err(e) if e.is_retryable() => return Err(e),
-                    // A user without that right does not see them.
-                    Err(_) => continue,
-                };
+                // A user without that right does not see them.
+                let keys = if_readable(read)?;
                 if !keys.is_empty() {
                     found.push(Diagnosis::risk(Some(&task.task), DiagnosisKind::ForeignKeys { keys, workflow: None }));
                 }
@@ -211,6 +207,10 @@ fn unless_away<T>(is_unreachable: bool, read: Result<Vec<T>, Error>) -> Result<V
 }
 
 impl FleetReport {
+    pub(super) fn seen(&self) -> Seen<'_> {
+        Seen { tasks: &self.tasks, workers: &self.workers, holders: &self.holders }
+    }
+
     /// What could be better with the servers and the distance to them, next to what [`Inspector::diagnose`] reports.
     #[must_use]
     pub fn setup(&self) -> Vec<Diagnosis> {

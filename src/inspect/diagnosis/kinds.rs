@@ -6,7 +6,7 @@ use super::lost_holder::{LostHolder, LostSlots, Rescuer};
 use super::texts::*;
 use crate::error::ServerErrorKind;
 use crate::inspect::tasks::KeyConflict;
-use crate::inspect::text::{brief, many, printed, quoted, shown};
+use crate::inspect::text::{brief, many, printed, quoted};
 use crate::worker_id::WorkerId;
 
 macro_rules! kinds {
@@ -96,9 +96,10 @@ kinds! { task:
         "nothing of it is dispatched, claimed, reported or advanced until the move ends; if it is stuck, run `redis-cli --cluster fix`";
 
     /// No task is listed, or tasks of live workers are not.
-    TasksNotListed { tasks: Vec<String>, has_workers: bool } => match has_workers {
-            false => "there is no task under this prefix".to_owned(),
-            true => format!("live workers have tasks that are not listed: {}", listed(tasks)),
+    TasksNotListed { tasks: Vec<String>, has_workers: bool } => match (has_workers, &tasks[..]) {
+            (false, _) => "there is no task under this prefix".to_owned(),
+            (true, []) => "live workers are there, and no task is listed".to_owned(),
+            (true, tasks) => format!("live workers have tasks that are not listed: {}", listed(tasks)),
         },
         match has_workers {
             false => "check --prefix and --redis; or the data is gone, or nothing was dispatched yet",
@@ -291,8 +292,7 @@ kinds! { task:
     /// Running instances are not advanced, steps are not made, or ended jobs are not reported to the workflow.
     WorkflowStalled { workflow: String, running: u64, steps: u64, tasks: Vec<String>, waited_ms: Option<u64> } =>
         workflow_stalled(workflow, *running, *steps, *waited_ms),
-        format!("start a worker under this prefix if none is live; else `heartline flows recover {}` and the logs of workers say what refuses it. Its \
-                 tasks: {}", shown(workflow), shown(&first_of(tasks, 5)));
+        workflow_stalled_hint(workflow, tasks);
     /// Instances that lost their state (`lost`), whose data could not be read (`corrupt` times), or that are paused.
     InstancesStopped { workflow: String, lost: u64, paused: u64, corrupt: u64, corrupt_ago_ms: Option<u64> } =>
         instances_stopped(workflow, *lost, *paused, *corrupt, *corrupt_ago_ms),

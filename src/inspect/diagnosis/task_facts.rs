@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::super::holders::HolderReport;
 use super::super::tasks::TaskReport;
 use super::super::workers::{WorkerReport, WorkerState};
+use crate::error::Error;
 
 /// How many tasks are asked about at a time.
 pub(super) const TOGETHER: usize = 20;
@@ -16,6 +18,22 @@ pub(super) const RECENT: Duration = Duration::from_secs(3600);
 
 /// The stall interval of a task that has not set one.
 pub(super) const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Tasks, all workers, and who holds jobs of these tasks, where that may be wrong.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) tasks: &'a [TaskReport],
+    pub(super) workers: &'a [WorkerReport],
+    pub(super) holders: &'a [HolderReport],
+}
+
+/// Nothing, if a damaged task refused the read: it hides no other task, and is reported elsewhere.
+pub(super) fn if_readable<T: Default>(read: Result<T, Error>) -> Result<T, Error> {
+    match read {
+        Err(e) if !e.is_retryable() => Ok(T::default()),
+        read => read,
+    }
+}
 
 /// How long ago that was, by the time of the report.
 pub(super) fn ago(task: &TaskReport, at: SystemTime) -> Duration {

@@ -239,6 +239,14 @@ pub(super) fn workflow_stalled(workflow: &str, running: u64, steps: u64, waited_
     }
 }
 
+pub(super) fn workflow_stalled_hint(workflow: &str, tasks: &[String]) -> String {
+    let tasks = if_some(tasks.len() as u64, || format!(". Its tasks: {}", shown(&first_of(tasks, 5))));
+    let recover = format!("`heartline flows recover {}`", shown(workflow));
+    format!(
+        "start a worker under this prefix if none is live; else {recover} and the logs of workers say what refuses it{tasks}"
+    )
+}
+
 fn are(instances: u64) -> String {
     format!("{} {}", many(instances, "instance"), if instances == 1 { "is" } else { "are" })
 }
