@@ -142,7 +142,7 @@ pub(super) fn info_of(text: &str) -> Result<ConnectionInfo, Error> {
     let path = url.path().trim_matches('/').to_owned();
     let db = url.query_pairs().find(|(name, _)| name == "db").map(|(_, db)| db.into_owned());
     let unreadable = |rule: &str| bad(rule, &format!("{fix}; {ESCAPED}"));
-    let info = url.into_connection_info().map_err(|e| unreadable(&format!("must be a Redis URL: {e}")))?;
+    let info = url.into_connection_info().map_err(|_| unreadable("must be a Redis URL"))?;
     let Some(db) = db.filter(|_| !is_unix) else { return Ok(info) };
     if !path.is_empty() {
         return Err(unreadable("must name the database once, as /db or as ?db="));
