@@ -154,7 +154,7 @@ impl Context {
     /// - `AtRisk` if the job may soon be lost and `OnLockRisk::Cancel` is set. Return, and the job will run again.
     /// - `Shutdown` if the worker's shutdown grace is over. Return an error, and the job is requeued; `Ok` completes it.
     /// - `Frozen` if this process was frozen (SIGSTOP, a paused VM) for so long that another worker may have taken the
-    /// job. The error stays until a heartbeat is answered.
+    ///   job. The error stays until a heartbeat is answered.
     /// - `Ended` if this run returned, or its time-out dropped it. Only code that outlived the run sees this.
     ///
     /// A time-out gives no notice: it drops the handler's future at once.

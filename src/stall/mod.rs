@@ -3,7 +3,7 @@
 //! 1. **Snapshot.** When `candidates` is empty, one `RENAME` moves `active` to `candidates`, and the epoch grows by one. Every held job is
 //!    now a candidate, at the same cost for ten jobs or a million.
 //! 2. **Beat.** Every third of an interval, each worker sends a heartbeat that names the jobs it holds. A job whose
-//! token matches moves from `candidates` to `active`. No other job does.
+//!    token matches moves from `candidates` to `active`. No other job does.
 //! 3. **Resolve.** One interval after the snapshot, the jobs left in `candidates` were silent all the time: they are stalled. Each call
 //!    decides about a bounded number, by the table in `lua/sweep.lua`. Then the next snapshot is taken.
 //!

@@ -141,10 +141,10 @@ impl<O> JobHandle<O> {
     /// - [`Error::JobCancelled`] if it was cancelled, with the reason.
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
     /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored; a type that
-    /// can be read from `null` gets it.
+    ///   can be read from `null` gets it.
     /// - [`Error::Codec`] if the value cannot be decoded as `O`.
     /// - [`Error::Connect`] if waiting does not help, for example after a wrong password, or if the server closes the
-    /// connection each time it sends the value.
+    ///   connection each time it sends the value.
     ///
     /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its
     /// event says how it ended. The event has the first 160 bytes of the error, no counts, and no reason of a cancel. A
@@ -258,7 +258,7 @@ impl<O> JobHandle<O> {
     /// - [`Error::Connect`] if Redis cannot be reached for the `dispatch_timeout` of the App.
     /// - [`Error::Refused`] if Redis refuses writes.
     /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability)
-    /// requires. It is recorded anyway.
+    ///   requires. It is recorded anyway.
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may be cancelled or not. It is safe to repeat.

@@ -182,8 +182,8 @@ impl<I: Serialize, O> TaskRef<I, O> {
     /// # Errors
     /// - [`Error::Codec`] or [`Error::TooLarge`] if an input cannot be written as JSON or is too large. Nothing is written.
     /// - [`Error::Partial`] if the call stopped later. Its source is the cause (`Connect`, `Refused`, `Unsupported`),
-    /// and it lists the jobs that are known to be written, possibly none. With `NotReplicated` as its source, all are
-    /// written, and some have fewer replicas than requested.
+    ///   and it lists the jobs that are known to be written, possibly none. With `NotReplicated` as its source, all are
+    ///   written, and some have fewer replicas than requested.
     ///
     /// # Cancel safety
     /// If the future is dropped, some jobs may be written and others not.

@@ -76,7 +76,7 @@ impl Worker {
     ///
     /// - [`Error::Connect`] if the password is wrong, or what answers is not Redis.
     /// - [`Error::Denied`] or [`Error::Unsupported`] if a right is missing, the server is too old, or a newer version
-    /// of Heartline wrote the task.
+    ///   of Heartline wrote the task.
     /// - [`Error::Server`] if a key of a task has a wrong type.
     /// - [`Error::Config`] if there is no task to work, or data that a task needs is missing.
     ///

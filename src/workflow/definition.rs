@@ -173,9 +173,9 @@ fn instance_id(id: &str) -> Result<String, ConfigErrors> {
 /// - [`Error::Config`] if the graph has faults or the id is not valid; it lists all of them.
 /// - [`Error::Codec`] and [`Error::TooLarge`] for an input that is not JSON, or is over 1 MiB. Nothing is written.
 /// - [`Error::NotReplicated`] if fewer replicas have the instance than [`Durability::Replicated`] requires. It is
-/// started anyway.
+///   started anyway.
 /// - What every call may return, see [`Error`]. A start is repeated for as long as a dispatch. After [`Error::Connect`]
-/// it may have been written.
+///   it may have been written.
 ///
 /// # Cancel safety
 /// If the future is dropped, the instance may have started or not. With an id of your own it is safe to repeat.

@@ -215,7 +215,7 @@ impl<T> WorkflowHandle<T> {
     /// # Errors
     /// - [`Error::WorkflowNotFound`] if it was never started.
     /// - [`Error::NotReplicated`] if fewer replicas have the cancel than its [`durability`](Cancel::durability)
-    /// requires. It is recorded anyway.
+    ///   requires. It is recorded anyway.
     /// - What every call may return, see [`Error`].
     ///
     /// # Cancel safety
@@ -303,7 +303,7 @@ impl<T> WorkflowHandle<T> {
     ///
     /// # Errors
     /// - [`Error::WorkflowBusy`] while some of its nodes are open, since their handlers may run. Wait, or cancel the
-    /// instance.
+    ///   instance.
     /// - [`Error::WorkflowNotFound`] if it was never started, [`Error::Codec`] if its graph is lost; what every call may return, see
     ///   [`Error`].
     ///

@@ -108,9 +108,9 @@ fn settle_repeated(n: usize) -> String {
     format!("{}: exists 1, hget {}, hmget 1, hstrlen {n}", 3 + 2 * n, 1 + n)
 }
 
-// The settings and the locks (HMGET 2), the sizes of both sets, for their types too (SCARD 2), cancels (HLEN), the
-// moves from the candidates (SREM) to `active` (SADD).
-const BEAT: &str = "7: hlen 1, hmget 2, sadd 1, scard 2, srem 1";
+// The settings and the locks (HMGET 2), the sizes of both sets, for their types too (SCARD 2), cancels (HLEN),
+// an SREM of no member, and the moves from the candidates (SREM) to `active` (SADD).
+const BEAT: &str = "8: hlen 1, hmget 2, sadd 1, scard 2, srem 2";
 
 // The settings (HMGET), the types of three lists, eleven columns and `active` (LLEN 3, HLEN 11, SCARD), whether there
 // are terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of no member, how many candidates are left

@@ -335,7 +335,7 @@ async fn each_connection_names_its_purpose() {
     // The event of the dispatch may arrive, if it was in the same millisecond.
     while !matches!(next(&mut events).await, Event::Started { .. }) {}
     task.handle("nobody").unwrap().state().await.unwrap_err();
-    for role in ["driver", "keeper", "wake", "hints", "events", "pool"] {
+    for role in ["driver", "keeper", "wake", "hints", "events", "shared"] {
         let of_the_worker = format!("{role}:{}", worker.id);
         eventually(&format!("a {role} is there"), PATIENCE, async || {
             names().await.iter().any(|name| *name == of_the_worker || role == "events" && name.starts_with("events:"))
