@@ -29,7 +29,7 @@ async fn main() -> anyhow::Result<()> {
         let (workers, counts) = (task.live_workers, task.counts);
         println!("{}: {} wait, {} failed, {workers} workers", task.task, counts.waiting, counts.failed);
     }
-    let failed = JobFilter::new(JobState::Failed).text("disk");
+    let failed = JobFilter::new(JobState::Failed).message_contains("disk");
     let page = inspector.jobs("export", &failed, None, 50).await?;
     for job in &page.jobs {
         println!("  {} attempt {}: {}", job.id, job.failed_attempts, job.message.as_deref().unwrap_or("-"));

@@ -21,6 +21,7 @@ pub(crate) mod recover;
 pub(crate) mod server;
 pub(crate) mod silent;
 pub(crate) mod stalls;
+mod sweep_by_hand;
 pub(crate) mod tasks;
 #[doc(hidden)]
 pub mod text;

@@ -12,14 +12,13 @@ use super::acts::{BulkReport, RefusalReason};
 use super::filter::JobFilter;
 use super::page::{MOST_ROWS, holder};
 use super::parts::{Cursors, by_table, config};
-use crate::backend::address::Role;
+use super::sweep_by_hand::{LEAST_PATIENCE, Resolution, SweepByHand, Watch};
 use crate::backend::audit;
-use crate::backend::classify::classify;
 use crate::backend::connection::OwnConnection;
 use crate::backend::keys::{Key, TaskKeys};
-use crate::backend::overview::{self, Overview};
+use crate::backend::overview::Overview;
 use crate::backend::server::check_rights;
-use crate::backend::sweep::{self, Decision, StalledJob, SweepReply, Verdict};
+use crate::backend::sweep::{Decision, StalledJob, SweepReply, Verdict};
 use crate::backend::values;
 use crate::clock;
 use crate::error::Error;
@@ -27,8 +26,6 @@ use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::BATCH;
 use crate::stall::action::StallAction;
-use crate::stall::cadence;
-use crate::stall::witness::{DetectorReset, Witness};
 use crate::unix_time::{at_ms, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
@@ -167,12 +164,6 @@ pub(super) fn undeclared() -> Error {
     let what = "the server has lost the options of the task: start a worker, which declares them";
     Error::Unsupported { what: what.to_owned() }
 }
-
-/// How many intervals a watch may take before it gives up.
-const PATIENCE: u32 = 5;
-
-/// The shortest time before a watch gives up.
-const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Inspector {
     /// A page of held jobs that were silent since the last snapshot, in no order. The cursor is the [`SilentPage::next`] of the
@@ -542,7 +533,7 @@ impl Inspector {
         // A script that lacks a permission midway would leave jobs in no collection.
         self.ask(|mut conn| async move { check_rights(&mut conn, keys).await }).await?;
         let own = WorkerId::generate();
-        let mut watch = Watch { inspector: self, keys, conn: None, line: None };
+        let mut watch = Watch::begin(self, keys);
         let mut rest = ids.to_vec();
         if decision.verdict != Verdict::Auto && has_patience(&self.overview_of(keys).await?) {
             self.decide_set_aside(&mut watch, own.as_str(), &decision, ids, &mut found.resolved).await?;
@@ -552,119 +543,23 @@ impl Inspector {
                 return Ok(());
             }
         }
-        let (ids, decided) = (&rest, found.resolved.len());
-        let Some((mut epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(()) };
+        let Some((epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(()) };
         let seen = self.overview_of(keys).await?;
         if seen.candidates + seen.active == 0 {
             return Ok(());
         }
-        let period = cadence::beat_period(interval);
-        let start = clock::now();
-        let mut witness = Witness::new(period, start);
-        witness.beat_answered(start, start, epoch, interval);
-        let mut end = start.after((interval * PATIENCE).max(LEAST_PATIENCE));
-        let mut due = start.after(period);
-        let (mut cursor, mut failure, mut is_unanswered) = ("0".to_owned(), None, false);
-        let all_batches = || -> Vec<&[String]> { ids.chunks(BATCH).rev().collect() };
-        let (mut batches, mut may_watch_again) = (all_batches(), true);
-        while clock::now() < end {
-            if let Some((watched, waited)) = witness.may_sweep(clock::now()) {
-                if watched != epoch {
-                    found.swept_by_worker = true;
-                    return Ok(());
-                }
-                let batch = batches.last().copied().unwrap_or_default();
-                let decision = Decision { ids: batch.to_vec(), ..decision.clone() };
-                match watch.sweep(own.as_str(), Some(watched), waited, &cursor, &decision, period).await {
-                    Ok(SweepReply::Swept {
-                        epoch: next,
-                        interval,
-                        cursor: behind,
-                        snapshot,
-                        left,
-                        resolved: some,
-                        aside,
-                    }) => {
-                        found.set_aside += aside;
-                        // Continue while there is progress.
-                        if !some.is_empty() {
-                            end = end.max(clock::now().after(LEAST_PATIENCE));
-                        }
-                        found.resolved.extend(some);
-                        cursor = behind;
-                        let is_idle = found.resolved.len() == decided && found.set_aside == 0;
-                        if snapshot && is_idle && std::mem::take(&mut may_watch_again) {
-                            // Jobs of workers that died since the previous snapshot are silent from this one on.
-                            epoch = next;
-                            witness.told(clock::now(), next, interval);
-                            batches = all_batches();
-                            continue;
-                        }
-                        batches.pop();
-                        let is_through = if ids.is_empty() { snapshot || left == 0 } else { batches.is_empty() };
-                        if is_through || snapshot {
-                            return Ok(());
-                        }
-                    }
-                    Ok(SweepReply::Moved { .. }) => {
-                        found.swept_by_worker = true;
-                        return Ok(());
-                    }
-                    Ok(SweepReply::Early { epoch, interval }) => witness.told(clock::now(), epoch, interval),
-                    Ok(SweepReply::Undeclared) => {
-                        return Err(undeclared());
-                    }
-                    Err(e) => {
-                        witness.broken(clock::now(), DetectorReset::SweepRefused);
-                        // The call may have been carried out. Then this process itself has changed the epoch.
-                        is_unanswered |= e.is_outage();
-                        if !e.is_outage() {
-                            return Err(e);
-                        }
-                        failure = Some(e);
-                    }
-                }
-                continue;
-            }
-            tokio::time::sleep(due.since(clock::now())).await;
-            match watch.epoch(period).await {
-                Ok(Some((now_in_force, interval))) => {
-                    let now = clock::now();
-                    witness.beat_answered(due, now, now_in_force, interval);
-                    if now_in_force != epoch {
-                        return match failure {
-                            Some(e) if is_unanswered => Err(e),
-                            _ => {
-                                found.swept_by_worker = true;
-                                Ok(())
-                            }
-                        };
-                    }
-                    due = due.after(period).max(now);
-                }
-                Ok(None) => return Ok(()),
-                Err(e) => {
-                    witness.broken(clock::now(), DetectorReset::NoAnswer);
-                    due = clock::now().after(cadence::longest_beat_pause(interval));
-                    witness.next_beat_at(due);
-                    if !e.is_outage() {
-                        return Err(e);
-                    }
-                    failure = Some(e);
-                }
+        let mut sweep = SweepByHand::begin(watch, own, decision, rest, found, (epoch, interval));
+        while clock::now() < sweep.end {
+            let is_over = match sweep.witness.may_sweep(clock::now()) {
+                Some((watched, waited)) => sweep.resolve(watched, waited).await?,
+                None => sweep.beat().await?,
+            };
+            if is_over {
+                return Ok(());
             }
         }
-        Err(failure.unwrap_or_else(Error::timed_out))
+        Err(sweep.failure.take().unwrap_or_else(Error::timed_out))
     }
-}
-
-/// The result of a watch.
-#[derive(Default)]
-struct Resolution {
-    resolved: Vec<StalledJob>,
-    set_aside: u64,
-    swept_by_worker: bool,
-    is_complete: bool,
 }
 
 /// Selects silent jobs: all, or by id.
@@ -682,68 +577,5 @@ impl SilentSelection {
     #[must_use]
     pub fn ids<T: AsRef<str>>(ids: impl IntoIterator<Item = T>) -> SilentSelection {
         SilentSelection(Some(ids.into_iter().map(|id| id.as_ref().to_owned()).collect()))
-    }
-}
-
-/// The connection of a watch, which is reopened if it breaks.
-struct Watch<'a> {
-    inspector: &'a Inspector,
-    keys: &'a TaskKeys,
-    /// The connection, and the primary epoch of the primary that it leads to.
-    conn: Option<(OwnConnection, u64)>,
-    /// The line of the connection that carried its calls.
-    line: Option<u64>,
-}
-
-impl Watch<'_> {
-    /// The epoch and the interval in force. `None` before the first. The answer must arrive within `time`.
-    async fn epoch(&mut self, time: Duration) -> Result<Option<(u64, Duration)>, Error> {
-        let keys = self.keys;
-        let (epoch, interval) = self.call(time, async |conn| overview::epoch(conn, keys).await).await?;
-        Ok(interval.filter(|ms| *ms > 0).map(|ms| (epoch, Duration::from_millis(ms))))
-    }
-
-    async fn sweep(
-        &mut self,
-        own: &str,
-        epoch: Option<u64>,
-        waited: Duration,
-        cursor: &str,
-        decision: &Decision,
-        time: Duration,
-    ) -> Result<SweepReply, Error> {
-        let keys = self.keys;
-        let sweep = async |conn: &mut OwnConnection| {
-            sweep::sweep(conn, keys, own, Duration::ZERO, epoch, waited, cursor, BATCH, Some(decision)).await
-        };
-        self.call(time, sweep).await
-    }
-
-    async fn call<T>(
-        &mut self,
-        time: Duration,
-        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let store = &self.inspector.store;
-        let answer = async {
-            store.ready().await?;
-            let primary_epoch = store.primary_epoch();
-            let (conn, primary_epoch) = match self.conn.take() {
-                Some(line) => line,
-                None => (store.dedicated(Role::Shared, None).await?, primary_epoch),
-            };
-            let key = self.keys.get(Key::Meta);
-            let mut line = conn.at(key).await.map_err(|e| classify("watch", e))?;
-            let before = std::mem::replace(&mut self.line, line.line_to(key));
-            if before.is_some() && before != self.line {
-                // The watch so far was over another server.
-                self.conn = Some((conn, primary_epoch));
-                return Err(Error::primary_changed());
-            }
-            let answer = store.steady_since(primary_epoch, call(&mut line)).await?;
-            self.conn = Some((conn, primary_epoch));
-            Ok(answer)
-        };
-        tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Err(Error::timed_out()))
     }
 }

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
-use super::holders::HolderReport;
+use super::holders::{Holder, HolderReport};
 use super::page::check_entry;
 use super::parts::Cursors;
 use super::tasks::{PartitionReport, TaskReport};
@@ -341,36 +341,79 @@ const USUAL: Duration = Duration::from_secs(30);
 /// About how old the presence of a live worker may be. Workers update it every 5 s.
 const LATEST_WORD: Duration = Duration::from_secs(6);
 
+/// What was read for a [`RecoveryStatus`].
+struct Seen<'a> {
+    report: &'a TaskReport,
+    held_by: &'a HolderReport,
+    workers: &'a [WorkerReport],
+}
+
 fn outlook(
     report: TaskReport,
     watchers: Vec<Detector>,
     held_by: HolderReport,
     workers: &[WorkerReport],
 ) -> RecoveryStatus {
-    let TaskReport { task, as_of, parts, knows_workers, .. } = report;
-    let ago = |at: SystemTime| as_of.duration_since(at).unwrap_or_default();
-    let mut reasons = Vec::new();
-    let is_live = |id: &WorkerId| workers.iter().any(|worker| worker.worker == *id && worker.state.is_live());
-    let lost = held_by.holders.iter().filter(|holder| !is_live(&holder.worker)).count();
-    let (mut soonest, mut is_watched): (Option<SystemTime>, bool) = (None, false);
+    let seen = Seen { report: &report, held_by: &held_by, workers };
+    let (parts, knows_workers) = (&report.parts, report.knows_workers);
+    let (mut reasons, mut next_resolve_at, mut is_watched) = (Vec::new(), None, false);
     let is_any_held = parts.iter().any(|part| part.candidates + part.heard > 0);
     for part in parts.iter().filter(|part| !is_any_held && part.part == 0 || part.candidates + part.heard > 0) {
-        let its = |reason: String| match parts.len() {
-            1 => reason,
-            _ if !is_any_held => reason,
-            _ => format!("partition {}: {reason}", part.part),
-        };
-        let mut tell = |reason: String| reasons.push(its(reason));
+        let mut own = vec![seen.jobs_of(part)];
+        if part.set_aside > 0 {
+            let whose = "they wait for a person, or as long as the options of the task say";
+            own.push(format!("{} parked: {whose}", many(part.set_aside, "silent job")));
+        }
+        for watcher in watchers.iter().filter(|watcher| watcher.watch.part == part.part) {
+            let (reason, ends) = seen.watch_of(watcher, part);
+            own.push(reason);
+            is_watched |= ends.is_some();
+            // Parked jobs are not resolved.
+            let may_resolve = part.candidates + part.heard > part.set_aside;
+            next_resolve_at = next_resolve_at.into_iter().chain(ends.filter(|_| may_resolve)).min();
+        }
+        let names_it = parts.len() > 1 && is_any_held;
+        let named = |reason| if names_it { format!("partition {}: {reason}", part.part) } else { reason };
+        reasons.extend(own.into_iter().map(named));
+    }
+    reasons.extend(seen.interval_in_force());
+    reasons.extend(held_by.holders.iter().filter_map(|holder| seen.lost_holder(holder)));
+    if !is_watched && !knows_workers {
+        reasons.push("cannot see which workers watch the task: their cluster node is unreachable".to_owned());
+    } else if !is_watched {
+        // A worker updates its presence every 5 s, and reports its watch from the second update on.
+        let none = "no worker has recently reported that it watches the task: unless one has just started, or Redis has just come back, start one";
+        let by_hand = format!(", or watch and resolve by hand (`heartline recover sweep -t {}`)", report.task);
+        reasons.push(format!("{none}{}", if is_any_held { &by_hand } else { "" }));
+    }
+    let TaskReport { task, as_of, parts, .. } = report;
+    RecoveryStatus { task, as_of, parts, watchers, held_by, next_resolve_at, reasons }
+}
+
+impl Seen<'_> {
+    fn ago(&self, at: SystemTime) -> Duration {
+        self.report.as_of.duration_since(at).unwrap_or_default()
+    }
+
+    fn worker(&self, id: &WorkerId) -> Option<&WorkerReport> {
+        self.workers.iter().find(|worker| worker.worker == *id)
+    }
+
+    /// How many jobs are held, and how many of them are silent.
+    fn jobs_of(&self, part: &PartitionReport) -> String {
+        let is_live = |id: &WorkerId| self.worker(id).is_some_and(|worker| worker.state.is_live());
+        let is_lost = self.held_by.holders.iter().any(|holder| !is_live(&holder.worker));
         let snapshot =
-            part.snapshot_at.map_or("yet".to_owned(), |at| format!("since the snapshot {} ago", span(ago(at))));
+            part.snapshot_at.map_or("yet".to_owned(), |at| format!("since the snapshot {} ago", span(self.ago(at))));
+        let as_of = self.report.as_of;
         let not_due = part.heard_by().and_then(|by| by.duration_since(as_of).ok()).filter(|left| !left.is_zero());
         let jobs = many(part.candidates, "held job");
-        tell(match not_due {
+        match not_due {
             _ if part.candidates + part.heard == 0 => "no job is held".to_owned(),
             _ if part.snapshot_at.is_none() => {
                 format!("{} not checked yet: no snapshot was taken", many(part.heard + part.candidates, "held job"))
             }
-            _ if part.candidates == 0 && lost > 0 => {
+            _ if part.candidates == 0 && is_lost => {
                 format!(
                     "{} held jobs sent a heartbeat {snapshot}, but some of their workers are silent by now",
                     part.heard
@@ -379,55 +422,44 @@ fn outlook(
             _ if part.candidates == 0 => format!("no held job is silent {snapshot}; {} sent a heartbeat", part.heard),
             Some(left) => format!("{jobs} without a heartbeat {snapshot}; the next one is due within {}", span(left)),
             None => format!("{jobs} silent {snapshot}"),
-        });
-        if part.set_aside > 0 {
-            let whose = "they wait for a person, or as long as the options of the task say";
-            tell(format!("{} parked: {whose}", many(part.set_aside, "silent job")));
-        }
-        // Parked jobs are not resolved.
-        let may_resolve = part.candidates + part.heard > part.set_aside;
-        let epoch = part.epoch;
-        for watcher in watchers.iter().filter(|watcher| watcher.watch.part == part.part) {
-            let (worker, watch) = (&watcher.worker, &watcher.watch);
-            if !watcher.state.is_live() {
-                tell(format!("{worker} has not reported its presence for a while, and may have stopped watching"));
-                continue;
-            }
-            // If it last reported an older epoch, it began to watch this one with a heartbeat after the epoch began.
-            let begins = if watch.epoch == epoch { watch.since } else { part.epoch_at.unwrap_or(as_of) };
-            let due = begins.checked_add(watch.interval).unwrap_or(begins);
-            if ago(due) > watch.interval.max(LATEST_WORD) {
-                let what = format!(
-                    "{worker} was due {} ago to take the next snapshot or to resolve, and did not",
-                    span(ago(due))
-                );
-                tell(format!("{what}: it may be frozen, or cut off from Redis"));
-                continue;
-            }
-            let ends = due.max(as_of);
-            // Without a silent job, the watch ends in a snapshot. Jobs silent then are resolved an interval later.
-            let is_snapshot = part.candidates == 0;
-            let at = if is_snapshot { ends.checked_add(watch.interval).unwrap_or(ends) } else { ends };
-            if may_resolve {
-                soonest = Some(soonest.map_or(at, |soonest| soonest.min(at)));
-            }
-            is_watched = true;
-            let broken = watch.broken.zip(watch.broken_at).filter(|(_, at)| ago(*at) < watch.interval);
-            let left = ends.duration_since(as_of).unwrap_or_default();
-            let does = if is_snapshot { "may take the next snapshot" } else { "may resolve jobs that stay silent" };
-            let broken = broken.map(|(cause, at)| format!("; its watch was broken {} ago: {cause}", span(ago(at))));
-            let broken = broken.unwrap_or_default();
-            tell(format!("{worker} {does} in {}{broken}", span(left)));
         }
     }
-    let longest = parts.iter().max_by_key(|part| part.interval);
-    let asked = longest.and_then(|part| part.interval.zip(part.asker.as_ref()));
-    reasons.extend(asked.filter(|(interval, _)| *interval > USUAL).map(|(interval, asker)| {
-        let known = workers.iter().find(|worker| worker.worker == *asker);
-        let is = match known {
+
+    /// What a worker that watches the partition will do, and when it may resolve jobs. `None` if it may have stopped.
+    fn watch_of(&self, watcher: &Detector, part: &PartitionReport) -> (String, Option<SystemTime>) {
+        let (worker, watch, as_of) = (&watcher.worker, &watcher.watch, self.report.as_of);
+        if !watcher.state.is_live() {
+            let what = format!("{worker} has not reported its presence for a while, and may have stopped watching");
+            return (what, None);
+        }
+        // If it last reported an older epoch, it began to watch this one with a heartbeat after the epoch began.
+        let begins = if watch.epoch == part.epoch { watch.since } else { part.epoch_at.unwrap_or(as_of) };
+        let due = begins.checked_add(watch.interval).unwrap_or(begins);
+        if self.ago(due) > watch.interval.max(LATEST_WORD) {
+            let late = span(self.ago(due));
+            let what = format!("{worker} was due {late} ago to take the next snapshot or to resolve, and did not");
+            return (format!("{what}: it may be frozen, or cut off from Redis"), None);
+        }
+        let ends = due.max(as_of);
+        // Without a silent job, the watch ends in a snapshot. Jobs silent then are resolved an interval later.
+        let is_snapshot = part.candidates == 0;
+        let at = if is_snapshot { ends.checked_add(watch.interval).unwrap_or(ends) } else { ends };
+        let broken = watch.broken.zip(watch.broken_at).filter(|(_, at)| self.ago(*at) < watch.interval);
+        let broken = broken.map(|(cause, at)| format!("; its watch was broken {} ago: {cause}", span(self.ago(at))));
+        let does = if is_snapshot { "may take the next snapshot" } else { "may resolve jobs that stay silent" };
+        let left = ends.duration_since(as_of).unwrap_or_default();
+        (format!("{worker} {does} in {}{}", span(left), broken.unwrap_or_default()), Some(at))
+    }
+
+    /// The stall interval and who requested it, if it is long.
+    fn interval_in_force(&self) -> Option<String> {
+        let longest = self.report.parts.iter().max_by_key(|part| part.interval)?;
+        let (interval, asker) = longest.interval.zip(longest.asker.as_ref())?;
+        let is = match self.worker(asker) {
+            _ if interval <= USUAL => return None,
             Some(worker) if worker.state.is_live() => "",
             // The list of workers is unreachable.
-            None if !knows_workers => "",
+            None if !self.report.knows_workers => "",
             Some(WorkerReport { stopped_at: Some(_), .. }) => ", which has stopped",
             _ => ", which is not live",
         };
@@ -436,34 +468,27 @@ fn outlook(
         } else {
             ": it shrinks at the snapshot after the next at the latest, unless a live worker requests as much"
         };
-        format!("the stall interval is {}, requested by {asker}{is}{falls}", span(interval))
-    }));
-    reasons.extend(held_by.holders.iter().filter_map(|holder| {
-        let known = workers.iter().find(|worker| worker.worker == holder.worker);
-        let is = match known {
+        Some(format!("the stall interval is {}, requested by {asker}{is}{falls}", span(interval)))
+    }
+
+    /// What is known of a worker that holds jobs and is not live.
+    fn lost_holder(&self, holder: &Holder) -> Option<String> {
+        let is = match self.worker(&holder.worker) {
             Some(worker) if worker.state.is_live() => return None,
             Some(WorkerReport { death: Some(death), .. }) => {
                 let by = if death.by.is_empty() { "a person" } else { &*death.by };
-                format!("is dead, as {by} reported {} ago ({})", span(ago(death.at)), death.proof)
+                format!("is dead, as {by} reported {} ago ({})", span(self.ago(death.at)), death.proof)
             }
-            Some(WorkerReport { stopped_at: Some(at), .. }) => format!("stopped {} ago", span(ago(*at))),
-            Some(worker) => format!("was last seen {} ago", span(ago(worker.last_seen_at))),
-            None if !knows_workers => "cannot be looked up now: a node of the cluster is unreachable".to_owned(),
+            Some(WorkerReport { stopped_at: Some(at), .. }) => format!("stopped {} ago", span(self.ago(*at))),
+            Some(worker) => format!("was last seen {} ago", span(self.ago(worker.last_seen_at))),
+            None if !self.report.knows_workers => {
+                "cannot be looked up now: a node of the cluster is unreachable".to_owned()
+            }
             None => "is no longer known".to_owned(),
         };
-        let least = if held_by.is_whole { "" } else { "at least " };
+        let least = if self.held_by.is_whole { "" } else { "at least " };
         Some(format!("{least}{} held by {}, which {is}", many(holder.jobs, "job"), holder.worker))
-    }));
-    if !is_watched && !knows_workers {
-        reasons.push("cannot see which workers watch the task: their cluster node is unreachable".to_owned());
-    } else if !is_watched {
-        // A worker updates its presence every 5 s, and reports its watch from the second update on.
-        let none = "no worker has recently reported that it watches the task: unless one has just started, or Redis has just come back, start one";
-        let by_hand = format!(", or watch and resolve by hand (`heartline recover sweep -t {task}`)");
-        let is_held = parts.iter().any(|part| part.candidates + part.heard > 0);
-        reasons.push(format!("{none}{}", if is_held { &by_hand } else { "" }));
     }
-    RecoveryStatus { task, as_of, parts, watchers, held_by, next_resolve_at: soonest, reasons }
 }
 
 /// `1 job is`, `2 jobs are`.
