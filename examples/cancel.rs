@@ -1,4 +1,4 @@
-//! Cancelling jobs: one that waits is cancelled at once, one that runs is told to stop.
+//! Cancels jobs: a waiting job ends at once, and the handler of a running job is asked to stop.
 //!
 //! Run it with `cargo run -p heartline-examples --example cancel`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -13,7 +13,7 @@ async fn main() -> anyhow::Result<()> {
     let app = App::builder().redis(url).prefix(format!("cancel-{}", uuid::Uuid::now_v7())).build().await?;
 
     let (running, mut runs) = mpsc::unbounded_channel();
-    // One slot, so that the second job has to wait. A handler that was told to stop has half a second to do so.
+    // One slot, so that the second job has to wait. After a cancellation, the handler has 500 ms to return.
     let options = TaskOptions::new().concurrency(1).cancel_grace(Duration::from_millis(500));
     let renders = app.task("render", options, move |ctx: Context, film: String| {
         let running = running.clone();
@@ -22,7 +22,7 @@ async fn main() -> anyhow::Result<()> {
             tokio::select! {
                 () = render(&film) => Ok("rendered".to_owned()),
                 () = ctx.cancelled() => {
-                    println!("{film}: cancelled, the half-made files are cleaned up");
+                    println!("{film}: cancelled, removing the partial files");
                     Err(JobError::from("cancelled"))
                 }
             }
@@ -34,7 +34,7 @@ async fn main() -> anyhow::Result<()> {
     let second = renders.dispatch("second".to_owned()).await?;
     runs.recv().await;
 
-    assert_eq!(second.cancel("nobody wants to see it").await?, CancelOutcome::Cancelled);
+    assert_eq!(second.cancel("no longer needed").await?, CancelOutcome::Cancelled);
     assert_eq!(second.state().await?, JobState::Cancelled);
 
     let asked = Instant::now();
@@ -44,14 +44,14 @@ async fn main() -> anyhow::Result<()> {
         other => anyhow::bail!("a cancelled job ended as {other:?}"),
     }
 
-    // To repeat a cancel is no error.
+    // Cancelling a job again is not an error.
     assert_eq!(first.cancel("again").await?, CancelOutcome::AlreadyTerminal(JobState::Cancelled));
 
     println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }
 
-/// Takes longer than anybody waits.
+/// Simulates an hour of work.
 async fn render(film: &str) {
     println!("{film}: rendering");
     tokio::time::sleep(Duration::from_secs(3600)).await;

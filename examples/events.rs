@@ -1,4 +1,4 @@
-//! What becomes of a job is told by events, whichever process made it happen.
+//! Receives the events of all jobs, from any process.
 //!
 //! Run it with `cargo run -p heartline-examples --example events`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -14,22 +14,22 @@ async fn main() -> anyhow::Result<()> {
     let parse =
         app.task("parse", options, |_ctx: Context, text: String| async move { Ok::<i64, JobError>(text.parse()?) })?;
 
-    // Nothing that happens after this call is missed in silence.
+    // Later events are delivered, or reported as missed.
     let mut events = app.events();
     let worker = app.worker().spawn();
 
     parse.dispatch("42".to_owned()).id("good").await?;
     parse.dispatch("forty-two".to_owned()).id("bad").await?;
     let later = parse.dispatch("7".to_owned()).id("later").delay(Duration::from_secs(3600)).await?;
-    later.cancel("nobody needs it").await?;
+    later.cancel("no longer needed").await?;
 
     let (mut good, mut bad, mut cancelled) = (Vec::new(), Vec::new(), Vec::new());
     let mut ended = 0;
     while ended < 3 {
-        // A subscription is a `Stream` as well.
+        // A subscription is also a `Stream`.
         let event = match events.recv().await {
             Ok(event) => event,
-            // A reader that is too slow is told how many it missed, and goes on behind the gap.
+            // A reader that is too slow gets the number of missed events, and can continue with later ones.
             Err(RecvError::Lagged(missed)) => anyhow::bail!("{missed} events were missed"),
             Err(e) => return Err(e.into()),
         };
@@ -41,7 +41,7 @@ async fn main() -> anyhow::Result<()> {
         }
         ended += usize::from(event.is_terminal());
     }
-    // The events of a job come in the order in which they happened.
+    // The events of a job arrive in the order in which they happened.
     assert_eq!(good, ["task:dispatched", "task:started", "task:completed"]);
     assert_eq!(bad, ["task:dispatched", "task:started", "task:retrying", "task:started", "task:failed"]);
     assert_eq!(cancelled, ["task:dispatched", "task:cancelled"]);
@@ -50,7 +50,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What some events know besides the job.
+/// The details that some events carry.
 fn details(event: &Event) -> String {
     match event {
         Event::Started { waited: Some(waited), .. } => format!(" (after {waited:?})"),

@@ -1,8 +1,8 @@
-//! Stopping a worker at Ctrl-C or SIGTERM: it claims no more, lets jobs finish for the shutdown grace, and hands the rest
-//! back, so that another worker runs them, with no stall counted and no attempt used.
+//! Stops a worker at Ctrl-C or SIGTERM: it claims no more jobs, waits for running jobs during the shutdown grace, and
+//! requeues the rest for other workers. This counts no stall and uses no attempt.
 //!
 //! Run it with `cargo run -p heartline-examples --example graceful_shutdown`. It uses the Redis of `REDIS_URL`, or a private
-//! server. It stops its worker by itself; Ctrl-C and SIGTERM stop it sooner.
+//! server. The worker stops by itself; Ctrl-C or SIGTERM stops it earlier.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 async fn copy(ctx: Context, seconds: u64) -> Result<u64, JobError> {
     tokio::select! {
         () = tokio::time::sleep(Duration::from_secs(seconds)) => Ok(seconds),
-        // The grace is over. An error hands the job back, whatever it says; a value would still complete it.
+        // The grace period is over. Any error requeues the job; a value would still complete it.
         () = ctx.cancelled() => {
-            println!("the job of {seconds} s is interrupted");
+            println!("the {seconds} s job is interrupted");
             Err(JobError::from("interrupted"))
         }
     }
@@ -36,16 +36,16 @@ async fn main() -> anyhow::Result<()> {
     let short = copies.dispatch(2).await?;
     let long = copies.dispatch(600).await?;
 
-    // In an application this is all: `app.worker().run_until_signal().await?`.
+    // An application only needs `app.worker().run_until_signal().await?`.
     let stop = async move {
         let both_run = async {
             runs.recv().await;
             runs.recv().await;
-            tokio::time::sleep(Duration::from_secs(1)).await; // the moment for your Ctrl-C
+            tokio::time::sleep(Duration::from_secs(1)).await; // time for your Ctrl-C
         };
         tokio::select! {
-            () = shutdown_signal() => println!("told to stop"),
-            () = both_run => println!("both jobs run, and nobody said stop: stopping"),
+            () = shutdown_signal() => println!("received a signal: stopping"),
+            () = both_run => println!("both jobs run and no signal arrived: stopping"),
         }
     };
     let worker = app.worker();
@@ -54,7 +54,7 @@ async fn main() -> anyhow::Result<()> {
     println!("the worker stopped: {reason:?}");
     assert_eq!(reason, StopReason::Shutdown, "every job was recorded or requeued");
 
-    // After a signal that came early the jobs may not have run at all.
+    // After an early signal, the jobs may not have run at all.
     println!("the short job is {}, the long one {}", short.state().await?, long.state().await?);
     assert_eq!(long.state().await?, JobState::Waiting);
     let job = copies.job(long.id()).await?;

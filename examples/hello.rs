@@ -1,4 +1,4 @@
-//! The smallest whole program: declare a task, work it, dispatch a job, wait for its result.
+//! The smallest complete program: declares a task, starts a worker, dispatches a job and waits for its result.
 //!
 //! Run it with `cargo run -p heartline-examples --example hello`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -7,7 +7,7 @@ use heartline::{App, Context, JobError, TaskOptions};
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let (_server, url) = heartline::testing::redis_url().await?;
-    // The prefix keeps this run apart from everything else on the same Redis. An application leaves it out.
+    // The prefix separates this run from other data on the same Redis. An application can leave it out.
     let app = App::builder().redis(url).prefix(format!("hello-{}", uuid::Uuid::now_v7())).build().await?;
 
     // A task is a name, options and a handler.
@@ -16,10 +16,10 @@ async fn main() -> anyhow::Result<()> {
         Ok::<String, JobError>(format!("hello, {name}"))
     })?;
 
-    // A worker runs the jobs. It is mostly a process of its own; see `producer_worker` for that.
+    // A worker runs the jobs, usually in a process of its own; see `producer_worker`.
     let worker = app.worker().spawn();
 
-    // A dispatched job is in Redis before the await returns.
+    // When this returns, the job is in Redis.
     let handle = greet.dispatch("world".to_owned()).await?;
     let greeting = handle.result().await?;
     println!("{greeting}");

@@ -1,4 +1,4 @@
-//! An admin page in the terminal: what each task does, which jobs failed and why, and a button that runs them again.
+//! Lists tasks and failed jobs, retries the failed ones, and audits a task, as an admin page would.
 //!
 //! Run it with `cargo run -p heartline-examples --example inspector`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -23,11 +23,11 @@ async fn main() -> anyhow::Result<()> {
         assert!(job.result().await.is_err());
     }
 
-    // From here on names are enough: an admin page has neither the handlers nor the types.
+    // An inspector only needs names. It has neither the handlers nor the types.
     let inspector = app.inspector().by("ada");
     for task in inspector.tasks().await? {
         let (workers, counts) = (task.live_workers, task.counts);
-        println!("{}: {} wait, {} failed, {workers} workers", task.task, counts.waiting, counts.failed);
+        println!("{}: {} waiting, {} failed, {workers} workers", task.task, counts.waiting, counts.failed);
     }
     let failed = JobFilter::new(JobState::Failed).message_contains("disk");
     let page = inspector.jobs("export", &failed, None, 50).await?;
@@ -42,8 +42,8 @@ async fn main() -> anyhow::Result<()> {
         assert_eq!(state, JobState::Completed);
     }
     let audit = inspector.audit("export").await?;
-    println!("{} jobs looked at, {} faults", audit.parts[0].looked, audit.parts[0].found);
+    println!("{} jobs checked, {} faults", audit.parts[0].looked, audit.parts[0].found);
     assert!(act.done == 5 && audit.is_clean());
-    println!("the worker: {}", worker.stop().await?);
+    println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A job that takes much longer than the stall interval. Its worker beats for it, so nobody takes it away, and
-//! `ctx.heartbeat()` tells the handler when to stop. Work that blocks goes to `spawn_blocking`.
+//! Runs a job that takes much longer than the stall interval. Its worker sends heartbeats, so the job does not stall, and
+//! `ctx.heartbeat()` returns an error when the handler has to stop. Blocking work belongs in `spawn_blocking`.
 //!
 //! Run it with `cargo run -p heartline-examples --example long_job_heartbeat`. It uses the Redis of `REDIS_URL`, or a private
 //! server.
@@ -11,16 +11,14 @@ use heartline::{App, Context, JobError, StallOptions, TaskOptions};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 async fn add_up(ctx: Context, upto: u64) -> Result<u64, JobError> {
-    // The clone goes along to the other thread. Dropping a future does not stop such a thread: only what it looks at
-    // itself can end it, and that is what the heartbeat is for.
+    // Dropping a future does not stop a blocking thread. So the thread gets a clone of the context, and checks it.
     let beat = ctx.clone();
     let sum = tokio::task::spawn_blocking(move || {
         let mut sum = 0;
         for number in 1..=upto {
             sum += number;
-            std::thread::sleep(Duration::from_millis(50)); // the hard work
-            // It costs next to nothing, so call it at every step. It fails when the job was lost or cancelled, or the
-            // worker stops.
+            std::thread::sleep(Duration::from_millis(50)); // the real work
+            // Cheap enough for every step. It fails if the job was lost or cancelled, or if the worker stops.
             beat.heartbeat()?;
         }
         Ok::<u64, heartline::Interrupted>(sum)
@@ -42,7 +40,7 @@ async fn main() -> anyhow::Result<()> {
     let started = Instant::now();
     let handle = sums.dispatch(80).await?;
     let sum = handle.result().await?;
-    println!("the sum is {sum}, after {:.1?}: the interval is {INTERVAL:?}", started.elapsed());
+    println!("the sum is {sum}, after {:.1?} with an interval of {INTERVAL:?}", started.elapsed());
     assert_eq!(sum, 3240);
     assert!(started.elapsed() > INTERVAL * 3);
     assert_eq!(sums.job(handle.id()).await?.stalled_count, 0);

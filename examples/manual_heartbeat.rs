@@ -1,5 +1,5 @@
-//! A handler that hangs is found, although its process is fine: with `Heartbeat::Manual` only the handler's own
-//! `ctx.heartbeat()` counts as a sign of life.
+//! Detects a handler that hangs in a healthy process: with `Heartbeat::Manual`, only the handler's own calls of
+//! `ctx.heartbeat()` count.
 //!
 //! Run it with `cargo run -p heartline-examples --example manual_heartbeat`. It uses the Redis of `REDIS_URL`, or a private
 //! server.
@@ -11,13 +11,13 @@ use heartline::{App, Context, Heartbeat, JobError, StallAction, StallOptions, St
 async fn download(ctx: Context, parts: u32) -> Result<u32, JobError> {
     for part in 1..=parts {
         if part == 3 && ctx.stalled_count() == 0 {
-            println!("part {part}: the other side says nothing any more, and the handler hangs");
+            println!("part {part}: the server does not answer, and the handler hangs");
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        // Several times an interval, or the job counts as stalled.
+        // Without a call within the interval, the job counts as stalled.
         ctx.heartbeat()?;
-        println!("part {part}: here (stalls before this run: {})", ctx.stalled_count());
+        println!("part {part}: received (stalls before this run: {})", ctx.stalled_count());
     }
     Ok(parts)
 }
@@ -28,7 +28,7 @@ async fn main() -> anyhow::Result<()> {
     let app = App::builder().redis(url).prefix(format!("manual-heartbeat-{}", uuid::Uuid::now_v7())).build().await?;
 
     let stall = StallOptions::new().interval(Duration::from_secs(1)).heartbeat(Heartbeat::Manual).max_count(1);
-    // One slot: the job can only run again if the hung run has given its slot back.
+    // One slot: the job can only run again after the hung run has released it.
     let options = TaskOptions::new().stall(stall).concurrency(1).cancel_grace(Duration::from_millis(200));
     let downloads = app.task("download", options, download)?;
     let mut stalled = app.on_stalled();

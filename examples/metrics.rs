@@ -1,7 +1,7 @@
-//! Metrics of a worker for Prometheus, and probes: what a scrape reads, put through a parser of Prometheus' text format.
+//! Exports the metrics of a worker to Prometheus, serves health probes, and checks what a scrape reads.
 //!
 //! Run it with `cargo run -p heartline-examples --features metrics --example metrics`. It uses the Redis of `REDIS_URL`, or a private
-//! server. A service of yours serves the text at `/metrics` with the HTTP library that it has.
+//! server. Your service serves the text at `/metrics` with its own HTTP library.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,24 +23,24 @@ async fn main() -> anyhow::Result<()> {
         Ok(row)
     })?;
 
-    // One registry, in which the rest of your program counts too.
+    // One registry, shared with the other metrics of your program.
     let mut registry = Registry::default();
     let worker = app.worker().observe(RunMetrics::register(&mut registry));
     WorkerMetrics::register(&mut registry, worker.monitor());
     let probes = worker.monitor().serve(([127, 0, 0, 1], 0).into())?;
     let worker = worker.spawn();
     for job in exports.dispatch_many(1..=100).await? {
-        // A tenth of them fails.
+        // One in ten fails.
         let _ = job.result().await;
     }
 
-    // What `/metrics` answers.
+    // The response of `/metrics`.
     let mut text = String::new();
     encode(&mut text, &registry)?;
     let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned())))?;
     let value = |name: &str, label: (&str, &str)| {
         let sample = scrape.samples.iter().find(|s| s.metric == name && s.labels.get(label.0) == Some(label.1));
-        match &sample.with_context(|| format!("there is no {name} with {label:?} in {text}"))?.value {
+        match &sample.with_context(|| format!("{name} with {label:?} is missing in {text}"))?.value {
             Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => Ok(*value),
             other => anyhow::bail!("{name} is {other:?}"),
         }
@@ -55,7 +55,7 @@ async fn main() -> anyhow::Result<()> {
     ensure!(value("heartline_run_failures_total", ("code", "disk"))? == 10.0);
     ensure!(value("heartline_settled_total", ("kind", "claimed"))? == 100.0);
 
-    // What an orchestrator asks.
+    // The readiness probe of an orchestrator.
     let mut stream = TcpStream::connect(probes.address())?;
     write!(stream, "GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();

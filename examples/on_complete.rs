@@ -1,5 +1,5 @@
-//! A hook that runs when a job has ended, whatever became of it: here it sends a mail. The worker stops in the middle of one hook;
-//! the next worker runs it again, and not the handler.
+//! Sends a mail after each job, from a hook that receives the outcome. The first worker stops during a hook; the next
+//! worker runs the hook again, but not the handler.
 //!
 //! Run it with `cargo run -p heartline-examples --example on_complete`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use heartline::{App, Context, JobError, Outcome, TaskOptions};
 use tokio::sync::Notify;
 
-/// What runs count, and how the first worker is stopped in the right moment.
+/// Counts the runs of handlers and hooks, and reports that a hook has begun.
 #[derive(Default)]
 struct Seen {
     handlers: AtomicU32,
@@ -28,7 +28,7 @@ async fn export(seen: Arc<Seen>, rows: u32) -> Result<u32, JobError> {
 
 async fn send_mail(ctx: Context, outcome: Outcome<u32>, seen: Arc<Seen>) -> Result<(), JobError> {
     seen.hook_began.notify_one();
-    // At least once: behind this line a worker may die before Redis hears of it. The id of the job tells the mails apart.
+    // Hooks run at least once: a worker may die before the end of the hook is recorded. The job id identifies the mail.
     tokio::time::sleep(Duration::from_millis(300)).await;
     match outcome {
         Outcome::Completed(rows) => println!("mail {}: {rows} rows are ready", ctx.id()),
@@ -44,7 +44,7 @@ async fn main() -> anyhow::Result<()> {
     let (_server, url) = heartline::testing::redis_url().await?;
     let app = App::builder().redis(url).prefix(format!("on-complete-{}", uuid::Uuid::now_v7())).build().await?;
     let seen = Arc::new(Seen::default());
-    // A worker that is told to stop does not wait for the hook.
+    // On shutdown, the worker does not wait for the hook.
     let options = TaskOptions::new().shutdown_grace(Duration::ZERO).cancel_grace(Duration::from_millis(50));
     let of_handlers = Arc::clone(&seen);
     let exports = app.task("export", options, move |_: Context, rows| export(Arc::clone(&of_handlers), rows))?;
@@ -56,10 +56,10 @@ async fn main() -> anyhow::Result<()> {
     seen.hook_began.notified().await;
     println!("the first worker stopped: {}; the job is {}", first.stop().await?, job.state().await?);
 
-    // The hook runs for every job that ends: also for one that fails, or is cancelled before anybody runs it.
+    // The hook runs for every job that ends, also if it fails or is cancelled before it runs.
     let failing = exports.dispatch(0).id("export-2").await?;
     let unwanted = exports.dispatch(70).id("export-3").await?;
-    println!("export-3: {:?}", unwanted.cancel("not needed any more").await?);
+    println!("export-3: {:?}", unwanted.cancel("no longer needed").await?);
     let second = app.worker().spawn();
     println!("export-1 has {} rows", job.result().await?);
     for job in [failing, unwanted] {

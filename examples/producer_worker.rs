@@ -1,8 +1,7 @@
-//! Two processes that share nothing but Redis: a producer, which dispatches jobs, and a worker, which runs them.
+//! Runs a producer and a worker as two processes that share only Redis.
 //!
-//! Run it with `cargo run -p heartline-examples --example producer_worker`: the producer then starts the worker itself. To see
-//! them apart, set `REDIS_URL` and run it twice, with the argument `worker` (it stops at Ctrl-D) and with the argument
-//! `producer`.
+//! Run it with `cargo run -p heartline-examples --example producer_worker`: the producer starts the worker. To run them
+//! separately, set `REDIS_URL` and run it twice: with the argument `worker` (stops at Ctrl-D) and with `producer`.
 
 use std::process::Stdio;
 
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-// What both sides must agree on: the name of the task and its types.
+// Both sides must agree on the name of the task and its types.
 const TASK: &str = "resize";
 
 #[derive(Serialize, Deserialize)]
@@ -29,7 +28,7 @@ async fn main() -> anyhow::Result<()> {
         Some("worker") => work(&url).await,
         Some("producer") => produce(&url).await,
         _ => {
-            // The pipe tells the worker when to stop: it ends with this process, however that ends.
+            // The worker stops when the pipe closes, so it does not outlive this process.
             let mut worker = Command::new(std::env::current_exe()?)
                 .arg("worker")
                 .env("REDIS_URL", &url)
@@ -60,7 +59,7 @@ async fn work(url: &str) -> anyhow::Result<()> {
         let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
     };
     let reason = app.worker().run_until(input_ends).await?;
-    anyhow::ensure!(reason == StopReason::Shutdown, "the worker left jobs behind: {reason:?}");
+    anyhow::ensure!(reason == StopReason::Shutdown, "the worker did not stop cleanly: {reason:?}");
     Ok(())
 }
 

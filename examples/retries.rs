@@ -1,4 +1,4 @@
-//! What happens to a job whose handler fails: it runs again after a pause, as often as its retry policy says.
+//! Retries failed jobs by a retry policy: pauses, fatal errors, and a pause that the handler sets.
 //!
 //! Run it with `cargo run -p heartline-examples --example retries`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use heartline::{App, Context, Error, Jitter, JobError, RetryPolicy, TaskOptions};
 
-/// Calls a service that is down at first, and does not know every page.
+/// Calls a service that is down at first and does not have every page.
 async fn fetch(ctx: Context, page: String) -> Result<String, JobError> {
     println!("{page}: attempt {} of {}", ctx.attempt(), ctx.max_attempts());
     match (page.as_str(), ctx.attempt()) {
         // Another attempt would not help.
         ("/missing", _) => Err(JobError::new("404 not found").fatal()),
-        // The service says itself when to come back. This goes before the policy's pause.
+        // The service says when to retry. This takes precedence over the policy's pause.
         ("/busy", 1) => Err(JobError::new("503 come back later").retry_after(Duration::from_millis(300))),
         // Any error can be returned with `?`. A panic and a time-out count as a failed attempt too.
         ("/flaky", 1 | 2) => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))?,
@@ -36,7 +36,7 @@ async fn main() -> anyhow::Result<()> {
     assert!(started.elapsed() >= Duration::from_millis(300), "both pauses were kept");
     assert_eq!(pages.dispatch("/busy".to_owned()).await?.result().await?, "the text of /busy");
 
-    // When the attempts are used up, the job is failed with its last error. One dispatch may have its own count.
+    // After the last attempt, the job fails with its last error. A dispatch can set its own number of attempts.
     for (handle, attempts) in [
         (pages.dispatch("/down".to_owned()).await?, 3),
         (pages.dispatch("/down".to_owned()).attempts(2).await?, 2),
@@ -47,7 +47,7 @@ async fn main() -> anyhow::Result<()> {
                 println!("attempt {}: {failure}", failure.failed_attempts);
                 assert_eq!(failure.failed_attempts, attempts);
             }
-            other => anyhow::bail!("a page that is not there was fetched: {other:?}"),
+            other => anyhow::bail!("a missing page was fetched: {other:?}"),
         }
     }
 

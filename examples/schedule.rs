@@ -1,5 +1,4 @@
-//! When a job runs, and before which others: `delay`, `priority`, and an id of your own that keeps a job from being
-//! dispatched twice.
+//! Delays jobs, orders them by priority, and uses an id so that a job is not dispatched twice.
 //!
 //! Run it with `cargo run -p heartline-examples --example schedule`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -15,14 +14,14 @@ async fn main() -> anyhow::Result<()> {
 
     let order = Arc::new(Mutex::new(Vec::new()));
     let sent = Arc::clone(&order);
-    // One at a time, so that the order can be seen.
+    // One at a time, so that the order is visible.
     let mails = app.task("send-mail", TaskOptions::new().concurrency(1), move |_ctx: Context, mail: String| {
         println!("sent: {mail}");
         sent.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
         async { Ok::<(), JobError>(()) }
     })?;
 
-    // No worker runs yet, so the jobs gather. A steady flow of high ones would keep the others waiting for ever.
+    // No worker runs yet, so the jobs wait. A steady flow of high-priority jobs would starve the others.
     let newsletter = mails.dispatch("newsletter".to_owned()).priority(Priority::Low).await?;
     mails.dispatch("invoice".to_owned()).await?;
     mails.dispatch("password reset".to_owned()).priority(Priority::High).await?;
@@ -30,7 +29,7 @@ async fn main() -> anyhow::Result<()> {
     let reminder = mails.dispatch("reminder".to_owned()).delay(Duration::from_secs(1)).await?;
     assert_eq!(reminder.state().await?, JobState::Delayed);
 
-    // With an id of your own a dispatch can be repeated: the second one changes nothing.
+    // A dispatch with an id can be repeated: the second one changes nothing.
     assert_eq!(mails.dispatch("welcome".to_owned()).id("welcome-ada").await?.existed(), Some(false));
     assert_eq!(mails.dispatch("welcome again".to_owned()).id("welcome-ada").await?.existed(), Some(true));
 

@@ -1,5 +1,4 @@
-//! Input and result are types of yours: what a job takes and returns is checked by the compiler where you dispatch it, and
-//! by serde where it runs.
+//! Gives a task an input type and a result type. The compiler checks them at the dispatch, and serde in the worker.
 //!
 //! Run it with `cargo run -p heartline-examples --example typed_input`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -39,11 +38,11 @@ async fn bill(_ctx: Context, order: Order) -> Result<Invoice, JobError> {
 async fn main() -> anyhow::Result<()> {
     let (_server, url) = heartline::testing::redis_url().await?;
     let app = App::builder().redis(url).prefix(format!("typed-input-{}", uuid::Uuid::now_v7())).build().await?;
-    // By default a job whose input cannot be read is put off for a day: workers of its version may be on their way.
+    // By default, a job with an undecodable input is tried again for a day, as newer workers may still be deployed.
     let bills = app.task("bill", TaskOptions::new().undecodable_for(Duration::ZERO), bill)?;
     let worker = app.worker().spawn();
 
-    // Many at once; the handles come in the order of the inputs.
+    // Dispatches several jobs at once. The handles are in the order of the inputs.
     let item = |name: &str, cents| Item { name: name.to_owned(), cents };
     let orders = [
         Order { customer: "Ada".to_owned(), items: vec![item("tea", 450), item("cake", 380)] },
@@ -55,7 +54,7 @@ async fn main() -> anyhow::Result<()> {
     println!("{} pays {} cents", invoice.customer, invoice.total_cents);
     assert_eq!(invoice, Invoice { customer: "Ada".to_owned(), total_cents: 830 });
 
-    // A failure is typed too: its code is for programs, its message for people.
+    // A failure has a code for programs and a message for people.
     match handles[1].result().await {
         Err(Error::JobFailed(failure)) => {
             println!("{failure}");
@@ -64,7 +63,7 @@ async fn main() -> anyhow::Result<()> {
         other => anyhow::bail!("an empty order was billed: {other:?}"),
     }
 
-    // Another program may believe in other types. Its job fails, and nothing else happens.
+    // Another program may use other types. Then its job fails; other jobs are not affected.
     let mistaken = app.task_ref::<u32, Invoice>("bill")?;
     match mistaken.dispatch(7).await?.result().await {
         Err(Error::JobFailed(failure)) => {

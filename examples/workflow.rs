@@ -1,4 +1,4 @@
-//! A graph of jobs: a fan-out, a quorum, and a node that cleans up whatever happened.
+//! Runs a graph of jobs with a fan-out, a quorum, and a node that always cleans up.
 //!
 //! Run it with `cargo run -p heartline-examples --example workflow`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -14,7 +14,7 @@ fn thumbnails(picture: &str) -> Graph<Vec<String>> {
     let fetch = graph.node("fetch", &FETCH, picture.to_owned());
     let sizes: Vec<Node<String>> =
         [64, 256, 1024, 0].map(|px| graph.node(format!("resize-{px}"), &RESIZE, px).after(&fetch).optional()).into();
-    // One of the four cannot be made: three are enough.
+    // One of the four sizes fails; three are enough.
     let publish = graph.node("publish", &PUBLISH, ()).after(&sizes).at_least(3);
     graph.node("clean", &CLEAN, ()).after(&sizes).always();
     graph.output(&publish)

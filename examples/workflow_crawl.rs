@@ -1,4 +1,4 @@
-//! A crawl: each page that is read lets its node go on as a graph of the pages that it links to.
+//! Crawls a site: the job of each page expands its node into a graph of the pages that it links to.
 //!
 //! Run it with `cargo run -p heartline-examples --example workflow_crawl`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -20,8 +20,8 @@ fn links(page: &str) -> &'static [&'static str] {
     }
 }
 
-/// Reads a page. Where it has links the node goes on as a graph, which is written with the end of this job: a worker that dies before has
-/// grown nothing, and one that dies behind it leaves a graph that others start.
+/// Reads a page. If it has links, the node expands into a graph, which is written together with the outcome of this job.
+/// If the worker dies before that, nothing has changed; if it dies later, other workers run the graph.
 async fn crawl(ctx: Context, page: String) -> Result<BTreeSet<String>, JobError> {
     println!("{page}");
     let links = links(&page);
@@ -32,7 +32,7 @@ async fn crawl(ctx: Context, page: String) -> Result<BTreeSet<String>, JobError>
         let merged = graph.node("merge", &MERGE, page.clone()).after(&found);
         ctx.expand(graph.output(&merged))?;
     }
-    // What the node answers where it has not grown.
+    // The result of the node if it was not expanded.
     Ok(BTreeSet::from([page]))
 }
 

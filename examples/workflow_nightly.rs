@@ -1,4 +1,4 @@
-//! A nightly report under a fixed id: whoever starts it, and however often, it runs once a day; and what failed of it runs again.
+//! Runs a nightly report once a day under a fixed id, even if several hosts start it, and retries its failed nodes.
 //!
 //! Run it with `cargo run -p heartline-examples --example workflow_nightly`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -17,7 +17,7 @@ fn nightly(day: &str) -> Graph<String> {
     let read = |shop: &str| graph.node(format!("read-{shop}"), &READ, shop.to_owned());
     let shops: Vec<Node<u64>> = ["north", "south", "harbour"].map(read).into();
     let report = graph.node("report", &REPORT, day.to_owned()).after(&shops);
-    // Nobody reads a report the less for a mail that bounced.
+    // The report succeeds even if the mail bounces.
     graph.node("mail", &MAIL, ()).after(&report).optional();
     graph.output(&report)
 }
@@ -50,20 +50,20 @@ async fn main() -> anyhow::Result<()> {
 
     let options = WorkflowOptions::new().on_failure(OnFailure::Pause);
     let reports = app.workflow("reports", options)?;
-    // Two hosts have the same cron job: one of them starts it. By morning it is over, or has failed.
+    // Two hosts have the same cron job; only one starts the report. After six hours, the report fails.
     let start = || reports.start(nightly("2026-11-21")).id("2026-11-21").deadline(Duration::from_secs(6 * 3600));
     let (one, other) = tokio::try_join!(start(), start())?;
-    println!("started {}, and then it was there already", one.id());
+    println!("started {}; the second start found it", one.id());
     assert_ne!(one.existed(), other.existed());
     while one.status().await?.state != WorkflowState::Paused || one.status().await?.open > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    println!("a shop does not answer: it is paused, and somebody looks at it in the morning");
+    println!("a shop does not answer: the report is paused until a person retries it");
     is_open.store(true, Ordering::SeqCst);
     one.retry_failed().await?;
-    let told = other.result().await?;
-    println!("{told}");
-    assert_eq!(told, "2026-11-21: 17");
+    let text = other.result().await?;
+    println!("{text}");
+    assert_eq!(text, "2026-11-21: 17");
     println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }

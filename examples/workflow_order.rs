@@ -1,4 +1,4 @@
-//! An order whose steps are undone where a later one fails: a node that always runs compensates.
+//! Undoes the steps of an order if a later step fails, with a node that always runs.
 //!
 //! Run it with `cargo run -p heartline-examples --example workflow_order`. It uses the Redis of `REDIS_URL`, or a private server.
 
@@ -16,7 +16,7 @@ const CHARGE: TaskDef<Order, String> = TaskDef::new("charge");
 const SHIP: TaskDef<u32, String> = TaskDef::new("ship");
 const UNDO: TaskDef<(), Vec<String>> = TaskDef::new("undo");
 
-/// Both ends share the names, with the types of the values.
+/// The names of the nodes, with the types of their results. The graph and the handlers share them.
 const RESERVED: NodeName<String> = NodeName::new("reserve");
 const CHARGED: NodeName<String> = NodeName::new("charge");
 const SHIPPED: NodeName<String> = NodeName::new("ship");
@@ -26,7 +26,7 @@ fn order(order: Order) -> Graph<String> {
     let reserved = graph.node(RESERVED, &RESERVE, order.clone());
     let charged = graph.node(CHARGED, &CHARGE, order.clone()).after(&reserved);
     let shipped = graph.node(SHIPPED, &SHIP, order.number).after(&charged);
-    // It runs when the others have ended, whatever came of them, and looks at what there is to undo.
+    // Runs after the other nodes have ended, with any outcome.
     graph.node("undo", &UNDO, ()).after(&[reserved, charged, shipped.clone()]).always();
     graph.output(&shipped)
 }
@@ -50,7 +50,7 @@ async fn ship(ctx: Context, number: u32) -> Result<String, JobError> {
     Ok(format!("parcel-{number}"))
 }
 
-/// Undoes what was done where the order was not shipped.
+/// Undoes the completed steps if the order was not shipped.
 async fn undo(ctx: Context, (): ()) -> Result<Vec<String>, JobError> {
     let has = async |node| ctx.upstream::<String>(node).await.ok();
     if has("ship").await.is_some() {
@@ -83,7 +83,7 @@ async fn main() -> anyhow::Result<()> {
         }
         other => anyhow::bail!("{other:?}"),
     }
-    // What the last node has undone is the result of its job.
+    // The result of the last node lists what it has undone.
     let undone = app.task_ref_for(&UNDO)?.handle("~orders/order-2/3/1")?.result().await?;
     assert_eq!(undone, ["shelf-2"]);
     println!("the worker stopped: {}", worker.stop().await?);
