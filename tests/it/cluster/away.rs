@@ -411,7 +411,7 @@ async fn place_of(six: &Six, key: &str) -> usize {
 }
 
 /// A task whose first partition is on another node than the lists, and that node.
-async fn task_beside_the_lists(six: &Six) -> (&'static str, usize) {
+async fn task_away_from_the_lists(six: &Six) -> (&'static str, usize) {
     let lists = [place_of(six, "heartline:workers").await, place_of(six, "heartline:tasks").await];
     for task in TASKS {
         let at = place_of(six, task).await;
@@ -423,7 +423,7 @@ async fn task_beside_the_lists(six: &Six) -> (&'static str, usize) {
 }
 
 /// Starts workers until the presence of one is on that node or, without `is_there`, on another.
-async fn worker_that_tells(six: &Six, app: &App, at: usize, is_there: bool) -> heartline::RunningWorker {
+async fn worker_with_presence(six: &Six, app: &App, at: usize, is_there: bool) -> heartline::RunningWorker {
     for _ in 0..50 {
         let worker = app.worker().spawn();
         if (place_of(six, &format!("heartline:worker:{}", worker.id())).await == at) == is_there {
@@ -437,11 +437,11 @@ async fn worker_that_tells(six: &Six, app: &App, at: usize, is_there: bool) -> h
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_holds_for_live_partitions_even_without_the_first() {
     let six = Six::start().await;
-    let (name, at) = task_beside_the_lists(&six).await;
+    let (name, at) = task_away_from_the_lists(&six).await;
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
     let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
     let task = app.task(name, TaskOptions::new().partitions(3), handler).unwrap();
-    let worker = worker_that_tells(&six, &app, at, false).await;
+    let worker = worker_with_presence(&six, &app, at, false).await;
     task.dispatch(1).await.unwrap().result().await.unwrap();
     let inspector = app.inspector();
     let knows = async || inspector.workers().await.unwrap().iter().any(|worker| worker.tasks.len() == 1);
@@ -463,17 +463,17 @@ async fn a_pause_holds_for_live_partitions_even_without_the_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_is_kept_if_a_worker_with_lost_presence_may_have_it() {
     let six = Six::start().await;
-    let (beside, at) = task_beside_the_lists(&six).await;
+    let (first, at) = task_away_from_the_lists(&six).await;
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
     let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
-    let mut elsewhere = beside;
+    let mut elsewhere = first;
     for task in TASKS {
         if place_of(&six, task).await != at {
             elsewhere = task;
         }
     }
     app.task(elsewhere, TaskOptions::new(), handler).unwrap();
-    let worker = worker_that_tells(&six, &app, at, true).await;
+    let worker = worker_with_presence(&six, &app, at, true).await;
     let inspector = app.inspector();
     let knows = async || inspector.workers().await.unwrap().iter().any(|worker| worker.tasks.len() == 1);
     eventually("its presence is written", PATIENCE, knows).await;

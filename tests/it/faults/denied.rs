@@ -43,7 +43,7 @@ async fn bounded(test: &TestTask, redis: &TestRedis, lacks: &[&str]) -> (redis::
 }
 
 /// Redis 7.0 and later report the rights of a user; older servers are not asked.
-async fn tells_of_rights(test: &TestTask) -> bool {
+async fn reports_rights(test: &TestTask) -> bool {
     let mut info = redis::cmd("INFO");
     let info: redis::InfoDict = info.arg("server").query_async(&mut test.conn().await).await.unwrap();
     let version: String = info.get("redis_version").unwrap();
@@ -54,7 +54,7 @@ async fn tells_of_rights(test: &TestTask) -> bool {
 async fn a_worker_without_a_right_to_write_does_not_start() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
-    if !tells_of_rights(&test).await {
+    if !reports_rights(&test).await {
         return;
     }
     for command in ["lpush", "rpush", "hincrby", "sadd", "zadd", "rename", "ltrim"] {
@@ -98,7 +98,7 @@ async fn set_right(conn: &mut redis::aio::MultiplexedConnection, right: &str) {
 async fn a_right_revoked_at_run_time_costs_only_the_calls_under_way() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
-    if !tells_of_rights(&test).await {
+    if !reports_rights(&test).await {
         return;
     }
     let (mut conn, url) = bounded(&test, &redis, &[]).await;
@@ -133,7 +133,7 @@ async fn a_right_revoked_at_run_time_costs_only_the_calls_under_way() {
 async fn jobs_of_a_dead_worker_stay_until_a_worker_has_the_rights() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
-    if !tells_of_rights(&test).await {
+    if !reports_rights(&test).await {
         return;
     }
     let (mut conn, url) = bounded(&test, &redis, &[]).await;

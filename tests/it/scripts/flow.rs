@@ -594,11 +594,11 @@ async fn check_all(task: &mut Task, ended: &mut BTreeMap<String, String>, seed: 
         let told = (words[2].to_owned(), words[3].to_owned());
         assert_eq!(told, (live.to_string(), open.to_string()), "seed {seed}: {id} {head}");
         let place = seen.place(id);
-        let is_behind = |kind: &str| {
+        let is_pending = |kind: &str| {
             let entry = |entry: &&String| entry.starts_with(&format!("{kind} {id}/")) && entry.ends_with(words[0]);
             seen.outbox.iter().any(|found| entry(&found))
         };
-        let goes_on = open > 0 || is_behind("v") || is_behind("o");
+        let goes_on = open > 0 || is_pending("v") || is_pending("o");
         assert!(place != "running" || goes_on, "seed {seed}: {id} hangs: {head}");
         let runs = ["running", "paused"].contains(&place);
         assert!(runs || open == 0, "seed {seed}: {id} has ended with open nodes: {head}");
@@ -637,8 +637,8 @@ async fn check_all(task: &mut Task, ended: &mut BTreeMap<String, String>, seed: 
     seen
 }
 
-/// The last words of a name with slashes; the first one keeps the rest.
-fn words_behind(name: &str, count: usize) -> Vec<String> {
+/// The last words of a name with slashes. The first of them contains the rest of the name.
+fn last_words(name: &str, count: usize) -> Vec<String> {
     let mut words: Vec<String> = name.rsplitn(count, '/').map(str::to_owned).collect();
     words.reverse();
     words
@@ -664,8 +664,8 @@ fn next_calls(dice: &mut Dice, seen: &Seen, root: &Graph) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     for entry in seen.outbox.iter().filter(|_| dice.one_in(3)) {
         match entry.split_once(' ').unwrap() {
-            ("v", mark) => calls.push(("flow_visit", words_behind(mark, 3))),
-            ("o", mark) => calls.push(("flow_open", words_behind(mark, 2))),
+            ("v", mark) => calls.push(("flow_visit", last_words(mark, 3))),
+            ("o", mark) => calls.push(("flow_open", last_words(mark, 2))),
             _ => {}
         }
     }

@@ -132,11 +132,11 @@ async fn busy_for(name: &str, fields: &[(&str, &str)]) -> Task {
 }
 
 async fn each_key_is_refused_or_not_needed(name: &str, args: &[&str]) {
-    each_key_beside(&[("epoch", "5")], name, args).await;
+    each_key_with(&[("epoch", "5")], name, args).await;
 }
 
 /// The same with these fields in `meta`. Returns the keys that the call worked without.
-async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) -> Vec<&'static str> {
+async fn each_key_with(fields: &[(&str, &str)], name: &str, args: &[&str]) -> Vec<&'static str> {
     let mut without_them = Vec::new();
     let mut healthy = busy_for(name, fields).await;
     let reply = timeless(&healthy.ok(name, args).await);
@@ -189,7 +189,7 @@ async fn each_key_of_another_type_refuses_a_call_with_every_job() {
         ("remove", acts.to_vec()),
         ("mend", vec!["anna", "9999999999999", "late", "0", "nowhere", "run-1", "0", "both_sets"]),
     ] {
-        let mut without_them = each_key_beside(&fields, name, &args).await;
+        let mut without_them = each_key_with(&fields, name, &args).await;
         without_them.retain(|key| !ANNOUNCEMENTS.contains(key));
         assert!(without_them.is_empty(), "{name} does not ask about {without_them:?}");
     }
@@ -239,7 +239,7 @@ async fn settle_claims_ahead_nothing_if_a_key_has_another_type() {
         // The time to the next due job is then the same in each reply.
         let args = [&args[..], &["run-3", "3", "retry", "1", "9000000", "E"]].concat();
         each_key_is_refused_or_not_needed("settle", &args).await;
-        each_key_beside(&[("paused", "1")], "settle", &args).await;
+        each_key_with(&[("paused", "1")], "settle", &args).await;
     }
 }
 
@@ -283,14 +283,14 @@ async fn pause_and_resume_write_nothing_if_a_key_has_another_type() {
     each_key_is_refused_or_not_needed("resume", &["anna"]).await;
     each_key_is_refused_or_not_needed("audited", &["nowhere 2"]).await;
     let paused = [("paused", "9000000000000"), ("pausedBy", "bob"), ("pauseReason", "why")];
-    each_key_beside(&paused, "pause", &["anna", "why"]).await;
-    each_key_beside(&paused, "resume", &["anna"]).await;
+    each_key_with(&paused, "pause", &["anna", "why"]).await;
+    each_key_with(&paused, "resume", &["anna"]).await;
 }
 
 #[tokio::test]
 async fn a_paused_task_records_nothing_if_a_key_has_another_type() {
     let args = ["1", "w", "1000", "4", "1", "1", "run-1", "1", "1", "42", "run-4", "4", "requeue", "0", "", ""];
-    each_key_beside(&[("paused", "1")], "settle", &args).await;
+    each_key_with(&[("paused", "1")], "settle", &args).await;
 }
 
 #[tokio::test]
@@ -367,7 +367,7 @@ async fn settle_writes_no_outbox_entry_if_a_key_has_another_type() {
         let args = ["1", "w", "1000", "0", "1", "0", id, fence, "run-2", "2", "drop", "0", "", ""];
         // The time to the next due job is then the same in each reply.
         let args = [&args[..], &["run-3", "3", "retry", "1", "9000000", "E"]].concat();
-        each_key_beside(&[("nodes", "1"), ("keepCompleted", "0")], "settle", &args).await;
+        each_key_with(&[("nodes", "1"), ("keepCompleted", "0")], "settle", &args).await;
     }
 }
 
@@ -421,7 +421,7 @@ async fn ends_of_children_write_nothing_if_a_key_has_another_type() {
 #[tokio::test]
 async fn passed_deadlines_stop_nothing_if_a_key_has_another_type() {
     for grace in ["10000", "9000000000000"] {
-        each_key_beside(&[("deadline", "passed")], "flow_look", &[grace, "200"]).await;
+        each_key_with(&[("deadline", "passed")], "flow_look", &[grace, "200"]).await;
     }
 }
 

@@ -726,7 +726,7 @@ async fn without_events_refusals_are_not_reported() {
 }
 
 /// A node of a workflow and a plain job, both held by `w`, in a task that has workflows.
-async fn of_a_workflow(keep: &[(&str, &str)]) -> Task {
+async fn task_with_a_node(keep: &[(&str, &str)]) -> Task {
     let mut task = Task::new().await;
     task.hset("meta", &[&[("nodes", "1")], keep].concat()).await;
     task.running("w", &[("~f/a/0/1", 7), ("own", 8)]).await;
@@ -735,7 +735,7 @@ async fn of_a_workflow(keep: &[(&str, &str)]) -> Task {
 
 #[tokio::test]
 async fn a_dropped_node_is_removed_with_all_its_data() {
-    let mut task = of_a_workflow(&[]).await;
+    let mut task = task_with_a_node(&[]).await;
     let columns =
         ["attempt", "stalledCount", "options", "dispatchedAt", "priority", "recovery", "claimed", "checkpoint"];
     for column in columns {
@@ -759,7 +759,7 @@ async fn a_dropped_node_is_removed_with_all_its_data() {
 
 #[tokio::test]
 async fn a_drop_of_a_lost_job_is_refused_and_a_cancel_comes_first() {
-    let mut task = of_a_workflow(&[]).await;
+    let mut task = task_with_a_node(&[]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "0", "0", "0", "~f/a/0/1", "6", "drop", "0", "", ""]).await;
     assert!(reply.starts_with("[settled 6 '' "), "{reply}");
     assert!(task.held("payload").await.contains("~f/a/0/1"));
@@ -782,7 +782,7 @@ async fn only_ended_nodes_are_in_the_outbox_by_the_same_write() {
     for (place, args) in calls {
         for keep in ["1", "0"] {
             let mut task =
-                of_a_workflow(&[("keepCompleted", keep), ("keepFailed", keep), ("keepCancelled", keep)]).await;
+                task_with_a_node(&[("keepCompleted", keep), ("keepFailed", keep), ("keepCancelled", keep)]).await;
             if place == "cancelled" {
                 task.hset("cancelling", &[("~f/a/0/1", "why"), ("own", "why")]).await;
             }
@@ -820,7 +820,7 @@ async fn nodes_that_expire_or_are_broken_at_a_claim_are_recorded_too() {
 #[tokio::test]
 async fn an_outcome_that_does_not_end_a_node_writes_no_outbox_entry() {
     for (kind, detail) in [("retry", "9000 - 5"), ("requeue", ""), ("snooze", "9000")] {
-        let mut task = of_a_workflow(&[]).await;
+        let mut task = task_with_a_node(&[]).await;
         task.ok("settle", &["1", "w", "1000", "0", "0", "0", "~f/a/0/1", "7", kind, "1", detail, "E"]).await;
         assert_eq!(task.held("outbox").await, "", "{kind}");
     }

@@ -346,7 +346,7 @@ impl Model {
         let begin = (at_once..begin).find(|at| strict(&claimed[*at])).unwrap_or(begin);
         self.events.extend(claimed[begin..].iter().map(|id| format!("claimed {id}")));
         begun.extend(claimed[..begin].iter().cloned());
-        self.tell_of_begun(&begun);
+        self.emit_begun(&begun);
         let begin = begin + hooks.len();
         let claimed: Vec<String> = hooks.into_iter().chain(claimed).collect();
         for (at, (id, fence)) in claimed.iter().zip(first_fence..).enumerate() {
@@ -422,7 +422,7 @@ impl Model {
         begun
     }
 
-    fn tell_of_begun(&mut self, begun: &[String]) {
+    fn emit_begun(&mut self, begun: &[String]) {
         let before = |job: &Job| job.attempt + job.stalls > 0;
         self.events.extend(begun.iter().filter(|id| !before(&self.jobs[*id])).map(|id| format!("started {id}")));
         for id in begun.iter().filter(|id| before(&self.jobs[*id])) {

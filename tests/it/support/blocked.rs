@@ -69,7 +69,7 @@ impl Blocked {
         Blocked { journal, task, witness: TestWorker::start(app.worker()), stop, user }
     }
 
-    /// Waits until both have ended. Nobody took them.
+    /// Waits until both have ended, and checks that each ran only once.
     pub async fn end_after_their_only_run(self) {
         eventually("both have ended", PATIENCE, async || {
             self.task.counts().await.is_ok_and(|counts| counts.completed == 2)

@@ -23,7 +23,7 @@ async fn held_by_the_dead(stall: StallOptions, ids: &[&str]) -> (TestTask, TaskW
     (test, worker, dead, held)
 }
 
-async fn set_aside(inspector: &Inspector) -> Vec<SilentJob> {
+async fn parked_jobs(inspector: &Inspector) -> Vec<SilentJob> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
         let page = inspector.silent_jobs(TASK, cursor.as_deref()).await.unwrap();
@@ -36,9 +36,9 @@ async fn set_aside(inspector: &Inspector) -> Vec<SilentJob> {
     }
 }
 
-async fn so_many_are(inspector: &Inspector, jobs: usize) -> Vec<SilentJob> {
-    eventually("jobs wait for a decision", PATIENCE, async || set_aside(inspector).await.len() == jobs).await;
-    set_aside(inspector).await
+async fn until_parked(inspector: &Inspector, jobs: usize) -> Vec<SilentJob> {
+    eventually("jobs wait for a decision", PATIENCE, async || parked_jobs(inspector).await.len() == jobs).await;
+    parked_jobs(inspector).await
 }
 
 #[tokio::test]
@@ -46,13 +46,13 @@ async fn jobs_stay_with_a_dead_worker_until_a_person_decides() {
     let off = StallOptions::new().recover_running(false);
     let (test, worker, dead, held) = held_by_the_dead(off, &["again", "fails", "stays"]).await;
     let inspector = worker.app.inspector().by("ada");
-    let found = so_many_are(&inspector, 3).await;
+    let found = until_parked(&inspector, 3).await;
     assert_eq!((found[0].worker.as_ref().unwrap().as_str(), found[0].fence), (&*dead.name, Some(held[0].fence)));
     assert!(found[0].silent_since > found[0].started_at && !found[0].is_claimed, "{:?}", found[0]);
     let since: Vec<_> = found.iter().map(|job| job.silent_since).collect();
     // They wait however long no person decides.
     test.epochs_pass(2).await;
-    let found = so_many_are(&inspector, 3).await;
+    let found = until_parked(&inspector, 3).await;
     assert_eq!(found.iter().map(|job| job.silent_since).collect::<Vec<_>>(), since);
     assert!(test.stalls().await.is_empty());
 
@@ -100,9 +100,9 @@ async fn a_job_that_is_heard_again_continues_and_needs_no_decision() {
     let off = StallOptions::new().recover_running(false);
     let (test, worker, mut stood_still, held) = held_by_the_dead(off, &["a"]).await;
     let inspector = worker.app.inspector();
-    so_many_are(&inspector, 1).await;
+    until_parked(&inspector, 1).await;
     assert_eq!(stood_still.beat(&held).await, [0; 0], "it still has its job");
-    assert!(set_aside(&inspector).await.is_empty());
+    assert!(parked_jobs(&inspector).await.is_empty());
     assert_eq!(test.dump("aside").await, None);
     let beats = tokio::spawn(async move {
         loop {
@@ -130,7 +130,7 @@ async fn only_prefetched_jobs_wait_for_a_decision() {
     test.run::<u64>("HSET", "claimed", &["ahead", &held[0].fence.to_string()]).await;
     let worker = test.start_worker(fast_with(off)).await;
     let inspector = worker.app.inspector();
-    let found = so_many_are(&inspector, 1).await;
+    let found = until_parked(&inspector, 1).await;
     assert!(found[0].is_claimed && found[0].id.as_str() == "ahead");
     worker.jobs.handle("runs").unwrap().result().await.unwrap();
     let report = inspector.requeue_claimed(TASK, SilentSelection::all()).await.unwrap();
@@ -144,7 +144,7 @@ async fn only_prefetched_jobs_wait_for_a_decision() {
 async fn the_options_of_the_newest_start_decide_who_recovers() {
     let off = StallOptions::new().recover_running(false);
     let (test, worker, ..) = held_by_the_dead(off.clone(), &["a"]).await;
-    so_many_are(&worker.app.inspector(), 1).await;
+    until_parked(&worker.app.inspector(), 1).await;
     let newer = test.start_worker(fast()).await;
     worker.jobs.handle("a").unwrap().result().await.unwrap();
     assert_eq!(test.run::<String>("HGET", "meta", &["patience"]).await, "");
@@ -167,7 +167,7 @@ async fn a_longer_interval_of_a_phase_delays_the_decision() {
     test.run::<u64>("HSET", "claimed", &["ahead", &held[0].fence.to_string()]).await;
     let worker = test.start_worker(fast_with(longer)).await;
     let inspector = worker.app.inspector();
-    let since = so_many_are(&inspector, 1).await[0].silent_since.unwrap();
+    let since = until_parked(&inspector, 1).await[0].silent_since.unwrap();
     worker.jobs.handle("ahead").unwrap().result().await.unwrap();
     let recovery = inspector.job(TASK, "ahead", JobValues::None).await.unwrap().unwrap().recovery.unwrap();
     assert_eq!(recovery.reason, StallReason::Requeued);
@@ -202,7 +202,7 @@ async fn a_mark_from_restored_data_takes_nothing_from_a_live_worker() {
     let off = StallOptions::new().recover_running(false);
     let (test, worker, mut stood_still, held) = held_by_the_dead(off, &["a"]).await;
     let inspector = worker.app.inspector();
-    so_many_are(&inspector, 1).await;
+    until_parked(&inspector, 1).await;
     let mark = test.run::<String>("HGET", "aside", &["a"]).await;
     assert_eq!(stood_still.beat(&held).await, [0; 0]);
     // A failover lost the heartbeat.
