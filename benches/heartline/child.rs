@@ -1,5 +1,5 @@
-//! Worker processes of their own: the bench starts itself again, tells the child what to work by its arguments, and
-//! talks with it by lines. A child ends when its input does, so that none outlives the bench.
+//! Worker processes: the bench starts itself again and passes the task as an argument. Both sides exchange lines of text.
+//! A child exits when its input closes, so that none outlives the bench.
 
 use std::process::Stdio;
 use std::sync::Once;
@@ -14,20 +14,20 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 use crate::Bench;
 use crate::dispatch::options;
 
-/// How long a child may take for a step.
+/// The longest time for a step of a child.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a child does with its jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Handler {
-    /// Nothing, at once.
+    /// Completes them at once.
     #[default]
     NoOp,
-    /// Hold them until the child is killed.
+    /// Holds them until the child is killed.
     Hold,
 }
 
-/// A worker process: `--work` takes this as JSON.
+/// The configuration of a worker process. `--work` takes it as JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Spec {
     pub task: String,
@@ -35,7 +35,7 @@ pub struct Spec {
     pub handler: Handler,
     pub interval: Option<Duration>,
     pub events_off: bool,
-    /// Where to connect; set by [`Child::start`].
+    /// The address of the server; set by [`Child::start`].
     pub url: String,
     pub prefix: String,
 }
@@ -55,7 +55,7 @@ impl Spec {
     }
 }
 
-/// A child, killed when it is dropped.
+/// A child process, killed on drop.
 #[derive(Debug)]
 pub struct Child {
     process: tokio::process::Child,
@@ -77,43 +77,43 @@ impl Child {
         let stdin = process.stdin.take().context("the worker process has no input")?;
         let lines = BufReader::new(process.stdout.take().context("the worker process has no output")?).lines();
         let mut child = Child { process, stdin, lines };
-        child.hear("ready").await?;
+        child.wait_for("ready").await?;
         Ok(child)
     }
 
-    /// Lets it work.
+    /// Lets it start to work.
     pub async fn go(&mut self) -> Result<()> {
         Ok(self.stdin.write_all(b"go\n").await?)
     }
 
-    /// Waits until it says the word.
-    pub async fn hear(&mut self, word: &str) -> Result<()> {
+    /// Waits for this line.
+    pub async fn wait_for(&mut self, word: &str) -> Result<()> {
         let line = self.line(word).await?;
-        ensure!(line == word, "the worker process said {line:?}, not {word:?}");
+        ensure!(line == word, "the worker process wrote {line:?} instead of {word:?}");
         Ok(())
     }
 
     async fn line(&mut self, word: &str) -> Result<String> {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
-        let line = line.with_context(|| format!("the worker process did not say {word:?}"))??;
-        line.with_context(|| format!("the worker process ended before it said {word:?}"))
+        let line = line.with_context(|| format!("the worker process did not write {word:?} in time"))??;
+        line.with_context(|| format!("the worker process exited before it wrote {word:?}"))
     }
 
     pub fn start_kill(&mut self) -> Result<()> {
         Ok(self.process.start_kill()?)
     }
 
-    /// Waits until it is gone, after [`start_kill`](Child::start_kill).
-    pub async fn gone(&mut self) -> Result<()> {
+    /// Waits for its exit, after [`start_kill`](Child::start_kill).
+    pub async fn wait_for_exit(&mut self) -> Result<()> {
         self.process.wait().await?;
         Ok(())
     }
 
-    /// Lets it shut down, which it has to do without a fault.
+    /// Shuts it down, and checks that it exits successfully.
     pub async fn finish(mut self) -> Result<()> {
         drop(self.stdin);
         let status = tokio::time::timeout(PATIENCE, self.process.wait()).await;
-        let status = status.context("the worker process did not end")??;
+        let status = status.context("the worker process did not exit in time")??;
         ensure!(status.success(), "the worker process ended with {status}");
         Ok(())
     }
@@ -128,9 +128,9 @@ pub async fn work(spec: &str) -> Result<()> {
             app.task(&spec.task, spec.options(), |_: Context, _: String| async { Ok::<(), JobError>(()) })?;
         }
         Handler::Hold => {
-            static SAID: Once = Once::new();
+            static REPORTED: Once = Once::new();
             app.task(&spec.task, spec.options(), |_: Context, _: String| async {
-                SAID.call_once(|| println!("held"));
+                REPORTED.call_once(|| println!("held"));
                 std::future::pending::<Result<(), JobError>>().await
             })?;
         }
@@ -143,7 +143,7 @@ pub async fn work(spec: &str) -> Result<()> {
     let worker = app.worker();
     let ended = async move { while let Ok(Some(_)) = lines.next_line().await {} };
     if spec.handler == Handler::Hold {
-        // Nobody waits for these jobs to end.
+        // These jobs never end, so exit without a shutdown.
         tokio::select! {
             stopped = worker.run() => bail!("the worker ended with {:?}", stopped?),
             () = ended => return Ok(()),

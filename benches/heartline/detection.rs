@@ -1,4 +1,4 @@
-//! How long it takes until the jobs of a worker that was killed are decided, in intervals.
+//! The time until a job of a killed worker is found stalled, in intervals.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             trials.push((*row, *interval, run, format!("{row}-{run}")));
         }
     }
-    progress(&format!("detection: {} workers to be killed at staggered moments, all in one run", trials.len()));
+    progress(&format!("detection: {} workers, killed at different times in one run", trials.len()));
     let watcher = app(&bench.server).await?;
     let mut holders = Vec::new();
     for (_, interval, _, name) in &trials {
@@ -34,23 +34,23 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         task.dispatch(payload(64)).await?;
         let mut holder = Child::start(bench, &spec).await?;
         holder.go().await?;
-        holder.hear("held").await?;
+        holder.wait_for("held").await?;
         holders.push(holder);
     }
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let worker = watcher.worker();
     let worker = tokio::spawn(async move { worker.run_until(async move { stopped.cancelled().await }).await });
-    // The watcher is healthy: it has been there for more than an interval of each task.
+    // Let the watcher run for more than an interval of each task.
     let longest = wanted.iter().map(|(_, interval)| *interval).max().unwrap_or_default();
     tokio::time::sleep(longest + longest / 2).await;
 
     let kills = trials.iter().zip(&mut holders).map(|((_, interval, run, _), holder)| async move {
-        // At another moment of the epoch each.
+        // Each at another time of the epoch.
         tokio::time::sleep(*interval * *run as u32 / runs as u32).await;
         holder.start_kill()?;
         let killed = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        holder.gone().await?;
+        holder.wait_for_exit().await?;
         anyhow::Ok(killed)
     });
     let killed = futures_util::future::try_join_all(kills).await?;
@@ -62,14 +62,13 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             let took = decided.saturating_sub(*killed);
             intervals.push(took.as_secs_f64() / interval.as_secs_f64());
         }
-        // Two intervals and a beat; Redis tells its time in whole milliseconds.
+        // Two intervals and a heartbeat. Redis reports whole milliseconds.
         let most = 7.0 / 3.0 + 0.002 / interval.as_secs_f64();
         let worst = intervals.iter().copied().fold(0.0, f64::max);
         rows.push(
-            Row::new(row, intervals, "int.")
-                .raw(vec![1.0])
-                .must("≤ 2 + one beat", |_, _| worst <= most)
-                .note("SIGKILL → entry in `stalls`, the worst run counts; raw: the interval that must be watched"),
+            Row::new(row, intervals, "int.").raw(vec![1.0]).must("≤ 2 + one heartbeat", |_, _| worst <= most).note(
+                "SIGKILL → entry in `stalls`, the worst run counts; raw: the interval that a worker has to watch",
+            ),
         );
     }
     stop.cancel();
@@ -84,7 +83,7 @@ async fn decided_at(bench: &mut Bench, task: &str, within: Duration) -> Result<D
     while start.elapsed() < within + Duration::from_secs(5) {
         let entries: Vec<(String, redis::Value)> = bench.server.ask(&["XRANGE", &stream, "-", "+"])?;
         if let Some((id, _)) = entries.first() {
-            let ms = id.split('-').next().and_then(|ms| ms.parse().ok()).context("an entry without a time")?;
+            let ms = id.split('-').next().and_then(|ms| ms.parse().ok()).context("the id of an entry has no time")?;
             return Ok(Duration::from_millis(ms));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! How fast jobs are written: in bulk, by many tasks at once, and one at a time.
+//! How fast jobs are dispatched: in bulk, by many tasks at once, and one at a time.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::server::{Script, Server};
 
 pub const ROWS: &[&str] = &["dispatch_bulk", "dispatch_100_concurrent", "dispatch_one_at_a_time"];
 
-/// Writes and queues what it is given; no checks, no events.
+/// Writes and queues jobs, without checks and events.
 const RAW_BULK: &str = "
 local ids = {}
 for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
@@ -31,9 +31,9 @@ redis.call('XADD', KEYS[4], 'MAXLEN', '~', 10000, '*', 'total', total, 'worker',
 redis.call('ZADD', KEYS[5], 0, 'marker')
 return 1";
 
-/// Jobs a call of the raw bulk, as a call of `dispatch_many` has them.
+/// Jobs per call of the raw script, as many as `dispatch_many` sends in one call.
 const BULK_BATCH: usize = 200;
-/// Jobs a call of `dispatch_many` is given.
+/// Jobs passed to each call of `dispatch_many`.
 const BULK_GIVEN: usize = 10_000;
 const TASKS: usize = 100;
 
@@ -42,7 +42,7 @@ pub fn payload(bytes: usize) -> String {
     "x".repeat(bytes.saturating_sub(2))
 }
 
-/// An id as long as those that Heartline makes.
+/// An id as long as a generated one.
 pub fn id(number: usize) -> String {
     format!("bench{number:017}")
 }
@@ -51,7 +51,7 @@ pub async fn app(server: &Server) -> Result<App> {
     Ok(App::builder().redis(&server.url).prefix(&server.prefix).build().await?)
 }
 
-/// Dispatches `n` jobs in bulk. The inputs are made before the clock starts.
+/// Dispatches `n` jobs in bulk. The inputs are created before the clock starts.
 pub async fn fill<O>(task: &TaskRef<String, O>, n: usize, bytes: usize) -> Result<Duration> {
     let mut batches = Vec::new();
     for first in (0..n).step_by(BULK_GIVEN) {
@@ -64,7 +64,7 @@ pub async fn fill<O>(task: &TaskRef<String, O>, n: usize, bytes: usize) -> Resul
     Ok(start.elapsed())
 }
 
-/// The options of every measured task: interval and all else as by default, nothing kept.
+/// The options of every measured task: the defaults, without retention.
 pub fn options() -> TaskOptions {
     TaskOptions::new().retention(Retention::remove_at_once()).events(EventMode::On)
 }
@@ -89,7 +89,7 @@ async fn bulk(bench: &mut Bench) -> Result<Row> {
     for run in 1..=count {
         progress(&format!("dispatch in bulk: {n} jobs, run {run} of {count}"));
         let task = app(&bench.server).await?.task_ref::<String, ()>("bulk")?;
-        // The connection comes up before the clock starts.
+        // Connect before the clock starts.
         fill(&task, 1, 64).await?;
         let before = bench.server.counted()?;
         let took = fill(&task, n, 64).await?;
@@ -111,7 +111,7 @@ async fn bulk(bench: &mut Bench) -> Result<Row> {
         runs.raw(n, took, &counted);
         bench.server.clean()?;
     }
-    let note = format!("raw: HSET and RPUSH of {BULK_BATCH} jobs an EVALSHA, no checks");
+    let note = format!("raw: HSET and RPUSH of {BULK_BATCH} jobs per EVALSHA, no checks");
     Ok(runs.row(ROWS[0]).must("≥ 300,000", |value, _| value >= 300_000.0).note(note))
 }
 
@@ -182,7 +182,7 @@ async fn concurrent(bench: &mut Bench) -> Result<Row> {
     Ok(runs
         .row(ROWS[1])
         .must("≥ 80,000", |value, _| value >= 80_000.0)
-        .note("raw: as many tasks, each an EVALSHA a job on one multiplexed connection"))
+        .note("raw: as many tasks, with one EVALSHA per job on one multiplexed connection"))
 }
 
 async fn one_at_a_time(bench: &mut Bench) -> Result<Row> {
@@ -218,6 +218,6 @@ async fn one_at_a_time(bench: &mut Bench) -> Result<Row> {
     }
     let blocking = Stat::median_of(blocking_rates);
     Ok(runs.row(ROWS[2]).must("≥ 0.85 of raw", |_, ratio| ratio >= 0.85).note(format!(
-        "raw: EVALSHA of the same 5 writes without checks, same client (a blocking client makes {blocking:.0})"
+        "raw: EVALSHA of the same 5 writes without checks, same client (a blocking client reaches {blocking:.0})"
     )))
 }

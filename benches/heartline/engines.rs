@@ -1,5 +1,5 @@
-//! What it costs to be ready for more than one server: the same work on a cluster of one node, in turn with a server that stands alone; what
-//! waiting for a replica costs; and for how long nothing is done when a primary of a cluster fails.
+//! The cost of clusters and replicas: a cluster of one node compared with a standalone server, dispatches that wait for a
+//! replica, and the pause when a primary fails.
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -18,7 +18,7 @@ use crate::report::{Row, Runs, progress};
 use crate::server::{Counted, Server};
 use crate::work::{self, Events, Keep};
 
-/// Rows and their concurrencies.
+/// Rows, their concurrencies and their numbers of jobs.
 const LOADS: [(&str, usize, usize); 2] =
     [("cluster_of_one_concurrency_1", 1, 30_000), ("cluster_of_one_concurrency_100", 100, 200_000)];
 
@@ -26,7 +26,7 @@ const DISPATCH: &str = "cluster_of_one_dispatch_one_at_a_time";
 
 const REPLICATED: &str = "replicated_1_dispatch_one_at_a_time";
 
-/// What becomes of a primary, and the row that tells of it.
+/// How a primary fails.
 #[derive(Clone, Copy)]
 enum Failure {
     Killed,
@@ -43,7 +43,7 @@ const FAILURES: [(&str, Engine, Failure); 6] = [
     ("resume_sentinel_in_order", Engine::Sentinel, Failure::InOrder),
 ];
 
-/// Who finds that a primary has failed.
+/// What detects the failure of a primary.
 #[derive(Clone, Copy)]
 enum Engine {
     Cluster,
@@ -55,7 +55,7 @@ pub fn rows() -> Vec<&'static str> {
     LOADS.iter().map(|(name, ..)| *name).chain([DISPATCH, REPLICATED]).chain(failures).collect()
 }
 
-/// A node that has all slots.
+/// Starts a node that has all slots.
 fn start() -> Result<(RedisServer, Server)> {
     let node = RedisServer::builder().arg("--cluster-enabled").arg("yes").start()?;
     let url = format!("redis-cluster://127.0.0.1:{}", node.port());
@@ -86,7 +86,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             let routed = routed?;
             runs.own(n, routed.took, &routed.counted);
         }
-        rows.push(runs.row(name).note(NOTE).must("≥ 0.95 of alone", |_, ratio| ratio >= 0.95));
+        rows.push(runs.row(name).note(NOTE).must("≥ 0.95 of raw", |_, ratio| ratio >= 0.95));
     }
     if bench.wants(DISPATCH) {
         let (n, count, mut runs) = (bench.size(20_000), bench.runs(), Runs::default());
@@ -97,7 +97,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             let (took, counted) = one_at_a_time(&mut cluster, n, Durability::Memory).await?;
             runs.own(n, took, &counted);
         }
-        rows.push(runs.row(DISPATCH).note(NOTE).must("≥ 0.95 of alone", |_, ratio| ratio >= 0.95));
+        rows.push(runs.row(DISPATCH).note(NOTE).must("≥ 0.95 of raw", |_, ratio| ratio >= 0.95));
     }
     if bench.wants(REPLICATED) {
         rows.push(replicated(bench).await?);
@@ -110,19 +110,19 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             gaps.push(gap.as_secs_f64() * 1e3);
             promoted.push(raw.as_secs_f64() * 1e3);
         }
-        let note = "longest time without a job done; raw: until the replica says that it is a primary (node timeout, and down-after, 1 s)";
+        let note = "longest time without a completed job; raw: until the replica is a primary (node timeout and down-after 1 s)";
         rows.push(Row::new(name, gaps, "ms").raw(promoted).note(note).must("≤ 4,000 ms", |ms, _| ms <= 4_000.0));
     }
     Ok(rows)
 }
 
-/// The price of one replica: in turn with dispatches that wait for none, on the same primary.
+/// The cost of waiting for one replica, in turn with dispatches that wait for none, on the same primary.
 async fn replicated(bench: &Bench) -> Result<Row> {
     let primary = RedisServer::start()?;
     let follows = RedisServer::builder().arg("--replicaof").arg("127.0.0.1").arg(primary.port().to_string());
     let _replica = follows.arg("--repl-diskless-sync-delay").arg("0").start()?;
     let mut server = Server::connect(&primary.url())?;
-    // An acknowledgement of its own, and not only that it is online.
+    // Wait until the replica acknowledges a write. That it is online is not enough.
     loop {
         let _: String = server.ask(&["SET", "probe", "1"])?;
         if server.ask::<u64>(&["WAIT", "1", "100"])? == 1 {
@@ -141,7 +141,7 @@ async fn replicated(bench: &Bench) -> Result<Row> {
     Ok(runs.row(REPLICATED).note("raw: without waiting for the replica, on the same primary"))
 }
 
-/// How long nothing is done when a primary fails, and when its replica had taken its place.
+/// The longest time without a completed job when a primary fails, and the time until its replica was promoted.
 async fn resume(engine: Engine, failure: Failure) -> Result<(Duration, Duration)> {
     let start = move || match engine {
         Engine::Cluster => Ok(Servers::Cluster(RedisCluster::start()?)),
@@ -154,20 +154,20 @@ async fn resume(engine: Engine, failure: Failure) -> Result<(Duration, Duration)
     let (stopped, worker) = (stop.clone(), app.worker());
     let worker = tokio::spawn(async move { worker.run_until(async move { stopped.cancelled().await }).await });
     done(&task).await?;
-    let (primary, heir) = servers.primary_and_heir()?;
-    let heir = redis::Client::open(heir)?;
+    let (primary, replica) = servers.primary_and_replica()?;
+    let replica = redis::Client::open(replica)?;
     let begun = Instant::now();
     match failure {
         Failure::Killed => primary.kill(),
         Failure::Frozen => primary.freeze()?,
-        Failure::InOrder => servers.fail_over(&heir)?,
+        Failure::InOrder => servers.fail_over(&replica)?,
     }
     let promoted = tokio::task::spawn_blocking(move || -> Result<Duration> {
-        let mut conn = heir.get_connection()?;
+        let mut conn = replica.get_connection()?;
         while begun.elapsed() < Duration::from_secs(30) {
-            // Sentinels cut the connections of the one that they promote.
+            // Sentinels close the connections of the replica that they promote.
             let Ok(role) = redis::cmd("ROLE").query::<Vec<redis::Value>>(&mut conn) else {
-                conn = heir.get_connection()?;
+                conn = replica.get_connection()?;
                 continue;
             };
             if redis::from_redis_value_ref::<String>(&role[0])? == "master" {
@@ -177,7 +177,7 @@ async fn resume(engine: Engine, failure: Failure) -> Result<(Duration, Duration)
         }
         anyhow::bail!("the replica was not promoted")
     });
-    // For some time behind the promotion: all is as before by then.
+    // Continue for 3 s after the promotion. Then everything works as before.
     let (mut last, mut gap, mut ended) = (begun, Duration::ZERO, None);
     while ended.is_none_or(|ended: Instant| ended.elapsed() < Duration::from_secs(3)) {
         done(&task).await?;
@@ -186,13 +186,13 @@ async fn resume(engine: Engine, failure: Failure) -> Result<(Duration, Duration)
         ended = ended.or_else(|| promoted.is_finished().then_some(last));
     }
     let promoted = promoted.await??;
-    ensure!(gap < Duration::from_secs(30), "it did not resume");
+    ensure!(gap < Duration::from_secs(30), "no job was completed for 30 s");
     stop.cancel();
     let _ = worker.await??;
     Ok((gap, promoted))
 }
 
-/// Servers of which a primary may fail.
+/// Servers whose primary can fail.
 enum Servers {
     Cluster(RedisCluster),
     Watched(Box<Watched>),
@@ -206,22 +206,22 @@ impl Servers {
         }
     }
 
-    /// The primary that has the task, and where the replica is that takes its place.
-    fn primary_and_heir(&mut self) -> Result<(&mut RedisServer, String)> {
+    /// The primary that has the task, and the address of its replica.
+    fn primary_and_replica(&mut self) -> Result<(&mut RedisServer, String)> {
         match self {
             Servers::Cluster(cluster) => {
                 let at = cluster.primary_of("{resume}").context("no node has the slot")?;
-                let heir = cluster.nodes[at + 3].url();
-                Ok((&mut cluster.nodes[at], heir))
+                let replica = cluster.nodes[at + 3].url();
+                Ok((&mut cluster.nodes[at], replica))
             }
             Servers::Watched(watched) => Ok((&mut watched.primary, watched.replica.url())),
         }
     }
 
-    /// Lets the replica take its place in order.
-    fn fail_over(&self, heir: &redis::Client) -> Result<()> {
+    /// Starts a planned failover to the replica.
+    fn fail_over(&self, replica: &redis::Client) -> Result<()> {
         match self {
-            Servers::Cluster(_) => Ok(redis::cmd("CLUSTER").arg("FAILOVER").query(&mut heir.get_connection()?)?),
+            Servers::Cluster(_) => Ok(redis::cmd("CLUSTER").arg("FAILOVER").query(&mut replica.get_connection()?)?),
             Servers::Watched(watched) => {
                 let mut sentinel = redis::Client::open(format!("redis://127.0.0.1:{}", watched.sentinels[0].port))?
                     .get_connection()?;
@@ -231,7 +231,7 @@ impl Servers {
     }
 }
 
-/// The name under which sentinels know the primary.
+/// The name of the primary in the configuration of the sentinels.
 const SERVICE: &str = "main";
 
 /// A primary with a replica, and three sentinels.
@@ -241,7 +241,7 @@ struct Watched {
     sentinels: Vec<Sentinel>,
 }
 
-/// A sentinel process, and the directory of its file.
+/// A sentinel process, and the directory of its configuration.
 struct Sentinel {
     process: Child,
     port: u16,
@@ -308,13 +308,13 @@ impl Drop for Sentinel {
     }
 }
 
-/// Waits until a job is done that is dispatched now, however often that takes another try.
+/// Dispatches a job and waits until it has completed. Tries again after an error.
 async fn done(task: &TaskRef<String, ()>) -> Result<()> {
     let begun = Instant::now();
     loop {
         let tried = async { task.dispatch(payload(64)).await?.result_within(Duration::from_secs(10)).await };
         match tried.await {
-            // Nothing is kept of what is done.
+            // Completed jobs are not retained.
             Ok(()) | Err(heartline::Error::ResultGone { .. } | heartline::Error::JobNotFound { .. }) => return Ok(()),
             Err(e) if begun.elapsed() > Duration::from_secs(30) => return Err(e.into()),
             Err(_) => {}
@@ -322,7 +322,7 @@ async fn done(task: &TaskRef<String, ()>) -> Result<()> {
     }
 }
 
-const NOTE: &str = "raw: the same on a server that stands alone, in turn with it";
+const NOTE: &str = "raw: the same on a standalone server, in turn";
 
 async fn one_at_a_time(server: &mut Server, n: usize, durability: Durability) -> Result<(Duration, Counted)> {
     let app = app(server).await?;

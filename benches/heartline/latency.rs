@@ -1,4 +1,4 @@
-//! How long an idle worker takes from the dispatch of a job to the start of its handler.
+//! The time from the dispatch of a job to the start of its handler, in an idle worker.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::server::Server;
 
 pub const ROWS: &[&str] = &["idle_latency_p50", "idle_latency_p99"];
 
-/// What a claim has to do at the least: KEYS payload, wait, events, active, locks.
+/// The minimum that a claim has to do. KEYS: payload, wait, events, active, locks.
 const BARE_CLAIM: &str = "
 local id = redis.call('LPOP', KEYS[2])
 local payload = redis.call('HGET', KEYS[1], id)
@@ -43,7 +43,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         bench.server.clean()?;
     }
     let bound = Stat::median_of(raw_p50.clone()) + 60.0;
-    let note = "raw: ZADD → blocked BZPOPMIN answers, + 2 PING, blocking clients";
+    let note = "raw: ZADD until a blocked BZPOPMIN returns, plus 2 PINGs, blocking clients";
     let bare = Stat::median_of(bare_p50);
     let bare = format!("{note}; two scripts that only write, over the same path: {bare:.0} µs");
     Ok(vec![
@@ -56,15 +56,15 @@ async fn own_samples(bench: &Bench, samples: usize) -> Result<Vec<f64>> {
     let app = app(&bench.server).await?;
     let (started, mut starts) = mpsc::unbounded_channel();
     let task = app.task("idle", options(), move |_: Context, _: String| {
-        let told = started.send(Instant::now());
-        async move { told.map_err(|_| JobError::new("the bench ended").fatal()) }
+        let sent = started.send(Instant::now());
+        async move { sent.map_err(|_| JobError::new("the bench ended").fatal()) }
     })?;
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let worker = app.worker();
     let worker = tokio::spawn(async move { worker.run_until(async move { stopped.cancelled().await }).await });
     let mut taken = Vec::with_capacity(samples);
-    // The first jobs find a worker that is still starting.
+    // During the first jobs, the worker is still starting.
     for sample in 0..samples + 20 {
         tokio::time::sleep(REST).await;
         let before = Instant::now();
@@ -72,7 +72,7 @@ async fn own_samples(bench: &Bench, samples: usize) -> Result<Vec<f64>> {
         let wait = tokio::time::timeout(Duration::from_secs(10), starts.recv()).await;
         let start = wait.with_context(|| format!("job {} did not start", handle.id()))?.context("the worker ended")?;
         if sample >= 20 {
-            // The handler may start before the answer to the dispatch is here.
+            // The handler may start before the reply to the dispatch arrives.
             taken.push(start.duration_since(before).as_secs_f64() * 1e6);
         }
     }
@@ -109,8 +109,8 @@ fn raw_samples(server: &mut Server, samples: usize) -> Result<(Vec<f64>, Vec<f64
     Ok((taken, trips))
 }
 
-/// The path of a job with nothing on it that a queue could do without, in µs: a script that writes it and sets the
-/// marker, the blocked pop, and a script that claims it. No checks, no record for a repeated call, blocking clients.
+/// The shortest path of a job through a queue, in µs: a script that writes it and sets the marker, a blocked pop, and a
+/// script that claims it. No checks, no replay records, blocking clients.
 fn bare_samples(server: &mut Server, samples: usize) -> Result<Vec<f64>> {
     let dispatch = raw_one(server)?;
     let claim = server.own_script(BARE_CLAIM, "raw", &["payload", "wait", "events", "active", "locks"])?;

@@ -1,11 +1,10 @@
-//! `make bench`: what Heartline reaches, budget by budget, beside the raw limit that is measured in the
-//! same run on the same server.
+//! `make bench`: compares Heartline with its budgets, and with a raw limit that is measured in the same run on the same
+//! server.
 //!
-//! A private server is started unless `REDIS_URL` names one; on that, only keys with the bench's own prefix are written,
-//! and they are removed. Values are medians of 5 runs, of fewer where they take long and hardly differ
-//! (`--runs` sets how many). Each row is printed as a JSON object when it
-//! is measured, and all of them as a table at the end.
-//! `make bench ONLY=sweep` runs the rows whose names contain `sweep`; `make plots` draws `docs/plots` from what a run printed.
+//! The bench starts a private server, unless `REDIS_URL` names one. There it writes only keys with its own prefix, and
+//! removes them. Values are medians of 5 runs, or of fewer if they take long and hardly vary (`--runs` sets the number).
+//! Each row is printed as a JSON object as soon as it is measured, and all rows as a table at the end.
+//! `make bench ONLY=sweep` runs the rows whose names contain `sweep`; `make plots` draws `docs/plots` from the output.
 
 mod child;
 mod detection;
@@ -29,7 +28,7 @@ use clap::Parser;
 use crate::report::Row;
 use crate::server::Server;
 
-/// Measures Heartline beside the raw limits of the server.
+/// Compares Heartline with its budgets and with the raw limits of the server.
 #[derive(Clone, Debug, Parser)]
 struct Args {
     /// Only the rows whose name contains this text
@@ -46,12 +45,12 @@ struct Args {
     /// Cargo adds this
     #[arg(long, hide = true)]
     bench: bool,
-    /// Be a worker process of the bench
+    /// Run as a worker process of the bench
     #[arg(long, hide = true, value_name = "SPEC")]
     work: Option<String>,
 }
 
-/// What every bench gets.
+/// The input of every bench.
 pub(crate) struct Bench {
     pub(crate) server: Server,
     wanted: Vec<&'static str>,
@@ -60,38 +59,38 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// How often a row is measured.
+    /// The number of runs of a row.
     pub(crate) fn runs(&self) -> usize {
         self.runs.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
     }
 
-    /// The same for what takes long and hardly differs from run to run: at most so often, unless the caller said how often.
+    /// The same for rows that take long and hardly vary: at most `most`, unless `--runs` is given.
     pub(crate) fn few_runs(&self, most: usize) -> usize {
         self.runs.unwrap_or(most.min(self.runs())).max(1)
     }
 
-    /// A size, smaller when it has to be quick.
+    /// A number of jobs, or a tenth of it with `--quick`.
     pub(crate) fn size(&self, full: usize) -> usize {
         if self.quick { full / 10 } else { full }
     }
 
-    /// Whether the row was asked for.
+    /// Whether the row was requested.
     pub(crate) fn wants(&self, row: &str) -> bool {
         self.wanted.contains(&row)
     }
 
-    /// Whether one of the rows was asked for.
+    /// Whether one of the rows was requested.
     pub(crate) fn wants_any(&self, rows: &[&str]) -> bool {
         rows.iter().any(|row| self.wants(row))
     }
 
-    /// Keeps the rows that were asked for.
+    /// Keeps the requested rows.
     fn keep(&self, rows: Vec<Row>) -> Vec<Row> {
         rows.into_iter().filter(|row| self.wants(&row.bench)).collect()
     }
 }
 
-/// The names of all rows: by group, and within it by what is measured together.
+/// The names of all rows, by group and part. The rows of a part are measured together.
 fn groups() -> [Vec<Vec<&'static str>>; 7] {
     let alone = |rows: &[&'static str]| rows.iter().map(|row| vec![*row]).collect();
     [
@@ -105,8 +104,7 @@ fn groups() -> [Vec<Vec<&'static str>>; 7] {
     ]
 }
 
-/// Measures what is wanted, part by part, and prints each row when it is there. A part that fails does not keep the others
-/// from being measured.
+/// Measures the requested rows part by part, and prints each. If a part fails, the others are still measured.
 async fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<()> {
     let wanted = std::mem::take(&mut bench.wanted);
     let mut failed = Vec::new();
@@ -167,7 +165,7 @@ async fn run(args: Args) -> Result<()> {
     let given = url.clone();
     let interrupt = tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
-            // A private server ends with this process; on another one nothing of ours may stay.
+            // A private server ends with this process. On any other server, our keys have to be removed.
             if let Err(e) = Server::connect(&given).and_then(|mut server| server.clean()) {
                 eprintln!("cleaning up: {e:#}");
             }
@@ -176,12 +174,12 @@ async fn run(args: Args) -> Result<()> {
     });
     let mut rows = Vec::new();
     let outcome = measure(&mut bench, &mut rows).await;
-    // A connection of its own: after an error the other one may be in the middle of an answer.
+    // A new connection: after an error, the other one may be in the middle of a reply.
     let cleaned = Server::connect(&url).and_then(|mut server| server.clean());
     interrupt.abort();
     drop(private);
     if args.quick {
-        println!("quick: a tenth of the jobs that the names of the rows and the budgets mean, few runs");
+        println!("quick: a tenth of the jobs that row names and budgets state, and fewer runs");
     }
     report::print_table(&rows)?;
     outcome.and(cleaned)
@@ -190,7 +188,7 @@ async fn run(args: Args) -> Result<()> {
 fn main() -> Result<()> {
     let args = Args::parse();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
-        // Not on the thread that blocks here: a wake-up of that one costs more than one of a runtime thread.
+        // Not on this blocked thread: it costs more to wake it than a runtime thread.
         tokio::spawn(run(args)).await?
     })
 }

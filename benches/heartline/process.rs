@@ -1,4 +1,4 @@
-//! How fast workers get through no-op jobs that wait.
+//! How fast workers process waiting no-op jobs.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::report::{Row, Runs, Stat, progress};
 use crate::server::{Counted, Server};
 use crate::work::{self, Events, Keep, Worked};
 
-/// A row: how many jobs of what kind, and who works them.
+/// A row: the jobs, and the workers that process them.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     name: &'static str,
@@ -20,9 +20,9 @@ struct Load {
     bytes: usize,
     keep: Keep,
     events: Events,
-    /// Worker processes; a single one is the bench itself.
+    /// The number of worker processes. With 1, the worker runs in the bench itself.
     workers: usize,
-    /// Jobs that are claimed ahead.
+    /// The number of prefetched jobs.
     prefetch: usize,
 }
 
@@ -51,7 +51,7 @@ pub fn rows() -> Vec<&'static str> {
     LOADS.iter().map(|load| load.name).collect()
 }
 
-/// The whole life of each job that it is given, six commands a job.
+/// The whole life of each job, with six commands per job.
 const RAW_LIFE: &str = "
 for i = 1, #ARGV, 2 do
   redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
@@ -65,7 +65,7 @@ for i = 1, #ARGV, 2 do
 end
 return 1";
 
-/// The same life by one command a column for the whole batch: what the layout in columns could reach at the most.
+/// The same with one command per column for the whole batch: the upper limit of the layout in columns.
 const RAW_COLUMNS: &str = "
 local ids = {}
 for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
@@ -90,14 +90,14 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for load in LOADS.iter().filter(|load| bench.wants(load.name)).collect::<Vec<_>>() {
         let row = match load {
-            Load { prefetch: 1.., .. } => ahead(bench, load).await?,
+            Load { prefetch: 1.., .. } => with_prefetch(bench, load).await?,
             Load { concurrency: 1, .. } => one_at_a_time(bench, load).await?,
             _ => batched(bench, load).await?,
         };
         rows.push(match load.name {
             "process_concurrency_1" => row.must("≥ 0.35 of raw", |_, ratio| ratio >= 0.35),
             "process_concurrency_100" => row.must("≥ 130,000 and ≥ 0.50 of raw", |_, ratio| ratio >= 0.5),
-            // 140,000 of the 341,000 that the raw limit reaches on the machine of the budget.
+            // On the machine of the budget, the raw limit is 341,000.
             "process_concurrency_1000" => {
                 row.must("≥ 140,000, or 0.41 of raw", |value, ratio| value >= 140_000.0 || ratio >= 0.41)
             }
@@ -109,8 +109,8 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// With jobs claimed ahead, and without, in turn.
-async fn ahead(bench: &mut Bench, load: &Load) -> Result<Row> {
+/// With prefetch and without, in turn.
+async fn with_prefetch(bench: &mut Bench, load: &Load) -> Result<Row> {
     let (n, count, mut runs) = (bench.size(load.jobs), bench.runs(), Runs::default());
     for run in 1..=count {
         progress(&format!("{}: {n} jobs, run {run} of {count}", load.name));
@@ -119,7 +119,7 @@ async fn ahead(bench: &mut Bench, load: &Load) -> Result<Row> {
         let without = worked(bench, &Load { prefetch: 0, ..*load }, n).await?;
         runs.raw(n, without.took, &without.counted);
     }
-    Ok(runs.row(load.name).note("raw: the same without prefetch, in turn with it"))
+    Ok(runs.row(load.name).note("raw: the same without prefetch, in turn"))
 }
 
 async fn worked(bench: &mut Bench, load: &Load, n: usize) -> Result<Worked> {
@@ -130,7 +130,7 @@ async fn worked(bench: &mut Bench, load: &Load, n: usize) -> Result<Worked> {
     work::in_children(bench, load.workers, &Spec::new(work::TASK, load.concurrency), n).await
 }
 
-/// Calls of a raw script that carry `batch` jobs each. The same ids in each call: it leaves nothing behind.
+/// Calls a raw script with `batch` jobs per call. It removes its jobs, so that all calls can use the same ids.
 pub fn raw_life(
     server: &mut Server,
     source: &str,
@@ -147,7 +147,7 @@ pub fn raw_life(
 }
 
 async fn batched(bench: &mut Bench, load: &Load) -> Result<Row> {
-    // The budgets are about the first four.
+    // The budgets apply to the first four.
     let count = if LOADS[..4].iter().any(|first| first.name == load.name) { bench.runs() } else { bench.few_runs(3) };
     let (n, batch) = (bench.size(load.jobs), load.concurrency);
     let (mut runs, mut column_rates, mut missed) = (Runs::default(), Vec::new(), Vec::new());
@@ -164,8 +164,9 @@ async fn batched(bench: &mut Bench, load: &Load) -> Result<Row> {
         bench.server.clean()?;
     }
     let columns = Stat::median_of(column_rates);
-    let mut note =
-        format!("raw: whole life, 6 commands a job, {batch} jobs an EVALSHA ({columns:.0} with one command a column)");
+    let mut note = format!(
+        "raw: whole life, 6 commands per job, {batch} jobs per EVALSHA ({columns:.0} with one command per column)"
+    );
     if load.events == Events::Subscribed {
         note.push_str(&format!("; {:.0} % of the events missed", Stat::median_of(missed)));
     }
@@ -211,6 +212,6 @@ async fn one_at_a_time(bench: &mut Bench, load: &Load) -> Result<Row> {
     }
     let async_rate = Stat::median_of(async_rates);
     Ok(runs.row(load.name).note(format!(
-        "raw: ack 1 and fetch 1 an EVALSHA, 5 commands, blocking client (multiplexed client: {async_rate:.0})"
+        "raw: ack 1 and fetch 1 per EVALSHA, 5 commands, blocking client (multiplexed client: {async_rate:.0})"
     )))
 }

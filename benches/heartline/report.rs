@@ -1,4 +1,4 @@
-//! What was measured: a JSON object a line for machines, then a table for people.
+//! Prints the results: one JSON object per line for programs, then a table for people.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::server::Counted;
 
-/// The median of several runs, with the least and the greatest of them.
+/// The median of several runs, with their minimum and maximum.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
     pub median: f64,
@@ -17,7 +17,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Of an even number of runs the median is the lower middle one: a value that was measured.
+    /// With an even number of runs, the median is the lower of the two middle values, so that it was measured.
     pub fn of(mut values: Vec<f64>) -> Stat {
         values.sort_by(f64::total_cmp);
         let runs = values.len();
@@ -30,14 +30,14 @@ impl Stat {
     }
 }
 
-/// The sample below which so many percent of all samples are.
+/// The sample that is greater than this percentage of all samples.
 pub fn percentile(samples: &[f64], percent: usize) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }
 
-/// What a job costs the server, of several runs. It hardly depends on how busy the machine is.
+/// The costs of a job on the server: heading and JSON key. They hardly depend on the load of the machine.
 const COSTS: [(&str, &str); 4] = [
     ("cmds/job", "commands_per_job"),
     ("cpu µs/job", "cpu_us_per_job"),
@@ -46,7 +46,7 @@ const COSTS: [(&str, &str); 4] = [
 ];
 type Costs = [Vec<f64>; 4];
 
-/// The runs of a row whose value is a rate of jobs: ours, and the raw limit's.
+/// The runs of a row that measures jobs per second: ours, and those of the raw limit.
 #[derive(Clone, Debug, Default)]
 pub struct Runs {
     rates: Vec<f64>,
@@ -87,7 +87,7 @@ pub struct Row {
     value: Stat,
     unit: &'static str,
     raw: Option<Stat>,
-    /// By COSTS: ours, and the raw limit's.
+    /// In the order of `COSTS`: ours, and those of the raw limit.
     costs: Option<([f64; 4], [f64; 4])>,
     must: String,
     met: Option<bool>,
@@ -100,20 +100,20 @@ impl Row {
         Row { bench: bench.into(), value: Stat::of(values), unit, raw: None, costs: None, must, met: None, note }
     }
 
-    /// The limit, measured in the same run on the same server.
+    /// The raw limit, measured in the same run on the same server.
     pub fn raw(mut self, values: Vec<f64>) -> Row {
         self.raw = Some(Stat::of(values));
         self
     }
 
-    /// The budget, and whether the median of the values (and the ratio) keeps it.
+    /// The budget, and whether the median (and the ratio) meets it.
     pub fn must(mut self, must: impl Into<String>, met: impl Fn(f64, f64) -> bool) -> Row {
         self.must = must.into();
         self.met = Some(met(self.value.median, self.ratio().unwrap_or(f64::NAN)));
         self
     }
 
-    /// What the raw limit is, and what else is worth a word.
+    /// Describes the raw limit, and adds remarks.
     pub fn note(mut self, note: impl Into<String>) -> Row {
         self.note = note.into();
         self
@@ -123,7 +123,7 @@ impl Row {
         self.raw.filter(|raw| raw.median > 0.0).map(|raw| self.value.median / raw.median)
     }
 
-    /// The cells of the table, those of the costs behind the ratio.
+    /// The cells of the table. The costs follow the ratio.
     fn cells(&self) -> Vec<String> {
         let met = match self.met {
             Some(true) => "yes",
@@ -145,7 +145,7 @@ impl Row {
         cells
     }
 
-    /// The row as programs read it.
+    /// The row for programs.
     pub fn json(&self) -> serde_json::Value {
         let mut json = json!({
             "bench": self.bench,
@@ -173,7 +173,7 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
-/// Four digits are enough to read: 123,456 / 12.3 / 0.0123.
+/// A number rounded for people: 123,456 / 123 / 12.3 / 0.012.
 pub fn shown(value: f64) -> String {
     let size = value.abs();
     if size >= 1000.0 {
@@ -195,16 +195,16 @@ pub fn shown(value: f64) -> String {
     }
 }
 
-/// Prints a JSON object a row.
+/// Prints one JSON object per row.
 pub fn print_json(rows: &[Row]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     rows.iter().try_for_each(|row| writeln!(out, "{}", row.json()))?;
     out.flush()
 }
 
-/// Prints the table. Costs stand as ours / the raw limit's; an empty column is left out.
+/// Prints the table. Costs are written as ours / raw limit. Empty columns are omitted.
 pub fn print_table(rows: &[Row]) -> std::io::Result<()> {
-    let before = ["bench", "value (median)", "least – most", "raw", "ratio"];
+    let before = ["bench", "value (median)", "min – max", "raw", "ratio"];
     let after = ["must", "met", "raw limit, notes"];
     let head = before.into_iter().chain(COSTS.map(|(head, _)| head)).chain(after).map(str::to_owned).collect();
     let cells: Vec<Vec<String>> = std::iter::once(head).chain(rows.iter().map(Row::cells)).collect();
@@ -218,7 +218,7 @@ pub fn print_table(rows: &[Row]) -> std::io::Result<()> {
         for (c, width) in &columns {
             let cell = &row[*c];
             let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
-            // Numbers to the right, words to the left.
+            // Numbers are aligned to the right, text to the left.
             if numbers.contains(c) {
                 line.push_str(&format!("{gap}{cell}  "));
             } else {
@@ -233,15 +233,15 @@ pub fn print_table(rows: &[Row]) -> std::io::Result<()> {
     out.flush()
 }
 
-/// One line on stderr that says what is being measured; it is overwritten on a terminal.
+/// Shows on stderr what is being measured. On a terminal, the next line overwrites it.
 pub fn progress(text: &str) {
     let mut err = std::io::stderr().lock();
-    // Progress that cannot be written is no reason to stop.
+    // A failed write of the progress is ignored.
     let _ = if err.is_terminal() { write!(err, "\r\x1b[2K{text}") } else { writeln!(err, "{text}") };
     let _ = err.flush();
 }
 
-/// One line on stderr that stays.
+/// Prints a line on stderr that is not overwritten.
 pub fn say(text: &str) {
     if std::io::stderr().is_terminal() {
         progress("");

@@ -1,5 +1,5 @@
-//! A task with very many running jobs, made by hand. Its scripts are called by hand too, as workers call them: only the
-//! server's own time counts, taken around each single call.
+//! A task with very many running jobs, written without the library. Its scripts are called directly, as workers call
+//! them. Only the server's own time counts, measured for each call.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::settle::{Claimed, Settle};
 const TASK: &str = "running";
 const WORKER: &str = "bench-host-4242-0a1b2c3d";
 const INTERVAL_MS: u64 = 1_000;
-/// The bounds of the worker: src/limits.rs.
+/// The bounds of the worker, as in src/limits.rs.
 pub const BEAT_BATCH: usize = 500;
 pub const SWEEP_BATCH: usize = 25;
 const SHRINK_STEP: usize = 4_000;
-/// src/keeper/sweep_progress.rs.
+/// As in src/keeper/sweep_progress.rs.
 const MOST_SHRINKS: usize = 500;
 const FIRST_FENCE: u64 = 1_700_000_000_000_000;
 
-/// Running jobs, as settle leaves them behind.
+/// Running jobs, as settle writes them.
 pub const SEED: &str = "
 local first, last, worker, fence, payload = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local ids, payloads, locks = {}, {}, {}
@@ -37,7 +37,7 @@ redis.call('HSET', KEYS[2], unpack(locks))
 redis.call('SADD', KEYS[3], unpack(ids))
 return 1";
 
-/// The least that a sweep does with stalled jobs: take them, unlock them, queue them.
+/// The minimum that a sweep does with stalled jobs: remove, unlock and requeue them.
 const RAW_RESOLVE: &str = "
 local scanned = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
 local ids = scanned[2]
@@ -48,7 +48,7 @@ if #ids > 0 then
 end
 return { scanned[1], redis.call('SCARD', KEYS[1]) }";
 
-/// A beat without checks.
+/// A heartbeat without checks.
 const RAW_BEAT: &str = "
 redis.call('SREM', KEYS[1], unpack(ARGV))
 redis.call('SADD', KEYS[2], unpack(ARGV))
@@ -61,7 +61,7 @@ redis.call('HDEL', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[3], ARGV[1])
 return 1";
 
-/// Completions whose time is taken together.
+/// The number of completions that are measured together.
 const PART: usize = 100;
 
 /// The time of some calls of one script, in µs.
@@ -97,7 +97,7 @@ impl<'a> Running<'a> {
         let shrink = server.script("shrink", TASK)?;
         let settle = Settle::new(server, TASK, WORKER, INTERVAL_MS)?;
         let meta = server.key(TASK, "meta");
-        // A max_count that no job gets past, so that each run finds the same jobs to recover.
+        // A max_count that no job exceeds, so that each run recovers the same jobs.
         let fields = "wire 1 epoch 1 interval 1000 ask 1000 maxCount 1000000 heartbeat automatic eventMode on \
                       priority normal keepCompleted 0 keepFailed 0 keepCancelled 0";
         let command: Vec<&str> = ["HSET", meta.as_str()].into_iter().chain(fields.split_whitespace()).collect();
@@ -107,7 +107,7 @@ impl<'a> Running<'a> {
         Ok(running)
     }
 
-    /// Makes the jobs run (again).
+    /// Writes the jobs as running ones, or again after they have stalled.
     pub fn start(&mut self, first: usize, n: usize) -> Result<()> {
         let script = self.server.own_script(SEED, TASK, &["payload", "locks", "active"])?;
         for jobs in batches(first, n, 2_000) {
@@ -118,7 +118,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Beats for the jobs, as their worker's keeper does.
+    /// Sends heartbeats for the jobs, as the keeper of their worker does.
     pub fn beat(&mut self, first: usize, n: usize) -> Result<Spent> {
         let mut spent = Spent::default();
         for jobs in batches(first, n, BEAT_BATCH) {
@@ -132,7 +132,7 @@ impl<'a> Running<'a> {
             });
             let (us, wall, answer) = self.server.timed(&call, "evalsha")?;
             let lost: Vec<u64> = item(&items(answer)?, 3)?;
-            ensure!(lost.is_empty(), "a beat lost {} jobs", lost.len());
+            ensure!(lost.is_empty(), "a heartbeat lost {} jobs", lost.len());
             spent.add(us, wall);
         }
         Ok(spent)
@@ -143,8 +143,7 @@ impl<'a> Running<'a> {
         self.server.ask(&["SCARD", &key])
     }
 
-    /// Sweeps until the next snapshot is taken, as a witness does, but for one call at a time; so many jobs have to be found
-    /// stalled.
+    /// Sweeps until the next snapshot, as a witness does, but with one call at a time. Checks the number of stalled jobs.
     pub fn sweep(&mut self, stalled: usize) -> Result<Spent> {
         let (mut spent, mut cursor, mut resolved) = (Spent::default(), "0".to_owned(), 0);
         let (candidates, active) = (self.size("candidates")?, self.size("active")?);
@@ -161,19 +160,19 @@ impl<'a> Running<'a> {
             spent.add(us, wall);
             let answer = items(answer)?;
             let word: String = item(&answer, 0)?;
-            ensure!(word == "swept", "a sweep answered {word}");
+            ensure!(word == "swept", "a sweep returned {word}");
             self.epoch = item(&answer, 1)?;
             cursor = item(&answer, 3)?;
             resolved += item::<Vec<String>>(&answer, 6)?.len() / 5;
             if item::<u8>(&answer, 4)? == 1 {
-                ensure!(resolved == stalled, "{resolved} jobs were found stalled, not {stalled}");
+                ensure!(resolved == stalled, "{resolved} jobs were found stalled instead of {stalled}");
                 return Ok(spent);
             }
         }
     }
 
-    /// Completes jobs one at a time; µs of the server's time a job, the median of some parts: all of it takes no longer than
-    /// a burst of somebody else's work on the machine.
+    /// Completes jobs one at a time. Returns the server time per job in µs. It is the median of several parts, so that a
+    /// short burst of other work on the machine does not matter.
     pub fn complete(&mut self, first: usize, n: usize) -> Result<f64> {
         let mut parts = Vec::new();
         for jobs in batches(first, n, PART) {
@@ -187,7 +186,7 @@ impl<'a> Running<'a> {
         Ok(Stat::median_of(parts))
     }
 
-    /// The time of the least that a snapshot does: all running jobs become candidates.
+    /// The minimum time of a snapshot, which makes all running jobs candidates.
     pub fn raw_snapshot(&mut self) -> Result<f64> {
         let (active, candidates) = (self.server.key(TASK, "active"), self.server.key(TASK, "candidates"));
         let mut rename = redis::cmd("RENAME");
@@ -209,7 +208,7 @@ impl<'a> Running<'a> {
         Ok(spent)
     }
 
-    /// Takes the candidates until there are none.
+    /// Resolves candidates until none is left.
     pub fn raw_resolve(&mut self) -> Result<Spent> {
         let resolve = self.server.own_script(RAW_RESOLVE, TASK, &["candidates", "locks", "wait"])?;
         let (mut spent, mut cursor) = (Spent::default(), "0".to_owned());
@@ -240,7 +239,7 @@ impl<'a> Running<'a> {
     }
 }
 
-/// The jobs in parts of at most so many.
+/// The jobs in parts of at most `most`.
 fn batches(first: usize, n: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     (first..first + n).step_by(most).map(move |from| from..(from + most).min(first + n))
 }

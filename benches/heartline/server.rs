@@ -1,4 +1,4 @@
-//! The server as the bench sees it: what it counts, its scripts called by hand, and a clean state.
+//! The server under test: its counters, direct calls of scripts, and cleaning up.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,23 +6,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use redis::{Cmd, Connection, ConnectionLike, Value};
 
-/// A blocking connection, and the names under which the bench writes.
+/// A blocking connection, and the prefix of the keys that the bench writes.
 pub struct Server {
-    /// Where Heartline connects, and the clients of the bench: to a cluster that is not the same.
+    /// The address for Heartline.
     pub url: String,
+    /// The address for clients of the bench. With a cluster, it is another one.
     pub direct: String,
     pub prefix: String,
     conn: Connection,
-    /// Questions of the bench itself, which count as nobody's work.
+    /// The number of commands of the bench itself, which do not count as work.
     asked: f64,
 }
 
-/// What the server has counted so far.
+/// The counters of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// Calls by command, those that scripts make included.
+    /// Calls by command, including those of scripts.
     calls: BTreeMap<String, f64>,
-    /// Time in EVALSHA, which includes what scripts call.
+    /// The time of EVALSHA, including the commands of scripts.
     evalsha_us: f64,
     cpu_us: f64,
     asked: f64,
@@ -44,7 +45,7 @@ impl Counted {
         }
     }
 
-    /// Commands, those of scripts included; the bench's own questions are left out.
+    /// The number of commands, including those of scripts, without those of the bench itself.
     pub fn commands(&self) -> f64 {
         self.calls.values().sum::<f64>() - self.asked
     }
@@ -68,14 +69,14 @@ impl Server {
         Server::connect_to(url, url)
     }
 
-    /// The same where Heartline connects by another address.
+    /// The same if Heartline uses another address.
     pub fn connect_to(direct: &str, url: &str) -> Result<Server> {
         let conn = redis::Client::open(direct)?.get_connection().context("connecting the bench's own connection")?;
         let prefix = format!("heartline-bench-{}", std::process::id());
         Ok(Server { url: url.to_owned(), direct: direct.to_owned(), prefix, conn, asked: 0.0 })
     }
 
-    /// One more blocking connection.
+    /// Another blocking connection.
     pub fn blocking(&self) -> Result<Connection> {
         Ok(redis::Client::open(self.direct.as_str())?.get_connection()?)
     }
@@ -84,7 +85,7 @@ impl Server {
         &mut self.conn
     }
 
-    /// A key of a task, as the scripts get it.
+    /// The name of a key of a task.
     pub fn key(&self, task: &str, suffix: &str) -> String {
         format!("{}:{{{task}}}:{suffix}", self.prefix)
     }
@@ -94,20 +95,20 @@ impl Server {
         let mut cmd = redis::cmd(name);
         cmd.arg(args);
         self.asked += 1.0;
-        cmd.query(&mut self.conn).with_context(|| format!("asking {name}"))
+        cmd.query(&mut self.conn).with_context(|| format!("calling {name}"))
     }
 
     fn info(&mut self, section: &str) -> Result<String> {
         self.ask(&["INFO", section])
     }
 
-    /// A number of INFO.
+    /// A number in INFO.
     fn info_number(&mut self, section: &str, field: &str) -> Result<f64> {
-        number(&self.info(section)?, field).with_context(|| format!("{field} is not in INFO {section}"))
+        number(&self.info(section)?, field).with_context(|| format!("{field} is missing in INFO {section}"))
     }
 
     pub fn counted(&mut self) -> Result<Counted> {
-        // INFO counts itself when it is done, and so it is not in its own answer.
+        // INFO is counted when it has ended, so that its own reply does not include it.
         let mut counted = Counted { asked: self.asked, ..Counted::default() };
         for line in self.info("commandstats")?.lines() {
             let Some((name, rest)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(':')) else {
@@ -127,7 +128,7 @@ impl Server {
         Ok(counted)
     }
 
-    /// The server's own time in one command, in µs, and the answer.
+    /// The server time of one command in µs, its wall time, and its reply.
     pub fn timed(&mut self, cmd: &Cmd, stat: &str) -> Result<(f64, Duration, Value)> {
         let field = format!("cmdstat_{stat}");
         let spent = |text: &str| -> f64 {
@@ -142,7 +143,7 @@ impl Server {
         Ok((spent(&self.info("commandstats")?) - before, wall, answer))
     }
 
-    /// Bytes of data and buffers, once the server is done with freeing.
+    /// Bytes of data and buffers, after the server has freed what it deleted.
     pub fn used_memory(&mut self) -> Result<f64> {
         while self.info_number("memory", "lazyfree_pending_objects")? > 0.0 {
             std::thread::sleep(Duration::from_millis(5));
@@ -150,14 +151,14 @@ impl Server {
         self.info_number("memory", "used_memory")
     }
 
-    /// Removes what the bench wrote, and nothing else.
+    /// Removes the keys of the bench, and no others.
     pub fn clean(&mut self) -> Result<()> {
         let pattern = format!("{}:*", self.prefix);
         let mut cursor = "0".to_owned();
         loop {
             let (next, keys): (String, Vec<String>) =
                 self.ask(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"])?;
-            // One by one: those of a cluster have different slots.
+            // One key per command: in a cluster, they have different slots.
             let mut unlink = redis::pipe();
             for key in &keys {
                 unlink.unlink(key).ignore();
@@ -178,8 +179,7 @@ impl Server {
         self.ask(&["SCRIPT", "LOAD", source])
     }
 
-    /// Sends commands that were packed before, one after the other, each after the answer to the one before it. What
-    /// they took, and what the server counted.
+    /// Sends packed commands, each after the reply to the previous one. Returns the time, and what the server counted.
     pub fn drive<'a>(&mut self, packed: impl IntoIterator<Item = &'a Vec<u8>>) -> Result<(Duration, Counted)> {
         let before = self.counted()?;
         let start = Instant::now();
@@ -190,16 +190,16 @@ impl Server {
         Ok((took, self.counted()?.since(&before)))
     }
 
-    /// One of Heartline's own scripts, ready to be called on a task.
+    /// One of Heartline's scripts, with the keys of a task.
     pub fn script(&mut self, name: &str, task: &str) -> Result<Script> {
         let found = heartline::_internals::scripts().into_iter().find(|script| script.name == name);
-        let script = found.ok_or_else(|| anyhow!("there is no script {name}"))?;
+        let script = found.ok_or_else(|| anyhow!("missing script {name}"))?;
         let sha = self.load(script.source)?;
         let keys = script.keys.iter().map(|suffix| self.key(task, suffix)).collect();
         Ok(Script { sha, keys })
     }
 
-    /// A script of the bench's own, with the keys named.
+    /// A script of the bench, with these keys of a task.
     pub fn own_script(&mut self, source: &str, task: &str, suffixes: &[&str]) -> Result<Script> {
         let sha = self.load(source)?;
         Ok(Script { sha, keys: suffixes.iter().map(|suffix| self.key(task, suffix)).collect() })
@@ -225,16 +225,16 @@ impl Script {
     }
 }
 
-/// The items of an answer that is a list.
+/// The items of a reply that is a list.
 pub fn items(value: Value) -> Result<Vec<Value>> {
     match value {
         Value::Array(items) => Ok(items),
-        other => bail!("the script answered {other:?}"),
+        other => bail!("the script returned {other:?}"),
     }
 }
 
-/// One item of an answer, as what it should be.
+/// One item of a reply, converted to its type.
 pub fn item<T: redis::FromRedisValue>(items: &[Value], at: usize) -> Result<T> {
-    let value = items.get(at).with_context(|| format!("the answer has no item {at}"))?;
-    redis::from_redis_value(value.clone()).map_err(|e| anyhow!("item {at} of the answer: {e}"))
+    let value = items.get(at).with_context(|| format!("the reply has no item {at}"))?;
+    redis::from_redis_value(value.clone()).map_err(|e| anyhow!("item {at} of the reply: {e}"))
 }

@@ -1,11 +1,11 @@
-//! The settle script called by hand, as a worker's driver calls it.
+//! Calls the settle script directly, as the driver of a worker does.
 
 use anyhow::{Result, ensure};
 use redis::{Cmd, Value};
 
 use crate::server::{Script, Server, item, items};
 
-/// A worker that settles by hand.
+/// A worker that calls settle directly.
 #[derive(Debug)]
 pub struct Settle {
     script: Script,
@@ -14,7 +14,7 @@ pub struct Settle {
     calls: u64,
 }
 
-/// Jobs that one call claimed: the fence of the first, and each next one has the next.
+/// Jobs claimed by one call. Their fences are consecutive; `fence` is the first.
 #[derive(Debug)]
 pub struct Claimed {
     pub fence: u64,
@@ -22,7 +22,7 @@ pub struct Claimed {
 }
 
 impl Settle {
-    /// Says that the options of the task were declared, too: nothing is settled before.
+    /// Also marks the task as declared, as settle requires.
     pub fn new(server: &mut Server, task: &str, worker: &str, ask_ms: u64) -> Result<Settle> {
         let meta = server.key(task, "meta");
         server.ask::<usize>(&["HSET", &meta, "declaredAt", "1"])?;

@@ -1,4 +1,4 @@
-//! What beats, sweeps and completions cost the server while very many jobs run.
+//! The server time of heartbeats, sweeps and completions while very many jobs run.
 
 use anyhow::Result;
 
@@ -6,7 +6,7 @@ use crate::Bench;
 use crate::report::{Row, Stat, progress, shown};
 use crate::running::{BEAT_BATCH, Running, SWEEP_BATCH, Spent};
 
-/// How many jobs run, and the rows by this order.
+/// The numbers of running jobs. The rows below have this order.
 pub const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 pub const SWEEP: [&str; 4] =
     ["sweep_none_stalled_1k", "sweep_none_stalled_10k", "sweep_none_stalled_100k", "sweep_none_stalled"];
@@ -17,14 +17,14 @@ const LONGEST_BEAT: &str = "beat_longest_call";
 const FEW: [&str; 2] = ["sweep_10_stalled_longest_call", "sweep_10_stalled_total"];
 const MANY: [&str; 2] = ["sweep_100k_stalled_longest_call", "sweep_100k_stalled_total"];
 
-/// Completions that are measured.
+/// The number of measured completions.
 const COMPLETED: usize = 500;
 
 pub fn rows() -> Vec<&'static str> {
     [&SWEEP[..], &FEW, &MANY, &BEAT, &[LONGEST_BEAT], &COMPLETE].concat()
 }
 
-/// Values of a row, a run each.
+/// The values of a row, one per run.
 #[derive(Debug, Default)]
 struct Values {
     own: Vec<f64>,
@@ -50,7 +50,7 @@ struct OfSize {
     complete: Values,
 }
 
-/// The longest call, and all together: of the server's time with few stalled jobs, of wall time with many.
+/// The longest call, and the total: server time with few stalled jobs, wall time with many.
 #[derive(Debug, Default)]
 struct Resolved {
     longest: Values,
@@ -79,7 +79,7 @@ fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
             step("seeding");
             let first = 2 * COMPLETED;
             let mut running = Running::seed(&mut bench.server, first + n)?;
-            step("sweep, beats and completions");
+            step("sweep, heartbeats and completions");
             of_size.measure(&mut running, first, n)?;
             if biggest && few {
                 step("10 stalled");
@@ -91,10 +91,9 @@ fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
             }
         }
     }
-    let beside_few = Stat::median_of(sizes[0].complete.own.clone());
-    let mut rows: Vec<Row> =
-        sizes.into_iter().enumerate().flat_map(|(i, of_size)| of_size.rows(i, beside_few)).collect();
-    let note = format!("raw: SSCAN, SREM, HDEL, LPUSH of {SWEEP_BATCH} a call, no checks");
+    let with_few = Stat::median_of(sizes[0].complete.own.clone());
+    let mut rows: Vec<Row> = sizes.into_iter().enumerate().flat_map(|(i, of_size)| of_size.rows(i, with_few)).collect();
+    let note = format!("raw: SSCAN, SREM, HDEL, LPUSH of {SWEEP_BATCH} per call, no checks");
     rows.extend(few_values.rows(FEW, 1_000.0, None, &note));
     rows.extend(many_values.rows(MANY, 5_000.0, Some(3_000.0), &note));
     let order = self::rows();
@@ -105,7 +104,7 @@ fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
 impl OfSize {
     fn measure(&mut self, running: &mut Running<'_>, first: usize, n: usize) -> Result<()> {
         self.complete.add(running.complete(0, COMPLETED)?, running.raw_complete(COMPLETED, COMPLETED)?);
-        // The first snapshot makes all of them candidates; the beats bring them back.
+        // The first snapshot makes all jobs candidates; the heartbeats make them active again.
         running.sweep(0)?;
         let beats = running.beat(first, n)?;
         let sweep = running.sweep(0)?;
@@ -116,26 +115,26 @@ impl OfSize {
         Ok(())
     }
 
-    fn rows(self, i: usize, beside_few: f64) -> Vec<Row> {
+    fn rows(self, i: usize, with_few: f64) -> Vec<Row> {
         let biggest = i + 1 == SIZES.len();
         let mut sweep = self.sweep.row(SWEEP[i], "µs").note("raw: RENAME");
         let mut beat =
-            self.beat.row(BEAT[i], "µs").note(format!("raw: SREM and SADD of {BEAT_BATCH} ids a call, no checks"));
+            self.beat.row(BEAT[i], "µs").note(format!("raw: SREM and SADD of {BEAT_BATCH} ids per call, no checks"));
         let mut complete = self.complete.row(COMPLETE[i], "µs").note("raw: SREM and two HDEL, no checks");
         if !biggest {
             return vec![sweep, beat, complete];
         }
         sweep = sweep.must("≤ 1,000 µs", |value, _| value <= 1_000.0);
         beat = beat.must("≤ 3 µs", |value, _| value <= 3.0);
-        if beside_few.is_finite() {
-            complete = complete.must("≤ 1.5 × beside 1k", |value, _| value <= 1.5 * beside_few);
+        if with_few.is_finite() {
+            complete = complete.must("≤ 1.5 × the value at 1k", |value, _| value <= 1.5 * with_few);
         }
         vec![sweep, beat, self.longest_beat.row(LONGEST_BEAT, "µs").note(format!("{BEAT_BATCH} jobs")), complete]
     }
 }
 
 impl Resolved {
-    /// All jobs but so many beat, so that the sweep finds those.
+    /// Sends heartbeats for all but `dead` jobs, so that the sweep finds those.
     fn measure(
         &mut self,
         running: &mut Running<'_>,
@@ -144,7 +143,7 @@ impl Resolved {
     ) -> Result<()> {
         running.beat(first + dead, n - dead)?;
         let own = running.sweep(dead)?;
-        // They run again, and the raw limit gets as many.
+        // They run again, so that the raw limit has as many.
         running.start(first, dead)?;
         running.raw_beat(first, n)?;
         running.raw_snapshot()?;

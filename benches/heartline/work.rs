@@ -1,4 +1,4 @@
-//! Lets workers get through no-op jobs that wait: in this process, or in processes of their own.
+//! Lets workers process waiting no-op jobs, in this process or in others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,14 +16,14 @@ use crate::child::{Child, Spec};
 use crate::dispatch::{app, fill, options};
 use crate::server::{Counted, Server};
 
-/// The task whose jobs are worked.
+/// The task of the measured jobs.
 pub const TASK: &str = "noop";
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What becomes of a job's end.
+/// What is retained of an ended job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Nothing is retained.
+    /// Nothing.
     Nothing,
     /// Default retention; handlers return nothing.
     Default,
@@ -31,7 +31,7 @@ pub enum Keep {
     Result,
 }
 
-/// Whether events are written, and read.
+/// Whether events are written and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Events {
     Off,
@@ -40,7 +40,7 @@ pub enum Events {
     Subscribed,
 }
 
-/// What handlers of [`Keep::Result`] return.
+/// The result of handlers with [`Keep::Result`].
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer {
     status: u16,
@@ -48,17 +48,17 @@ struct Answer {
     name: String,
 }
 
-/// What it took to work the jobs.
+/// The cost of processing the jobs.
 #[derive(Debug)]
 pub struct Worked {
-    /// From the first handler until Redis held every outcome.
+    /// From the first handler until Redis had every outcome.
     pub took: Duration,
     pub counted: Counted,
-    /// Events that the subscriber got, and those that it missed.
+    /// The numbers of events that the subscriber received and missed.
     pub events: (u64, u64),
 }
 
-/// Lets one worker in this process work `n` jobs of `bytes` each.
+/// Processes `n` jobs of `bytes` each with one worker in this process.
 pub async fn in_process(
     bench: &mut Bench,
     (concurrency, prefetch): (usize, usize),
@@ -128,7 +128,7 @@ where
     })?)
 }
 
-/// Counts events until the app is gone.
+/// Counts events until the app is dropped.
 fn count_events(mut events: Subscription<Event>) -> JoinHandle<(u64, u64)> {
     tokio::spawn(async move {
         let (mut got, mut missed) = (0, 0);
@@ -142,7 +142,7 @@ fn count_events(mut events: Subscription<Event>) -> JoinHandle<(u64, u64)> {
     })
 }
 
-/// Lets `workers` processes of the kind work `n` jobs together, until Redis holds every outcome.
+/// Processes `n` jobs with this number of worker processes, until Redis has every outcome.
 pub async fn in_children(bench: &mut Bench, workers: usize, spec: &Spec, n: usize) -> Result<Worked> {
     let task = app(&bench.server).await?.task_ref::<String, ()>(&spec.task)?;
     fill(&task, n, 64).await?;
@@ -169,7 +169,7 @@ pub async fn in_children(bench: &mut Bench, workers: usize, spec: &Spec, n: usiz
     Ok(Worked { took, counted, events: (0, 0) })
 }
 
-/// Waits until no job waits or is held: the server is asked each millisecond.
+/// Waits until no job is waiting or held. Asks the server every millisecond.
 pub async fn settled(server: &mut Server) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -178,7 +178,7 @@ pub async fn settled(server: &mut Server) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    bail!("outcomes were not recorded")
+    bail!("outcomes were not recorded in time")
 }
 
 fn waiting(server: &mut Server) -> Result<usize> {
@@ -186,7 +186,7 @@ fn waiting(server: &mut Server) -> Result<usize> {
     server.ask(&["LLEN", &wait])
 }
 
-/// How many jobs are held by workers.
+/// The number of jobs held by workers.
 pub fn held(server: &mut Server) -> Result<usize> {
     let locks = server.key(TASK, "locks");
     server.ask(&["HLEN", &locks])
@@ -198,7 +198,7 @@ fn ensure_kept(server: &mut Server, expected: usize) -> Result<()> {
     let kept: usize = server.ask(&["ZCARD", &completed])?;
     ensure!(
         left == expected && kept == expected,
-        "jobs went astray: {left} are left, {kept} completed, not {expected}"
+        "{left} payloads and {kept} completed jobs are left instead of {expected}"
     );
     Ok(())
 }

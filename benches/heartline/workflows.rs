@@ -1,4 +1,5 @@
-//! What workflows cost beside plain jobs: nodes a second, a hop of a line, and the longest call of the largest graphs.
+//! The cost of workflows compared with plain jobs: nodes per second, a hop in a line, and the longest call of the
+//! largest graphs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,25 +16,25 @@ use crate::dispatch::{app, fill, options, payload};
 use crate::report::{Row, Runs, Stat, percentile, progress};
 use crate::server::{Counted, Server};
 
-/// Nodes of one definition beside plain jobs.
+/// Nodes of one workflow, compared with plain jobs.
 const NODES: &str = "workflow_nodes_concurrency_100";
 
-/// From the beginning of a handler to that of the next one in a line.
+/// The time from the start of a handler to the start of the next one in a line.
 const HOP: &str = "workflow_hop_p50";
 
-/// The longest call while the largest graphs run: in one line, and all behind one.
+/// The longest call while the largest graphs run: a line, and a fan-out of one node.
 const LINE: &str = "workflow_line_10000";
 const FAN: &str = "workflow_fan_10000";
 
-/// What a node takes that waits.
+/// The memory of a waiting node.
 const BYTES: &str = "workflow_node_bytes";
 
-/// What one call costs that tells of an end, alone and beside a million instances.
-const BESIDE: &str = "workflow_advance_beside_1m";
+/// The server time of a call that reports the end of a node, with one instance and with a million.
+const ADVANCE: &str = "workflow_advance_beside_1m";
 
 const TASK: TaskDef<String, ()> = TaskDef::new("step");
 
-/// How wide the graphs of [`NODES`] are: a node, so many behind it, and one behind those.
+/// The width of the graphs of [`NODES`]: one node, this many after it, and one after those.
 const WIDE: usize = 48;
 
 const CONCURRENCY: usize = 100;
@@ -41,7 +42,7 @@ const LARGEST: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub fn rows() -> Vec<&'static str> {
-    vec![NODES, HOP, LINE, FAN, BYTES, BESIDE]
+    vec![NODES, HOP, LINE, FAN, BYTES, ADVANCE]
 }
 
 pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
@@ -56,7 +57,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             let (took, counted) = nodes(&mut bench.server, graphs).await?;
             runs.own(n, took, &counted);
         }
-        let row = runs.row(NODES).note("raw: as many plain jobs, in turn with them");
+        let row = runs.row(NODES).note("raw: as many plain jobs, in turn");
         rows.push(row.must("≥ 0.30 of raw", |_, ratio| ratio >= 0.3));
     }
     if bench.wants(HOP) {
@@ -69,7 +70,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         }
         let bound = Stat::median_of(trips.clone()) + 100.0;
         let row = Row::new(HOP, p50, "µs").raw(trips).must("≤ raw + 100 µs", |value, _| value <= bound);
-        rows.push(row.note("raw: five PINGs, one behind the other, blocking client"));
+        rows.push(row.note("raw: five sequential PINGs, blocking client"));
     }
     for name in [LINE, FAN] {
         if bench.wants(name) {
@@ -83,7 +84,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
                 rates.push(n as f64 / took.as_secs_f64());
             }
             let rate = Stat::median_of(rates);
-            let note = format!("the longest call of the server, last of {which}; {rate:.0} nodes/s");
+            let note = format!("the longest call of the server, in the last run of {which}; {rate:.0} nodes/s");
             rows.push(Row::new(name, longest, "µs").must("≤ 2,000 µs", |value, _| value <= 2_000.0).note(note));
         }
     }
@@ -93,17 +94,17 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         let bytes = node_bytes(&mut bench.server, n).await?;
         rows.push(Row::new(BYTES, vec![bytes], "bytes").must("≤ 260", |value, _| value <= 260.0));
     }
-    if bench.wants(BESIDE) {
+    if bench.wants(ADVANCE) {
         let others = bench.size(1_000_000);
-        progress(&format!("{BESIDE}: {others} instances"));
-        let (alone, beside) = beside(&mut bench.server, others).await?;
-        let row = Row::new(BESIDE, vec![beside], "µs").raw(vec![alone]);
+        progress(&format!("{ADVANCE}: {others} instances"));
+        let (alone, with_others) = advance_with_others(&mut bench.server, others).await?;
+        let row = Row::new(ADVANCE, vec![with_others], "µs").raw(vec![alone]);
         rows.push(row.must("≤ 1.2 × raw", |_, ratio| ratio <= 1.2).note("server time of a call; raw: one instance"));
     }
     Ok(rows)
 }
 
-/// Rings when a handler has begun so often.
+/// Counts the handlers that have begun, with their times. Notifies when all have.
 #[derive(Clone, Default)]
 struct Begun(Arc<(AtomicUsize, Notify, Mutex<Vec<Instant>>)>);
 
@@ -121,7 +122,7 @@ impl Begun {
     }
 }
 
-/// A worker of the task whose handlers do nothing but be counted.
+/// Starts a worker of the task whose handlers are only counted.
 fn worker(app: &App, n: usize, concurrency: usize) -> Result<(Begun, impl Future<Output = Result<()>> + Send + use<>)> {
     let begun = Begun::default();
     let counted = begun.clone();
@@ -146,7 +147,7 @@ fn worker(app: &App, n: usize, concurrency: usize) -> Result<(Begun, impl Future
     Ok((begun, end))
 }
 
-/// Plain jobs: what it took from the first handler to the last outcome.
+/// Plain jobs: the time from the first handler to the last outcome.
 async fn plain(server: &mut Server, n: usize) -> Result<(Duration, Counted)> {
     let app = app(server).await?;
     let task = app.task_ref_for(&TASK)?;
@@ -187,7 +188,7 @@ async fn all_ended(app: &App) -> Result<()> {
     }
 }
 
-/// So many graphs, which are started before.
+/// Nodes of graphs that were started before the worker.
 async fn nodes(server: &mut Server, graphs: usize) -> Result<(Duration, Counted)> {
     let app = app(server).await?;
     let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
@@ -226,7 +227,7 @@ fn fan(n: usize) -> Graph {
     graph
 }
 
-/// The times between the beginnings of handlers in a line, µs.
+/// The times between the starts of handlers in a line, in µs.
 async fn hops_of(server: &mut Server, hops: usize) -> Result<Vec<f64>> {
     let app = app(server).await?;
     let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
@@ -255,7 +256,7 @@ fn pings(server: &mut Server, count: usize) -> Result<Vec<f64>> {
     })
 }
 
-/// The longest call of the server while a graph is started, and runs to its end, of which script and in µs, and how long all took.
+/// Starts a graph and runs it to its end. Returns the longest call of the server (script and µs), and the total time.
 async fn largest(server: &mut Server, n: usize, is_line: bool) -> Result<((String, f64), Duration)> {
     let mut names = HashMap::new();
     for script in heartline::_internals::scripts() {
@@ -290,11 +291,11 @@ async fn largest(server: &mut Server, n: usize, is_line: bool) -> Result<((Strin
     Ok((longest, took))
 }
 
-/// What a node of 64 bytes takes that waits.
+/// The memory of a waiting node with a payload of 64 bytes.
 async fn node_bytes(server: &mut Server, n: usize) -> Result<f64> {
     let app = app(server).await?;
     let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
-    // The records of its shape are those of all that have the same one.
+    // Instances with the same shape share its records, so that the first one is not measured.
     flow.start(line(n)).id("first").await?;
     let before = server.used_memory()?;
     flow.start(line(n)).id("other").await?;
@@ -304,8 +305,8 @@ async fn node_bytes(server: &mut Server, n: usize) -> Result<f64> {
     Ok(bytes)
 }
 
-/// What a call costs the server that tells of one end, µs: alone, and beside so many instances.
-async fn beside(server: &mut Server, others: usize) -> Result<(f64, f64)> {
+/// The server time of a call that reports the end of a node, in µs: with one instance, and with others.
+async fn advance_with_others(server: &mut Server, others: usize) -> Result<(f64, f64)> {
     let alone = advance_us(server).await?;
     let app = app(server).await?;
     let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
@@ -318,7 +319,7 @@ async fn beside(server: &mut Server, others: usize) -> Result<(f64, f64)> {
         for at in from..(from + 1000).min(others) {
             pipe.hset(&keys[0], format!("other-{at}"), &known).ignore();
             pipe.hset(&keys[1], format!("other-{at}/0"), "o").ignore();
-            // As if they had been moved just now: no audit comes to them.
+            // As if they had just advanced, so that no audit reads them.
             pipe.zadd(&keys[2], format!("other-{at}"), "9000000000000").ignore();
         }
         tokio::task::block_in_place(|| pipe.query::<()>(server.conn()))?;
@@ -329,7 +330,7 @@ async fn beside(server: &mut Server, others: usize) -> Result<(f64, f64)> {
     Ok((alone, with))
 }
 
-/// What a call costs the server that tells of an end and opens one node, the mean of 2,000.
+/// The server time of a call that reports the end of a node and opens the next one, in µs: the mean of 2,000 calls.
 async fn advance_us(server: &mut Server) -> Result<f64> {
     const CALLS: usize = 2_000;
     let app = app(server).await?;
