@@ -11,9 +11,9 @@ use crate::site::{Site, encoded};
 use crate::world::World;
 
 /// Presses a button on the page of a job, and checks the result.
-async fn press(browser: &Browser, verb: &str, told: &str) {
+async fn press(browser: &Browser, verb: &str, text: &str) {
     browser.click_text("main form button", verb).await;
-    browser.until_text(told).await;
+    browser.until_text(text).await;
 }
 
 pub async fn a_job_can_be_retried_run_now_cancelled_and_removed(world: Rc<World>) {
@@ -144,9 +144,9 @@ pub async fn a_person_requeues_or_fails_jobs_of_a_killed_worker(world: Rc<World>
     for id in ["again", "fails"] {
         let _ = site.export.dispatch("hold".into()).id(id).await.unwrap();
     }
-    let mut doomed = site.worker();
-    let id = site.holder(&doomed, 2).await;
-    doomed.kill();
+    let mut process = site.worker();
+    let id = site.holder(&process, 2).await;
+    process.kill();
     // A live worker finds them silent, and leaves them to a person.
     let worker = site.app.worker().spawn();
     browser.open(&site.origin).await;
@@ -179,13 +179,13 @@ pub async fn a_person_requeues_or_fails_jobs_of_a_killed_worker(world: Rc<World>
 pub async fn declaring_a_killed_worker_dead_requeues_its_jobs(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     let _ = site.export.dispatch("hold".into()).id("held").await.unwrap();
-    let mut doomed = site.worker();
-    let id = site.holder(&doomed, 1).await;
+    let mut process = site.worker();
+    let id = site.holder(&process, 1).await;
     browser.open(&site.at("/workers")).await;
     browser.click_text("main a.row", &id).await;
     browser.until_heading(&id).await;
     assert_eq!(browser.count("button").await, 0, "a live worker is left alone");
-    doomed.kill();
+    process.kill();
     // The page updates itself when the worker becomes silent.
     browser.click_text("main form button", "Recover its jobs …").await;
     browser.until_heading("Recover its jobs?").await;
@@ -216,8 +216,8 @@ pub async fn a_user_with_the_token_signs_in_and_out(world: Rc<World>) {
     browser.fill("input[name=token]", token).await;
     browser.click("main button").await;
     browser.until_heading("done").await;
-    let told = browser.eval_text("return document.cookie + JSON.stringify(localStorage)").await;
-    assert!(!told.contains("session") && !told.contains(token), "scripts cannot read it: {told}");
+    let text = browser.eval_text("return document.cookie + JSON.stringify(localStorage)").await;
+    assert!(!text.contains("session") && !text.contains(token), "scripts cannot read it: {text}");
     browser.click_text("header button", "Sign out").await;
     until("it asks again", async || browser.count("input[name=token]").await == 1).await;
     browser.driver.back().await.unwrap();

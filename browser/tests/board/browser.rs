@@ -63,8 +63,8 @@ impl Chromedriver {
         command.arg("-c").arg(script).arg(program).arg(profile).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut shell = command.spawn().map_err(|e| format!("cannot start chromedriver: {e}"))?;
-        let told = BufReader::new(shell.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let port = told
+        let output = BufReader::new(shell.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let port = output
             .filter_map(|line| line.split("started successfully on port ").nth(1).map(str::to_owned))
             .find_map(|rest| rest.trim_end_matches('.').parse().ok());
         let mut driver = Chromedriver { shell, port: 0 };
@@ -183,8 +183,8 @@ impl Browser {
 
     /// The same with arguments.
     pub async fn eval_with(&self, script: &str, args: Vec<Value>) -> Value {
-        let told = self.driver.execute(script, args).await.unwrap_or_else(|e| panic!("{script}: {e}"));
-        told.json().clone()
+        let output = self.driver.execute(script, args).await.unwrap_or_else(|e| panic!("{script}: {e}"));
+        output.json().clone()
     }
 
     pub async fn eval_text(&self, script: &str) -> String {

@@ -76,8 +76,8 @@ impl Demo {
 
     /// The pids of workers that it has killed so far.
     fn killed(&self) -> Vec<String> {
-        let told = self.after("killed the worker process ");
-        told.iter().filter_map(|rest| rest.split(' ').next().map(str::to_owned)).collect()
+        let found = self.after("killed the worker process ");
+        found.iter().filter_map(|rest| rest.split(' ').next().map(str::to_owned)).collect()
     }
 
     /// Stops it as Ctrl-C does, after a whole pass; returns the accounts of its passes.

@@ -1,4 +1,4 @@
-//! Text from others, other sites, and odd ids.
+//! Untrusted text, requests from other sites, and odd ids.
 
 use std::rc::Rc;
 
@@ -34,13 +34,13 @@ pub async fn markup_is_text_wherever_it_comes_from(world: Rc<World>) {
     site.run(&[(EVIL_ID, EVIL)]).await;
     site.put("error", EVIL_ID, &json!({ "code": EVIL, "message": EVIL }).to_string()).await;
     let _ = site.export.dispatch("hold".into()).id("held").await.unwrap();
-    let mut doomed = site.worker();
-    let worker = site.holder(&doomed, 1).await;
-    doomed.kill();
+    let mut process = site.worker();
+    let worker = site.holder(&process, 1).await;
+    process.kill();
     for field in ["host", "version", "name", "deadSays"] {
-        site.tell(&worker, field, EVIL).await;
+        site.put_worker(&worker, field, EVIL).await;
     }
-    site.tell(&worker, "watch:export", &format!("7 30000 1000 {} 100", EVIL.replace(' ', "/"))).await;
+    site.put_worker(&worker, "watch:export", &format!("7 30000 1000 {} 100", EVIL.replace(' ', "/"))).await;
     let live = site.app.worker().spawn();
     site.app.inspector().by(EVIL).pause("export", EVIL).await.unwrap();
     let _ = site.export.dispatch(EVIL.into()).id("waits").await.unwrap();

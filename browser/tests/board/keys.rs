@@ -1,4 +1,4 @@
-//! The keyboard alone.
+//! The board with the keyboard alone.
 
 use std::rc::Rc;
 

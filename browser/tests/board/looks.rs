@@ -1,4 +1,4 @@
-//! Phones and dark mode.
+//! The board on phones and in dark mode.
 
 use std::rc::Rc;
 
@@ -15,14 +15,19 @@ const PHONE: u64 = 390;
 const WIDE: &str = "
     const out = e => !e.closest('.scroll, pre, .skip') && (e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > innerWidth + 1);
     const wide = [...document.querySelectorAll('main *, header *')].filter(e => out(e) && ![...e.children].some(out));
-    const told = wide.map(e => `<${e.tagName.toLowerCase()} class='${e.className}'> ${e.textContent.trim().slice(0, 60)}`);
-    return [document.documentElement.scrollWidth, innerWidth, told]";
+    const names = wide.map(e => `<${e.tagName.toLowerCase()} class='${e.className}'> ${e.textContent.trim().slice(0, 60)}`);
+    return [document.documentElement.scrollWidth, innerWidth, names]";
 
-/// Asserts that a page is no wider than a phone, or names the elements that are.
+/// Asserts that a page fits a phone. A failure names the elements that are too wide.
 pub async fn assert_fits_a_phone(browser: &Browser, what: &str) {
-    let told = browser.eval(WIDE).await;
-    assert_eq!(told[1], PHONE, "{what}");
-    assert!(told[0].as_u64().unwrap() <= PHONE, "{what} is {} wide on a phone of {PHONE}: {:#}", told[0], told[2]);
+    let measured = browser.eval(WIDE).await;
+    assert_eq!(measured[1], PHONE, "{what}");
+    assert!(
+        measured[0].as_u64().unwrap() <= PHONE,
+        "{what} is {} wide on a phone of {PHONE}: {:#}",
+        measured[0],
+        measured[2]
+    );
 }
 
 /// A site with the longest possible texts, without spaces.
@@ -31,9 +36,9 @@ async fn long_site() -> (Site, String) {
     let (id, held) = ("i".repeat(128), "h".repeat(128));
     site.run(&[(&id, &"e".repeat(4000)), ("ok", "x")]).await;
     let _ = site.export.dispatch("hold".into()).id(&held).await.unwrap();
-    let mut doomed = site.worker();
-    let worker = site.holder(&doomed, 1).await;
-    doomed.kill();
+    let mut process = site.worker();
+    let worker = site.holder(&process, 1).await;
+    process.kill();
     (site, worker)
 }
 
@@ -72,9 +77,9 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
         "/nowhere".to_owned(),
     ];
     let fits = async |what: &str| {
-        let told = browser.eval(WIDE).await;
-        assert_eq!(told[1], PHONE, "{what}");
-        (told[0].as_u64().unwrap() > PHONE).then(|| format!("{what} is {} wide, by {}", told[0], told[2]))
+        let measured = browser.eval(WIDE).await;
+        assert_eq!(measured[1], PHONE, "{what}");
+        (measured[0].as_u64().unwrap() > PHONE).then(|| format!("{what} is {} wide, by {}", measured[0], measured[2]))
     };
     for path in &pages {
         browser.open(&site.at(path)).await;
@@ -169,8 +174,8 @@ pub async fn text_is_readable_in_light_and_dark(world: Rc<World>) {
             "/nowhere",
         ] {
             browser.open(&site.at(path)).await;
-            let told = browser.eval(CONTRAST).await;
-            for (kind, least) in told.as_object().unwrap() {
+            let measured = browser.eval(CONTRAST).await;
+            for (kind, least) in measured.as_object().unwrap() {
                 let ratio = least[0].as_f64().unwrap();
                 assert!(ratio >= 4.5, "{path}, dark {is_dark}: {kind} has a contrast of {ratio:.2}: {}", least[1]);
                 seen.push(kind.clone());
@@ -181,9 +186,9 @@ pub async fn text_is_readable_in_light_and_dark(world: Rc<World>) {
             let script = "const e = document.createElement('p'); e.className = arguments[0]; e.textContent = 'x'; document.querySelector('main').append(e)";
             browser.eval_with(script, vec![json!(css)]).await;
         }
-        let told = browser.eval(CONTRAST).await;
+        let measured = browser.eval(CONTRAST).await;
         for kind in ["dim", "bad", "good", "warn", "a", "h1"] {
-            let ratio = told[kind][0].as_f64().unwrap_or_else(|| panic!("{kind} is not on the page: {told}"));
+            let ratio = measured[kind][0].as_f64().unwrap_or_else(|| panic!("{kind} is not on the page: {measured}"));
             assert!(ratio >= 4.5, "dark {is_dark}: {kind} has {ratio:.2}");
         }
         let body = browser.eval_text("return getComputedStyle(document.body).backgroundColor").await;

@@ -1,4 +1,4 @@
-//! A million jobs.
+//! The cost of pages with a million jobs.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::world::World;
 /// The longest time for a page: it is exceeded only if something grows with the number of jobs.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The pages, each with its text next to a million jobs.
+/// The pages, each with a text that it shows with a million jobs.
 const PAGES: [(&str, &str); 7] = [
     ("/", "500000"),
     ("/task?task=export", "500000"),
@@ -31,7 +31,7 @@ const FILTERED: [(&str, &str); 3] = [
 ];
 
 /// Opens a page of a board without caches; returns the time and the number of commands.
-async fn cost(browser: &Browser, site: &Site, path: &str, told: &str) -> (Duration, u64) {
+async fn cost(browser: &Browser, site: &Site, path: &str, expected: &str) -> (Duration, u64) {
     let board = site.another(BoardOptions::behind_own_auth()).await;
     let before = site.commands().await;
     let begun = Instant::now();
@@ -39,7 +39,7 @@ async fn cost(browser: &Browser, site: &Site, path: &str, told: &str) -> (Durati
     let took = begun.elapsed();
     let commands = site.commands().await - before;
     let text = browser.text().await;
-    assert!(text.contains(told), "{path} does not say {told:?}: {text}");
+    assert!(text.contains(expected), "{path} does not say {expected:?}: {text}");
     (took, commands)
 }
 
@@ -51,17 +51,14 @@ pub async fn a_million_jobs_cost_no_more_than_a_hundred(world: Rc<World>) {
     many.seed(500_000, 500_000).await;
     // Without scripts only the page itself is requested.
     browser.script(false).await;
-    let mut dear = Vec::new();
+    let mut excessive = Vec::new();
     let pages = PAGES.map(|page| (page, &few, "a hundred")).into_iter();
-    for ((path, told), less, jobs) in pages.chain(FILTERED.map(|page| (page, &some, "20,000"))) {
+    for ((path, expected), less, jobs) in pages.chain(FILTERED.map(|page| (page, &some, "20,000"))) {
         let (_, least) = cost(browser, less, &path.replace("failed-0250000", "failed-0000020"), "").await;
-        let (took, commands) = cost(browser, &many, path, told).await;
-        println!(
-            "  {path}: {} ms and {commands} commands beside a million jobs, {least} beside {jobs}",
-            took.as_millis()
-        );
+        let (took, commands) = cost(browser, &many, path, expected).await;
+        println!("  {path}: {} ms and {commands} commands with a million jobs, {least} with {jobs}", took.as_millis());
         if took >= LONGEST || commands > 2 * least {
-            dear.push(format!("{path}: {took:?}, {commands} commands, {least} beside {jobs}"));
+            excessive.push(format!("{path}: {took:?}, {commands} commands, {least} with {jobs}"));
         }
     }
     browser.script(true).await;
@@ -98,5 +95,5 @@ pub async fn a_million_jobs_cost_no_more_than_a_hundred(world: Rc<World>) {
     // A job in the middle, by its address.
     browser.open(&many.at(&format!("/job?task=export&id={}", encoded("waiting-0250000")))).await;
     browser.until_heading("waiting-0250000").await;
-    assert!(dear.is_empty(), "too slow or too many commands: {dear:#?}");
+    assert!(excessive.is_empty(), "too slow or too many commands: {excessive:#?}");
 }

@@ -1,4 +1,4 @@
-//! Without JavaScript.
+//! The board without JavaScript.
 
 use std::rc::Rc;
 

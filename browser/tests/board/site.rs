@@ -175,7 +175,7 @@ impl Site {
     }
 
     /// Writes a field into the record of a worker.
-    pub async fn tell(&self, worker: &str, field: &str, value: &str) {
+    pub async fn put_worker(&self, worker: &str, field: &str, value: &str) {
         let key = format!("{PREFIX}:worker:{worker}");
         let () = redis::cmd("HSET").arg(key).arg(field).arg(value).query_async(&mut self.raw().await).await.unwrap();
     }

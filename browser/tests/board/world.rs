@@ -39,12 +39,11 @@ impl World {
 
     /// The complaints of the browser so far, in all parts.
     pub async fn complaints(&self) -> BTreeSet<String> {
-        let told = self.browser.complaints().await;
+        let log = self.browser.complaints().await;
         let mut complaints = self.complaints.borrow_mut();
         // The address at the start differs from page to page.
-        complaints.extend(
-            told.into_iter().map(|text| text.split_once(' ').map_or(text.clone(), |(_, rest)| rest.to_owned())),
-        );
+        complaints
+            .extend(log.into_iter().map(|text| text.split_once(' ').map_or(text.clone(), |(_, rest)| rest.to_owned())));
         complaints.clone()
     }
 
