@@ -25,6 +25,9 @@ use crate::stall::cadence;
 /// How incidents name the notes that are written before outcomes.
 const NOTES: &str = "notes/outcomes";
 
+/// How long Redis has to answer a small call after it closed a connection.
+const ASKED_AFTER_CLOSE: Duration = Duration::from_secs(2);
+
 pub(super) struct Call {
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
@@ -254,9 +257,12 @@ impl Call {
         if !is_claim || self.worker.narrow.is_on() {
             return;
         }
-        let is_closed = e.is_broken() && !e.is_late();
-        let answers = is_closed && self.worker.store.answering(Role::Shared, &self.task.keys).await.is_ok();
-        if self.closings.failed(answers) && self.worker.narrow.begin() {
+        let answers = async {
+            let asked = self.worker.store.answering(Role::Shared, &self.task.keys);
+            tokio::time::timeout(ASKED_AFTER_CLOSE, asked).await.is_ok_and(|conn| conn.is_ok())
+        };
+        let is_closed = e.is_dropped() && answers.await;
+        if self.closings.failed(is_closed) && self.worker.narrow.begin() {
             tracing::warn!(task = %self.task.name, error = %e.chain(),
                 "redis closes the connection during answers to claims; payloads are read one by one. Its client-output-buffer-limit may be too small");
         }
