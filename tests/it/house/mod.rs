@@ -5,6 +5,7 @@ mod lua_text;
 mod lua_values;
 mod rooms;
 mod sentences;
+mod words;
 
 use heartline::_internals::scripts;
 use std::collections::{BTreeMap, BTreeSet};
