@@ -115,7 +115,7 @@ impl Inspector {
                 // Report the jobs that were taken before a failure.
                 taken.append(&mut its.taken);
                 if !stepped? {
-                    return Err(super::silent::undeclared());
+                    return Err(super::sweep_by_hand::undeclared());
                 }
             }
             if taken[before..].iter().any(StalledJob::ends_a_node) {

@@ -12,7 +12,7 @@ use super::acts::{BulkReport, RefusalReason};
 use super::filter::JobFilter;
 use super::page::{MOST_ROWS, holder};
 use super::parts::{Cursors, by_table, config};
-use super::sweep_by_hand::{LEAST_PATIENCE, Resolution, SweepByHand, Watch};
+use super::sweep_by_hand::{LEAST_PATIENCE, Resolution, SweepByHand, Watch, undeclared};
 use crate::backend::audit;
 use crate::backend::connection::OwnConnection;
 use crate::backend::keys::{Key, TaskKeys};
@@ -157,12 +157,6 @@ impl ResolvedJob {
             worker: (job.worker != "-").then(|| WorkerId::from_wire(job.worker.as_str())),
         })
     }
-}
-
-/// Nothing is decided without the options of the task.
-pub(super) fn undeclared() -> Error {
-    let what = "the server has lost the options of the task: start a worker, which declares them";
-    Error::Unsupported { what: what.to_owned() }
 }
 
 impl Inspector {

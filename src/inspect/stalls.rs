@@ -342,7 +342,7 @@ const USUAL: Duration = Duration::from_secs(30);
 const LATEST_WORD: Duration = Duration::from_secs(6);
 
 /// What was read for a [`RecoveryStatus`].
-struct Seen<'a> {
+struct Situation<'a> {
     report: &'a TaskReport,
     held_by: &'a HolderReport,
     workers: &'a [WorkerReport],
@@ -354,18 +354,18 @@ fn outlook(
     held_by: HolderReport,
     workers: &[WorkerReport],
 ) -> RecoveryStatus {
-    let seen = Seen { report: &report, held_by: &held_by, workers };
+    let situation = Situation { report: &report, held_by: &held_by, workers };
     let (parts, knows_workers) = (&report.parts, report.knows_workers);
     let (mut reasons, mut next_resolve_at, mut is_watched) = (Vec::new(), None, false);
     let is_any_held = parts.iter().any(|part| part.candidates + part.heard > 0);
     for part in parts.iter().filter(|part| !is_any_held && part.part == 0 || part.candidates + part.heard > 0) {
-        let mut own = vec![seen.jobs_of(part)];
+        let mut own = vec![situation.jobs_of(part)];
         if part.set_aside > 0 {
             let whose = "they wait for a person, or as long as the options of the task say";
             own.push(format!("{} parked: {whose}", many(part.set_aside, "silent job")));
         }
         for watcher in watchers.iter().filter(|watcher| watcher.watch.part == part.part) {
-            let (reason, ends) = seen.watch_of(watcher, part);
+            let (reason, ends) = situation.watch_of(watcher, part);
             own.push(reason);
             is_watched |= ends.is_some();
             // Parked jobs are not resolved.
@@ -376,8 +376,8 @@ fn outlook(
         let named = |reason| if names_it { format!("partition {}: {reason}", part.part) } else { reason };
         reasons.extend(own.into_iter().map(named));
     }
-    reasons.extend(seen.interval_in_force());
-    reasons.extend(held_by.holders.iter().filter_map(|holder| seen.lost_holder(holder)));
+    reasons.extend(situation.interval_in_force());
+    reasons.extend(held_by.holders.iter().filter_map(|holder| situation.lost_holder(holder)));
     if !is_watched && !knows_workers {
         reasons.push("cannot see which workers watch the task: their cluster node is unreachable".to_owned());
     } else if !is_watched {
@@ -390,7 +390,7 @@ fn outlook(
     RecoveryStatus { task, as_of, parts, watchers, held_by, next_resolve_at, reasons }
 }
 
-impl Seen<'_> {
+impl Situation<'_> {
     fn ago(&self, at: SystemTime) -> Duration {
         self.report.as_of.duration_since(at).unwrap_or_default()
     }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::Inspector;
-use super::silent::undeclared;
 use crate::backend::address::Role;
 use crate::backend::classify::classify;
 use crate::backend::connection::OwnConnection;
@@ -22,6 +21,12 @@ const PATIENCE: u32 = 5;
 
 /// The shortest time before a watch gives up.
 pub(super) const LEAST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Nothing is decided without the options of the task.
+pub(super) fn undeclared() -> Error {
+    let what = "the server has lost the options of the task: start a worker, which declares them";
+    Error::Unsupported { what: what.to_owned() }
+}
 
 /// The result of a watch.
 #[derive(Default)]
