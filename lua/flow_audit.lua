@@ -1,5 +1,5 @@
 -- Lists instances of a workflow without a step for long, to be compared with the jobs of their nodes. Ends unreadable
--- ones.
+-- ones, and lets running ones without open nodes be looked at again.
 -- Uses     now events types book flow told
 -- KEYS[1]  running   (zset)  instances by time of the last step, ms
 -- KEYS[2]  paused    (zset)  instances by pause time, ms
@@ -10,14 +10,16 @@
 -- KEYS[7]  error     (hash)  instance -> why it ended
 -- KEYS[8]  meta      (hash)  event total
 -- KEYS[9]  events    (stream)  events of instances and nodes
+-- KEYS[10] outbox    (zset)  pending steps, by due time, ms
 -- ARGV[1]  age       (ms: instances with a younger step are left out)
 -- ARGV[2]  limit     (instances per call, at most 200)
 -- Returns  {'taken', 1 if others remain else 0, instances with open nodes, and running ones without}
 -- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local limit, _, now_ms = tonumber(ARGV[2]), now_us()
-local keys = { head = head, running = running, paused = paused, failed = failed, stopping = stopping, error = errors }
-expect_types({}, {}, { head, shapes, stopping, errors, meta }, { running, paused, failed })
+local keys = { head = head, running = running, paused = paused, failed = failed, stopping = stopping, error = errors,
+  outbox = outbox }
+expect_types({}, {}, { head, shapes, stopping, errors, meta }, { running, paused, failed, outbox })
 local taken, more, is_known, is_running = {}, 0, {}, {}
 -- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('ZREM', running, '')
@@ -43,8 +45,11 @@ for place, text in ipairs(redis.call('HMGET', head, unpack(taken))) do
   if not digest or not is_known[digest] then
     give_up(keys, taken[place], { run or string.match(text or '', '^%d+') or '1', turn or '0', digest or '-' }, now_ms)
   elseif out ~= '0' or is_running[taken[place]] then
-    -- A running instance without open nodes may have damaged ones.
+    -- A running instance without open nodes may have damaged ones. Or a right was missing in the middle of a step: then
+    -- its nodes are looked at again, which opens some or ends it.
     reply[#reply + 1] = taken[place]
+    local entry = 'o ' .. taken[place] .. '/' .. run
+    if out == '0' and not redis.call('ZSCORE', outbox, entry) then note(keys, now_ms, entry) end
   end
 end
 write_all(keys)

@@ -111,3 +111,17 @@ async fn an_audit_changes_neither_the_graph_nor_its_nodes() {
     let after: Vec<_> = task.exact().await.into_iter().filter(|(key, _)| !key.ends_with(":running")).collect();
     assert_eq!(after, before);
 }
+
+#[tokio::test]
+async fn an_instance_whose_last_step_was_refused_midway_ends() {
+    let mut task = with(&[("a", "running", 5.0)]).await;
+    // The nodes and the head were written. Then the right to move the instance was missing.
+    task.hset("nodes", &[("a/0", "c"), ("a/1", "c"), ("a/2", "c")]).await;
+    task.hset("head", &[("a", "1 3 0 0 d -")]).await;
+    task.del("outbox").await;
+    assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0 a]");
+    assert_eq!(task.held("outbox").await, r#"zset ["o a/1": NOW]"#);
+    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0]");
+    assert_eq!(task.held("running").await, "");
+    assert_eq!(task.held("completed").await, r#"zset ["a": NOW]"#);
+}
