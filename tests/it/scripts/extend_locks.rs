@@ -1,4 +1,5 @@
 use crate::scripts::call::Task;
+use crate::support::TestRedis;
 
 #[tokio::test]
 async fn a_heartbeat_removes_its_jobs_from_the_candidates() {
@@ -122,4 +123,15 @@ async fn five_hundred_jobs_are_extended_in_one_call() {
     args.extend(fences.iter().map(String::as_str));
     assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [] [] 1 500 0]");
     assert_eq!(task.held("candidates").await, "");
+}
+
+#[tokio::test]
+async fn without_a_right_jobs_stay_candidates() {
+    let mut task = Task::on(TestRedis::start().into(), "").await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
+    task.running("w", &[("a", 7)]).await;
+    task.snapshot().await;
+    let () = redis::cmd("ACL").arg("SETUSER").arg("default").arg("-sadd").query_async(&mut task.conn).await.unwrap();
+    task.call("extend_locks", &["w", "1000", "1", "0", "a", "7"]).await.unwrap_err();
+    assert_eq!(task.held("candidates").await, r#"set {"a"}"#, "else no sweep would find it");
 }

@@ -76,6 +76,18 @@ async fn an_unknown_state_counts_as_failed_for_known_nodes_only() {
 }
 
 #[tokio::test]
+async fn an_instance_with_an_unreadable_size_waits_for_its_open_nodes() {
+    let mut task = Task::new().await;
+    let two = graph("finish", "-", &[("p 0 0", "- -", &[]), ("p 0 0", "- -", &[])]);
+    put(&mut task, &two, "a").await;
+    task.hset("nodes", &[("a/0", "garbage")]).await;
+    task.hset("shapes", &[(&format!("{}@", two.digest), "20000 finish -")]).await;
+    advance(&mut task, "a 0 1 c 7").await;
+    assert_eq!(place(&mut task, "a").await, "running");
+    assert!(task.field("stopping", "a").await.contains("corrupt"));
+}
+
+#[tokio::test]
 async fn late_repeated_and_outdated_ends_change_nothing() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
