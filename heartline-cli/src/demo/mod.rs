@@ -47,7 +47,9 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
     }
     let (directory, paths) = files::find(demo.directory, demo.files)?;
     say!("{} files of {}", paths.len(), directory.display());
-    let prefix = format!("heartline-demo-{}", Uuid::new_v4());
+    // A server of its own has no keys of others.
+    let is_given = global.redis.is_some();
+    let prefix = if is_given { format!("heartline-demo-{}", Uuid::new_v4()) } else { "demo".to_owned() };
     let (mut servers, target) = Servers::start(global, demo.cluster, &prefix).await?;
     let stay = if matches!(servers, Servers::Given) { "; they stay there" } else { "" };
     say!("on {servers}, keys under {prefix}{stay}");
