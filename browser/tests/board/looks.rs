@@ -1,6 +1,7 @@
 //! The board on phones and in dark mode.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use heartline_board::BoardOptions;
 use serde_json::json;
@@ -20,7 +21,15 @@ const WIDE: &str = "
 
 /// Asserts that a page fits a phone. A failure names the elements that are too wide.
 pub async fn assert_fits_a_phone(browser: &Browser, what: &str) {
-    let measured = browser.eval(WIDE).await;
+    let mut measured = browser.eval(WIDE).await;
+    // While a page is updated, its new rows may not be laid out yet.
+    for _ in 0..20 {
+        if measured[0].as_u64().is_some_and(|width| width <= PHONE) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        measured = browser.eval(WIDE).await;
+    }
     assert_eq!(measured[1], PHONE, "{what}");
     assert!(
         measured[0].as_u64().unwrap() <= PHONE,
