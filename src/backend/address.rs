@@ -153,7 +153,7 @@ impl Address {
         }
     }
 
-    /// The primary epoch that has this key. A server that becomes primary again gets a new number.
+    /// The epoch of the primary that has this key. A server that becomes primary again gets a new number.
     pub(super) fn primary_epoch_of(&self, key: &str) -> u64 {
         match &self.road {
             Topology::Straight(_) => 0,

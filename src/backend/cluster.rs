@@ -204,7 +204,7 @@ impl Cluster {
         *self.changes.borrow()
     }
 
-    /// The primary epoch that has the slot; 0 if it is unknown.
+    /// The epoch of the primary that has the slot; 0 if it is unknown.
     pub(super) fn primary_epoch_of(&self, slot: u16) -> u64 {
         let map = self.map();
         map.node_of(slot).and_then(|node| map.primary_epochs.get(node)).copied().unwrap_or(0)

@@ -322,7 +322,7 @@ impl Store {
         self.address.primary_epoch()
     }
 
-    /// The primary epoch that has the keys of a task. A server that becomes primary again gets a new number.
+    /// The epoch of the primary that has the keys of a task. A server that becomes primary again gets a new number.
     /// Always 0 for a single server.
     pub(crate) fn primary_epoch_of(&self, keys: &TaskKeys) -> u64 {
         self.address.primary_epoch_of(keys.get(Key::Meta))

@@ -56,7 +56,7 @@ pub(crate) struct Overview {
     pub(crate) candidates: u64,
     pub(crate) active: u64,
     pub(crate) meta: HashMap<String, String>,
-    /// HeldJob jobs that sweeps have parked.
+    /// Held jobs that sweeps have parked.
     pub(crate) set_aside: u64,
     /// Kept jobs that failed in the last 5 minutes.
     pub(crate) failed_lately: u64,

@@ -66,7 +66,7 @@ pub(super) struct ResultWaiters {
     closings: Mutex<Closings>,
     /// Whether all but small values are read separately, since the server closes the connection during larger answers.
     narrow: Narrow,
-    /// HeldJob by a poll of a single server: one at a time for each connection.
+    /// Held by a poll of a single server: one at a time for each connection.
     turn: AsyncMutex<()>,
 }
 

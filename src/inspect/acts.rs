@@ -571,12 +571,12 @@ impl Inspector {
         BulkAction::new(self, task, Kind::Cancel { reason: cut(reason, MESSAGE_LIMIT).to_owned() }, jobs.into())
     }
 
-    /// Removes jobs that no worker holds, with all their data. HeldJob jobs are refused: cancel them before.
+    /// Removes jobs that no worker holds, with all their data. Held jobs are refused: cancel them before.
     pub fn remove(&self, task: &str, jobs: impl Into<JobSelection>) -> BulkAction {
         BulkAction::new(self, task, Kind::Remove, jobs.into())
     }
 
-    /// Removes every job of a task that was in this state when the act began. HeldJob jobs are refused: cancel them before.
+    /// Removes every job of a task that was in this state when the act began. Held jobs are refused: cancel them before.
     pub fn purge(&self, task: &str, state: JobState) -> BulkAction {
         self.remove(task, JobFilter::new(state))
     }

@@ -62,7 +62,7 @@ impl JobFilter {
     }
 
     /// Lists terminal and delayed jobs oldest first, delayed ones by due time. Waiting jobs always come in the order in which they
-    /// are claimed. HeldJob jobs have no order.
+    /// are claimed. Held jobs have no order.
     pub const fn oldest_first(mut self) -> JobFilter {
         self.oldest_first = true;
         self

@@ -187,11 +187,11 @@ pub struct PartitionReport {
     pub interval: Option<Duration>,
     /// The worker that requested it.
     pub asker: Option<WorkerId>,
-    /// HeldJob jobs without a heartbeat since the snapshot. Directly after it these are all held jobs, see [`PartitionReport::heard_by`].
+    /// Held jobs without a heartbeat since the snapshot. Directly after it these are all held jobs, see [`PartitionReport::heard_by`].
     pub candidates: u64,
-    /// HeldJob jobs with a heartbeat since the snapshot.
+    /// Held jobs with a heartbeat since the snapshot.
     pub heard: u64,
-    /// HeldJob jobs that sweeps parked, because their phase waits longer or for a person. A job that was since taken from its worker may
+    /// Held jobs that sweeps parked, because their phase waits longer or for a person. A job that was since taken from its worker may
     /// be counted until a later snapshot.
     pub set_aside: u64,
     /// How long its next job has waited or has been due.

@@ -81,7 +81,7 @@ struct OwnLines {
 /// What a connection of the keeper is for: the tasks of one primary, or, in a cluster, calls that belong to no task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
-    Reign(u64),
+    Primary(u64),
     NoTask,
 }
 
@@ -132,7 +132,7 @@ impl Keeper {
     }
 
     fn place_of(&self, watch: &TaskMonitor) -> Place {
-        Place::Reign(self.worker.store.primary_epoch_of(&watch.task.keys))
+        Place::Primary(self.worker.store.primary_epoch_of(&watch.task.keys))
     }
 
     /// Makes a call for the task on the keeper's own connection, and connects first if necessary. Times out after one
@@ -169,7 +169,7 @@ impl Keeper {
     }
 
     /// The primary epoch of each task.
-    pub(crate) fn reigns(&self) -> Vec<u64> {
+    pub(crate) fn primary_epochs(&self) -> Vec<u64> {
         self.watches.iter().map(|watch| self.worker.store.primary_epoch_of(&watch.task.keys)).collect()
     }
 
@@ -177,7 +177,7 @@ impl Keeper {
     /// count.
     pub(crate) fn primary_changed(&self, before: &[u64], now: &[u64]) {
         let changed = || self.watches.iter().zip(before.iter().zip(now)).filter(|(_, (before, now))| before != now);
-        let gone: HashSet<Place> = changed().map(|(_, (before, _))| Place::Reign(*before)).collect();
+        let gone: HashSet<Place> = changed().map(|(_, (before, _))| Place::Primary(*before)).collect();
         self.lines().newest.retain(|place, _| !gone.contains(place));
         for (watch, _) in changed() {
             watch.lost_line(|_| true, DetectorReset::PrimaryChanged);
@@ -198,7 +198,7 @@ impl Keeper {
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let store = &self.worker.store;
-        let place = if store.is_cluster() { Place::NoTask } else { Place::Reign(store.primary_epoch()) };
+        let place = if store.is_cluster() { Place::NoTask } else { Place::Primary(store.primary_epoch()) };
         let calls = async {
             let (mut conn, number) = match self.usable(place, 0) {
                 Some(newest) => newest,

@@ -19,7 +19,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut standstill = Standstill { alarm, resumed: last_tick };
     let mut blocked = Blocked { alarm, told: Duration::ZERO, longest: Duration::ZERO };
     let mut deadlock = Deadlock { is_told: false };
-    let mut reigns = keeper.reigns();
+    let mut primary_epochs = keeper.primary_epochs();
     loop {
         #[cfg(feature = "testing")]
         super::hooks::keeper_ticks(keeper.worker.id.as_str());
@@ -37,12 +37,12 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             keeper.resumed.notify_one();
         }
         keeper.worker.store.keep_watch();
-        // Permits may move between primaries that stay in place, so check every tick.
-        let now_at = keeper.reigns();
-        if now_at != reigns {
-            keeper.primary_changed(&reigns, &now_at);
+        // Hash slots may move between primaries that stay in place, so check every tick.
+        let now_at = keeper.primary_epochs();
+        if now_at != primary_epochs {
+            keeper.primary_changed(&primary_epochs, &now_at);
         }
-        reigns = now_at;
+        primary_epochs = now_at;
         let waiting = look_at_deadlines(&keeper, last_tick, now);
         let full = full_slots(&keeper, &waiting);
         if keeper.worker.clogged.swap(full.is_some(), Ordering::SeqCst) != full.is_some() {
@@ -58,8 +58,8 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         }
         last_tick = now;
         keeper.worker.last_tick.store(now.as_millis(), Ordering::SeqCst);
-        let sang = Moment::from_millis(keeper.worker.liveness_probe.load(Ordering::Relaxed));
-        match blocked.observe(now.since(sang.max(standstill.resumed))) {
+        let probed = Moment::from_millis(keeper.worker.liveness_probe.load(Ordering::Relaxed));
+        match blocked.observe(now.since(probed.max(standstill.resumed))) {
             Some(Runtime::Blocked(time)) => {
                 let blocked_ms = time.as_millis() as u64;
                 keeper.log.line(move || {

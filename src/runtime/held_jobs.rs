@@ -125,7 +125,7 @@ impl HasWaits for HeldJob {
     }
 }
 
-/// HeldJob jobs about which the keeper has news. The keeper does not wake their handlers itself: a waker may run the user's code.
+/// Held jobs about which the keeper has news. The keeper does not wake their handlers itself: a waker may run the user's code.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     about: Mutex<Vec<Arc<HeldJob>>>,

@@ -64,7 +64,7 @@ pub(crate) struct WorkerShared {
     pub(crate) resumed: AtomicU64,
     /// What the keeper has to report to handlers.
     pub(crate) news: Arc<News>,
-    /// Permits to read large values, by the reign of their primary: a frozen primary must not block reads from others.
+    /// Permits to read large values, by primary epoch: a frozen primary must not block reads from others.
     large_reads: Mutex<HashMap<u64, Arc<Semaphore>>>,
     /// Whether answers to claims should be small.
     pub(crate) narrow: Narrow,

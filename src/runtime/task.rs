@@ -128,9 +128,9 @@ impl TaskRuntime {
     /// The task at this index of its worker, with its options declared at `stamp`.
     pub(crate) fn new(index: usize, task: Definition, stamp: u64, store: &Store) -> TaskRuntime {
         // The start checked only the primary of the first partition.
-        let reign = if task.keys.part() == 0 { store.primary_epoch_of(&task.keys) } else { u64::MAX };
+        let primary_epoch = if task.keys.part() == 0 { store.primary_epoch_of(&task.keys) } else { u64::MAX };
         TaskRuntime {
-            rights: Rights::at(reign),
+            rights: Rights::at(primary_epoch),
             index,
             stamp,
             name: task.name,

@@ -249,9 +249,9 @@ pub struct TaskCounts {
     pub waiting: u64,
     /// Scheduled for later, or waiting for their next attempt.
     pub delayed: u64,
-    /// HeldJob by a worker that claimed them ahead; not begun.
+    /// Held by a worker that claimed them ahead; not begun.
     pub claimed: u64,
-    /// HeldJob by a worker; begun.
+    /// Held by a worker; begun.
     pub running: u64,
     /// Their outcome is stored, and the hook of the task runs or will run.
     pub finalizing: u64,

@@ -32,8 +32,8 @@ struct WakeSubscriptions {
 /// Listens for the idle tasks until the worker stops.
 pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
     let (heard, mut markers) = unbounded_channel();
-    let ears = &WakeSubscriptions { worker, tasks, heard };
-    let (wake, stopping) = (&ears.worker.wake, &ears.worker.stopping);
+    let subscriptions = &WakeSubscriptions { worker, tasks, heard };
+    let (wake, stopping) = (&subscriptions.worker.wake, &subscriptions.worker.stopping);
     let (mut at_nodes, mut nodes) = (FuturesUnordered::new(), Vec::new());
     let (mut takes, mut returns) = (FuturesUnordered::new(), FuturesUnordered::new());
     // Tasks whose marker is being taken; `true`: try once more afterwards.
@@ -43,7 +43,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
         // At most one attempt per task is in flight. Later events are handled after it.
         let mut wanted = wake.take_came();
         for task in wake.take_returned(false) {
-            returns.push(ears.put_back(task));
+            returns.push(subscriptions.put_back(task));
         }
         tokio::select! {
             () = stopping.cancelled() => break,
@@ -51,26 +51,26 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
             Some(task) = markers.recv() => wanted.extend(wake.is_idle(task).then_some(task)),
             Some((task, is_taken)) = takes.next() => {
                 if is_taken && wake.wake(task) {
-                    ears.tasks[task].poke.notify_one();
+                    subscriptions.tasks[task].poke.notify_one();
                 } else if is_taken {
-                    returns.push(ears.put_back(task));
+                    returns.push(subscriptions.put_back(task));
                 }
                 wanted.extend(taking.remove(&task).filter(|again| *again && wake.is_idle(task)).map(|_| task));
             }
             Some(()) = returns.next() => {}
             Some(node) = at_nodes.next() => nodes.retain(|own| *own != node),
             _ = look.tick() => {
-                for node in ears.nodes() {
+                for node in subscriptions.nodes() {
                     if !nodes.contains(&node) {
                         nodes.push(node.clone());
-                        at_nodes.push(ears.at(node));
+                        at_nodes.push(subscriptions.at(node));
                     }
                 }
             }
         }
         for task in wanted {
             taking.entry(task).and_modify(|again| *again = true).or_insert_with(|| {
-                takes.push(ears.take(task));
+                takes.push(subscriptions.take(task));
                 false
             });
         }
@@ -78,11 +78,11 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
     // Markers that were taken but not used by a driver are returned for other workers.
     while let Some((task, is_taken)) = takes.next().await {
         if is_taken {
-            returns.push(ears.put_back(task));
+            returns.push(subscriptions.put_back(task));
         }
     }
     for task in wake.take_returned(true) {
-        returns.push(ears.put_back(task));
+        returns.push(subscriptions.put_back(task));
     }
     while returns.next().await.is_some() {}
 }
@@ -148,14 +148,14 @@ impl WakeSubscriptions {
                 self.worker.answered("wake", NO_TASK);
             };
             let listening = async {
-                let ear = match self.worker.store.wake_subscription(&node, &keys).await {
-                    Ok(ear) => ear,
+                let subscription = match self.worker.store.wake_subscription(&node, &keys).await {
+                    Ok(subscription) => subscription,
                     Err(e) => return e,
                 };
                 // A marker may have been set while no connection listened.
                 tasks.iter().for_each(|task| self.hear(*task));
                 let named = |name: &str| tasks.iter().find(|task| self.tasks[**task].keys.get(Key::Wake) == name);
-                ear.listen(|name| named(name).into_iter().for_each(|task| self.hear(*task)), worked).await
+                subscription.listen(|name| named(name).into_iter().for_each(|task| self.hear(*task)), worked).await
             };
             let moved = async {
                 while self.tasks_of(&node) == tasks {

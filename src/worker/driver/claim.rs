@@ -113,7 +113,7 @@ impl Driver {
         taken
     }
 
-    /// Permits that are free. A slot is used by a run, by a call under way, or by an outcome that the next call cannot
+    /// Slots that are free. A slot is used by a run, by a call under way, or by an outcome that the next call cannot
     /// carry: such an outcome takes as much memory as a run.
     pub(super) fn free_slots(&self) -> usize {
         self.task.options.concurrency.saturating_sub(self.occupied())

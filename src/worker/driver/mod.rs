@@ -86,7 +86,7 @@ pub(super) struct Driver {
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Whether that place has brought a slot.
     granted: bool,
-    /// Permits that calls returned while their node was unreachable, and did not get back. Permits that are returned next pay these back first.
+    /// Slots that calls returned while their node was unreachable, and did not get back. Slots that are returned next pay these back first.
     owed: usize,
     /// Whether runs were spawned since the last wait.
     started: bool,

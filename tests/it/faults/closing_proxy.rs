@@ -73,13 +73,13 @@ async fn a_large_result_is_read_after_an_outage_behind_a_proxy() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let (behind, app) = (test.app_at(&proxy.url()).await, test.app_at(&redis.url()).await);
+    let (proxied, app) = (test.app_at(&proxy.url()).await, test.app_at(&redis.url()).await);
     let handler = |_: Context, bytes: usize| async move { Ok::<_, JobError>(text(bytes)) };
     let task: TaskRef<usize, String> = app.task(&test.name, options(), handler).unwrap();
     let worker = TestWorker::start(app.worker());
     let job = task.dispatch(700 * KIB).await.unwrap();
     job.result().await.unwrap();
-    let job = behind.task_ref::<usize, String>(&test.name).unwrap().handle(job.id().as_str()).unwrap();
+    let job = proxied.task_ref::<usize, String>(&test.name).unwrap().handle(job.id().as_str()).unwrap();
     let mut waits = None;
     is_away_during_a_read(&proxy, &redis, async || {
         waits = Some(tokio::spawn(async move { job.result().await }));
