@@ -36,6 +36,19 @@ impl Scene {
         App::builder().redis(self.by_hand.url()).prefix(self.by_hand.app_prefix()).build().await.unwrap()
     }
 
+    /// A worker that waits for jobs: its first claim has its reply.
+    async fn idle_worker(&self) -> TestWorker {
+        let waits = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&waits);
+        let _never = self.proxy.cut_next_reply_matching(move |request| {
+            seen.fetch_or(request.windows(8).any(|part| part == b"BZPOPMIN"), Ordering::SeqCst);
+            false
+        });
+        let worker = TestWorker::start(self.working.worker());
+        eventually("the worker is idle", PATIENCE, async || waits.load(Ordering::SeqCst)).await;
+        worker
+    }
+
     async fn nothing_is_counted(&mut self) {
         for column in ["stalledCount", "attempt", "stalls", "failed", "cancelled", "locks", "active", "candidates"] {
             assert_eq!(self.by_hand.held(column).await, "", "{column}");
@@ -299,14 +312,7 @@ async fn a_claim_without_a_timely_reply_makes_the_stop_unclean() {
 async fn an_idle_worker_hands_back_a_claim_answered_late() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick().stall(stall(30).max_count(0)), endless).unwrap();
-    let waits = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&waits);
-    let _never = scene.proxy.cut_next_reply_matching(move |request| {
-        seen.fetch_or(request.windows(8).any(|part| part == b"BZPOPMIN"), Ordering::SeqCst);
-        false
-    });
-    let worker = TestWorker::start(scene.working.worker());
-    eventually("the worker is idle", PATIENCE, async || waits.load(Ordering::SeqCst)).await;
+    let worker = scene.idle_worker().await;
     let mut hold = scene.proxy.hold_next_reply_to(scene.by_hand.key("calls"));
     scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(1).id("late").await.unwrap();
     hold.happened().await;
@@ -398,15 +404,7 @@ async fn an_outcome_that_never_arrived_is_left_and_the_job_reruns() {
 async fn an_idle_worker_stops_cleanly_during_an_outage() {
     let scene = Scene::new().await;
     scene.working.task("task", quick(), endless).unwrap();
-    // A claim without a reply would make the stop unclean: this one has its reply when the worker waits for jobs.
-    let waits = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&waits);
-    let _never = scene.proxy.cut_next_reply_matching(move |request| {
-        seen.fetch_or(request.windows(8).any(|part| part == b"BZPOPMIN"), Ordering::SeqCst);
-        false
-    });
-    let worker = TestWorker::start(scene.working.worker());
-    eventually("the worker is idle", PATIENCE, async || waits.load(Ordering::SeqCst)).await;
+    let worker = scene.idle_worker().await;
     scene.proxy.refuse().await;
     worker.stop().await;
 }
