@@ -57,12 +57,14 @@ pub async fn the_keyboard_alone_filters_moves_opens_and_pages(world: Rc<World>) 
     browser.until_heading(&second).await;
 
     browser.open(&site.at("/jobs?task=export&state=failed")).await;
-    browser.keys("n").await;
-    until("the next page", async || row(0).await != first).await;
-    let on_second = row(0).await;
-    browser.keys("n").await;
-    until("the last page", async || browser.count("main a.row").await == 20).await;
-    assert_ne!(row(0).await, on_second);
+    // The driver sends a key again if the first one navigates before its release, so one press may turn two pages.
+    while browser.count("main a[rel=next]").await == 1 {
+        let before = row(0).await;
+        browser.keys("n").await;
+        until("the next page", async || row(0).await != before).await;
+    }
+    assert_eq!(row(0).await, "failed-0000019");
+    assert_eq!(browser.count("main a.row").await, 20, "the last page has the rest");
     browser.keys("n").await;
     assert_eq!(browser.count("main a.row").await, 20, "there is no next page");
 
