@@ -1,6 +1,6 @@
--- Cancels jobs: waiting and delayed ones at once, held ones by a flag for their worker. A waiting job leaves a ghost in
--- its list.
--- Uses     now events wake types may terminal columns nodes finish finished failure ghosts states named
+-- Cancels jobs: waiting and delayed ones at once, held ones by a flag for their worker. A waiting job leaves a
+-- tombstone in its list.
+-- Uses     now events wake types may terminal columns nodes finish finished failure tombstones states named
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -11,9 +11,9 @@
 -- KEYS[8]  wait          (list)    ids
 -- KEYS[9]  wait:low      (list)    ids
 -- KEYS[10] cancelling    (hash)    id -> reason
--- KEYS[11] meta          (hash)    options, event total, pause, number of ghosts
+-- KEYS[11] meta          (hash)    options, event total, pause, number of tombstones
 -- KEYS[12] events        (stream)  one entry
--- KEYS[13] ghosts        (hash)    id -> number of list entries whose job no longer waits there
+-- KEYS[13] tombstones    (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[14] attempt       (hash)    column
 -- KEYS[15] stalledCount  (hash)    column
 -- KEYS[16] result        (hash)    column
@@ -22,8 +22,8 @@
 -- KEYS[19] maxCount      (hash)    column
 -- KEYS[20] priority      (hash)    column
 -- KEYS[21] dispatchedAt  (hash)    column
--- KEYS[22] deferred      (hash)    column
--- KEYS[23] waitingSince  (hash)    column
+-- KEYS[22] snoozes       (hash)    column
+-- KEYS[23] enqueuedAt    (hash)    column
 -- KEYS[24] recovery      (hash)    column
 -- KEYS[25] expiresAt     (hash)    column
 -- KEYS[26] checkpoint    (hash)    column
@@ -46,12 +46,12 @@ local lists, places = { wait_high, wait, wait_low },
   { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, finalizing = finalizing,
     outcome = outcome, errors = errors, claimed = claimed, outbox = outbox }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+  snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 
 local ids, states = named_jobs(4, payload, locks, places, dispatched_at)
 places.columns = columns
 expect_types(lists, {}, columns, { finalizing, outbox })
-expect_types({}, {}, { cancelling, ghosts, meta, claimed }, {})
+expect_types({}, {}, { cancelling, tombstones, meta, claimed }, {})
 local event_mode, keep, hook, declared = unpack(redis.call('HMGET', meta, 'eventMode', 'keepCancelled', 'hook',
   'declaredAt'))
 local _, now_ms = now_us()
@@ -78,7 +78,7 @@ local total = #ended.ids + #stored.ids
 local elsewhere = { delayed, completed, failed, cancelled, finalizing }
 must_be_allowed_all('HDEL HSETNX', { cancelling })
 if total > 0 then
-  must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, elsewhere)
+  must_be_allowed_to_leave(lists, columns, tombstones, meta, locks, elsewhere)
   must_be_allowed_all('ZREM', { delayed })
   must_be_allowed_all('ZADD', { outbox, unpack(elsewhere) })
   must_be_allowed_all('HSET', { errors, result, outcome })
@@ -91,14 +91,14 @@ for _, id in ipairs(held) do
 end
 if total > 0 then
   if #put_off > 0 then redis.call('ZREM', delayed, unpack(put_off)) end
-  count_ghosts(ghosts, meta, waited, 1)
+  count_tombstones(tombstones, meta, waited, 1)
   local fields = {}
   add_words(fields, 'by', by == '' and {} or { by })
   for _, group in ipairs({ stored, ended }) do
     if #group.ids > 0 then finish(places, group.how, 'cancelled', group.ids, group.values) end
     add_finished(fields, group.how, 'cancelled', group.ids, group.ids)
   end
-  if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere) end
+  if #waited > 0 then strip_tombstones(lists, tombstones, meta, payload, locks, elsewhere) end
   if #stored.ids > 0 then ring_wake(wake) end
   if #ended.ids > 0 then redis.pcall('HINCRBY', meta, 'out', #ended.ids) end
   if event_mode ~= 'off' then emit_event(events, meta, 'events', total, '', fields) end

@@ -1,17 +1,17 @@
 -- Counts the jobs of a task by place, in one step. Changes nothing. Not a transaction: a server at maxmemory refuses
 -- any.
 -- Uses     counts
--- KEYS[1]  wait:high (list)  ids
--- KEYS[2]  wait      (list)  ids
--- KEYS[3]  wait:low  (list)  ids
--- KEYS[4]  delayed   (zset)  ids by due time, ms
--- KEYS[5]  locks     (hash)  id -> token
--- KEYS[6]  completed (zset)  ids by finish time, ms
--- KEYS[7]  failed    (zset)  ids by finish time, ms
--- KEYS[8]  cancelled (zset)  ids by finish time, ms
--- KEYS[9]  meta      (hash)  number of ghosts, pause
--- KEYS[10] claimed   (hash)  id -> fence of a held job that has not begun
--- KEYS[11] outcome   (hash)  column
+-- KEYS[1]  wait:high  (list)  ids
+-- KEYS[2]  wait       (list)  ids
+-- KEYS[3]  wait:low   (list)  ids
+-- KEYS[4]  delayed    (zset)  ids by due time, ms
+-- KEYS[5]  locks      (hash)  id -> token
+-- KEYS[6]  completed  (zset)  ids by finish time, ms
+-- KEYS[7]  failed     (zset)  ids by finish time, ms
+-- KEYS[8]  cancelled  (zset)  ids by finish time, ms
+-- KEYS[9]  meta       (hash)  number of tombstones, pause
+-- KEYS[10] claimed    (hash)  id -> fence of a held job that has not begun
+-- KEYS[11] outcome    (hash)  column
 -- KEYS[12] finalizing (zset)  ids whose hook has to run, by due time, ms
 -- Returns  {'counted', waiting, delayed, claimed, running, finalizing, completed, failed, cancelled, 1 if the task is
 --          paused else 0}

@@ -1,7 +1,7 @@
 -- Writes a task's options as the scripts need them: when a worker starts, and again if the server has lost them.
 -- Uses     now
 -- KEYS[1]  meta     (hash)  wire version, partitions, stamp, options; when first declared, when last lost
--- KEYS[2]  aside    (hash)  id -> fence, phase and silent since (ms) of a parked job
+-- KEYS[2]  parked   (hash)  id -> fence, phase and silent since (ms) of a parked job
 -- ARGV[1]  wire     (version of the caller)
 -- ARGV[2]  stamp    (server time of the worker's start, ms; '' at the start itself, which returns one)
 -- ARGV[3]  worker   (id of the caller)
@@ -14,7 +14,7 @@
 --          WRONGTYPE
 local wire, stamp, worker = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
-redis.call('HLEN', aside)
+redis.call('HLEN', parked)
 local written = redis.call('HMGET', meta, 'wire', 'declaredAt', 'partitions')
 if tonumber(written[1] or 0) > tonumber(wire) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. written[1])
@@ -38,9 +38,9 @@ local changed, fields = {}, { 'wire', wire, 'declaredAt', string.format('%d', st
 for at = 4, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[at])
   if old ~= ARGV[at + 1] then
-    -- Heartbeats remove marks only while `patience` is set.
-    if ARGV[at] == 'patience' and ((old or '') == '' or ARGV[at + 1] == '') and (old or '') ~= ARGV[at + 1] then
-      redis.call('DEL', aside)
+    -- Heartbeats remove marks only while `grace` is set.
+    if ARGV[at] == 'grace' and ((old or '') == '' or ARGV[at + 1] == '') and (old or '') ~= ARGV[at + 1] then
+      redis.call('DEL', parked)
     end
     fields[#fields + 1] = ARGV[at]
     fields[#fields + 1] = ARGV[at + 1]

@@ -1,6 +1,6 @@
--- Fails jobs that expired before a worker began them, while they wait or are delayed. A waiting job leaves a ghost in
--- its list.
--- Uses     now may failing events wake types terminal columns nodes finish finished failure ghosts states
+-- Fails jobs that expired before a worker began them, while they wait or are delayed. A waiting job leaves a tombstone
+-- in its list.
+-- Uses     now may failing events wake types terminal columns nodes finish finished failure tombstones states
 -- KEYS[1]  expires       (zset)    ids by expiry time, ms
 -- KEYS[2]  expiresAt     (hash)    id -> expiry time, ms
 -- KEYS[3]  payload       (hash)    column
@@ -12,9 +12,9 @@
 -- KEYS[9]  wait:high     (list)    ids
 -- KEYS[10] wait          (list)    ids
 -- KEYS[11] wait:low      (list)    ids
--- KEYS[12] meta          (hash)    options, totals, number of ghosts
+-- KEYS[12] meta          (hash)    options, totals, number of tombstones
 -- KEYS[13] events        (stream)  one entry
--- KEYS[14] ghosts        (hash)    id -> number of list entries whose job no longer waits there
+-- KEYS[14] tombstones    (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[15] attempt       (hash)    column
 -- KEYS[16] stalledCount  (hash)    column
 -- KEYS[17] result        (hash)    column
@@ -23,8 +23,8 @@
 -- KEYS[20] maxCount      (hash)    column
 -- KEYS[21] priority      (hash)    column
 -- KEYS[22] dispatchedAt  (hash)    column
--- KEYS[23] deferred      (hash)    column
--- KEYS[24] waitingSince  (hash)    column
+-- KEYS[23] snoozes       (hash)    column
+-- KEYS[24] enqueuedAt    (hash)    column
 -- KEYS[25] recovery      (hash)    column
 -- KEYS[26] checkpoint    (hash)    column
 -- KEYS[27] progress      (hash)    column
@@ -48,12 +48,12 @@ local due = redis.call('ZRANGEBYSCORE', expires, '-inf', string.format('%d', now
 if #due == 0 then return { 'expired', 0, 0 } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+  snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
   finalizing = finalizing, outcome = outcome, errors = errors, outbox = outbox, columns = columns, meta = meta }
 local how = { keep = { failed = keep }, now_ms = now_ms, hook = hook == '1' }
 expect_types(lists, {}, columns, { finalizing, outbox })
-expect_types({}, {}, { ghosts }, {})
+expect_types({}, {}, { tombstones }, {})
 local ids = {}
 for at = 1, #due, 2 do ids[#ids + 1] = due[at] end
 -- By now the id may belong to another job, or to one that has begun.
@@ -73,7 +73,7 @@ for at, id in ipairs(ids) do
   end
 end
 
-must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, elsewhere)
+must_be_allowed_to_leave(lists, columns, tombstones, meta, locks, elsewhere)
 must_be_allowed_all('ZREM', { expires, delayed })
 must_be_allowed_all('ZADD', { expires, outbox, unpack(elsewhere) })
 must_be_allowed_all('HSET', { errors, result, outcome })
@@ -83,9 +83,9 @@ if #ahead > 0 then redis.call('ZADD', expires, unpack(ahead)) end
 if #ended > 0 then
   redis.call('HDEL', expires_at, unpack(ended))
   if #put_off > 0 then redis.call('ZREM', delayed, unpack(put_off)) end
-  count_ghosts(ghosts, meta, waited, 1)
+  count_tombstones(tombstones, meta, waited, 1)
   finish(places, how, 'failed', ended, values)
-  if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere) end
+  if #waited > 0 then strip_tombstones(lists, tombstones, meta, payload, locks, elsewhere) end
   count_failing(meta, now_ms, #ended, #ended, 0)
   if how.hook then ring_wake(wake) else redis.pcall('HINCRBY', meta, 'out', #ended) end
   local fields = {}

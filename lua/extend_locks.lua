@@ -1,12 +1,12 @@
 -- Extends the locks of a worker's jobs: moves them from the candidates to `active`, and reports lost and cancelled
 -- ones.
--- Uses     held interval patience
+-- Uses     held interval grace
 -- KEYS[1]  locks       (hash)  id -> token
 -- KEYS[2]  candidates  (set)   ids silent since the snapshot
 -- KEYS[3]  active      (set)   ids heard from since the snapshot
 -- KEYS[4]  cancelling  (hash)  id -> reason
 -- KEYS[5]  meta        (hash)  epoch, interval, ask, when the options were declared
--- KEYS[6]  aside       (hash)  id -> fence, phase and silent since (ms) of a parked job
+-- KEYS[6]  parked      (hash)  id -> fence, phase and silent since (ms) of a parked job
 -- ARGV[1]  worker      (id)
 -- ARGV[2]  ask         (the worker's interval, ms)
 -- ARGV[3]  extend      (number of jobs to extend)
@@ -20,9 +20,9 @@ local worker, ask, extend_count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local fences_at = 5 + extend_count + tonumber(ARGV[4])
 local ids, fences = { unpack(ARGV, 5, fences_at - 1) }, { unpack(ARGV, fences_at, 2 * fences_at - 6) }
 
-local epoch, interval, asked, declared, patience =
-  unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'declaredAt', 'patience'))
-local has_marks = patience_of(patience) and redis.call('HLEN', aside) > 0
+local epoch, interval, asked, declared, grace =
+  unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'declaredAt', 'grace'))
+local has_marks = grace_of(grace) and redis.call('HLEN', parked) > 0
 -- Also checks the types: a set of another type refuses the call here.
 local left, running = redis.call('SCARD', candidates), redis.call('SCARD', active)
 local held, lost = held_by(locks, worker, ids, fences)
@@ -37,7 +37,7 @@ end
 redis.call('SREM', candidates, '')
 if #extend > 0 then
   -- Candidates last: if a right is missing, the jobs remain candidates, and are in one of both sets.
-  if has_marks then redis.call('HDEL', aside, unpack(extend)) end
+  if has_marks then redis.call('HDEL', parked, unpack(extend)) end
   redis.call('SADD', active, unpack(extend))
   redis.call('SREM', candidates, unpack(extend))
 end

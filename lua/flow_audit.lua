@@ -3,7 +3,7 @@
 -- Uses     now events types book flow told
 -- KEYS[1]  running   (zset)  instances by time of the last step, ms
 -- KEYS[2]  paused    (zset)  instances by pause time, ms
--- KEYS[3]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[3]  instances (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[4]  failed    (zset)  instances by end time, ms
 -- KEYS[5]  shapes    (hash)  graphs, by digest
 -- KEYS[6]  stopping  (hash)  instance -> how it will end, and why
@@ -17,9 +17,9 @@
 -- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local limit, _, now_ms = tonumber(ARGV[2]), now_us()
-local keys = { head = head, running = running, paused = paused, failed = failed, stopping = stopping, error = errors,
-  outbox = outbox }
-expect_types({}, {}, { head, shapes, stopping, errors, meta }, { running, paused, failed, outbox })
+local keys = { instances = instances, running = running, paused = paused, failed = failed, stopping = stopping,
+  error = errors, outbox = outbox }
+expect_types({}, {}, { instances, shapes, stopping, errors, meta }, { running, paused, failed, outbox })
 local taken, more, is_known, is_running = {}, 0, {}, {}
 -- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('ZREM', running, '')
@@ -39,7 +39,7 @@ for _, place in ipairs({ running, paused }) do
 end
 local reply = { 'taken', more }
 if #taken == 0 then return reply end
-for place, text in ipairs(redis.call('HMGET', head, unpack(taken))) do
+for place, text in ipairs(redis.call('HMGET', instances, unpack(taken))) do
   local run, turn, _, out, digest = string.match(text or '', LINE)
   if digest and is_known[digest] == nil then is_known[digest] = redis.call('HEXISTS', shapes, digest .. '@') == 1 end
   if not digest or not is_known[digest] then

@@ -1,6 +1,6 @@
 -- Cancels an instance of a workflow.
 -- Uses     now events types book flow told
--- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  completed  (zset)  instances by end time, ms
@@ -25,7 +25,7 @@
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, reason = ARGV[1], ARGV[2]
-local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
+local keys = { instances = instances, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
   output = output, error = errors, input = input, cursor = cursor, grow = grow }
 expect_types({}, {}, { nodes, value, stopping, output, errors, input, cursor, grow, meta },

@@ -1,6 +1,6 @@
 -- Asks whether the handlers of nodes may begin.
 -- Uses     now events types book flow told
--- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  completed  (zset)  instances by end time, ms
@@ -23,7 +23,7 @@
 --          instance stops, and the node is cancelled, or the node is not open in this run
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
-local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
+local keys = { instances = instances, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
   output = output, error = errors, input = input, cursor = cursor, grow = grow }
 local known, reply, stopped, names = {}, { 'entered' }, {}, {}

@@ -1,7 +1,7 @@
 -- Reads a page of the instances of a workflow that are in one place. Changes nothing.
 -- Uses     page
 -- KEYS[1]  place     (zset)  instances by time of the last step, pause or end, ms
--- KEYS[2]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[2]  instances (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[3]  stopping  (hash)  instance -> how it will end, and why
 -- ARGV[1]  newest    (1: newest first, else oldest first)
 -- ARGV[2]  cursor    (of the page before; '' for the first page)
@@ -15,7 +15,7 @@ local ids, scores, behind = ordered_page(place, ARGV[1] == '1', ARGV[2], tonumbe
 local reply = { 'page', behind }
 for at, flow in ipairs(ids) do
   if not string.find(flow, '/', 1, true) then
-    local run, live, out, bad, due = string.match(redis.call('HGET', head, flow) or '',
+    local run, live, out, bad, due = string.match(redis.call('HGET', instances, flow) or '',
       '^(%d+) %d+ (%d+) (%d+) %S+ (%S+) ?(%d*)')
     local stops = redis.call('HEXISTS', stopping, flow)
     for _, word in ipairs({ flow, scores[at], run or '0', live or '0', out or '0', stops, tonumber(due) or 0,

@@ -1,6 +1,6 @@
 -- Lists steps of a workflow that were not carried out in time, and stops instances past their deadlines.
 -- Uses     now events types book flow told
--- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  nodes      (hash)  instance/node -> its state
@@ -26,7 +26,7 @@
 -- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
-local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
+local keys = { instances = instances, running = running, paused = paused, nodes = nodes, input = input, value = value,
   shapes = shapes, stopping = stopping, outbox = outbox, grow = grow, completed = completed, failed = failed,
   cancelled = cancelled, output = output, error = errors, cursor = cursor }
 local known, _, now_ms = {}, now_us()
@@ -37,7 +37,7 @@ for _, entry in ipairs(ahead) do due[#due + 1] = entry end
 local gone, others, sends, unreadable = {}, {}, {}, {}
 local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', string.format('%d', now_ms), 'LIMIT', 0, limit)
 if #late > 0 then
-  expect_types({}, {}, { head, nodes, input, value, shapes, stopping, grow, output, errors, cursor, meta },
+  expect_types({}, {}, { instances, nodes, input, value, shapes, stopping, grow, output, errors, cursor, meta },
     { running, paused, completed, failed, cancelled })
   -- A shrinking command first: only then a server at maxmemory accepts the others.
   redis.call('ZREM', deadlines, '')

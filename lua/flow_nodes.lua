@@ -1,6 +1,6 @@
 -- Reads a page of the nodes of an instance of a workflow. Changes nothing.
 -- Uses     book flow
--- KEYS[1]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  shapes    (hash)  graphs, by digest
 -- KEYS[3]  nodes     (hash)  instance/node -> its state
 -- ARGV[1]  instance  (id)
@@ -11,7 +11,7 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local flow, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local run, digest = string.match(redis.call('HGET', head, flow) or '', '^(%d+) %d+ %d+ %d+ (%S+) %S+')
+local run, digest = string.match(redis.call('HGET', instances, flow) or '', '^(%d+) %d+ %d+ %d+ (%S+) %S+')
 local count = run and count_of_nodes(redis.call('HGET', shapes, digest .. '@'))
 if not count then return { 'unknown' } end
 local names = {}

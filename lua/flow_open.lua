@@ -1,6 +1,6 @@
 -- Opens ready nodes of an instance, after a pause or in a new run.
 -- Uses     now events types book flow told
--- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  completed  (zset)  instances by end time, ms
@@ -24,7 +24,7 @@
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, run = ARGV[1], ARGV[2]
-local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
+local keys = { instances = instances, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
   outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
 expect_types({}, {}, { nodes, input, value, stopping, cursor, output, errors, grow, meta },

@@ -1,6 +1,6 @@
 -- Pauses or resumes an instance of a workflow.
 -- Uses     now events types book flow told
--- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  completed  (zset)  instances by end time, ms
@@ -17,7 +17,7 @@
 -- KEYS[15] meta       (hash)  event total
 -- KEYS[16] events     (stream)  events of instances and nodes
 -- ARGV[1]  instance   (id)
--- ARGV[2]  turn       (how often it had changed its place when the caller looked: see `head` in lib/flow.lua)
+-- ARGV[2]  turn       (how often it had changed its place when the caller looked: see `instances` in lib/flow.lua)
 -- ARGV[3]  action     (pause or resume)
 -- ARGV[4]  by         (who asks; may be omitted)
 -- ARGV[5]  why        (JSON of who pauses it, and why; may be omitted)
@@ -27,7 +27,7 @@
 -- Emits    paused, resumed, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, turn, action = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
+local keys = { instances = instances, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
   output = output, error = errors, cursor = cursor }
 expect_types({}, {}, { nodes, value, stopping, output, errors, cursor, meta },

@@ -1,7 +1,7 @@
 -- Pauses instances that are in no place, since the server lost it, for a person to decide. Those that were stopping run
 -- again, and stop; children run again with their parents.
 -- Uses     now types
--- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  completed  (zset)  instances by end time, ms
@@ -14,8 +14,8 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local _, now_ms = now_us()
-expect_types({}, {}, { head, stopping }, { running, paused, completed, failed, cancelled, children })
-local lines, stops = redis.call('HMGET', head, unpack(ARGV)), redis.call('HMGET', stopping, unpack(ARGV))
+expect_types({}, {}, { instances, stopping }, { running, paused, completed, failed, cancelled, children })
+local lines, stops = redis.call('HMGET', instances, unpack(ARGV)), redis.call('HMGET', stopping, unpack(ARGV))
 local is_placed, now, count = {}, string.format('%d', now_ms), 0
 for _, place in ipairs({ running, paused, completed, failed, cancelled }) do
   for at, score in ipairs(redis.call('ZMSCORE', place, unpack(ARGV))) do is_placed[at] = is_placed[at] or score end

@@ -1,6 +1,6 @@
 -- Sends open nodes again whose jobs the server has lost.
 -- Uses     now types book flow
--- KEYS[1]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running   (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused    (zset)  instances by pause time, ms
 -- KEYS[4]  nodes     (hash)  instance/node -> its state
@@ -15,7 +15,7 @@
 --          three times), eight words per node to send: see lib/flow.lua}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
-local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
+local keys = { instances = instances, running = running, paused = paused, nodes = nodes, input = input, value = value,
   shapes = shapes, stopping = stopping, outbox = outbox, grow = grow }
 expect_types({}, {}, { nodes, input, value, shapes, stopping, grow }, { running, paused, outbox })
 local known, sends, lost, _, now_ms = {}, {}, {}, now_us()

@@ -1,6 +1,6 @@
 -- Runs again what did not complete of an instance of a workflow, in a new run.
 -- Uses     now events types book flow told
--- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  failed     (zset)  instances by end time, ms
@@ -16,7 +16,7 @@
 -- KEYS[14] events     (stream)  events of instances and nodes
 -- KEYS[15] deadlines  (zset)  instances by deadline, ms
 -- ARGV[1]  instance   (id)
--- ARGV[2]  turn       (how often it had changed its place when the caller looked: see `head` in lib/flow.lua)
+-- ARGV[2]  turn       (how often it had changed its place when the caller looked: see `instances` in lib/flow.lua)
 -- ARGV[3]  live       (with the last part: how many nodes did not complete, 0 if all did; '-' with the other parts)
 -- ARGV[4]  nodes      (pairs number, state of each node in this part that did not complete, at most 500)
 -- Returns  {'again', run}: the caller opens ready nodes by flow_open; {'part'}: the next part has to follow
@@ -26,7 +26,8 @@
 -- Emits    started
 -- Refuses  WRONGTYPE before the first write
 local flow, turn, live = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local keys = { head = head, running = running, paused = paused, shapes = shapes, stopping = stopping, outbox = outbox }
+local keys = { instances = instances, running = running, paused = paused, shapes = shapes, stopping = stopping,
+  outbox = outbox }
 expect_types({}, {}, { nodes, value, stopping, errors, grow, meta }, { running, paused, failed, cancelled, outbox,
   deadlines })
 local one, _, now_ms = instance_of({}, keys, flow), now_us()

@@ -1,6 +1,6 @@
 -- Writes a part of an instance that is too large for one call; flow_start then starts it.
 -- Uses     now types book flow
--- KEYS[1]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  nodes     (hash)  instance/node -> its state
 -- KEYS[3]  input     (hash)  instance/node -> payload
 -- KEYS[4]  shapes    (hash)  graphs, by digest
@@ -22,7 +22,7 @@
 -- Refuses  WRONGTYPE before the first write
 local flow, own, part, digest = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local states, records = tonumber(ARGV[6]), tonumber(ARGV[7])
-if redis.call('HEXISTS', head, flow) == 1 then return { 'existed' } end
+if redis.call('HEXISTS', instances, flow) == 1 then return { 'existed' } end
 expect_types({}, {}, { nodes, input, shapes, staging }, {})
 local _, now_ms = now_us()
 local known = redis.call('HGET', staging, flow)

@@ -1,6 +1,6 @@
 -- Writes an instance of a workflow, and opens the nodes without inputs.
 -- Uses     now events types book flow told
--- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  completed  (zset)  instances by end time, ms
@@ -35,9 +35,9 @@
 -- Emits    started
 -- Refuses  WRONGTYPE before the first write
 local flow, digest, count, staged, records = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
-local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
+local keys = { instances = instances, running = running, paused = paused, nodes = nodes, input = input, value = value,
   shapes = shapes, stopping = stopping, outbox = outbox }
-if redis.call('HEXISTS', head, flow) == 1 then return { 'existed' } end
+if redis.call('HEXISTS', instances, flow) == 1 then return { 'existed' } end
 expect_types({}, {}, { nodes, input, value, shapes, stopping, staging, meta }, { running, paused, completed, failed,
   cancelled, outbox, tasks, children, deadlines })
 local parent, node, run = string.match(flow, '^(.+)/(%d+)%.(%d+)$')

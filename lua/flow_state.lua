@@ -1,6 +1,6 @@
 -- Reads the place, the counts and the output of an instance. Changes nothing.
 -- Uses     book flow
--- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  completed  (zset)  instances by end time, ms
@@ -19,7 +19,7 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local flow = ARGV[1]
-local keys = { head = head, running = running, paused = paused, shapes = shapes, stopping = stopping,
+local keys = { instances = instances, running = running, paused = paused, shapes = shapes, stopping = stopping,
   completed = completed, failed = failed, cancelled = cancelled }
 local one = instance_of({}, keys, flow)
 if not one then return { 'unknown' } end

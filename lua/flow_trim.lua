@@ -1,7 +1,7 @@
 -- Removes instances of a workflow that ended long ago, with all their data and children, and shapes without users.
 -- Uses     now types book flow flow_remove
 -- KEYS[1]  place      (zset)  instances by end time, ms
--- KEYS[2]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[2]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[3]  nodes      (hash)  instance/node -> its state
 -- KEYS[4]  input      (hash)  instance/node -> payload
 -- KEYS[5]  value      (hash)  instance/node -> value, or failure
@@ -21,7 +21,7 @@
 -- Refuses  WRONGTYPE before the first write
 local age, most, least = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local keys = { nodes = nodes, input = input, value = value, grow = grow, shapes = shapes, cursor = cursor }
-expect_types({}, {}, { head, nodes, input, value, output, errors, stopping, shapes, grow, cursor },
+expect_types({}, {}, { instances, nodes, input, value, output, errors, stopping, shapes, grow, cursor },
   { place, children, deadlines })
 local _, now_ms = now_us()
 local excess = most and redis.call('ZCARD', place) - most or 0
@@ -33,7 +33,7 @@ if #oldest > 0 then redis.call('HDEL', cursor, '') end
 
 -- Removes one instance; returns false if some of it is left.
 local function remove(flow)
-  local digest = string.match(redis.call('HGET', head, flow) or '', '^%d+ %d+ %d+ %d+ (%S+) %S+')
+  local digest = string.match(redis.call('HGET', instances, flow) or '', '^%d+ %d+ %d+ %d+ (%S+) %S+')
   local count = digest and count_of_nodes(redis.call('HGET', shapes, digest .. '@')) or 0
   local is_gone
   budget, is_gone = remove_instance(keys, flow, digest, count, budget)
@@ -42,7 +42,7 @@ local function remove(flow)
     redis.call('HSET', stopping, flow, 'removed ')
     return false
   end
-  for _, key in ipairs({ output, errors, stopping, head }) do redis.call('HDEL', key, flow) end
+  for _, key in ipairs({ output, errors, stopping, instances }) do redis.call('HDEL', key, flow) end
   redis.call('ZREM', children, flow)
   redis.call('ZREM', deadlines, flow)
   return true

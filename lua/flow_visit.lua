@@ -1,6 +1,6 @@
 -- Continues from an ended node with the dependents that exceeded the budget of an earlier call.
 -- Uses     now events types book flow told
--- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
 -- KEYS[4]  completed  (zset)  instances by end time, ms
@@ -26,10 +26,10 @@
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, index, run = ARGV[1], ARGV[2], ARGV[3]
-local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
+local keys = { instances = instances, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
   outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
-expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
+expect_types({}, {}, { instances, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local mark, _, now_ms = flow .. '/' .. index .. '/' .. run, now_us()
 local known = {}

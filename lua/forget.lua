@@ -19,13 +19,13 @@
 -- KEYS[18] maxCount      (hash)    column
 -- KEYS[19] priority      (hash)    column
 -- KEYS[20] dispatchedAt  (hash)    column
--- KEYS[21] deferred      (hash)    column
--- KEYS[22] waitingSince  (hash)    column
+-- KEYS[21] snoozes       (hash)    column
+-- KEYS[22] enqueuedAt    (hash)    column
 -- KEYS[23] recovery      (hash)    column
 -- KEYS[24] expiresAt     (hash)    column
 -- KEYS[25] expires       (zset)    ids by expiry time, ms
--- KEYS[26] ghosts        (hash)    id -> number of list entries whose job no longer waits there
--- KEYS[27] calls         (hash)    records of settle calls
+-- KEYS[26] tombstones    (hash)    id -> number of list entries whose job no longer waits there
+-- KEYS[27] replies       (hash)    records of settle calls
 -- KEYS[28] meta          (hash)    options and counters
 -- KEYS[29] events        (stream)  entries
 -- KEYS[30] stalls        (stream)  entries
@@ -35,7 +35,7 @@
 -- KEYS[34] progress      (hash)    column
 -- KEYS[35] outcome       (hash)    column
 -- KEYS[36] finalizing    (zset)    ids whose hook has to run, by due time, ms
--- KEYS[37] aside         (hash)    id -> fence, phase and silent since (ms) of a parked job
+-- KEYS[37] parked        (hash)    id -> fence, phase and silent since (ms) of a parked job
 -- Returns  {'forgotten', number of keys}; or {'jobs', number of jobs}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -48,5 +48,5 @@ jobs = math.max(jobs, redis.call('HLEN', locks))
 if jobs > 0 then return { 'jobs', jobs } end
 return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
   failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
-  dispatched_at, deferred, waiting_since, recovery, expires_at, expires, ghosts, calls, meta, events, stalls, wake,
-  claimed, checkpoint, progress, outcome, finalizing, aside) }
+  dispatched_at, snoozes, enqueued_at, recovery, expires_at, expires, tombstones, replies, meta, events, stalls, wake,
+  claimed, checkpoint, progress, outcome, finalizing, parked) }

@@ -14,8 +14,8 @@
 -- KEYS[12] maxCount      (hash)    column
 -- KEYS[13] priority      (hash)    column
 -- KEYS[14] dispatchedAt  (hash)    column
--- KEYS[15] deferred      (hash)    column
--- KEYS[16] waitingSince  (hash)    column
+-- KEYS[15] snoozes       (hash)    column
+-- KEYS[16] enqueuedAt    (hash)    column
 -- KEYS[17] recovery      (hash)    column
 -- KEYS[18] expiresAt     (hash)    column
 -- KEYS[19] cancelling    (hash)    id -> reason
@@ -26,8 +26,8 @@
 -- KEYS[24] outcome       (hash)    column
 -- KEYS[25] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- ARGV[1]  id            (of the job)
--- Returns  {'found', state, stamp (the score, or the token of a held job), attempt, stalledCount, error, deferred,
---          options, maxCount, priority, dispatchedAt, waitingSince, recovery, expiresAt, reason of a pending cancel,
+-- Returns  {'found', state, stamp (the score, or the token of a held job), attempt, stalledCount, error, snoozes,
+--          options, maxCount, priority, dispatchedAt, enqueuedAt, recovery, expiresAt, reason of a pending cancel,
 --          progress, outcome, 1 for a candidate else 0, bytes of the payload, of the result and of the checkpoint}; a
 --          column that is not set is ''; or {'unknown'}
 -- Emits    nothing
@@ -37,8 +37,8 @@ local places, id = { completed = completed, failed = failed, cancelled = cancell
 local states, stamps = states_of(payload, locks, places, ARGV)
 if states[1] == 'unknown' then return { 'unknown' } end
 local found = { 'found', states[1], stamps[1] }
-for _, column in ipairs({ attempt, stalled_count, errors, deferred, options, max_count, priority, dispatched_at,
-  waiting_since, recovery, expires_at, cancelling, progress, outcome }) do
+for _, column in ipairs({ attempt, stalled_count, errors, snoozes, options, max_count, priority, dispatched_at,
+  enqueued_at, recovery, expires_at, cancelling, progress, outcome }) do
   found[#found + 1] = redis.call('HGET', column, id) or ''
 end
 found[#found + 1] = redis.call('SISMEMBER', candidates, id)

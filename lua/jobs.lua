@@ -5,14 +5,14 @@
 -- KEYS[3]  wait         (list)    ids
 -- KEYS[4]  wait:low     (list)    ids
 -- KEYS[5]  locks        (hash)    id -> token
--- KEYS[6]  ghosts       (hash)    id -> number of list entries whose job no longer waits there
+-- KEYS[6]  tombstones   (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[7]  attempt      (hash)    column
 -- KEYS[8]  stalledCount (hash)    column
 -- KEYS[9]  error        (hash)    column
 -- KEYS[10] maxCount     (hash)    column
 -- KEYS[11] priority     (hash)    column
 -- KEYS[12] dispatchedAt (hash)    column
--- KEYS[13] waitingSince (hash)    column
+-- KEYS[13] enqueuedAt   (hash)    column
 -- KEYS[14] candidates   (set)     running ids silent since the snapshot
 -- KEYS[15] payload      (hash)    column
 -- KEYS[16] delayed      (zset)    ids by due time, ms
@@ -32,7 +32,7 @@
 -- ARGV[8]  text         (part of the error's message, escaped as in JSON; '' for any)
 -- Returns  {'page', next cursor ('': the end), number looked at, rows: id, stamp, cursor after this job, code of the
 --          error, 1,024 bytes of the error's JSON from its message on, attempt, stalledCount, maxCount, priority,
---          dispatchedAt, waitingSince, 1 for a candidate else 0}; what is not set is ''
+--          dispatchedAt, enqueuedAt, 1 for a candidate else 0}; what is not set is ''
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local state, newest, cursor, look, code, text = ARGV[1], ARGV[2] == '1', ARGV[3], tonumber(ARGV[4]), ARGV[7], ARGV[8]
@@ -71,7 +71,7 @@ local reply = { 'page', behind, #ids, {} }
 if #ids == 0 then return reply end
 local failures, spare = redis.call('HMGET', errors, unpack(ids)), {}
 if state == 'waiting' then
-  spare = spare_of(ids, ghosts, payload, locks,
+  spare = spare_of(ids, tombstones, payload, locks,
     { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, finalizing = finalizing })
 end
 if is_held then
@@ -88,7 +88,7 @@ if is_held then
   end
 end
 local values = {}
-for which, column in ipairs({ attempt, stalled_count, max_count, priority, dispatched_at, waiting_since }) do
+for which, column in ipairs({ attempt, stalled_count, max_count, priority, dispatched_at, enqueued_at }) do
   values[which] = redis.call('HLEN', column) > 0 and redis.call('HMGET', column, unpack(ids)) or {}
 end
 for at, id in ipairs(ids) do

@@ -9,7 +9,7 @@
 -- KEYS[7]  active       (set)     running ids heard from since the snapshot
 -- KEYS[8]  candidates   (set)     running ids silent since the snapshot
 -- KEYS[9]  cancelling   (hash)    id -> reason
--- KEYS[10] ghosts       (hash)    id -> number of list entries whose job no longer waits there
+-- KEYS[10] tombstones   (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[11] attempt      (hash)    column
 -- KEYS[12] stalledCount (hash)    column
 -- KEYS[13] result       (hash)    column
@@ -18,8 +18,8 @@
 -- KEYS[16] maxCount     (hash)    column
 -- KEYS[17] priority     (hash)    column
 -- KEYS[18] dispatchedAt (hash)    column
--- KEYS[19] deferred     (hash)    column
--- KEYS[20] waitingSince (hash)    column
+-- KEYS[19] snoozes      (hash)    column
+-- KEYS[20] enqueuedAt   (hash)    column
 -- KEYS[21] recovery     (hash)    column
 -- KEYS[22] expiresAt    (hash)    column
 -- KEYS[23] claimed      (hash)    id -> fence of a held job that has not begun
@@ -33,16 +33,16 @@
 -- Returns  {'looked', the faults of each job, separated by spaces: see docs/wire-format.md}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
-local columns = { attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at, deferred,
-  waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+local columns = { attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at, snoozes,
+  enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 local began, ids, listed, reply = tonumber(ARGV[1]), {}, {}, { 'looked' }
 for at = 2, #ARGV, 2 do
   ids[#ids + 1], listed[#listed + 1] = ARGV[at], tonumber(ARGV[at + 1])
 end
 local faults = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
-  cancelling = cancelling, claimed = claimed, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
-  waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
+  cancelling = cancelling, claimed = claimed, tombstones = tombstones, attempt = attempt, stalled_count = stalled_count,
+  enqueued_at = enqueued_at, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
   options = options, meta = meta, columns = columns })
 for at, found in ipairs(faults) do reply[at + 1] = table.concat(found, ' ') end
 return reply

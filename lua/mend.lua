@@ -1,5 +1,5 @@
 -- Repairs jobs: the faults that the caller names and that still exist.
--- Uses     now events dropped wake types may terminal columns nodes finish unlock since back_to_wait ghosts count
+-- Uses     now events dropped wake types may terminal columns nodes finish unlock since back_to_wait tombstones count
 -- Uses     object faults
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
@@ -13,7 +13,7 @@
 -- KEYS[10] active       (set)     running ids heard from since the snapshot
 -- KEYS[11] candidates   (set)     running ids silent since the snapshot
 -- KEYS[12] cancelling   (hash)    id -> reason
--- KEYS[13] ghosts       (hash)    id -> number of list entries whose job no longer waits there
+-- KEYS[13] tombstones   (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[14] meta         (hash)    options, event total
 -- KEYS[15] events       (stream)  one entry
 -- KEYS[16] wake         (zset)    marker for idle workers
@@ -25,8 +25,8 @@
 -- KEYS[22] maxCount     (hash)    column
 -- KEYS[23] priority     (hash)    column
 -- KEYS[24] dispatchedAt (hash)    column
--- KEYS[25] deferred     (hash)    column
--- KEYS[26] waitingSince (hash)    column
+-- KEYS[25] snoozes      (hash)    column
+-- KEYS[26] enqueuedAt   (hash)    column
 -- KEYS[27] recovery     (hash)    column
 -- KEYS[28] expiresAt    (hash)    column
 -- KEYS[29] claimed      (hash)    id -> fence of a held job that has not begun
@@ -43,7 +43,7 @@
 -- Refuses  WRONGTYPE before the first write
 local by, began, lists = ARGV[1], tonumber(ARGV[2]), { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+  snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 local ids, listed, asked = {}, {}, {}
 for at = 3, #ARGV, 3 do
   ids[#ids + 1], listed[#listed + 1], asked[#asked + 1] = ARGV[at], tonumber(ARGV[at + 1]), ' ' .. ARGV[at + 2] .. ' '
@@ -53,12 +53,12 @@ expect_types(lists, {}, columns, { finalizing, outbox })
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
 local faults, places = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
-  cancelling = cancelling, claimed = claimed, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
-  waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
+  cancelling = cancelling, claimed = claimed, tombstones = tombstones, attempt = attempt, stalled_count = stalled_count,
+  enqueued_at = enqueued_at, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
   options = options, meta = meta, columns = columns })
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
-must_be_allowed_to_mend(lists, { active, candidates }, { ghosts, meta, locks, cancelling, claimed, unpack(columns) },
-  { delayed, completed, failed, cancelled, finalizing, outbox })
+must_be_allowed_to_mend(lists, { active, candidates }, { tombstones, meta, locks, cancelling, claimed,
+  unpack(columns) }, { delayed, completed, failed, cancelled, finalizing, outbox })
 -- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('HDEL', cancelling, '')
 local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns }
@@ -80,8 +80,8 @@ local mends = {
     redis.call('ZREM', delayed, id)
     if has_ended or place.locks then redis.call('ZREM', finalizing, id) end
   end,
-  nowhere = function(id, place) table.insert(place.outcome and hooks or requeued, id) end,
-  ended_nowhere = function(id, place) finish(ends, how, place.ended, { id }, {}, true) end,
+  unplaced = function(id, place) table.insert(place.outcome and hooks or requeued, id) end,
+  ended_unplaced = function(id, place) finish(ends, how, place.ended, { id }, {}, true) end,
   unlocked = function(id) unlock(held, watched, id) end,
   unwatched = function(id) redis.call('SADD', active, id) end,
   both_sets = function(id) redis.call('SREM', candidates, id) end,
@@ -96,7 +96,9 @@ local mends = {
     if not count_of(place.attempt) then redis.call('HDEL', attempt, id) end
     if not count_of(place.stalled_count) then redis.call('HDEL', stalled_count, id) end
   end,
-  miscounted = function(id, place) count_ghosts(ghosts, meta, { id }, place.spare - (tonumber(place.ghosts) or 0)) end,
+  miscounted = function(id, place)
+    count_tombstones(tombstones, meta, { id }, place.spare - (tonumber(place.tombstones) or 0))
+  end,
 }
 for at, id in ipairs(ids) do
   local done = {}
@@ -108,15 +110,12 @@ for at, id in ipairs(ids) do
   end
   reply[at + 1] = table.concat(done, ' ')
 end
-if #requeued > 0 then
-  back_to_wait('LPUSH', lists, priority, requeued, waiting_since, now_ms)
-  if not paused then ring_wake(wake) end
-end
+if #requeued > 0 then back_to_wait('LPUSH', lists, priority, requeued, enqueued_at, now_ms) end
+if #hooks > 0 or #requeued > 0 and not paused then ring_wake(wake) end
 for _, id in ipairs(hooks) do
   redis.call('ZADD', finalizing, string.format('%d', now_ms), id)
   requeued[#requeued + 1] = id
 end
-if #hooks > 0 then ring_wake(wake) end
 local fields = by == '' and {} or { 'by', by }
 add_dropped(fields, meta, removed, now_ms)
 add_words(fields, 'requeued', requeued)

@@ -11,14 +11,14 @@
 -- KEYS[9]  active       (set)     running ids heard from since the snapshot
 -- KEYS[10] candidates   (set)     running ids silent since the snapshot
 -- KEYS[11] meta         (hash)    options and counters
--- KEYS[12] ghosts       (hash)    id -> number of list entries whose job no longer waits there
--- KEYS[13] waitingSince (hash)    column
+-- KEYS[12] tombstones   (hash)    id -> number of list entries whose job no longer waits there
+-- KEYS[13] enqueuedAt   (hash)    column
 -- KEYS[14] dispatchedAt (hash)    column
 -- KEYS[15] payload      (hash)    column
 -- KEYS[16] claimed      (hash)    id -> fence of a held job that has not begun
 -- KEYS[17] outcome      (hash)    column
 -- KEYS[18] finalizing   (zset)    ids whose hook has to run, by due time, ms
--- KEYS[19] aside        (hash)    id -> fence, phase and silent since (ms) of a parked job
+-- KEYS[19] parked       (hash)    id -> fence, phase and silent since (ms) of a parked job
 -- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, finalizing, completed, failed, cancelled),
 --          heads (per list the id of its first job, '': none, and since when it waits, ms, '': its id shows it), first
 --          due time (ms) or '', candidates, active, fields of meta, parked jobs, jobs that failed and jobs that
@@ -28,15 +28,15 @@
 local lists = { wait_high, wait, wait_low }
 local counts = count_jobs(lists, delayed, claimed, locks, { outcome = outcome, finalizing = finalizing },
   { completed, failed, cancelled }, meta)
-local has_ghosts, heads = redis.call('HLEN', ghosts) > 0, {}
+local has_tombstones, heads = redis.call('HLEN', tombstones) > 0, {}
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
   finalizing = finalizing }
 for _, list in ipairs(lists) do
   local first, from = nil, 0
-  -- The search ends after this number of ghosts.
+  -- The search ends after this number of tombstones.
   while not first and from < 3 * BATCH do
-    local ids = redis.call('LRANGE', list, from, from + (has_ghosts and BATCH - 1 or 0))
-    local spare = has_ghosts and spare_of(ids, ghosts, payload, locks, places) or {}
+    local ids = redis.call('LRANGE', list, from, from + (has_tombstones and BATCH - 1 or 0))
+    local spare = has_tombstones and spare_of(ids, tombstones, payload, locks, places) or {}
     for at, id in ipairs(ids) do
       if not spare[at] then
         first = id
@@ -46,13 +46,13 @@ for _, list in ipairs(lists) do
     from = #ids < BATCH and 3 * BATCH or from + BATCH
   end
   heads[#heads + 1] = first or ''
-  local since = first and redis.call('HGET', waiting_since, first)
+  local since = first and redis.call('HGET', enqueued_at, first)
   heads[#heads + 1] = since or first and redis.call('HGET', dispatched_at, first) or ''
 end
 local now = math.floor(now_us() / 1000)
 local lately = string.format('%d', now - 300000)
 return { 'seen', string.format('%d', now), counts, heads,
   redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or '', redis.call('SCARD', candidates),
-  redis.call('SCARD', active), redis.call('HGETALL', meta), redis.call('HLEN', aside),
+  redis.call('SCARD', active), redis.call('HGETALL', meta), redis.call('HLEN', parked),
   redis.call('ZCOUNT', failed, lately, '+inf'), redis.call('ZCOUNT', completed, lately, '+inf'),
   redis.call('ZCOUNT', delayed, '-inf', string.format('%d', now)), redis.call('HLEN', payload) }

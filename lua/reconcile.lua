@@ -2,7 +2,7 @@
 -- caller knows that the workers are dead, and has closed their call sequences. A phase that waits for a person waits
 -- here too, unless a person says that they are dead; a phase that only waits longer does not.
 -- Uses     now failing events dropped wake types filled terminal columns nodes finish finished failure since
--- Uses     back_to_wait count object backoff finalize patience aside may resolve
+-- Uses     back_to_wait count object backoff finalize grace parked may resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options
@@ -26,8 +26,8 @@
 -- KEYS[21] result        (hash)    column
 -- KEYS[22] options       (hash)    column
 -- KEYS[23] dispatchedAt  (hash)    column
--- KEYS[24] deferred      (hash)    column
--- KEYS[25] waitingSince  (hash)    column
+-- KEYS[24] snoozes       (hash)    column
+-- KEYS[25] enqueuedAt    (hash)    column
 -- KEYS[26] recovery      (hash)    column
 -- KEYS[27] expiresAt     (hash)    column
 -- KEYS[28] delayed       (zset)    ids by due time, ms
@@ -53,9 +53,9 @@
 local worker, reason, by, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 local default_max, event_mode, keep_failed, keep_cancelled, declared, paused, max_set, on_crash, policy,
-  keep_completed, hook, patience =
+  keep_completed, hook, grace =
   unpack(redis.call('HMGET', meta, 'maxCount', 'eventMode', 'keepFailed', 'keepCancelled', 'declaredAt', 'paused',
-    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook', 'patience'))
+    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook', 'grace'))
 if not declared then return { 'undeclared' } end
 local dead = {}
 for at = 6, #ARGV do dead[ARGV[at]] = true end
@@ -68,13 +68,13 @@ for at = 1, #scanned[2], 2 do
   end
 end
 -- Leave out the jobs that wait for a person first: they stay where they are, and must not take the place of others.
-if by == '' then ids = without_waiting(ids, fences, patience_of(patience), claimed, outcome, cancelling) end
+if by == '' then ids = without_waiting(ids, fences, grace_of(grace), claimed, outcome, cancelling) end
 local more = #ids > BATCH
 ids = { unpack(ids, 1, math.min(BATCH, #ids)) }
 if #ids == 0 then return { 'reconciled', scanned[1], 0, {} } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+  snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 expect_types(lists, { active, candidates }, columns, { delayed, finalizing, outbox })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
@@ -90,7 +90,7 @@ local places = { outbox = outbox, candidates = candidates, active = active, lock
   lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
   finalizing = finalizing, result = result, wake = wake, events = events, stalls = stalls, meta = meta,
   columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
-  attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery,
+  attempt = attempt, errors = errors, priority = priority, enqueued_at = enqueued_at, recovery = recovery,
   claimed = claimed }
 local found = decide(ids, places, terminal_places, crash, how)
 

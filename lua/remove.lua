@@ -1,5 +1,5 @@
--- Removes jobs that no worker holds, from any place, with every column. A waiting job leaves a ghost in its list.
--- Uses     events types may terminal columns ghosts states named
+-- Removes jobs that no worker holds, from any place, with every column. A waiting job leaves a tombstone in its list.
+-- Uses     events types may terminal columns tombstones states named
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -9,9 +9,9 @@
 -- KEYS[7]  wait:high     (list)    ids
 -- KEYS[8]  wait          (list)    ids
 -- KEYS[9]  wait:low      (list)    ids
--- KEYS[10] meta          (hash)    options, event total, pause, number of ghosts
+-- KEYS[10] meta          (hash)    options, event total, pause, number of tombstones
 -- KEYS[11] events        (stream)  one entry
--- KEYS[12] ghosts        (hash)    id -> number of list entries whose job no longer waits there
+-- KEYS[12] tombstones    (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[13] attempt       (hash)    column
 -- KEYS[14] stalledCount  (hash)    column
 -- KEYS[15] result        (hash)    column
@@ -20,8 +20,8 @@
 -- KEYS[18] maxCount      (hash)    column
 -- KEYS[19] priority      (hash)    column
 -- KEYS[20] dispatchedAt  (hash)    column
--- KEYS[21] deferred      (hash)    column
--- KEYS[22] waitingSince  (hash)    column
+-- KEYS[21] snoozes       (hash)    column
+-- KEYS[22] enqueuedAt    (hash)    column
 -- KEYS[23] recovery      (hash)    column
 -- KEYS[24] expiresAt     (hash)    column
 -- KEYS[25] checkpoint    (hash)    column
@@ -29,8 +29,8 @@
 -- KEYS[27] outcome       (hash)    column
 -- KEYS[28] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- ARGV[1]  by            (who asks; '' if no person: then the count of failing jobs stays)
--- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua. Without any, removes ghosts from the heads
---                         of the lists)
+-- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua. Without any, removes tombstones from the
+--                         heads of the lists)
 -- Returns  {'told', one word per job}: removed; left: name it again, since a call removes at most 512 KiB of payloads
 --          and results; or why not: running, finalizing (its hook runs), unknown, changed
 -- Emits    removed
@@ -39,12 +39,12 @@ local by, lists = ARGV[1], { wait_high, wait, wait_low }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
   finalizing = finalizing, outcome = outcome }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+  snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 
 
 local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
 expect_types(lists, {}, columns, { finalizing })
-expect_types({}, {}, { ghosts, meta }, {})
+expect_types({}, {}, { tombstones, meta }, {})
 local gone, waited, from, bytes = {}, {}, {}, 0
 for at, id in ipairs(ids) do
   local state = states[at]
@@ -72,14 +72,14 @@ if by ~= '' and from.failed and #from.failed >= redis.call('ZCARD', failed) then
 end
 
 local elsewhere = { delayed, completed, failed, cancelled, finalizing }
-must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, elsewhere)
+must_be_allowed_to_leave(lists, columns, tombstones, meta, locks, elsewhere)
 must_be_allowed_all('ZREM', elsewhere)
 for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(ids_there)) end
 if #gone > 0 then remove_columns(columns, gone) end
 if failing then redis.call('HSET', meta, 'failedSinceCompleted', failing) end
 if #waited > 0 or #ids == 0 then
-  count_ghosts(ghosts, meta, waited, 1)
-  strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere)
+  count_tombstones(tombstones, meta, waited, 1)
+  strip_tombstones(lists, tombstones, meta, payload, locks, elsewhere)
 end
 if #gone == 0 then return { 'told' } end
 local fields = {}

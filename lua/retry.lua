@@ -1,5 +1,5 @@
 -- Puts failed and cancelled jobs back into their lists, as if they had never run: attempts, stalls and cancels are
--- reset. An old entry of the job in a list stays a ghost next to the new one.
+-- reset. An old entry of the job in a list stays a tombstone next to the new one.
 -- Uses     now events wake types may since back_to_wait states named
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
@@ -11,7 +11,7 @@
 -- KEYS[8]  wait          (list)    ids
 -- KEYS[9]  wait:low      (list)    ids
 -- KEYS[10] cancelling    (hash)    id -> reason
--- KEYS[11] meta          (hash)    options, event total, pause, number of ghosts
+-- KEYS[11] meta          (hash)    options, event total, pause, number of tombstones
 -- KEYS[12] events        (stream)  one entry
 -- KEYS[13] wake          (zset)    marker for idle workers
 -- KEYS[14] attempt       (hash)    column
@@ -22,8 +22,8 @@
 -- KEYS[19] maxCount      (hash)    column
 -- KEYS[20] priority      (hash)    column
 -- KEYS[21] dispatchedAt  (hash)    column
--- KEYS[22] deferred      (hash)    column
--- KEYS[23] waitingSince  (hash)    column
+-- KEYS[22] snoozes       (hash)    column
+-- KEYS[23] enqueuedAt    (hash)    column
 -- KEYS[24] recovery      (hash)    column
 -- KEYS[25] expiresAt     (hash)    column
 -- KEYS[26] progress      (hash)    column
@@ -32,16 +32,16 @@
 -- ARGV[1]  by            (who asks; '' if not given)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
 -- Returns  {'told', one word per job}: retried, or why not: its state, unknown, changed
--- Emits    retried
+-- Emits    manually_retried
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
   finalizing = finalizing, outcome = outcome }
-local reset = { attempt, stalled_count, result, errors, deferred, recovery, expires_at, progress, cancelling }
+local reset = { attempt, stalled_count, result, errors, snoozes, recovery, expires_at, progress, cancelling }
 
 local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
 expect_types(lists, {}, reset, {})
-expect_types({}, {}, { options, max_count, priority, dispatched_at, waiting_since }, {})
+expect_types({}, {}, { options, max_count, priority, dispatched_at, enqueued_at }, {})
 local again = {}
 for at, id in ipairs(ids) do
   if states[at] == 'failed' or states[at] == 'cancelled' then states[at], again[#again + 1] = 'retried', id end
@@ -54,14 +54,14 @@ must_be_allowed_all('ZREM', { failed, cancelled })
 must_be_allowed_all('HDEL', reset)
 must_be_allowed_all('EXISTS HMGET', { priority })
 must_be_allowed_all('RPUSH', lists)
-must_be_allowed_all('HSET HGET', { waiting_since, meta })
+must_be_allowed_all('HSET HGET', { enqueued_at, meta })
 redis.call('ZREM', failed, unpack(again))
 redis.call('ZREM', cancelled, unpack(again))
 for _, column in ipairs(reset) do redis.call('HDEL', column, unpack(again)) end
-back_to_wait('RPUSH', lists, priority, again, waiting_since, now_ms)
+back_to_wait('RPUSH', lists, priority, again, enqueued_at, now_ms)
 local fields = {}
 add_words(fields, 'by', by == '' and {} or { by })
-add_words(fields, 'retried', again)
+add_words(fields, 'manually_retried', again)
 if event_mode ~= 'off' then emit_event(events, meta, 'events', #again, '', fields) end
 if not paused then ring_wake(wake) end
 return { 'told', unpack(states) }

@@ -21,13 +21,13 @@
 -- KEYS[19] maxCount      (hash)  checked
 -- KEYS[20] priority      (hash)  checked
 -- KEYS[21] dispatchedAt  (hash)  checked
--- KEYS[22] deferred      (hash)  checked
--- KEYS[23] waitingSince  (hash)  checked
+-- KEYS[22] snoozes       (hash)  checked
+-- KEYS[23] enqueuedAt    (hash)  checked
 -- KEYS[24] recovery      (hash)  checked
 -- KEYS[25] expiresAt     (hash)  checked
 -- KEYS[26] expires       (zset)  checked
--- KEYS[27] ghosts        (hash)  checked
--- KEYS[28] calls         (hash)  checked
+-- KEYS[27] tombstones    (hash)  checked
+-- KEYS[28] replies       (hash)  checked
 -- KEYS[29] meta          (hash)  checked
 -- KEYS[30] events        (stream)  checked
 -- KEYS[31] stalls        (stream)  checked
@@ -36,7 +36,7 @@
 -- KEYS[34] progress      (hash)  checked
 -- KEYS[35] outcome       (hash)  checked
 -- KEYS[36] finalizing    (zset)  checked
--- KEYS[37] aside         (hash)  checked
+-- KEYS[37] parked        (hash)  checked
 -- KEYS[38] outbox        (zset)  checked
 -- Returns  {'rights', command and key of each permission that is missing}: none if the server cannot tell, before Redis
 --          7.0
@@ -55,8 +55,8 @@ local kinds = {
       { 'ZRANGEBYSCORE', 0, 0 },
       { 'EXISTS' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
-      dispatched_at, deferred, waiting_since, recovery, expires_at, ghosts, calls, meta, claimed, checkpoint,
-      progress, outcome, aside },
+      dispatched_at, snoozes, enqueued_at, recovery, expires_at, tombstones, replies, meta, claimed, checkpoint,
+      progress, outcome, parked },
     calls = { { 'HSET', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 }, { 'HGET', 'x' }, { 'HMGET', 'x' },
       { 'HEXISTS', 'x' }, { 'HLEN' }, { 'HSTRLEN', 'x' }, { 'EXISTS' } } },
   { keys = { events, stalls }, calls = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 }, { 'EXISTS' } } },

@@ -9,11 +9,11 @@
 -- KEYS[7]  wait:high     (list)    ids
 -- KEYS[8]  wait          (list)    ids
 -- KEYS[9]  wait:low      (list)    ids
--- KEYS[10] meta          (hash)    options, event total, pause, number of ghosts
+-- KEYS[10] meta          (hash)    options, event total, pause, number of tombstones
 -- KEYS[11] events        (stream)  one entry
 -- KEYS[12] wake          (zset)    marker for idle workers
 -- KEYS[13] priority      (hash)    column
--- KEYS[14] waitingSince  (hash)    column
+-- KEYS[14] enqueuedAt    (hash)    column
 -- KEYS[15] outcome       (hash)    column
 -- KEYS[16] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[17] dispatchedAt  (hash)    column
@@ -27,7 +27,7 @@ local places = { completed = completed, failed = failed, cancelled = cancelled, 
   finalizing = finalizing, outcome = outcome }
 
 local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
-expect_types(lists, {}, { priority, waiting_since }, {})
+expect_types(lists, {}, { priority, enqueued_at }, {})
 local now = {}
 for at, id in ipairs(ids) do
   if states[at] == 'delayed' then states[at], now[#now + 1] = 'promoted', id end
@@ -39,9 +39,9 @@ local now_ms = math.floor(now_us() / 1000)
 must_be_allowed_all('ZREM', { delayed })
 must_be_allowed_all('EXISTS HMGET', { priority })
 must_be_allowed_all('LPUSH', lists)
-must_be_allowed_all('HSET HGET', { waiting_since, meta })
+must_be_allowed_all('HSET HGET', { enqueued_at, meta })
 redis.call('ZREM', delayed, unpack(now))
-back_to_wait('LPUSH', lists, priority, now, waiting_since, now_ms)
+back_to_wait('LPUSH', lists, priority, now, enqueued_at, now_ms)
 local fields = {}
 add_words(fields, 'by', by == '' and {} or { by })
 add_words(fields, 'promoted', now)

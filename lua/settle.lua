@@ -1,8 +1,8 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
 -- Uses     now events dropped wake interval types filled around terminal columns nodes finish finished failure since
--- Uses     back_to_wait ghosts held count claim begin object finalize tally replay report hooks
--- KEYS[1]  calls         (hash)    worker and call sequence -> last call number and its reply
--- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, number of ghosts
+-- Uses     back_to_wait tombstones held count claim begin object finalize tally replay report hooks
+-- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
+-- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, number of tombstones
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
 -- KEYS[4]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[5]  locks         (hash)    id -> token
@@ -25,12 +25,12 @@
 -- KEYS[22] error         (hash)    column
 -- KEYS[23] maxCount      (hash)    column
 -- KEYS[24] priority      (hash)    column
--- KEYS[25] deferred      (hash)    column
--- KEYS[26] waitingSince  (hash)    column
+-- KEYS[25] snoozes       (hash)    column
+-- KEYS[26] enqueuedAt    (hash)    column
 -- KEYS[27] recovery      (hash)    column
 -- KEYS[28] expiresAt     (hash)    column
 -- KEYS[29] expires       (zset)    ids by expiry time, ms
--- KEYS[30] ghosts        (hash)    id -> number of list entries whose job no longer waits there
+-- KEYS[30] tombstones    (hash)    id -> number of list entries whose job no longer waits there
 -- KEYS[31] claimed       (hash)    id -> fence of a held job that has not begun
 -- KEYS[32] checkpoint    (hash)    column
 -- KEYS[33] progress      (hash)    column
@@ -52,7 +52,7 @@
 --                         that begin; then 6 words per other outcome: id, fence, kind, attempt, detail, error JSON.
 --                         Kinds: failed | retry | requeue | unstart (it has not begun after all) | snooze | undecodable
 --                         | hooked (the hook has run) | hook_retry | drop (its workflow no longer wants it). Attempt:
---                         failed runs (failed, retry) or hooks (hook_retry), the new value of deferred (snooze,
+--                         failed runs (failed, retry) or hooks (hook_retry), the new value of snoozes (snooze,
 --                         undecodable), else 0. Detail: failed: code, brief, run time (us); retry: delay (ms), then the
 --                         same; hook_retry: delay, code, brief; hooked: code and brief if it failed for good; snooze,
 --                         undecodable: delay; else '')
@@ -67,24 +67,23 @@
 -- Returns  {'stale'}: a later call was answered already; nothing is written
 -- Returns  {'closed'}: the worker has stopped; nothing is written
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
--- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, refused, started, restarted,
---          claimed, removed, finalizing, hook_retrying, hook_failed
+-- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, outcome_rejected, started,
+--          restarted, claimed, removed, finalizing, hook_retrying, hook_failed
 -- Refuses  WRONGTYPE before the first write
 local number, of_line = string.match(ARGV[1], '^(%d+)(.*)$')
 local call, ask, line = tonumber(number), tonumber(ARGV[3]), ARGV[2] .. of_line
 local want, room, has_hook, most = wanted(ARGV[4])
 local worker, completed_count, ran = ARGV[2], string.match(ARGV[5], '^(%d+) ?(.*)$')
 local lists, slots = { wait_high, wait, wait_low }, room and room.at_once or want
-local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery, expires_at, outcome }
+local extra_columns = { attempt, stalled_count, options, dispatched_at, snoozes, recovery, expires_at, outcome }
 local places = { active = active, candidates = candidates, locks = locks, cancelling = cancelling, claimed = claimed,
-  lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, ghosts = ghosts,
-  payload = payload, attempt = attempt, stalled_count = stalled_count, options = options, result = result,
-  dispatched_at = dispatched_at, errors = errors, max_count = max_count, priority = priority, deferred = deferred,
-  waiting_since = waiting_since, recovery = recovery, expires_at = expires_at, expires = expires,
-  checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing, outbox = outbox,
-  meta = meta }
+  lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, tombstones =
+  tombstones, payload = payload, attempt = attempt, stalled_count = stalled_count, options = options, result = result,
+  dispatched_at = dispatched_at, errors = errors, max_count = max_count, priority = priority, snoozes = snoozes,
+  enqueued_at = enqueued_at, recovery = recovery, expires_at = expires_at, expires = expires, checkpoint = checkpoint,
+  progress = progress, outcome = outcome, finalizing = finalizing, outbox = outbox, meta = meta }
 
-local repeated = replay(calls, line, call, worker, locks, places, extra_columns, most)
+local repeated = replay(replies, line, call, worker, locks, places, extra_columns, most)
 if repeated then return repeated end
 local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep_cancelled, told, declared, largest,
   paused, hook, nodes, ended, failed_row, broken_row = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask',
@@ -98,7 +97,7 @@ local how = { keep = { completed = keep_completed, failed = keep_failed, cancell
   hook = hook == '1', has_hook = has_hook, nodes = nodes == '1', most = most }
 local columns, terminal_places, is_plain = look_around(places)
 local sources, cancels, has_candidates, known, due, next_due = rare_work(places, is_plain, want, now_ms)
-local since, has_outcomes = #due > 0 and waiting_since or one_of(columns, waiting_since), one_of(columns, outcome)
+local since, has_outcomes = #due > 0 and enqueued_at or one_of(columns, enqueued_at), one_of(columns, outcome)
 if how.hook and not has_outcomes then columns[#columns + 1] = outcome end
 -- Checks the type: a job that begins, or expires at its claim, leaves this key.
 if one_of(columns, expires_at) then redis.call('ZCARD', expires) end
@@ -107,12 +106,12 @@ table.insert(columns, 1, payload)
 places.columns = columns
 local out, fields = read_outcomes(7, tonumber(completed_count), ARGV[6], ran, locks, cancels, worker), {}
 local none_early = begin_none_early(out, room, meta)
-if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, waiting_since }, {}) end
+if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, enqueued_at }, {}) end
 local leave = #out.unstart + #out.requeue + #out.cancelled + #out.drop
 if #out.begins + leave > 0 or room then redis.call('HLEN', claimed) end
 -- Checks the types: a job that expires before it begins waits for its hook too.
 if how.hook or how.nodes then expect_types({}, {}, {}, { finalizing, outbox }) end
--- Writes from here on. The heads of the lists are read later: due jobs may be among them, and ghosts must not be.
+-- Writes from here on. The heads of the lists are read later: due jobs may be among them, and tombstones must not be.
 local hooks, tallied = NO_HOOKS, tally(out)
 if has_outcomes or how.hook and #out.all > 0 then
   hooks = finalize(out, places, how, slots, extra_columns, cancelling, fields)
@@ -129,11 +128,11 @@ tallied.broken_off = #begun_among(out.requeue, claimed)
 -- A shrinking command first, even if it removes nothing: only then a server at maxmemory accepts the others.
 redis.call('SREM', active, '', unpack(out.all))
 pop_jobs(found, places, how, fields, since, expires_at, expires)
-if known then count_ghosts(ghosts, meta, found.known_ghosts, -1) end
+if known then count_tombstones(tombstones, meta, found.known_tombstones, -1) end
 if #out.all > 0 then let_go(out, locks, cancelling, claimed, has_candidates and candidates) end
 record_outcomes(out, places, how, fields)
 local ids, count = held.ids, #out.all - out.expired + #out.refused + #out.begins + #out.unstart + #found.corrupt
-  + #found.expired + #found.ghosts + #found.ids + hooks.told
+  + #found.expired + #found.tombstones + #found.ids + hooks.told
 local fence, total = next_fence(last_fence, now), (tonumber(told) or 0) + count
 local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
 local news = news_of_ends(tallied, { ended, failed_row, broken_row }, out, found, how)
@@ -149,7 +148,7 @@ if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 local begin, first = paused and -1 - held.begin or held.begin, string.format('%d', fence)
 -- Every call is recorded, even without a change: a delayed duplicate must not claim jobs for a worker that never sees
 -- them.
-redis.call('HSET', calls, line, table.concat({ call, lost, taken, first, begin, given }, '\n'))
+redis.call('HSET', replies, line, table.concat({ call, lost, taken, first, begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
 local waits = not paused and (found.left or #out.requeue > 0)
 ring_or_rest(wake, waits or hooks.wakes or how.hook and #found.expired > 0, want > 0 or paused)
@@ -159,4 +158,5 @@ end
 local soon = math.min(next_due and not paused and next_due or math.huge, hooks.next_due)
 return { 'settled', lost, taken, first, given, held.payloads, held.extras,
   soon < math.huge and math.max(0, math.ceil(soon - now / 1000)) or '', begin,
-  (hooks.left or #found.ghosts + none_early > 0) and (hooks.left and 1 or 0) + none_early or nil, unpack(found.ghosts) }
+  (hooks.left or #found.tombstones + none_early > 0) and (hooks.left and 1 or 0) + none_early or nil,
+  unpack(found.tombstones) }

@@ -1,6 +1,6 @@
 -- Resolves a bounded number of stalled candidates and, when none is left, takes the next snapshot.
 -- First match wins:
---   payload gone                    lock and columns removed, no ghost         dropped
+--   payload gone                    lock and columns removed, no tombstone         dropped
 --   its phase waits longer          parked, unless a cancel is pending
 --   payload there, no lock          failed, code corrupt, unless terminal      failed
 --   outcome stored                  hook stall counted, the hook runs again    requeued
@@ -16,7 +16,7 @@
 --   stalledCount + 1 > max_count    stall counted, failed, worker_crashed      failed
 --   otherwise                       stall counted, front of its own list       recovered
 -- Uses     now failing events dropped wake types filled terminal columns nodes finish finished failure since
--- Uses     back_to_wait count object backoff finalize patience aside may resolve
+-- Uses     back_to_wait count object backoff finalize grace parked may resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options
@@ -40,8 +40,8 @@
 -- KEYS[21] result        (hash)    column
 -- KEYS[22] options       (hash)    column
 -- KEYS[23] dispatchedAt  (hash)    column
--- KEYS[24] deferred      (hash)    column
--- KEYS[25] waitingSince  (hash)    column
+-- KEYS[24] snoozes       (hash)    column
+-- KEYS[25] enqueuedAt    (hash)    column
 -- KEYS[26] recovery      (hash)    column
 -- KEYS[27] expiresAt     (hash)    column
 -- KEYS[28] delayed       (zset)    ids by due time, ms
@@ -50,7 +50,7 @@
 -- KEYS[31] progress      (hash)    column
 -- KEYS[32] outcome       (hash)    column
 -- KEYS[33] finalizing    (zset)    ids whose hook has to run, by due time, ms
--- KEYS[34] aside         (hash)    id -> fence, phase and silent since (ms) of a parked job
+-- KEYS[34] parked        (hash)    id -> fence, phase and silent since (ms) of a parked job
 -- KEYS[35] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms; 0 for a person, who asks for none)
@@ -75,9 +75,9 @@ local cursor, limit, verdict, by = ARGV[5], tonumber(ARGV[6]), ARGV[7] or 'auto'
 
 local known_epoch, known_interval, asked, default_max, heartbeat, event_mode, keep_failed, keep_cancelled, declared,
   paused, asker, asked_by, snapshot_at, max_set, on_crash, policy, keep_completed, hook,
-  patience = unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode',
+  grace = unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode',
     'keepFailed', 'keepCancelled', 'declaredAt', 'paused', 'asker', 'askedBy', 'snapshotAt',
-    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook', 'patience'))
+    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook', 'grace'))
 local by_mark = epoch == nil
 local current, interval = tonumber(known_epoch) or 0, tonumber(known_interval) or ask
 if not declared then return { 'undeclared' } end
@@ -85,8 +85,8 @@ if not by_mark and epoch ~= current then return { 'moved', current, interval } e
 if not by_mark and waited < math.max(1, interval) then return { 'early', current, interval } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
-if patience_of(patience) then redis.call('HLEN', aside) end
+  snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
+if grace_of(grace) then redis.call('HLEN', parked) end
 expect_types(lists, {}, columns, { finalizing, outbox, on_crash == 'retry' and delayed or nil })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
@@ -94,8 +94,8 @@ local named = { unpack(ARGV, 9) }
 local batch, silent_since = { ids = {}, cursor = cursor }, 0
 if not by_mark then
   batch = next_candidates(candidates, cursor, limit, named)
-elseif patience_of(patience) then
-  batch.ids, silent_since = set_aside_of(named, aside, locks, claimed, outcome)
+elseif grace_of(grace) then
+  batch.ids, silent_since = parked_since_of(named, parked, locks, claimed, outcome)
 end
 local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
   policy = object_of(policy) }
@@ -104,25 +104,25 @@ math.randomseed(now % 2147483648)
 local silence = heartbeat == 'manual' and 'handler_silent' or 'silent'
 local how = { verdict = verdict, by = by, reason = verdict == 'auto' and silence or 'manual', worker = worker,
   now_ms = now_ms, keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled },
-  patience = verdict == 'auto' and patience_of(patience), since = math.min(tonumber(snapshot_at) or now_ms, now_ms),
+  grace = verdict == 'auto' and grace_of(grace), since = math.min(tonumber(snapshot_at) or now_ms, now_ms),
   hook = hook == '1', paused = paused, event_mode = event_mode,
   said = 'no beat came from worker %s for a watched interval' }
 local places = { outbox = outbox, candidates = candidates, active = active, locks = locks, cancelling = cancelling,
   lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
   finalizing = finalizing, result = result, wake = wake, events = events, stalls = stalls, meta = meta,
   columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
-  attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery,
-  claimed = claimed, aside = aside }
+  attempt = attempt, errors = errors, priority = priority, enqueued_at = enqueued_at, recovery = recovery,
+  claimed = claimed, parked = parked }
 local found = decide(batch.ids, places, terminal_places, crash, how)
 
 must_be_allowed('RENAME', { active, candidates }, candidates)
 must_be_allowed_all('SADD SCARD EXISTS', { active, candidates })
-must_be_allowed_all('HSET HDEL', { aside, meta })
+must_be_allowed_all('HSET HDEL', { parked, meta })
 must_be_allowed_all('HMGET', { locks })
 -- resolve begins with a shrinking command.
 resolve(found.decided, found, places, how)
-set_aside(found, aside, candidates, active)
-if by_mark and #found.decided > 0 then redis.call('HDEL', aside, unpack(found.decided)) end
+park(found, parked, candidates, active)
+if by_mark and #found.decided > 0 then redis.call('HDEL', parked, unpack(found.decided)) end
 -- The interval of an epoch is the largest ask of the one before; every witness has asked in this one.
 local left = redis.call('SCARD', candidates)
 -- Without candidates the scan is over, wherever its cursor is in a table that was once large.
@@ -140,6 +140,6 @@ if snapshot then
     'asker', by_other or ask > 0 and worker or asker or '-', 'askedBy', ask > 0 and worker or '-')
 end
 tell_stalls(found, places, how, table.concat(watched, ' '))
-if snapshot and patience_of(patience) then drop_marks(aside, locks) end
+if snapshot and grace_of(grace) then drop_marks(parked, locks) end
 return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved,
-  #found.aside > 0 and #found.aside or nil }
+  #found.parked > 0 and #found.parked or nil }

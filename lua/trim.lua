@@ -12,8 +12,8 @@
 -- KEYS[10] maxCount      (hash)    column
 -- KEYS[11] priority      (hash)    column
 -- KEYS[12] dispatchedAt  (hash)    column
--- KEYS[13] deferred      (hash)    column
--- KEYS[14] waitingSince  (hash)    column
+-- KEYS[13] snoozes       (hash)    column
+-- KEYS[14] enqueuedAt    (hash)    column
 -- KEYS[15] recovery      (hash)    column
 -- KEYS[16] expiresAt     (hash)    column
 -- KEYS[17] checkpoint    (hash)    column
@@ -34,7 +34,7 @@ local declared, keep, max_age, most, event_mode = unpack(redis.call('HMGET', met
   'maxAge' .. name, 'maxCount' .. name, 'eventMode'))
 if not declared then return { 'undeclared' } end
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+  snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 expect_types({}, {}, columns, { place })
 max_age, most = tonumber(max_age), tonumber(most)
 -- A task that now keeps nothing may have kept some before.

@@ -311,9 +311,9 @@ async fn advance_with_others(server: &mut Server, others: usize) -> Result<(f64,
     let app = app(server).await?;
     let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
     let handle = flow.start(diamond()).id("one").await?;
-    let head = server.key("bench:flow", "head");
+    let head = server.key("bench:flow", "instances");
     let known: String = server.ask(&["HGET", &head, handle.id()])?;
-    let keys = ["head", "nodes", "running"].map(|name| server.key("bench:flow", name));
+    let keys = ["instances", "nodes", "running"].map(|name| server.key("bench:flow", name));
     for from in (0..others).step_by(1000) {
         let mut pipe = redis::pipe();
         for at in from..(from + 1000).min(others) {

@@ -563,9 +563,9 @@ async fn sweep(inspector: &Inspector, task: &str, run: &Run) -> Result<String, E
             let of_job = |job: &ResolvedJob| format!("{}: {}, stall {}", job.id, job.action, job.stalled_count);
             run.lines(report.resolved.iter().map(of_job).collect());
             let by_worker = if report.swept_by_worker { SWEPT_BY_OTHER } else { "" };
-            let aside = if report.set_aside > 0 { format!(", {} parked for a person", report.set_aside) } else { String::new() };
+            let parked = if report.parked > 0 { format!(", {} parked for a person", report.parked) } else { String::new() };
             let end = if report.is_complete { "" } else { "; not complete: repeat the action" };
-            Ok(format!("{} resolved{aside}{by_worker}{end}", many(report.resolved.len() as u64, "silent job")))
+            Ok(format!("{} resolved{parked}{by_worker}{end}", many(report.resolved.len() as u64, "silent job")))
         }
         () = run.stopped() => Ok("Stopped before a decision; nothing was changed.".to_owned()),
     }

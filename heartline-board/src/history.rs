@@ -16,6 +16,6 @@ pub(crate) type Place = (JobState, u32, u32, u32, Option<u64>, Option<SystemTime
 
 pub(crate) fn place_of(job: &JobReport) -> Place {
     let JobReport { state, failed_attempts, stalled_count, snoozed_count, fence, .. } = job;
-    let since = job.ended_at.or(job.due_at).or(job.waiting_since);
+    let since = job.ended_at.or(job.due_at).or(job.enqueued_at);
     (*state, *failed_attempts, *stalled_count, *snoozed_count, *fence, since, job.cancel_requested.clone())
 }

@@ -81,7 +81,7 @@ fn of_tasks(registry: &mut Registry, FleetReport { tasks, workers, checks, .. }:
     let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
     let (epoch_age, interval, silent) = (levels(), levels(), levels());
     let (findings, audit_age, due, lost) = (levels(), levels(), levels(), levels());
-    let (nowhere, row, rounds, hooks, lost_slots) = (levels(), levels(), levels(), counters(), levels());
+    let (unplaced, row, rounds, hooks, lost_slots) = (levels(), levels(), levels(), counters(), levels());
     for task in tasks {
         let label = || vec![("task", named(&task.task))];
         let is_damaged = checks.damaged.contains(&task.task);
@@ -99,7 +99,7 @@ fn of_tasks(registry: &mut Registry, FleetReport { tasks, workers, checks, .. }:
         stalled.get_or_create(&label()).inc_by(task.stalled);
         hooks.get_or_create(&label()).inc_by(task.hooks_failed);
         set(&due, label(), task.due as f64);
-        set(&nowhere, label(), task.nowhere as f64);
+        set(&unplaced, label(), task.unplaced as f64);
         set(&row, label(), task.failed_in_a_row() as f64);
         set(&rounds, label(), task.broken_off_rounds() as f64);
         let lost_age = task.data_lost_at.and_then(|at| task.as_of.duration_since(at).ok());
@@ -152,7 +152,7 @@ fn of_tasks(registry: &mut Registry, FleetReport { tasks, workers, checks, .. }:
     );
     registry.register("task_stalls", "Stalls: jobs whose worker fell silent or died, by task", stalled);
     registry.register("jobs_due", "Delayed jobs that are due, by task", due);
-    registry.register("jobs_nowhere", "Jobs missing from every list and set: a key was deleted or lost", nowhere);
+    registry.register("jobs_unplaced", "Jobs missing from every list and set: a key was deleted or lost", unplaced);
     registry.register_with_unit(
         "data_lost_age",
         "Time since the server was found to have lost the data of the task",
@@ -182,7 +182,7 @@ fn lost_runs(task: &str, workers: &[WorkerReport]) -> u64 {
 }
 
 fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
-    let (instances, oldest, looked, nowhere) = (levels(), levels(), levels(), levels());
+    let (instances, oldest, looked, unplaced) = (levels(), levels(), levels(), levels());
     let corrupt = Family::<Labels, Counter>::default();
     let readable = levels();
     for flow in flows {
@@ -200,7 +200,7 @@ fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
         ] {
             set(&instances, vec![("workflow", named(&flow.workflow)), ("state", state.to_string())], count as f64);
         }
-        set(&nowhere, label(), flow.nowhere as f64);
+        set(&unplaced, label(), flow.unplaced as f64);
         corrupt.get_or_create(&label()).inc_by(flow.corrupt);
         set(&oldest, label(), seconds(flow.oldest_step.unwrap_or_default()));
         if let Some(at) = flow.looked_at {
@@ -208,7 +208,7 @@ fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
         }
     }
     registry.register("workflow_instances", "Workflow instances by workflow and state", instances);
-    registry.register("workflow_nowhere", "Lower bound of the instances whose state the server lost", nowhere);
+    registry.register("workflow_unplaced", "Lower bound of the instances whose state the server lost", unplaced);
     registry.register("workflow_readable", "Whether the keys of the workflow can be read", readable);
     registry.register("workflow_corrupt", "Unreadable values found in the data of a workflow", corrupt);
     let oldest_help = "Age of the oldest pending step of a workflow: a node to dispatch or an end to process";

@@ -3,13 +3,13 @@
 local function look_around(keys)
   local rare = redis.call('EXISTS', keys.candidates, keys.cancelling, keys.lists[1], keys.lists[3], keys.delayed,
     keys.completed, keys.failed, keys.cancelled, keys.attempt, keys.stalled_count, keys.options, keys.dispatched_at,
-    keys.result, keys.errors, keys.max_count, keys.priority, keys.deferred, keys.waiting_since, keys.recovery,
-    keys.expires_at, keys.checkpoint, keys.progress, keys.outcome, keys.ghosts)
+    keys.result, keys.errors, keys.max_count, keys.priority, keys.snoozes, keys.enqueued_at, keys.recovery,
+    keys.expires_at, keys.checkpoint, keys.progress, keys.outcome, keys.tombstones)
   if rare == 0 then return {}, {}, true end
   local ended = filled('ZCARD', keys.completed, keys.failed, keys.cancelled)
   if rare == #ended then return {}, ended, true end
-  local columns = filled('HLEN', keys.result, keys.errors, keys.max_count, keys.priority, keys.waiting_since,
-    keys.attempt, keys.stalled_count, keys.options, keys.dispatched_at, keys.deferred, keys.recovery, keys.expires_at,
+  local columns = filled('HLEN', keys.result, keys.errors, keys.max_count, keys.priority, keys.enqueued_at,
+    keys.attempt, keys.stalled_count, keys.options, keys.dispatched_at, keys.snoozes, keys.recovery, keys.expires_at,
     keys.checkpoint, keys.progress, keys.outcome)
   return columns, ended, rare == #ended + #columns
 end

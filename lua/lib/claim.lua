@@ -5,29 +5,29 @@ local function due_jobs(delayed, want, now_ms)
   return redis.call('ZRANGEBYSCORE', delayed, '-inf', string.format('%d', now_ms), 'LIMIT', 0, BATCH), next_due
 end
 
--- Returns what a claim must look at: the lists, `cancelling`, whether there are candidates, `ghosts` if there are any,
--- the due delayed jobs, and the next due time. In a plain task all but `wait` are empty.
+-- Returns what a claim must look at: the lists, `cancelling`, whether there are candidates, `tombstones` if there are
+-- any, the due delayed jobs, and the next due time. In a plain task all but `wait` are empty.
 local function rare_work(places, is_plain, want, now_ms)
   if is_plain then return { places.lists[2] }, nil, false, nil, {}, nil end
   return places.lists, places.cancelling, redis.call('SCARD', places.candidates) > 0,
-    redis.call('HLEN', places.ghosts) > 0 and places.ghosts or nil, due_jobs(places.delayed, want, now_ms)
+    redis.call('HLEN', places.tombstones) > 0 and places.tombstones or nil, due_jobs(places.delayed, want, now_ms)
 end
 
--- Moves due jobs into their lists and removes known ghosts from the heads of the lists. Returns the places where a job
--- may be although a list has its id.
+-- Moves due jobs into their lists and removes known tombstones from the heads of the lists. Returns the places where a
+-- job may be although a list has its id.
 local function clear_heads(places, due, known, terminal_places, meta, now_ms)
   if #due > 0 then
     redis.call('ZREM', places.delayed, unpack(due))
-    back_to_wait('RPUSH', places.lists, places.priority, due, places.waiting_since, now_ms)
+    back_to_wait('RPUSH', places.lists, places.priority, due, places.enqueued_at, now_ms)
   end
   if not known then return terminal_places end
   local elsewhere = { places.delayed, places.finalizing, unpack(terminal_places) }
-  strip_ghosts(places.lists, known, meta, places.payload, places.locks, elsewhere, places.outcome)
+  strip_tombstones(places.lists, known, meta, places.payload, places.locks, elsewhere, places.outcome)
   return elsewhere
 end
 
 -- Returns what a run needs besides the payload, for the jobs that have any: {position, attempt, stalledCount, options,
--- dispatchedAt, deferred, recovery, '1' if it may expire, the outcome if one is stored}; and the expiry time of each
+-- dispatchedAt, snoozes, recovery, '1' if it may expire, the outcome if one is stored}; and the expiry time of each
 -- job. `columns` has false in place of an empty column.
 local function extras_of(columns, ids)
   local extras, values = {}, {}
@@ -82,12 +82,12 @@ end
 
 -- Reads the heads of the lists, first list first, and sorts the entries without writing:
 -- `ids`: jobs that may run; `until_ms` has their expiry times, by position;
--- `corrupt`: jobs with a broken counter; `expired` and `timed`: expired jobs; `ghosts`: ids without a payload;
--- `known_ghosts`: entries that the key `ghosts` counts. Other ids are skipped: locked, elsewhere, or twice in a batch.
--- `popped` counts the entries to remove, by list; `left` is true if entries remain.
-local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, ghosts, now_ms, most)
+-- `corrupt`: jobs with a broken counter; `expired` and `timed`: expired jobs; `tombstones`: ids without a payload;
+-- `known_tombstones`: entries that the key `tombstones` counts. Other ids are skipped: locked, elsewhere, or twice in a
+-- batch. `popped` counts the entries to remove, by list; `left` is true if entries remain.
+local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, tombstones, now_ms, most)
   local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, expired = {}, timed = {}, until_ms = {},
-    ghosts = {}, known_ghosts = {}, popped = {}, left = false }
+    tombstones = {}, known_tombstones = {}, popped = {}, left = false }
   local heads = {}
   for _, list in ipairs(lists) do
     -- One more, to know whether entries remain.
@@ -116,7 +116,7 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
   end
   local locked = redis.call('HMGET', locks, unpack(heads))
   local elsewhere = #elsewhere_places > 0 and terminal_of(elsewhere_places, heads) or {}
-  local known = ghosts and redis.call('HMGET', ghosts, unpack(heads)) or {}
+  local known = tombstones and redis.call('HMGET', tombstones, unpack(heads)) or {}
   local extra_at, seen, until_ms = {}, {}, {}
   if columns then
     local extras
@@ -126,13 +126,13 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
   local ids, at = found.ids, 0
   for head, id in ipairs(heads) do
     local extra = extra_at[head]
-    -- A job with a stored outcome has run: its entry is a ghost.
+    -- A job with a stored outcome has run: its entry is a tombstone.
     local has_run = extra and extra[9]
     if seen[id] or locked[head] or elsewhere[head] or has_run or known[head] and not payloads[head] then
-      if known[head] then found.known_ghosts[#found.known_ghosts + 1] = id end
+      if known[head] then found.known_tombstones[#found.known_tombstones + 1] = id end
     else
       if not payloads[head] then
-        found.ghosts[#found.ghosts + 1] = id
+        found.tombstones[#found.tombstones + 1] = id
       elseif extra and not (count_of(extra[2]) and count_of(extra[3])) then
         found.corrupt[#found.corrupt + 1] = id
       elseif until_ms[head] and (tonumber(until_ms[head]) or 0) <= now_ms then
@@ -153,15 +153,15 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
 end
 
 -- Removes the entries that next_jobs read. Jobs with a broken counter and expired jobs fail; an id without a payload
--- loses its columns; a job that begins no longer expires. `since` is the column `waitingSince`, if it holds anything.
+-- loses its columns; a job that begins no longer expires. `since` is the column `enqueuedAt`, if it holds anything.
 local function pop_jobs(found, places, how, fields, since, expires_at, expires)
   -- Not LPOP, which would return the ids again.
   for list, popped in pairs(found.popped) do redis.call('LTRIM', list, popped, -1) end
-  for _, ids in ipairs(since and { found.ids, found.corrupt, found.expired, found.ghosts } or {}) do
+  for _, ids in ipairs(since and { found.ids, found.corrupt, found.expired, found.tombstones } or {}) do
     if #ids > 0 then redis.call('HDEL', since, unpack(ids)) end
   end
-  if #found.ghosts > 0 then remove_columns(places.columns, found.ghosts) end
-  add_dropped(fields, places.meta, found.ghosts, how.now_ms)
+  if #found.tombstones > 0 then remove_columns(places.columns, found.tombstones) end
+  add_dropped(fields, places.meta, found.tombstones, how.now_ms)
   if #found.timed > 0 then
     redis.call('HDEL', expires_at, unpack(found.timed))
     redis.call('ZREM', expires, unpack(found.timed))

@@ -8,14 +8,14 @@ end
 
 -- How a job without a place had ended, as far as its columns show. A result is written only at the end, and so are
 -- these error codes. Another failure means the end only if no attempt was left: it stays when a later run completes, so
--- nothing is known of a job with attempts left. A job before its next run has `waitingSince`, or is in `active` or
+-- nothing is known of a job with attempts left. A job before its next run has `enqueuedAt`, or is in `active` or
 -- `candidates`.
 local function end_of(keys, id, place, limit)
   if redis.call('HEXISTS', keys.result, id) == 1 then return 'completed' end
   local failure = object_of(redis.call('HGET', keys.errors, id) or nil)
   if failure.code == 'cancelled' then return 'cancelled' end
   if failure.code == 'expired' then return 'failed' end
-  if not failure.code or place.waiting_since or place.active or place.candidates then return nil end
+  if not failure.code or place.enqueued_at or place.active or place.candidates then return nil end
   local own = object_of(redis.call('HGET', keys.options, id) or nil)
   local most = tonumber(own.attempts or type(own.retry) == 'table' and own.retry.attempts or nil) or limit
   return most and (count_of(place.attempt) or 0) >= most and 'failed' or nil
@@ -24,13 +24,13 @@ end
 -- Finds the places of the ids, except in lists, and what is wrong with each. `listed` has the number of list entries of
 -- each id. The lists were read from `began` on (ms), so a job that entered its list later may be missing there. Returns
 -- the faults of each id (words of `docs/wire-format.md`) and its places; `spare` is the number of its list entries that
--- are ghosts.
+-- are tombstones.
 local function faults_of(ids, listed, began, keys)
   local where = {}
   for _, name in ipairs({ 'delayed', 'completed', 'failed', 'cancelled', 'finalizing' }) do
     where[name] = redis.call('ZMSCORE', keys[name], unpack(ids))
   end
-  for _, name in ipairs({ 'locks', 'cancelling', 'claimed', 'ghosts', 'attempt', 'stalled_count', 'waiting_since',
+  for _, name in ipairs({ 'locks', 'cancelling', 'claimed', 'tombstones', 'attempt', 'stalled_count', 'enqueued_at',
     'outcome' }) do
     where[name] = redis.call('HMGET', keys[name], unpack(ids))
   end
@@ -54,23 +54,23 @@ local function faults_of(ids, listed, began, keys)
     local fence = string.match(place.locks or '', ':(%d+)$')
     local is_free = place.payload and ended == 0 and not (place.locks or place.delayed or place.finalizing)
     local waits = is_free and not place.outcome
-    local is_lost = waits and listed[at] == 0 and (tonumber(place.waiting_since) or 0) < began
+    local is_lost = waits and listed[at] == 0 and (tonumber(place.enqueued_at) or 0) < began
     local is_stray = ended > 0 and place.outcome or place.finalizing and not place.outcome
     local count = ended + (place.delayed and 1 or 0) + (place.finalizing and 1 or 0) + (place.locks and 1 or 0)
     local function add(is_so, fault)
       if is_so then found[#found + 1] = fault end
     end
     local is_left = ended > 0 or place.delayed or place.finalizing or place.locks or is_watched or place.cancelling
-      or place.claimed or listed[at] ~= (tonumber(place.ghosts) or 0) or has_columns(columns, id)
+      or place.claimed or listed[at] ~= (tonumber(place.tombstones) or 0) or has_columns(columns, id)
     -- An ended job needs no payload, and the worker of a running job has it.
     add(not (place.payload or ended > 0 or place.locks and is_watched) and is_left, 'no_payload')
     add(place.payload and count > 1, 'two_places')
-    -- A job that left only ghosts in the lists may have ended and lost its place.
-    local has_ghosts = listed[at] > 0 and (tonumber(place.ghosts) or 0) >= listed[at]
-    local may_have_ended = is_lost or waits and has_ghosts and not (place.waiting_since or is_watched)
+    -- A job that left only tombstones in the lists may have ended and lost its place.
+    local has_tombstones = listed[at] > 0 and (tonumber(place.tombstones) or 0) >= listed[at]
+    local may_have_ended = is_lost or waits and has_tombstones and not (place.enqueued_at or is_watched)
     place.ended = may_have_ended and end_of(keys, id, place, limit)
-    add(is_lost and not place.ended or is_free and place.outcome, 'nowhere')
-    add(place.ended, 'ended_nowhere')
+    add(is_lost and not place.ended or is_free and place.outcome, 'unplaced')
+    add(place.ended, 'ended_unplaced')
     add(place.payload and is_watched and not place.locks, 'unlocked')
     add(place.payload and place.locks and ended == 0 and not is_watched, 'unwatched')
     add(place.payload and place.active and place.candidates, 'both_sets')
@@ -79,12 +79,12 @@ local function faults_of(ids, listed, began, keys)
     add(place.payload and is_stray, 'stray_hook')
     add(not (count_of(place.attempt) and count_of(place.stalled_count)), 'bad_counter')
     -- A job that moved since `began` may have been in the lists then, so its entries prove nothing.
-    local moved = math.max((tonumber(fence) or 0) / 1000, tonumber(place.waiting_since) or 0,
+    local moved = math.max((tonumber(fence) or 0) / 1000, tonumber(place.enqueued_at) or 0,
       tonumber(place.completed) or 0, tonumber(place.failed) or 0, tonumber(place.cancelled) or 0,
       tonumber(place.finalizing) or 0) >= began
     place.is_elsewhere = ended > 0 or place.delayed or place.locks or listed[at] > 0
     place.spare = listed[at] - (waits and listed[at] > 0 and not place.ended and 1 or 0)
-    add(not moved and (tonumber(place.ghosts) or 0) ~= place.spare, 'miscounted')
+    add(not moved and (tonumber(place.tombstones) or 0) ~= place.spare, 'miscounted')
     faults[at], places[at] = found, place
   end
   return faults, places

@@ -1,4 +1,4 @@
--- `head` has a line per instance:
+-- `instances` has a line per instance:
 -- run; turn (how often it changed its place); live nodes (not ended); open nodes; shape (digest of the graph);
 -- the first node that broke it, or '-'; the time before which none of its jobs may run (ms; 0: not known);
 -- for a child that has ended also how: c, f or x (completed, failed, cancelled).
@@ -21,11 +21,11 @@ local function meet(known, keys, flows)
     end
   end
   if #fresh == 0 then return end
-  fetch(keys, 'head', fresh)
+  fetch(keys, 'instances', fresh)
   fetch(keys, 'stopping', fresh)
   local runs = redis.call('ZMSCORE', keys.running, unpack(fresh))
   for place, flow in ipairs(fresh) do
-    local run, turn, live, out, digest, bad, due, over = string.match(read(keys, 'head', flow) or '', LINE)
+    local run, turn, live, out, digest, bad, due, over = string.match(read(keys, 'instances', flow) or '', LINE)
     if run then
       local one = { flow = flow, run = tonumber(run), turn = tonumber(turn), live = tonumber(live), out = tonumber(out),
         digest = digest, bad = bad, due = tonumber(due) or 0, over = over, runs = runs[place],
@@ -279,11 +279,11 @@ local function visit(keys, one, ended, budget, now_ms, opened)
   end
 end
 
--- Writes the line of the instance in `head`.
+-- Writes the line of the instance in `instances`.
 local function write_head(keys, one)
   local more = one.over ~= '' and string.format(' %d %s', one.due, one.over) or one.due > 0
     and string.format(' %d', one.due) or ''
-  write(keys, 'head', one.flow, string.format('%d %d %d %d %s %s', one.run, one.turn, math.max(0, one.live),
+  write(keys, 'instances', one.flow, string.format('%d %d %d %d %s %s', one.run, one.turn, math.max(0, one.live),
     math.max(0, one.out), one.digest, one.bad) .. more)
 end
 
@@ -299,10 +299,10 @@ local function give_up(keys, flow, line, now_ms)
   put(keys, 'running', flow, false)
   put(keys, 'paused', flow, false)
   write(keys, 'stopping', flow, false)
-  if string.find(flow, '/', 1, true) then return write(keys, 'head', flow, false) end
+  if string.find(flow, '/', 1, true) then return write(keys, 'instances', flow, false) end
   place_ended(keys, flow, 'failed', now_ms)
   write(keys, 'error', flow, string.match(UNREADABLE, ' (.*)$'))
-  write(keys, 'head', flow, string.format('%s %d 0 0 %s -', line[1], line[2] + 1, line[3]))
+  write(keys, 'instances', flow, string.format('%s %d 0 0 %s -', line[1], line[2] + 1, line[3]))
   tell(keys, 'ended', 'failed ' .. flow .. '/' .. line[1])
 end
 

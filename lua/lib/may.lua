@@ -23,10 +23,10 @@ end
 
 -- Checks the commands that run when waiting jobs leave their lists and their columns are removed. `elsewhere` are the
 -- sorted sets.
-local function must_be_allowed_to_leave(lists, columns, ghosts, meta, locks, elsewhere)
+local function must_be_allowed_to_leave(lists, columns, tombstones, meta, locks, elsewhere)
   must_be_allowed_all('LINDEX LRANGE LTRIM', lists)
   must_be_allowed_all('HDEL EXISTS HEXISTS', columns)
-  must_be_allowed_all('HSET HDEL HMGET HEXISTS EXISTS', { ghosts })
+  must_be_allowed_all('HSET HDEL HMGET HEXISTS EXISTS', { tombstones })
   must_be_allowed_all('HSET HGET HINCRBY', { meta })
   must_be_allowed_all('HMGET', { locks })
   must_be_allowed_all('ZMSCORE', elsewhere)
@@ -46,7 +46,7 @@ local function must_be_allowed_to_move(places)
   must_be_allowed_all('HDEL', { places.locks, places.cancelling, places.claimed })
   must_be_allowed_all('HDEL EXISTS', places.columns)
   must_be_allowed_all('HINCRBY', { places.stalled_count, places.meta })
-  must_be_allowed_all('HSET', { places.errors, places.attempt, places.waiting_since, places.recovery, places.outcome,
+  must_be_allowed_all('HSET', { places.errors, places.attempt, places.enqueued_at, places.recovery, places.outcome,
     places.result, places.meta })
   must_be_allowed_all('HGET HMGET', { places.errors, places.meta, places.outcome, places.priority })
   must_be_allowed_all('LPUSH', places.lists)

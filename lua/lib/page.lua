@@ -44,8 +44,8 @@ local function ordered_page(place, newest, cursor, look, least, most)
   return ids, scores, is_end and '' or scores[#ids] .. ' ' .. ids[#ids]
 end
 
--- Reads up to `look` ids of the lists after the cursor ('list entries'), in claim order, including ghosts. Returns the
--- ids, the cursor after each, and the next cursor.
+-- Reads up to `look` ids of the lists after the cursor ('list entries'), in claim order, including tombstones. Returns
+-- the ids, the cursor after each, and the next cursor.
 local function waiting_page(lists, cursor, look)
   local list, seen = string.match(cursor, '^(%d) (%d+)$')
   list, seen = tonumber(list) or 1, tonumber(seen) or 0

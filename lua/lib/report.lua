@@ -1,5 +1,5 @@
--- The words of the event `refused`: id, fence and outcome of each job that the worker does not hold (any more). A
--- report that does not end a run is not an outcome.
+-- The words of the event `outcome_rejected`: id, fence and outcome of each job that the worker does not hold (any
+-- more). A report that does not end a run is not an outcome.
 local function refused_words(ids, fences, others, begins_at, held)
   local is_held, words = {}, {}
   for _, place in ipairs(held) do is_held[place] = true end
@@ -100,11 +100,11 @@ end
 
 -- Delays the jobs, writes a column value for each, and adds the words of the event: id, value, delay, and what follows
 -- the delay.
-local function put_off(group, name, column, delayed, waiting_since, now_ms, fields)
+local function put_off(group, name, column, delayed, enqueued_at, now_ms, fields)
   local entries, words = {}, {}
   local ids, values = ids_of(group)
   redis.call('HSET', column, unpack(values))
-  stand_since(waiting_since, ids, now_ms)
+  stand_since(enqueued_at, ids, now_ms)
   for _, outcome in ipairs(group) do
     entries[#entries + 1] = string.format('%d', now_ms + string.match(outcome.detail, '^%d+'))
     entries[#entries + 1] = outcome.id
@@ -179,8 +179,8 @@ local function record_outcomes(out, places, how, fields)
     add_words(fields, 'claimed', ids)
   end
   if #out.all + #out.lost == 0 then return end
-  local delayed, since, now_ms = places.delayed, places.waiting_since, how.now_ms
-  add_words(fields, 'refused', out.refused)
+  local delayed, since, now_ms = places.delayed, places.enqueued_at, how.now_ms
+  add_words(fields, 'outcome_rejected', out.refused)
   record_ends(out, places, how, fields)
   if #out.drop > 0 then
     local ids = ids_of(out.drop)
@@ -192,11 +192,11 @@ local function record_outcomes(out, places, how, fields)
     redis.call('HSET', places.errors, unpack(values))
     put_off(out.retry, 'retrying', places.attempt, delayed, since, now_ms, fields)
   end
-  if #out.snooze > 0 then put_off(out.snooze, 'snoozed', places.deferred, delayed, since, now_ms, fields) end
+  if #out.snooze > 0 then put_off(out.snooze, 'snoozed', places.snoozes, delayed, since, now_ms, fields) end
   if #out.undecodable > 0 then
     local _, _, values = ids_of(out.undecodable)
     redis.call('HSET', places.errors, unpack(values))
-    put_off(out.undecodable, 'undecodable', places.deferred, delayed, since, now_ms, fields)
+    put_off(out.undecodable, 'undecodable', places.snoozes, delayed, since, now_ms, fields)
   end
   if #out.requeue > 0 then
     local ids = ids_of(out.requeue)

@@ -23,16 +23,16 @@ end
 -- `columns`. `crash` is what the task does after a crash: `mode`, `max` (stalls that a job survives), `max_set` (`max`
 -- was set for this task) and `policy`. `how` says who decides and why: `verdict`, `by` (a person), and `said` (what the
 -- error says about the worker). The verdict `requeue` leaves out jobs that have begun; `spare` requeues them without
--- counting a stall. `how.patience` is how long jobs stay parked, by phase; all were silent at least since `how.since`.
+-- counting a stall. `how.grace` is how long jobs stay parked, by phase; all were silent at least since `how.since`.
 --
 -- In the result, `words` are those of the event, four per job: id, count, action, holder ('-': none). `resolved` also
--- has the fence ('0': none). `aside` are the parked ids, and `decided` those that are neither parked nor left out.
+-- has the fence ('0': none). `parked` are the parked ids, and `decided` those that are neither parked nor left out.
 local function decide(ids, places, terminal_places, crash, how)
   local verdict, by = how.verdict, how.by
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
     retried_words = {}, requeued = {}, times = {}, fences = {}, broken = {}, faults = {}, broken_words = {}, hooks = {},
-    outcomes = {}, finals = {}, final_words = {}, final_fields = {}, decided = {}, aside = {}, marks = {},
+    outcomes = {}, finals = {}, final_words = {}, final_fields = {}, decided = {}, parked = {}, marks = {},
     failed_runs = 0, began_to_fail = 0, broken_off = 0 }
   if #ids == 0 then return found end
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
@@ -44,13 +44,13 @@ local function decide(ids, places, terminal_places, crash, how)
   local retries = crash.mode == 'retry' and verdict == 'auto'
   local attempts, own_options = retries and read(places.attempt), retries and read(places.options)
   local terminal = terminal_of(terminal_places, ids)
-  local marks = how.patience and places.aside and read(places.aside) or {}
+  local marks = how.grace and places.parked and read(places.parked) or {}
   -- Whether the job stays parked for now.
   local function waits(index, id, fence, phase)
-    local patience = how.patience and how.patience[phase] or 0
-    local since = math.min(aside_since(marks[index], fence, phase) or how.since, how.since)
-    if how.now_ms - since >= patience then return false end
-    found.aside[#found.aside + 1] = id
+    local grace = how.grace and how.grace[phase] or 0
+    local since = math.min(parked_since(marks[index], fence, phase) or how.since, how.since)
+    if how.now_ms - since >= grace then return false end
+    found.parked[#found.parked + 1] = id
     local mark = string.format('%s %s %d', fence, phase, since)
     if mark ~= marks[index] then found.marks[#found.marks + 1], found.marks[#found.marks + 2] = id, mark end
     return true
@@ -111,7 +111,7 @@ local function decide(ids, places, terminal_places, crash, how)
     local count, action = count_of(counts[index]), nil
     local own = tonumber(string.match(own_max[index] or '', '^%d+$'))
     local phase = phase_of(fence, claimed[index], stored[index])
-    local may_wait = how.patience and fence and (stored[index] or count and not reasons[index]) and not terminal[index]
+    local may_wait = how.grace and fence and (stored[index] or count and not reasons[index]) and not terminal[index]
     local is_let_be = false
     if redis.call('HEXISTS', places.payload, id) == 0 then
       action = 'dropped'
@@ -212,11 +212,11 @@ local function resolve(ids, found, places, how)
   table.sort(found.requeued, by_fence)
   table.sort(found.recovered, by_fence)
   if #found.requeued > 0 then
-    back_to_wait('LPUSH', places.lists, places.priority, found.requeued, places.waiting_since, how.now_ms)
+    back_to_wait('LPUSH', places.lists, places.priority, found.requeued, places.enqueued_at, how.now_ms)
     note_recovery(places.recovery, found.requeued, found, how)
   end
   if #found.recovered > 0 then
-    back_to_wait('LPUSH', places.lists, places.priority, found.recovered, places.waiting_since, how.now_ms)
+    back_to_wait('LPUSH', places.lists, places.priority, found.recovered, places.enqueued_at, how.now_ms)
     note_recovery(places.recovery, found.recovered, found, how)
   end
   if #found.retried > 0 then
@@ -226,7 +226,7 @@ local function resolve(ids, found, places, how)
     end
     redis.call('ZADD', delayed, unpack(due))
     redis.call('HSET', places.errors, unpack(found.crashes))
-    stand_since(places.waiting_since, found.retried, how.now_ms)
+    stand_since(places.enqueued_at, found.retried, how.now_ms)
     note_recovery(places.recovery, found.retried, found, how)
   end
   local waits = not how.paused and #found.recovered + #found.requeued + #found.retried > 0

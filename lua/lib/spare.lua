@@ -1,8 +1,8 @@
--- Which of these list entries are ghosts: those of ids in `ghosts` whose job does not wait, and all but the first entry
--- of a job that waits.
-local function spare_of(ids, ghosts, payload, locks, places)
+-- Which of these list entries are tombstones: those of ids in `tombstones` whose job does not wait, and all but the
+-- first entry of a job that waits.
+local function spare_of(ids, tombstones, payload, locks, places)
   local spare, marked, waits = {}, {}, {}
-  local known = #ids > 0 and redis.call('HLEN', ghosts) > 0 and redis.call('HMGET', ghosts, unpack(ids)) or {}
+  local known = #ids > 0 and redis.call('HLEN', tombstones) > 0 and redis.call('HMGET', tombstones, unpack(ids)) or {}
   for at, id in ipairs(ids) do
     if known[at] then marked[#marked + 1] = id end
   end

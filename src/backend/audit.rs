@@ -26,7 +26,7 @@ pub(crate) const COUNTERS: [&str; 13] = [
     "in",
     "out",
     "outFailed",
-    "ghosts",
+    "tombstones",
     "largest",
     "failedSinceCompleted",
     "brokenOffSinceCompleted",
@@ -163,7 +163,7 @@ pub(crate) async fn drop_bad_counter(
     Ok(is_bad)
 }
 
-/// The worker that a field of `calls` belongs to.
+/// The worker that a field of `replies` belongs to.
 pub(crate) fn worker_of(record: &str) -> &str {
     let own = LINES.iter().filter(|line| !line.is_empty()).find_map(|line| record.strip_suffix(*line));
     own.unwrap_or(record)
@@ -177,8 +177,8 @@ pub(crate) async fn drop_record(
     preview: bool,
 ) -> Result<bool, Error> {
     let mut cmd = redis::cmd(if preview { "HEXISTS" } else { "HDEL" });
-    cmd.arg(keys.get(Key::Calls)).arg(record);
-    let found: u64 = cmd.query_async(conn).await.map_err(|e| classify("calls", e))?;
+    cmd.arg(keys.get(Key::Replies)).arg(record);
+    let found: u64 = cmd.query_async(conn).await.map_err(|e| classify("replies", e))?;
     Ok(found > 0)
 }
 

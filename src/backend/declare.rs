@@ -36,7 +36,7 @@ pub(crate) async fn declare(
     call.arg("onCrash").arg(options.on_crash.as_str());
     // A sweep needs the policy to decide when the job of a dead worker runs again.
     call.arg("retry").arg(serde_json::to_string(&options.retry).unwrap_or_default());
-    call.arg("patience").arg(options.patience.to_string());
+    call.arg("grace").arg(options.grace.to_string());
     call.arg("heartbeat").arg(options.heartbeat.as_str());
     call.arg("eventMode").arg(options.events.as_str());
     call.arg("priority").arg(options.priority.as_str());

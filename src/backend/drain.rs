@@ -7,7 +7,7 @@ use super::values::columns;
 use super::wake_blocking;
 use crate::error::Error;
 
-/// The delayed jobs, each with its column `deferred`. Reads all of them: for small tasks of tests.
+/// The delayed jobs, each with its column `snoozes`. Reads all of them: for small tasks of tests.
 pub(crate) async fn delayed(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<(String, String)>, Error> {
     let mut cmd = redis::cmd("ZRANGE");
     cmd.arg(keys.get(Key::Delayed)).arg(0).arg(-1);
@@ -16,8 +16,8 @@ pub(crate) async fn delayed(conn: &mut impl Connection, keys: &TaskKeys) -> Resu
         return Ok(Vec::new());
     }
     let named: Vec<_> = ids.iter().map(|id| crate::job::id::JobId::from_wire(id.as_str())).collect();
-    let deferred: Vec<Option<String>> = columns(conn, keys.get(Key::Deferred), &named).await?;
-    Ok(ids.into_iter().zip(deferred.into_iter().map(Option::unwrap_or_default)).collect())
+    let snoozes: Vec<Option<String>> = columns(conn, keys.get(Key::Snoozes), &named).await?;
+    Ok(ids.into_iter().zip(snoozes.into_iter().map(Option::unwrap_or_default)).collect())
 }
 
 /// Whether the outbox of a task or of a workflow has entries.

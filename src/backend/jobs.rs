@@ -18,7 +18,7 @@ pub(crate) struct StoredJob {
     pub(crate) failed_attempts: u32,
     pub(crate) stalled_count: u32,
     pub(crate) error: String,
-    pub(crate) deferred: Snoozes,
+    pub(crate) snoozes: Snoozes,
 }
 
 /// One job, as it is stored.
@@ -33,7 +33,7 @@ pub(crate) struct Inspected {
     /// Empty for the normal priority.
     pub(crate) priority: String,
     pub(crate) dispatched_at_ms: Option<u64>,
-    pub(crate) waiting_since_ms: Option<u64>,
+    pub(crate) enqueued_at_ms: Option<u64>,
     /// How it was last recovered; empty if it never was.
     pub(crate) recovery: String,
     /// The time before which it must have begun.
@@ -66,7 +66,7 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         failed_attempts: text(&mut reply)?.parse().unwrap_or(0),
         stalled_count: text(&mut reply)?.parse().unwrap_or(0),
         error: text(&mut reply)?,
-        deferred: Snoozes::from_wire(&text(&mut reply)?),
+        snoozes: Snoozes::from_wire(&text(&mut reply)?),
     };
     Ok(Some(Inspected {
         job,
@@ -75,7 +75,7 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         max_count: text(&mut reply)?.parse().ok(),
         priority: text(&mut reply)?,
         dispatched_at_ms: stored_number(&text(&mut reply)?),
-        waiting_since_ms: stored_number(&text(&mut reply)?),
+        enqueued_at_ms: stored_number(&text(&mut reply)?),
         recovery: text(&mut reply)?,
         expires_at_ms: stored_number(&text(&mut reply)?),
         cancelling: text(&mut reply)?,
@@ -124,7 +124,7 @@ pub(crate) struct Row {
     pub(crate) max_count: Option<u32>,
     pub(crate) priority: String,
     pub(crate) dispatched_at_ms: Option<u64>,
-    pub(crate) waiting_since_ms: Option<u64>,
+    pub(crate) enqueued_at_ms: Option<u64>,
     pub(crate) is_candidate: bool,
 }
 
@@ -161,7 +161,7 @@ pub(crate) async fn jobs(conn: &mut impl Connection, keys: &TaskKeys, look: &Pag
             max_count: max_count.parse().ok(),
             priority,
             dispatched_at_ms: stored_number(&dispatched),
-            waiting_since_ms: stored_number(&since),
+            enqueued_at_ms: stored_number(&since),
             is_candidate: candidate == "1",
         })
     });

@@ -41,7 +41,7 @@ keys! {
     Candidates set "candidates",
     Locks hash "locks",
     Claimed hash "claimed",
-    Aside hash "aside",
+    Parked hash "parked",
     Cancelling hash "cancelling",
     Completed zset "completed",
     Failed zset "failed",
@@ -55,8 +55,8 @@ keys! {
     MaxCount hash "maxCount",
     Priority hash "priority",
     DispatchedAt hash "dispatchedAt",
-    Deferred hash "deferred",
-    WaitingSince hash "waitingSince",
+    Snoozes hash "snoozes",
+    EnqueuedAt hash "enqueuedAt",
     Recovery hash "recovery",
     ExpiresAt hash "expiresAt",
     Checkpoint hash "checkpoint",
@@ -65,14 +65,14 @@ keys! {
     Finalizing zset "finalizing",
     Expires zset "expires",
     Outbox zset "outbox",
-    Ghosts hash "ghosts",
-    Calls hash "calls",
+    Tombstones hash "tombstones",
+    Replies hash "replies",
     Meta hash "meta",
     Events stream "events",
     Stalls stream "stalls",
     Wake zset "wake",
     // Keys of workflows only.
-    Head hash "head",
+    Instances hash "instances",
     Running zset "running",
     Paused zset "paused",
     Stopping hash "stopping",
@@ -163,8 +163,8 @@ pub(crate) fn workers(prefix: &str) -> String {
 }
 
 /// The ZSET of workers that have been silent for long, by when they were last seen (ms).
-pub(crate) fn gone(prefix: &str) -> String {
-    format!("{prefix}:gone")
+pub(crate) fn dead_workers(prefix: &str) -> String {
+    format!("{prefix}:workers:dead")
 }
 
 /// The ZSET of all tasks, by the time of their last declaration or dispatch (ms).
@@ -185,8 +185,8 @@ pub(crate) fn workflow_of(tag: &str) -> Option<&str> {
 }
 
 /// The ZSET of all workflows that were started, by the time of their last upkeep (ms).
-pub(crate) fn flows(prefix: &str) -> String {
-    format!("{prefix}:flows")
+pub(crate) fn workflows(prefix: &str) -> String {
+    format!("{prefix}:workflows")
 }
 
 /// The ZSET of the workers of one boot of one host, by when they were last seen (ms).

@@ -57,7 +57,7 @@ pub(crate) struct Overview {
     pub(crate) active: u64,
     pub(crate) meta: HashMap<String, String>,
     /// Held jobs that sweeps have parked.
-    pub(crate) set_aside: u64,
+    pub(crate) parked: u64,
     /// Kept jobs that failed in the last 5 minutes.
     pub(crate) failed_lately: u64,
     /// Kept jobs that completed in the last 5 minutes.
@@ -94,7 +94,7 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
     let meta: Vec<Text> = reply.next()?;
     let meta = meta.chunks_exact(2).map(|pair| (pair[0].0.clone(), pair[1].0.clone())).collect();
     let first_due_ms = due.parse().ok().map(stored_score);
-    let (set_aside, failed_lately, completed_lately) = (reply.next()?, reply.next()?, reply.next()?);
+    let (parked, failed_lately, completed_lately) = (reply.next()?, reply.next()?, reply.next()?);
     let (due, payloads) = (reply.next()?, reply.next()?);
     Ok(Overview {
         now_ms,
@@ -104,7 +104,7 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
         candidates,
         active,
         meta,
-        set_aside,
+        parked,
         failed_lately,
         completed_lately,
         due,
@@ -122,11 +122,11 @@ pub(crate) async fn epoch(conn: &mut impl Connection, keys: &TaskKeys) -> Result
 }
 
 /// How many list entries belong to no waiting job.
-pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<u64, Error> {
+pub(crate) async fn tombstones(conn: &mut impl Connection, keys: &TaskKeys) -> Result<u64, Error> {
     let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(Key::Meta)).arg("ghosts");
-    let ghosts: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("overview", e))?;
-    Ok(ghosts.and_then(|Text(ghosts)| stored_number(&ghosts)).unwrap_or(0))
+    cmd.arg(keys.get(Key::Meta)).arg("tombstones");
+    let tombstones: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("overview", e))?;
+    Ok(tombstones.and_then(|Text(tombstones)| stored_number(&tombstones)).unwrap_or(0))
 }
 
 /// A key, the type that is stored there, the type that should be, and whether it is the key of the options.
@@ -139,7 +139,7 @@ pub(crate) async fn foreign(conn: &mut impl Connection, keys: &TaskKeys) -> Resu
 
 /// The keys of a workflow that have a wrong type.
 pub(crate) async fn foreign_of_workflow(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
-    let own = Key::ALL.into_iter().skip_while(|key| *key != Key::Head);
+    let own = Key::ALL.into_iter().skip_while(|key| *key != Key::Instances);
     foreign_in_table(conn, keys, own.chain(ALSO_OF_WORKFLOWS)).await
 }
 
@@ -168,7 +168,7 @@ fn is_foreign((_, kind, expected, _): &Foreign) -> bool {
 
 /// The lists of tasks, workers and workflows that have a wrong type.
 pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<Vec<Foreign>, Error> {
-    let lists = [keys::tasks(prefix), keys::workers(prefix), keys::gone(prefix), keys::flows(prefix)];
+    let lists = [keys::tasks(prefix), keys::workers(prefix), keys::dead_workers(prefix), keys::workflows(prefix)];
     let looks = lists.into_iter().map(|key| {
         let mut conn = conn.clone();
         async move {

@@ -21,9 +21,9 @@ pub(crate) enum Disposition {
     /// Another run follows after the delay.
     Retry { attempt: u32, delay: Duration, error: StoredError },
     /// The handler asked to run later. No attempt is used.
-    Snooze { deferred: Snoozes, delay: Duration },
+    Snooze { snoozes: Snoozes, delay: Duration },
     /// The handler could not decode the payload, but another version of it may. No attempt is used.
-    Undecodable { deferred: Snoozes, delay: Duration, error: StoredError },
+    Undecodable { snoozes: Snoozes, delay: Duration, error: StoredError },
     /// The hook has run, or failed for good: the job ends with its stored outcome.
     Hooked(Option<StoredError>),
     /// The hook failed, `failed` times so far, and runs again after the delay.
@@ -169,11 +169,11 @@ fn words_of_outcome(report: &Report) -> Option<(&'static str, String, String, St
             let detail = format!("{} {} {}", to_ms(*delay), words_of(error), report.ran.as_micros());
             ("retry", attempt.to_string(), detail, error.to_json())
         }
-        Disposition::Snooze { deferred, delay } => {
-            ("snooze", deferred.to_string(), to_ms(*delay).to_string(), String::new())
+        Disposition::Snooze { snoozes, delay } => {
+            ("snooze", snoozes.to_string(), to_ms(*delay).to_string(), String::new())
         }
-        Disposition::Undecodable { deferred, delay, error } => {
-            ("undecodable", deferred.to_string(), to_ms(*delay).to_string(), error.to_json())
+        Disposition::Undecodable { snoozes, delay, error } => {
+            ("undecodable", snoozes.to_string(), to_ms(*delay).to_string(), error.to_json())
         }
         Disposition::Hooked(error) => {
             let detail = error.as_ref().map(words_of).unwrap_or_default();

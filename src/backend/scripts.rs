@@ -29,8 +29,8 @@ macro_rules! fragments {
 }
 
 fragments! {
-    around aside back_to_wait backoff begin book claim columns count counts dropped events failing failure faults filled
-    finalize finish finished flow flow_remove ghosts held hooks interval may named nodes now object page patience place
+    around parked back_to_wait backoff begin book claim columns count counts dropped events failing failure faults filled
+    finalize finish finished flow flow_remove tombstones held hooks interval may named nodes now object page grace place
     replay report resolve since spare states tally terminal told types unlock wake
 }
 

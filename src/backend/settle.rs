@@ -16,7 +16,7 @@ use crate::limits::{NARROW_BYTES, stored_number};
 use crate::stall::recovery::Recovery;
 use crate::unix_time::to_ms;
 
-/// The suffixes of a worker's call sequences: after the number of a call, and after the worker in `calls`. The last
+/// The suffixes of a worker's call sequences: after the number of a call, and after the worker in `replies`. The last
 /// sequence is for large outcomes, so that nothing else waits for them.
 pub(crate) const LINES: [&str; 3] = ["", "/2", "/3"];
 
@@ -53,7 +53,7 @@ pub(crate) struct Claimed {
     /// JSON of the overrides of its dispatch; empty for none.
     pub(crate) overrides: String,
     pub(crate) dispatched_at_ms: Option<u64>,
-    pub(crate) deferred: Snoozes,
+    pub(crate) snoozes: Snoozes,
     /// How it was last recovered, if it was.
     pub(crate) recovery: Option<Recovery>,
     /// Whether it is running, not claimed ahead.
@@ -186,7 +186,7 @@ fn claimed_job(id: &str, payload: redis::Value, fence: u64, begins: bool) -> Cla
         stalled_count: 0,
         overrides: String::new(),
         dispatched_at_ms: None,
-        deferred: Snoozes::default(),
+        snoozes: Snoozes::default(),
         recovery: None,
         begins,
         expires: false,
@@ -208,7 +208,7 @@ fn add_extras(claimed: &mut [Claimed], row: Vec<redis::Value>) {
         job.stalled_count = word().parse().unwrap_or(0);
         job.overrides = word();
         job.dispatched_at_ms = stored_number(&word());
-        job.deferred = Snoozes::from_wire(&word());
+        job.snoozes = Snoozes::from_wire(&word());
         let recovery = word();
         job.expires = !word().is_empty();
         job.outcome = StoredOutcome::from_wire(&word());
@@ -226,8 +226,8 @@ pub(crate) async fn claimed_by(
     (line, number): (usize, u64),
 ) -> Result<Vec<(JobId, u64)>, Error> {
     let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(Key::Calls)).arg(format!("{worker}{}", LINES[line]));
-    let record: Option<Vec<u8>> = cmd.query_async(conn).await.map_err(|e| classify("calls", e))?;
+    cmd.arg(keys.get(Key::Replies)).arg(format!("{worker}{}", LINES[line]));
+    let record: Option<Vec<u8>> = cmd.query_async(conn).await.map_err(|e| classify("replies", e))?;
     let record = String::from_utf8(record.unwrap_or_default()).unwrap_or_default();
     let rows: Vec<&str> = record.split('\n').collect();
     match rows[..] {

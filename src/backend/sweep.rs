@@ -40,7 +40,7 @@ pub(crate) enum SweepReply {
         left: u64,
         resolved: Vec<StalledJob>,
         /// How many were parked because their phase has a longer time limit.
-        aside: u64,
+        parked: u64,
     },
     /// Another epoch is in force.
     Moved { epoch: u64, interval: Duration },
@@ -117,8 +117,8 @@ pub(crate) async fn sweep(
             let left = reply.next()?;
             let words: Vec<Text> = reply.next()?;
             let resolved = stalled_jobs(&words);
-            let aside = reply.next::<Option<u64>>()?.unwrap_or(0);
-            Ok(SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved, aside })
+            let parked = reply.next::<Option<u64>>()?.unwrap_or(0);
+            Ok(SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved, parked })
         }
         "moved" => Ok(SweepReply::Moved { epoch, interval }),
         "early" => Ok(SweepReply::Early { epoch, interval }),

@@ -85,14 +85,14 @@ pub(crate) async fn marks(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     ids: &[JobId],
-) -> Result<Vec<Option<AsideMark>>, Error> {
-    let marks: Vec<Option<Text>> = columns(conn, keys.get(Key::Aside), ids).await?;
-    Ok(marks.into_iter().map(|mark| mark.and_then(|Text(mark)| AsideMark::parse(&mark))).collect())
+) -> Result<Vec<Option<ParkedMark>>, Error> {
+    let marks: Vec<Option<Text>> = columns(conn, keys.get(Key::Parked), ids).await?;
+    Ok(marks.into_iter().map(|mark| mark.and_then(|Text(mark)| ParkedMark::parse(&mark))).collect())
 }
 
 /// The mark of a job that a sweep has parked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AsideMark {
+pub(crate) struct ParkedMark {
     /// The fence under which it was held.
     pub(crate) fence: u64,
     /// `claimed`, `running` or `finalizing`.
@@ -101,11 +101,11 @@ pub(crate) struct AsideMark {
     pub(crate) since_ms: u64,
 }
 
-impl AsideMark {
-    fn parse(mark: &str) -> Option<AsideMark> {
+impl ParkedMark {
+    fn parse(mark: &str) -> Option<ParkedMark> {
         let mut words = mark.split(' ');
         let (fence, phase, since) = (words.next()?, words.next()?, words.next()?);
-        Some(AsideMark { fence: fence.parse().ok()?, phase: phase.to_owned(), since_ms: stored_number(since)? })
+        Some(ParkedMark { fence: fence.parse().ok()?, phase: phase.to_owned(), since_ms: stored_number(since)? })
     }
 }
 
@@ -135,12 +135,12 @@ pub(crate) async fn dispatched_at(
 }
 
 /// When jobs that were requeued or delayed began to wait, ms; `None` for others.
-pub(crate) async fn waiting_since(
+pub(crate) async fn enqueued_at(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     ids: &[JobId],
 ) -> Result<Vec<Option<u64>>, Error> {
-    times(conn, keys.get(Key::WaitingSince), ids).await
+    times(conn, keys.get(Key::EnqueuedAt), ids).await
 }
 
 async fn times(conn: &mut impl Connection, column: &str, ids: &[JobId]) -> Result<Vec<Option<u64>>, Error> {

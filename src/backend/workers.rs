@@ -35,7 +35,7 @@ impl Store {
         now_ms: u64,
         most: [usize; 3],
     ) -> Result<Vec<(String, u64)>, Error> {
-        let (workers, gone) = (keys::workers(&self.prefix), keys::gone(&self.prefix));
+        let (workers, gone) = (keys::workers(&self.prefix), keys::dead_workers(&self.prefix));
         let since_ms = now_ms.saturating_sub(SILENT_AFTER.as_millis() as u64);
         let mut count = redis::cmd("ZCOUNT");
         count.arg(&workers).arg(since_ms).arg("+inf");
@@ -72,7 +72,7 @@ impl Store {
     /// When a worker was last seen, ms, according to the lists; `None` if it is in none.
     pub(crate) async fn last_seen(&self, conn: &mut impl Connection, worker: &str) -> Result<Option<u64>, Error> {
         let mut seen = None;
-        for list in [keys::workers(&self.prefix), keys::gone(&self.prefix)] {
+        for list in [keys::workers(&self.prefix), keys::dead_workers(&self.prefix)] {
             seen = seen.max(seen_in(conn, &list, worker).await?);
         }
         Ok(seen)
@@ -119,9 +119,9 @@ impl Store {
 
     /// Removes the records of the last calls of a worker that is gone, and keeps only its presence. Each step may be
     /// repeated.
-    pub(crate) async fn put_aside(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
+    pub(crate) async fn park(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
         let classify = |e| classify("presence", e);
-        let (workers, gone) = (keys::workers(&self.prefix), keys::gone(&self.prefix));
+        let (workers, gone) = (keys::workers(&self.prefix), keys::dead_workers(&self.prefix));
         let mut seen = redis::cmd("ZSCORE");
         let seen: Option<f64> = seen.arg(&workers).arg(worker).query_async(conn).await.map_err(classify)?;
         // Another worker has already done it.
@@ -140,7 +140,7 @@ impl Store {
             for keys in tables.all().iter() {
                 let lines = LINES.map(|line| format!("{worker}{line}"));
                 let mut records = redis::cmd("HDEL");
-                records.arg(keys.get(Key::Calls)).arg(&lines);
+                records.arg(keys.get(Key::Replies)).arg(&lines);
                 records.query_async::<()>(conn).await.map_err(classify)?;
             }
         }
@@ -159,7 +159,7 @@ impl Store {
     /// Removes the presence of workers that have been gone for too long, or are too many. Bounded per call. Returns how many.
     pub(crate) async fn forget_gone(&self, conn: &mut OwnConnection, keep: LimitMs) -> Result<usize, Error> {
         let classify = |e| classify("presence", e);
-        let gone = keys::gone(&self.prefix);
+        let gone = keys::dead_workers(&self.prefix);
         let mut forgotten = match keep.max_age_ms {
             Some(age) => self.unseen_since(conn, &gone, Duration::from_millis(age)).await?,
             None => Vec::new(),

@@ -168,13 +168,13 @@ impl<'a> Reading<'a> {
                 let (code, message) = (code.to_owned(), message_of(brief));
                 push(Event::HookFailed { task: owned(), id: job(id), at: at?, code, message, worker: holder() })
             }),
-            "snoozed" => groups(value, |[id, deferred, delay_ms]| {
-                let snoozed_count = Snoozes::from_wire(deferred).snoozed;
+            "snoozed" => groups(value, |[id, snoozes, delay_ms]| {
+                let snoozed_count = Snoozes::from_wire(snoozes).snoozed;
                 let delay = delay_of(delay_ms)?;
                 push(Event::Snoozed { task: owned(), id: job(id), at: at?, snoozed_count, delay })
             }),
-            "undecodable" => groups(value, |[id, deferred, delay_ms]| {
-                let undecodable_count = Snoozes::from_wire(deferred).undecodable;
+            "undecodable" => groups(value, |[id, snoozes, delay_ms]| {
+                let undecodable_count = Snoozes::from_wire(snoozes).undecodable;
                 let delay = delay_of(delay_ms)?;
                 push(Event::Undecodable { task: owned(), id: job(id), at: at?, undecodable_count, delay })
             }),
@@ -199,15 +199,15 @@ impl<'a> Reading<'a> {
                 let (task, id, by, lost_payload) = (owned(), job(id), asker(), *lost_payload);
                 push(Event::Removed { task, id, at: at?, by, lost_payload })
             }),
-            "retried" => {
-                groups(value, |[id]| push(Event::Retried { task: owned(), id: job(id), at: at?, by: asker() }))
+            "manually_retried" => {
+                groups(value, |[id]| push(Event::ManuallyRetried { task: owned(), id: job(id), at: at?, by: asker() }))
             }
             "promoted" => {
                 groups(value, |[id]| push(Event::Promoted { task: owned(), id: job(id), at: at?, by: asker() }))
             }
-            "refused" => groups(value, |[id, fence, outcome]| {
+            "outcome_rejected" => groups(value, |[id, fence, outcome]| {
                 let (fence, outcome) = (fence.parse().ok()?, outcome.parse().ok()?);
-                push(Event::Refused { task: owned(), id: job(id), at: at?, fence, outcome, worker: holder() })
+                push(Event::OutcomeRejected { task: owned(), id: job(id), at: at?, fence, outcome, worker: holder() })
             }),
             _ => {
                 decoded.unknown_fields = true;

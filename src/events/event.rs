@@ -52,9 +52,9 @@ use crate::worker_id::WorkerId;
 /// | `Stalled` | `task:stalled` | its worker was silent; the event says what happened to the job |
 /// | `Cancelled` | `task:cancelled` | it was cancelled while it waited or ran, or when it had stalled |
 /// | `Requeued` | `task:requeued` | its worker returned it unfinished, or a person requeued it because it was in no list or set; no attempt is counted |
-/// | `Retried` | `task:retried` | a person put it back into its list after it had failed or was cancelled |
+/// | `ManuallyRetried` | `task:manually_retried` | a person put it back into its list after it had failed or was cancelled |
 /// | `Promoted` | `task:promoted` | a person moved it to the front of its list before it was due |
-/// | `Refused` | `task:refused` | a worker reported an outcome too late: it no longer held the job |
+/// | `OutcomeRejected` | `task:outcome_rejected` | a worker reported an outcome too late: it no longer held the job |
 /// | `Removed` | `task:removed` | retention or a person removed it, or it had no payload when it was claimed or had stalled |
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -305,7 +305,7 @@ pub enum Event {
     },
     /// A failed or cancelled job was put back into its list, to run as if for the first time.
     #[non_exhaustive]
-    Retried {
+    ManuallyRetried {
         /// The task.
         task: String,
         /// The job.
@@ -331,7 +331,7 @@ pub enum Event {
     },
     /// A worker reported the outcome of a job that it no longer held. Nothing was recorded.
     #[non_exhaustive]
-    Refused {
+    OutcomeRejected {
         /// The task.
         task: String,
         /// The job.
@@ -382,9 +382,9 @@ impl Event {
             | Event::Undecodable { task, .. }
             | Event::Cancelled { task, .. }
             | Event::Requeued { task, .. }
-            | Event::Retried { task, .. }
+            | Event::ManuallyRetried { task, .. }
             | Event::Promoted { task, .. }
-            | Event::Refused { task, .. }
+            | Event::OutcomeRejected { task, .. }
             | Event::Removed { task, .. } => task,
             Event::Stalled(stalled) => &stalled.task,
         }
@@ -408,9 +408,9 @@ impl Event {
             | Event::Undecodable { id, .. }
             | Event::Cancelled { id, .. }
             | Event::Requeued { id, .. }
-            | Event::Retried { id, .. }
+            | Event::ManuallyRetried { id, .. }
             | Event::Promoted { id, .. }
-            | Event::Refused { id, .. }
+            | Event::OutcomeRejected { id, .. }
             | Event::Removed { id, .. } => id,
             Event::Stalled(stalled) => &stalled.id,
         }
@@ -435,9 +435,9 @@ impl Event {
             Event::Stalled(_) => "task:stalled",
             Event::Cancelled { .. } => "task:cancelled",
             Event::Requeued { .. } => "task:requeued",
-            Event::Retried { .. } => "task:retried",
+            Event::ManuallyRetried { .. } => "task:manually_retried",
             Event::Promoted { .. } => "task:promoted",
-            Event::Refused { .. } => "task:refused",
+            Event::OutcomeRejected { .. } => "task:outcome_rejected",
             Event::Removed { .. } => "task:removed",
         }
     }
@@ -460,9 +460,9 @@ impl Event {
             | Event::Undecodable { at, .. }
             | Event::Cancelled { at, .. }
             | Event::Requeued { at, .. }
-            | Event::Retried { at, .. }
+            | Event::ManuallyRetried { at, .. }
             | Event::Promoted { at, .. }
-            | Event::Refused { at, .. }
+            | Event::OutcomeRejected { at, .. }
             | Event::Removed { at, .. } => *at,
             Event::Stalled(stalled) => stalled.at,
         }
@@ -488,9 +488,9 @@ impl Event {
             | Event::Undecodable { .. }
             | Event::Stalled(_)
             | Event::Requeued { .. }
-            | Event::Retried { .. }
+            | Event::ManuallyRetried { .. }
             | Event::Promoted { .. }
-            | Event::Refused { .. }
+            | Event::OutcomeRejected { .. }
             | Event::Removed { .. } => false,
         }
     }

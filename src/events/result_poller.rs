@@ -336,8 +336,8 @@ impl ResultWaiters {
             let asked = ids(&mut batch.iter().map(|(group, _)| *group));
             let read = self.read(BATCH_BYTES, async |conn: &mut _| values::failures(conn, &keys, &asked).await).await?;
             for ((group, state), (failed_attempts, stalled_count, error)) in batch.iter().zip(read) {
-                let deferred = Snoozes::default();
-                let job = StoredJob { state: *state, failed_attempts, stalled_count, error, deferred };
+                let snoozes = Snoozes::default();
+                let job = StoredJob { state: *state, failed_attempts, stalled_count, error, snoozes };
                 let is_gone = job.error.is_empty();
                 tell(group, if is_gone { End::Gone { seen: true } } else { End::Otherwise(job) });
             }

@@ -26,7 +26,7 @@ use crate::limits::{BATCH, MESSAGE_LIMIT};
 use crate::unix_time::{at_ms, ms_of};
 use crate::worker_id::WorkerId;
 
-/// How many calls of a step remove ghosts.
+/// How many calls of a step remove tombstones.
 const TIDIED: usize = 20;
 
 /// The most refusals that are reported by id.
@@ -134,7 +134,7 @@ pub enum RefusalReason {
     /// It sent a heartbeat, or is not held: there is nothing to recover.
     NotSilent,
     /// It is silent, and a worker's sweep has just parked it for a person. Repeat the call to decide about it.
-    SetAside,
+    Parked,
     /// It is the job of a workflow node. Only the workflow runs it again or removes it.
     PartOfWorkflow,
 }
@@ -148,7 +148,7 @@ impl fmt::Display for RefusalReason {
             RefusalReason::InvalidId => f.write_str("not a valid job id"),
             RefusalReason::Later => f.write_str("it arrived after the act began"),
             RefusalReason::NotSilent => f.write_str("it is not silent, or no worker holds it"),
-            RefusalReason::SetAside => f.write_str("a worker has just parked it for a person: try again"),
+            RefusalReason::Parked => f.write_str("a worker has just parked it for a person: try again"),
             RefusalReason::PartOfWorkflow => {
                 f.write_str("it is the job of a workflow node, and is retried or removed with its instance")
             }
@@ -198,10 +198,10 @@ pub struct BulkAction {
     /// Hashes of the ids already handled, because a page may repeat some.
     seen: HashSet<u64>,
     hasher: RandomState,
-    /// Whether all jobs are done, and only ghosts are left to remove.
+    /// Whether all jobs are done, and only tombstones are left to remove.
     tidies: bool,
-    /// The last number of ghosts.
-    ghosts: u64,
+    /// The last number of tombstones.
+    tombstones: u64,
     report: BulkReport,
 }
 
@@ -222,7 +222,7 @@ impl BulkAction {
             seen: HashSet::new(),
             hasher: RandomState::new(),
             tidies: false,
-            ghosts: u64::MAX,
+            tombstones: u64::MAX,
             report: BulkReport::default(),
         }
     }
@@ -401,8 +401,8 @@ impl BulkAction {
             }
         }
         self.report.looked += page.looked.min(LOOKED.max(page.jobs.len())) as u64;
-        let leaves_ghosts = matches!(self.kind, Kind::Remove | Kind::Cancel { .. }) && self.report.done > 0;
-        self.tidies = page.next.is_none() && filter.state == JobState::Waiting && leaves_ghosts;
+        let leaves_tombstones = matches!(self.kind, Kind::Remove | Kind::Cancel { .. }) && self.report.done > 0;
+        self.tidies = page.next.is_none() && filter.state == JobState::Waiting && leaves_tombstones;
         self.report.is_complete = page.next.is_none() && !self.tidies;
         self.cursor = page.next.unwrap_or_default();
         Ok(())
@@ -436,7 +436,7 @@ impl BulkAction {
         Ok(())
     }
 
-    /// Removes some of the ghosts that the jobs left in the lists, as far as no other job is before them. Returns whether there are more
+    /// Removes some of the tombstones that the jobs left in the lists, as far as no other job is before them. Returns whether there are more
     /// to remove.
     async fn tidy(&mut self) -> Result<bool, Error> {
         for _ in 0..TIDIED {
@@ -444,14 +444,14 @@ impl BulkAction {
             for keys in self.inspector.tables(&self.task).await?.iter() {
                 let call = |mut conn| async move {
                     actions::remove(&mut conn, keys, &[], "").await?;
-                    overview::ghosts(&mut conn, keys).await
+                    overview::tombstones(&mut conn, keys).await
                 };
                 left += self.inspector.ask(call).await?;
             }
-            if left == 0 || left >= self.ghosts {
+            if left == 0 || left >= self.tombstones {
                 return Ok(false);
             }
-            self.ghosts = left;
+            self.tombstones = left;
         }
         Ok(true)
     }

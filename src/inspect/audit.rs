@@ -49,7 +49,7 @@ const PLACES: [Key; 25] = [
     Key::Failed,
     Key::Cancelled,
     Key::Cancelling,
-    Key::Ghosts,
+    Key::Tombstones,
     Key::Attempt,
     Key::StalledCount,
     Key::Result,
@@ -58,8 +58,8 @@ const PLACES: [Key; 25] = [
     Key::MaxCount,
     Key::Priority,
     Key::DispatchedAt,
-    Key::Deferred,
-    Key::WaitingSince,
+    Key::Snoozes,
+    Key::EnqueuedAt,
     Key::Recovery,
     Key::ExpiresAt,
     Key::Claimed,
@@ -80,12 +80,12 @@ pub enum Inconsistency {
     TwoPlaces,
     /// A job in no place, which would never run. The repair puts it at the front of its list. If its outcome is stored, its hook runs
     /// next.
-    Nowhere,
+    Unplaced,
     /// A job in no place that has ended, according to a stored result or a final failure. The repair puts it into its terminal place, as
     /// if it had ended ten minutes ago. A job that completed without a value, or failed before its last attempt, is
-    /// [`Nowhere`](Inconsistency::Nowhere) instead.
-    EndedNowhere,
-    /// A job among the running ones without a lock. The repair removes it from them. If it is then in no place, it becomes `Nowhere`.
+    /// [`Unplaced`](Inconsistency::Unplaced) instead.
+    EndedUnplaced,
+    /// A job among the running ones without a lock. The repair removes it from them. If it is then in no place, it becomes `Unplaced`.
     Unlocked,
     /// A locked job that no sweep checks. After the repair, the next sweep does.
     Unwatched,
@@ -100,7 +100,7 @@ pub enum Inconsistency {
     StrayHook,
     /// A counter of a job that is not a number. The repair resets it to 0.
     BadCounter,
-    /// A wrong count of ghosts, and thus of waiting jobs. The repair counts again.
+    /// A wrong count of tombstones, and thus of waiting jobs. The repair counts again.
     Miscounted,
     /// A record of the calls of a worker that is gone. The repair removes it.
     StaleRecord,
@@ -111,8 +111,8 @@ pub enum Inconsistency {
 names!(Inconsistency, "fault", {
     NoPayload = "no_payload",
     TwoPlaces = "two_places",
-    Nowhere = "nowhere",
-    EndedNowhere = "ended_nowhere",
+    Unplaced = "unplaced",
+    EndedUnplaced = "ended_unplaced",
     Unlocked = "unlocked",
     Unwatched = "unwatched",
     BothSets = "both_sets",
@@ -131,7 +131,7 @@ names!(Inconsistency, "fault", {
 pub struct Finding {
     /// Its kind.
     pub fault: Inconsistency,
-    /// The id of the job as stored, or the field of `calls` or `meta`.
+    /// The id of the job as stored, or the field of `replies` or `meta`.
     pub what: String,
 }
 
@@ -702,7 +702,7 @@ impl Audit {
             let keys = self.keys()?;
             let call = |mut conn| {
                 let keys = keys.clone();
-                async move { audit::scan(&mut conn, &keys, Key::Calls, cursor, 100).await }
+                async move { audit::scan(&mut conn, &keys, Key::Replies, cursor, 100).await }
             };
             let (next, records) = self.inspector.ask(call).await?;
             for record in records {

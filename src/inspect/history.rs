@@ -223,10 +223,10 @@ impl Inspector {
         limit: usize,
     ) -> Result<Vec<RejectedReport>, Error> {
         let mut found = Vec::new();
-        for entry in self.entries_with(keys, Key::Events, "refused", (0, None)).await? {
+        for entry in self.entries_with(keys, Key::Events, "outcome_rejected", (0, None)).await? {
             let told = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
             found.extend(told.into_iter().filter_map(|event| match event {
-                Event::Refused { id, at, fence, outcome, worker, .. } => {
+                Event::OutcomeRejected { id, at, fence, outcome, worker, .. } => {
                     Some(RejectedReport { id, worker, fence, outcome, at, late_by: None })
                 }
                 _ => None,

@@ -43,8 +43,8 @@ pub struct JobReport {
     #[serde(rename = "dispatched_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub dispatched_at: Option<SystemTime>,
     /// Since when it waits or is delayed.
-    #[serde(rename = "waiting_since_ms", serialize_with = "ms_since_1970_where_known")]
-    pub waiting_since: Option<SystemTime>,
+    #[serde(rename = "enqueued_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub enqueued_at: Option<SystemTime>,
     /// When it expires, if it has not begun by then.
     #[serde(rename = "expires_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub expires_at: Option<SystemTime>,
@@ -206,7 +206,7 @@ fn json_or_text(json: String) -> Value {
 }
 
 fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
-    let Inspected { job, stamp, overrides, max_count, priority, dispatched_at_ms, waiting_since_ms, .. } = found;
+    let Inspected { job, stamp, overrides, max_count, priority, dispatched_at_ms, enqueued_at_ms, .. } = found;
     let overrides: Overrides = serde_json::from_str(&overrides).unwrap_or_default();
     let state = job.state;
     let is_finalizing = state == JobState::Finalizing;
@@ -222,7 +222,7 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
         state,
         priority: priority_of(&priority),
         dispatched_at,
-        waiting_since: waiting_since_ms.map(at_ms).or(dispatched_at).filter(|_| stands),
+        enqueued_at: enqueued_at_ms.map(at_ms).or(dispatched_at).filter(|_| stands),
         expires_at: found.expires_at_ms.map(at_ms).filter(|_| stands),
         due_at: score(&stamp).filter(|_| state == JobState::Delayed || is_finalizing),
         started_at: fence.map(|fence| at_ms(fence / 1000)),
@@ -235,8 +235,8 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
         failed_attempts: job.failed_attempts,
         stalled_count: job.stalled_count,
         recovery: Recovery::from_wire(&found.recovery, job.stalled_count),
-        snoozed_count: job.deferred.snoozed,
-        undecodable_count: job.deferred.undecodable,
+        snoozed_count: job.snoozes.snoozed,
+        undecodable_count: job.snoozes.undecodable,
         options: JobOptions {
             delay: overrides.delay,
             attempts: overrides.attempts.or(overrides.retry.as_ref().map(|retry| retry.max_attempts())),

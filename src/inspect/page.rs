@@ -386,7 +386,7 @@ fn job_row(state: JobState, row: Row) -> JobRow {
         JobState::Claimed | JobState::Running => held.as_ref().map(|(_, fence)| at_ms(fence / 1000)),
         // Since its hook was claimed, or from when it may run.
         JobState::Finalizing => held.as_ref().map_or_else(|| score(&row.stamp), |(_, fence)| Some(at_ms(fence / 1000))),
-        JobState::Waiting | JobState::Delayed => stands_since(&row.id, row.waiting_since_ms.or(row.dispatched_at_ms)),
+        JobState::Waiting | JobState::Delayed => stands_since(&row.id, row.enqueued_at_ms.or(row.dispatched_at_ms)),
         JobState::Completed | JobState::Failed | JobState::Cancelled => score(&row.stamp),
     };
     // A failed run before the completed one is not an error of the job.

@@ -64,9 +64,9 @@ struct HeldLook {
 }
 
 /// The prefix of a cursor into the parked jobs.
-const ASIDE: &str = "aside:";
+const PARKED: &str = "parked:";
 
-/// Some jobs of `candidates` or `aside`, and the next cursor.
+/// Some jobs of `candidates` or `parked`, and the next cursor.
 async fn looked_at(
     conn: &mut OwnConnection,
     keys: &TaskKeys,
@@ -105,8 +105,8 @@ async fn look_at(conn: &mut OwnConnection, keys: &TaskKeys, ids: Vec<JobId>) -> 
 }
 
 /// Whether silent jobs of the task may be parked.
-fn has_patience(seen: &Overview) -> bool {
-    seen.text("patience").is_some_and(|patience| !patience.is_empty())
+fn has_grace(seen: &Overview) -> bool {
+    seen.text("grace").is_some_and(|grace| !grace.is_empty())
 }
 
 /// A page of silent jobs.
@@ -126,7 +126,7 @@ pub struct SweepReport {
     /// The jobs that stayed silent, and the decision about each.
     pub resolved: Vec<ResolvedJob>,
     /// How many were parked, because their phase waits longer or for a person.
-    pub set_aside: u64,
+    pub parked: u64,
     /// Whether a worker swept meanwhile. That worker decides about the silent jobs, in that sweep or its next one.
     pub swept_by_worker: bool,
     /// Whether it finished. If not, it failed midway, usually because Redis was unreachable: call again for the other jobs.
@@ -179,12 +179,12 @@ impl Inspector {
 
     async fn silent_jobs_of(&self, keys: &TaskKeys, cursor: &str) -> Result<(Vec<SilentJob>, Option<String>), Error> {
         let seen = self.overview_of(keys).await?;
-        let first = if has_patience(&seen) && cursor.is_empty() { ASIDE } else { cursor };
+        let first = if has_grace(&seen) && cursor.is_empty() { PARKED } else { cursor };
         let (place, at) = match first {
             "" => (Key::Candidates, Some(0)),
-            text => match text.strip_prefix(ASIDE) {
-                Some("") => (Key::Aside, Some(0)),
-                Some(at) => (Key::Aside, at.parse().ok()),
+            text => match text.strip_prefix(PARKED) {
+                Some("") => (Key::Parked, Some(0)),
+                Some(at) => (Key::Parked, at.parse().ok()),
                 None => (Key::Candidates, text.parse().ok()),
             },
         };
@@ -195,8 +195,8 @@ impl Inspector {
         let since = seen.number("snapshotAt").map(at_ms);
         let call = |mut conn: OwnConnection| async move { looked_at(&mut conn, keys, place, at).await };
         let (next, looks) = self.ask(call).await?;
-        let is_aside = place == Key::Aside;
-        let looks = looks.into_iter().filter(|look| look.since_ms.is_some() == is_aside);
+        let is_parked = place == Key::Parked;
+        let looks = looks.into_iter().filter(|look| look.since_ms.is_some() == is_parked);
         let jobs = looks.map(|look| SilentJob {
             id: look.id,
             worker: look.worker,
@@ -204,12 +204,12 @@ impl Inspector {
             is_claimed: look.is_claimed,
             started_at: look.fence.map(|fence| at_ms(fence / 1000)),
             silent_since: look.since_ms.map(at_ms).or(since),
-            is_parked: is_aside,
+            is_parked,
         });
         let next = match next {
-            0 if is_aside => Some("0".to_owned()),
+            0 if is_parked => Some("0".to_owned()),
             0 => None,
-            next if is_aside => Some(format!("{ASIDE}{next}")),
+            next if is_parked => Some(format!("{PARKED}{next}")),
             next => Some(next.to_string()),
         };
         Ok((jobs.collect(), next))
@@ -231,8 +231,8 @@ impl Inspector {
         let decision = Decision { verdict: Verdict::Auto, by: self.by.to_string(), ids: Vec::new() };
         let found = self.resolve(task, decision, &[], false).await?;
         let resolved = found.resolved.into_iter().filter_map(ResolvedJob::of).collect();
-        let Resolution { set_aside, swept_by_worker, is_complete, .. } = found;
-        Ok(SweepReport { resolved, set_aside, swept_by_worker, is_complete })
+        let Resolution { parked, swept_by_worker, is_complete, .. } = found;
+        Ok(SweepReport { resolved, parked, swept_by_worker, is_complete })
     }
 
     /// Gives silent jobs another run, regardless of their stall count: all silent jobs, or the given ones. It first waits for an
@@ -337,14 +337,14 @@ impl Inspector {
         report.is_complete = watched.is_complete;
         report.looked = report.looked.max(report.done);
         let left: Vec<String> = ids.iter().filter(|id| !done.contains(id.as_str())).cloned().collect();
-        let Ok(aside) = self.are_set_aside(task, &left).await else {
+        let Ok(parked) = self.are_parked(task, &left).await else {
             // The reasons are missing, but report what was done.
             report.is_complete = false;
             return Ok(report);
         };
         let why = |id: &str, state: JobState| match state {
-            JobState::Claimed | JobState::Running | JobState::Finalizing if aside.contains(id) => {
-                RefusalReason::SetAside
+            JobState::Claimed | JobState::Running | JobState::Finalizing if parked.contains(id) => {
+                RefusalReason::Parked
             }
             JobState::Claimed => RefusalReason::NotSilent,
             state if state.is_held() && verdict != Verdict::Requeue => RefusalReason::NotSilent,
@@ -367,7 +367,7 @@ impl Inspector {
     }
 
     /// Which of the jobs are parked under the fence and phase in which they are still held.
-    async fn are_set_aside(&self, task: &str, ids: &[String]) -> Result<HashSet<String>, Error> {
+    async fn are_parked(&self, task: &str, ids: &[String]) -> Result<HashSet<String>, Error> {
         let mut found = HashSet::new();
         for some in ids.chunks(BATCH) {
             let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
@@ -376,8 +376,9 @@ impl Inspector {
                 let call = |mut conn: OwnConnection| async move { look_at(&mut conn, keys, own.clone()).await };
                 Ok(self.ask(call).await?.into_iter().map(|look| look.since_ms.is_some()).collect())
             });
-            found
-                .extend(some.iter().zip(looked.await?).filter(|(_, is_aside)| *is_aside).map(|(id, _)| id.to_string()));
+            found.extend(
+                some.iter().zip(looked.await?).filter(|(_, is_parked)| *is_parked).map(|(id, _)| id.to_string()),
+            );
         }
         Ok(found)
     }
@@ -405,7 +406,7 @@ impl Inspector {
     }
 
     /// Which of the jobs are marked as parked. Without ids, all parked jobs.
-    async fn set_aside(&self, keys: &TaskKeys, ids: &[String]) -> Result<Vec<String>, Error> {
+    async fn parked(&self, keys: &TaskKeys, ids: &[String]) -> Result<Vec<String>, Error> {
         let mut found = HashSet::new();
         for some in ids.chunks(BATCH) {
             let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
@@ -415,7 +416,7 @@ impl Inspector {
         }
         let mut at = ids.is_empty().then_some(0);
         while let Some(cursor) = at {
-            let call = |mut conn| async move { audit::scan(&mut conn, keys, Key::Aside, cursor, BATCH as u64).await };
+            let call = |mut conn| async move { audit::scan(&mut conn, keys, Key::Parked, cursor, BATCH as u64).await };
             let (next, ids) = self.ask(call).await?;
             found.extend(ids.into_iter().filter(|id| !id.is_empty()));
             at = Some(next).filter(|next| *next != 0);
@@ -452,7 +453,7 @@ impl Inspector {
             match found {
                 Ok(mut found) => {
                     all.resolved.append(&mut found.resolved);
-                    all.set_aside += found.set_aside;
+                    all.parked += found.parked;
                     all.swept_by_worker |= found.swept_by_worker;
                     all.is_complete &= found.is_complete;
                 }
@@ -489,7 +490,7 @@ impl Inspector {
 
     /// Decides about parked jobs: these, or all. First waits for an interval over one connection, so to one server. By then every live
     /// worker has sent a heartbeat, and a mark that came back with old data, as after a failover, is gone.
-    async fn decide_set_aside(
+    async fn decide_parked(
         &self,
         watch: &mut Watch<'_>,
         own: &str,
@@ -497,7 +498,7 @@ impl Inspector {
         ids: &[String],
         resolved: &mut Vec<StalledJob>,
     ) -> Result<(), Error> {
-        let marked = self.set_aside(watch.keys, ids).await?;
+        let marked = self.parked(watch.keys, ids).await?;
         if marked.is_empty() {
             return Ok(());
         }
@@ -529,8 +530,8 @@ impl Inspector {
         let own = WorkerId::generate();
         let mut watch = Watch::begin(self, keys);
         let mut rest = ids.to_vec();
-        if decision.verdict != Verdict::Auto && has_patience(&self.overview_of(keys).await?) {
-            self.decide_set_aside(&mut watch, own.as_str(), &decision, ids, &mut found.resolved).await?;
+        if decision.verdict != Verdict::Auto && has_grace(&self.overview_of(keys).await?) {
+            self.decide_parked(&mut watch, own.as_str(), &decision, ids, &mut found.resolved).await?;
             let done: HashSet<&str> = found.resolved.iter().map(|job| job.id.as_str()).collect();
             rest.retain(|id| !done.contains(id.as_str()));
             if !found.resolved.is_empty() && (rest.is_empty() || takes_all) {

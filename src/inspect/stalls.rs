@@ -360,16 +360,16 @@ fn outlook(
     let is_any_held = parts.iter().any(|part| part.candidates + part.heard > 0);
     for part in parts.iter().filter(|part| !is_any_held && part.part == 0 || part.candidates + part.heard > 0) {
         let mut own = vec![situation.jobs_of(part)];
-        if part.set_aside > 0 {
+        if part.parked > 0 {
             let whose = "they wait for a person, or as long as the options of the task say";
-            own.push(format!("{} parked: {whose}", many(part.set_aside, "silent job")));
+            own.push(format!("{} parked: {whose}", many(part.parked, "silent job")));
         }
         for watcher in watchers.iter().filter(|watcher| watcher.watch.part == part.part) {
             let (reason, ends) = situation.watch_of(watcher, part);
             own.push(reason);
             is_watched |= ends.is_some();
             // Parked jobs are not resolved.
-            let may_resolve = part.candidates + part.heard > part.set_aside;
+            let may_resolve = part.candidates + part.heard > part.parked;
             next_resolve_at = next_resolve_at.into_iter().chain(ends.filter(|_| may_resolve)).min();
         }
         let names_it = parts.len() > 1 && is_any_held;

@@ -32,7 +32,7 @@ pub(super) fn undeclared() -> Error {
 #[derive(Default)]
 pub(super) struct Resolution {
     pub(super) resolved: Vec<StalledJob>,
-    pub(super) set_aside: u64,
+    pub(super) parked: u64,
     pub(super) swept_by_worker: bool,
     pub(super) is_complete: bool,
 }
@@ -105,15 +105,15 @@ impl<'a> SweepByHand<'a> {
         let period = cadence::beat_period(self.interval);
         let swept = self.watch.sweep(self.own.as_str(), Some(watched), waited, &self.cursor, &decision, period).await;
         match swept {
-            Ok(SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved, aside }) => {
-                self.found.set_aside += aside;
+            Ok(SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved, parked }) => {
+                self.found.parked += parked;
                 // Continue while there is progress.
                 if !resolved.is_empty() {
                     self.end = self.end.max(clock::now().after(LEAST_PATIENCE));
                 }
                 self.found.resolved.extend(resolved);
                 self.cursor = cursor;
-                let is_idle = self.found.resolved.len() == self.decided && self.found.set_aside == 0;
+                let is_idle = self.found.resolved.len() == self.decided && self.found.parked == 0;
                 if snapshot && is_idle && std::mem::take(&mut self.may_watch_again) {
                     // Jobs of workers that died since the previous snapshot are silent from this one on.
                     (self.epoch, self.batch) = (epoch, 0);

@@ -75,7 +75,7 @@ pub struct TaskReport {
     #[serde(rename = "hook_failed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub hook_failed_at: Option<SystemTime>,
     /// Jobs missing from every list and set, according to the counts. No worker will run them. [`Inspector::audit`] finds them.
-    pub nowhere: u64,
+    pub unplaced: u64,
     /// Jobs whose payload is lost, according to the counts. If such a job has not ended, the next claim removes it.
     pub without_payload: u64,
     /// Stored jobs that failed in the last 5 minutes.
@@ -193,7 +193,7 @@ pub struct PartitionReport {
     pub heard: u64,
     /// Held jobs that sweeps parked, because their phase waits longer or for a person. A job that was since taken from its worker may
     /// be counted until a later snapshot.
-    pub set_aside: u64,
+    pub parked: u64,
     /// How long its next job has waited or has been due.
     #[serde(rename = "next_waiting_age_ms", serialize_with = "as_ms_where_known")]
     pub next_waiting_age: Option<Duration>,
@@ -228,7 +228,7 @@ const OPTIONS: [&str; 23] = [
     "maxCount",
     "maxCountSet",
     "onCrash",
-    "patience",
+    "grace",
     "hook",
     "retry",
     "heartbeat",
@@ -407,11 +407,11 @@ impl Inspector {
         Ok(seen)
     }
 
-    /// Whether all partitions of the task are paused, and its option `patience`.
-    pub(super) async fn pauses_and_patience(&self, task: &str) -> Result<(bool, String), Error> {
+    /// Whether all partitions of the task are paused, and its option `grace`.
+    pub(super) async fn pauses_and_grace(&self, task: &str) -> Result<(bool, String), Error> {
         let parts = self.overviews(task).await?;
-        let patience = parts[0].text("patience").unwrap_or_default().to_owned();
-        Ok((parts.iter().all(|part| part.number("paused").is_some()), patience))
+        let grace = parts[0].text("grace").unwrap_or_default().to_owned();
+        Ok((parts.iter().all(|part| part.number("paused").is_some()), grace))
     }
 
     /// The tables of a task or, if the first one cannot be read, the known ones.
@@ -544,7 +544,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         hooks_failed_in_a_row: failing().filter_map(|part| part.number("hooksFailedRow")).sum(),
         hooks_failing_since: failing().filter_map(|part| part.number("hooksFailingSince")).min().map(at_ms),
         hook_failed_at: latest("hookFailedAt").map(at_ms),
-        nowhere: sum(|part| part.payloads.saturating_sub(part.counts.iter().sum())),
+        unplaced: sum(|part| part.payloads.saturating_sub(part.counts.iter().sum())),
         without_payload: sum(|part| part.counts.iter().sum::<u64>().saturating_sub(part.payloads)),
         failed_lately: sum(|part| part.failed_lately),
         completed_lately: sum(|part| part.completed_lately),
@@ -599,7 +599,7 @@ fn part_report(seen: &Overview, part: u32) -> PartitionReport {
         asker: seen.text("asker").map(WorkerId::from_wire),
         candidates: seen.candidates,
         heard: seen.active,
-        set_aside: seen.set_aside,
+        parked: seen.parked,
         next_waiting_age: waits_since(seen).map(|since| Duration::from_millis(seen.now_ms.saturating_sub(since))),
         // A fence is a time in us.
         last_claimed_at: seen.number("fence").map(|fence| at_ms(fence / 1000)),

@@ -26,9 +26,9 @@ pub(super) struct Worked {
 }
 
 impl Worked {
-    /// Reads `for_people` from the option `patience` of the task.
-    pub(super) fn for_people(patience: &str) -> [bool; 3] {
-        let mut phases = patience.split(' ').map(|phase| phase == "off");
+    /// Reads `for_people` from the option `grace` of the task.
+    pub(super) fn for_people(grace: &str) -> [bool; 3] {
+        let mut phases = grace.split(' ').map(|phase| phase == "off");
         std::array::from_fn(|_| phases.next().unwrap_or(false))
     }
 
@@ -48,7 +48,7 @@ pub(super) struct NodeJob<'a> {
     /// Whether it has ended and its workflow is not updated yet.
     pub(super) is_to_be_told: bool,
     /// Whether it is parked and sent no heartbeat since.
-    pub(super) is_aside: bool,
+    pub(super) is_parked: bool,
     /// The failure of its last run, if it is delayed.
     pub(super) failed: Option<&'a StoredError>,
     pub(super) to_send_since: Option<SystemTime>,
@@ -59,7 +59,7 @@ pub(super) struct NodeJob<'a> {
 /// Why an open node does not run yet. `None` if it runs.
 pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Option<String> {
     let Worked { is_worked, is_anybody, is_paused, for_people } = of_task;
-    let (task, is_aside) = (job.task, job.is_aside);
+    let (task, is_parked) = (job.task, job.is_parked);
     let unworked = || format!("no worker works the task {task}");
     let soon = |within| Worked::soon(is_anybody, within);
     let waits_for_a_person = match job.state {
@@ -92,10 +92,10 @@ pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Optio
             );
             Some(if is_worked { what } else { format!("{what}, and {}", unworked()) })
         }
-        Some(_) if is_aside && waits_for_a_person => Some(
+        Some(_) if is_parked && waits_for_a_person => Some(
             "its worker died or went silent, and its job is parked until a person runs it again or fails it".to_owned(),
         ),
-        Some(_) if is_aside => {
+        Some(_) if is_parked => {
             Some("its worker died or went silent, and its job is parked until its recovery delay is over".to_owned())
         }
         Some(_) if !is_worked && waits_for_a_person => {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_patience_option_names_the_phases_that_wait_for_a_person() {
+    fn the_grace_option_names_the_phases_that_wait_for_a_person() {
         assert_eq!(Worked::for_people(""), [false; 3]);
         assert_eq!(Worked::for_people("0 off 60000"), [false, true, false]);
     }

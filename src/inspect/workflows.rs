@@ -17,7 +17,7 @@ use super::workers::WorkerReport;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::overview;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
-use crate::backend::values::{self, AsideMark};
+use crate::backend::values::{self, ParkedMark};
 use crate::backend::workflow::instances::{self, FlowPlace, FlowSizes, FlowState};
 use crate::backend::workflow::nodes;
 use crate::backend::workflow::outbox;
@@ -76,7 +76,7 @@ pub struct WorkflowReport {
     pub cancelled: u64,
     /// Instances whose state the server lost, at least. They cannot continue. [`Inspector::recover_workflow`] pauses them, for a person
     /// to decide.
-    pub nowhere: u64,
+    pub unplaced: u64,
     /// Pending steps: nodes to send and dependents to visit. Usually none, or those of this moment.
     pub steps: u64,
     /// The age of the oldest pending step, or for how long the server has refused to record ended jobs. Any worker retries steps older
@@ -156,7 +156,7 @@ pub struct InstanceReport {
     /// Its state.
     pub state: WorkflowState,
     /// Whether the server lost its state. It cannot continue, and `state` is `Failed`. [`Inspector::recover_workflow`] pauses it.
-    pub is_nowhere: bool,
+    pub is_unplaced: bool,
     /// Whether it opens no more nodes. It ends when the open ones have ended.
     pub is_stopping: bool,
     /// The pause, if a person or program paused it. `None` if its policy did, because of [`broken_by`](InstanceReport::broken_by).
@@ -326,7 +326,7 @@ impl Inspector {
             completed,
             failed,
             cancelled,
-            nowhere: sizes.nowhere,
+            unplaced: sizes.unplaced,
             steps: outbox,
             oldest_step: oldest_ms.map(|ms| Duration::from_millis(now_ms.saturating_sub(ms))),
             looked_at: (looked_ms > 0).then(|| at_ms(looked_ms)),
@@ -430,7 +430,7 @@ impl Inspector {
         let view = View { keys, id, state: &state, shape: &shape, states: &states, is_anybody };
         let mut nodes: Vec<NodeReport> = (first..last).map(|at| view.node(at)).collect();
         self.both_halves(&view, workers.as_deref(), &mut nodes, now).await?;
-        if state.is_nowhere {
+        if state.is_unplaced {
             nodes.iter_mut().filter(|node| node.why.is_some()).for_each(|node| node.why = Some(NOWHERE.to_owned()));
         }
         let (code, message) = view.said();
@@ -443,7 +443,7 @@ impl Inspector {
             workflow: workflow.to_owned(),
             id: id.to_owned(),
             state: state.place.into(),
-            is_nowhere: state.is_nowhere,
+            is_unplaced: state.is_unplaced,
             is_stopping: state.is_stopping,
             pause: InstancePause::from_wire(&state.answer).filter(|_| state.place == FlowPlace::Paused),
             begins_at: begins_ms.map(at_ms),
@@ -493,13 +493,13 @@ impl Inspector {
             let ids: Vec<JobId> = places.iter().filter_map(|at| nodes[*at].job.clone()).collect();
             let asked = async {
                 let (found, untold) = (self.states_of(&task, &ids).await?, self.untold(&task, &ids).await?);
-                let asides = self.asides(&task, &ids).await?;
+                let parked_marks = self.parked_marks(&task, &ids).await?;
                 let is_delayed = |job: &Option<(JobState, usize)>| matches!(job, Some((JobState::Delayed, _)));
                 let delayed = ids.iter().zip(&found).filter(|(_, job)| is_delayed(job)).map(|(id, _)| id.clone());
                 let failed = self.failed(&task, delayed.collect()).await?;
-                Ok::<_, Error>((found, untold, asides, failed))
+                Ok::<_, Error>((found, untold, parked_marks, failed))
             };
-            let (found, untold, asides, failed) = match asked.await {
+            let (found, untold, parked_marks, failed) = match asked.await {
                 Ok(found) => found,
                 Err(e) => {
                     for at in places {
@@ -510,9 +510,9 @@ impl Inspector {
             };
             let works = |worker: &WorkerReport| worker.tasks.iter().any(|its| its.task == task);
             let is_worked = workers.is_none_or(|workers| workers.iter().any(works));
-            let (is_paused, patience) = self.pauses_and_patience(&task).await.unwrap_or_default();
-            let of_task = Worked { is_worked, is_anybody, is_paused, for_people: Worked::for_people(&patience) };
-            for (((at, job), is_untold), is_aside) in places.into_iter().zip(found).zip(untold).zip(asides) {
+            let (is_paused, grace) = self.pauses_and_grace(&task).await.unwrap_or_default();
+            let of_task = Worked { is_worked, is_anybody, is_paused, for_people: Worked::for_people(&grace) };
+            for (((at, job), is_untold), is_parked) in places.into_iter().zip(found).zip(untold).zip(parked_marks) {
                 let node = &mut nodes[at];
                 node.job_state = job.map(|(state, _)| state);
                 node.is_to_be_told = is_untold;
@@ -520,7 +520,7 @@ impl Inspector {
                     task: &task,
                     state: node.job_state,
                     is_to_be_told: is_untold,
-                    is_aside,
+                    is_parked,
                     failed: node.job.as_ref().and_then(|id| failed.get(id)),
                     to_send_since: node.to_send_since,
                     refused_since,
@@ -563,7 +563,7 @@ impl Inspector {
     }
 
     /// Which of the jobs are parked and sent no heartbeat since.
-    async fn asides(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
+    async fn parked_marks(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
         self.of_each(task, ids, |keys, own| async move {
             let (keys, own) = (&keys, &own);
             let marks = self.ask(|mut conn| async move { values::marks(&mut conn, keys, own).await }).await?;
@@ -572,7 +572,7 @@ impl Inspector {
             }
             let tokens = self.ask(|mut conn| async move { values::tokens(&mut conn, keys, own).await }).await?;
             let fences = tokens.into_iter().map(|token| Some(holder(&token?)?.1));
-            let is_so = |(mark, fence): (Option<AsideMark>, _)| mark.is_some_and(|mark| fence == Some(mark.fence));
+            let is_so = |(mark, fence): (Option<ParkedMark>, _)| mark.is_some_and(|mark| fence == Some(mark.fence));
             Ok(marks.into_iter().zip(fences).map(is_so).collect())
         })
         .await
@@ -726,7 +726,7 @@ impl View<'_> {
             |input: &u32| self.shape.nodes.get(*input as usize).map_or_else(String::new, |node| node.name.clone());
         let named: Vec<String> = left.iter().take(NAMED).map(name).collect();
         let place = WorkflowState::from(self.state.place);
-        let why = if self.state.is_nowhere {
+        let why = if self.state.is_unplaced {
             NOWHERE.to_owned()
         } else if place.is_ended() {
             "the instance ended before it could run".to_owned()
@@ -765,7 +765,7 @@ impl View<'_> {
 
     /// The code and message of what ended or paused the instance.
     fn said(&self) -> (Option<String>, Option<String>) {
-        if self.state.is_nowhere {
+        if self.state.is_unplaced {
             return (Some(codes::CORRUPT.to_owned()), Some(NOWHERE.to_owned()));
         }
         let answer = String::from_utf8_lossy(&self.state.answer);

@@ -70,7 +70,7 @@ async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Resu
     let gone = gone.into_iter().filter(|worker| worker != id).collect();
     let forgotten = watched(unseen, gone, clock::now(), store.timings.unseen);
     for worker in &forgotten {
-        keeper.housekeeping_call(async |conn| store.put_aside(conn, worker).await).await?;
+        keeper.housekeeping_call(async |conn| store.park(conn, worker).await).await?;
     }
     keeper.housekeeping_call(async |conn| store.forget_gone(conn, keep).await.map(drop)).await?;
     Ok(forgotten.len())

@@ -62,7 +62,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
 
 /// Resolves all candidates of the epoch in bounded calls, then takes the next snapshot. Returns how many it resolved.
 async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> {
-    let (task, mut total, mut set_aside) = (&watch.task, 0, 0);
+    let (task, mut total, mut all_parked) = (&watch.task, 0, 0);
     let silence = match task.options.heartbeat {
         Heartbeat::Automatic => StallReason::Silent,
         Heartbeat::Manual => StallReason::HandlerSilent,
@@ -88,9 +88,9 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> 
         let answered = keeper.call(watch, round).await;
         for answer in answers.into_iter().flatten() {
             match answer {
-                SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved, aside } => {
+                SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved, parked } => {
                     total += resolved.len();
-                    set_aside += aside;
+                    all_parked += parked;
                     move_workflows(keeper, watch, &resolved);
                     for job in resolved {
                         task.tally().stalled(silence, &job.action);
@@ -100,9 +100,9 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> 
                     watch.witness().told(clock::now(), epoch, interval);
                     if snapshot {
                         task.tally().swept();
-                        if set_aside > 0 {
+                        if all_parked > 0 {
                             let task = Arc::clone(&task.name);
-                            keeper.log.line(move || tracing::warn!(%task, jobs = set_aside, "silent jobs are parked"));
+                            keeper.log.line(move || tracing::warn!(%task, jobs = all_parked, "silent jobs are parked"));
                         }
                         let task = Arc::clone(&task.name);
                         keeper.log.line(move || tracing::debug!(%task, epoch, resolved = total, "swept"));

@@ -119,22 +119,22 @@ mod tests {
     use crate::options::stall::StallOptions;
     use crate::options::task::TaskOptions;
 
-    fn patience(own: StallOptions, of_app: StallOptions) -> String {
+    fn grace(own: StallOptions, of_app: StallOptions) -> String {
         let resolved = TaskOptions::new().stall(own).resolve(&TaskOptions::new().stall(of_app)).unwrap();
-        resolved.patience.to_string()
+        resolved.grace.to_string()
     }
 
     #[test]
     fn a_phase_waits_longer_only_if_that_is_set() {
         let plain = StallOptions::new;
         let minute = Duration::from_secs(60);
-        assert_eq!(patience(plain(), plain()), "");
-        assert_eq!(patience(plain().recover_running(true), plain().recover_running(false)), "");
-        assert_eq!(patience(plain().claimed_interval(Duration::from_secs(30)), plain()), "", "it is the interval");
-        assert_eq!(patience(plain().claimed_interval(minute), plain()), "60000 0 0");
-        assert_eq!(patience(plain(), plain().finalizing_interval(minute)), "0 0 60000");
-        assert_eq!(patience(plain().claimed_interval(minute).recover_claimed(false), plain()), "off 0 0");
-        assert_eq!(patience(plain().recover_running(false), plain().recover_finalizing(false)), "0 off off");
+        assert_eq!(grace(plain(), plain()), "");
+        assert_eq!(grace(plain().recover_running(true), plain().recover_running(false)), "");
+        assert_eq!(grace(plain().claimed_interval(Duration::from_secs(30)), plain()), "", "it is the interval");
+        assert_eq!(grace(plain().claimed_interval(minute), plain()), "60000 0 0");
+        assert_eq!(grace(plain(), plain().finalizing_interval(minute)), "0 0 60000");
+        assert_eq!(grace(plain().claimed_interval(minute).recover_claimed(false), plain()), "off 0 0");
+        assert_eq!(grace(plain().recover_running(false), plain().recover_finalizing(false)), "0 off off");
     }
 
     #[test]

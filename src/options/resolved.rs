@@ -20,7 +20,7 @@ pub(crate) struct Resolved {
     pub(crate) on_risk: OnLockRisk,
     pub(crate) on_crash: OnCrash,
     /// How long silent jobs wait beyond the interval.
-    pub(crate) patience: PhaseWaits,
+    pub(crate) grace: PhaseWaits,
     pub(crate) retry: RetryPolicy,
     /// The codes that are retried; `None`: all.
     pub(crate) retried_codes: Option<Vec<String>>,

@@ -24,7 +24,7 @@ pub struct StallOptions {
     heartbeat: Option<Heartbeat>,
     on_risk: Option<OnLockRisk>,
     on_crash: Option<OnCrash>,
-    patience: OwnPhases,
+    grace: OwnPhases,
 }
 
 impl StallOptions {
@@ -36,7 +36,7 @@ impl StallOptions {
             heartbeat: None,
             on_risk: None,
             on_crash: None,
-            patience: OwnPhases::UNSET,
+            grace: OwnPhases::UNSET,
         }
     }
 
@@ -72,13 +72,13 @@ impl StallOptions {
     /// The worker that started last decides for the task. At least the
     /// [`interval`](StallOptions::interval), at most 24 h. Defaults to the interval.
     pub const fn claimed_interval(mut self, interval: Duration) -> Self {
-        self.patience.claimed.interval = Some(interval);
+        self.grace.claimed.interval = Some(interval);
         self
     }
 
     /// How long a job whose hook is running must be silent. Otherwise like [`claimed_interval`](StallOptions::claimed_interval).
     pub const fn finalizing_interval(mut self, interval: Duration) -> Self {
-        self.patience.finalizing.interval = Some(interval);
+        self.grace.finalizing.interval = Some(interval);
         self
     }
 
@@ -90,20 +90,20 @@ impl StallOptions {
     ///
     /// The worker that started last decides for the task. Defaults to `true`.
     pub const fn recover_claimed(mut self, is_recovered: bool) -> Self {
-        self.patience.claimed.is_recovered = Some(is_recovered);
+        self.grace.claimed.is_recovered = Some(is_recovered);
         self
     }
 
     /// Whether silent jobs that have begun run again, or fail, automatically. If `false`, no job of a dead worker runs
     /// again before a person decides. Otherwise like [`recover_claimed`](StallOptions::recover_claimed).
     pub const fn recover_running(mut self, is_recovered: bool) -> Self {
-        self.patience.running.is_recovered = Some(is_recovered);
+        self.grace.running.is_recovered = Some(is_recovered);
         self
     }
 
     /// Whether a hook whose worker died runs again automatically; otherwise like [`recover_claimed`](StallOptions::recover_claimed).
     pub const fn recover_finalizing(mut self, is_recovered: bool) -> Self {
-        self.patience.finalizing.is_recovered = Some(is_recovered);
+        self.grace.finalizing.is_recovered = Some(is_recovered);
         self
     }
 
@@ -147,7 +147,7 @@ impl StallOptions {
             heartbeat: self.heartbeat.or(fallback.heartbeat),
             on_risk: self.on_risk.or(fallback.on_risk),
             on_crash: self.on_crash.or(fallback.on_crash),
-            patience: self.patience.or(fallback.patience),
+            grace: self.grace.or(fallback.grace),
         }
     }
 
@@ -164,7 +164,7 @@ impl StallOptions {
             heartbeat: self.heartbeat.unwrap_or_default(),
             on_risk: self.on_risk.unwrap_or_default(),
             on_crash: self.on_crash.unwrap_or_default(),
-            patience: self.patience.resolve(interval, faults),
+            grace: self.grace.resolve(interval, faults),
         }
     }
 }
@@ -176,7 +176,7 @@ pub(super) struct ResolvedStall {
     pub(super) heartbeat: Heartbeat,
     pub(super) on_risk: OnLockRisk,
     pub(super) on_crash: OnCrash,
-    pub(super) patience: PhaseWaits,
+    pub(super) grace: PhaseWaits,
 }
 
 /// What counts as a job's sign of life.

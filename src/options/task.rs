@@ -206,7 +206,7 @@ impl TaskOptions {
 
         let own_stall = self.stall.clone().unwrap_or_default();
         let max_count_set = own_stall.sets_max_count();
-        let ResolvedStall { interval, max_count, heartbeat, on_risk, on_crash, patience } = match &app_defaults.stall {
+        let ResolvedStall { interval, max_count, heartbeat, on_risk, on_crash, grace } = match &app_defaults.stall {
             Some(app) => own_stall.or(app),
             None => own_stall,
         }
@@ -270,7 +270,7 @@ impl TaskOptions {
             heartbeat,
             on_risk,
             on_crash,
-            patience,
+            grace,
             retried_codes: retry.codes(),
             retry,
             timeout,

@@ -163,7 +163,7 @@ impl<I, O> TaskRef<I, O> {
         // The error of an earlier run that failed before another completed is not an error of the job.
         let error = (!stored.error.is_empty() && stored.state != JobState::Completed)
             .then(|| Failure::new(id.clone(), StoredError::from_json(&stored.error), failed_attempts, stalled_count));
-        let snoozed_count = stored.deferred.snoozed;
+        let snoozed_count = stored.snoozes.snoozed;
         Ok(Job { id, state: stored.state, failed_attempts, stalled_count, snoozed_count, error })
     }
 }

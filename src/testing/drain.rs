@@ -123,9 +123,9 @@ async fn until_nothing_waits(
             let ids = store.shared(RESPONSE_TIMEOUT, async |conn| drain::delayed(conn, keys).await).await?;
             // A delayed job that is missing from the list has started meanwhile.
             busy |= (ids.len() as u64) < delayed;
-            for (id, deferred) in ids {
+            for (id, snoozes) in ids {
                 let put_off = seen.entry((index, id.clone())).or_default();
-                if put_off.may_come_forward(deferred, ended) {
+                if put_off.may_come_forward(snoozes, ended) {
                     busy = true;
                     store.shared(RESPONSE_TIMEOUT, async |conn| drain::bring_forward(conn, keys, &id).await).await?;
                 } else {
@@ -144,22 +144,22 @@ async fn until_nothing_waits(
 /// What is known of a job that was delayed.
 #[derive(Default)]
 struct PutOff {
-    /// The column `deferred` when the job was last brought forward.
-    deferred: String,
+    /// The column `snoozes` when the job was last brought forward.
+    snoozes: String,
     /// How many runs had ended their job by then.
     ended: Option<u64>,
 }
 
 impl PutOff {
-    fn may_come_forward(&mut self, deferred: String, ended: u64) -> bool {
+    fn may_come_forward(&mut self, snoozes: String, ended: u64) -> bool {
         // A retry or a plain delay needs no limit, since it ends by itself.
-        if deferred == self.deferred {
+        if snoozes == self.snoozes {
             return true;
         }
         // It may have waited for a job that ended since.
         let may = self.ended.is_none_or(|before| before < ended);
         if may {
-            (self.deferred, self.ended) = (deferred, Some(ended));
+            (self.snoozes, self.ended) = (snoozes, Some(ended));
         }
         may
     }

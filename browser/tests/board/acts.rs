@@ -127,7 +127,7 @@ pub async fn damage_is_found_previewed_and_repaired(world: Rc<World>) {
     browser.click_text("main a", "Back").await;
     press(browser, "Audit now", "2 faults found.").await;
     browser.click_text("main a", "Back").await;
-    browser.until_text("1 nowhere").await;
+    browser.until_text("1 unplaced").await;
     browser.until_text("1 stray_cancel").await;
     press(browser, "Preview repair", "2 faults would be repaired, 0 no longer present").await;
     assert_eq!(site.export.counts().await.unwrap().waiting, 0, "it was a preview");

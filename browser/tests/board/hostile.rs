@@ -90,7 +90,7 @@ pub async fn markup_is_text_wherever_it_comes_from(world: Rc<World>) {
     browser.click_text("main form button", "Audit now").await;
     browser.until_text("found.").await;
     browser.click_text("main a", "Back").await;
-    browser.until_text("nowhere").await;
+    browser.until_text("unplaced").await;
     assert_harmless(browser, "the audit", &format!("{EVIL_ID}3")).await;
     browser.click_text("main form button", "Preview repair").await;
     browser.until_text("would be repaired").await;

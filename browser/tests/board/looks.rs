@@ -59,7 +59,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     // The job waits for a decision, and then a person fails it, so there is a stall.
     until("it waits for a decision", async || {
         let task = site.app.inspector().task("export").await.unwrap();
-        task.parts.iter().map(|part| part.set_aside).sum::<u64>() == 1
+        task.parts.iter().map(|part| part.parked).sum::<u64>() == 1
     })
     .await;
     let held_ids = heartline::SilentSelection::ids([held.as_str()]);
@@ -122,7 +122,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     browser.click_text("main form button", "Audit now").await;
     browser.until_text("found.").await;
     browser.click_text("main a", "Back").await;
-    browser.until_text("nowhere").await;
+    browser.until_text("unplaced").await;
     wide.extend(fits("the audit").await);
     browser.click_text("main form button", "Preview repair").await;
     browser.until_text("would be repaired").await;

@@ -25,7 +25,7 @@ async fn an_audit_can_be_run_noted_previewed_and_repaired() {
     let done = site.post("/act", &[("act", "audit"), task]).await;
     assert!(done.body.contains("1 fault found."), "{done:?}");
     let page = site.page("/audit?task=export").await;
-    assert!(page.contains("1 nowhere") && page.contains("lost-&#60;b&#62;1") && page.contains("RUNS AGAIN"), "{page}");
+    assert!(page.contains("1 unplaced") && page.contains("lost-&#60;b&#62;1") && page.contains("RUNS AGAIN"), "{page}");
     let preview = site.post("/act", &[("act", "preview"), task]).await;
     assert!(preview.body.contains("1 fault would be repaired"), "{preview:?}");
     assert!(
@@ -208,8 +208,8 @@ async fn no_form_field_bypasses_a_check_or_fills_the_memory() {
     let site = Site::with(BoardOptions::behind_own_auth().read_only(), "").await;
     site.export.dispatch("x".into()).await.unwrap();
     // The field of the form does not decide the action.
-    let ghost = site.post("/act", &[("act", "audit"), ("task", "ghost"), ("worker", "x")]).await;
-    assert_eq!(ghost.status, 404, "{ghost:?}");
+    let tombstone = site.post("/act", &[("act", "audit"), ("task", "tombstone"), ("worker", "x")]).await;
+    assert_eq!(tombstone.status, 404, "{tombstone:?}");
     let long = "\u{7f}".repeat(600);
     for field in ["id", "worker", "task"] {
         let answer = site.post("/act", &[("act", "audit"), ("task", "export"), (field, &long)]).await;
@@ -219,6 +219,6 @@ async fn no_form_field_bypasses_a_check_or_fills_the_memory() {
     assert_eq!(site.post("/act", &[("act", "audit"), ("task", "export"), ("reason", &huge)]).await.status, 413);
     let site = Site::new().await;
     site.export.dispatch("x".into()).await.unwrap();
-    let pause = site.post("/act", &[("act", "pause"), ("task", "ghost"), ("worker", "x")]).await;
+    let pause = site.post("/act", &[("act", "pause"), ("task", "tombstone"), ("worker", "x")]).await;
     assert_eq!((pause.status, site.app.inspector().task_names().await.unwrap().len()), (404, 1), "{pause:?}");
 }

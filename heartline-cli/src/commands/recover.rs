@@ -93,14 +93,14 @@ async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(
     let silent = silent_jobs(session, &jobs.task).await?;
     let is_meant = |job: &&SilentJob| job.is_claimed || verb != REQUEUE;
     let silent = silent.iter().filter(is_meant).count();
-    let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();
-    let what = match set_aside {
+    let parked: u64 = task.parts.iter().map(|part| part.parked).sum();
+    let what = match parked {
         0 if silent == 0 && task.parts.iter().all(|part| part.snapshot_at.is_none()) => {
             format!("all jobs of {} that stay silent (unknown before the first snapshot)", jobs.task)
         }
         0 => format!("all jobs of {} that stay silent ({silent} are silent now)", jobs.task),
         // If there are parked jobs, only these are changed.
-        _ => format!("the {set_aside} parked jobs of {}", jobs.task),
+        _ => format!("the {parked} parked jobs of {}", jobs.task),
     };
     confirm(&session.consent, &format!("{verb} {what}"))
 }
@@ -289,9 +289,9 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
         1 => "1 silent job resolved".to_owned(),
         jobs => format!("{jobs} silent jobs resolved"),
     })?;
-    if report.set_aside > 0 {
+    if report.parked > 0 {
         let how = format!("`heartline recover running -t {task} ID`, or `recover fail`");
-        session.out.line(format!("{} silent jobs are parked for you: {how}", report.set_aside))?;
+        session.out.line(format!("{} silent jobs are parked for you: {how}", report.parked))?;
     }
     resolved(session, &report.resolved)?;
     if report.swept_by_worker {

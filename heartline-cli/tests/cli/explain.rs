@@ -167,7 +167,7 @@ async fn a_worker_that_froze_is_seen_again_and_reports_too_late() {
     assert!(late.contains("id=late\">late</a>") && late.contains(&format!("completed by {holder}, ")), "{late}");
     assert!(late.contains("s late</td>"), "{late}");
     let job = page(&board, "/job?task=script&id=late");
-    assert!(job.contains(&again) && job.contains("<td>task:refused</td>"), "{job}");
+    assert!(job.contains(&again) && job.contains("<td>task:outcome_rejected</td>"), "{job}");
     drop((frozen, heir));
     std::fs::remove_file(begun).and_then(|()| std::fs::remove_file(gate)).unwrap();
 }

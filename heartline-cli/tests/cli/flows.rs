@@ -189,7 +189,7 @@ async fn unreadable_workflows_are_reported_next_to_readable_ones() {
     let mut conn = bench.redis().await;
     for (key, told, metric) in [
         (
-            "cli:{nightly:flow}:head",
+            "cli:{nightly:flow}:instances",
             "the workflow nightly cannot advance",
             "heartline_workflow_readable{workflow=\"nightly\"} 0",
         ),
@@ -198,12 +198,12 @@ async fn unreadable_workflows_are_reported_next_to_readable_ones() {
             "the workflow nightly cannot advance",
             "heartline_workflow_readable{workflow=\"nightly\"} 0",
         ),
-        ("cli:flows", "the list of workflows cannot be read", "heartline_list_readable{list=\"workflows\"} 0"),
+        ("cli:workflows", "the list of workflows cannot be read", "heartline_list_readable{list=\"workflows\"} 0"),
     ] {
         let is_there: bool = redis::cmd("EXISTS").arg(key).query_async(&mut conn).await.unwrap();
         let mut damage = redis::pipe();
         if is_there {
-            damage.rename(key, "aside");
+            damage.rename(key, "parked");
         }
         let () = damage.set(key, "x").ignore().query_async(&mut conn).await.unwrap();
         let named = format!("{key} is a string and should be a ");
@@ -219,7 +219,7 @@ async fn unreadable_workflows_are_reported_next_to_readable_ones() {
         let mut mend = redis::pipe();
         mend.del(key);
         if is_there {
-            mend.rename("aside", key);
+            mend.rename("parked", key);
         }
         let () = mend.query_async(&mut conn).await.unwrap();
     }
@@ -232,7 +232,7 @@ async fn lost_workflow_data_is_reported_with_the_command_to_find_it() {
     let bench = Bench::new().await;
     start(&bench, "one", ["x", "x"], OnFailure::Finish).await;
     let mut conn = bench.redis().await;
-    let lists = ["cli:flows", "cli:{nightly:flow}:running"];
+    let lists = ["cli:workflows", "cli:{nightly:flow}:running"];
     redis::cmd("DEL").arg(&lists).query_async::<()>(&mut conn).await.unwrap();
     let status = bench.run(&["status"]).await;
     assert!(
@@ -259,7 +259,7 @@ async fn lost_workflow_data_is_reported_with_the_command_to_find_it() {
         "{status:?}"
     );
     let metrics = bench.run(&["metrics", "--once"]).await.ok();
-    assert!(metrics.contains("heartline_workflow_nowhere{workflow=\"nightly\"} 1"), "{metrics}");
+    assert!(metrics.contains("heartline_workflow_unplaced{workflow=\"nightly\"} 1"), "{metrics}");
     redis::cmd("DEL").arg(lists[0]).query_async::<()>(&mut conn).await.unwrap();
     let recovered = bench.run(&["flows", "recover", "nightly"]).await;
     assert!(recovered.err.contains("2 instances of nightly had no state left"), "{recovered:?}");

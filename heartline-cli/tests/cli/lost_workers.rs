@@ -102,7 +102,7 @@ async fn metrics_show_what_alerts_need() {
     let () = pipe.query_async(&mut conn).await.unwrap();
     for line in [
         "heartline_task_slots_lost{task=\"export\"} 2",
-        "heartline_jobs_nowhere{task=\"export\"} 1",
+        "heartline_jobs_unplaced{task=\"export\"} 1",
         "heartline_jobs_due{task=\"export\"} 1",
         "heartline_data_lost_age_seconds{task=\"export\"}",
     ] {

@@ -159,22 +159,22 @@ async fn ages_silence_and_faults_are_exported_as_they_are() {
     let ms =
         |ago: u64| (now - Duration::from_secs(ago)).duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
     let task = |key: &str| format!("cli:{{export}}:{key}");
-    pipe.hset(task("waitingSince"), "a", ms(500)).ignore();
+    pipe.hset(task("enqueuedAt"), "a", ms(500)).ignore();
     pipe.hset(task("meta"), "epochAt", ms(70)).ignore().hset(task("meta"), "interval", 30_000).ignore();
     pipe.lrem(task("wait"), 0, "c").ignore().hset(task("locks"), "c", "w:3").ignore();
     pipe.sadd(task("active"), "c").ignore().sadd(task("candidates"), "c").ignore();
     pipe.hset(task("payload"), "lost", "1").ignore();
     let () = pipe.query_async(&mut conn).await.unwrap();
     let ran = bench.run(&["audit", "-t", "export"]).await;
-    assert!(ran.out.contains("nowhere"), "{ran:?}");
+    assert!(ran.out.contains("unplaced"), "{ran:?}");
     let told = of_file(&bench.run(&["metrics", "--once"]).await.ok());
     let of = |name: &str| told[&format!("heartline_{name}{{task=\"export\"}}")];
     let about = |name: &str, secs: f64| assert!((secs..secs + 60.0).contains(&of(name)), "{name}: {}", of(name));
     about("oldest_waiting_seconds", 500.0);
     about("epoch_age_seconds", 70.0);
     about("audit_age_seconds", 0.0);
-    assert_eq!((of("silent_jobs"), of("interval_seconds"), of("jobs_nowhere")), (1.0, 30.0, 1.0), "{told:?}");
-    assert_eq!(told["heartline_audit_findings{task=\"export\",kind=\"nowhere\"}"], 1.0, "{told:?}");
+    assert_eq!((of("silent_jobs"), of("interval_seconds"), of("jobs_unplaced")), (1.0, 30.0, 1.0), "{told:?}");
+    assert_eq!(told["heartline_audit_findings{task=\"export\",kind=\"unplaced\"}"], 1.0, "{told:?}");
     assert_eq!(told["heartline_workers_blocked"], 0.0);
     // The test server uses the clock of this machine.
     assert!(told["heartline_redis_clock_skew_seconds"] < 5.0, "{told:?}");

@@ -266,14 +266,14 @@ async fn an_audit_finds_damage_and_a_repair_fixes_it() {
     let mut conn = bench.redis().await;
     let () = redis::cmd("DEL").arg("cli:{export}:wait").query_async(&mut conn).await.unwrap();
     let ran = bench.run(&["audit", "-t", "export"]).await;
-    assert!(ran.status == 1 && ran.out.contains("  1 x nowhere: it is in no list or set"), "{ran:?}");
+    assert!(ran.status == 1 && ran.out.contains("  1 x unplaced: it is in no list or set"), "{ran:?}");
     let ran = bench.run(&["repair", "-t", "export", "--dry-run"]).await.ok();
     let told = bench.run(&["repair", "-t", "export", "--dry-run", "--json"]).await.json();
     assert!(
         told["would_mend"].as_array().is_some_and(|faults| !faults.is_empty()) && told["mended"].is_null(),
         "{told}"
     );
-    assert!(ran.starts_with("1 fault would be repaired\n  1 x nowhere: ") && ran.ends_with("\n    lost\n"), "{ran}");
+    assert!(ran.starts_with("1 fault would be repaired\n  1 x unplaced: ") && ran.ends_with("\n    lost\n"), "{ran}");
     let ran = bench.run(&["repair", "-t", "export"]).await;
     assert!(ran.status == 2 && ran.err.contains("1 job RUNS AGAIN") && ran.err.contains("pass --yes"), "{ran:?}");
     assert!(bench.run(&["repair", "-t", "export", "--yes"]).await.ok().contains("1 repaired"));

@@ -34,7 +34,7 @@ impl FlowPlace {
 pub(crate) struct FlowState {
     pub(crate) place: FlowPlace,
     /// It is in no place; `place` is then `Failed`.
-    pub(crate) is_nowhere: bool,
+    pub(crate) is_unplaced: bool,
     pub(crate) run: u64,
     /// Nodes that have not ended.
     pub(crate) live: u64,
@@ -63,12 +63,12 @@ pub(crate) async fn state(
         return Ok(None);
     }
     let place: String = reply.next()?;
-    let (is_nowhere, place) = (place == "unknown", FlowPlace::from_wire(&place));
+    let (is_unplaced, place) = (place == "unknown", FlowPlace::from_wire(&place));
     let (run, live, open) = (reply.next()?, reply.next()?, reply.next()?);
     let (Text(digest), Text(bad), Text(said)) = (reply.next()?, reply.next()?, reply.next()?);
     let broken_by = bad.parse().ok().map(|node| (node, said));
     let (answer, turn, is_stopping) = (reply.next()?, reply.next()?, reply.next::<u8>()? > 0);
-    Ok(Some(FlowState { place, is_nowhere, run, live, open, digest, broken_by, answer, turn, is_stopping }))
+    Ok(Some(FlowState { place, is_unplaced, run, live, open, digest, broken_by, answer, turn, is_stopping }))
 }
 
 #[derive(Debug)]
@@ -133,9 +133,10 @@ pub(crate) struct FlowSizes {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
-    /// Instances in no place: children that have ended, and lost ones; and how many are lost at least.
+    /// Instances in no place: children that have ended, and lost ones.
+    pub(crate) in_no_set: u64,
+    /// How many of them are lost, at least.
     pub(crate) unplaced: u64,
-    pub(crate) nowhere: u64,
     pub(crate) outbox: u64,
     /// Since when the oldest of them is due, ms.
     pub(crate) oldest_ms: Option<u64>,
@@ -151,7 +152,7 @@ pub(crate) struct FlowSizes {
 /// Counts the instances and the outbox of a workflow.
 pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<FlowSizes, Error> {
     let mut pipe = redis::pipe();
-    pipe.hlen(keys.get(Key::Head));
+    pipe.hlen(keys.get(Key::Instances));
     for key in [Key::Running, Key::Paused, Key::Completed, Key::Failed, Key::Cancelled, Key::Outbox, Key::Children] {
         pipe.zcard(keys.get(key));
     }
@@ -162,8 +163,8 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
     let (lines, running, paused, completed, failed, cancelled, outbox, children, oldest, times, tasks) = found;
     // Children that have ended are in no place.
-    let unplaced = lines.saturating_sub(running + paused + completed + failed + cancelled);
-    let nowhere = unplaced.saturating_sub(children);
+    let in_no_set = lines.saturating_sub(running + paused + completed + failed + cancelled);
+    let unplaced = in_no_set.saturating_sub(children);
     let oldest_ms = oldest.first().map(|(_, score)| stored_score(*score));
     let tasks = tasks.into_iter().map(|Text(task)| task).collect();
     let [put_off, untold, corrupt, corrupt_at] = times;
@@ -176,8 +177,8 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
         completed,
         failed,
         cancelled,
+        in_no_set,
         unplaced,
-        nowhere,
         outbox,
         oldest_ms,
         put_off,
@@ -189,7 +190,8 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
 
 pub(crate) async fn is_there(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
     let mut cmd = redis::cmd("HLEN");
-    let lines: u64 = cmd.arg(keys.get(Key::Head)).query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
+    let lines: u64 =
+        cmd.arg(keys.get(Key::Instances)).query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
     Ok(lines > 0)
 }
 

@@ -50,8 +50,8 @@ pub(crate) async fn digest(
     instance: &str,
 ) -> Result<Option<String>, Error> {
     let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(Key::Head)).arg(instance);
-    let head: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("head", e))?;
+    cmd.arg(keys.get(Key::Instances)).arg(instance);
+    let head: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("instances", e))?;
     Ok(head.and_then(|Text(head)| head.split(' ').nth(4).map(str::to_owned)))
 }
 
@@ -62,8 +62,8 @@ pub(crate) async fn begins(
     instances: &[&str],
 ) -> Result<Vec<Option<u64>>, Error> {
     let mut cmd = redis::cmd("HMGET");
-    cmd.arg(keys.get(Key::Head)).arg(instances);
-    let heads: Vec<Option<Text>> = cmd.query_async(conn).await.map_err(|e| classify("head", e))?;
+    cmd.arg(keys.get(Key::Instances)).arg(instances);
+    let heads: Vec<Option<Text>> = cmd.query_async(conn).await.map_err(|e| classify("instances", e))?;
     let due =
         |head: Option<Text>| head.and_then(|Text(head)| stored_number(head.split(' ').nth(6)?).filter(|ms| *ms > 0));
     Ok(heads.into_iter().map(due).collect())

@@ -34,19 +34,19 @@ impl Store {
 
     pub(crate) async fn list_workflows(&self, conn: &mut impl Connection, names: &[&str]) -> Result<(), Error> {
         let mut cmd = redis::cmd("ZADD");
-        cmd.arg(keys::flows(&self.prefix)).arg("NX");
+        cmd.arg(keys::workflows(&self.prefix)).arg("NX");
         for name in names {
             // A new workflow is due at once.
             cmd.arg(0).arg(name);
         }
-        cmd.query_async(conn).await.map_err(|e| classify("flows", e))
+        cmd.query_async(conn).await.map_err(|e| classify("workflows", e))
     }
 
     /// The listed workflows, at most 1,000, each with the time of its last upkeep, ms.
     pub(crate) async fn workflows(&self, conn: &mut impl Connection) -> Result<Vec<(String, u64)>, Error> {
         let mut cmd = redis::cmd("ZRANGE");
-        cmd.arg(keys::flows(&self.prefix)).arg(0).arg(MOST - 1).arg("WITHSCORES");
-        let found: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("flows", e))?;
+        cmd.arg(keys::workflows(&self.prefix)).arg(0).arg(MOST - 1).arg("WITHSCORES");
+        let found: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("workflows", e))?;
         let mut found: Vec<(String, u64)> =
             found.into_iter().map(|(Text(name), ms)| (name, stored_score(ms))).collect();
         found.sort();
@@ -55,7 +55,7 @@ impl Store {
 
     /// Records that the upkeep of a workflow is done.
     pub(crate) async fn looked_after(&self, conn: &mut impl Connection, name: &str) -> Result<(), Error> {
-        scripts::ENLIST.on_key(&keys::flows(&self.prefix)).arg(name).call(conn).await.map(drop)
+        scripts::ENLIST.on_key(&keys::workflows(&self.prefix)).arg(name).call(conn).await.map(drop)
     }
 
     /// Takes workflows whose last upkeep was this long ago. Returns whether there may be more.
@@ -64,7 +64,7 @@ impl Store {
         conn: &mut impl Connection,
         pause: Duration,
     ) -> Result<(Vec<String>, bool), Error> {
-        let mut call = scripts::FLOW_TURN.on_key(&keys::flows(&self.prefix));
+        let mut call = scripts::FLOW_TURN.on_key(&keys::workflows(&self.prefix));
         call.arg(to_ms(pause)).arg(TAKEN);
         let mut reply = call.call(conn).await?;
         let _: String = reply.next()?;

@@ -44,7 +44,7 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
         ("state", Some(job.state.to_string())),
         ("priority", Some(job.priority.to_string())),
         ("dispatched", time(job.dispatched_at)),
-        ("waiting since", time(job.waiting_since)),
+        ("waiting since", time(job.enqueued_at)),
         ("expires", time(job.expires_at)),
         ("due", time(job.due_at)),
         ("started", time(job.started_at)),
@@ -136,7 +136,7 @@ pub fn rest_of(event: &impl Serialize) -> String {
 pub fn runs_again<'a>(found: impl Iterator<Item = &'a Finding>) -> String {
     let (mut again, mut removed) = (0, 0);
     for finding in found {
-        again += usize::from(finding.fault == Inconsistency::Nowhere);
+        again += usize::from(finding.fault == Inconsistency::Unplaced);
         removed += usize::from(finding.fault == Inconsistency::NoPayload);
     }
     let removed = match removed {
@@ -157,10 +157,10 @@ pub fn meaning(fault: Inconsistency) -> &'static str {
     match fault {
         Inconsistency::NoPayload => "its payload is lost, so it can never run; the repair REMOVES the rest",
         Inconsistency::TwoPlaces => "it is in more than one list or set; the repair keeps one",
-        Inconsistency::Nowhere => {
+        Inconsistency::Unplaced => {
             "it is in no list or set, and its outcome, if any, is lost; after the repair it RUNS AGAIN at once"
         }
-        Inconsistency::EndedNowhere => {
+        Inconsistency::EndedUnplaced => {
             "it has ended, and its place is lost; the repair restores it, as if it had just ended"
         }
         Inconsistency::Unlocked => "it is marked as running, and no worker holds it; the repair removes the mark",

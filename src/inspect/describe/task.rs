@@ -44,8 +44,8 @@ pub fn options(task: &TaskReport) -> Vec<(&'static str, String)> {
         let is_declared = task.options.declared_by.is_some();
         is_declared.then(|| if limits.is_empty() { "forever".to_owned() } else { limits.join(", ") })
     };
-    let patience = option("patience").map(|patience| {
-        let phases = ["claimed", "running", "finalizing"].iter().zip(patience.split(' '));
+    let grace = option("grace").map(|grace| {
+        let phases = ["claimed", "running", "finalizing"].iter().zip(grace.split(' '));
         let waits = phases.filter_map(|(phase, wait)| match wait {
             "0" => None,
             "off" => Some(format!("silent {phase} jobs wait for a person")),
@@ -63,7 +63,7 @@ pub fn options(task: &TaskReport) -> Vec<(&'static str, String)> {
         ("timeout", time("timeoutMs")),
         ("max stalls", text("maxCount")),
         ("on crash", text("onCrash")),
-        ("recovery", patience.filter(|patience| !patience.is_empty())),
+        ("recovery", grace.filter(|grace| !grace.is_empty())),
         ("heartbeats", text("heartbeat")),
         ("events", text("eventMode")),
         ("priority", text("priority")),

@@ -30,7 +30,7 @@ pub fn advice(found: &InstanceReport) -> Vec<String> {
         _ if found.node_count == 0 => lines.push(
             "Its graph is lost: it cannot continue or be retried. Start a new instance with another id.".to_owned(),
         ),
-        _ if found.is_nowhere => lines.push(format!(
+        _ if found.is_unplaced => lines.push(format!(
             "`heartline flows recover {}` pauses it; then resume, retry or cancel it.",
             quoted(&found.workflow)
         )),

@@ -30,7 +30,7 @@ const CLAIMED: (Duration, Duration) = (Duration::from_secs(10), Duration::from_s
 impl TaskReport {
     /// Whether silent jobs wait for a person while claimed, running and finalizing.
     fn person_phases(&self) -> [bool; 3] {
-        Worked::for_people(self.options.values.get("patience").map_or("", String::as_str))
+        Worked::for_people(self.options.values.get("grace").map_or("", String::as_str))
     }
 
     /// Whether silent jobs of some phase wait for a person.

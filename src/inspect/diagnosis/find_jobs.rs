@@ -60,7 +60,7 @@ impl Inspector {
         };
         if job.state == JobState::Waiting {
             let (outcome, is_alone) = (lost_outcome(job), task.counts.waiting == 0);
-            let jobs = if outcome.is_some() || is_alone { 1 } else { task.nowhere };
+            let jobs = if outcome.is_some() || is_alone { 1 } else { task.unplaced };
             if outcome.is_none() && is_alone && !self.still_waits(job).await? {
                 return Ok(Vec::new());
             }
@@ -82,7 +82,7 @@ impl Inspector {
     /// Whether the job still counts as waiting: it may have begun meanwhile.
     async fn still_waits(&self, job: &JobReport) -> Result<bool, Error> {
         let now = self.job(&job.task, job.id.as_str(), JobValues::None).await?;
-        let place = |job: &JobReport| (job.state, job.waiting_since, job.dispatched_at);
+        let place = |job: &JobReport| (job.state, job.enqueued_at, job.dispatched_at);
         Ok(now.is_some_and(|now| place(&now) == place(job)))
     }
 

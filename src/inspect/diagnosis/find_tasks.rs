@@ -61,10 +61,10 @@ pub(super) fn of_task(task: &TaskReport, holders: Option<&HolderReport>, workers
     let mut found = Vec::new();
     let own = holders.map_or(&[][..], |report| &report.holders);
     found.extend(of_workers(task, own, workers));
-    if task.nowhere > 0 {
+    if task.unplaced > 0 {
         found.push(Diagnosis::risk(
             Some(&task.task),
-            DiagnosisKind::JobsWithoutPlace { jobs: task.nowhere, outcome: None },
+            DiagnosisKind::JobsWithoutPlace { jobs: task.unplaced, outcome: None },
         ));
     }
     found.extend(stopping(task, workers));
@@ -165,7 +165,7 @@ fn of_sweeps(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
 
 /// Silent jobs that are parked for a person.
 fn of_parked(task: &TaskReport) -> Option<Diagnosis> {
-    let jobs: u64 = task.parts.iter().map(|part| part.set_aside).sum();
+    let jobs: u64 = task.parts.iter().map(|part| part.parked).sum();
     let is_parked = jobs > 0 && task.waits_for_person();
     is_parked.then(|| Diagnosis::risk(Some(&task.task), DiagnosisKind::JobsParked { jobs }))
 }

@@ -81,7 +81,7 @@ impl WorkflowReport {
         let mut found: Vec<Diagnosis> = self.stalled().map(|kind| Diagnosis::risk(None, kind)).into_iter().collect();
         let corrupt = self.corrupt_at.map(|at| self.as_of.duration_since(at).unwrap_or_default());
         let corrupt_ago_ms = corrupt.filter(|ago| *ago < RECENT).map(to_ms);
-        let (lost, paused, corrupt) = (self.nowhere, self.paused, self.corrupt);
+        let (lost, paused, corrupt) = (self.unplaced, self.paused, self.corrupt);
         if lost > 0 || paused > 0 || corrupt_ago_ms.is_some() {
             let workflow = self.workflow.clone();
             let kind = DiagnosisKind::InstancesStopped { workflow, lost, paused, corrupt, corrupt_ago_ms };

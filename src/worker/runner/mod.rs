@@ -111,7 +111,7 @@ async fn run_once(
     let worker = worker.id.clone();
     let max_attempts = options.retry.max_attempts();
     let (name, id) = (Arc::clone(&task.name), held.id.clone());
-    let is_first = attempt == 1 && job.stalled_count == 0 && job.deferred == Snoozes::default();
+    let is_first = attempt == 1 && job.stalled_count == 0 && job.snoozes == Snoozes::default();
     let waited = dispatched_at
         .filter(|_| is_first)
         .and_then(|at| at.checked_add(delay))
@@ -127,7 +127,7 @@ async fn run_once(
         failed_attempts: failed,
         max_attempts,
         stalled_count: stalled,
-        snoozed_count: if job.outcome.is_some() { 0 } else { job.deferred.snoozed },
+        snoozed_count: if job.outcome.is_some() { 0 } else { job.snoozes.snoozed },
         recovery: job.recovery,
         is_hook: job.outcome.is_some(),
         dispatched_at,
@@ -159,7 +159,7 @@ async fn run_once(
     let ran = observed.ran();
     held.set(Flags::FINISHED);
     // An error is user code too: the job gets an outcome even if reading the error panics.
-    let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.deferred), &options, &task.errors))
+    let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.snoozes), &options, &task.errors))
         .unwrap_or_else(|panic| outcome::failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
     observed.end(&outcome, ran);
     if !matches!(outcome, Disposition::Completed(_) | Disposition::Requeue) {

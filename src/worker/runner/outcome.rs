@@ -19,7 +19,7 @@ use crate::runtime::held_jobs::{Flags, HeldJob};
 pub(super) fn outcome(
     ended: HandlerEnd,
     held: &HeldJob,
-    (attempt, deferred): (u32, Snoozes),
+    (attempt, snoozes): (u32, Snoozes),
     options: &Resolved,
     errors: &[ErrorMap],
 ) -> Disposition {
@@ -41,16 +41,16 @@ pub(super) fn outcome(
         HandlerEnd::Returned(Err(RunError::Handler(e))) => {
             let e = mapped(e, errors);
             if let Some(delay) = e.snooze_delay() {
-                let deferred = Snoozes { snoozed: deferred.snoozed.saturating_add(1), ..deferred };
-                return Disposition::Snooze { deferred, delay };
+                let snoozes = Snoozes { snoozed: snoozes.snoozed.saturating_add(1), ..snoozes };
+                return Disposition::Snooze { snoozes, delay };
             }
             (e.code().to_owned(), e.message(), e.retry_after_delay(), e.is_fatal())
         }
         HandlerEnd::Returned(Err(RunError::Undecodable(message))) => {
-            if let Some(delay) = options.undecodable_pause(deferred.undecodable) {
+            if let Some(delay) = options.undecodable_pause(snoozes.undecodable) {
                 let error = StoredError { code: codes::CODEC.to_owned(), message };
-                let deferred = Snoozes { undecodable: deferred.undecodable.saturating_add(1), ..deferred };
-                return Disposition::Undecodable { deferred, delay, error };
+                let snoozes = Snoozes { undecodable: snoozes.undecodable.saturating_add(1), ..snoozes };
+                return Disposition::Undecodable { snoozes, delay, error };
             }
             (codes::CODEC.to_owned(), message, None, true)
         }

@@ -27,12 +27,12 @@ impl WorkflowProgress {
     /// Pauses instances without a state, if there are any: the server lost their state, and with it whether they had ended.
     pub(super) async fn place_lost(&self, keys: &TaskKeys) -> Result<(), Error> {
         let sizes = async |conn: &mut _| instances::sizes(conn, keys).await;
-        if self.store.shared(RESPONSE_TIMEOUT, sizes).await?.unplaced == 0 {
+        if self.store.shared(RESPONSE_TIMEOUT, sizes).await?.in_no_set == 0 {
             return Ok(());
         }
         let mut cursor = 0;
         loop {
-            let page = async |conn: &mut _| scan(conn, keys, Key::Head, cursor, BATCH as u64).await;
+            let page = async |conn: &mut _| scan(conn, keys, Key::Instances, cursor, BATCH as u64).await;
             let (next, instances) = self.store.shared(response_time(BATCH_BYTES), page).await?;
             for some in instances.chunks(BATCH) {
                 let place = async |conn: &mut _| upkeep::place(conn, keys, some).await;

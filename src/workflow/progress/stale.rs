@@ -9,7 +9,7 @@ use crate::backend::actions::{self, ActionReply, Named, Stood};
 use crate::backend::keys::TaskKeys;
 use crate::backend::tables::Tables;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
-use crate::backend::values::{dispatched_at, waiting_since};
+use crate::backend::values::{dispatched_at, enqueued_at};
 use crate::backend::workflow::nodes;
 use crate::backend::workflow::outbox::{self, ended_at};
 use crate::backend::workflow::start::ToSend;
@@ -94,7 +94,7 @@ impl WorkflowProgress {
         let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
         let dispatched = async |conn: &mut _| dispatched_at(conn, table, &ids).await;
         let dispatched = self.store.shared(RESPONSE_TIMEOUT, dispatched).await?;
-        let waiting = async |conn: &mut _| waiting_since(conn, table, &ids).await;
+        let waiting = async |conn: &mut _| enqueued_at(conn, table, &ids).await;
         let waiting = self.store.shared(RESPONSE_TIMEOUT, waiting).await?;
         let looked = nodes.iter().zip(dispatched).zip(waiting);
         let stale = looked.map(|((node, dispatched), waiting)| {

@@ -84,7 +84,7 @@ async fn held_at(port: u16) -> (BTreeSet<String>, BTreeMap<String, String>) {
     let mut all = dump(&mut conn, &prefix).await;
     all = all.into_iter().map(|(key, value)| (key[prefix.len()..].to_owned(), value)).collect();
     let names = all.keys().cloned().collect();
-    all.retain(|name, _| !["active", "candidates", "calls", "events", "meta", "wake"].contains(&name.as_str()));
+    all.retain(|name, _| !["active", "candidates", "replies", "events", "meta", "wake"].contains(&name.as_str()));
     (names, all)
 }
 
@@ -132,11 +132,11 @@ async fn a_slot_that_moves_key_by_key_keeps_every_column_of_its_task() {
     assert_eq!(cancelled, CancelOutcome::Requested);
     task.dispatch("ends".into()).id("claimed").await.unwrap();
     is(&task, "claimed", JobState::Claimed).await;
-    for (id, priority) in [("low", Priority::Low), ("first", Priority::Normal), ("ghost", Priority::Normal)] {
+    for (id, priority) in [("low", Priority::Low), ("first", Priority::Normal), ("tombstone", Priority::Normal)] {
         task.dispatch("ends".into()).id(id).priority(priority).expires_after(HOUR).await.unwrap();
     }
     task.dispatch("ends".into()).id("high").priority(Priority::High).await.unwrap();
-    task.handle("ghost").unwrap().cancel("no more").await.unwrap();
+    task.handle("tombstone").unwrap().cancel("no more").await.unwrap();
     let silent = async || inspector.silent_jobs(TASK, None).await.unwrap().jobs.into_iter().any(|job| job.is_parked);
     eventually("the job that was in its hook is parked", PATIENCE, silent).await;
     let noted = async |id: &str| inspector.job(TASK, id, JobValues::Small).await.unwrap().unwrap();
@@ -198,7 +198,7 @@ async fn a_slot_that_moves_key_by_key_keeps_every_column_of_its_task() {
     }
     is(&task, "to-be-cancelled", JobState::Cancelled).await;
     let counts = task.counts().await.unwrap();
-    // The ghost is one of the cancelled jobs; the parked job stays.
+    // The tombstone is one of the cancelled jobs; the parked job stays.
     assert_eq!(
         (counts.completed, counts.failed, counts.cancelled, counts.pending_total()),
         (11, 1, 3, 1),

@@ -91,7 +91,7 @@ async fn a_handler_reads_its_inputs_over_a_long_failover() {
     app.register(READS.handler(handler)).unwrap();
     let ports = six.ports();
     let primary = async |name: &str| six.primary_of(name, ports[0]).await.unwrap();
-    let (of_jobs, lists) = (primary("reads").await, primary("heartline:flows").await);
+    let (of_jobs, lists) = (primary("reads").await, primary("heartline:workflows").await);
     let mut names = (0..).map(|at| format!("flow-{at}"));
     let (name, place) = loop {
         let name = names.next().unwrap();
@@ -123,14 +123,17 @@ async fn nodes_of_a_task_that_is_away_block_no_others() {
     let six = Six::start().await;
     let app = app(&six.cluster.url()).await;
     let ports = six.ports();
-    let gone = six.primary_of(TASKS[0], ports[0]).await.unwrap();
-    let at = ports.iter().position(|port| *port == gone).unwrap();
-    let (mut elsewhere, mut names) = (Vec::new(), (0..).map(|at| format!("flow-{at}")));
-    for (at, task) in TASKS.iter().enumerate() {
-        if six.primary_of(task, ports[0]).await != Some(gone) {
-            elsewhere.push(at);
-        }
+    // A start writes to the list of workflows, so the node of that list stays.
+    let list = six.primary_of("heartline:workflows", ports[0]).await;
+    let mut primaries = Vec::new();
+    for task in TASKS {
+        primaries.push(six.primary_of(task, ports[0]).await);
     }
+    let away = primaries.iter().position(|primary| *primary != list).unwrap();
+    let gone = primaries[away].unwrap();
+    let at = ports.iter().position(|port| *port == gone).unwrap();
+    let elsewhere: Vec<usize> = (0..TASKS.len()).filter(|task| primaries[*task] != Some(gone)).collect();
+    let mut names = (0..).map(|at| format!("flow-{at}"));
     let name = loop {
         let name = names.next().unwrap();
         if six.primary_of(&format!("{name}:flow"), ports[0]).await != Some(gone) {
@@ -156,7 +159,7 @@ async fn nodes_of_a_task_that_is_away_block_no_others() {
     // Their next nodes cannot be sent.
     let mut stand = Vec::new();
     for _ in 0..5 {
-        stand.push(flow.start(line(&[elsewhere[0], 0])).await.unwrap());
+        stand.push(flow.start(line(&[elsewhere[0], away])).await.unwrap());
     }
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(8) {
@@ -179,7 +182,7 @@ async fn a_silent_node_keeps_no_worker_from_workflows_elsewhere() {
     let app = app(&six.cluster.url()).await;
     let ports = six.ports();
     let primary = async |name: &str| six.primary_of(name, ports[0]).await.unwrap();
-    let list = primary("heartline:flows").await;
+    let list = primary("heartline:workflows").await;
     let mut places = Vec::new();
     for task in TASKS {
         places.push(primary(task).await);

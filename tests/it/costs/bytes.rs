@@ -83,7 +83,7 @@ async fn a_job_is_written_once_and_its_id_once_in_each_of_its_places() {
     let meta = options + "in200events400largest1024".len() + asked;
     let running = [
         ("active", n * ID),
-        ("calls", record("1200", words(n))),
+        ("replies", record("1200", words(n))),
         ("events", dispatched + started),
         ("locks", n * (ID + TOKEN)),
         ("meta", meta),
@@ -96,7 +96,7 @@ async fn a_job_is_written_once_and_its_id_once_in_each_of_its_places() {
     let completed = ENTRY + "total600worker".len() + WORKER.len() + "completed".len() + words(n);
     let completed = completed + "ran".len() + n * (RAN.len() + 1) - 1;
     let kept = [
-        ("calls", record("20", 0)),
+        ("replies", record("20", 0)),
         ("completed", n * ID),
         ("events", dispatched + started + completed),
         ("meta", meta + "out200".len() + "lastCompletedAt".len() + STAMP),

@@ -51,7 +51,7 @@ const SETTLE_KEPT: &str = "21: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange
 const SETTLE_KEPT_RESULTS: &str = "24: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd 1, \
     srem 1, time 1, xadd 1, zadd 2, zcard 1, zmscore 1";
 // A delayed job that is not due is a rare key of neither kind: terminal sets and columns (EXISTS 2), candidates
-// (SCARD), cancels and ghosts (HLEN 2); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is
+// (SCARD), cancels and tombstones (HLEN 2); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is
 // in a column: which ones are filled (HLEN 8), what the claimed jobs have (HMGET), and the removed ones (EXISTS,
 // HDEL).
 const SETTLE_BESIDE_DELAYED: &str = "36: exists 4, hdel 3, hget 1, hlen 10, hmget 5, hset 3, lrange 2, ltrim 1, sadd 1, \
@@ -79,14 +79,14 @@ const SETTLE_RETRY: &str =
 // removes (HDEL). The filled columns are found one by one (HLEN 6).
 const SETTLE_DUE: &str = "43: exists 4, hdel 1, hget 1, hlen 10, hmget 4, hset 4, llen 3, lrange 3, ltrim 1, rpush 1, sadd 1, \
     scard 2, srem 1, time 1, xadd 1, zrange 2, zrangebyscore 1, zrem 2";
-// With ghosts after the heads: types (LLEN 3, HLEN 4, SCARD), the first entry of each list (LINDEX 3) and whether it
-// is a ghost (HEXISTS); whether the claimed heads are ghosts too (HMGET), which may also be delayed (ZMSCORE).
-const SETTLE_BESIDE_GHOSTS: &str = "41: exists 3, hexists 1, hget 1, hlen 6, hmget 4, hset 3, lindex 3, llen 3, lrange 2, \
+// With tombstones after the heads: types (LLEN 3, HLEN 4, SCARD), the first entry of each list (LINDEX 3) and whether it
+// is a tombstone (HEXISTS); whether the claimed heads are tombstones too (HMGET), which may also be delayed (ZMSCORE).
+const SETTLE_BESIDE_TOMBSTONES: &str = "41: exists 3, hexists 1, hget 1, hlen 6, hmget 4, hset 3, lindex 3, llen 3, lrange 2, \
     ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 3, zmscore 3, zrange 1";
-// Ghosts at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 3, HMGET
+// Tombstones at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 3, HMGET
 // 2, and HEXISTS of the first job that waits); they are removed from the list (LTRIM) and from the count (HMGET, HDEL,
 // EXISTS, HGET, HSET). Nothing is left, and no worker is woken.
-const SETTLE_BEHIND_GHOSTS: &str = "56: exists 4, hdel 1, hexists 2, hget 2, hlen 6, hmget 8, hset 4, lindex 3, llen 3, \
+const SETTLE_BEHIND_TOMBSTONES: &str = "56: exists 4, hdel 1, hexists 2, hget 2, hlen 6, hmget 8, hset 4, lindex 3, llen 3, \
     lrange 4, ltrim 2, sadd 1, scard 2, srem 1, time 1, xadd 1, zcard 3, zmscore 6, zrange 1, zrem 1";
 
 /// Claims if `n` payloads as large as the largest could be too much for one reply: the size of each (HSTRLEN).
@@ -394,7 +394,7 @@ async fn a_settle_that_moves_jobs_writes_their_times_in_one_command() {
 }
 
 #[tokio::test]
-async fn more_ghosts_do_not_raise_the_cost_of_a_settle() {
+async fn more_tombstones_do_not_raise_the_cost_of_a_settle() {
     for n in [1, 50] {
         let mut meter = Meter::new("1").await;
         meter.dispatch(2).await;
@@ -411,9 +411,9 @@ async fn more_ghosts_do_not_raise_the_cost_of_a_settle() {
         // The first claim also writes the interval.
         assert_eq!(meter.settle(0, None, 1).await, 1);
         assert_eq!(meter.settle(0, None, 1).await, 1);
-        assert_eq!(meter.cost, SETTLE_BESIDE_GHOSTS, "{n} ghosts after the head");
+        assert_eq!(meter.cost, SETTLE_BESIDE_TOMBSTONES, "{n} tombstones after the head");
         assert_eq!(meter.settle(0, None, 1).await, 1);
-        assert_eq!(meter.cost, SETTLE_BEHIND_GHOSTS, "{n} ghosts at the head");
+        assert_eq!(meter.cost, SETTLE_BEHIND_TOMBSTONES, "{n} tombstones at the head");
     }
 }
 

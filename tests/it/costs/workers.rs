@@ -43,7 +43,7 @@ impl Counted {
     /// The number of the worker's settle calls: each of its call sequences has its own numbers, and stores the last
     /// one.
     async fn settles(&mut self) -> usize {
-        let records: HashMap<String, String> = self.conn.hgetall(Self::key("calls")).await.unwrap();
+        let records: HashMap<String, String> = self.conn.hgetall(Self::key("replies")).await.unwrap();
         records.values().map(|record| record.split('\n').next().unwrap().parse::<usize>().unwrap()).sum()
     }
 

@@ -27,7 +27,8 @@ async fn a_worker_without_the_right_to_block_polls_and_logs_it_once() {
     test.journal.open("go");
     let job = jobs.dispatch("go".to_owned()).await.unwrap();
     tokio::time::timeout(PATIENCE, job.result()).await.expect("no worker looks for jobs").unwrap();
-    let told = warnings.all().into_iter().filter(|line| line.to_lowercase().contains("bzpopmin")).collect::<Vec<_>>();
+    let is_told = |line: &String| line.contains(&*worker.id) && line.to_lowercase().contains("bzpopmin");
+    let told: Vec<_> = warnings.all().into_iter().filter(is_told).collect();
     assert!(told.len() == 1 && told[0].starts_with("ERROR "), "{told:?}");
     worker.stop().await;
 }

@@ -21,7 +21,7 @@ struct Left {
 
 async fn left_of(test: &TestTask, worker: &str) -> Left {
     let mut conn = test.conn().await;
-    let all: BTreeMap<String, String> = conn.hgetall(test.key("calls")).await.unwrap();
+    let all: BTreeMap<String, String> = conn.hgetall(test.key("replies")).await.unwrap();
     let rows = all.into_iter().filter(|(line, _)| line.split('/').next() == Some(worker)).collect();
     let presence = conn.hgetall(format!("heartline:worker:{worker}")).await.unwrap();
     let score: Option<f64> = conn.zscore("heartline:workers", worker).await.unwrap();
@@ -78,7 +78,7 @@ async fn clean_stops_on_a_full_server_leave_records_to_be_removed() {
         workers.insert(worker.id.clone());
         worker.stop().await;
     }
-    let rows: BTreeMap<String, String> = conn.hgetall(test.key("calls")).await.unwrap();
+    let rows: BTreeMap<String, String> = conn.hgetall(test.key("replies")).await.unwrap();
     for (line, row) in &rows {
         assert_eq!(row, "closed", "the record of {line} was left");
         let worker = line.split('/').next().unwrap();

@@ -318,7 +318,7 @@ async fn jobs_with_unreported_outcomes_get_no_more_heartbeats() {
     let healthy = test.start_worker(options(INTERVAL)).await;
 
     // Its outcomes are refused, and its heartbeats are not.
-    let (mut conn, calls) = (test.conn().await, test.key("calls"));
+    let (mut conn, calls) = (test.conn().await, test.key("replies"));
     let mut replace = redis::pipe();
     let () = replace.atomic().del(&calls).set(&calls, "foreign").query_async(&mut conn).await.unwrap();
     let stopping = worker.begin_stop();

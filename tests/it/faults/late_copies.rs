@@ -69,7 +69,7 @@ async fn a_call_on_a_closed_line_fails_and_writes_nothing() {
     let (_app, jobs) = test.producer().await;
     jobs.dispatch("go".to_owned()).id("waits").await.unwrap();
     let mut conn = test.conn().await;
-    let () = conn.hset_multiple(test.key("calls"), &[("gone", "closed"), ("gone/2", "closed")]).await.unwrap();
+    let () = conn.hset_multiple(test.key("replies"), &[("gone", "closed"), ("gone/2", "closed")]).await.unwrap();
     let () = conn.hset(test.key("locks"), "held", "gone:7").await.unwrap();
     let () = conn.sadd(test.key("active"), "held").await.unwrap();
     let settle = heartline::_internals::scripts().into_iter().find(|script| script.name == "settle").unwrap();

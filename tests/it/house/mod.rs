@@ -127,7 +127,7 @@ fn every_header_names_keys_of_the_store_with_their_types() {
                 "history" => Some("stream"),
                 "enlist" => Some("seen"),
                 "take_name" => Some("name"),
-                "flow_turn" => Some("flows"),
+                "flow_turn" => Some("workflows"),
                 _ => None,
             };
             let expected = own.filter(|_| *number == 1).unwrap_or(key);
@@ -147,7 +147,7 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
         ("stalledCount", "stalled_count"),
         ("maxCount", "max_count"),
         ("dispatchedAt", "dispatched_at"),
-        ("waitingSince", "waiting_since"),
+        ("enqueuedAt", "enqueued_at"),
         ("expiresAt", "expires_at"),
         ("error", "errors"),
     ]);
@@ -288,7 +288,7 @@ fn only_one_fragment_writes_a_terminal_state() {
     }
     // Other members of the workflow keys, which one fragment writes too.
     writes.retain(|(path, place)| {
-        let is_open = ["running", "paused", "outbox", "tasks", "flows", "children", "deadlines"]
+        let is_open = ["running", "paused", "outbox", "tasks", "workflows", "children", "deadlines"]
             .contains(&place.trim_start_matches("keys."));
         !(is_open && path.contains("flow") || path == "lua/lib/finish.lua" && place == "places.outbox")
     });

@@ -1,4 +1,4 @@
-//! Tests damage the data of a job by hand: no ghost job, no crash, a clear event, and other jobs run.
+//! Tests damage the data of a job by hand: no tombstone job, no crash, a clear event, and other jobs run.
 
 use crate::support::events::next;
 use crate::support::puppet::Puppet;

@@ -152,12 +152,12 @@ async fn presence_is_reported_until_the_worker_has_stopped() {
         score.is_some()
     };
     eventually("its presence is listed", PATIENCE, seen).await;
-    assert!(test.column("calls", &id).await.is_some());
+    assert!(test.column("replies", &id).await.is_some());
     worker.stop().await;
     // The key that is left says that the worker has stopped, so that late copies of its calls have no effect.
     let key = format!("{}:worker:{id}", test.prefix);
     let mut conn = test.conn().await;
     let stopped: Option<u64> = redis::cmd("HGET").arg(key).arg("stoppedAt").query_async(&mut conn).await.unwrap();
     assert!(stopped.is_some());
-    assert_eq!(test.column("calls", &id).await.as_deref(), Some("closed"));
+    assert_eq!(test.column("replies", &id).await.as_deref(), Some("closed"));
 }

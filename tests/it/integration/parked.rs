@@ -87,7 +87,7 @@ async fn a_person_overtaken_by_a_sweep_sees_what_it_did() {
     // The worker has watched for longer: it sweeps while the person watches, unless it was delayed.
     let report = inspector.recover_running(TASK, SilentSelection::ids(["left"])).await.unwrap();
     let why: Vec<RefusalReason> = report.refusals.iter().map(|refused| refused.why).collect();
-    assert!(report.done == 1 || why == [RefusalReason::SetAside], "{report:?}");
+    assert!(report.done == 1 || why == [RefusalReason::Parked], "{report:?}");
     if report.done == 0 {
         let again = inspector.recover_running(TASK, SilentSelection::ids(["left"])).await.unwrap();
         assert_eq!((again.done, again.refused), (1, 0), "{again:?}");
@@ -103,7 +103,7 @@ async fn a_job_that_is_heard_again_continues_and_needs_no_decision() {
     until_parked(&inspector, 1).await;
     assert_eq!(stood_still.beat(&held).await, [0; 0], "it still has its job");
     assert!(parked_jobs(&inspector).await.is_empty());
-    assert_eq!(test.dump("aside").await, None);
+    assert_eq!(test.dump("parked").await, None);
     let beats = tokio::spawn(async move {
         loop {
             stood_still.beat(&held).await;
@@ -203,10 +203,10 @@ async fn a_mark_from_restored_data_takes_nothing_from_a_live_worker() {
     let (test, worker, mut stood_still, held) = held_by_the_dead(off, &["a"]).await;
     let inspector = worker.app.inspector();
     until_parked(&inspector, 1).await;
-    let mark = test.run::<String>("HGET", "aside", &["a"]).await;
+    let mark = test.run::<String>("HGET", "parked", &["a"]).await;
     assert_eq!(stood_still.beat(&held).await, [0; 0]);
     // A failover lost the heartbeat.
-    test.run::<u64>("HSET", "aside", &["a", &mark]).await;
+    test.run::<u64>("HSET", "parked", &["a", &mark]).await;
     let beats = tokio::spawn(async move {
         loop {
             tokio::time::sleep(INTERVAL / 3).await;
@@ -231,7 +231,7 @@ async fn a_sweep_by_a_person_reports_jobs_that_wait_for_a_decision() {
     dead.claim_all(&["a"]).await;
     let inspector = app.inspector();
     let swept = inspector.sweep_now(TASK).await.unwrap();
-    assert_eq!((swept.set_aside, swept.resolved.len(), swept.swept_by_worker), (1, 0, false), "{swept:?}");
+    assert_eq!((swept.parked, swept.resolved.len(), swept.swept_by_worker), (1, 0, false), "{swept:?}");
     let all = inspector.requeue_claimed(TASK, SilentSelection::all()).await.unwrap();
     assert_eq!((all.done, all.refused), (0, 0), "{all:?}");
     assert_eq!(inspector.recover_running(TASK, SilentSelection::all()).await.unwrap().done, 1);

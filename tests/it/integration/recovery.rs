@@ -169,7 +169,7 @@ async fn predecessor(test: &TestTask, id: &str) -> redis::aio::MultiplexedConnec
     let tasks = format!("foreign {TASK}");
     let presence = [("lastSeenAt", "5"), ("tasks", tasks.as_str()), ("pid", "1")];
     redis::cmd("HSET").arg(format!("{prefix}:worker:{id}")).arg(&presence).exec_async(&mut conn).await.unwrap();
-    redis::cmd("SET").arg(format!("{prefix}:{{foreign}}:calls")).arg("x").exec_async(&mut conn).await.unwrap();
+    redis::cmd("SET").arg(format!("{prefix}:{{foreign}}:replies")).arg("x").exec_async(&mut conn).await.unwrap();
     conn
 }
 
@@ -249,7 +249,7 @@ async fn a_dead_worker_of_another_task_leaves_nothing_in_ours() {
         })
         .await;
     }
-    let lines: Vec<String> = test.run("HKEYS", "calls", &[]).await;
+    let lines: Vec<String> = test.run("HKEYS", "replies", &[]).await;
     assert!(lines.iter().any(|line| line.starts_with("ours-")), "{lines:?}");
     assert!(!lines.iter().any(|line| line.starts_with("other-")), "{lines:?}");
     first.stop().await;

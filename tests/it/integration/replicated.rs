@@ -198,7 +198,8 @@ async fn a_workflow_start_and_its_cancel_wait_for_a_replica() {
     let pair = Pair::start().await;
     let app = pair.app().await;
     let flow = app.workflow::<()>("flow", WorkflowOptions::new().durability(SOON)).unwrap();
-    let head = async |id: &str| -> Option<String> { ask(&pair.replica, &["HGET", "pair:{flow:flow}:head", id]).await };
+    let head =
+        async |id: &str| -> Option<String> { ask(&pair.replica, &["HGET", "pair:{flow:flow}:instances", id]).await };
     // The large graph is written in parts.
     for (id, nodes) in [("small", 3), ("large", 700)] {
         let start = |id: &str| flow.start(graph(nodes)).id(id);

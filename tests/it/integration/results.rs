@@ -120,7 +120,7 @@ async fn without_retention_nothing_stays_and_a_waiting_handle_ends() {
     worker.stop().await;
     let left: Vec<String> = test.redis().dump(&test.key("")).await.into_keys().collect();
     let mut left: Vec<&str> = left.iter().map(|key| key.rsplit_once("}:").unwrap().1).collect();
-    left.retain(|key| !["calls", "events", "meta", "wake"].contains(key));
+    left.retain(|key| !["replies", "events", "meta", "wake"].contains(key));
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -174,7 +174,7 @@ async fn retention_trims_by_age_and_count_but_keeps_a_minute() {
     for id in &removed {
         assert!(matches!(task.handle(id).unwrap().state().await, Err(Error::JobNotFound { .. })), "{id}");
         for (key, content) in &dump {
-            let record = ["events", "calls"].iter().any(|name| key.ends_with(name));
+            let record = ["events", "replies"].iter().any(|name| key.ends_with(name));
             assert!(record || !content.contains(&format!("{id:?}")), "{key}: {content}");
         }
     }

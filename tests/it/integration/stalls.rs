@@ -115,7 +115,7 @@ async fn each_row_of_the_resolve_table_applies_to_its_job() {
     // Only the record of its removal is left of the job without a payload.
     worker.stop().await;
     for (key, content) in test.redis().dump(&test.key("")).await {
-        let record = ["events", "stalls", "calls"].iter().any(|name| key.ends_with(name));
+        let record = ["events", "stalls", "replies"].iter().any(|name| key.ends_with(name));
         assert!(record || !content.contains("gone"), "{key}: {content}");
     }
     assert_eq!(test.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
@@ -400,7 +400,7 @@ async fn a_worker_that_lost_a_job_writes_nothing_for_it() {
     let mut after = test.redis().dump(&test.key("")).await;
     // The settle call is recorded with its reply, for a repeat. Its outcomes are reported as refused.
     let mut before = before;
-    for told in ["calls", "events", "meta"] {
+    for told in ["replies", "events", "meta"] {
         let key = test.key(told);
         assert_ne!(after.remove(&key), before.remove(&key), "{told}");
     }

@@ -253,7 +253,7 @@ impl Task {
             let held = timeless(&held);
             // The time at which an instance began is left out too.
             let held = match key {
-                "head" => ["c", "f", "x"].iter().fold(held.replace(" NOW\"", "\""), |held, over| {
+                "instances" => ["c", "f", "x"].iter().fold(held.replace(" NOW\"", "\""), |held, over| {
                     held.replace(&format!(" NOW {over}\""), &format!(" 0 {over}\""))
                 }),
                 _ => held,

@@ -8,7 +8,7 @@ async fn cancel(task: &mut Task, ids: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_waiting_job_is_cancelled_and_leaves_a_ghost() {
+async fn a_waiting_job_is_cancelled_and_leaves_a_tombstone() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c"]).await;
     assert_eq!(task.ok("cancel", &["no longer needed", "channel", "", "b", ""]).await, "[told ended]");
@@ -17,9 +17,9 @@ async fn a_waiting_job_is_cancelled_and_leaves_a_ghost() {
         [
             r#"cancelled zset ["b": NOW]"#,
             r#"events stream [NOW {"cancelled": "b", "total": "1", "worker": ""}]"#,
-            r#"ghosts hash {"b": "1"}"#,
-            r#"meta hash {"events": "1", "fence": "4000000000000000", "ghosts": "1"}"#,
+            r#"meta hash {"events": "1", "fence": "4000000000000000", "tombstones": "1"}"#,
             r#"payload hash {"a": "{}", "b": "{}", "c": "{}"}"#,
+            r#"tombstones hash {"b": "1"}"#,
             r#"wait list ["a", "b", "c"]"#,
         ]
     );
@@ -28,17 +28,17 @@ async fn a_waiting_job_is_cancelled_and_leaves_a_ghost() {
 }
 
 #[tokio::test]
-async fn cancelling_the_first_job_also_removes_the_ghosts_after_it() {
+async fn cancelling_the_first_job_also_removes_the_tombstones_after_it() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c", "d"]).await;
     assert_eq!(cancel(&mut task, &["c"]).await, "[told ended]");
     assert_eq!(cancel(&mut task, &["b"]).await, "[told ended]");
-    assert_eq!(task.held("ghosts").await, r#"hash {"b": "1", "c": "1"}"#);
-    assert_eq!(task.field("meta", "ghosts").await, "2");
+    assert_eq!(task.held("tombstones").await, r#"hash {"b": "1", "c": "1"}"#);
+    assert_eq!(task.field("meta", "tombstones").await, "2");
     assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
     assert_eq!(task.list("wait").await, ["d"]);
-    assert_eq!(task.held("ghosts").await, "");
-    assert_eq!(task.field("meta", "ghosts").await, "0");
+    assert_eq!(task.held("tombstones").await, "");
+    assert_eq!(task.field("meta", "tombstones").await, "0");
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn a_first_job_is_removed_from_the_list_of_its_priority() {
 }
 
 #[tokio::test]
-async fn one_call_removes_at_most_200_ghosts_from_a_list() {
+async fn one_call_removes_at_most_200_tombstones_from_a_list() {
     let mut task = Task::new().await;
     let ids: Vec<String> = (1000..1451).map(|number| number.to_string()).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
@@ -64,9 +64,9 @@ async fn one_call_removes_at_most_200_ghosts_from_a_list() {
     for part in ids[1..450].chunks(200) {
         cancel(&mut task, part).await;
     }
-    assert_eq!(task.field("meta", "ghosts").await, "449");
+    assert_eq!(task.field("meta", "tombstones").await, "449");
     cancel(&mut task, &ids[..1]).await;
-    assert_eq!(task.field("meta", "ghosts").await, "250");
+    assert_eq!(task.field("meta", "tombstones").await, "250");
     assert_eq!(task.list("wait").await, ids[200..]);
     assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 0 0 0 450 0]");
 }
@@ -79,7 +79,7 @@ async fn a_delayed_job_is_cancelled_at_once() {
     assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
     assert_eq!(task.held("delayed").await, "");
     assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW]"#);
-    assert_eq!(task.held("ghosts").await, "", "it was in no list");
+    assert_eq!(task.held("tombstones").await, "", "it was in no list");
 }
 
 #[tokio::test]
@@ -141,8 +141,8 @@ async fn many_jobs_are_returned_in_order_and_share_one_event() {
             r#"cancelling hash {"run": "why"}"#,
             r#"completed zset ["old": 1]"#,
             r#"events stream [NOW {"by": "anna", "cancelled": "w-2 late w-1", "total": "3", "worker": ""}]"#,
-            r#"ghosts hash {"w-1": "1", "w-2": "1"}"#,
-            r#"meta hash {"events": "3", "fence": "4000000000000000", "ghosts": "2"}"#,
+            r#"meta hash {"events": "3", "fence": "4000000000000000", "tombstones": "2"}"#,
+            r#"tombstones hash {"w-1": "1", "w-2": "1"}"#,
             r#"wait list ["first", "w-1", "w-2"]"#,
         ]
     );
@@ -171,7 +171,7 @@ async fn a_job_that_is_named_twice_is_cancelled_once() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     assert_eq!(cancel(&mut task, &["a", "a"]).await, "[told ended changed]");
-    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
+    assert_eq!(task.held("tombstones").await, r#"hash {"a": "1"}"#);
     assert_eq!(task.totals().await, ["", "1"]);
     assert!(task.held("events").await.contains(r#""cancelled": "a", "total": "1""#));
 }
@@ -191,17 +191,9 @@ async fn a_task_that_keeps_no_cancelled_jobs_removes_every_column() {
     let mut task = Task::new().await;
     task.hset("meta", &[("keepCancelled", "0")]).await;
     task.waiting(&["a"]).await;
-    for column in [
-        "attempt",
-        "stalledCount",
-        "result",
-        "error",
-        "options",
-        "maxCount",
-        "dispatchedAt",
-        "deferred",
-        "waitingSince",
-    ] {
+    for column in
+        ["attempt", "stalledCount", "result", "error", "options", "maxCount", "dispatchedAt", "snoozes", "enqueuedAt"]
+    {
         task.hset(column, &[("a", "1")]).await;
     }
     assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
@@ -209,16 +201,16 @@ async fn a_task_that_keeps_no_cancelled_jobs_removes_every_column() {
 }
 
 #[tokio::test]
-async fn the_ghost_of_a_job_that_is_not_kept_stays_until_it_is_first() {
+async fn the_tombstone_of_a_job_that_is_not_kept_stays_until_it_is_first() {
     let mut task = Task::new().await;
     task.hset("meta", &[("keepCancelled", "0")]).await;
     task.waiting(&["first", "a", "b"]).await;
     assert_eq!(cancel(&mut task, &["a"]).await, "[told ended]");
     assert_eq!(task.held("payload").await, r#"hash {"b": "{}", "first": "{}"}"#);
-    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
+    assert_eq!(task.held("tombstones").await, r#"hash {"a": "1"}"#);
     assert_eq!(cancel(&mut task, &["first"]).await, "[told ended]");
     assert_eq!(task.list("wait").await, ["b"]);
-    assert_eq!(task.held("ghosts").await, "");
+    assert_eq!(task.held("tombstones").await, "");
 }
 
 #[tokio::test]

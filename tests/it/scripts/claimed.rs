@@ -50,10 +50,10 @@ async fn only_as_many_claimed_jobs_begin_as_there_are_slots() {
         without(task.keys().await, &["meta", "payload"]),
         [
             r#"active set {"a", "b", "c"}"#,
-            r#"calls hash {"w": "1\n\n\n4000000000000001\n1\na b c"}"#,
             r#"claimed hash {"b": "4000000000000002", "c": "4000000000000003"}"#,
             r#"events stream [NOW {"claimed": "b c", "started": "a", "total": "3", "worker": "w"}]"#,
             r#"locks hash {"a": "w:4000000000000001", "b": "w:4000000000000002", "c": "w:4000000000000003"}"#,
+            r#"replies hash {"w": "1\n\n\n4000000000000001\n1\na b c"}"#,
             r#"wait list ["d"]"#,
             r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
@@ -78,11 +78,11 @@ async fn a_job_that_begins_has_the_event_of_a_claimed_and_started_job() {
     task.hset("attempt", &[("b", "2")]).await;
     task.hset("dispatchedAt", &[("a", "77")]).await;
     task.ok("settle", &["1", "w", "1000", "2 0 0", "0", "0"]).await;
-    let held = without(task.keys().await, &["calls", "claimed", "events", "meta", "wait", "wake"]);
+    let held = without(task.keys().await, &["replies", "claimed", "events", "meta", "wait", "wake"]);
     let args = ["2", "w", "1000", "0", "0", "0 2", "a", "b", ONE, TWO];
     let reply = task.ok("settle", &args).await;
     assert_eq!(reply, "[settled '' '' 4000000000000003 '' [] [] '' 0]");
-    assert_eq!(without(task.keys().await, &["calls", "events", "meta", "wait", "wake"]), held);
+    assert_eq!(without(task.keys().await, &["replies", "events", "meta", "wait", "wake"]), held);
     let events = task.held("events").await;
     let told = r#"{"restarted": "b 2 0", "since": "a 77 0", "started": "a", "total": "4", "worker": "w"}]"#;
     assert!(events.ends_with(told), "{events}");
@@ -125,11 +125,11 @@ async fn a_begin_of_a_job_that_is_not_held_changes_nothing() {
     for worker in ["w", "x"] {
         let mut task = ahead(&[("a", 7)]).await;
         task.running("w", &[("b", 8)]).await;
-        let before = without(task.keys().await, &["calls"]);
+        let before = without(task.keys().await, &["replies"]);
         let (a, b) = if worker == "w" { ("6", "9") } else { ("7", "8") };
         let args = ["1", worker, "1000", "0", "0", "0 1", "a", a, "b", b, "unstart", "0", "", ""];
         assert_eq!(task.ok("settle", &args).await, format!("[settled {a} {b} '' {ONE} '' [] [] '' 0]"));
-        assert_eq!(without(task.keys().await, &["calls"]), before);
+        assert_eq!(without(task.keys().await, &["replies"]), before);
     }
 }
 
@@ -145,7 +145,7 @@ async fn a_pending_cancel_takes_precedence_over_begin_and_unstart() {
         };
         assert_eq!(reply, taken("7"));
         assert_eq!(
-            without(task.keys().await, &["calls", "error", "meta", "payload"]),
+            without(task.keys().await, &["replies", "error", "meta", "payload"]),
             [r#"cancelled zset ["a": NOW]"#, r#"events stream [NOW {"cancelled": "a", "total": "1", "worker": "w"}]"#,]
         );
     }
@@ -158,12 +158,12 @@ async fn jobs_of_a_paused_task_stay_claimed_and_do_not_begin() {
     task.hset("expiresAt", &[("a", "9000000000000")]).await;
     task.zadd("expires", 9e12, "a").await;
     task.hset("meta", &[("paused", "1")]).await;
-    let before = without(task.keys().await, &["calls"]);
+    let before = without(task.keys().await, &["replies"]);
     let args = ["1", "w", "1000", "2 1 1", "0", "0 2", "a", "b", "7", "8"];
     let reply = format!("[settled '' '' {ONE} '' [] [] '' -1]");
     for _ in 0..2 {
         assert_eq!(task.ok("settle", &args).await, reply, "a repeated call is answered alike");
-        assert_eq!(without(task.keys().await, &["calls"]), before);
+        assert_eq!(without(task.keys().await, &["replies"]), before);
     }
     // The task is resumed.
     task.ok("resume", &["anna"]).await;
@@ -254,7 +254,7 @@ async fn a_job_that_did_not_begin_is_claimed_again() {
     assert_eq!(task.ok("settle", &said("a", "7", "unstart")).await, taken("''"));
     assert_eq!(task.held("claimed").await, r#"hash {"a": "7"}"#);
     assert_eq!(task.held("events").await, r#"stream [NOW {"claimed": "a", "total": "1", "worker": "w"}]"#);
-    assert_eq!(without(task.keys().await, &["calls", "claimed", "events", "meta"]), held);
+    assert_eq!(without(task.keys().await, &["replies", "claimed", "events", "meta"]), held);
 }
 
 #[tokio::test]
@@ -281,11 +281,11 @@ async fn a_stalled_job_that_did_not_begin_is_requeued_uncounted() {
         without(task.keys().await, &["meta", "payload"]),
         [
             r#"attempt hash {"a": "2"}"#.to_owned(),
+            r#"enqueuedAt hash {"a": "NOW"}"#.to_owned(),
             format!("events {entry}"),
             r#"recovery hash {"a": "requeued w NOW 1"}"#.to_owned(),
             format!("stalls {entry}"),
             r#"wait list ["a", "z"]"#.to_owned(),
-            r#"waitingSince hash {"a": "NOW"}"#.to_owned(),
             r#"wake zset ["marker": 0, "spare": 1]"#.to_owned(),
         ]
     );

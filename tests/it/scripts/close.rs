@@ -4,10 +4,10 @@ use crate::scripts::call::Task;
 async fn all_call_sequences_of_the_worker_are_closed_and_no_others() {
     let mut task = Task::new().await;
     task.del("meta").await;
-    task.hset("calls", &[("w", "7\n\n\n1\n0\n"), ("x", "1\n\n\n1\n0\n")]).await;
+    task.hset("replies", &[("w", "7\n\n\n1\n0\n"), ("x", "1\n\n\n1\n0\n")]).await;
     for _ in 0..2 {
         assert_eq!(task.ok("close", &["w", "w/2", "w/3"]).await, "[closed]");
-        let calls = r#"calls hash {"w": "closed", "w/2": "closed", "w/3": "closed", "x": "1\n\n\n1\n0\n"}"#;
+        let calls = r#"replies hash {"w": "closed", "w/2": "closed", "w/3": "closed", "x": "1\n\n\n1\n0\n"}"#;
         assert_eq!(task.keys().await, [calls]);
     }
 }

@@ -23,7 +23,7 @@ async fn every_job_is_counted_in_its_place() {
 }
 
 #[tokio::test]
-async fn ghosts_are_not_counted() {
+async fn tombstones_are_not_counted() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b", "c"]).await;
     task.ok("cancel", &["why", "channel", "", "b", ""]).await;
@@ -38,7 +38,7 @@ async fn ghosts_are_not_counted() {
 #[tokio::test]
 async fn a_count_is_never_negative() {
     let mut task = Task::new().await;
-    task.hset("meta", &[("ghosts", "5")]).await;
+    task.hset("meta", &[("tombstones", "5")]).await;
     task.waiting(&["a"]).await;
     assert_eq!(task.ok("counts", &[]).await, "[counted 0 0 0 0 0 0 0 0 0]");
 }

@@ -36,8 +36,8 @@ async fn columns(task: &mut Task, ids: &[&str]) {
             ("stalledCount", "0"),
             ("maxCount", "1"),
             ("dispatchedAt", "7"),
-            ("deferred", "1:0"),
-            ("waitingSince", "7"),
+            ("snoozes", "1:0"),
+            ("enqueuedAt", "7"),
             ("recovery", "silent w 7"),
             ("expiresAt", "9000000000000"),
         ] {
@@ -176,13 +176,14 @@ async fn settle_and_close_declare_their_keys() {
         task.running("w", &jobs).await;
         task.hset("cancelling", &[("cancelled", "why")]).await;
         task.hset("payload", &[("due", "1"), ("later", "1"), ("corrupt", "1"), ("high", "1"), ("low", "1")]).await;
-        columns(&mut task, &["completed", "failed", "retry", "requeue", "cancelled", "due", "corrupt", "ghost"]).await;
+        columns(&mut task, &["completed", "failed", "retry", "requeue", "cancelled", "due", "corrupt", "tombstone"])
+            .await;
         task.hset("priority", &[("high", "high"), ("low", "low"), ("requeue", "high"), ("due", "low")]).await;
         task.hset("attempt", &[("corrupt", "many")]).await;
         task.zadd("delayed", 1.0, "due").await;
         task.zadd("delayed", 9e15, "later").await;
         task.rpush("wait:high", &["high"]).await;
-        task.rpush("wait:low", &["low", "ghost"]).await;
+        task.rpush("wait:low", &["low", "tombstone"]).await;
         task.waiting(&["normal", "corrupt"]).await;
         let mut args = vec!["1", "w", "1000", "10", "2", "1", "completed", "valued", "1", "6", "2", "42"];
         args.extend(["failed", "2", "failed", "1", "panic", "E", "retry", "3", "retry", "1", "60000", "E"]);
@@ -216,11 +217,11 @@ async fn extend_locks_declares_its_keys() {
     let mut task = cluster().await;
     task.running("w", &[("a", 1), ("b", 2)]).await;
     task.snapshot().await;
-    task.hset("locks", &[("nowhere", "w:3")]).await;
+    task.hset("locks", &[("unplaced", "w:3")]).await;
     task.hset("cancelling", &[("a", "why")]).await;
-    let args = ["w", "1000", "2", "2", "a", "lost", "b", "nowhere", "1", "9", "2", "3"];
+    let args = ["w", "1000", "2", "2", "a", "lost", "b", "unplaced", "1", "9", "2", "3"];
     assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [9] [1] 1 2 0]");
-    assert_eq!(task.held("active").await, r#"set {"a", "nowhere"}"#);
+    assert_eq!(task.held("active").await, r#"set {"a", "unplaced"}"#);
     assert_eq!(task.ok("extend_locks", &["w", "500", "0", "0"]).await, "[beaten 0 1000 [] [] 1 1 2]");
 }
 
@@ -267,21 +268,21 @@ async fn sweep_declares_its_keys() {
 #[tokio::test]
 async fn scripts_that_park_jobs_declare_their_keys() {
     let mut task = cluster().await;
-    task.ok("declare", &["1", "", "w", "patience", "off off off", "maxCount", "1"]).await;
+    task.ok("declare", &["1", "", "w", "grace", "off off off", "maxCount", "1"]).await;
     task.running("w", &[("ahead", 1), ("runs", 2), ("ends", 3)]).await;
     task.hset("claimed", &[("ahead", "1")]).await;
     task.hset("outcome", &[("ends", "completed 0 0 5")]).await;
-    task.hset("aside", &[("gone", "9 running 1")]).await;
+    task.hset("parked", &[("gone", "9 running 1")]).await;
     task.snapshot().await;
     assert_eq!(task.ok("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await, "[reconciled 0 0 []]");
     let reply = task.ok("sweep", &["v", "1000", "0", "1000", "0", "200", "auto", ""]).await;
     assert_eq!(reply, "[swept 1 1000 0 1 0 [] 3]");
-    assert!(!task.held("aside").await.contains("gone"));
+    assert!(!task.held("parked").await.contains("gone"));
     task.ok("extend_locks", &["w", "1000", "1", "0", "ahead", "1"]).await;
     let reply = task.ok("sweep", &["p", "0", "", "0", "0", "200", "recover", "ada", "ahead", "runs", "ends"]).await;
     assert!(reply.contains("runs 1 recovered w 2 ends 1 requeued w 3"), "{reply}");
-    task.ok("declare", &["1", "", "w", "patience", ""]).await;
-    assert_eq!(task.held("aside").await, "");
+    task.ok("declare", &["1", "", "w", "grace", ""]).await;
+    assert_eq!(task.held("parked").await, "");
 }
 
 #[tokio::test]
@@ -317,11 +318,11 @@ async fn cancel_declares_its_keys() {
         );
         task.waiting(&["first", "behind"]).await;
         assert_eq!(task.ok("cancel", &["why", &channel, "", "behind", ""]).await, "[told ended]");
-        assert_eq!(task.held("ghosts").await, r#"hash {"behind": "1"}"#);
+        assert_eq!(task.held("tombstones").await, r#"hash {"behind": "1"}"#);
     }
 }
 
-/// A job in every state; `gone` and `again` are ghosts; columns of those that have ended.
+/// A job in every state; `gone` and `again` are tombstones; columns of those that have ended.
 async fn every_state(task: &mut Task) {
     task.running("w", &[("running", 1)]).await;
     task.hset("cancelling", &[("running", "why")]).await;
@@ -355,7 +356,7 @@ async fn retry_remove_and_run_now_declare_their_keys() {
     assert_eq!(task.ok("remove", &[&["anna"], &jobs[..]].concat()).await, told);
     let reply = task.ok("settle", &["1", "w", "1000", "9", "0", "0"]).await;
     assert!(reply.contains(" first again cancelled ["), "{reply}");
-    assert_eq!(task.held("ghosts").await, "");
+    assert_eq!(task.held("tombstones").await, "");
 }
 
 #[tokio::test]
@@ -408,17 +409,17 @@ async fn scan_look_and_mend_declare_their_keys() {
     assert_eq!(task.ok("look", &sound).await, "[looked '' '' '' '' '' '']");
     task.zadd("failed", 5.0, "completed").await;
     task.zadd("delayed", 5.0, "lost").await;
-    task.hset("payload", &[("nowhere", "1")]).await;
+    task.hset("payload", &[("unplaced", "1")]).await;
     task.sadd("active", &["waiting"]).await;
     task.sadd("candidates", &["running"]).await;
     task.hset("locks", &[("first", "w:9")]).await;
     task.hset("cancelling", &[("cancelled", "why")]).await;
     task.hset("attempt", &[("failed", "many")]).await;
-    task.hset("ghosts", &[("again", "3")]).await;
+    task.hset("tombstones", &[("again", "3")]).await;
     let faults = [
         ("completed", "0", "two_places"),
         ("lost", "0", "no_payload"),
-        ("nowhere", "0", "nowhere"),
+        ("unplaced", "0", "unplaced"),
         ("waiting", "1", "unlocked"),
         ("running", "0", "both_sets"),
         ("first", "0", "unwatched"),

@@ -218,7 +218,7 @@ async fn totals_that_are_not_numbers_start_from_zero() {
 async fn a_removed_id_is_a_new_job_without_old_columns() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
-    for column in ["attempt", "stalledCount", "waitingSince", "error"] {
+    for column in ["attempt", "stalledCount", "enqueuedAt", "error"] {
         task.hset(column, &[("a", "1")]).await;
     }
     task.ok("remove", &["", "a", ""]).await;
@@ -226,8 +226,8 @@ async fn a_removed_id_is_a_new_job_without_old_columns() {
     assert_eq!(
         without(task.keys().await, &["events", "meta", "wake"]),
         [
-            r#"ghosts hash {"a": "1"}"#,
             r#"payload hash {"a": "anew", "first": "{}"}"#,
+            r#"tombstones hash {"a": "1"}"#,
             r#"wait list ["first", "a", "a"]"#,
         ]
     );

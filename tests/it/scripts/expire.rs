@@ -16,7 +16,7 @@ async fn expiring(times: &[(&str, f64)]) -> Task {
 const LATER: f64 = 9e12;
 
 #[tokio::test]
-async fn jobs_that_expired_before_they_began_fail_and_leave_ghosts() {
+async fn jobs_that_expired_before_they_began_fail_and_leave_tombstones() {
     let mut task = expiring(&[("a", LATER), ("b", 5.0), ("c", 6.0)]).await;
     task.hset("payload", &[("d", "1")]).await;
     task.zadd("delayed", LATER, "d").await;
@@ -25,7 +25,7 @@ async fn jobs_that_expired_before_they_began_fail_and_leave_ghosts() {
     assert_eq!(task.ok("expire", &["w", "200"]).await, "[expired 3 0]");
     assert_eq!(task.held("failed").await, r#"zset ["b": NOW, "c": NOW, "d": NOW]"#);
     assert_eq!(task.held("delayed").await, "");
-    assert_eq!(task.held("ghosts").await, r#"hash {"b": "1", "c": "1"}"#);
+    assert_eq!(task.held("tombstones").await, r#"hash {"b": "1", "c": "1"}"#);
     assert_eq!(task.held("expires").await, r#"zset ["a": 9000000000000]"#);
     assert_eq!(task.held("expiresAt").await, r#"hash {"a": "9000000000000"}"#);
     assert!(task.held("error").await.contains(r#"no worker began the job before it expired"#));
@@ -33,10 +33,10 @@ async fn jobs_that_expired_before_they_began_fail_and_leave_ghosts() {
     let events = task.held("events").await;
     assert!(events.contains(&told) && events.contains(r#""worker": "w""#), "{events}");
     assert_eq!(task.field("meta", "out").await, "3");
-    // A claim takes the job that is in time, and removes the ghosts.
+    // A claim takes the job that is in time, and removes the tombstones.
     let reply = task.ok("settle", &["1", "w", "1000", "5", "0", "0"]).await;
     assert!(reply.starts_with(&format!("[settled '' '' {} a [", LAST_FENCE + 1)), "{reply}");
-    for key in ["ghosts", "wait", "expires", "expiresAt"] {
+    for key in ["tombstones", "wait", "expires", "expiresAt"] {
         assert_eq!(task.held(key).await, "", "{key}");
     }
 }

@@ -208,7 +208,7 @@ pub async fn put(task: &mut Task, graph: &Graph, id: &str) {
             task.hset(key, &some).await;
         }
     }
-    task.hset("head", &[(id, &format!("1 0 {} {open} {} -", graph.len(), graph.digest))]).await;
+    task.hset("instances", &[(id, &format!("1 0 {} {open} {} -", graph.len(), graph.digest))]).await;
     task.zadd("running", 5.0, id).await;
 }
 
@@ -238,7 +238,7 @@ pub async fn lose(task: &mut Task, key: &str, field: &str) {
 }
 
 pub async fn head(task: &mut Task, id: &str) -> String {
-    let head = task.field("head", id).await;
+    let head = task.field("instances", id).await;
     // The time at which it began is left out, unless other fields follow it.
     let now = task.now_ms().await;
     let words: Vec<&str> = head.split(' ').collect();
@@ -533,7 +533,7 @@ impl Seen {
     async fn of(task: &mut Task) -> Seen {
         let places = ["running", "paused", "completed", "failed", "cancelled"];
         let mut all = redis::pipe();
-        for key in ["head", "nodes", "stopping"] {
+        for key in ["instances", "nodes", "stopping"] {
             all.hgetall(task.key(key));
         }
         for key in ["outbox"].iter().chain(&places) {

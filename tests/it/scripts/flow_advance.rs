@@ -14,8 +14,8 @@ async fn the_next_node_opens_with_the_value_of_the_completed_one() {
     assert_eq!(
         without(task.keys().await, &["meta", "shapes"]),
         [
-            r#"head hash {"a": "1 0 2 1 d -"}"#,
             r#"input hash {"a/0": "in-0"}"#,
+            r#"instances hash {"a": "1 0 2 1 d -"}"#,
             r#"nodes hash {"a/0": "c", "a/1": "o", "a/2": "p 1 1"}"#,
             r#"outbox zset ["s a/1/1": NOW]"#,
             r#"running zset ["a": NOW]"#,
@@ -29,7 +29,7 @@ async fn the_next_node_opens_with_the_value_of_the_completed_one() {
         without(task.keys().await, &["meta", "shapes", "input", "value"]),
         [
             r#"completed zset ["a": NOW]"#,
-            r#"head hash {"a": "1 1 0 0 d -"}"#,
+            r#"instances hash {"a": "1 1 0 0 d -"}"#,
             r#"nodes hash {"a/0": "c", "a/1": "c", "a/2": "c"}"#,
             r#"output hash {"a": "9"}"#,
         ]
@@ -92,7 +92,7 @@ async fn late_repeated_and_outdated_ends_change_nothing() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     put(&mut task, &line(), "old").await;
-    task.hset("head", &[("old", "2 0 3 1 d -")]).await;
+    task.hset("instances", &[("old", "2 0 3 1 d -")]).await;
     advance(&mut task, "a 0 1 c 7").await;
     let before = task.exact().await;
     for late in [
@@ -367,13 +367,13 @@ async fn a_head_that_cannot_be_read_does_not_block_the_batch() {
         let mut task = Task::new().await;
         put(&mut task, &line(), "broken").await;
         put(&mut task, &line(), "a").await;
-        task.hset("head", &[("broken", broken)]).await;
+        task.hset("instances", &[("broken", broken)]).await;
         assert_eq!(
             advance(&mut task, "broken 0 1 c 7 a 0 1 c 7").await,
             "[advanced 0 a 1 1 t '' 0 here 7]",
             "{broken}"
         );
-        assert_eq!(task.field("head", "broken").await, broken);
+        assert_eq!(task.field("instances", "broken").await, broken);
         assert_eq!(states(&mut task, "broken", 3).await, "o, p 1 1, p 1 1");
     }
 }
@@ -398,7 +398,7 @@ async fn an_unreadable_instance_fails_and_others_continue() {
         put(&mut task, &graph("finish", "-", &nodes), "a").await;
         put(&mut task, &long_line(2), "b").await;
         // The other one has its own shape.
-        task.hset("head", &[("b", "1 0 2 1 e -")]).await;
+        task.hset("instances", &[("b", "1 0 2 1 e -")]).await;
         for (of, to) in [("d@", "e@"), ("d/0", "e/0"), ("d/1", "e/1")] {
             let record = task.field("shapes", of).await;
             task.hset("shapes", &[(to, &record)]).await;

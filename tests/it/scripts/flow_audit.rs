@@ -56,8 +56,8 @@ async fn paused_instances_without_open_nodes_are_not_listed() {
     let mut task = with(&all.map(|id| (id, "running", 5.0))).await;
     task.zadd("paused", 5.0, "halted").await;
     let head = [("none", "1 0 3 0 d -"), ("garbled", "1 0"), ("some", "1 0 3 12 d -"), ("halted", "1 0 3 0 d -")];
-    task.hset("head", &head).await;
-    lose(&mut task, "head", "gone").await;
+    task.hset("instances", &head).await;
+    lose(&mut task, "instances", "gone").await;
     assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0 none some]");
     assert_eq!(task.held("running").await, r#"zset ["none": NOW, "some": NOW]"#);
     assert_eq!(task.held("paused").await, r#"zset ["halted": NOW]"#);
@@ -76,19 +76,19 @@ async fn an_instance_with_an_unreadable_line_or_graph_has_failed() {
         ("halted", ""),
         ("waits/0.1", "x"),
     ];
-    task.hset("head", &head).await;
+    task.hset("instances", &head).await;
     task.hset("stopping", &[("stops", "cancelled why")]).await;
-    lose(&mut task, "head", "gone").await;
+    lose(&mut task, "instances", "gone").await;
     assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0]");
     assert_eq!((task.held("running").await, task.held("paused").await), (String::new(), String::new()));
     let failed = r#"zset ["garbled": NOW, "gone": NOW, "graphless": NOW, "halted": NOW, "stops": NOW, "tail": NOW]"#;
     assert_eq!((task.held("failed").await.as_str(), task.held("stopping").await.as_str()), (failed, ""));
     for (id, line) in [("garbled", "7 1 0 0 - -"), ("gone", "1 1 0 0 - -"), ("graphless", "2 4 0 0 e -")] {
-        assert_eq!(task.field("head", id).await, line);
+        assert_eq!(task.field("instances", id).await, line);
         assert!(task.field("error", id).await.contains(r#""code":"corrupt""#));
     }
     // The unreadable child is dropped: the audit of its parent finds it missing.
-    assert!(!task.held("head").await.contains("waits/0.1"));
+    assert!(!task.held("instances").await.contains("waits/0.1"));
     let told = task.events().await.concat();
     assert_eq!(task.field("meta", "corrupt").await, "7");
     assert!(task.field("meta", "corruptAt").await.parse::<f64>().unwrap() > 0.0);
@@ -117,7 +117,7 @@ async fn an_instance_whose_last_step_was_refused_midway_ends() {
     let mut task = with(&[("a", "running", 5.0)]).await;
     // The nodes and the head were written. Then the right to move the instance was missing.
     task.hset("nodes", &[("a/0", "c"), ("a/1", "c"), ("a/2", "c")]).await;
-    task.hset("head", &[("a", "1 3 0 0 d -")]).await;
+    task.hset("instances", &[("a", "1 3 0 0 d -")]).await;
     task.del("outbox").await;
     assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0 a]");
     assert_eq!(task.held("outbox").await, r#"zset ["o a/1": NOW]"#);

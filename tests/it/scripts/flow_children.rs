@@ -81,8 +81,8 @@ async fn a_graph_runs_as_a_child_that_ends_its_node_in_the_same_call() {
         without(task.keys().await, &["meta", "shapes"]),
         [
             r#"children zset ["a/1.1": 0]"#,
-            r#"head hash {"a": "1 0 2 1 d -", "a/1.1": "1 0 1 1 e -"}"#,
             r#"input hash {"a/0": "in-0", "a/1": "in-1", "a/1.1/0": "in-0"}"#,
+            r#"instances hash {"a": "1 0 2 1 d -", "a/1.1": "1 0 1 1 e -"}"#,
             r#"nodes hash {"a/0": "c", "a/1": "g", "a/1.1/0": "o", "a/2": "p 1 1"}"#,
             r#"outbox zset ["s a/1/1": NOW, "s a/1.1/0/1": NOW]"#,
             r#"running zset ["a": NOW, "a/1.1": NOW]"#,
@@ -96,7 +96,7 @@ async fn a_graph_runs_as_a_child_that_ends_its_node_in_the_same_call() {
         without(task.keys().await, &["meta", "shapes", "input", "tasks"]),
         [
             r#"children zset ["a/1.1": 0]"#,
-            r#"head hash {"a": "1 0 1 1 d -", "a/1.1": "1 1 0 0 e - 0 c"}"#,
+            r#"instances hash {"a": "1 0 1 1 d -", "a/1.1": "1 1 0 0 e - 0 c"}"#,
             r#"nodes hash {"a/0": "c", "a/1": "c", "a/1.1/0": "c", "a/2": "o"}"#,
             r#"outbox zset ["s a/2/1": NOW]"#,
             r#"running zset ["a": NOW]"#,
@@ -148,10 +148,10 @@ async fn a_start_that_no_node_waits_for_is_stale_and_writes_nothing() {
                 take_out(&mut task, "running", "a").await;
                 task.zadd("failed", 5.0, "a").await;
             }
-            "run" => task.hset("head", &[("a", "2 0 2 1 d -")]).await,
+            "run" => task.hset("instances", &[("a", "2 0 2 1 d -")]).await,
             "stopping" => task.hset("stopping", &[("a", "failed ")]).await,
-            "gone" => lose(&mut task, "head", "a").await,
-            _ => task.hset("head", &[("a", "what")]).await,
+            "gone" => lose(&mut task, "instances", "a").await,
+            _ => task.hset("instances", &[("a", "what")]).await,
         }
         let before = task.exact().await;
         for id in ["a/1.1", "a/0.1", "a/9.1", "a/1.0", "a/1.1/0.1", "b/1.1"] {
@@ -302,7 +302,7 @@ async fn a_cancel_ends_child_and_parent_with_the_last_job() {
             r#"cancelled zset ["a": NOW]"#.to_owned(),
             r#"children zset ["a/1.1": 0]"#.to_owned(),
             r#"error hash {"a": "why", "a/1.1": "stopped"}"#.to_owned(),
-            r#"head hash {"a": "1 1 1 0 d -", "a/1.1": "1 1 0 0 e - 0 x"}"#.to_owned(),
+            r#"instances hash {"a": "1 1 1 0 d -", "a/1.1": "1 1 0 0 e - 0 x"}"#.to_owned(),
             r#"nodes hash {"a/0": "c", "a/1": "x", "a/1.1/0": "x", "a/2": "p 1 1"}"#.to_owned(),
             format!(r#"value hash {{"a/0": "7", "a/1": {STOPPED:?}}}"#),
         ]
@@ -584,7 +584,7 @@ async fn a_node_whose_job_returned_a_graph_ends_with_that_graph() {
         without(task.keys().await, &["meta", "shapes", "input"]),
         [
             r#"grow hash {"a/0": "{graph}"}"#,
-            r#"head hash {"a": "1 0 3 1 d -"}"#,
+            r#"instances hash {"a": "1 0 3 1 d -"}"#,
             r#"nodes hash {"a/0": "g", "a/1": "p 1 1", "a/2": "p 1 1"}"#,
             r#"outbox zset ["s a/0/1": NOW]"#,
             r#"running zset ["a": NOW]"#,
@@ -721,18 +721,18 @@ async fn a_child_also_ends_if_no_node_waits_for_it_any_more() {
     for change in ["gone", "unreadable", "stands nowhere", "run", "ended", "lost"] {
         let mut task = with_child("finish", &one()).await;
         match change {
-            "gone" => lose(&mut task, "head", "a").await,
-            "unreadable" => task.hset("head", &[("a", "what")]).await,
+            "gone" => lose(&mut task, "instances", "a").await,
+            "unreadable" => task.hset("instances", &[("a", "what")]).await,
             "stands nowhere" => take_out(&mut task, "running", "a").await,
-            "run" => task.hset("head", &[("a", "2 0 2 1 d -")]).await,
+            "run" => task.hset("instances", &[("a", "2 0 2 1 d -")]).await,
             "ended" => task.hset("nodes", &[("a/1", "f")]).await,
             _ => lose(&mut task, "nodes", "a/1").await,
         }
-        let own = without(task.keys().await, &["head", "nodes", "outbox", "running", "value"]);
+        let own = without(task.keys().await, &["instances", "nodes", "outbox", "running", "value"]);
         assert_eq!(advance(&mut task, "a/1.1 0 1 c 8").await, "[advanced 0]", "{change}");
         assert_eq!(head(&mut task, "a/1.1").await, "1 1 0 0 e - 0 c");
         assert_eq!(task.held("value").await, r#"hash {"a/0": "7", "a/1.1/0": "8"}"#);
-        assert_eq!(without(task.keys().await, &["head", "nodes", "outbox", "running", "value"]), own);
+        assert_eq!(without(task.keys().await, &["instances", "nodes", "outbox", "running", "value"]), own);
         assert!(!task.held("running").await.contains("a/1.1"));
     }
 }
@@ -741,7 +741,7 @@ async fn a_child_also_ends_if_no_node_waits_for_it_any_more() {
 async fn an_unknown_end_word_makes_a_child_unreadable() {
     for over in ["q", "cc", "c x", "C", "0"] {
         let mut task = with_child("finish", &one()).await;
-        task.hset("head", &[("a/1.1", &format!("1 0 1 1 e - 0 {over}"))]).await;
+        task.hset("instances", &[("a/1.1", &format!("1 0 1 1 e - 0 {over}"))]).await;
         let before = task.exact().await;
         assert_eq!(advance(&mut task, "a/1.1 0 1 c 8").await, "[advanced 0]", "{over}");
         assert_eq!(task.exact().await, before);
@@ -753,7 +753,7 @@ async fn an_unknown_end_word_makes_a_child_unreadable() {
 async fn the_end_word_of_a_child_is_invalid_for_a_root() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
-    task.hset("head", &[("a", "1 1 0 0 d - 0 c")]).await;
+    task.hset("instances", &[("a", "1 1 0 0 d - 0 c")]).await;
     take_out(&mut task, "running", "a").await;
     assert_eq!(task.ok("flow_state", &["a"]).await, "[state unknown 1 0 0 d - '' '' 1 0]");
     assert_eq!(task.ok("flow_control", &["a", "why"]).await, "[unknown]");
@@ -864,9 +864,9 @@ async fn a_root_with_a_half_removed_child_can_run_and_be_removed() {
 #[tokio::test]
 async fn an_unreadable_child_is_removed_whole_with_its_root() {
     let mut task = with_child("finish", &one()).await;
-    task.hset("head", &[("a/1.1", "what")]).await;
+    task.hset("instances", &[("a/1.1", "what")]).await;
     advance(&mut task, "a 1 1 F E").await;
     assert_eq!(place(&mut task, "a").await, "failed");
     trim_place(&mut task, "failed").await;
-    assert_eq!(task.held("children").await + &task.held("head").await + &task.held("running").await, "");
+    assert_eq!(task.held("children").await + &task.held("instances").await + &task.held("running").await, "");
 }

@@ -9,7 +9,7 @@ async fn a_cancel_stops_a_running_instance_with_the_first_reason() {
     assert_eq!(
         without(task.keys().await, &["meta", "shapes", "input"]),
         [
-            r#"head hash {"a": "1 0 3 1 d -"}"#,
+            r#"instances hash {"a": "1 0 3 1 d -"}"#,
             r#"nodes hash {"a/0": "o", "a/1": "p 1 1", "a/2": "p 1 1"}"#,
             r#"outbox zset ["x a/1": NOW]"#,
             r#"running zset ["a": NOW]"#,
@@ -36,7 +36,7 @@ async fn a_cancel_without_open_nodes_ends_the_instance_at_once() {
         let mut task = Task::new().await;
         put(&mut task, &line(), "a").await;
         task.hset("nodes", &[("a/0", "c"), ("a/1", "p 0 0")]).await;
-        task.hset("head", &[("a", "3 4 2 0 d -")]).await;
+        task.hset("instances", &[("a", "3 4 2 0 d -")]).await;
         task.del("running").await;
         task.zadd(from, 5.0, "a").await;
         assert_eq!(task.ok("flow_control", &["a", "why"]).await, "[ended cancelled 0]");
@@ -85,7 +85,7 @@ async fn an_ended_instance_returns_its_place_a_missing_one_unknown() {
     for id in ["completed", "failed", "cancelled"] {
         task.zadd(id, 5.0, id).await;
     }
-    task.hset("head", &[("unreadable", "1 0")]).await;
+    task.hset("instances", &[("unreadable", "1 0")]).await;
     task.zadd("running", 5.0, "unreadable").await;
     let before = task.exact().await;
     for id in ["completed", "failed", "cancelled"] {

@@ -36,7 +36,7 @@ async fn a_deadline_and_a_delay_are_written_with_the_start() {
         without(task.keys().await, &["meta", "shapes", "input", "nodes", "tasks"]),
         [
             r#"deadlines zset ["a": NOW]"#,
-            r#"head hash {"a": "1 0 3 1 d -"}"#,
+            r#"instances hash {"a": "1 0 3 1 d -"}"#,
             r#"outbox zset ["s a/0/1": NOW]"#,
             r#"running zset ["a": NOW]"#,
         ]
@@ -85,7 +85,7 @@ async fn a_sender_receives_the_remaining_delay_of_a_node() {
         let mut task = Task::new().await;
         put(&mut task, &line(), "a").await;
         let due = task.now_ms().await + ahead;
-        task.hset("head", &[("a", &format!("1 0 3 1 d - {due}"))]).await;
+        task.hset("instances", &[("a", &format!("1 0 3 1 d - {due}"))]).await;
         task.zadd("outbox", 5.0, "s a/0/1").await;
         let mut replies = vec![look(&mut task).await];
         task.del("outbox").await;
@@ -117,7 +117,7 @@ async fn an_instance_past_its_deadline_ends_with_its_last_open_node() {
     assert_eq!(
         without(task.keys().await, &["meta", "shapes", "input"]),
         [
-            r#"head hash {"a": "1 0 3 1 d -"}"#.to_owned(),
+            r#"instances hash {"a": "1 0 3 1 d -"}"#.to_owned(),
             r#"nodes hash {"a/0": "o", "a/1": "p 1 1", "a/2": "p 1 1"}"#.to_owned(),
             r#"outbox zset ["x a/1": NOW]"#.to_owned(),
             r#"running zset ["a": 5]"#.to_owned(),
@@ -142,7 +142,7 @@ async fn a_deadline_without_open_nodes_ends_even_a_paused_instance() {
     for (from, turn) in [("running", 1), ("paused", 2)] {
         let mut task = late().await;
         task.hset("nodes", &[("a/0", "c"), ("a/1", "p 0 0")]).await;
-        task.hset("head", &[("a", "1 0 2 0 d -")]).await;
+        task.hset("instances", &[("a", "1 0 2 0 d -")]).await;
         take_out(&mut task, "running", "a").await;
         task.zadd(from, 5.0, "a").await;
         assert_eq!(look(&mut task).await, "[looked 0 0]");
@@ -167,8 +167,8 @@ async fn an_outdated_deadline_is_removed_and_nothing_else_is_written() {
         let mut task = late().await;
         match change {
             "stopping" => task.hset("stopping", &[("a", "cancelled why")]).await,
-            "gone" => lose(&mut task, "head", "a").await,
-            "unreadable" => task.hset("head", &[("a", "what")]).await,
+            "gone" => lose(&mut task, "instances", "a").await,
+            "unreadable" => task.hset("instances", &[("a", "what")]).await,
             place => {
                 take_out(&mut task, "running", "a").await;
                 task.zadd(place, 5.0, "a").await;

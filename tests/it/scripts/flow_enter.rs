@@ -30,7 +30,7 @@ async fn a_node_that_is_not_open_in_this_run_may_not_begin() {
     let mut task = two_open().await;
     put(&mut task, &line(), "unreadable").await;
     put(&mut task, &line(), "ended").await;
-    task.hset("head", &[("unreadable", "1 0 three 1 d -")]).await;
+    task.hset("instances", &[("unreadable", "1 0 three 1 d -")]).await;
     task.eval("return redis.call('ZREM', KEYS[1], 'ended')", &[task.key("running")], &[]).await.unwrap();
     for state in ["c", "f", "x", "s", "", "what"] {
         task.hset("nodes", &[("a/1", state)]).await;

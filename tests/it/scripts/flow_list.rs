@@ -9,8 +9,8 @@ async fn instances_in_a_place_are_listed_in_pages_without_children() {
         task.zadd("running", 5.0 + at as f64, id).await;
     }
     task.hset("stopping", &[("c", "failed ")]).await;
-    task.hset("head", &[("b", "what")]).await;
-    task.hset("head", &[("a", "1 0 3 1 d 1 77")]).await;
+    task.hset("instances", &[("b", "what")]).await;
+    task.hset("instances", &[("a", "1 0 3 1 d 1 77")]).await;
     let keys = [&["running"], &task.script("flow_list").keys[1..]].concat();
     let before = task.exact().await;
     let mut page = async |newest: &str, cursor: &str, look: &str| {

@@ -38,15 +38,15 @@ async fn an_outdated_send_is_removed() {
         task.zadd("outbox", 5.0, &format!("s {id}/0/1")).await;
     }
     task.hset("stopping", &[("stops", "failed ")]).await;
-    task.hset("head", &[("unreadable", "1 0 3")]).await;
+    task.hset("instances", &[("unreadable", "1 0 3")]).await;
     task.eval("return redis.call('ZREM', KEYS[1], 'ended')", &[task.key("running")], &[]).await.unwrap();
     for entry in ["s a/0/2", "s a/1/1", "s a/7/1", "s nobody/0/1"] {
         task.zadd("outbox", 5.0, entry).await;
     }
-    let before = (task.held("head").await, task.held("nodes").await, task.held("stopping").await);
+    let before = (task.held("instances").await, task.held("nodes").await, task.held("stopping").await);
     assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 0 a 0 1 t '' 0 here in-0]");
     assert_eq!(task.held("outbox").await, r#"zset ["s a/0/1": 5]"#);
-    assert_eq!((task.held("head").await, task.held("nodes").await, task.held("stopping").await), before);
+    assert_eq!((task.held("instances").await, task.held("nodes").await, task.held("stopping").await), before);
 }
 
 #[tokio::test]

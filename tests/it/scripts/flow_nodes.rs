@@ -5,7 +5,7 @@ use crate::scripts::flow::{line, long_line, put};
 async fn a_page_has_the_states_of_its_nodes_in_their_order() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
-    task.hset("head", &[("a", "2 0 3 1 d -")]).await;
+    task.hset("instances", &[("a", "2 0 3 1 d -")]).await;
     let before = task.exact().await;
     assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[nodes 2 3 o p 1 1 p 1 1]");
     assert_eq!(task.ok("flow_nodes", &["a", "0", "1"]).await, "[nodes 2 3 o]");
@@ -38,6 +38,6 @@ async fn a_missing_state_is_empty_and_an_unreadable_instance_unknown() {
         assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[unknown]");
     }
     task.hset("shapes", &[("d@", "3 finish -")]).await;
-    task.hset("head", &[("a", "1")]).await;
+    task.hset("instances", &[("a", "1")]).await;
     assert_eq!(task.ok("flow_nodes", &["a", "0", "500"]).await, "[unknown]");
 }

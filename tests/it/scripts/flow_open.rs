@@ -7,7 +7,7 @@ async fn ready() -> Task {
     put(&mut task, &line(), "a").await;
     task.hset("nodes", &[("a/0", "c"), ("a/1", "p 0 0")]).await;
     task.hset("value", &[("a/0", "7")]).await;
-    task.hset("head", &[("a", "1 2 2 0 d -")]).await;
+    task.hset("instances", &[("a", "1 2 2 0 d -")]).await;
     task.zadd("outbox", 5.0, "o a/1").await;
     task
 }
@@ -28,7 +28,7 @@ async fn ready_nodes_are_opened_and_the_others_stay() {
     assert_eq!(
         without(task.keys().await, &["meta", "shapes", "input", "value"]),
         [
-            r#"head hash {"a": "1 2 2 1 d -"}"#,
+            r#"instances hash {"a": "1 2 2 1 d -"}"#,
             r#"nodes hash {"a/0": "c", "a/1": "o", "a/2": "p 1 1"}"#,
             r#"outbox zset ["s a/1/1": NOW]"#,
             r#"running zset ["a": NOW]"#,
@@ -45,7 +45,7 @@ async fn only_the_state_ready_is_changed() {
     let all = ["o", "o2", "c", "f", "x", "s", "p 1 1", "p 1 0", "P 2 3", "P 0 0", "p 0 4", "p 10 10"];
     let nodes: Vec<Node> = all.iter().map(|state| (*state, "- -", &[][..])).collect();
     put(&mut task, &graph("finish", "-", &nodes), "a").await;
-    task.hset("head", &[("a", "1 0 8 2 d -")]).await;
+    task.hset("instances", &[("a", "1 0 8 2 d -")]).await;
     task.zadd("outbox", 5.0, "o a/1").await;
     let reply = said(&mut task, "flow_open", "a 1").await;
     assert_eq!(reply, "[opened 0 0 a 9 1 t '' 0 here in-9 a 10 1 t '' 0 here in-10]");
@@ -85,13 +85,13 @@ async fn outdated_entries_are_removed_and_nothing_else_is_written() {
         task.hset("cursor", &[("a/1", "0")]).await;
         match change {
             "stopping" => task.hset("stopping", &[("a", "failed ")]).await,
-            "run" => task.hset("head", &[("a", "2 2 2 0 d -")]).await,
+            "run" => task.hset("instances", &[("a", "2 2 2 0 d -")]).await,
             "paused" | "ended" => {
                 task.del("running").await;
                 task.zadd(if change == "paused" { "paused" } else { "failed" }, 5.0, "a").await;
             }
-            "unknown" => task.del("head").await,
-            "unreadable" => task.hset("head", &[("a", "what")]).await,
+            "unknown" => task.del("instances").await,
+            "unreadable" => task.hset("instances", &[("a", "what")]).await,
             _ => task.del("outbox").await,
         }
         let before = without(task.keys().await, &["outbox", "cursor"]);

@@ -18,7 +18,7 @@ async fn a_paused_instance_opens_nothing_and_sent_nodes_continue() {
     assert_eq!(
         without(task.keys().await, &["meta", "shapes", "input"]),
         [
-            r#"head hash {"a": "1 1 3 1 d -"}"#,
+            r#"instances hash {"a": "1 1 3 1 d -"}"#,
             r#"nodes hash {"a/0": "o", "a/1": "p 1 1", "a/2": "p 1 1"}"#,
             r#"outbox zset ["s a/0/1": 5]"#,
             r#"paused zset ["a": NOW]"#,
@@ -33,7 +33,7 @@ async fn a_paused_instance_opens_nothing_and_sent_nodes_continue() {
     assert_eq!(
         without(task.keys().await, &["meta", "shapes", "input", "value"]),
         [
-            r#"head hash {"a": "1 2 2 0 d -"}"#,
+            r#"instances hash {"a": "1 2 2 0 d -"}"#,
             r#"nodes hash {"a/0": "c", "a/1": "p 0 0", "a/2": "p 1 1"}"#,
             r#"outbox zset ["o a/1": NOW]"#,
             r#"running zset ["a": NOW]"#,
@@ -76,7 +76,7 @@ async fn stopping_ended_and_unknown_instances_are_left_alone() {
     for id in ["failed", "cancelled"] {
         task.zadd(id, 5.0, id).await;
     }
-    task.hset("head", &[("unreadable", "1 0 3")]).await;
+    task.hset("instances", &[("unreadable", "1 0 3")]).await;
     task.hset("stopping", &[("stops", "failed ")]).await;
     let before = task.exact().await;
     for words in [
@@ -110,7 +110,7 @@ async fn an_instance_whose_last_node_ended_in_a_pause_ends_on_resume() {
         let mut task = Task::new().await;
         put(&mut task, &line(), "a").await;
         task.hset("nodes", &[("a/0", "c"), ("a/1", "c"), ("a/2", "o")]).await;
-        task.hset("head", &[("a", "1 0 1 1 d -")]).await;
+        task.hset("instances", &[("a", "1 0 1 1 d -")]).await;
         assert_eq!(said(&mut task, "flow_pause", "a 0 pause").await, "[paused]");
         said(&mut task, "flow_advance", &format!("a 2 1 {end}")).await;
         assert_eq!(place(&mut task, "a").await, "paused");

@@ -12,8 +12,8 @@ async fn an_instance_in_no_place_is_paused_and_others_are_not_moved() {
     }
     task.zadd("failed", 5.0, "over").await;
     // A child that has ended is in no place.
-    let ended = format!("{} 5 f", task.field("head", "over/1.1").await);
-    task.hset("head", &[("over/1.1", &ended)]).await;
+    let ended = format!("{} 5 f", task.field("instances", "over/1.1").await);
+    task.hset("instances", &[("over/1.1", &ended)]).await;
     let said_first = said(&mut task, "flow_place", "runs lost over lost/1.1 over/1.1 nobody").await;
     assert_eq!(said_first, "[placed 2]");
     assert_eq!(task.held("paused").await, r#"zset ["lost": NOW]"#);
@@ -34,8 +34,8 @@ async fn stopping_instances_run_on_and_children_are_listed_again() {
         take_out(&mut task, "running", id).await;
     }
     task.hset("stopping", &[("stops", "cancelled by ada"), ("removed", "removed ")]).await;
-    let ended = format!("{} 5 c", task.field("head", "over/1.1").await);
-    task.hset("head", &[("over/1.1", &ended)]).await;
+    let ended = format!("{} 5 c", task.field("instances", "over/1.1").await);
+    task.hset("instances", &[("over/1.1", &ended)]).await;
     assert_eq!(said(&mut task, "flow_place", "stops removed over/1.1").await, "[placed 2]");
     assert_eq!(task.held("paused").await, r#"zset ["removed": NOW]"#);
     assert_eq!(task.held("children").await, r#"zset ["over/1.1": 0]"#);
@@ -49,7 +49,7 @@ async fn an_unreadable_line_is_paused_too_so_that_audits_find_it() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "odd").await;
     take_out(&mut task, "running", "odd").await;
-    task.hset("head", &[("odd", "nonsense")]).await;
+    task.hset("instances", &[("odd", "nonsense")]).await;
     assert_eq!(said(&mut task, "flow_place", "odd").await, "[placed 1]");
     assert_eq!(said(&mut task, "flow_audit", "0 200").await, "[taken 0]");
     assert!(task.score("failed", "odd").await > 0.0);

@@ -15,7 +15,7 @@ async fn an_open_node_is_sent_twice_more_and_then_reported_as_lost() {
         assert_eq!(
             without(task.keys().await, &["meta", "shapes", "input"]),
             [
-                r#"head hash {"a": "1 0 3 1 d -"}"#.to_owned(),
+                r#"instances hash {"a": "1 0 3 1 d -"}"#.to_owned(),
                 format!(r#"nodes hash {{"a/0": "o{time}", "a/1": "p 1 1", "a/2": "p 1 1"}}"#),
                 r#"outbox zset ["s a/0/1": NOW]"#.to_owned(),
                 r#"running zset ["a": 5]"#.to_owned(),
@@ -46,7 +46,7 @@ async fn a_node_that_is_not_open_in_this_run_is_left_alone() {
         put(&mut task, &line(), id).await;
     }
     take_out(&mut task, "running", "ended").await;
-    task.hset("head", &[("unreadable", "1 0 3"), ("again", "2 1 3 1 d -")]).await;
+    task.hset("instances", &[("unreadable", "1 0 3"), ("again", "2 1 3 1 d -")]).await;
     for state in ["c", "f", "x", "s", "p 0 0", "", "what", "out"] {
         task.hset("nodes", &[("a/1", state)]).await;
         let before = task.exact().await;

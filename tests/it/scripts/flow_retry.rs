@@ -30,8 +30,8 @@ async fn incomplete_nodes_run_in_a_new_run_and_completed_ones_stay() {
         without(task.keys().await, &["meta", "shapes"]),
         [
             r#"error hash {"b": "why"}"#,
-            r#"head hash {"a": "2 2 2 0 d -"}"#,
             r#"input hash {"a/0": "in-0"}"#,
+            r#"instances hash {"a": "2 2 2 0 d -"}"#,
             r#"nodes hash {"a/0": "c", "a/1": "p 0 0", "a/2": "p 1 1"}"#,
             r#"outbox zset ["o a/2": NOW]"#,
             r#"running zset ["a": NOW]"#,
@@ -107,7 +107,7 @@ async fn running_completed_stopping_and_unknown_ones_stay_unchanged() {
     assert_eq!(task.exact().await, before);
     task.hset("stopping", &[("a", "failed ")]).await;
     assert_eq!(retry(&mut task, "1", &REST).await, "[changed]");
-    task.hset("head", &[("a", "1 1 0")]).await;
+    task.hset("instances", &[("a", "1 1 0")]).await;
     assert_eq!(retry(&mut task, "1", &REST).await, "[unknown]");
 }
 
@@ -191,7 +191,7 @@ async fn five_hundred_nodes_run_again_in_one_call() {
     let mut task = Task::new().await;
     let nodes: Vec<Node> = (0..500).map(|_| ("p 0 0", "- -", &[][..])).collect();
     put(&mut task, &graph("finish", "-", &nodes), "a").await;
-    task.hset("head", &[("a", "1 3 0 0 d 7")]).await;
+    task.hset("instances", &[("a", "1 3 0 0 d 7")]).await;
     task.del("running").await;
     task.zadd("failed", 5.0, "a").await;
     for node in 0..500 {
@@ -218,7 +218,7 @@ async fn all_failed(count: usize) -> Task {
     let mut task = Task::new().await;
     let nodes: Vec<Node> = (0..count).map(|_| ("p 0 0", "- -", &[][..])).collect();
     put(&mut task, &graph("finish", "-", &nodes), "a").await;
-    task.hset("head", &[("a", "1 3 0 0 d 7")]).await;
+    task.hset("instances", &[("a", "1 3 0 0 d 7")]).await;
     task.del("running").await;
     task.zadd("failed", 5.0, "a").await;
     task.hset("error", &[("a", "why")]).await;

@@ -42,8 +42,8 @@ async fn parts_are_written_one_by_one_and_the_start_runs_them() {
     assert_eq!(
         without(task.keys().await, &["meta"]),
         [
-            r#"head hash {"a": "1 0 3 0 d -"}"#.to_owned(),
             r#"input hash {"a/0": "in-0"}"#.to_owned(),
+            r#"instances hash {"a": "1 0 3 0 d -"}"#.to_owned(),
             r#"nodes hash {"a/0": "p 0 0", "a/1": "p 1 1", "a/2": "p 1 1"}"#.to_owned(),
             r#"outbox zset ["o a/1": NOW]"#.to_owned(),
             r#"running zset ["a": NOW]"#.to_owned(),

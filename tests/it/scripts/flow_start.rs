@@ -9,8 +9,8 @@ async fn a_start_writes_the_instance_and_opens_nodes_without_inputs() {
     assert_eq!(
         without(task.keys().await, &["meta"]),
         [
-            r#"head hash {"a": "1 0 3 2 d -"}"#,
             r#"input hash {"a/0": "in-0", "a/1": "in-1", "a/2": "in-2"}"#,
+            r#"instances hash {"a": "1 0 3 2 d -"}"#,
             r#"nodes hash {"a/0": "o", "a/1": "o", "a/2": "P 2 2"}"#,
             r#"outbox zset ["s a/0/1": NOW, "s a/1/1": NOW]"#,
             r#"running zset ["a": NOW]"#,

@@ -29,7 +29,7 @@ async fn an_incomplete_instance_shows_the_node_or_the_reason() {
     put(&mut task, &line(), "c").await;
     task.del("running").await;
     task.zadd("paused", 5.0, "c").await;
-    task.hset("head", &[("c", "12 3 3 1 d 1")]).await;
+    task.hset("instances", &[("c", "12 3 3 1 d 1")]).await;
     assert_eq!(task.ok("flow_state", &["c"]).await, "[state paused 12 3 1 d 1 '' '' 3 0]");
 }
 
@@ -40,6 +40,6 @@ async fn an_unreadable_one_is_unknown_and_one_in_no_place_is_shown_so() {
     assert_eq!(task.ok("flow_state", &["nobody"]).await, "[unknown]");
     task.del("running").await;
     assert_eq!(task.ok("flow_state", &["a"]).await, "[state unknown 1 3 1 d - '' '' 0 0]");
-    task.hset("head", &[("a", "what")]).await;
+    task.hset("instances", &[("a", "what")]).await;
     assert_eq!(task.ok("flow_state", &["a"]).await, "[unknown]");
 }

@@ -18,7 +18,7 @@ async fn ended(task: &mut Task, graph: &Graph, id: &str, ago: f64) {
     task.hset("value", &[(&format!("{id}/0"), "7")]).await;
     task.hset("output", &[(id, "7")]).await;
     task.hset("error", &[(id, "why")]).await;
-    task.hset("head", &[(id, &format!("1 1 0 0 {} -", graph.digest))]).await;
+    task.hset("instances", &[(id, &format!("1 1 0 0 {} -", graph.digest))]).await;
     let now = task.now_ms().await;
     task.zadd("completed", now - ago, id).await;
     let key = task.key("shapes");
@@ -81,7 +81,7 @@ async fn the_youngest_are_kept_up_to_the_limit() {
     assert_eq!(task.held("completed").await, r#"zset ["d": NOW, "e": NOW]"#);
     // By age, instances within the limit are removed too.
     assert_eq!(said(&mut task, "flow_trim", "15000 2 5000").await, "[trimmed 1 0]");
-    assert_eq!(task.held("head").await, r#"hash {"e": "1 1 0 0 d -"}"#);
+    assert_eq!(task.held("instances").await, r#"hash {"e": "1 1 0 0 d -"}"#);
     assert_eq!(task.field("shapes", "d#").await, "1");
 }
 
@@ -139,7 +139,7 @@ async fn a_call_removes_100_small_instances() {
 #[tokio::test]
 async fn an_unreadable_instance_is_removed_as_far_as_possible() {
     for (key, field, value) in [
-        ("head", "a", "what"),
+        ("instances", "a", "what"),
         ("shapes", "d@", "many finish 2"),
         ("shapes", "d@", "999999999 finish 2"),
         ("shapes", "d@", ""),
@@ -156,7 +156,7 @@ async fn an_unreadable_instance_is_removed_as_far_as_possible() {
             lose(&mut task, key, field).await;
         }
         assert_eq!(said(&mut task, "flow_trim", "60000 - 5000").await, "[trimmed 2 0]", "{field} {value}");
-        for gone in ["completed", "head", "output", "error"] {
+        for gone in ["completed", "instances", "output", "error"] {
             assert_eq!(task.held(gone).await, "", "{gone} with {field} {value}");
         }
         // A shape without a count of its instances stays.
@@ -342,7 +342,7 @@ async fn a_line_that_is_damaged_during_a_removal_blocks_no_other() {
             trim(&mut task).await;
         }
         assert_eq!(task.field("cursor", "t a").await, "s 700");
-        task.hset("head", &[("a", line_of_it)]).await;
+        task.hset("instances", &[("a", line_of_it)]).await;
         assert_eq!(task.call("flow_trim", &["60000", "-", "5000"]).await.unwrap(), "[trimmed 2 0]", "{line_of_it}");
         assert_eq!(task.held("completed").await + &task.held("cursor").await, "");
     }

@@ -29,7 +29,7 @@ async fn a_visit_continues_in_the_middle_of_a_page_of_dependents() {
     let mut task = Task::new().await;
     put(&mut task, &fan(700), "a").await;
     task.hset("nodes", &[("a/0", "c")]).await;
-    task.hset("head", &[("a", "1 0 700 0 d -")]).await;
+    task.hset("instances", &[("a", "1 0 700 0 d -")]).await;
     task.hset("cursor", &[("a/0/1", "450 c")]).await;
     task.zadd("outbox", 5.0, "v a/0/1").await;
     let reply = said(&mut task, "flow_visit", "a 0 1").await;
@@ -58,17 +58,17 @@ async fn a_visit_of_a_stopped_instance_only_removes_its_entry() {
         let mut task = begun("c").await;
         match change {
             "stopping" => task.hset("stopping", &[("a", "failed ")]).await,
-            "run" => task.hset("head", &[("a", "2 0 1750 1000 d -")]).await,
+            "run" => task.hset("instances", &[("a", "2 0 1750 1000 d -")]).await,
             "ended" => task.del("running").await,
-            "unknown" => task.del("head").await,
-            _ => task.hset("head", &[("a", "what")]).await,
+            "unknown" => task.del("instances").await,
+            _ => task.hset("instances", &[("a", "what")]).await,
         }
-        let head = task.held("head").await;
+        let head = task.held("instances").await;
         let nodes = task.held("nodes").await;
         assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]", "{change}");
         assert_eq!(task.held("cursor").await, "", "{change}");
         assert!(!task.held("outbox").await.contains("\"v "), "{change}");
-        assert_eq!((task.held("head").await, task.held("nodes").await), (head, nodes), "{change}");
+        assert_eq!((task.held("instances").await, task.held("nodes").await), (head, nodes), "{change}");
         let before = task.exact().await;
         assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]", "{change}");
         assert_eq!(task.exact().await, before, "{change}");

@@ -31,7 +31,7 @@ async fn busy() -> Task {
     }
     task.hset("attempt", &[("w-1", "1")]).await;
     task.hset("stalledCount", &[("w-1", "1")]).await;
-    for column in ["options", "dispatchedAt", "result", "error", "deferred", "recovery", "checkpoint", "progress"] {
+    for column in ["options", "dispatchedAt", "result", "error", "snoozes", "recovery", "checkpoint", "progress"] {
         task.hset(column, &[("w-1", "1"), ("old-completed", "1")]).await;
     }
     // One that has expired, one that may expire, one whose hook is due, and one whose hook was running.
@@ -43,13 +43,13 @@ async fn busy() -> Task {
     }
     task.hset("outcome", &[("hook-due", "completed 0 0 -"), ("hook-held", "failed 0 0 5")]).await;
     task.zadd("finalizing", 5.0, "hook-due").await;
-    task.hset("aside", &[("run-1", "1 running 1")]).await;
+    task.hset("parked", &[("run-1", "1 running 1")]).await;
     // An entry whose job was removed while it waited.
     task.rpush("wait", &["gone"]).await;
-    task.hset("ghosts", &[("gone", "1")]).await;
-    task.hset("meta", &[("ghosts", "1")]).await;
-    task.hset("waitingSince", &[("w-1", "1")]).await;
-    task.hset("calls", &[("other", "1\n\n\n1\n0\n")]).await;
+    task.hset("tombstones", &[("gone", "1")]).await;
+    task.hset("meta", &[("tombstones", "1")]).await;
+    task.hset("enqueuedAt", &[("w-1", "1")]).await;
+    task.hset("replies", &[("other", "1\n\n\n1\n0\n")]).await;
     task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
     task.hset("worker", &[("host", "h")]).await;
     task.zadd("workers", 1.0, "w").await;
@@ -70,7 +70,7 @@ async fn busy_workflows() -> Task {
     for id in ["f-runs", "f-stops", "f-paused", "f-ended", "f-over", "f-ready", "f-failed"] {
         flow::put(&mut task, &graph, id).await;
     }
-    task.hset("head", &[("f-stops", "1 0 3 1 d 2"), ("f-ended", "1 1 0 0 d -")]).await;
+    task.hset("instances", &[("f-stops", "1 0 3 1 d 2"), ("f-ended", "1 1 0 0 d -")]).await;
     task.hset("nodes", &[("f-stops/2", "f")]).await;
     task.hset("value", &[("f-stops/2", "E")]).await;
     task.hset("stopping", &[("f-stops", "failed ")]).await;
@@ -87,7 +87,7 @@ async fn busy_workflows() -> Task {
         task.zadd(place, 5.0, id).await;
         task.hset("nodes", &[(&format!("{id}/0"), "f"), (&format!("{id}/1"), "p 0 0")]).await;
         task.hset("value", &[(&format!("{id}/0"), "E")]).await;
-        task.hset("head", &[(id, if id == "f-ready" { "1 0 2 0 d 0" } else { "1 0 0 0 d 0" })]).await;
+        task.hset("instances", &[(id, if id == "f-ready" { "1 0 2 0 d 0" } else { "1 0 0 0 d 0" })]).await;
     }
     task.hset("error", &[("f-failed", "E")]).await;
     task.zadd("outbox", 5.0, "o f-ready/1").await;
@@ -104,7 +104,7 @@ async fn busy_workflows() -> Task {
         task.zadd("children", 0.0, id).await;
     }
     task.hset("stopping", &[("f-ends/0.1", "cancelled why")]).await;
-    task.hset("head", &[("f-ended/0.1", "1 1 0 0 e - 0 c")]).await;
+    task.hset("instances", &[("f-ended/0.1", "1 1 0 0 e - 0 c")]).await;
     flow::take_out(&mut task, "running", "f-ended/0.1").await;
     task.hset("shapes", &[("e#", "4")]).await;
     task.hset("grow", &[("f-ended/0.1/0", "{}"), ("f-given-up/0", "{}")]).await;
@@ -168,7 +168,7 @@ async fn each_key_with(fields: &[(&str, &str)], name: &str, args: &[&str]) -> Ve
 async fn each_key_of_another_type_refuses_a_call_with_every_job() {
     // The table has a job for each key of each script, so a key that a script does not check before it writes is
     // found.
-    let fields = [("epoch", "5"), ("hook", "1"), ("nodes", "1"), ("patience", "5 5 5"), ("onCrash", "retry")];
+    let fields = [("epoch", "5"), ("hook", "1"), ("nodes", "1"), ("grace", "5 5 5"), ("onCrash", "retry")];
     let settle = [
         ["1", "w", "1000", "5 3 2 hooks", "1", "1 1", "run-1", "1", "1", "42", "ahead-1", "10"].as_slice(),
         &["run-2", "2", "failed", "1", "panic", "E", "run-3", "3", "retry", "1", "9000000", "E"],
@@ -187,7 +187,7 @@ async fn each_key_of_another_type_refuses_a_call_with_every_job() {
         ("retry", acts.to_vec()),
         ("run_now", acts.to_vec()),
         ("remove", acts.to_vec()),
-        ("mend", vec!["anna", "9999999999999", "late", "0", "nowhere", "run-1", "0", "both_sets"]),
+        ("mend", vec!["anna", "9999999999999", "late", "0", "unplaced", "run-1", "0", "both_sets"]),
     ] {
         let mut without_them = each_key_with(&fields, name, &args).await;
         without_them.retain(|key| !ANNOUNCEMENTS.contains(key));

@@ -33,15 +33,15 @@ async fn leftovers_of_a_fault_in_job_keys_are_removed_too() {
         "maxCount",
         "priority",
         "dispatchedAt",
-        "deferred",
-        "waitingSince",
+        "snoozes",
+        "enqueuedAt",
         "recovery",
         "expiresAt",
         "checkpoint",
         "progress",
         "cancelling",
         "claimed",
-        "ghosts",
+        "tombstones",
     ] {
         task.hset(column, &[("orphan", "1")]).await;
     }
@@ -53,7 +53,7 @@ async fn leftovers_of_a_fault_in_job_keys_are_removed_too() {
 }
 
 #[tokio::test]
-async fn ghosts_do_not_block_a_forget() {
+async fn tombstones_do_not_block_a_forget() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     for id in ["b", "a"] {
@@ -66,8 +66,8 @@ async fn ghosts_do_not_block_a_forget() {
     task.ok("settle", &["2", "w", "1000", "0", "1", "0", "first", "4000000000000001"]).await;
     // They were already removed: restored without a script.
     task.rpush("wait", &["a", "b"]).await;
-    task.hset("ghosts", &[("a", "1"), ("b", "1")]).await;
-    task.hset("meta", &[("ghosts", "2")]).await;
+    task.hset("tombstones", &[("a", "1"), ("b", "1")]).await;
+    task.hset("meta", &[("tombstones", "2")]).await;
     assert!(task.ok("forget", &[]).await.starts_with("[forgotten "));
     assert!(task.exact().await.is_empty());
 }
@@ -92,7 +92,7 @@ async fn a_job_in_any_state_keeps_the_whole_task() {
 
 #[tokio::test]
 async fn a_job_without_payload_and_a_lone_payload_keep_the_task() {
-    // A list entry alone is not a job, and the count of ghosts may be wrong.
+    // A list entry alone is not a job, and the count of tombstones may be wrong.
     for place in ["wait", "wait:high", "wait:low"] {
         let mut task = Task::new().await;
         task.rpush(place, &["x"]).await;

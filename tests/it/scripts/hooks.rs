@@ -41,7 +41,7 @@ fn said<'a>(kind: &'a str, attempt: &'a str, detail: &'a str) -> [&'a str; 12] {
 
 /// The keys, without those that each of these tasks has.
 async fn keys(task: &mut Task) -> Vec<String> {
-    without(task.keys().await, &["meta", "payload", "calls", "events", "stalls"])
+    without(task.keys().await, &["meta", "payload", "replies", "events", "stalls"])
 }
 
 #[tokio::test]
@@ -146,14 +146,14 @@ async fn every_outcome_of_a_run_waits_for_the_hook() {
         args.extend([id, fence, "hooked", "0", "", ""]);
     }
     task.ok("settle", &args).await;
-    let left = without(task.keys().await, &["meta", "events", "calls", "wake"]);
+    let left = without(task.keys().await, &["meta", "events", "replies", "wake"]);
     let error = r#"error hash {"r": "{\"code\":\"odd\",\"message\":\"it is\"}"}"#;
     let wanted = [
         r#"attempt hash {"r": "1"}"#,
         r#"delayed zset ["r": NOW]"#,
+        r#"enqueuedAt hash {"r": "NOW"}"#,
         error,
         r#"payload hash {"r": "{}"}"#,
-        r#"waitingSince hash {"r": "NOW"}"#,
     ];
     assert_eq!(left, wanted);
 }
@@ -209,7 +209,7 @@ async fn failed_hooks_are_counted_again_after_15_minutes_without_one() {
 #[tokio::test]
 async fn a_worker_that_lost_the_hook_reports_nothing() {
     let mut task = finalizing("completed 0 0 1500").await;
-    let before = without(task.keys().await, &["calls", "meta", "events"]);
+    let before = without(task.keys().await, &["replies", "meta", "events"]);
     let mut args = said("hooked", "0", "");
     args[7] = "6";
     assert_eq!(task.ok("settle", &args).await, format!("[settled 6 '' {ONE} '' [] [] '' 0]"));
@@ -217,10 +217,11 @@ async fn a_worker_that_lost_the_hook_reports_nothing() {
     args[7] = "6";
     args[0] = "2";
     task.ok("settle", &args).await;
-    assert_eq!(without(task.keys().await, &["calls", "meta", "events"]), before);
+    assert_eq!(without(task.keys().await, &["replies", "meta", "events"]), before);
     let events = task.held("events").await;
     assert!(
-        events.contains(r#""refused": "a 6 hooked""#) && events.contains(r#""refused": "a 6 hook_retry""#),
+        events.contains(r#""outcome_rejected": "a 6 hooked""#)
+            && events.contains(r#""outcome_rejected": "a 6 hook_retry""#),
         "{events}"
     );
 }
@@ -397,7 +398,7 @@ async fn a_job_that_is_cancelled_in_its_place_waits_for_the_hook() {
     assert_eq!(task.ok("cancel", &["again", "channel", "", "a", ""]).await, "[told finalizing]");
     assert_eq!(task.ok("retry", &["", "a", ""]).await, "[told finalizing]");
     assert_eq!(task.ok("run_now", &["", "d", ""]).await, "[told finalizing]");
-    // The ghost that it left is not a job.
+    // The tombstone that it left is not a job.
     let reply = task.ok("settle", &["1", "w", "1000", "5 hooks", "0", "0"]).await;
     assert!(reply.contains(" a d b ["), "{reply}");
     for (id, state) in [("a", "finalizing"), ("b", "running")] {
@@ -476,7 +477,7 @@ async fn values_for_hooks_are_bounded_in_bytes() {
 }
 
 #[tokio::test]
-async fn a_ghost_is_not_a_job_in_the_call_that_ends_it() {
+async fn a_tombstone_is_not_a_job_in_the_call_that_ends_it() {
     let mut task = hooked(&[]).await;
     task.waiting(&["x", "a"]).await;
     task.ok("cancel", &["why", "channel", "", "a", ""]).await;

@@ -15,12 +15,12 @@ async fn a_job_is_found_in_its_place_with_its_small_columns() {
     // Results may be large, and are read separately.
     task.hset("result", &[("completed", "\"42\"")]).await;
     task.hset("error", &[("failed", "E")]).await;
-    task.hset("deferred", &[("waiting", "2:0")]).await;
+    task.hset("snoozes", &[("waiting", "2:0")]).await;
     task.hset("options", &[("delayed", "{}")]).await;
     task.hset("maxCount", &[("delayed", "4")]).await;
     task.hset("priority", &[("delayed", "low")]).await;
     task.hset("dispatchedAt", &[("waiting", "77")]).await;
-    task.hset("waitingSince", &[("waiting", "88")]).await;
+    task.hset("enqueuedAt", &[("waiting", "88")]).await;
     task.hset("recovery", &[("running", "silent w 5")]).await;
     task.hset("cancelling", &[("running", "why")]).await;
     let before = task.exact().await;

@@ -1,6 +1,6 @@
 use crate::scripts::call::Task;
 
-/// One row: id, stamp, cursor after it, error, attempt, stalledCount, maxCount, priority, dispatchedAt, waitingSince,
+/// One row: id, stamp, cursor after it, error, attempt, stalledCount, maxCount, priority, dispatchedAt, enqueuedAt,
 /// candidate.
 type Row = Vec<String>;
 
@@ -81,7 +81,7 @@ async fn a_row_has_the_small_columns_and_unset_ones_are_empty() {
         ("maxCount", "4"),
         ("priority", "low"),
         ("dispatchedAt", "77"),
-        ("waitingSince", "88"),
+        ("enqueuedAt", "88"),
     ] {
         task.hset(column, &[("a", value)]).await;
     }
@@ -279,7 +279,7 @@ async fn waiting_jobs_are_paged_across_the_lists_in_claim_order() {
         task.rpush(list, ids).await;
     }
     task.hset("priority", &[("h-1", "high"), ("l-1", "low")]).await;
-    task.hset("waitingSince", &[("n-2", "55")]).await;
+    task.hset("enqueuedAt", &[("n-2", "55")]).await;
     let all = ["h-1", "h-2", "n-1", "n-2", "n-3", "n-4", "l-1"];
     for look in 1..=8 {
         let pages = walk(&mut task, &Ask { look, ..ask("waiting") }).await;
@@ -306,7 +306,7 @@ async fn an_empty_list_is_skipped() {
 }
 
 #[tokio::test]
-async fn ghosts_are_looked_at_and_not_shown() {
+async fn tombstones_are_looked_at_and_not_shown() {
     let mut task = Task::new().await;
     task.waiting(&["first", "x", "a", "y", "z", "b"]).await;
     task.ok("cancel", &["why", "channel", "", "x", "", "z", ""]).await;

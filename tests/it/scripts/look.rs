@@ -75,44 +75,40 @@ pub const BROKEN: [(&str, &[&str], &str); 44] = [
     ("heard", &["ZADD completed 6 heard"], "two_places"),
     ("silent", &["ZADD delayed 6 silent"], "two_places"),
     ("heard", &["ZADD delayed 6 heard", "ZADD failed 6 heard"], "two_places"),
-    ("waiting", &["DEL wait"], "nowhere"),
-    ("delayed", &["ZREM delayed delayed"], "nowhere"),
-    ("failed", &["ZREM failed failed"], "nowhere"),
-    ("completed", &["ZREM completed completed", "HSET result completed 7"], "ended_nowhere"),
-    ("failed", &["ZREM failed failed", r#"HSET error failed {"code":"disk"}"#], "nowhere"),
-    ("failed", &["ZREM failed failed", r#"HSET error failed {"code":"expired"}"#], "ended_nowhere"),
-    ("failed", &["ZREM failed failed", "HSET meta attempts 4", r#"HSET error failed {"code":"disk"}"#], "nowhere"),
+    ("waiting", &["DEL wait"], "unplaced"),
+    ("delayed", &["ZREM delayed delayed"], "unplaced"),
+    ("failed", &["ZREM failed failed"], "unplaced"),
+    ("completed", &["ZREM completed completed", "HSET result completed 7"], "ended_unplaced"),
+    ("failed", &["ZREM failed failed", r#"HSET error failed {"code":"disk"}"#], "unplaced"),
+    ("failed", &["ZREM failed failed", r#"HSET error failed {"code":"expired"}"#], "ended_unplaced"),
+    ("failed", &["ZREM failed failed", "HSET meta attempts 4", r#"HSET error failed {"code":"disk"}"#], "unplaced"),
     (
         "failed",
         &["ZREM failed failed", "HSET meta attempts 3", r#"HSET error failed {"code":"disk"}"#],
-        "ended_nowhere",
+        "ended_unplaced",
     ),
     (
         "failed",
         &["ZREM failed failed", r#"HSET options failed {"attempts":3}"#, r#"HSET error failed {"code":"disk"}"#],
-        "ended_nowhere",
+        "ended_unplaced",
     ),
     (
         "failed",
         &["ZREM failed failed", "HSET meta attempts 3", r#"HSET error failed {"code":"disk"}"#, "SADD active failed"],
-        "nowhere unlocked",
+        "unplaced unlocked",
     ),
-    (
-        "failed",
-        &["ZREM failed failed", r#"HSET error failed {"code":"disk"}"#, "HSET waitingSince failed 5"],
-        "nowhere",
-    ),
-    ("cancelled", &["ZREM cancelled cancelled", r#"HSET error cancelled {"code":"cancelled"}"#], "ended_nowhere"),
+    ("failed", &["ZREM failed failed", r#"HSET error failed {"code":"disk"}"#, "HSET enqueuedAt failed 5"], "unplaced"),
+    ("cancelled", &["ZREM cancelled cancelled", r#"HSET error cancelled {"code":"cancelled"}"#], "ended_unplaced"),
     (
         "cancelled",
         &[
             "ZREM cancelled cancelled",
             r#"HSET error cancelled {"code":"cancelled"}"#,
             "RPUSH wait cancelled",
-            "HSET ghosts cancelled 1",
-            "HSET meta ghosts 1",
+            "HSET tombstones cancelled 1",
+            "HSET meta tombstones 1",
         ],
-        "ended_nowhere",
+        "ended_unplaced",
     ),
     (
         "cancelled",
@@ -120,20 +116,20 @@ pub const BROKEN: [(&str, &[&str], &str); 44] = [
             "ZREM cancelled cancelled",
             r#"HSET error cancelled {"code":"cancelled"}"#,
             "RPUSH wait cancelled",
-            "HSET ghosts cancelled 1",
-            "HSET meta ghosts 1",
-            "HSET waitingSince cancelled 5",
+            "HSET tombstones cancelled 1",
+            "HSET meta tombstones 1",
+            "HSET enqueuedAt cancelled 5",
         ],
         "miscounted",
     ),
     (
         "failed",
-        &["ZREM failed failed", "RPUSH wait failed", "HSET ghosts failed 1", "HSET meta ghosts 1"],
+        &["ZREM failed failed", "RPUSH wait failed", "HSET tombstones failed 1", "HSET meta tombstones 1"],
         "miscounted",
     ),
     ("waiting", &["SADD active waiting"], "unlocked"),
     ("completed", &["SADD candidates completed"], "unlocked"),
-    ("silent", &["HDEL locks silent"], "nowhere unlocked"),
+    ("silent", &["HDEL locks silent"], "unplaced unlocked"),
     ("heard", &["SREM active heard"], "unwatched"),
     ("heard", &["SADD candidates heard"], "both_sets"),
     ("waiting", &["HSET cancelling waiting why"], "stray_cancel"),
@@ -142,13 +138,13 @@ pub const BROKEN: [(&str, &[&str], &str); 44] = [
     ("orphan", &["HSET claimed orphan 7"], "no_payload"),
     ("completed", &["HSET outcome completed completed"], "stray_hook"),
     ("failed", &["ZREM failed failed", "ZADD finalizing 6 failed"], "stray_hook"),
-    ("waiting", &["HSET outcome waiting completed", "DEL wait"], "nowhere"),
+    ("waiting", &["HSET outcome waiting completed", "DEL wait"], "unplaced"),
     ("heard", &["HSET outcome heard completed", "ZADD finalizing 6 heard"], "two_places"),
     ("orphan", &["ZADD finalizing 6 orphan"], "no_payload"),
     ("failed", &["HSET attempt failed many"], "bad_counter"),
     ("silent", &["HSET stalledCount silent 1.5", "HSET attempt silent x"], "bad_counter"),
     ("waiting", &["RPUSH wait waiting"], "miscounted"),
-    ("waiting", &["HSET ghosts waiting 2", "HSET meta ghosts 2"], "miscounted"),
+    ("waiting", &["HSET tombstones waiting 2", "HSET meta tombstones 2"], "miscounted"),
 ];
 
 /// Runs the change, given in one line, with the prefix of the task in front of the key.
@@ -206,7 +202,7 @@ async fn every_fault_of_the_script_is_among_the_broken_ones() {
 }
 
 #[tokio::test]
-async fn counted_ghosts_are_not_faults() {
+async fn counted_tombstones_are_not_faults() {
     let mut task = Task::new().await;
     task.waiting(&["first", "cancelled", "removed", "anew", "twice", "later", "held", "last"]).await;
     task.ok("cancel", &["why", "channel", "", "cancelled", ""]).await;
@@ -221,11 +217,11 @@ async fn counted_ghosts_are_not_faults() {
     task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
     let ids = ["first", "cancelled", "removed", "anew", "twice", "later", "held", "last"];
     assert_eq!(faults(&mut task, &ids).await, [""; 8]);
-    assert_eq!(task.held("ghosts").await.matches(':').count(), 6, "{}", task.held("ghosts").await);
+    assert_eq!(task.held("tombstones").await.matches(':').count(), 6, "{}", task.held("tombstones").await);
 }
 
 #[tokio::test]
-async fn a_ghost_with_more_data_than_entries_lacks_its_payload() {
+async fn a_tombstone_with_more_data_than_entries_lacks_its_payload() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     task.ok("remove", &["", "a", ""]).await;
@@ -241,7 +237,7 @@ async fn five_hundred_jobs_are_looked_at_in_one_call() {
     let fields: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "{}")).collect();
     task.hset("payload", &fields).await;
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    assert_eq!(faults(&mut task, &ids).await, ["nowhere"; 500]);
+    assert_eq!(faults(&mut task, &ids).await, ["unplaced"; 500]);
     task.rpush("wait", &ids).await;
     assert_eq!(faults(&mut task, &ids).await, [""; 500]);
 }

@@ -187,7 +187,7 @@ async fn a_worker_announces_itself_and_its_stop() {
     assert_eq!(
         task.keys().await,
         [
-            r#"calls hash {"w": "closed", "w/2": "closed", "w/3": "closed"}"#,
+            r#"replies hash {"w": "closed", "w/2": "closed", "w/3": "closed"}"#,
             r#"worker hash {"host": "h", "lastSeenAt": "NOW", "pid": "7"}"#,
             r#"workers zset ["w": NOW]"#,
         ]
@@ -212,14 +212,14 @@ async fn cancel_flags_a_running_job_for_its_worker() {
 }
 
 #[tokio::test]
-async fn cancel_leaves_a_ghost() {
+async fn cancel_leaves_a_tombstone() {
     let mut task = task().await;
     task.waiting(&["first", "a"]).await;
     fill(&mut task).await;
     assert_eq!(task.ok("cancel", &["why", "channel", "anna", "a", ""]).await, "[told ended]");
-    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
+    assert_eq!(task.held("tombstones").await, r#"hash {"a": "1"}"#);
     assert!(task.ok("settle", &["1", "w", "1000", "5", "0", "0"]).await.contains(" first ["));
-    assert_eq!(task.held("ghosts").await, "");
+    assert_eq!(task.held("tombstones").await, "");
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn retry_remove_and_run_now_pass() {
     assert_eq!(task.ok("run_now", &["anna", "d", ""]).await, "[told promoted]");
     assert_eq!(task.list("wait").await, ["d", "first", "w", "f", "c"]);
     assert_eq!(task.ok("remove", &["anna", "w", "", "e", ""]).await, "[told removed removed]");
-    assert_eq!(task.held("ghosts").await, r#"hash {"w": "1"}"#);
+    assert_eq!(task.held("tombstones").await, r#"hash {"w": "1"}"#);
     assert_eq!(task.held("completed").await, "");
     assert!(task.ok("settle", &["1", "w", "1000", "9", "0", "0"]).await.contains(" d first f c ["));
 }
@@ -248,7 +248,7 @@ async fn a_lone_waiting_job_is_removed() {
     fill(&mut task).await;
     assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told removed]");
     assert_eq!(task.held("payload").await, r#"hash {"first": "{}"}"#);
-    assert_eq!(task.field("meta", "ghosts").await, "1");
+    assert_eq!(task.field("meta", "tombstones").await, "1");
 }
 
 #[tokio::test]
@@ -332,10 +332,10 @@ async fn workflows_continue_to_their_ends() {
     }
     task.hset("stopping", &[("late", "failed ")]).await;
     flow::put(&mut task, &graph, "broken").await;
-    task.hset("head", &[("broken", "1 0 3 1 e -")]).await;
+    task.hset("instances", &[("broken", "1 0 3 1 e -")]).await;
     task.zadd("outbox", 5.0, "s broken/0/1").await;
     task.zadd("outbox", 5.0, "s nobody/0/1").await;
-    task.zadd("flows", 5.0, "w").await;
+    task.zadd("workflows", 5.0, "w").await;
     fill(&mut task).await;
     flow::said(&mut task, "flow_advance", "ends 0 1 c 7 stops 0 1 f E").await;
     assert_eq!(flow::states(&mut task, "ends", 3).await, "c, o, p 1 1");
@@ -345,7 +345,7 @@ async fn workflows_continue_to_their_ends() {
     assert_eq!(task.ok("flow_control", &["asked", "why"]).await, "[stopping 1]");
     assert!(task.ok("flow_look", &["1000", "200"]).await.starts_with("[looked 0 0"));
     assert!(task.held("outbox").await.contains("x broken/1"));
-    assert_eq!(task.call_on("flow_turn", &["flows"], &["1000", "20"]).await.unwrap(), "[taken w]");
+    assert_eq!(task.call_on("flow_turn", &["workflows"], &["1000", "20"]).await.unwrap(), "[taken w]");
     assert!(task.ok("flow_state", &["asked"]).await.starts_with("[state running "));
     assert_eq!(task.ok("flow_nodes", &["asked", "0", "1"]).await, "[nodes 1 3 o]");
 }
@@ -430,7 +430,7 @@ async fn children_end_with_their_nodes_and_returned_graphs_are_kept() {
     flow::start_in_parts(&mut task, &child, "other", "n", 2).await;
     task.zadd("running", 5.0, "asked/0.1").await;
     task.hset("nodes", &[("asked/0.1/0", "p 0 0")]).await;
-    task.hset("head", &[("asked/0.1", "1 0 1 0 e -")]).await;
+    task.hset("instances", &[("asked/0.1", "1 0 1 0 e -")]).await;
     fill(&mut task).await;
     let reply = flow::said(&mut task, "flow_advance", "ends/0.1 0 1 c 7").await;
     assert_eq!(reply, "[advanced 0 ends 1 1 t '' 0 here 7]");
@@ -470,7 +470,7 @@ async fn large_workflows_rerun_in_parts_and_are_removed_in_pages() {
     let nodes: Vec<flow::Node> = (0..600).map(|_| ("p 0 0", "- -", &[][..])).collect();
     for (id, place) in [("again", "failed"), ("old", "completed")] {
         flow::put(&mut task, &flow::graph("finish", "-", &nodes), id).await;
-        task.hset("head", &[(id, "1 1 0 0 d 0")]).await;
+        task.hset("instances", &[(id, "1 1 0 0 d 0")]).await;
         flow::take_out(&mut task, "running", id).await;
         task.zadd(place, 5.0, id).await;
     }

@@ -18,7 +18,7 @@ async fn all_ids(task: &mut Task) -> Vec<String> {
     }
     for (key, _) in task.exact().await {
         let key = key.strip_prefix(&task.prefix).unwrap().to_owned();
-        if !["meta", "calls", "wake", "events", "stalls"].contains(&key.as_str()) {
+        if !["meta", "replies", "wake", "events", "stalls"].contains(&key.as_str()) {
             let reply = task.eval(task.script("scan").source, &[task.key(&key)], &["0", "1000"]).await.unwrap();
             let (_, names) = reply.trim_end_matches(']').rsplit_once('[').unwrap();
             ids.extend(names.split_whitespace().map(str::to_owned));
@@ -52,7 +52,7 @@ async fn each_fault_is_repaired_and_a_second_look_finds_none() {
 async fn a_job_without_payload_is_removed_with_all_its_data() {
     let mut task = sound().await;
     for column in
-        ["attempt", "stalledCount", "result", "error", "options", "maxCount", "priority", "dispatchedAt", "deferred"]
+        ["attempt", "stalledCount", "result", "error", "options", "maxCount", "priority", "dispatchedAt", "snoozes"]
     {
         task.hset(column, &[("delayed", "1")]).await;
     }
@@ -67,16 +67,16 @@ async fn a_job_without_payload_is_removed_with_all_its_data() {
 }
 
 #[tokio::test]
-async fn an_entry_without_payload_becomes_a_ghost_for_the_next_claim() {
+async fn an_entry_without_payload_becomes_a_tombstone_for_the_next_claim() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b"]).await;
     harm(&mut task, "HDEL payload a").await;
     let mended = task.ok("mend", &["", "9999999999999", "a", "1", "no_payload miscounted"]).await;
     assert_eq!(mended, "[mended no_payload miscounted]");
-    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
+    assert_eq!(task.held("tombstones").await, r#"hash {"a": "1"}"#);
     let reply = task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
     assert!(reply.contains(" b ["), "{reply}");
-    assert_eq!(task.held("ghosts").await, "");
+    assert_eq!(task.held("tombstones").await, "");
     assert_eq!(task.held("events").await.matches("removed").count(), 1);
 }
 
@@ -115,16 +115,16 @@ async fn jobs_in_no_place_wait_at_the_front_and_wake_a_worker() {
     task.waiting(&["z"]).await;
     task.hset("payload", &[("a", "1"), ("b", "1"), ("l", "1")]).await;
     task.hset("priority", &[("l", "low")]).await;
-    let args = ["anna", "9999999999999", "a", "0", "nowhere", "b", "0", "nowhere", "l", "0", "nowhere"];
-    assert_eq!(task.ok("mend", &args).await, "[mended nowhere nowhere nowhere]");
+    let args = ["anna", "9999999999999", "a", "0", "unplaced", "b", "0", "unplaced", "l", "0", "unplaced"];
+    assert_eq!(task.ok("mend", &args).await, "[mended unplaced unplaced unplaced]");
     assert_eq!(
         without(task.keys().await, &["payload", "priority"]),
         [
+            r#"enqueuedAt hash {"a": "NOW", "b": "NOW", "l": "NOW"}"#,
             r#"events stream [NOW {"by": "anna", "requeued": "a b l", "total": "3", "worker": ""}]"#,
             r#"meta hash {"events": "3", "fence": "4000000000000000"}"#,
             r#"wait list ["a", "b", "z"]"#,
             r#"wait:low list ["l"]"#,
-            r#"waitingSince hash {"a": "NOW", "b": "NOW", "l": "NOW"}"#,
             r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
@@ -134,25 +134,25 @@ async fn jobs_in_no_place_wait_at_the_front_and_wake_a_worker() {
 async fn an_ended_job_returns_to_its_place_and_does_not_run_again() {
     let mut task = Task::new().await;
     task.hset("payload", &[("done", "1"), ("broke", "1"), ("taken", "1"), ("listed", "1")]).await;
-    // A job that left a list entry when it ended stays a ghost.
+    // A job that left a list entry when it ended stays a tombstone.
     task.rpush("wait", &["listed"]).await;
-    task.hset("ghosts", &[("listed", "1")]).await;
-    task.hset("meta", &[("ghosts", "1")]).await;
+    task.hset("tombstones", &[("listed", "1")]).await;
+    task.hset("meta", &[("tombstones", "1")]).await;
     task.hset("error", &[("listed", r#"{"code":"cancelled"}"#)]).await;
     task.hset("result", &[("done", "7")]).await;
     task.hset("error", &[("broke", r#"{"code":"expired"}"#), ("taken", r#"{"code":"cancelled"}"#)]).await;
-    let fault = "ended_nowhere";
+    let fault = "ended_unplaced";
     let ids = ["done", "0", fault, "broke", "0", fault, "taken", "0", fault, "listed", "1", fault];
     let args = [&["anna", "9999999999999"][..], &ids].concat();
-    assert_eq!(task.ok("mend", &args).await, "[mended ended_nowhere ended_nowhere ended_nowhere ended_nowhere]");
+    assert_eq!(task.ok("mend", &args).await, "[mended ended_unplaced ended_unplaced ended_unplaced ended_unplaced]");
     assert_eq!(
         without(task.keys().await, &["payload", "result", "error"]),
         [
             r#"cancelled zset ["listed": NOW, "taken": NOW]"#,
             r#"completed zset ["done": NOW]"#,
             r#"failed zset ["broke": NOW]"#,
-            r#"ghosts hash {"listed": "1"}"#,
-            r#"meta hash {"fence": "4000000000000000", "ghosts": "1"}"#,
+            r#"meta hash {"fence": "4000000000000000", "tombstones": "1"}"#,
+            r#"tombstones hash {"listed": "1"}"#,
             r#"wait list ["listed"]"#,
         ]
     );
@@ -163,7 +163,7 @@ async fn a_repair_wakes_no_worker_if_paused_and_writes_events_if_on() {
     let mut task = Task::new().await;
     task.hset("meta", &[("paused", "1"), ("eventMode", "off")]).await;
     task.hset("payload", &[("a", "1")]).await;
-    assert_eq!(task.ok("mend", &["", "9999999999999", "a", "0", "nowhere"]).await, "[mended nowhere]");
+    assert_eq!(task.ok("mend", &["", "9999999999999", "a", "0", "unplaced"]).await, "[mended unplaced]");
     assert_eq!(task.held("wake").await, "");
     assert_eq!(task.held("events").await, "");
 }
@@ -174,7 +174,7 @@ async fn unnamed_and_outdated_faults_are_left_alone() {
     harm(&mut task, "HSET cancelling waiting why").await;
     harm(&mut task, "HSET attempt waiting many").await;
     let before = task.exact().await;
-    assert_eq!(task.ok("mend", &["", "9999999999999", "waiting", "1", "nowhere unlocked"]).await, "[mended '']");
+    assert_eq!(task.ok("mend", &["", "9999999999999", "waiting", "1", "unplaced unlocked"]).await, "[mended '']");
     assert_eq!(
         task.ok("mend", &["", "9999999999999", "heard", "0", "unwatched both_sets no_payload"]).await,
         "[mended '']"
@@ -185,15 +185,15 @@ async fn unnamed_and_outdated_faults_are_left_alone() {
 }
 
 #[tokio::test]
-async fn ghosts_are_counted_again_up_and_down() {
+async fn tombstones_are_counted_again_up_and_down() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "b", "b"]).await;
-    task.hset("ghosts", &[("a", "3")]).await;
-    task.hset("meta", &[("ghosts", "3")]).await;
+    task.hset("tombstones", &[("a", "3")]).await;
+    task.hset("meta", &[("tombstones", "3")]).await;
     let args = ["", "9999999999999", "a", "1", "miscounted", "b", "3", "miscounted"];
     assert_eq!(task.ok("mend", &args).await, "[mended miscounted miscounted]");
-    assert_eq!(task.held("ghosts").await, r#"hash {"b": "2"}"#);
-    assert_eq!(task.field("meta", "ghosts").await, "2");
+    assert_eq!(task.held("tombstones").await, r#"hash {"b": "2"}"#);
+    assert_eq!(task.field("meta", "tombstones").await, "2");
     assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
 }
 
@@ -212,7 +212,7 @@ async fn a_retried_job_without_its_entry_waits_and_is_counted_again() {
 
 #[tokio::test]
 async fn nothing_is_repaired_if_a_key_has_another_type() {
-    for key in ["locks", "wait", "attempt", "waitingSince", "meta", "ghosts", "active", "completed", "cancelling"] {
+    for key in ["locks", "wait", "attempt", "enqueuedAt", "meta", "tombstones", "active", "completed", "cancelling"] {
         let mut task = sound().await;
         harm(&mut task, "HDEL payload delayed").await;
         task.make_foreign(key).await;

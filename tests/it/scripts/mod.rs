@@ -1,7 +1,6 @@
 //! Every script alone: reply and all keys after a call, each refusal, a wrong token, a repeated call.
 
 mod announce;
-mod aside;
 mod audited;
 pub mod call;
 mod cancel;
@@ -41,7 +40,6 @@ mod flow_unstage;
 mod flow_visit;
 mod foreign;
 mod forget;
-mod ghosts;
 mod history;
 mod hooks;
 mod inspect;
@@ -51,6 +49,7 @@ mod maxmemory;
 mod mend;
 mod note;
 mod overview;
+mod parked;
 mod partitions;
 mod pause;
 mod reconcile;
@@ -65,4 +64,5 @@ mod shrink;
 mod states;
 mod sweep;
 mod take_name;
+mod tombstones;
 mod trim;

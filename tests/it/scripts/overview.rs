@@ -19,7 +19,7 @@ async fn one_call_returns_the_whole_summary() {
     task.hset("payload", &[("h-1", "1"), ("l-1", "1")]).await;
     task.rpush("wait:high", &["h-1"]).await;
     task.rpush("wait:low", &["l-1"]).await;
-    task.hset("waitingSince", &[("h-1", "55"), ("n-2", "56")]).await;
+    task.hset("enqueuedAt", &[("h-1", "55"), ("n-2", "56")]).await;
     task.hset("dispatchedAt", &[("h-1", "44"), ("n-1", "45")]).await;
     task.zadd("delayed", 9e12, "d-2").await;
     task.zadd("delayed", 8e12, "d-1").await;
@@ -34,7 +34,7 @@ async fn one_call_returns_the_whole_summary() {
     task.zadd("failed", 9e12, "late").await;
     task.zadd("completed", 9e12, "lately-1").await;
     task.zadd("completed", 9e12, "lately-2").await;
-    task.hset("aside", &[("r-1", "1 running 5")]).await;
+    task.hset("parked", &[("r-1", "1 running 5")]).await;
     task.hset("meta", &[("paused", "77")]).await;
     let before = task.exact().await;
     let reply = task.ok("overview", &[]).await;
@@ -72,15 +72,15 @@ async fn the_first_job_is_found_if_its_id_has_an_extra_entry() {
 }
 
 #[tokio::test]
-async fn with_600_ghosts_in_front_no_first_job_is_looked_for() {
+async fn with_600_tombstones_in_front_no_first_job_is_looked_for() {
     for (count, first) in [(599, "a"), (600, "''")] {
         let mut task = Task::new().await;
         let ids: Vec<String> = (0..count).map(|number| format!("x-{number}")).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         task.rpush("wait", &ids).await;
         let counted: Vec<(&str, &str)> = ids.iter().map(|id| (*id, "1")).collect();
-        task.hset("ghosts", &counted).await;
-        task.hset("meta", &[("ghosts", &count.to_string())]).await;
+        task.hset("tombstones", &counted).await;
+        task.hset("meta", &[("tombstones", &count.to_string())]).await;
         task.waiting(&["a"]).await;
         let reply = task.ok("overview", &[]).await;
         assert!(reply.contains(&format!(" [1 0 0 0 0 0 0 0] ['' '' {first} '' '' ''] ")), "{reply}");

@@ -65,7 +65,7 @@ async fn a_paused_task_claims_moves_and_wakes_nothing() {
         let reply = task.ok("settle", &[call, "w", "1000", "10", "0", "0"]).await;
         assert_eq!(reply, "[settled '' '' 4000000000000001 '' [] [] '' -1]", "the worker receives no due time");
     }
-    assert_eq!(without(task.keys().await, &["calls"]), before);
+    assert_eq!(without(task.keys().await, &["replies"]), before);
 }
 
 #[tokio::test]
@@ -80,24 +80,24 @@ async fn a_paused_task_records_every_outcome() {
     args.extend(["snooze", "6", "snooze", "1:0", "60000", "", "lost", "9", "requeue", "0", "", ""]);
     let reply = task.ok("settle", &args).await;
     assert_eq!(reply, "[settled 9 5 4000000000000001 '' [] [] '' -1]");
-    let shown = without(task.keys().await, &["error", "payload", "calls", "delayed", "meta"]);
+    let shown = without(task.keys().await, &["error", "payload", "replies", "delayed", "meta"]);
     assert_eq!(
         shown,
         [
             r#"attempt hash {"again": "1", "bad": "1"}"#,
             r#"cancelled zset ["gone": NOW]"#,
             r#"completed zset ["done": NOW]"#,
-            r#"deferred hash {"snooze": "1:0"}"#,
+            r#"enqueuedAt hash {"again": "NOW", "back": "NOW", "snooze": "NOW"}"#,
             concat!(
                 r#"events stream [NOW {"cancelled": "gone", "completed": "done", "failed": "bad panic", "#,
-                r#""refused": "lost 9 requeue", "requeued": "back", "retrying": "again 1 60000", "#,
+                r#""outcome_rejected": "lost 9 requeue", "requeued": "back", "retrying": "again 1 60000", "#,
                 r#""snoozed": "snooze 1:0 60000", "total": "7", "worker": "w"}]"#
             ),
             r#"failed zset ["bad": NOW]"#,
             r#"result hash {"done": "42"}"#,
+            r#"snoozes hash {"snooze": "1:0"}"#,
             r#"wait list ["back", "a", "b"]"#,
             r#"wait:high list ["h"]"#,
-            r#"waitingSince hash {"again": "NOW", "back": "NOW", "snooze": "NOW"}"#,
         ]
     );
     assert!(task.held("delayed").await.starts_with(r#"zset ["due": 1, "#));
@@ -146,11 +146,11 @@ async fn a_paused_task_accepts_heartbeats() {
 }
 
 #[tokio::test]
-async fn a_paused_task_removes_ghosts_too() {
+async fn a_paused_task_removes_tombstones_too() {
     let mut task = paused().await;
     task.ok("cancel", &["why", "channel", "", "b", ""]).await;
     assert_eq!(task.list("wait").await, ["a", "b"]);
     task.ok("cancel", &["why", "channel", "", "a", ""]).await;
     assert_eq!(task.held("wait").await, "");
-    assert_eq!(task.field("meta", "ghosts").await, "0");
+    assert_eq!(task.field("meta", "tombstones").await, "0");
 }

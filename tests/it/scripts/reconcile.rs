@@ -117,9 +117,9 @@ async fn a_crash_may_count_as_a_failed_run_here_too() {
         left,
         [
             r#"attempt hash {"a": "1"}"#,
+            r#"enqueuedAt hash {"a": "NOW"}"#,
             r#"recovery hash {"a": "worker_restarted w NOW"}"#,
             r#"stalledCount hash {"a": "1"}"#,
-            r#"waitingSince hash {"a": "NOW"}"#,
             r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );

@@ -10,8 +10,8 @@ const COLUMNS: [&str; 15] = [
     "maxCount",
     "priority",
     "dispatchedAt",
-    "deferred",
-    "waitingSince",
+    "snoozes",
+    "enqueuedAt",
     "recovery",
     "expiresAt",
     "checkpoint",
@@ -39,7 +39,7 @@ async fn a_job_is_removed_from_any_place_with_every_column() {
 }
 
 #[tokio::test]
-async fn a_removed_waiting_job_leaves_a_ghost() {
+async fn a_removed_waiting_job_leaves_a_tombstone() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c"]).await;
     task.hset("attempt", &[("b", "1")]).await;
@@ -48,16 +48,16 @@ async fn a_removed_waiting_job_leaves_a_ghost() {
         task.keys().await,
         [
             r#"events stream [NOW {"removed": "b", "total": "1", "worker": ""}]"#,
-            r#"ghosts hash {"b": "1"}"#,
-            r#"meta hash {"events": "1", "fence": "4000000000000000", "ghosts": "1"}"#,
+            r#"meta hash {"events": "1", "fence": "4000000000000000", "tombstones": "1"}"#,
             r#"payload hash {"a": "{}", "c": "{}"}"#,
+            r#"tombstones hash {"b": "1"}"#,
             r#"wait list ["a", "b", "c"]"#,
         ]
     );
 }
 
 #[tokio::test]
-async fn removing_the_first_job_also_removes_the_ghosts_after_it() {
+async fn removing_the_first_job_also_removes_the_tombstones_after_it() {
     for list in ["wait:high", "wait", "wait:low"] {
         let mut task = Task::new().await;
         task.hset("payload", &[("a", "1"), ("b", "1"), ("c", "1")]).await;
@@ -66,8 +66,8 @@ async fn removing_the_first_job_also_removes_the_ghosts_after_it() {
         assert_eq!(task.list(list).await, ["a", "b", "c"]);
         task.ok("remove", &["", "a", ""]).await;
         assert_eq!(task.list(list).await, ["c"]);
-        assert_eq!(task.held("ghosts").await, "");
-        assert_eq!(task.field("meta", "ghosts").await, "0");
+        assert_eq!(task.held("tombstones").await, "");
+        assert_eq!(task.field("meta", "tombstones").await, "0");
     }
 }
 
@@ -88,23 +88,23 @@ async fn many_jobs_are_returned_in_order_and_share_one_event() {
         [
             r#"active set {"run"}"#,
             r#"events stream [NOW {"removed": "w-2 late old w-1 bad", "total": "5", "worker": ""}]"#,
-            r#"ghosts hash {"w-1": "1", "w-2": "1"}"#,
             r#"locks hash {"run": "w:7"}"#,
-            r#"meta hash {"events": "5", "fence": "4000000000000000", "ghosts": "2"}"#,
+            r#"meta hash {"events": "5", "fence": "4000000000000000", "tombstones": "2"}"#,
             r#"payload hash {"first": "{}", "run": "{}"}"#,
+            r#"tombstones hash {"w-1": "1", "w-2": "1"}"#,
             r#"wait list ["first", "w-1", "w-2"]"#,
         ]
     );
 }
 
 #[tokio::test]
-async fn a_cancelled_job_whose_entry_is_still_there_is_one_ghost() {
+async fn a_cancelled_job_whose_entry_is_still_there_is_one_tombstone() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     task.ok("cancel", &["why", "channel", "", "a", ""]).await;
     assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told removed]");
-    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
-    assert_eq!(task.field("meta", "ghosts").await, "1");
+    assert_eq!(task.held("tombstones").await, r#"hash {"a": "1"}"#);
+    assert_eq!(task.field("meta", "tombstones").await, "1");
     assert_eq!(task.held("cancelled").await, "");
     assert_eq!(task.held("error").await, "");
 }
@@ -137,7 +137,7 @@ async fn a_repeated_remove_changes_nothing_and_ids_count_once() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     assert_eq!(task.ok("remove", &["", "a", "", "a", ""]).await, "[told removed changed]");
-    assert_eq!(task.field("meta", "ghosts").await, "1");
+    assert_eq!(task.field("meta", "tombstones").await, "1");
     let before = task.exact().await;
     assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told unknown]");
     assert_eq!(task.exact().await, before);

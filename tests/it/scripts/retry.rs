@@ -7,7 +7,7 @@ async fn ended() -> Task {
     task.zadd("failed", 5.0, "f").await;
     task.zadd("cancelled", 6.0, "c").await;
     for column in
-        ["attempt", "stalledCount", "result", "error", "deferred", "waitingSince", "recovery", "expiresAt", "progress"]
+        ["attempt", "stalledCount", "result", "error", "snoozes", "enqueuedAt", "recovery", "expiresAt", "progress"]
     {
         task.hset(column, &[("f", "1"), ("c", "1")]).await;
     }
@@ -26,13 +26,13 @@ async fn retried_jobs_wait_at_the_back_as_if_they_had_never_run() {
         task.keys().await,
         [
             r#"dispatchedAt hash {"f": "77"}"#,
-            r#"events stream [NOW {"by": "anna", "retried": "c f", "total": "2", "worker": ""}]"#,
+            r#"enqueuedAt hash {"c": "NOW", "f": "NOW"}"#,
+            r#"events stream [NOW {"by": "anna", "manually_retried": "c f", "total": "2", "worker": ""}]"#,
             r#"maxCount hash {"f": "4"}"#,
             r#"meta hash {"events": "2", "fence": "4000000000000000"}"#,
             r#"options hash {"f": "{}"}"#,
             r#"payload hash {"a": "{}", "c": "2", "f": "1"}"#,
             r#"wait list ["a", "c", "f"]"#,
-            r#"waitingSince hash {"c": "NOW", "f": "NOW"}"#,
             r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
@@ -61,9 +61,9 @@ async fn a_job_with_an_old_entry_waits_by_the_first_of_both() {
     task.del("events").await;
     assert_eq!(task.ok("retry", &["", "f", "", "a", ""]).await, "[told retried retried]");
     assert_eq!(task.list("wait").await, ["first", "a", "b", "f", "a"]);
-    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
-    assert_eq!(task.field("meta", "ghosts").await, "1");
-    assert_eq!(task.held("waitingSince").await, r#"hash {"a": "NOW", "c": "1", "f": "NOW"}"#);
+    assert_eq!(task.held("tombstones").await, r#"hash {"a": "1"}"#);
+    assert_eq!(task.field("meta", "tombstones").await, "1");
+    assert_eq!(task.held("enqueuedAt").await, r#"hash {"a": "NOW", "c": "1", "f": "NOW"}"#);
     assert_eq!(task.held("error").await, r#"hash {"c": "1"}"#);
     assert_eq!(task.held("cancelled").await, r#"zset ["c": 6]"#);
     assert_eq!(task.ok("counts", &[]).await, "[counted 4 0 0 0 0 0 0 1 0]");
@@ -136,10 +136,10 @@ async fn two_hundred_jobs_are_retried_in_order_in_one_call() {
 }
 
 #[tokio::test]
-async fn a_wrong_count_of_ghosts_keeps_no_job_from_its_list() {
+async fn a_wrong_count_of_tombstones_keeps_no_job_from_its_list() {
     let mut task = ended().await;
-    task.hset("ghosts", &[("f", "1")]).await;
-    task.hset("meta", &[("ghosts", "1")]).await;
+    task.hset("tombstones", &[("f", "1")]).await;
+    task.hset("meta", &[("tombstones", "1")]).await;
     assert_eq!(task.ok("retry", &["", "f", ""]).await, "[told retried]");
     assert_eq!(task.list("wait").await, ["f"]);
     assert!(task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await.contains(" f "));

@@ -93,7 +93,7 @@ async fn an_action_is_done_whole_or_refused_before_the_first_write() {
         ("retry", &["ada", "failed", "", "ended", ""]),
         ("cancel", &["why", "channel", "ada", "later", "", "waits", ""]),
         ("remove", &["ada", "waits", "", "later", "", "failed", "", "ended", ""]),
-        ("mend", &["ada", "9999999999999", "lost", "0", "nowhere", "later", "0", "two_places"]),
+        ("mend", &["ada", "9999999999999", "lost", "0", "unplaced", "later", "0", "two_places"]),
     ] {
         let mut refused = 0;
         let commands = commands_of(Task::new().await.script(script).source);

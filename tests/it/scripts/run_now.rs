@@ -22,12 +22,12 @@ async fn delayed_jobs_move_to_the_front_of_their_lists_in_order() {
         without(task.keys().await, &["payload"]),
         [
             r#"attempt hash {"a": "2"}"#,
+            r#"enqueuedAt hash {"a": "NOW", "b": "NOW", "h": "NOW"}"#,
             r#"events stream [NOW {"by": "anna", "promoted": "b a h", "total": "3", "worker": ""}]"#,
             r#"meta hash {"events": "3", "fence": "4000000000000000"}"#,
             r#"priority hash {"h": "high"}"#,
             r#"wait list ["b", "a", "z"]"#,
             r#"wait:high list ["h"]"#,
-            r#"waitingSince hash {"a": "NOW", "b": "NOW", "h": "NOW"}"#,
             r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
@@ -80,7 +80,7 @@ async fn a_paused_task_wakes_no_worker_and_events_may_be_off() {
 }
 
 #[tokio::test]
-async fn a_job_with_a_ghost_of_its_id_runs_once() {
+async fn a_job_with_a_tombstone_of_its_id_runs_once() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     task.ok("remove", &["", "a", ""]).await;
@@ -90,5 +90,5 @@ async fn a_job_with_a_ghost_of_its_id_runs_once() {
     assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
     let reply = task.ok("settle", &["1", "w", "1000", "9", "0", "0"]).await;
     assert!(reply.contains(" a first ["), "{reply}");
-    assert_eq!(task.held("ghosts").await, "");
+    assert_eq!(task.held("tombstones").await, "");
 }

@@ -15,7 +15,6 @@ async fn waiting_jobs_are_claimed_in_order_with_growing_fences() {
         task.keys().await,
         [
             r#"active set {"a", "b"}"#,
-            r#"calls hash {"w": "1\n\n\n4000000000000001\n2\na b"}"#,
             r#"events stream [NOW {"started": "a b", "total": "2", "worker": "w"}]"#,
             r#"locks hash {"a": "w:4000000000000001", "b": "w:4000000000000002"}"#,
             concat!(
@@ -23,6 +22,7 @@ async fn waiting_jobs_are_claimed_in_order_with_growing_fences() {
                 r#""fence": "4000000000000002", "interval": "1000"}"#
             ),
             r#"payload hash {"a": "{}", "b": "{}", "c": "{}"}"#,
+            r#"replies hash {"w": "1\n\n\n4000000000000001\n2\na b"}"#,
             r#"wait list ["c"]"#,
             r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
@@ -161,7 +161,7 @@ async fn a_run_receives_the_values_of_its_columns() {
     task.hset("stalledCount", &[("c", "1")]).await;
     task.hset("options", &[("b", "O")]).await;
     task.hset("dispatchedAt", &[("c", "77")]).await;
-    task.hset("deferred", &[("a", "3:0")]).await;
+    task.hset("snoozes", &[("a", "3:0")]).await;
     task.hset("recovery", &[("c", "silent w 5")]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
     assert_eq!(
@@ -177,7 +177,7 @@ async fn a_worker_without_jobs_writes_only_its_reply() {
     let mut task = Task::new().await;
     let before = task.keys().await;
     assert_eq!(task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await, NOTHING);
-    assert_eq!(without(task.keys().await, &["calls"]), before);
+    assert_eq!(without(task.keys().await, &["replies"]), before);
 }
 
 #[tokio::test]
@@ -201,13 +201,13 @@ async fn completed_jobs_end_with_and_without_a_value() {
     assert_eq!(
         task.keys().await,
         [
-            r#"calls hash {"w": "1\n\n\n4000000000000001\n0\n"}"#,
             r#"candidates set {"c"}"#,
             r#"completed zset ["a": NOW, "b": NOW]"#,
             r#"events stream [NOW {"completed": "a b", "total": "2", "worker": "w"}]"#,
             r#"locks hash {"c": "w:9"}"#,
             r#"meta hash {"events": "2", "fence": "4000000000000000"}"#,
             r#"payload hash {"a": "{}", "b": "{}", "c": "{}"}"#,
+            r#"replies hash {"w": "1\n\n\n4000000000000001\n0\n"}"#,
             r#"result hash {"b": "42"}"#,
         ]
     );
@@ -228,7 +228,7 @@ async fn run_times_are_reported_for_completed_jobs() {
     let events = task.held("events").await;
     assert!(
         events.contains(
-            r#"{"cancelled": "c", "completed": "b d", "ran": "2 4", "refused": "a 6 completed", "total": "4""#
+            r#"{"cancelled": "c", "completed": "b d", "outcome_rejected": "a 6 completed", "ran": "2 4", "total": "4""#
         ),
         "{events}"
     );
@@ -237,7 +237,10 @@ async fn run_times_are_reported_for_completed_jobs() {
     task.running("w", &[("a", 7), ("b", 8)]).await;
     task.ok("settle", &["1", "w", "1000", "0", "1 1", "0", "a", "6", "b", "8", "failed", "1", "x y 5", "E"]).await;
     let events = task.held("events").await;
-    assert!(events.contains(r#"[NOW {"failed": "b x y 5", "refused": "a 6 completed", "total": "2""#), "{events}");
+    assert!(
+        events.contains(r#"[NOW {"failed": "b x y 5", "outcome_rejected": "a 6 completed", "total": "2""#),
+        "{events}"
+    );
 }
 
 #[tokio::test]
@@ -251,7 +254,7 @@ async fn a_start_reports_since_when_a_job_with_its_own_id_waits() {
     task.hset("dispatchedAt", &[("mine", "1700"), ("both", "1800"), ("stalled", "1900")]).await;
     task.hset("attempt", &[("retried", "1")]).await;
     task.hset("stalledCount", &[("stalled", "2")]).await;
-    task.hset("deferred", &[("snoozed", "1:0")]).await;
+    task.hset("snoozes", &[("snoozed", "1:0")]).await;
     task.ok("settle", &["1", "w", "1000", "20", "0", "0"]).await;
     let events = task.held("events").await;
     let wanted = r#"{"restarted": "retried 1 0 stalled 0 2 snoozed 0 0", "since": "delayed - 5000 mine 1700 0 both 1800 5000", "started": "plain delayed mine both header", "#;
@@ -265,7 +268,7 @@ async fn a_failed_job_keeps_its_attempt_and_its_error() {
     let args = ["1", "w", "1000", "0", "0", "0", "a", "7", "failed", "3", "timeout", "E"];
     assert_eq!(task.ok("settle", &args).await, NOTHING);
     assert_eq!(
-        without(task.keys().await, &["calls", "meta"]),
+        without(task.keys().await, &["replies", "meta"]),
         [
             r#"attempt hash {"a": "3"}"#,
             r#"error hash {"a": "E"}"#,
@@ -288,13 +291,13 @@ async fn a_job_to_retry_is_delayed_and_the_worker_receives_the_time() {
     let due = task.score("delayed", "a").await;
     assert!((before + 60_000.0..=task.now_ms().await + 60_000.0).contains(&due));
     assert_eq!(
-        without(task.keys().await, &["calls", "meta", "delayed"]),
+        without(task.keys().await, &["replies", "meta", "delayed"]),
         [
             r#"attempt hash {"a": "1"}"#,
+            r#"enqueuedAt hash {"a": "NOW"}"#,
             r#"error hash {"a": "E"}"#,
             r#"events stream [NOW {"retrying": "a 1 60000", "total": "1", "worker": "w"}]"#,
             r#"payload hash {"a": "{}"}"#,
-            r#"waitingSince hash {"a": "NOW"}"#,
         ]
     );
 }
@@ -311,13 +314,13 @@ async fn requeued_jobs_go_to_the_front_of_their_lists_in_order() {
     }
     assert_eq!(task.ok("settle", &args).await, NOTHING);
     assert_eq!(
-        without(task.keys().await, &["calls", "meta", "payload"]),
+        without(task.keys().await, &["replies", "meta", "payload"]),
         [
+            r#"enqueuedAt hash {"a": "NOW", "b": "NOW", "h": "NOW"}"#,
             r#"events stream [NOW {"requeued": "a h b", "total": "3", "worker": "w"}]"#,
             r#"priority hash {"h": "high"}"#,
             r#"wait list ["a", "b", "z"]"#,
             r#"wait:high list ["h"]"#,
-            r#"waitingSince hash {"a": "NOW", "b": "NOW", "h": "NOW"}"#,
             r#"wake zset ["marker": 0, "spare": 1]"#,
         ]
     );
@@ -338,7 +341,7 @@ async fn a_pending_cancel_takes_precedence_over_every_outcome() {
     let reply = task.ok("settle", &args).await;
     assert_eq!(reply, "[settled '' 1 2 3 4 4000000000000001 '' [] [] '' 0]");
     assert_eq!(
-        without(task.keys().await, &["calls", "meta", "payload", "events", "error"]),
+        without(task.keys().await, &["replies", "meta", "payload", "events", "error"]),
         [r#"cancelled zset ["a": NOW, "b": NOW, "c": NOW, "d": NOW]"#]
     );
     for (id, _) in jobs {
@@ -351,7 +354,7 @@ async fn a_pending_cancel_takes_precedence_over_every_outcome() {
 async fn a_wrong_token_is_lost_and_only_the_refusal_is_recorded() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9), ("d", 10)]).await;
-    let told = ["calls", "meta", "events"];
+    let told = ["replies", "meta", "events"];
     let before = without(task.keys().await, &told);
     let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "6", "1", "42"];
     args.extend(["b", "9", "failed", "1", "panic", "E", "c", "8", "retry", "1", "5", "E"]);
@@ -362,7 +365,7 @@ async fn a_wrong_token_is_lost_and_only_the_refusal_is_recorded() {
     assert_eq!(
         task.held("events").await,
         concat!(
-            r#"stream [NOW {"refused": "a 6 completed b 9 failed c 8 retry d 9 requeue nobody 1 requeue", "#,
+            r#"stream [NOW {"outcome_rejected": "a 6 completed b 9 failed c 8 retry d 9 requeue nobody 1 requeue", "#,
             r#""total": "5", "worker": "w"}]"#
         )
     );
@@ -372,7 +375,10 @@ async fn a_wrong_token_is_lost_and_only_the_refusal_is_recorded() {
     assert_eq!(task.ok("settle", &args).await, "[settled 7 8 '' 4000000000000001 '' [] [] '' 0]");
     assert_eq!(without(task.keys().await, &told), before);
     let events = task.held("events").await;
-    assert!(events.ends_with(r#"{"refused": "a 7 completed b 8 failed", "total": "7", "worker": "x"}]"#), "{events}");
+    assert!(
+        events.ends_with(r#"{"outcome_rejected": "a 7 completed b 8 failed", "total": "7", "worker": "x"}]"#),
+        "{events}"
+    );
     assert_eq!(task.totals().await, ["", ""], "none of them has ended");
 }
 
@@ -432,7 +438,7 @@ async fn a_closed_call_sequence_returns_closed_and_writes_nothing() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     task.waiting(&["b"]).await;
-    task.hset("calls", &[("w", "closed"), ("w/2", "closed")]).await;
+    task.hset("replies", &[("w", "closed"), ("w/2", "closed")]).await;
     let before = task.exact().await;
     for number in ["1", "7", "7/2"] {
         assert_eq!(task.ok("settle", &[number, "w", "1000", "1", "1", "0", "a", "7"]).await, "[closed]");
@@ -507,7 +513,7 @@ async fn a_worker_without_free_slots_moves_nothing() {
         task.ok("settle", &["1", "w", "1000", "0", "0", "0"]).await,
         "[settled '' '' 4000000000000001 '' [] [] 0 0]"
     );
-    assert_eq!(without(task.keys().await, &["calls"]), before);
+    assert_eq!(without(task.keys().await, &["replies"]), before);
 }
 
 #[tokio::test]
@@ -531,15 +537,15 @@ async fn ids_that_must_not_run_are_skipped_and_removed_from_the_list() {
         task.running("other", &[("held", 7)]).await;
         task.hset("payload", &[("done", "1"), ("a", "{}")]).await;
         task.zadd("completed", 1.0, "done").await;
-        task.rpush("wait", &["held", "done", "a", "a", "ghost"]).await;
-        task.hset("attempt", &[("ghost", "1")]).await;
+        task.rpush("wait", &["held", "done", "a", "a", "tombstone"]).await;
+        task.hset("attempt", &[("tombstone", "1")]).await;
         let reply = task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await;
-        assert_eq!(reply, "[settled '' '' 4000000000000001 a [{}] [] '' 1 0 ghost]");
+        assert_eq!(reply, "[settled '' '' 4000000000000001 a [{}] [] '' 1 0 tombstone]");
         assert_eq!(task.held("wait").await, "");
-        assert_eq!(task.held("attempt").await, "", "the ghost is removed");
+        assert_eq!(task.held("attempt").await, "", "the tombstone is removed");
         assert_eq!(task.held("locks").await, r#"hash {"a": "w:4000000000000001", "held": "other:7"}"#);
         let events = task.held("events").await;
-        let entry = r#"{"removed": "ghost", "started": "a", "total": "2", "why": "no_payload", "worker": "w"}"#;
+        let entry = r#"{"removed": "tombstone", "started": "a", "total": "2", "why": "no_payload", "worker": "w"}"#;
         assert!(events.contains(entry), "{events}");
         assert!(task.held("meta").await.contains(r#""payloadsLost": "1""#));
     }
@@ -570,8 +576,8 @@ async fn a_task_that_keeps_nothing_removes_every_column() {
         "maxCount",
         "priority",
         "dispatchedAt",
-        "deferred",
-        "waitingSince",
+        "snoozes",
+        "enqueuedAt",
         "recovery",
         "expiresAt",
         "checkpoint",
@@ -582,7 +588,7 @@ async fn a_task_that_keeps_nothing_removes_every_column() {
     let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "7", "1", "42"];
     args.extend(["b", "8", "failed", "1", "panic", "E", "c", "9", "requeue", "0", "", ""]);
     task.ok("settle", &args).await;
-    assert_eq!(without(task.keys().await, &["calls", "meta", "events"]), [] as [&str; 0]);
+    assert_eq!(without(task.keys().await, &["replies", "meta", "events"]), [] as [&str; 0]);
 }
 
 #[tokio::test]
@@ -595,7 +601,7 @@ async fn snoozed_jobs_are_delayed_and_counted_without_an_attempt() {
     let reply = task.ok("settle", &args).await;
     let due: u64 = reply.trim_end_matches(']').rsplit(' ').nth(1).unwrap().parse().unwrap();
     assert!((50_000..=60_000).contains(&due), "{reply}");
-    assert_eq!(task.held("deferred").await, r#"hash {"a": "1:0", "b": "0:3"}"#);
+    assert_eq!(task.held("snoozes").await, r#"hash {"a": "1:0", "b": "0:3"}"#);
     assert_eq!(task.held("attempt").await, r#"hash {"c": "1"}"#);
     assert_eq!(task.held("error").await, r#"hash {"b": "E", "c": "E"}"#);
     let delayed = task.held("delayed").await;
@@ -688,14 +694,14 @@ async fn a_claim_removes_the_time_since_when_a_job_waits() {
     args.extend(["odd", "4", "undecodable", "0:1", "9000000", "E"]);
     task.ok("settle", &args).await;
     let all = r#"hash {"again": "NOW", "back": "NOW", "late": "NOW", "odd": "NOW"}"#;
-    assert_eq!(task.held("waitingSince").await, all);
+    assert_eq!(task.held("enqueuedAt").await, all);
     let reply = task.ok("settle", &["2", "w", "1000", "1", "0", "0"]).await;
     assert!(reply.contains(" back ["), "{reply}");
     // The other one became due, and has been in its list since then.
-    assert_eq!(task.held("waitingSince").await, r#"hash {"again": "NOW", "late": "NOW", "odd": "NOW"}"#);
+    assert_eq!(task.held("enqueuedAt").await, r#"hash {"again": "NOW", "late": "NOW", "odd": "NOW"}"#);
     assert_eq!(task.list("wait").await, ["again"]);
     task.ok("settle", &["3", "w", "1000", "1", "0", "0"]).await;
-    assert_eq!(task.held("waitingSince").await, r#"hash {"late": "NOW", "odd": "NOW"}"#);
+    assert_eq!(task.held("enqueuedAt").await, r#"hash {"late": "NOW", "odd": "NOW"}"#);
 }
 
 #[tokio::test]
@@ -705,13 +711,13 @@ async fn a_due_job_that_does_not_run_loses_that_time_too() {
         task.hset("meta", &[("keepFailed", keep)]).await;
         task.hset("payload", &[("bad", "1"), ("good", "1")]).await;
         task.hset("attempt", &[("bad", "many")]).await;
-        for id in ["bad", "good", "ghost"] {
+        for id in ["bad", "good", "tombstone"] {
             task.zadd("delayed", 1.0, id).await;
         }
         let reply = task.ok("settle", &["1", "w", "1000", "9", "0", "0"]).await;
         assert!(reply.contains(" good ["), "{reply}");
-        assert_eq!(task.held("waitingSince").await, "", "keep {keep}");
-        assert!(task.held("events").await.contains(r#""removed": "ghost""#));
+        assert_eq!(task.held("enqueuedAt").await, "", "keep {keep}");
+        assert!(task.held("events").await.contains(r#""removed": "tombstone""#));
     }
 }
 
@@ -722,7 +728,7 @@ async fn without_events_refusals_are_not_reported() {
     let before = task.keys().await;
     let reply = task.ok("settle", &["1", "w", "1000", "0", "1", "0", "a", "7"]).await;
     assert_eq!(reply, "[settled 7 '' 4000000000000001 '' [] [] '' 0]");
-    assert_eq!(without(task.keys().await, &["calls"]), before);
+    assert_eq!(without(task.keys().await, &["replies"]), before);
 }
 
 /// A node of a workflow and a plain job, both held by `w`, in a task that has workflows.
@@ -744,7 +750,7 @@ async fn a_dropped_node_is_removed_with_all_its_data() {
     let args = ["1", "w", "1000", "0", "0", "0", "~f/a/0/1", "7", "drop", "0", "", ""];
     assert!(task.ok("settle", &args).await.starts_with("[settled '' '' "));
     assert_eq!(
-        without(task.keys().await, &["calls", "meta"]),
+        without(task.keys().await, &["replies", "meta"]),
         [
             r#"active set {"own"}"#,
             r#"events stream [NOW {"removed": "~f/a/0/1", "total": "1", "worker": "w"}]"#,
@@ -763,7 +769,7 @@ async fn a_drop_of_a_lost_job_is_refused_and_a_cancel_comes_first() {
     let reply = task.ok("settle", &["1", "w", "1000", "0", "0", "0", "~f/a/0/1", "6", "drop", "0", "", ""]).await;
     assert!(reply.starts_with("[settled 6 '' "), "{reply}");
     assert!(task.held("payload").await.contains("~f/a/0/1"));
-    assert!(task.held("events").await.contains(r#""refused": "~f/a/0/1 6 drop""#));
+    assert!(task.held("events").await.contains(r#""outcome_rejected": "~f/a/0/1 6 drop""#));
     task.hset("cancelling", &[("~f/a/0/1", "why")]).await;
     let reply = task.ok("settle", &["2", "w", "1000", "0", "0", "0", "~f/a/0/1", "7", "drop", "0", "", ""]).await;
     assert!(reply.starts_with("[settled '' 7 "), "{reply}");

@@ -67,12 +67,12 @@ async fn a_stalled_job_is_requeued_at_the_front_and_counted() {
     assert_eq!(
         without(task.keys().await, &["meta", "payload"]),
         [
+            r#"enqueuedAt hash {"a": "NOW"}"#.to_owned(),
             format!("events {entry}"),
             r#"recovery hash {"a": "silent w NOW"}"#.to_owned(),
             r#"stalledCount hash {"a": "1"}"#.to_owned(),
             format!("stalls {entry}"),
             r#"wait list ["a", "z"]"#.to_owned(),
-            r#"waitingSince hash {"a": "NOW"}"#.to_owned(),
             r#"wake zset ["marker": 0, "spare": 1]"#.to_owned(),
         ]
     );
@@ -135,8 +135,8 @@ async fn a_job_without_payload_is_dropped_with_all_its_data() {
         "maxCount",
         "priority",
         "dispatchedAt",
-        "deferred",
-        "waitingSince",
+        "snoozes",
+        "enqueuedAt",
         "recovery",
         "expiresAt",
         "checkpoint",
@@ -578,7 +578,7 @@ async fn a_retried_crash_waits_by_the_backoff_and_is_reported() {
     assert!(!task.held("stalls").await.contains("retrying\":"));
     assert!(task.held("error").await.contains("worker_crashed"));
     assert_eq!(task.held("recovery").await, r#"hash {"a": "silent w NOW"}"#);
-    assert_eq!(task.held("waitingSince").await, r#"hash {"a": "NOW"}"#);
+    assert_eq!(task.held("enqueuedAt").await, r#"hash {"a": "NOW"}"#);
     // Idle workers must know when it is due.
     assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#);
 }

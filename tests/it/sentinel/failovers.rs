@@ -215,7 +215,7 @@ async fn no_job_is_lost_if_a_new_primary_grants_fewer_rights() {
     let counts = task.counts().await.unwrap();
     assert_eq!((counts.running, counts.waiting, counts.completed), (20, 20, 0), "{counts:?}");
     let report = app.inspector().task(TASK).await.unwrap();
-    assert_eq!((report.nowhere, report.without_payload), (0, 0));
+    assert_eq!((report.unplaced, report.without_payload), (0, 0));
     assert_eq!(ask::<String>(now, &["ACL", "SETUSER", "jobs", "+hset"]).await.as_deref(), Some("OK"));
     for job in jobs {
         tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();

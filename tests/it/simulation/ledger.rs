@@ -57,7 +57,7 @@ impl Ledger {
                 "requeued" if self.stored.contains_key(id) => drop(self.seen.insert("hook requeued")),
                 "stalled" if self.stored.contains_key(id) => self.stall(id, words[3]),
                 "removed" => drop(self.stored.remove(id)),
-                "dispatched" | "claimed" | "started" | "restarted" | "retrying" | "retried" | "promoted" => {
+                "dispatched" | "claimed" | "started" | "restarted" | "retrying" | "manually_retried" | "promoted" => {
                     assert!(!self.stored.contains_key(id), "{event}, although its outcome was stored");
                 }
                 _ => {}

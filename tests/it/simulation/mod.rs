@@ -43,7 +43,7 @@ const TRANSITIONS: [&str; 37] = [
     "stalled retrying",
     "stalled failed",
     "stalled cancelled",
-    "refused",
+    "outcome_rejected",
     "removed",
     "promoted",
     "paused",
@@ -95,7 +95,7 @@ fn simulate(keep: bool) {
         println!("seed {seed}, kept {keep}, saw {:?}", world.seen);
         seen.extend(world.seen);
     }
-    let of_kept: &[&str] = if keep { &["trimmed", "retried"] } else { &[] };
+    let of_kept: &[&str] = if keep { &["trimmed", "manually_retried"] } else { &[] };
     for what in TRANSITIONS.iter().chain(of_kept).copied() {
         assert!(
             seen.contains(what) || !is_thorough() || std::env::var_os("HEARTLINE_SIMULATION").is_some(),

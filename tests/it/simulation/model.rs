@@ -1,12 +1,12 @@
 //! The specification of the scripts as plain data: no Redis, no clock.
 
-mod aside;
 mod hooks;
+mod parked;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use aside::{PLAIN, Verdict, Wait, Waits, text as patience_text};
 pub use hooks::Outcome;
+pub use parked::{PLAIN, Verdict, Wait, Waits, text as grace_text};
 
 /// The columns and the place of a job.
 #[derive(Clone, Debug)]
@@ -203,13 +203,13 @@ pub struct View {
     pub payload: BTreeSet<String>,
     pub attempt: BTreeMap<String, u32>,
     pub stalled_count: BTreeMap<String, u32>,
-    /// The number of ghosts by id.
-    pub ghosts: BTreeMap<String, usize>,
-    /// The number of ghosts, of dispatched jobs, and of ended jobs.
+    /// The number of tombstones by id.
+    pub tombstones: BTreeMap<String, usize>,
+    /// The number of tombstones, of dispatched jobs, and of ended jobs.
     pub totals: [usize; 3],
     /// What silent jobs of each phase wait for.
-    pub patience: String,
-    pub aside: BTreeMap<String, String>,
+    pub grace: String,
+    pub parked: BTreeMap<String, String>,
 }
 
 /// The expected state of a task.
@@ -224,14 +224,14 @@ pub struct Model {
     pub events: Vec<String>,
     keep: bool,
     lists: [Vec<String>; 3],
-    ghosts: BTreeMap<String, usize>,
+    tombstones: BTreeMap<String, usize>,
     /// No job is claimed.
     pub paused: bool,
     /// The task has a hook.
     pub hook: bool,
     /// What silent jobs wait for, by the options in force.
-    pub patience: Waits,
-    aside: BTreeMap<String, aside::Mark>,
+    pub grace: Waits,
+    parked: BTreeMap<String, parked::Mark>,
     /// When the last snapshot was taken, ms of the server; values before `began_at` were moved to it, so that waits
     /// end.
     snapshot_at: u64,
@@ -261,11 +261,11 @@ impl Model {
             events: Vec::new(),
             keep,
             lists: Default::default(),
-            ghosts: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
             paused: false,
             hook: false,
-            patience: PLAIN,
-            aside: BTreeMap::new(),
+            grace: PLAIN,
+            parked: BTreeMap::new(),
             snapshot_at: began_at,
             began_at,
             came: 0,
@@ -463,11 +463,11 @@ impl Model {
     }
 
     /// Ignores options of a worker that started earlier. Returns the word of the reply.
-    pub fn declare_again(&mut self, stamp: u64, hook: bool, patience: Waits) -> &'static str {
+    pub fn declare_again(&mut self, stamp: u64, hook: bool, grace: Waits) -> &'static str {
         let newer = stamp > self.declared_at;
         self.hook = if newer { hook } else { self.hook };
         if newer {
-            self.be_patient(patience);
+            self.be_patient(grace);
         }
         self.declared_at = self.declared_at.max(stamp);
         if newer { "declared" } else { "kept" }
@@ -563,7 +563,7 @@ impl Model {
                 self.job(id).cancel = true;
                 return "requested".to_owned();
             }
-            "waiting" => *self.ghosts.entry(id.to_owned()).or_default() += 1,
+            "waiting" => *self.tombstones.entry(id.to_owned()).or_default() += 1,
             "delayed" => self.leave_delayed(id),
             other => return other.to_owned(),
         }
@@ -589,7 +589,7 @@ impl Model {
         (job.place, job.attempt, job.stalls, job.cancel) = (Place::Waiting, 0, 0, false);
         let list = job.priority as usize;
         self.lists[list].push(id.to_owned());
-        self.events.push(format!("retried {id}"));
+        self.events.push(format!("manually_retried {id}"));
         "retried".to_owned()
     }
 
@@ -602,7 +602,7 @@ impl Model {
                 return self.state(id).to_owned();
             }
             "unknown" => return "unknown".to_owned(),
-            "waiting" => *self.ghosts.entry(id.to_owned()).or_default() += 1,
+            "waiting" => *self.tombstones.entry(id.to_owned()).or_default() += 1,
             "delayed" => self.leave_delayed(id),
             _ => {}
         }
@@ -628,7 +628,7 @@ impl Model {
 
     /// The event for an outcome of a job that its worker does not hold.
     pub fn refuse(&mut self, report: &Report) {
-        self.events.push(format!("refused {} {} {}", report.id, report.fence, report.said.word()));
+        self.events.push(format!("outcome_rejected {} {} {}", report.id, report.fence, report.said.word()));
     }
 
     /// The word for the place of the job.
@@ -654,20 +654,20 @@ impl Model {
         self.due.retain(|other| other != id);
     }
 
-    /// One ghost of the id is an entry again, or is removed.
+    /// One tombstone of the id is an entry again, or is removed.
     fn uncount(&mut self, id: &str) {
-        let count = self.ghosts.get_mut(id).unwrap_or_else(|| panic!("{id} has an extra entry"));
+        let count = self.tombstones.get_mut(id).unwrap_or_else(|| panic!("{id} has an extra entry"));
         *count -= 1;
         if *count == 0 {
-            self.ghosts.remove(id);
+            self.tombstones.remove(id);
         }
     }
 
-    /// Removes the ghosts at the fronts of the lists.
+    /// Removes the tombstones at the fronts of the lists.
     pub fn strip(&mut self) {
         for list in 0..3 {
             while let Some(id) = self.lists[list].first().cloned() {
-                if self.waits(&id) || !self.ghosts.contains_key(&id) {
+                if self.waits(&id) || !self.tombstones.contains_key(&id) {
                     break;
                 }
                 self.lists[list].remove(0);
@@ -725,10 +725,10 @@ impl Model {
             delayed: self.delayed.clone(),
             active: self.active.clone(),
             candidates: self.candidates.clone(),
-            ghosts: self.ghosts.clone(),
-            totals: [self.ghosts.values().sum(), self.came, self.went],
-            patience: aside::text(self.patience),
-            aside: self.aside.iter().map(|(id, mark)| (id.clone(), mark.text())).collect(),
+            tombstones: self.tombstones.clone(),
+            totals: [self.tombstones.values().sum(), self.came, self.went],
+            grace: parked::text(self.grace),
+            parked: self.parked.iter().map(|(id, mark)| (id.clone(), mark.text())).collect(),
             ..View::default()
         };
         for (id, job) in &self.jobs {

@@ -122,15 +122,15 @@ impl Task {
 
     /// Makes the silence of jobs longer: of parked ones or, by the snapshot, of all that it found.
     pub fn pass_waits(&mut self, by_snapshot: bool) {
-        let (meta, aside) = (format!("{}meta", self.prefix), format!("{}aside", self.prefix));
+        let (meta, parked) = (format!("{}meta", self.prefix), format!("{}parked", self.prefix));
         if by_snapshot {
             let () = self.conn.hincr(meta, "snapshotAt", -(FAR as i64)).unwrap();
             return;
         }
-        let marks: BTreeMap<String, String> = self.conn.hgetall(&aside).unwrap();
+        let marks: BTreeMap<String, String> = self.conn.hgetall(&parked).unwrap();
         for (id, mark) in marks {
             let (of, since) = mark.rsplit_once(' ').unwrap();
-            let () = self.conn.hset(&aside, id, format!("{of} {}", since.parse::<u64>().unwrap() - FAR)).unwrap();
+            let () = self.conn.hset(&parked, id, format!("{of} {}", since.parse::<u64>().unwrap() - FAR)).unwrap();
         }
     }
 
@@ -156,7 +156,7 @@ impl Task {
                     }
                     "failed" => (4, 2),
                     "retrying" => (6, 3),
-                    "restarted" | "refused" => (3, 3),
+                    "restarted" | "outcome_rejected" => (3, 3),
                     "stalled" => (4, 4),
                     "finalizing" => (2, 2),
                     "hook_retrying" => (5, 3),
@@ -181,8 +181,8 @@ impl Task {
         }
         read.smembers(key("active")).smembers(key("candidates")).hgetall(key("locks"));
         read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
-        read.hgetall(key("claimed")).hgetall(key("ghosts")).hmget(key("meta"), &["ghosts", "in", "out"]);
-        read.hgetall(key("outcome")).hgetall(key("aside")).hget(key("meta"), "patience");
+        read.hgetall(key("claimed")).hgetall(key("tombstones")).hmget(key("meta"), &["tombstones", "in", "out"]);
+        read.hgetall(key("outcome")).hgetall(key("parked")).hget(key("meta"), "grace");
         for column in [
             "result",
             "error",
@@ -190,8 +190,8 @@ impl Task {
             "maxCount",
             "priority",
             "dispatchedAt",
-            "deferred",
-            "waitingSince",
+            "snoozes",
+            "enqueuedAt",
             "recovery",
             "expiresAt",
             "checkpoint",
@@ -211,9 +211,9 @@ impl Task {
         let (attempt, stalled_count) = (next(answers), next(answers));
         let (cancelling, payload): (_, BTreeSet<String>) = (next(answers), next(answers));
         let claimed = next(answers);
-        let (ghosts, totals): (_, [Option<usize>; 3]) = (next(answers), next(answers));
+        let (tombstones, totals): (_, [Option<usize>; 3]) = (next(answers), next(answers));
         let totals = totals.map(Option::unwrap_or_default);
-        let (outcome, aside, patience) = (next(answers), next(answers), next::<Option<String>>(answers));
+        let (outcome, parked, grace) = (next(answers), next(answers), next::<Option<String>>(answers));
         for column in answers {
             let ids: BTreeSet<String> = redis::from_redis_value(column).unwrap();
             assert!(ids.is_subset(&payload), "{ids:?} have a column and no payload");
@@ -232,10 +232,10 @@ impl Task {
             payload,
             attempt,
             stalled_count,
-            ghosts,
+            tombstones,
             totals,
-            patience: patience.unwrap_or_default(),
-            aside,
+            grace: grace.unwrap_or_default(),
+            parked,
         }
     }
 }

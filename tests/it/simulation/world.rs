@@ -65,7 +65,7 @@ struct Worker {
     stamp: u64,
     interval: u64,
     has_hook: bool,
-    patience: Waits,
+    grace: Waits,
     /// Frozen until then.
     frozen_until: u64,
     /// Disconnected until then.
@@ -103,7 +103,7 @@ pub struct World {
     kept: usize,
     hook: Hook,
     /// What silent jobs wait for: by most workers, and by some.
-    patiences: [Waits; 2],
+    graces: [Waits; 2],
     workers: Vec<Worker>,
     names: usize,
     /// Calls of a second sequence, which only show wrong tokens.
@@ -111,7 +111,7 @@ pub struct World {
     /// When the lock of a fence was last extended in Redis, and how long its holder may be silent.
     heard: BTreeMap<u64, (u64, u64)>,
     /// The fences of parked jobs, until their next heartbeat.
-    aside: BTreeSet<u64>,
+    parked: BTreeSet<u64>,
     /// Workers that are dead.
     dead: Vec<String>,
     /// How many jobs a person let run again, however often they had stalled.
@@ -141,7 +141,7 @@ impl World {
             options.extend([format!("maxCount{name}"), kept.to_string()]);
         }
         let (mut rng, mut task) = (Rng::with_seed(seed), Task::new());
-        let patiences = some_patiences(&mut rng);
+        let graces = some_graces(&mut rng);
         let model = Model::new(keep, crash, task.now_ms());
         let mut world = World {
             rng,
@@ -152,12 +152,12 @@ impl World {
             options,
             kept,
             hook,
-            patiences,
+            graces,
             workers: Vec::new(),
             names: 0,
             wrong_calls: 0,
             heard: BTreeMap::new(),
-            aside: BTreeSet::new(),
+            parked: BTreeSet::new(),
             dead: Vec::new(),
             by_hand: 0,
             outage: false,
@@ -225,8 +225,8 @@ impl World {
         self.hook != Hook::Never && self.rng.u32(..3) > 0
     }
 
-    fn some_patience(&mut self) -> Waits {
-        self.patiences[usize::from(self.rng.u32(..4) == 0)]
+    fn some_grace(&mut self) -> Waits {
+        self.graces[usize::from(self.rng.u32(..4) == 0)]
     }
 
     /// A process ends, and another one starts in its place.
@@ -240,18 +240,18 @@ impl World {
     fn start(&mut self, has_hook: bool) -> Worker {
         self.names += 1;
         let interval = INTERVALS[self.rng.usize(..INTERVALS.len())];
-        let patience = self.some_patience();
-        let (word, stamp) = self.declare(String::new(), has_hook, patience);
+        let grace = self.some_grace();
+        let (word, stamp) = self.declare(String::new(), has_hook, grace);
         assert!(word == "declared" && stamp > self.model.declared_at, "{word} {stamp}");
-        self.model.declare_again(stamp, self.declares_hook(has_hook), patience);
+        self.model.declare_again(stamp, self.declares_hook(has_hook), grace);
         self.note(&format!("worker-{} starts, its hook {has_hook}, that of the task {}", self.names, self.model.hook));
-        self.note(&format!("  what silent jobs wait for: {patience:?}"));
+        self.note(&format!("  what silent jobs wait for: {grace:?}"));
         Worker {
             name: format!("worker-{}", self.names),
             stamp,
             interval,
             has_hook,
-            patience,
+            grace,
             frozen_until: 0,
             away_until: 0,
             held: BTreeMap::new(),
@@ -274,11 +274,11 @@ impl World {
     }
 
     /// Returns the word of the reply, and the stamp in force.
-    fn declare(&mut self, stamp: String, has_hook: bool, patience: Waits) -> (String, u64) {
+    fn declare(&mut self, stamp: String, has_hook: bool, grace: Waits) -> (String, u64) {
         let mut args = vec![WIRE.to_owned(), stamp, "starter".to_owned()];
         args.extend(self.options.iter().cloned());
         args.extend(["hook".to_owned(), u8::from(self.declares_hook(has_hook)).to_string()]);
-        args.extend(["patience".to_owned(), crate::simulation::model::patience_text(patience)]);
+        args.extend(["grace".to_owned(), crate::simulation::model::grace_text(grace)]);
         let reply: Vec<redis::Value> = self.task.call("declare", &args);
         let word = redis::from_redis_value_ref(&reply[0]).unwrap();
         (word, redis::from_redis_value_ref(&reply[1]).unwrap())
@@ -291,10 +291,10 @@ impl World {
 
     /// A worker noticed that the options are lost, and others may have too.
     fn declare_again(&mut self, at: usize) {
-        let Worker { stamp, has_hook, patience, .. } = self.workers[at];
+        let Worker { stamp, has_hook, grace, .. } = self.workers[at];
         self.note(&format!("{} declares again", self.workers[at].name));
-        let expected = self.model.declare_again(stamp, self.declares_hook(has_hook), patience).to_owned();
-        assert_eq!(self.declare(stamp.to_string(), has_hook, patience), (expected, self.model.declared_at));
+        let expected = self.model.declare_again(stamp, self.declares_hook(has_hook), grace).to_owned();
+        assert_eq!(self.declare(stamp.to_string(), has_hook, grace), (expected, self.model.declared_at));
         self.check();
     }
 
@@ -328,11 +328,11 @@ impl World {
         let at = self.rng.usize(..self.workers.len());
         match self.rng.u32(..100) {
             18..20 if self.hook == Hook::Mixed => self.start_elsewhere(),
-            19 if self.patiences != [PLAIN; 2] => self.start_elsewhere(),
+            19 if self.graces != [PLAIN; 2] => self.start_elsewhere(),
             0..20 => self.dispatch(),
-            55..58 if self.patiences != [PLAIN; 2] => self.decide_by_hand(),
+            55..58 if self.graces != [PLAIN; 2] => self.decide_by_hand(),
             58 => self.take_back(),
-            59 if self.patiences != [PLAIN; 2] => self.be_silent_for_long(at),
+            59 if self.graces != [PLAIN; 2] => self.be_silent_for_long(at),
             20..61 => {
                 self.settle(at, false);
                 self.decide_by_old_marks();
@@ -387,7 +387,7 @@ impl World {
             self.note(&format!("the hook of {id} is due"));
             self.task.make_hook_due(&id);
         }
-        if self.patiences != [PLAIN; 2] && self.rng.bool() {
+        if self.graces != [PLAIN; 2] && self.rng.bool() {
             let by_snapshot = self.rng.bool();
             self.pass_waits(by_snapshot);
         }
@@ -526,7 +526,7 @@ impl World {
 }
 
 /// What silent jobs wait for in a run: in some runs only the interval, in others each phase has its own.
-fn some_patiences(rng: &mut Rng) -> [Waits; 2] {
+fn some_graces(rng: &mut Rng) -> [Waits; 2] {
     let mut some = |percent: u32| {
         let is_set = rng.u32(..100) < percent;
         let waits = [(); 3].map(|()| [Wait::Off, Wait::Off, Wait::Longer, Wait::Plain][rng.usize(..4)]);
@@ -540,16 +540,16 @@ fn some_patiences(rng: &mut Rng) -> [Waits; 2] {
 /// Invariants that need no model.
 fn invariants(view: &View, most_stalls: u32) {
     let running = view.active.union(&view.candidates);
-    let mut ghosts = view.ghosts.clone();
-    // As many entries of an id are ghosts as are counted.
-    let mut is_ghost = |id: &String| {
-        ghosts.get_mut(id).filter(|left| **left > 0).is_some_and(|left| {
+    let mut tombstones = view.tombstones.clone();
+    // As many entries of an id are tombstones as are counted.
+    let mut is_tombstone = |id: &String| {
+        tombstones.get_mut(id).filter(|left| **left > 0).is_some_and(|left| {
             *left -= 1;
             true
         })
     };
-    let waiting: Vec<&String> = view.lists.iter().flatten().filter(|id| !is_ghost(id)).collect();
-    assert!(ghosts.values().all(|left| *left == 0), "more ghosts than entries: {view:?}");
+    let waiting: Vec<&String> = view.lists.iter().flatten().filter(|id| !is_tombstone(id)).collect();
+    assert!(tombstones.values().all(|left| *left == 0), "more tombstones than entries: {view:?}");
     let places = waiting
         .into_iter()
         .chain(&view.delayed)
@@ -573,5 +573,5 @@ fn invariants(view: &View, most_stalls: u32) {
     assert!(view.cancelling.iter().all(|id| view.locks.contains_key(id)), "a cancel of a job that is not held");
     let most = view.stalled_count.values().max();
     assert!(most.is_none_or(|&count| count <= most_stalls), "stalls past every max_count: {view:?}");
-    assert!(view.aside.is_empty() || !view.patience.is_empty(), "marks that no heartbeat removes: {view:?}");
+    assert!(view.parked.is_empty() || !view.grace.is_empty(), "marks that no heartbeat removes: {view:?}");
 }

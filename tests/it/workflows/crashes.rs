@@ -140,7 +140,7 @@ async fn old_ended_instances_are_removed_with_all_data() {
     let table = format!("{}:{{flow:flow}}", world.prefix);
     let () =
         redis::cmd("ZADD").arg(format!("{table}:completed")).arg(1).arg("old").query_async(&mut conn).await.unwrap();
-    let flows = format!("{}:flows", world.prefix);
+    let flows = format!("{}:workflows", world.prefix);
     let () = redis::cmd("ZADD").arg(&flows).arg(0).arg("flow").query_async(&mut conn).await.unwrap();
     eventually("it is gone", PATIENCE, async || {
         matches!(handles[0].status().await, Err(heartline::Error::WorkflowNotFound { .. }))
@@ -152,7 +152,7 @@ async fn old_ended_instances_are_removed_with_all_data() {
             redis::cmd("HKEYS").arg(format!("{table}:{key}")).query_async(&mut world.redis.conn().await).await.unwrap();
         fields.iter().filter(|field| field.starts_with("old")).count()
     };
-    for key in ["head", "nodes", "input", "value", "output"] {
+    for key in ["instances", "nodes", "input", "value", "output"] {
         assert_eq!(of_old(key).await, 0, "{key}");
     }
     let () =

@@ -65,17 +65,17 @@ async fn instances_in_no_place_are_reported_and_paused_for_a_person() {
     let (mut conn, inspector) = (world.redis.conn().await, world.app().await.inspector());
     let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
     let () = conn.del(key("running")).await.unwrap();
-    assert_eq!(inspector.workflows().await.unwrap()[0].nowhere, 1);
+    assert_eq!(inspector.workflows().await.unwrap()[0].unplaced, 1);
     let found = inspector.instance("flow", "one", 0).await.unwrap().unwrap();
-    assert!(found.is_nowhere && found.message.unwrap().contains("flows recover"));
+    assert!(found.is_unplaced && found.message.unwrap().contains("flows recover"));
     assert!(found.nodes.iter().filter_map(|node| node.why.as_ref()).all(|why| why.contains("flows recover")));
     // The list of workflows does not have it any more either.
-    let () = conn.del(format!("{}:flows", world.prefix)).await.unwrap();
+    let () = conn.del(format!("{}:workflows", world.prefix)).await.unwrap();
     assert_eq!(inspector.recover_workflow("nothing").await.unwrap(), None);
     let recovered = inspector.recover_workflow("flow").await.unwrap().unwrap();
     assert_eq!((recovered.placed, recovered.fault), (1, None));
     let flow = &inspector.workflows().await.unwrap()[0];
-    assert_eq!((&*flow.workflow, flow.paused, flow.nowhere), ("flow", 1, 0));
+    assert_eq!((&*flow.workflow, flow.paused, flow.unplaced), ("flow", 1, 0));
     handle.resume().await.unwrap();
     ends(&world, &handle).await;
     assert_eq!(handle.result().await.unwrap(), 1);
@@ -190,12 +190,12 @@ async fn a_damaged_instance_ends_as_corrupt_even_when_cancelled() {
     eventually("they run", PATIENCE, async || world.began().len() == ids.len()).await;
     let mut conn = world.redis.conn().await;
     let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
-    let line: String = conn.hget(key("head"), "graph").await.unwrap();
+    let line: String = conn.hget(key("instances"), "graph").await.unwrap();
     let digest = line.split(' ').nth(4).unwrap().to_owned();
     let () = conn.hset(key("nodes"), "node/0", "q").await.unwrap();
     let () = conn.hdel(key("nodes"), "stopped/0").await.unwrap();
-    let () = conn.hset(key("head"), "head", "x y z").await.unwrap();
-    let () = conn.hset(key("head"), "graph", line.replace(&digest, "none")).await.unwrap();
+    let () = conn.hset(key("instances"), "head", "x y z").await.unwrap();
+    let () = conn.hset(key("instances"), "graph", line.replace(&digest, "none")).await.unwrap();
     handles[1].cancel("enough").await.unwrap();
     eventually("it is cancelled", PATIENCE, async || {
         handles[1].status().await.unwrap().state == WorkflowState::Cancelled

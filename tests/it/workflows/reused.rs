@@ -96,7 +96,7 @@ async fn a_job_that_waits_since_the_delay_passed_is_kept() {
     let due: f64 = conn.zscore(key("delayed"), id).await.unwrap();
     let () = conn.zrem(key("delayed"), id).await.unwrap();
     let () = conn.rpush(key("wait"), id).await.unwrap();
-    let () = conn.hset(key("waitingSince"), id, due as u64).await.unwrap();
+    let () = conn.hset(key("enqueuedAt"), id, due as u64).await.unwrap();
     let sent: u64 = conn.hget(key("dispatchedAt"), id).await.unwrap();
     let () = conn.zadd(format!("{}:{{flow:flow}}:outbox", world.prefix), "s late/0/1", 1).await.unwrap();
     world.app().await.recover_stuck_workflows().await.unwrap();

@@ -163,8 +163,8 @@ async fn a_node_whose_job_waits_for_a_person_shows_it() {
     let next = "its job is held, and no worker works the task work: the next one parks it for a person if it is silent";
     assert_eq!(why(&report, "held"), next);
     let worker = world.worker_with(left_alone()).await;
-    let aside = "its worker died or went silent, and its job is parked until a person runs it again or fails it";
-    eventually("it is parked", PATIENCE, async || why(&seen(&inspector, "one").await, "held") == aside).await;
+    let parked = "its worker died or went silent, and its job is parked until a person runs it again or fails it";
+    eventually("it is parked", PATIENCE, async || why(&seen(&inspector, "one").await, "held") == parked).await;
     inspector.recover_running(WORK, SilentSelection::all()).await.unwrap();
     eventually("it ended", PATIENCE, async || seen(&inspector, "one").await.state == WorkflowState::Completed).await;
     worker.stop().await;

@@ -47,9 +47,9 @@ async fn a_cancel_that_came_with_the_last_completion_can_be_retried() {
     // The state that the scripts leave if the job completed and its end was recorded after the cancel.
     let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
     let mut conn = world.redis.conn().await;
-    let head: String = conn.hget(key("head"), "one").await.unwrap();
+    let head: String = conn.hget(key("instances"), "one").await.unwrap();
     let digest = head.split(' ').nth(4).unwrap();
-    let () = conn.hset(key("head"), "one", format!("1 1 0 0 {digest} -")).await.unwrap();
+    let () = conn.hset(key("instances"), "one", format!("1 1 0 0 {digest} -")).await.unwrap();
     let () = conn.hset(key("nodes"), "one/0", "c").await.unwrap();
     let () = conn.hset(key("value"), "one/0", "3").await.unwrap();
     let () = conn.zrem(key("running"), "one").await.unwrap();

@@ -125,7 +125,7 @@ impl Scene {
 
     /// The job has waited this long.
     async fn waits(&self, id: &str, age: Duration) {
-        self.test.run::<u64>("HSET", "waitingSince", &[id, &ms_ago(age).to_string()]).await;
+        self.test.run::<u64>("HSET", "enqueuedAt", &[id, &ms_ago(age).to_string()]).await;
     }
 
     /// The last claim was this long ago.

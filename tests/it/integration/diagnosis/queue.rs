@@ -101,7 +101,7 @@ async fn one_partition_that_is_not_claimed_is_a_risk() {
         let payloads = meta.replace(":meta", ":payload");
         let ids: Vec<String> = redis::cmd("HKEYS").arg(payloads).query_async(&mut ids).await.unwrap();
         for id in ids {
-            set(&meta.replace(":meta", ":waitingSince"), &id, ms_ago(Duration::from_secs(200))).await;
+            set(&meta.replace(":meta", ":enqueuedAt"), &id, ms_ago(Duration::from_secs(200))).await;
         }
         set(meta, "fence", ms_ago(Duration::from_secs(5)) * 1000).await;
     }

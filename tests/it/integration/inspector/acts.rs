@@ -85,7 +85,7 @@ async fn every_action_takes_jobs_in_its_states_and_explains_the_rest() {
 
         // Each accepted job is in its new place, and the event names the actor.
         let (place, event) = match act {
-            "retry" => (Some("wait"), "task:retried"),
+            "retry" => (Some("wait"), "task:manually_retried"),
             "run_now" => (Some("wait"), "task:promoted"),
             "cancel" => (Some("cancelled"), "task:cancelled"),
             _ => (None, "task:removed"),
@@ -104,7 +104,7 @@ async fn every_action_takes_jobs_in_its_states_and_explains_the_rest() {
             }
             let last = told[id].last().unwrap();
             let by = match last {
-                Event::Retried { by, .. }
+                Event::ManuallyRetried { by, .. }
                 | Event::Promoted { by, .. }
                 | Event::Cancelled { by, .. }
                 | Event::Removed { by, .. } => by,
@@ -140,7 +140,7 @@ async fn a_retried_job_starts_over_under_its_id() {
         dead.sweep(test.epoch().await, "0", 200).await.unwrap();
     }
     test.arrives("stalls", "cancelled").await;
-    test.run::<u64>("HSET", "deferred", &["stalls", "3 0"]).await;
+    test.run::<u64>("HSET", "snoozes", &["stalls", "3 0"]).await;
     let job = inspector.job(TASK, "stalls", JobValues::None).await.unwrap().unwrap();
     assert_eq!((job.stalled_count, job.error.unwrap().message.as_str()), (1, "enough"));
     let dispatched_at = job.dispatched_at;
@@ -148,7 +148,7 @@ async fn a_retried_job_starts_over_under_its_id() {
     let job = inspector.job(TASK, "stalls", JobValues::None).await.unwrap().unwrap();
     assert_eq!((job.state, job.stalled_count, job.failed_attempts, job.snoozed_count), (JobState::Waiting, 0, 0, 0));
     assert_eq!((job.error, job.cancel_requested, job.dispatched_at), (None, None, dispatched_at));
-    for column in ["error", "stalledCount", "attempt", "deferred", "cancelling"] {
+    for column in ["error", "stalledCount", "attempt", "snoozes", "cancelling"] {
         assert_eq!(test.column(column, "stalls").await, None, "{column}");
     }
     let worker = TestWorker::start(app.worker());
@@ -259,8 +259,9 @@ async fn a_purge_removes_every_job_of_its_state_without_a_trace() {
         let counts: TaskCounts = inspector.task(TASK).await.unwrap().counts;
         assert_eq!(STATES.map(|other| counts.count(other)), STATES.map(|other| u64::from(other != state)), "{state}");
         for (key, content) in test.redis().dump(&test.key("")).await {
-            // Its ghost stays in the list until a claim, and its history is kept.
-            let tells = ["events", "stalls", "calls", "meta", "wait", "ghosts"].iter().any(|name| key.ends_with(name));
+            // Its tombstone stays in the list until a claim, and its history is kept.
+            let tells =
+                ["events", "stalls", "replies", "meta", "wait", "tombstones"].iter().any(|name| key.ends_with(name));
             assert!(tells || !content.contains(&format!("\"{state}\"")), "{state}: {key}: {content}");
         }
         is_sound(&inspector).await;
@@ -395,7 +396,7 @@ async fn an_action_by_filter_reaches_all_jobs_while_workers_claim() {
 #[tokio::test]
 async fn an_action_with_a_lost_reply_is_safely_repeated() {
     for (act, state, place, event) in [
-        ("retry", "failed", Some("wait"), "task:retried"),
+        ("retry", "failed", Some("wait"), "task:manually_retried"),
         ("run_now", "delayed", Some("wait"), "task:promoted"),
         ("cancel", "waiting", Some("cancelled"), "task:cancelled"),
         ("remove", "completed", None, "task:removed"),

@@ -94,9 +94,9 @@ async fn moving_jobs_are_not_findings_and_repairs_count_them_right() {
     }
     go_on.store(false, std::sync::atomic::Ordering::Relaxed);
     counted(&inspector, JobState::Completed, 100).await;
-    let ghosts: Option<String> = test.dump("ghosts").await;
+    let tombstones: Option<String> = test.dump("tombstones").await;
     worker.stop().await;
-    assert!(wrong.is_empty() && ghosts.is_none(), "{wrong:?} {ghosts:?}");
+    assert!(wrong.is_empty() && tombstones.is_none(), "{wrong:?} {tombstones:?}");
 }
 
 /// Jobs in each place, the running ones held by a puppet, and the puppet.
@@ -177,8 +177,8 @@ async fn jobs_without_payload_are_found_everywhere_and_removed() {
             "maxCount",
             "priority",
             "dispatchedAt",
-            "deferred",
-            "waitingSince",
+            "snoozes",
+            "enqueuedAt",
             "recovery",
             "expiresAt",
         ] {
@@ -198,8 +198,8 @@ async fn jobs_without_payload_are_found_everywhere_and_removed() {
         "maxCount",
         "priority",
         "dispatchedAt",
-        "deferred",
-        "waitingSince",
+        "snoozes",
+        "enqueuedAt",
         "recovery",
         "expiresAt",
     ];
@@ -258,7 +258,7 @@ async fn a_job_in_no_place_is_requeued_at_the_front_and_runs() {
         test.run::<u64>("SADD", "active", &["held-too"]).await;
     };
     let ids = ["waits-too", "completed", "held"];
-    let (test, inspector) = damaged(damage, &ids.map(|id| (Inconsistency::Nowhere, id))).await;
+    let (test, inspector) = damaged(damage, &ids.map(|id| (Inconsistency::Unplaced, id))).await;
     for id in ids {
         assert_eq!(test.places(id).await, ["wait"], "{id}");
     }
@@ -336,8 +336,8 @@ async fn wrong_counts_of_entries_are_corrected_without_losing_a_job() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         // One entry too many of a waiting job, one of an ended job, and a count of one without an entry.
         test.run::<u64>("RPUSH", "wait", &["waits", "completed"]).await;
-        test.run::<u64>("HSET", "ghosts", &["failed", "2"]).await;
-        test.run::<u64>("HINCRBY", "meta", &["ghosts", "2"]).await;
+        test.run::<u64>("HSET", "tombstones", &["failed", "2"]).await;
+        test.run::<u64>("HINCRBY", "meta", &["tombstones", "2"]).await;
     };
     let wanted = [
         (Inconsistency::Miscounted, "waits"),
@@ -361,7 +361,7 @@ async fn wrong_counts_of_entries_are_corrected_without_losing_a_job() {
 #[tokio::test]
 async fn records_of_gone_workers_and_bad_counters_are_removed() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
-        test.run::<u64>("HSET", "calls", &["long-gone-1", "closed", "long-gone-1/2", "7\n\n\n5\n"]).await;
+        test.run::<u64>("HSET", "replies", &["long-gone-1", "closed", "long-gone-1/2", "7\n\n\n5\n"]).await;
         test.run::<u64>("HSET", "meta", &["in", "many", "events", "-1", "fence", "9007199254740992"]).await;
     };
     let wanted = [
@@ -372,7 +372,7 @@ async fn records_of_gone_workers_and_bad_counters_are_removed() {
         (Inconsistency::BadMeta, "fence"),
     ];
     let (test, inspector) = damaged(damage, &wanted).await;
-    let records: Vec<String> = test.run("HKEYS", "calls", &[]).await;
+    let records: Vec<String> = test.run("HKEYS", "replies", &[]).await;
     assert!(records.len() == 1 && records[0].starts_with("puppet-"), "{records:?}");
     assert_eq!(inspector.task(TASK).await.unwrap().dispatched, 0, "it started over");
 }
@@ -543,7 +543,7 @@ async fn the_findings_of_an_audit_can_be_noted_for_later() {
     test.run::<u64>("HSET", "payload", &["b", "1"]).await;
     assert!(inspector.note_audit(&inspector.audit(TASK).await.unwrap()).await.unwrap());
     let audited = inspector.task(TASK).await.unwrap().audited.unwrap();
-    assert_eq!(audited.found, BTreeMap::from([(Inconsistency::Nowhere, 1)]));
+    assert_eq!(audited.found, BTreeMap::from([(Inconsistency::Unplaced, 1)]));
     assert!(audited.at.elapsed().unwrap_or_default() < Duration::from_secs(60));
 }
 

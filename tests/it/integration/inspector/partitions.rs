@@ -52,7 +52,7 @@ async fn jobs_are_counted_listed_and_found_in_all_partitions() {
     dispatched(&task, &all, "fail disk full").await;
     let report = inspector.task(TASK).await.unwrap();
     assert_eq!((report.counts.waiting, report.dispatched, report.parts.len()), (40, 40, 3));
-    assert_eq!(report.nowhere, 0);
+    assert_eq!(report.unplaced, 0);
     let waiting = read(&inspector, &JobFilter::new(JobState::Waiting), 7).await;
     assert_eq!(waiting.into_iter().collect::<BTreeSet<_>>(), set(&all));
     assert_eq!(inspector.count(TASK, &JobFilter::new(JobState::Waiting)).await.unwrap().jobs, 40);
@@ -239,7 +239,7 @@ async fn damage_is_found_and_repaired_in_each_partition() {
     assert_eq!((report.parts.len(), report.parts.iter().map(|part| part.looked).sum::<u64>()), (3, 12));
     let found: BTreeSet<String> = report.findings().map(|finding| finding.what.clone()).collect();
     assert_eq!(found, set(&lost));
-    assert!(report.findings().all(|finding| finding.fault == Inconsistency::Nowhere));
+    assert!(report.findings().all(|finding| finding.fault == Inconsistency::Unplaced));
     let repaired = inspector.repair(&report).await.unwrap();
     assert_eq!((repaired.mended.len(), repaired.gone.len()), (lost.len(), 0));
     assert!(inspector.audit(TASK).await.unwrap().is_clean());

@@ -99,11 +99,11 @@ impl Race {
             assert_eq!(last, wanted, "{id}: {names:?}");
             // It ends once for each dispatch or retry, and starts at most once in each such life.
             let count = |name: &str| names.iter().filter(|its| **its == name).count();
-            let lives = 1 + count("task:retried");
+            let lives = 1 + count("task:manually_retried");
             let ends = count("task:completed") + count("task:failed") + count("task:cancelled");
             let removed = usize::from(last == "task:removed");
             assert!(ends == lives || ends + removed == lives, "{id}: {names:?}");
-            assert_eq!(count("task:refused"), 0, "{id}: {names:?}");
+            assert_eq!(count("task:outcome_rejected"), 0, "{id}: {names:?}");
             let ran = self.ran.lock().unwrap().get(&id).copied().unwrap_or(0) as usize;
             // If the cancel comes between the claim and the handler, the handler does not begin.
             let (started, cancelled) = (count("task:started"), count("task:cancelled"));
@@ -115,7 +115,7 @@ impl Race {
             // No ended or cancelled job starts before it is retried.
             for pair in names.windows(2) {
                 let has_ended = ["task:completed", "task:failed", "task:cancelled"].contains(&pair[0]);
-                assert!(!has_ended || ["task:retried", "task:removed"].contains(&pair[1]), "{id}: {names:?}");
+                assert!(!has_ended || ["task:manually_retried", "task:removed"].contains(&pair[1]), "{id}: {names:?}");
             }
         }
         let known: BTreeSet<String> = events_by_job(&self.inspector).await.into_keys().collect();

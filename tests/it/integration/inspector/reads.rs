@@ -131,13 +131,13 @@ async fn a_requeued_job_waits_since_its_requeue_not_its_dispatch() {
 }
 
 #[tokio::test]
-async fn ghosts_at_the_front_of_a_list_do_not_hide_the_next_job() {
+async fn tombstones_at_the_front_of_a_list_do_not_hide_the_next_job() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     task.dispatch_many(0..500).await.unwrap();
     task.dispatch(0).id("waits").await.unwrap();
-    // From the back, so that the front consists of ghosts only at the end.
+    // From the back, so that the front consists of tombstones only at the end.
     let of_many = all(&inspector, &JobFilter::new(JobState::Waiting)).await;
     let many: Vec<&str> = ids(&of_many).into_iter().filter(|id| *id != "waits").rev().collect();
     assert_eq!(inspector.cancel(TASK, many, "").await.unwrap().done, 500);
@@ -304,7 +304,7 @@ async fn gone_workers_are_listed_for_the_configured_time() {
     ] {
         let test = TestTask::new();
         let mut conn = test.conn().await;
-        let gone = format!("{}:gone", test.prefix);
+        let gone = format!("{}:workers:dead", test.prefix);
         let (now, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
         for days in [1, 2, 8] {
             let seen = (now - days * 86_400) * 1000;
@@ -665,7 +665,7 @@ async fn a_single_job_is_shown_in_full() {
     let one = async |values: JobValues| inspector.job(TASK, "job", values).await.unwrap().unwrap();
     let delayed = one(JobValues::None).await;
     assert_eq!((delayed.state, delayed.priority), (JobState::Delayed, Priority::High));
-    assert!(delayed.due_at > delayed.dispatched_at && delayed.waiting_since == delayed.dispatched_at, "{delayed:?}");
+    assert!(delayed.due_at > delayed.dispatched_at && delayed.enqueued_at == delayed.dispatched_at, "{delayed:?}");
     assert_eq!((delayed.payload, delayed.payload_bytes, delayed.result_bytes), (None, 11, 0));
     let told = &delayed.options;
     assert_eq!((told.delay, told.attempts, told.max_count), (Some(Duration::from_millis(100)), Some(5), Some(3)));
@@ -920,7 +920,7 @@ async fn a_late_outcome_is_refused_and_shown_with_its_delay() {
     assert!(late.late_by.unwrap() >= TWO_INTERVALS && late.late_by.unwrap() < MINUTE, "{late:?}");
     assert_eq!(job.result().await.unwrap(), runs[1].fence, "it was not recorded");
     let names: Vec<&str> = inspector.job_events(TASK, "job").await.unwrap().iter().map(Event::name).collect();
-    assert!(names.contains(&"task:refused"), "{names:?}");
+    assert!(names.contains(&"task:outcome_rejected"), "{names:?}");
     assert_eq!(inspector.rejected_outcomes(TASK, 0).await.unwrap(), []);
     other.stop().await;
     cut_off.stop().await;

@@ -155,14 +155,14 @@ async fn a_worker_keeps_its_jobs_next_to_a_foreign_calls_key() {
     let worker = TestWorker::start(app.worker());
     let held = task.dispatch(1).await.unwrap();
     eventually("it runs", PATIENCE, async || held.state().await.unwrap() == JobState::Running).await;
-    by_hand.make_foreign("calls").await;
+    by_hand.make_foreign("replies").await;
     // The claim for this job is refused and repeated, so the keeper asks what it was given.
     let second = task.dispatch(2).await.unwrap();
     let epoch = by_hand.epoch().await;
     eventually("three epochs pass", PATIENCE, async || by_hand.epoch().await >= epoch + 3).await;
     assert_eq!(held.state().await.unwrap(), JobState::Running);
     assert_eq!(by_hand.held("stalls").await, "");
-    by_hand.del("calls").await;
+    by_hand.del("replies").await;
     eventually("the claim is answered", PATIENCE, async || second.state().await.unwrap() == JobState::Running).await;
     worker.stop().await;
 }

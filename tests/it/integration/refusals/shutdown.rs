@@ -105,7 +105,7 @@ async fn an_idle_worker_stops_at_once_and_leaves_only_its_record() {
     let left = redis.dump(scene.by_hand.app_prefix()).await;
     let presence = format!("{}:worker:", scene.by_hand.app_prefix());
     let tasks = format!("{}:tasks", scene.by_hand.app_prefix());
-    let known = [scene.by_hand.key("calls"), scene.by_hand.key("meta"), workers, tasks];
+    let known = [scene.by_hand.key("replies"), scene.by_hand.key("meta"), workers, tasks];
     assert!(left.keys().all(|key| known.contains(key) || key.starts_with(&presence)), "{left:?}");
     // A job that comes later waits.
     let handle = task.dispatch(1).await.unwrap();
@@ -141,7 +141,7 @@ async fn jobs_claimed_during_a_shutdown_are_handed_back_in_order() {
     let (stop, stopped) = oneshot::channel::<()>();
     let stop = Mutex::new(Some(stop));
     // The check of rights at the start names all keys; a claim does not name that of the stalls.
-    let (calls, stalls) = (scene.by_hand.key("calls").into_bytes(), scene.by_hand.key("stalls").into_bytes());
+    let (calls, stalls) = (scene.by_hand.key("replies").into_bytes(), scene.by_hand.key("stalls").into_bytes());
     let cut = scene.proxy.cut_next_reply_matching(move |request| {
         let names = |key: &[u8]| request.windows(key.len()).any(|part| part == key);
         let is_claim = names(&calls) && !names(&stalls);
@@ -280,7 +280,7 @@ async fn about_to_settle(scene: &Scene) -> (JobHandle<u32>, TestWorker, Arc<Sema
 async fn an_outcome_with_a_lost_reply_is_recorded_once() {
     let mut scene = Scene::new().await;
     let (handle, worker, gate) = about_to_settle(&scene).await;
-    let cut = scene.proxy.cut_next_reply_to(scene.by_hand.key("calls"));
+    let cut = scene.proxy.cut_next_reply_to(scene.by_hand.key("replies"));
     gate.add_permits(1);
     cut.happened().await;
     worker.stop().await;
@@ -297,14 +297,14 @@ async fn a_claim_without_a_timely_reply_makes_the_stop_unclean() {
     let worker = TestWorker::start(scene.working.worker());
     scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(1).id("first").await.unwrap();
     eventually("it runs", PATIENCE, async || task.job("first").await.unwrap().state == JobState::Running).await;
-    let mut hold = scene.proxy.hold_next_reply_to(scene.by_hand.key("calls"));
+    let mut hold = scene.proxy.hold_next_reply_to(scene.by_hand.key("replies"));
     scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(2).id("second").await.unwrap();
     hold.happened().await;
     let StopReason::Unclean { left } = worker.begin_stop().await.unwrap().unwrap() else {
         panic!("no worker knows the claimed job")
     };
     assert_eq!(left.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["first"]);
-    assert_ne!(scene.by_hand.held("calls").await, "", "a copy of the call that comes late must find its record");
+    assert_ne!(scene.by_hand.held("replies").await, "", "a copy of the call that comes late must find its record");
     drop(hold);
 }
 
@@ -313,7 +313,7 @@ async fn an_idle_worker_hands_back_a_claim_answered_late() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick().stall(stall(30).max_count(0)), endless).unwrap();
     let worker = scene.idle_worker().await;
-    let mut hold = scene.proxy.hold_next_reply_to(scene.by_hand.key("calls"));
+    let mut hold = scene.proxy.hold_next_reply_to(scene.by_hand.key("replies"));
     scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(1).id("late").await.unwrap();
     hold.happened().await;
     let stopping = worker.begin_stop();

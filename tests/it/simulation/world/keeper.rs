@@ -86,7 +86,7 @@ impl World {
         assert_eq!(in_force, self.model.interval());
         for report in held.iter().filter(|report| !lost.contains(&report.fence)) {
             self.heard.insert(report.fence, (self.now, interval));
-            if self.aside.remove(&report.fence) && marked {
+            if self.parked.remove(&report.fence) && marked {
                 self.seen.insert("heard from, and no longer parked".to_owned());
             }
         }
@@ -122,8 +122,8 @@ impl World {
             if !done {
                 cursor = text(3);
                 done = text(4) == "1";
-                let aside = reply.get(7).map_or(0, |count| redis::from_redis_value_ref(count).unwrap());
-                self.swept(redis::from_redis_value_ref(&reply[6]).unwrap(), aside, done);
+                let parked = reply.get(7).map_or(0, |count| redis::from_redis_value_ref(count).unwrap());
+                self.swept(redis::from_redis_value_ref(&reply[6]).unwrap(), parked, done);
                 assert_eq!(text(5), self.model.candidates().len().to_string());
                 if done {
                     let at = self.task.snapshot_at();
@@ -145,7 +145,7 @@ impl World {
     }
 
     /// A sweep resolved some candidates and parked this many: these left the candidates without an event.
-    fn swept(&mut self, words: Vec<String>, aside: usize, snapshot: bool) {
+    fn swept(&mut self, words: Vec<String>, parked: usize, snapshot: bool) {
         let told = resolved(&words);
         let ids: Vec<String> = told.iter().map(|resolved| resolved.id.clone()).collect();
         // If none is left, the snapshot has made candidates of others.
@@ -155,7 +155,7 @@ impl World {
         assert!(ids.iter().all(|id| gone.contains(id)), "{ids:?} were not candidates");
         let waiting: BTreeSet<String> = gone.into_iter().filter(|id| !ids.contains(id)).collect();
         self.note(&format!("  resolved {ids:?}, parked {waiting:?}"));
-        assert_eq!(waiting.len(), aside);
+        assert_eq!(waiting.len(), parked);
         for id in &ids {
             self.was_silent(id);
             assert_ne!(self.model.wait_of(id), Wait::Off, "{id} waits for a person");
@@ -167,11 +167,11 @@ impl World {
         for id in &waiting {
             assert!(self.model.waits_longer(id), "{id} is parked but waits for nothing");
             let fence = self.was_silent(id);
-            let is_new = self.aside.insert(fence);
+            let is_new = self.parked.insert(fence);
             self.seen.insert(if is_new { "parked" } else { "parked again" }.to_owned());
         }
         assert_eq!(told, self.model.resolve(&ids, MAX_COUNT, Verdict::Auto));
-        self.model.set_aside(&waiting);
+        self.model.parked(&waiting);
     }
 
     /// Checks that the job was silent for an interval, and that its holder had trouble of its own. Returns the fence.

@@ -66,7 +66,7 @@ impl World {
         }
         for id in &ids {
             let fence = self.was_silent(id);
-            assert!(self.aside.remove(&fence), "{id} was heard from since it was parked");
+            assert!(self.parked.remove(&fence), "{id} was heard from since it was parked");
             self.seen.insert(format!("{} by a person's decision", if word == "fail" { "failed" } else { "taken" }));
         }
         self.by_hand += ids.len() as u32;

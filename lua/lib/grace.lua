@@ -1,6 +1,6 @@
 -- How long a silent job of each phase stays parked, as the task declares it ("claimed running finalizing"). In ms,
 -- which matters only above the interval; math.huge if it waits for a person. Most tasks declare nothing: nil.
-local function patience_of(declared)
+local function grace_of(declared)
   local claimed, running, finalizing = string.match(declared or '', '^(%S+) (%S+) (%S+)$')
   if not claimed then return nil end
   local function ms(word) return word == 'off' and math.huge or tonumber(word) or 0 end

@@ -93,7 +93,7 @@ impl Model {
     /// The wait of the phase of the job; a job with a pending cancel does not wait.
     pub fn wait_of(&self, id: &str) -> Wait {
         let job = &self.jobs[id];
-        if job.cancel { Wait::Plain } else { self.patience[job.phase() as usize] }
+        if job.cancel { Wait::Plain } else { self.grace[job.phase() as usize] }
     }
 
     /// Whether a sweep leaves the job parked for now.
@@ -112,18 +112,20 @@ impl Model {
 
     /// Whether it is held with an outdated mark (an earlier token, or another phase).
     pub fn has_old_mark(&self, id: &str) -> bool {
-        self.aside.contains_key(id) && self.jobs.get(id).is_some_and(|job| job.fence().is_some()) && !self.is_parked(id)
+        self.parked.contains_key(id)
+            && self.jobs.get(id).is_some_and(|job| job.fence().is_some())
+            && !self.is_parked(id)
     }
 
     /// A sweep parked these jobs.
-    pub fn set_aside(&mut self, ids: &BTreeSet<String>) {
+    pub fn parked(&mut self, ids: &BTreeSet<String>) {
         for id in ids {
             assert!(self.candidates.remove(id), "{id} was not a candidate");
             self.active.insert(id.clone());
             let (job, since) = (&self.jobs[id], self.silent_since(id));
             let fence = job.fence().unwrap_or_else(|| panic!("{id} is parked but not held"));
             let mark = Mark { fence, phase: job.phase(), since };
-            self.aside.insert(id.clone(), mark);
+            self.parked.insert(id.clone(), mark);
         }
     }
 
@@ -132,14 +134,14 @@ impl Model {
         if by_snapshot {
             self.snapshot_at -= FAR;
         } else {
-            self.aside.values_mut().for_each(|mark| mark.since -= FAR);
+            self.parked.values_mut().for_each(|mark| mark.since -= FAR);
         }
     }
 
     /// Those of the ids about which a person decides at once.
     pub fn decided_by_hand(&self, ids: &[String]) -> Vec<String> {
         let mut seen = BTreeSet::new();
-        let taken = ids.iter().filter(|id| self.patience != PLAIN && self.is_parked(id) && seen.insert(*id));
+        let taken = ids.iter().filter(|id| self.grace != PLAIN && self.is_parked(id) && seen.insert(*id));
         taken.cloned().collect()
     }
 
@@ -151,31 +153,31 @@ impl Model {
 
     /// A heartbeat came for the job.
     pub(super) fn hear(&mut self, id: &str) {
-        if self.patience != PLAIN {
-            self.aside.remove(id);
+        if self.grace != PLAIN {
+            self.parked.remove(id);
         }
     }
 
     /// Marks are only valid while heartbeats remove them.
     pub(super) fn be_patient(&mut self, waits: Waits) {
-        if waits != self.patience && (waits == PLAIN || self.patience == PLAIN) {
-            self.aside.clear();
+        if waits != self.grace && (waits == PLAIN || self.grace == PLAIN) {
+            self.parked.clear();
         }
-        self.patience = waits;
+        self.grace = waits;
     }
 
     /// A person has decided about them.
     pub fn drop_marks_of(&mut self, ids: &[String]) {
         for id in ids {
-            self.aside.remove(id);
+            self.parked.remove(id);
         }
     }
 
     /// Marks of jobs that are no longer held, or held by another token. If there are few, all are checked.
     pub(super) fn drop_marks(&mut self) {
-        if self.patience != PLAIN {
+        if self.grace != PLAIN {
             let jobs = &self.jobs;
-            self.aside.retain(|id, mark| jobs.get(id).and_then(Job::fence) == Some(mark.fence));
+            self.parked.retain(|id, mark| jobs.get(id).and_then(Job::fence) == Some(mark.fence));
         }
     }
 
@@ -184,7 +186,7 @@ impl Model {
     }
 
     fn mark_of(&self, id: &str) -> Option<&Mark> {
-        let (mark, job) = (self.aside.get(id)?, self.jobs.get(id)?);
+        let (mark, job) = (self.parked.get(id)?, self.jobs.get(id)?);
         (job.fence() == Some(mark.fence) && job.phase() == mark.phase).then_some(mark)
     }
 }

@@ -20,12 +20,12 @@ async fn beat(task: &mut Task, id: &str, fence: &str) -> String {
 
 /// Jobs of the worker `w`, one in each phase, all silent since the snapshot: `ahead` is claimed, `runs` has begun, and
 /// the hook of `ends` runs.
-async fn silent(patience: &str) -> Task {
+async fn silent(grace: &str) -> Task {
     let mut task = Task::new().await;
     let snapshot_at = format!("{:.0}", task.now_ms().await - 10_000.0);
     let meta = [("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1"), ("hook", "1")];
     task.hset("meta", &meta).await;
-    task.hset("meta", &[("patience", patience), ("snapshotAt", &snapshot_at)]).await;
+    task.hset("meta", &[("grace", grace), ("snapshotAt", &snapshot_at)]).await;
     task.running("w", &[("ahead", 7), ("runs", 8), ("ends", 9)]).await;
     task.hset("claimed", &[("ahead", "7")]).await;
     task.hset("outcome", &[("ends", "completed 0 0 5")]).await;
@@ -47,7 +47,7 @@ async fn only_a_phase_that_is_switched_off_waits_for_a_person() {
         // The worker keeps it, and the snapshot has just made it a candidate.
         assert_eq!(task.held("candidates").await, format!(r#"set {{"{left}"}}"#));
         assert!(task.held("locks").await.contains(left));
-        assert!(task.held("aside").await.contains(left));
+        assert!(task.held("parked").await.contains(left));
         assert!(!task.held("stalls").await.contains(left));
         assert!(!task.held("stalledCount").await.contains(left));
     }
@@ -57,11 +57,11 @@ async fn only_a_phase_that_is_switched_off_waits_for_a_person() {
 async fn a_silent_job_stays_parked_and_keeps_its_mark() {
     let mut task = silent("0 off 0").await;
     sweep(&mut task).await;
-    let marked = task.field("aside", "runs").await;
+    let marked = task.field("parked", "runs").await;
     assert!(marked.starts_with("8 running "), "{marked}");
     for epoch in 7..10 {
         assert_eq!(sweep(&mut task).await, format!("[swept {epoch} 1000 0 1 0 [] 1]"));
-        assert_eq!(task.field("aside", "runs").await, marked, "silent since the first snapshot");
+        assert_eq!(task.field("parked", "runs").await, marked, "silent since the first snapshot");
     }
 }
 
@@ -74,7 +74,7 @@ async fn a_phase_with_its_own_interval_waits_for_exactly_that() {
     assert_eq!(task.held("candidates").await, r#"set {"ends"}"#);
     // By its mark it was silent for long enough.
     let since = format!("9 finalizing {:.0}", task.now_ms().await - 60_001.0);
-    task.hset("aside", &[("ends", &since)]).await;
+    task.hset("parked", &[("ends", &since)]).await;
     let reply = sweep(&mut task).await;
     assert!(reply.contains("ends 1 requeued"), "{reply}");
 }
@@ -83,7 +83,7 @@ async fn a_phase_with_its_own_interval_waits_for_exactly_that() {
 async fn a_mark_of_another_fence_or_phase_is_ignored() {
     for mark in ["6 running 1", "8 claimed 1", "8 running", "", "8 running x"] {
         let mut task = silent("0 60000 0").await;
-        task.hset("aside", &[("runs", mark)]).await;
+        task.hset("parked", &[("runs", mark)]).await;
         let reply = sweep(&mut task).await;
         assert!(!reply.contains("runs"), "{mark}: {reply}");
         assert!(decide(&mut task, "recover", &["ahead", "unknown"]).await.ends_with("[]]"), "{mark}");
@@ -95,9 +95,9 @@ async fn a_clock_that_went_back_does_not_lengthen_the_wait() {
     let mut task = silent("0 60000 0").await;
     let ahead = format!("{:.0}", task.now_ms().await + 86_400_000.0);
     task.hset("meta", &[("snapshotAt", &ahead)]).await;
-    task.hset("aside", &[("runs", &format!("8 running {ahead}"))]).await;
+    task.hset("parked", &[("runs", &format!("8 running {ahead}"))]).await;
     sweep(&mut task).await;
-    let marked: f64 = task.field("aside", "runs").await.rsplit(' ').next().unwrap().parse().unwrap();
+    let marked: f64 = task.field("parked", "runs").await.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(marked <= task.now_ms().await);
 }
 
@@ -106,7 +106,7 @@ async fn a_heartbeat_removes_the_mark() {
     let mut task = silent("0 off 0").await;
     sweep(&mut task).await;
     beat(&mut task, "runs", "8").await;
-    assert_eq!(task.held("aside").await, "");
+    assert_eq!(task.held("parked").await, "");
     let before = task.exact().await;
     assert_eq!(decide(&mut task, "recover", &["runs"]).await, "[swept 6 1000 0 0 0 []]");
     assert_eq!(task.exact().await, before);
@@ -116,10 +116,10 @@ async fn a_heartbeat_removes_the_mark() {
 async fn an_older_fence_or_a_watched_job_does_not_remove_the_mark() {
     let mut task = silent("0 off 0").await;
     sweep(&mut task).await;
-    let marked = task.held("aside").await;
+    let marked = task.held("parked").await;
     task.ok("extend_locks", &["w", "1000", "0", "1", "runs", "8"]).await;
     beat(&mut task, "runs", "6").await;
-    assert_eq!(task.held("aside").await, marked);
+    assert_eq!(task.held("parked").await, marked);
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_person_decides_about_parked_jobs_only() {
     assert_eq!(task.held("locks").await, r#"hash {"healthy": "w:10"}"#);
     let told = task.held("stalls").await;
     assert!(told.contains(r#""by": "anna""#) && told.contains(r#""reason": "manual""#), "{told}");
-    assert_eq!(task.held("aside").await, "");
+    assert_eq!(task.held("parked").await, "");
     assert_eq!(decide(&mut task, "recover", &["ahead", "runs", "ends"]).await, "[swept 6 1000 0 0 0 []]");
 }
 
@@ -193,7 +193,7 @@ async fn a_proven_death_resolves_no_phase_that_waits_for_a_person() {
 #[tokio::test]
 async fn jobs_that_wait_for_a_person_do_not_block_a_proven_death() {
     let mut task = Task::new().await;
-    task.hset("meta", &[("maxCount", "1"), ("patience", "off 0 0")]).await;
+    task.hset("meta", &[("maxCount", "1"), ("grace", "off 0 0")]).await;
     let ids: Vec<String> = (0..1100).map(|at| format!("job-{at:04}")).collect();
     for (id, fence) in ids.iter().zip(1_u64..) {
         task.running("w", &[(id, fence)]).await;
@@ -218,25 +218,25 @@ async fn jobs_that_wait_for_a_person_do_not_block_a_proven_death() {
 
 #[tokio::test]
 async fn marks_are_removed_when_no_phase_waits() {
-    let declare = |patience| ["1", "", "w", "patience", patience, "onCrash", "recover"];
+    let declare = |grace| ["1", "", "w", "grace", grace, "onCrash", "recover"];
     let mut task = silent("0 off 0").await;
     sweep(&mut task).await;
     task.ok("declare", &declare("0 off 0")).await;
-    assert_ne!(task.held("aside").await, "", "the same");
+    assert_ne!(task.held("parked").await, "", "the same");
     // Between two such declarations, heartbeats remove marks, so these stay.
     task.ok("declare", &declare("0 60000 0")).await;
-    assert_ne!(task.held("aside").await, "");
+    assert_ne!(task.held("parked").await, "");
     task.ok("declare", &declare("")).await;
-    assert_eq!(task.held("aside").await, "");
+    assert_eq!(task.held("parked").await, "");
     // If no phase waits, no job counts as parked, whatever the key holds.
-    task.hset("aside", &[("runs", "8 running 1")]).await;
+    task.hset("parked", &[("runs", "8 running 1")]).await;
     assert!(decide(&mut task, "recover", &["runs"]).await.ends_with("[]]"));
 }
 
 #[tokio::test]
 async fn hundreds_of_jobs_are_parked_and_resolved_in_one_call() {
     let mut task = Task::new().await;
-    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("maxCount", "1"), ("patience", "0 off 0")]).await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("maxCount", "1"), ("grace", "0 off 0")]).await;
     let ids: Vec<String> = (0..500).map(|at| format!("job-{at:03}")).collect();
     for (id, fence) in ids.iter().zip(1_u64..) {
         task.running("w", &[(id, fence)]).await;
@@ -250,19 +250,19 @@ async fn hundreds_of_jobs_are_parked_and_resolved_in_one_call() {
     for _ in 0..5 {
         sweep(&mut task).await;
     }
-    assert_eq!(task.held("aside").await, "");
+    assert_eq!(task.held("parked").await, "");
 }
 
 #[tokio::test]
 async fn outdated_marks_are_removed_by_later_snapshots() {
     let mut task = silent("0 off 0").await;
     let marks = [("unknown", "5 running 1"), ("runs", "7 running 1"), ("odd", "no mark"), ("ends", "9 finalizing 1")];
-    task.hset("aside", &marks).await;
+    task.hset("parked", &marks).await;
     // A mark with an earlier token of a job whose worker lives.
     task.running("w", &[("lives", 11)]).await;
-    task.hset("aside", &[("lives", "10 running 1")]).await;
+    task.hset("parked", &[("lives", "10 running 1")]).await;
     sweep(&mut task).await;
-    let left = task.held("aside").await;
+    let left = task.held("parked").await;
     assert!(["unknown", "odd", "ends", "lives"].iter().all(|id| !left.contains(id)), "{left}");
     assert!(left.contains(r#""runs": "8 running"#), "{left}");
 }
@@ -273,9 +273,9 @@ async fn resolved_jobs_are_reported_even_if_marks_are_unreadable() {
     for rule in ["+@all", "-hscan"] {
         let () = redis::cmd("ACL").arg("SETUSER").arg("default").arg(rule).query_async(&mut task.conn).await.unwrap();
     }
-    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("maxCount", "1"), ("patience", "off 0 0")]).await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("maxCount", "1"), ("grace", "off 0 0")]).await;
     task.running("w", &[("runs", 8)]).await;
-    task.hset("aside", &[("old", "1 claimed 1")]).await;
+    task.hset("parked", &[("old", "1 claimed 1")]).await;
     task.snapshot().await;
     assert!(sweep(&mut task).await.contains("runs 1 recovered"));
     assert!(task.held("stalls").await.contains("runs 1 recovered"));

@@ -1,4 +1,4 @@
-//! Ghosts: list entries whose job no longer waits there, and how settle treats them.
+//! Tombstones: list entries whose job no longer waits there, and how settle treats them.
 
 use crate::scripts::call::{Task, without};
 
@@ -21,53 +21,53 @@ async fn dispatch(task: &mut Task, id: &str) {
     assert_eq!(task.ok("dispatch", &["1", "1", "1", id, "anew"]).await, "dispatched");
 }
 
-/// The contents of `ghosts`, and their number in `meta`.
-async fn ghosts(task: &mut Task) -> (String, String) {
-    (task.held("ghosts").await, task.field("meta", "ghosts").await)
+/// The contents of `tombstones`, and their number in `meta`.
+async fn tombstones(task: &mut Task) -> (String, String) {
+    (task.held("tombstones").await, task.field("meta", "tombstones").await)
 }
 
 fn none() -> (String, String) {
     (String::new(), "0".to_owned())
 }
 
-/// Ghosts of cancelled jobs, without a script: `count` of them at the front of the list.
+/// Tombstones of cancelled jobs, without a script: `count` of them at the front of the list.
 async fn leading(task: &mut Task, list: &str, count: usize) -> Vec<String> {
     let ids: Vec<String> = (0..count).map(|number| format!("{list}-{number:04}")).collect();
-    let before = task.field("meta", "ghosts").await.parse::<usize>().unwrap();
+    let before = task.field("meta", "tombstones").await.parse::<usize>().unwrap();
     for id in &ids {
         task.hset("payload", &[(id, "{}")]).await;
-        task.hset("ghosts", &[(id, "1")]).await;
+        task.hset("tombstones", &[(id, "1")]).await;
         task.zadd("cancelled", 1.0, id).await;
     }
     task.rpush(list, &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    task.hset("meta", &[("ghosts", &(before + count).to_string())]).await;
+    task.hset("meta", &[("tombstones", &(before + count).to_string())]).await;
     ids
 }
 
 #[tokio::test]
-async fn a_claim_removes_200_ghosts_and_skips_as_many_as_it_wants() {
+async fn a_claim_removes_200_tombstones_and_skips_as_many_as_it_wants() {
     let mut task = Task::new().await;
-    task.hset("meta", &[("ghosts", "0")]).await;
+    task.hset("meta", &[("tombstones", "0")]).await;
     let ids = leading(&mut task, "wait", 450).await;
     task.waiting(&["a", "b"]).await;
     for (call, left) in [(1, 249), (2, 48)] {
         task.del("wake").await;
         assert_eq!(claim(&mut task, call, 1).await, "''", "call {call}");
         assert_eq!(task.list("wait").await[..left], ids[450 - left..]);
-        assert_eq!(task.field("meta", "ghosts").await, left.to_string());
-        assert_eq!(task.held("ghosts").await.matches(r#": "1""#).count(), left);
+        assert_eq!(task.field("meta", "tombstones").await, left.to_string());
+        assert_eq!(task.held("tombstones").await.matches(r#": "1""#).count(), left);
         assert_eq!(task.held("wake").await, r#"zset ["marker": 0, "spare": 1]"#, "jobs are left");
         assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 450 0]");
     }
     assert_eq!(claim(&mut task, 3, 1).await, "a");
     assert_eq!(task.list("wait").await, ["b"]);
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
 }
 
 #[tokio::test]
-async fn ghosts_of_each_list_are_removed_from_its_own_front() {
+async fn tombstones_of_each_list_are_removed_from_its_own_front() {
     let mut task = Task::new().await;
-    task.hset("meta", &[("ghosts", "0")]).await;
+    task.hset("meta", &[("tombstones", "0")]).await;
     for (list, id) in [("wait:high", "h"), ("wait", "n"), ("wait:low", "l")] {
         leading(&mut task, list, 3).await;
         task.hset("payload", &[(id, "{}")]).await;
@@ -77,12 +77,12 @@ async fn ghosts_of_each_list_are_removed_from_its_own_front() {
     assert_eq!(claim(&mut task, 1, 1).await, "h");
     assert_eq!(task.list("wait").await, ["n"]);
     assert_eq!(task.list("wait:low").await, ["l"]);
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
     assert_eq!(claim(&mut task, 2, 2).await, "n l");
 }
 
 #[tokio::test]
-async fn ghosts_in_the_middle_are_skipped_and_uncounted() {
+async fn tombstones_in_the_middle_are_skipped_and_uncounted() {
     // Payloads are read at once if none can be large, else after their sizes.
     for largest in ["", "1024"] {
         let mut task = Task::new().await;
@@ -92,12 +92,12 @@ async fn ghosts_in_the_middle_are_skipped_and_uncounted() {
             cancel(&mut task, id).await;
         }
         remove(&mut task, "y").await;
-        assert_eq!(ghosts(&mut task).await, (r#"hash {"x": "1", "y": "1", "z": "1"}"#.into(), "3".into()));
+        assert_eq!(tombstones(&mut task).await, (r#"hash {"x": "1", "y": "1", "z": "1"}"#.into(), "3".into()));
         assert_eq!(claim(&mut task, 1, 4).await, "a b");
         assert_eq!(task.list("wait").await, ["z", "c"]);
-        assert_eq!(ghosts(&mut task).await, (r#"hash {"z": "1"}"#.into(), "1".into()));
+        assert_eq!(tombstones(&mut task).await, (r#"hash {"z": "1"}"#.into(), "1".into()));
         assert_eq!(claim(&mut task, 2, 4).await, "c");
-        assert_eq!(ghosts(&mut task).await, none());
+        assert_eq!(tombstones(&mut task).await, none());
         let events = task.held("events").await;
         assert_eq!(events.matches("removed").count(), 1, "a job that a person removed is not removed again: {events}");
         assert_eq!(task.held("cancelled").await, r#"zset ["x": NOW, "z": NOW]"#);
@@ -105,7 +105,7 @@ async fn ghosts_in_the_middle_are_skipped_and_uncounted() {
 }
 
 #[tokio::test]
-async fn a_call_that_finds_only_ghosts_removes_all_of_them() {
+async fn a_call_that_finds_only_tombstones_removes_all_of_them() {
     let mut task = Task::new().await;
     task.waiting(&["first", "x", "y"]).await;
     for id in ["x", "y"] {
@@ -115,11 +115,11 @@ async fn a_call_that_finds_only_ghosts_removes_all_of_them() {
     assert_eq!(task.list("wait").await, ["x", "y"]);
     assert_eq!(claim(&mut task, 2, 1).await, "''");
     assert_eq!(
-        without(task.keys().await, &["error", "calls", "events", "locks", "active", "payload", "wake"]).len(),
+        without(task.keys().await, &["error", "replies", "events", "locks", "active", "payload", "wake"]).len(),
         2
     );
     assert_eq!(task.held("wait").await, "");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
 }
 
 #[tokio::test]
@@ -129,18 +129,18 @@ async fn a_removed_id_that_is_dispatched_again_runs_once_in_its_place() {
     remove(&mut task, "a").await;
     dispatch(&mut task, "a").await;
     assert_eq!(task.list("wait").await, ["first", "a", "b", "a"]);
-    assert_eq!(ghosts(&mut task).await, (r#"hash {"a": "1"}"#.into(), "1".into()));
+    assert_eq!(tombstones(&mut task).await, (r#"hash {"a": "1"}"#.into(), "1".into()));
     assert_eq!(task.ok("counts", &[]).await, "[counted 3 0 0 0 0 0 0 0 0]");
     let reply = task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
     assert!(reply.contains(" first a [{} anew] "), "{reply}");
     assert_eq!(
-        ghosts(&mut task).await,
+        tombstones(&mut task).await,
         (r#"hash {"a": "1"}"#.into(), "1".into()),
         "one entry is left, and no job waits"
     );
     assert_eq!(claim(&mut task, 2, 5).await, "b");
     assert_eq!(task.held("wait").await, "");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
     assert_eq!(task.held("locks").await.matches("\"a\"").count(), 1);
 }
 
@@ -152,32 +152,32 @@ async fn one_claim_takes_both_entries_of_an_id() {
     dispatch(&mut task, "a").await;
     assert_eq!(claim(&mut task, 1, 9).await, "first a b");
     assert_eq!(task.held("wait").await, "");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
     let events = task.held("events").await;
     assert!(events.contains(r#"{"started": "first a b", "#) && events.matches("removed").count() == 1, "{events}");
 }
 
 #[tokio::test]
-async fn an_id_may_leave_many_ghosts() {
+async fn an_id_may_leave_many_tombstones() {
     let mut task = Task::new().await;
     task.waiting(&["first"]).await;
     for round in 1..=3 {
         dispatch(&mut task, "a").await;
         remove(&mut task, "a").await;
-        assert_eq!(ghosts(&mut task).await, (format!(r#"hash {{"a": "{round}"}}"#), round.to_string()));
+        assert_eq!(tombstones(&mut task).await, (format!(r#"hash {{"a": "{round}"}}"#), round.to_string()));
     }
     dispatch(&mut task, "a").await;
     assert_eq!(task.list("wait").await, ["first", "a", "a", "a", "a"]);
     assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
     assert_eq!(claim(&mut task, 1, 3).await, "first a");
-    assert_eq!(ghosts(&mut task).await, (r#"hash {"a": "2"}"#.into(), "2".into()));
+    assert_eq!(tombstones(&mut task).await, (r#"hash {"a": "2"}"#.into(), "2".into()));
     assert_eq!(claim(&mut task, 2, 1).await, "''");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
     assert_eq!(task.held("wait").await, "");
 }
 
 #[tokio::test]
-async fn an_entry_of_a_running_job_is_a_ghost_too() {
+async fn an_entry_of_a_running_job_is_a_tombstone_too() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     remove(&mut task, "a").await;
@@ -194,10 +194,10 @@ async fn an_entry_of_a_running_job_is_a_ghost_too() {
     let reply = task.ok("settle", &["2", "w", "1000", "0", "0", "0", "a", fence, "requeue", "0", "", ""]).await;
     assert!(reply.starts_with("[settled '' '' "), "{reply}");
     assert_eq!(task.list("wait").await, ["a", "b", "a"]);
-    assert_eq!(ghosts(&mut task).await, (r#"hash {"a": "1"}"#.into(), "1".into()));
+    assert_eq!(tombstones(&mut task).await, (r#"hash {"a": "1"}"#.into(), "1".into()));
     assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 1 0 0 0 0 0]");
     assert_eq!(claim(&mut task, 3, 5).await, "a b");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
 }
 
 #[tokio::test]
@@ -207,10 +207,10 @@ async fn a_job_that_is_cancelled_and_retried_keeps_its_place() {
     cancel(&mut task, "a").await;
     assert_eq!(task.ok("retry", &["", "a", ""]).await, "[told retried]");
     assert_eq!(task.list("wait").await, ["first", "a", "b", "a"]);
-    assert_eq!(ghosts(&mut task).await, (r#"hash {"a": "1"}"#.into(), "1".into()));
+    assert_eq!(tombstones(&mut task).await, (r#"hash {"a": "1"}"#.into(), "1".into()));
     assert_eq!(claim(&mut task, 1, 9).await, "first a b");
-    assert_eq!(ghosts(&mut task).await, none());
-    assert_eq!(task.held("waitingSince").await, "");
+    assert_eq!(tombstones(&mut task).await, none());
+    assert_eq!(task.held("enqueuedAt").await, "");
 }
 
 #[tokio::test]
@@ -225,20 +225,20 @@ async fn a_retried_job_without_its_entry_goes_to_the_back() {
 }
 
 #[tokio::test]
-async fn repeated_cancels_and_retries_leave_as_many_ghosts() {
+async fn repeated_cancels_and_retries_leave_as_many_tombstones() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     for times in 1..=3 {
         cancel(&mut task, "a").await;
-        assert_eq!(ghosts(&mut task).await, (format!(r#"hash {{"a": "{times}"}}"#), times.to_string()));
+        assert_eq!(tombstones(&mut task).await, (format!(r#"hash {{"a": "{times}"}}"#), times.to_string()));
         task.ok("retry", &["", "a", ""]).await;
-        assert_eq!(ghosts(&mut task).await, (format!(r#"hash {{"a": "{times}"}}"#), times.to_string()));
+        assert_eq!(tombstones(&mut task).await, (format!(r#"hash {{"a": "{times}"}}"#), times.to_string()));
     }
     assert_eq!(task.list("wait").await, ["first", "a", "a", "a", "a"]);
     assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
     cancel(&mut task, "a").await;
     assert_eq!(claim(&mut task, 1, 9).await, "first");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn a_removed_id_that_is_dispatched_delayed_runs_once_when_due() {
         let claimed = claim(&mut task, 2, 9).await;
         assert_eq!(claimed, if at_head { "b" } else { "first b" });
         assert_eq!(task.held("wait").await, "");
-        assert_eq!(ghosts(&mut task).await, none());
+        assert_eq!(tombstones(&mut task).await, none());
         assert!(task.held("delayed").await.contains("\"a\""));
         task.zadd("delayed", 1.0, "a").await;
         assert_eq!(claim(&mut task, 3, 9).await, "a");
@@ -272,7 +272,7 @@ async fn a_job_that_becomes_due_next_to_its_old_entry_runs_once() {
     task.zadd("delayed", 1.0, "a").await;
     assert_eq!(claim(&mut task, 1, 9).await, "first a b");
     assert_eq!(task.held("wait").await, "");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
 }
 
 #[tokio::test]
@@ -287,7 +287,7 @@ async fn a_cancelled_job_that_was_trimmed_is_not_dropped_by_a_claim() {
     assert_eq!(task.held("payload").await, r#"hash {"b": "{}", "first": "{}"}"#);
     assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
     assert_eq!(claim(&mut task, 1, 9).await, "first b");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
     let events = task.held("events").await;
     assert_eq!(events.matches("removed").count(), 1, "{events}");
 }
@@ -304,41 +304,41 @@ async fn the_next_call_removes_a_trimmed_job_from_the_front() {
     assert_eq!(claim(&mut task, 1, 1).await, "first");
     assert_eq!(task.list("wait").await, ["a", "b"]);
     assert_eq!(claim(&mut task, 2, 0).await, "''");
-    assert_eq!(task.list("wait").await, ["b"], "a call that wants no job removes ghosts too");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(task.list("wait").await, ["b"], "a call that wants no job removes tombstones too");
+    assert_eq!(tombstones(&mut task).await, none());
 }
 
 #[tokio::test]
-async fn a_waiting_job_at_the_front_stays_though_its_id_has_a_ghost() {
+async fn a_waiting_job_at_the_front_stays_though_its_id_has_a_tombstone() {
     let mut task = Task::new().await;
     task.waiting(&["a", "x", "b"]).await;
     cancel(&mut task, "x").await;
     // A second entry of the first job, without a script.
     task.rpush("wait", &["a"]).await;
-    task.hset("ghosts", &[("a", "1")]).await;
-    task.hset("meta", &[("ghosts", "2")]).await;
+    task.hset("tombstones", &[("a", "1")]).await;
+    task.hset("meta", &[("tombstones", "2")]).await;
     assert_eq!(claim(&mut task, 1, 0).await, "''");
     assert_eq!(task.list("wait").await, ["a", "x", "b", "a"]);
     assert_eq!(claim(&mut task, 2, 9).await, "a b");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
 }
 
 #[tokio::test]
-async fn an_uncounted_ghost_runs_no_ended_job_and_keeps_counts_right() {
+async fn an_uncounted_tombstone_runs_no_ended_job_and_keeps_counts_right() {
     let mut task = Task::new().await;
     task.waiting(&["first", "x", "x", "y", "a"]).await;
     cancel(&mut task, "x").await;
     cancel(&mut task, "y").await;
-    assert_eq!(ghosts(&mut task).await, (r#"hash {"x": "1", "y": "1"}"#.into(), "2".into()));
+    assert_eq!(tombstones(&mut task).await, (r#"hash {"x": "1", "y": "1"}"#.into(), "2".into()));
     assert_eq!(claim(&mut task, 1, 3).await, "first");
     assert_eq!(task.list("wait").await, ["y", "a"]);
-    assert_eq!(ghosts(&mut task).await, (r#"hash {"y": "1"}"#.into(), "1".into()), "of x one entry was counted");
+    assert_eq!(tombstones(&mut task).await, (r#"hash {"y": "1"}"#.into(), "1".into()), "of x one entry was counted");
     assert_eq!(claim(&mut task, 2, 3).await, "a");
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(tombstones(&mut task).await, none());
 }
 
 #[tokio::test]
-async fn without_their_total_ghosts_are_skipped_too() {
+async fn without_their_total_tombstones_are_skipped_too() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     cancel(&mut task, "a").await;
@@ -349,8 +349,8 @@ async fn without_their_total_ghosts_are_skipped_too() {
 }
 
 #[tokio::test]
-async fn a_call_with_a_key_of_another_type_removes_no_ghosts() {
-    for key in ["ghosts", "wait", "wait:high", "locks", "waitingSince", "payload"] {
+async fn a_call_with_a_key_of_another_type_removes_no_tombstones() {
+    for key in ["tombstones", "wait", "wait:high", "locks", "enqueuedAt", "payload"] {
         let mut task = Task::new().await;
         task.waiting(&["first", "a", "b"]).await;
         task.hset("payload", &[("due", "1")]).await;
@@ -364,7 +364,7 @@ async fn a_call_with_a_key_of_another_type_removes_no_ghosts() {
 }
 
 #[tokio::test]
-async fn a_repeated_call_removes_no_more_ghosts() {
+async fn a_repeated_call_removes_no_more_tombstones() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b", "c"]).await;
     cancel(&mut task, "a").await;
