@@ -1,4 +1,4 @@
-//! Bounds, each with its reason. `store/scripts.rs` inserts LARGE, BATCH, BRIEF and FEW into the scripts.
+//! Bounds, each with its reason. `backend/scripts.rs` inserts LARGE, BATCH, BRIEF and FEW into the scripts.
 
 use std::time::Duration;
 

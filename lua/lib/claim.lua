@@ -57,10 +57,25 @@ local function filled_extras(extra_columns, columns)
   return any and found
 end
 
+-- The most bytes of options in the reply to a claim, which a server with small output buffers can still send.
+local OPTIONS = 65536
+
+-- The first of these jobs, at least one: a claim sends their options, at most OPTIONS bytes together.
+local function with_options(options, ids)
+  local some, bytes = {}, 0
+  for at, id in ipairs(options and ids or {}) do
+    bytes = bytes + redis.call('HSTRLEN', options, id)
+    if at > 1 and bytes > OPTIONS then return some end
+    some[at] = id
+  end
+  return ids
+end
+
 -- Reads payloads from the front: at least one, and at most `most` bytes together. A single larger one is replaced by
 -- its size; its worker reads it separately. `largest` bounds every payload of the task, so sizes are queried only if
 -- the sum could exceed `most`. Returns the payloads and their number.
-local function payloads_of(payload, ids, largest, most)
+local function payloads_of(payload, ids, largest, most, options)
+  ids = with_options(options, ids)
   if largest and largest * #ids <= most then return redis.call('HMGET', payload, unpack(ids)), #ids end
   local payloads, here, positions, bytes, count = {}, {}, {}, 0, 0
   for at, id in ipairs(ids) do
@@ -104,7 +119,7 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
     redis.call('HLEN', payload)
     return found
   end
-  local payloads, count = payloads_of(payload, heads, largest, most or LARGE)
+  local payloads, count = payloads_of(payload, heads, largest, most or LARGE, columns and columns[3])
   for which = #lists, 1, -1 do
     local list = lists[which]
     local popped = found.popped[list] or 0

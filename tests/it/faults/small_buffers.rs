@@ -90,3 +90,23 @@ async fn a_result_that_the_server_cannot_send_delays_no_other() {
     assert!(matches!(ended, Err(Error::Connect { .. })), "{:?}", ended.map(|value| value.len()));
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_jobs_with_large_headers_are_claimed_in_parts() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let app = test.app_at(&redis.url()).await;
+    let options = TaskOptions::new().concurrency(400).stall(StallOptions::new().interval(Duration::from_secs(30)));
+    let handler = |_: Context, input: String| async move { Ok::<_, JobError>(input.len()) };
+    let task: TaskRef<String, usize> = app.task(&test.name, options, handler).unwrap();
+    small_buffers(&test).await;
+    let mut jobs = Vec::new();
+    for _ in 0..200 {
+        jobs.push(task.dispatch(text(10)).header("trace", text(3 * KIB)).await.unwrap());
+    }
+    let worker = TestWorker::start(app.worker());
+    for job in jobs {
+        tokio::time::timeout(PATIENCE, job.result()).await.expect("it is never claimed").unwrap();
+    }
+    worker.stop().await;
+}
