@@ -63,8 +63,15 @@ local function write_page(key, names, values, is_sorted)
   in_pages(is_sorted and 'ZREM' or 'HDEL', key, gone)
 end
 
--- Writes everything that is buffered.
+-- Writes everything that is buffered. A user without one of the rights is refused before anything is written: the first
+-- three commands change nothing, and HSET comes next.
 local function write_all(keys)
+  local places = keys.moved and keys[next(keys.moved)]
+  if places then
+    redis.call('ZADD', places, 'XX', 0, '')
+    redis.call('ZREM', places, '')
+    if keys.fresh then redis.call('HDEL', keys[next(keys.fresh)], '') end
+  end
   for name, fields in pairs(keys.fresh or {}) do write_page(keys[name], fields, keys.known[name]) end
   for name, members in pairs(keys.moved or {}) do write_page(keys[name], members, keys.scores[name], true) end
   keys.fresh, keys.moved, keys.scores = nil, nil, nil

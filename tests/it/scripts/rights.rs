@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use crate::scripts::call::Task;
+use crate::scripts::flow;
 
 #[tokio::test]
 async fn a_user_with_all_rights_lacks_none_and_nothing_is_written() {
@@ -119,5 +120,18 @@ async fn an_action_is_done_whole_or_refused_before_the_first_write() {
             }
         }
         assert!(refused >= 3, "{script}: {refused} of {commands:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_step_of_a_workflow_is_written_whole_or_not_at_all() {
+    for lacked in ["zadd", "zrem", "hset", "hdel"] {
+        let mut task = Task::new().await;
+        flow::put(&mut task, &flow::line(), "a").await;
+        let before = task.exact().await;
+        task.lack(lacked).await;
+        let refused = task.call("flow_advance", &["a", "0", "1", "c", "7"]).await.unwrap_err();
+        assert!(refused.to_string().contains("can't run this command"), "{lacked}: {refused}");
+        assert_eq!(task.exact().await, before, "without {lacked}");
     }
 }
