@@ -13,8 +13,9 @@ use crate::escape::Escaped;
 use crate::options::validate;
 use crate::runtime::death_proof::DeathProof;
 
-/// A live worker gives a sign within this time after it was asked to stop: its keeper answers a hint at once.
-const SIGN: Duration = Duration::from_secs(2);
+/// A live worker gives a sign within this time after it was asked to stop. Its keeper answers a hint at once; without
+/// the hint, the presence that it writes every 5 s is the sign.
+const SIGN: Duration = Duration::from_secs(7);
 
 /// A live worker reads the request within this time, even if the hint did not reach it.
 const READS: Duration = Duration::from_secs(10);

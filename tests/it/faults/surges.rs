@@ -64,6 +64,35 @@ async fn a_replaced_worker_gives_up_its_jobs_without_a_stall() {
     new.stop().await;
 }
 
+/// It takes 10 s or more: the old worker reads the request that late.
+#[tokio::test]
+async fn a_live_worker_that_hears_no_hint_is_not_taken_for_dead() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let mut conn = test.conn().await;
+    let () = redis::cmd("ACL").arg(&["SETUSER", "default", "-subscribe"]).query_async(&mut conn).await.unwrap();
+    let (_app, jobs) = test.producer().await;
+    let (_old_app, mut old) = named(&test, &redis, strict().shutdown_grace(PATIENCE)).await;
+    let held = jobs.dispatch("gate".to_owned()).await.unwrap();
+    test.started(std::slice::from_ref(&held)).await;
+    // The next sign of life is as far away as it can be.
+    let presence = format!("heartline:worker:{}", old.id);
+    let mut seen = async || conn.hget::<_, _, u64>(&presence, "lastSeenAt").await.unwrap();
+    let before = seen().await;
+    eventually("it reports its presence", PATIENCE, async || seen().await > before).await;
+    let (app, new) = named(&test, &redis, strict()).await;
+    eventually("the old one stops", PATIENCE, async || {
+        let report = app.inspector().worker(&old.id).await.unwrap();
+        report.is_some_and(|worker| worker.state == heartline::WorkerState::Stopping)
+    })
+    .await;
+    test.journal.open("gate");
+    assert_eq!(old.ends().await.unwrap(), StopReason::Replaced { left: Vec::new() });
+    test.each_ran_once(&[held]).await;
+    assert_eq!(test.dump("stalls").await, None);
+    new.stop().await;
+}
+
 /// It takes 10 s or more: the new worker waits this long after the grace.
 #[tokio::test]
 async fn a_live_worker_that_does_not_stop_is_replaced() {
