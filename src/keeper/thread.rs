@@ -26,7 +26,7 @@ pub(crate) fn start(
     tasks: &[Arc<TaskRuntime>],
     end: KeeperEnd,
     alive: tokio::sync::oneshot::Sender<()>,
-) -> std::io::Result<std::thread::JoinHandle<()>> {
+) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let now = clock::now();
     let watches = tasks.iter().map(|task| Arc::new(TaskMonitor::new(Arc::clone(task), now))).collect();
@@ -66,5 +66,6 @@ pub(crate) fn start(
         });
         // A name lookup may still run, on a thread of its own.
         runtime.shutdown_background();
-    })
+    })?;
+    Ok(())
 }

@@ -28,7 +28,6 @@ use crate::runtime::task::TaskRuntime;
 /// the rest to the keeper. The fields are dropped in their order.
 pub(super) struct Supervisor {
     loops: Loops,
-    thread: std::thread::JoinHandle<()>,
     keeper_ended: oneshot::Receiver<()>,
     leaves_behind: LeavesBehind,
     /// Tells the workflow runner that no driver has anything left to report.
@@ -61,7 +60,7 @@ impl Supervisor {
         let end = KeeperEnd::default();
         let leaves_behind = LeavesBehind { end: end.clone(), liveness_probe: Arc::clone(&liveness_probe) };
         let (alive, keeper_ended) = oneshot::channel();
-        let thread = thread::start(Arc::clone(&worker), &tasks, end.clone(), alive)
+        thread::start(Arc::clone(&worker), &tasks, end.clone(), alive)
             .map_err(|e| Error::from_io("the keeper thread", e))?;
         let mut loops = Loops::default();
         loops.spawn(WorkerPart::LivenessProbe, probe_liveness(liveness_probe, Arc::clone(&worker.news), end.stop));
@@ -82,18 +81,7 @@ impl Supervisor {
         }
         let toll = Toll::default();
         let drivers_over = drivers_over.drop_guard();
-        Ok(Supervisor {
-            loops,
-            thread,
-            keeper_ended,
-            leaves_behind,
-            drivers_over,
-            stops_all,
-            worker,
-            tasks,
-            ended: None,
-            toll,
-        })
+        Ok(Supervisor { loops, keeper_ended, leaves_behind, drivers_over, stops_all, worker, tasks, ended: None, toll })
     }
 
     /// How many jobs are held.
@@ -160,14 +148,17 @@ impl Supervisor {
     /// Waits until the keeper and the last loops have ended, records the stop in Redis, and returns why the worker
     /// stopped.
     pub(super) async fn stop(self) -> StopReason {
-        let Supervisor { mut loops, thread, leaves_behind, drivers_over, stops_all, worker, tasks, toll, .. } = self;
-        let Toll { broken, left, .. } = toll;
+        let Supervisor { mut loops, keeper_ended, leaves_behind, drivers_over, stops_all, worker, tasks, toll, .. } =
+            self;
+        let Toll { broken, left, keeper_gone } = toll;
         // End the keeper first, or it might overwrite what the presence says about the stop. The wake loop returns its
         // markers.
         leaves_behind.end.stop.cancel();
         drop((leaves_behind, drivers_over, stops_all));
         let clean_up = async {
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+            if !keeper_gone {
+                let _ = keeper_ended.await;
+            }
             // A loop that was cancelled with the runtime is over too.
             while loops.next().await.is_some() {}
             // Calls in flight may still report outcomes or claim jobs, so their records must stay.
