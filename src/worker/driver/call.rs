@@ -45,8 +45,16 @@ pub(super) struct Call {
     notes_late: bool,
     /// How often the connection closed during a large outcome or during the answer to a claim.
     closings: Closings,
-    /// Whether it has returned its slots.
-    is_unreachable: Arc<AtomicBool>,
+    state: Arc<CallState>,
+}
+
+/// What a call under way tells its driver.
+#[derive(Debug, Default)]
+pub(super) struct CallState {
+    /// Whether it has returned its slots, because its cluster node is unreachable and others should not wait for it.
+    pub(super) is_unreachable: AtomicBool,
+    /// Whether the server refused its last attempt, which then did nothing.
+    pub(super) is_refused: AtomicBool,
 }
 
 /// The slots of a call: those for jobs that it may claim to begin, and those for jobs that it begins.
@@ -69,14 +77,14 @@ pub(super) struct Answered {
 }
 
 impl Call {
-    /// The call with this number of its sequence. `is_unreachable` becomes true when it returns its slots.
+    /// The call with this number of its sequence.
     pub(super) fn new(
         task: Arc<TaskRuntime>,
         worker: Arc<WorkerShared>,
         (line, number): (usize, u64),
         want: Want,
         reports: Arc<Vec<Report>>,
-        is_unreachable: Arc<AtomicBool>,
+        state: Arc<CallState>,
     ) -> Call {
         // The reports are sent and the answer to a claim is received: allow for both.
         let patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
@@ -94,7 +102,7 @@ impl Call {
             pauses,
             notes_late: false,
             closings: Closings::default(),
-            is_unreachable,
+            state,
         }
     }
 
@@ -141,6 +149,7 @@ impl Call {
                 Err(e) => Some(e),
             };
             if let Some(e) = e {
+                self.state.is_refused.store(e.is_refusal(), Ordering::SeqCst);
                 self.task.rights.heard(&e);
                 self.learn(&e, connected);
                 self.narrow_claims(&e).await;
@@ -214,7 +223,7 @@ impl Call {
     fn gives_slots_back(&self) {
         let slots = self.task.slots(&self.worker);
         let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.line != LARGE_LINE;
-        if is_needed && !self.is_unreachable.swap(true, Ordering::SeqCst) {
+        if is_needed && !self.state.is_unreachable.swap(true, Ordering::SeqCst) {
             slots.give_back(slots_of(self.want, &self.reports));
             self.task.poke.notify_one();
         }

@@ -20,7 +20,7 @@ mod stop;
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::ahead::Ahead;
-use self::call::{Answered, Call, slots_of};
+use self::call::{Answered, Call, CallState, slots_of};
 use self::stop::Stop;
 use crate::backend::address::Role;
 use crate::backend::report::{Disposition, Report};
@@ -112,13 +112,12 @@ struct CallSequence {
     next_call: u64,
     /// What the call under way asks for.
     wanted: Option<Want>,
-    /// Whether that call has returned its slots, because its cluster node is unreachable and others should not wait for it.
-    is_unreachable: Arc<AtomicBool>,
+    state: Arc<CallState>,
 }
 
 impl CallSequence {
     fn begin(next_call: u64) -> CallSequence {
-        CallSequence { next_call, wanted: None, is_unreachable: Arc::default() }
+        CallSequence { next_call, wanted: None, state: Arc::default() }
     }
 }
 
@@ -178,7 +177,11 @@ impl Driver {
     }
 
     /// Whether Redis answers, although a claim has no answer yet: the jobs of the claim will be requeued when it comes.
+    /// A claim that is refused has claimed nothing.
     async fn waits_for_claims(&mut self) -> bool {
+        if self.lines.iter().all(|line| line.wanted.is_none() || line.state.is_refused.load(Ordering::SeqCst)) {
+            return false;
+        }
         let answers = self.worker.store.answering(Role::Shared, &self.task.keys);
         let answers = tokio::time::timeout(ASKED_AT_END, answers).await.is_ok_and(|conn| conn.is_ok());
         if let Some(stop) = self.stop.as_mut().filter(|_| answers) {
@@ -193,7 +196,7 @@ impl Driver {
 
     /// Whether a call has returned its slots and waits for a cluster node that is unreachable.
     fn is_unreachable(&self) -> bool {
-        self.lines.iter().any(|line| line.is_unreachable.load(Ordering::SeqCst))
+        self.lines.iter().any(|line| line.state.is_unreachable.load(Ordering::SeqCst))
     }
 
     /// Returns slots, those that are owed first.
@@ -280,13 +283,13 @@ impl Driver {
     fn send_on(&mut self, line: usize, want: Want, reports: Vec<Report>) {
         let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
         let number = self.lines[line].next_call;
-        let (reports, is_unreachable) = (Arc::new(reports), Arc::clone(&self.lines[line].is_unreachable));
+        let (reports, state) = (Arc::new(reports), Arc::clone(&self.lines[line].state));
         task.outbox.sent(line, number, &reports);
         self.lines[line].wanted = Some(want);
         if want.jobs > 0 {
             self.task.claims.sent(line, number, clock::now());
         }
-        self.calls.push(Box::pin(Call::new(task, worker, (line, number), want, reports, is_unreachable).answered()));
+        self.calls.push(Box::pin(Call::new(task, worker, (line, number), want, reports, state).answered()));
     }
 
     /// Waits for an answer, for an outcome to send, for work, or for the next step of a shutdown.
@@ -353,7 +356,7 @@ impl Driver {
             self.closed = true;
             return;
         };
-        let was_away = self.lines[line].is_unreachable.load(Ordering::SeqCst);
+        let was_away = self.lines[line].state.is_unreachable.load(Ordering::SeqCst);
         self.lines[line] = CallSequence::begin(number + 1);
         if was_away {
             let slots = slots_of(want, &reports);

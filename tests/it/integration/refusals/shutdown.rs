@@ -2,7 +2,7 @@
 
 use crate::scripts::call::{Task, without};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
 use heartline::{App, Context, Interrupted, JobError, JobHandle, JobState, StallOptions, StopReason, TaskOptions};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -443,4 +443,40 @@ async fn handlers_are_asked_to_stop_while_a_settle_is_pending() {
     let told = tokio::time::timeout(Duration::from_secs(3), told.acquire()).await;
     assert!(told.is_ok(), "the handler was not asked to stop");
     let _ = stopping.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_idle_worker_does_not_wait_for_a_claim_that_is_refused() {
+    let mut scene = Scene::new().await;
+    let options = quick().stall(stall(600)).shutdown_grace(Duration::from_secs(1));
+    scene.working.task("task", options, endless).unwrap();
+    let worker = scene.idle_worker().await;
+    let replies = scene.by_hand.key("replies");
+    scene.by_hand.del("replies").await;
+    let () = redis::AsyncCommands::set(&mut scene.by_hand.conn, replies, "x").await.unwrap();
+    let (task, warnings) = (scene.working.task_ref::<u32, u32>("task").unwrap(), Warnings::capture());
+    task.dispatch(1).await.unwrap();
+    let is_refused =
+        async || warnings.all().iter().any(|line| line.contains(&*worker.id) && line.contains("WRONGTYPE"));
+    eventually("its claims are refused", PATIENCE, is_refused).await;
+    let stopped =
+        tokio::time::timeout(PATIENCE, worker.begin_stop()).await.expect("it waits for its claim").unwrap().unwrap();
+    assert_eq!(stopped, StopReason::Unclean { left: Vec::new() });
+}
+
+#[test]
+fn a_stop_is_recorded_although_user_code_fills_the_blocking_pool() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).max_blocking_threads(1).enable_all().build().unwrap();
+    let (done, until_done) = std::sync::mpsc::channel::<()>();
+    runtime.block_on(async {
+        let mut scene = Scene::new().await;
+        scene.working.task("task", quick(), endless).unwrap();
+        let worker = scene.idle_worker().await;
+        let fills = tokio::task::spawn_blocking(move || until_done.recv());
+        assert_eq!(worker.begin_stop().await.unwrap().unwrap(), StopReason::Shutdown);
+        assert!(scene.by_hand.held("replies").await.contains("closed"), "a late copy of a claim could claim jobs");
+        drop(done);
+        let _ = fills.await;
+    });
 }
