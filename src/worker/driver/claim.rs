@@ -138,7 +138,8 @@ impl Driver {
             let news = Arc::clone(&self.worker.news);
             let held =
                 Arc::new(HeldJob::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, bells, news));
-            if self.task.options.prefetch > 0 || matches!(job.payload, Payload::Apart(_)) {
+            let waits = matches!(job.payload, Payload::Apart(_)) || NodeId::of(&job.id).is_some();
+            if self.task.options.prefetch > 0 || waits {
                 held.set(Flags::NOT_BEGUN);
             }
             entered.push(Arc::clone(&held));

@@ -102,6 +102,9 @@ async fn run_once(
         held.set(Flags::FINISHED);
         return (closed, Duration::ZERO);
     }
+    if held.flags().intersects(Flags::NOT_BEGUN) {
+        held.begins();
+    }
     // The runtime or the process may have been frozen since the claim.
     if held.flags().intersects(Flags::NOT_TO_BEGIN) || clock::now() >= held.deadline() {
         held.set(Flags::FINISHED);

@@ -29,15 +29,11 @@ pub(super) async fn of(
     payload: Payload,
     column: Key,
 ) -> Result<Vec<u8>, Missing> {
-    let payload = match payload {
-        Payload::Here(payload) => payload,
+    match payload {
+        Payload::Here(payload) => Ok(payload),
         // Boxed: it is rarely needed, and would make every run as large as a connection attempt.
-        Payload::Apart(bytes) => Box::pin(fetch(task, worker, held, bytes, column)).await?,
-    };
-    if held.flags().intersects(Flags::NOT_BEGUN) {
-        held.begins();
+        Payload::Apart(bytes) => Box::pin(fetch(task, worker, held, bytes, column)).await,
     }
-    Ok(payload)
 }
 
 /// Reads a payload that is too large for a claim, on a separate connection, while the job stays held.

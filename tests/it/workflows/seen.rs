@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use heartline::{
-    Graph, Inspector, InstanceReport, JobState, Node, NodeReport, NodeState, OnFailure, RetryPolicy, SilentSelection,
-    StallOptions, TaskDef, WorkflowOptions, WorkflowState,
+    Graph, Heartbeat, Inspector, InstanceReport, JobState, JobValues, Node, NodeReport, NodeState, OnFailure,
+    RetryPolicy, SilentSelection, StallOptions, TaskDef, WorkflowOptions, WorkflowState,
 };
 use redis::AsyncCommands;
 
@@ -273,5 +273,35 @@ async fn workflows_and_their_instances_are_listed_by_state() {
     let handle = inspector.workflow_handle("flow", "long").unwrap();
     handle.cancel("enough").await.unwrap();
     eventually("it ended", PATIENCE, async || handle.status().await.unwrap().state == WorkflowState::Cancelled).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_sends_no_heartbeat_before_its_workflow_lets_it_begin() {
+    let world = World::alone();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let first = node(&graph, "first", "value 1");
+    let handle = flow.start(graph.output(&first)).id("one").await.unwrap();
+    let mut conn = world.redis.conn().await;
+    let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
+    // The workflow cannot answer whether the node may begin.
+    let () = conn.rename(key("nodes"), key("kept")).await.unwrap();
+    let () = conn.set(key("nodes"), "x").await.unwrap();
+    let stall = StallOptions::new().interval(Duration::from_secs(1)).max_count(0).heartbeat(Heartbeat::Manual);
+    let worker = world.worker_with(options().stall(stall)).await;
+    let meta = format!("{}:{{work}}:meta", world.prefix);
+    let mut epoch = async || conn.hget::<_, _, Option<u64>>(&meta, "epoch").await.unwrap().unwrap_or(0);
+    let held = async || {
+        let (inspector, id) = (world.app().await.inspector(), "~flow/one/0/1");
+        inspector.job(WORK, id, JobValues::None).await.unwrap().is_some_and(|job| job.state == JobState::Running)
+    };
+    eventually("the job of the node is held", PATIENCE, held).await;
+    let end = epoch().await + 3;
+    eventually("three intervals pass", PATIENCE, async || epoch().await >= end).await;
+    assert!(world.began().is_empty());
+    let () = conn.del(key("nodes")).await.unwrap();
+    let () = conn.rename(key("kept"), key("nodes")).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("it does not end").unwrap(), 1);
     worker.stop().await;
 }
