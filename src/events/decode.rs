@@ -109,111 +109,152 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Takes the events of a field, and notes a field that this version does not know.
     fn take_events(&mut self, name: &str, value: &'a str) -> Option<()> {
-        let (task, worker) = (self.task, self.worker);
-        let (owned, holder, at) = (|| task.to_owned(), || WorkerId::from_wire(worker), self.at);
-        let Reading { reason, since, ran, decoded, by, lost_payload, .. } = self;
-        let asker = || by.map(str::to_owned);
-        let mut push = |event| {
-            decoded.events.push(event);
-            Some(())
-        };
         match name {
-            "dispatched" => groups(value, |[id]| push(Event::Dispatched { task: owned(), id: job(id), at: at? })),
-            "claimed" => {
-                groups(value, |[id]| push(Event::Claimed { task: owned(), id: job(id), at: at?, worker: holder() }))
+            "dispatched" => {
+                groups(value, |[id]| self.push(Event::Dispatched { task: self.task_name(), id: job(id), at: self.at? }))
             }
+            "claimed" => groups(value, |[id]| {
+                let worker = self.holder();
+                self.push(Event::Claimed { task: self.task_name(), id: job(id), at: self.at?, worker })
+            }),
             "started" => groups(value, |[id]| {
-                let (task, worker, at, own) = (owned(), holder(), at?, since.get(id).copied());
+                let (task, worker, at, own) = (self.task_name(), self.holder(), self.at?, self.since.get(id).copied());
                 let id = job(id);
                 let waited = waited(&id, own, at);
-                push(Event::Started { task, id, at, attempt: 1, stalled_count: 0, waited, worker })
+                self.push(Event::Started { task, id, at, attempt: 1, stalled_count: 0, waited, worker })
             }),
             "restarted" => groups(value, |[id, failed_attempts, stalled_count]| {
-                let (task, id, at, worker) = (owned(), job(id), at?, holder());
+                let (task, id, at, worker) = (self.task_name(), job(id), self.at?, self.holder());
                 let attempt = failed_attempts.parse::<u32>().ok()?.saturating_add(1);
                 let stalled_count = stalled_count.parse().ok()?;
-                push(Event::Started { task, id, at, attempt, stalled_count, waited: None, worker })
+                self.push(Event::Started { task, id, at, attempt, stalled_count, waited: None, worker })
             }),
             "progress" => groups(value, |[id, said]| {
                 let JobProgress { value, message, .. } = JobProgress::from_json(&message_of(said), 0);
-                push(Event::Progress { task: owned(), id: job(id), at: at?, value, message, worker: holder() })
+                let (task, worker) = (self.task_name(), self.holder());
+                self.push(Event::Progress { task, id: job(id), at: self.at?, value, message, worker })
             }),
+            _ => self.take_outcomes(name, value),
+        }
+    }
+
+    /// Takes what a worker reported about its runs.
+    fn take_outcomes(&mut self, name: &str, value: &'a str) -> Option<()> {
+        match name {
             "completed" => groups(value, |[id]| {
-                let ran = Duration::from_micros(stored_number(ran.next()?)?);
-                push(Event::Completed { task: owned(), id: job(id), at: at?, ran, worker: holder() })
+                let ran = Duration::from_micros(stored_number(self.ran.next()?)?);
+                let (task, worker) = (self.task_name(), self.holder());
+                self.push(Event::Completed { task, id: job(id), at: self.at?, ran, worker })
             }),
             "failed" => groups(value, |[id, code, brief, ran]| {
-                let (id, code, message) = (job(id), code.to_owned(), message_of(brief));
-                let ran = ran_of(ran)?;
-                push(Event::Failed { task: owned(), id, at: at?, code, message, ran, worker: holder() })
+                let (task, id, at, worker) = (self.task_name(), job(id), self.at?, self.holder());
+                let (code, message, ran) = (code.to_owned(), message_of(brief), ran_of(ran)?);
+                self.push(Event::Failed { task, id, at, code, message, ran, worker })
             }),
             "retrying" => groups(value, |[id, failed_attempts, delay_ms, code, brief, ran]| {
-                let (task, id, at, failed_attempts) = (owned(), job(id), at?, failed_attempts.parse().ok()?);
+                let (task, id, at, worker) = (self.task_name(), job(id), self.at?, self.holder());
+                let failed_attempts = failed_attempts.parse().ok()?;
                 let (delay, ran) = (delay_of(delay_ms)?, ran_of(ran)?);
-                let (code, message, worker) = (code.to_owned(), message_of(brief), holder());
-                push(Event::Retrying { task, id, at, failed_attempts, delay, code, message, ran, worker })
-            }),
-            "finalizing" => groups(value, |[id, outcome]| {
-                let outcome = outcome.parse().ok()?;
-                push(Event::Finalizing { task: owned(), id: job(id), at: at?, outcome, worker: holder() })
-            }),
-            "hook_retrying" => groups(value, |[id, failed_attempts, delay_ms, code, brief]| {
-                let (task, id, at, failed_attempts) = (owned(), job(id), at?, failed_attempts.parse().ok()?);
-                let (delay, code, message, worker) =
-                    (delay_of(delay_ms)?, code.to_owned(), message_of(brief), holder());
-                push(Event::HookRetrying { task, id, at, failed_attempts, delay, code, message, worker })
-            }),
-            "hook_failed" => groups(value, |[id, code, brief]| {
                 let (code, message) = (code.to_owned(), message_of(brief));
-                push(Event::HookFailed { task: owned(), id: job(id), at: at?, code, message, worker: holder() })
+                self.push(Event::Retrying { task, id, at, failed_attempts, delay, code, message, ran, worker })
             }),
             "snoozed" => groups(value, |[id, snoozes, delay_ms]| {
+                let (task, id, at) = (self.task_name(), job(id), self.at?);
                 let snoozed_count = Snoozes::from_wire(snoozes).snoozed;
-                let delay = delay_of(delay_ms)?;
-                push(Event::Snoozed { task: owned(), id: job(id), at: at?, snoozed_count, delay })
+                self.push(Event::Snoozed { task, id, at, snoozed_count, delay: delay_of(delay_ms)? })
             }),
             "undecodable" => groups(value, |[id, snoozes, delay_ms]| {
+                let (task, id, at) = (self.task_name(), job(id), self.at?);
                 let undecodable_count = Snoozes::from_wire(snoozes).undecodable;
-                let delay = delay_of(delay_ms)?;
-                push(Event::Undecodable { task: owned(), id: job(id), at: at?, undecodable_count, delay })
+                self.push(Event::Undecodable { task, id, at, undecodable_count, delay: delay_of(delay_ms)? })
             }),
+            "outcome_rejected" => groups(value, |[id, fence, outcome]| {
+                let (task, id, at, worker) = (self.task_name(), job(id), self.at?, self.holder());
+                let (fence, outcome) = (fence.parse().ok()?, outcome.parse().ok()?);
+                self.push(Event::OutcomeRejected { task, id, at, fence, outcome, worker })
+            }),
+            _ => self.take_hooks(name, value),
+        }
+    }
+
+    /// Takes what happened to the hooks of jobs.
+    fn take_hooks(&mut self, name: &str, value: &'a str) -> Option<()> {
+        match name {
+            "finalizing" => groups(value, |[id, outcome]| {
+                let (task, id, at, worker) = (self.task_name(), job(id), self.at?, self.holder());
+                self.push(Event::Finalizing { task, id, at, outcome: outcome.parse().ok()?, worker })
+            }),
+            "hook_retrying" => groups(value, |[id, failed_attempts, delay_ms, code, brief]| {
+                let (task, id, at, worker) = (self.task_name(), job(id), self.at?, self.holder());
+                let (failed_attempts, delay) = (failed_attempts.parse().ok()?, delay_of(delay_ms)?);
+                let (code, message) = (code.to_owned(), message_of(brief));
+                self.push(Event::HookRetrying { task, id, at, failed_attempts, delay, code, message, worker })
+            }),
+            "hook_failed" => groups(value, |[id, code, brief]| {
+                let (task, id, at, worker) = (self.task_name(), job(id), self.at?, self.holder());
+                let (code, message) = (code.to_owned(), message_of(brief));
+                self.push(Event::HookFailed { task, id, at, code, message, worker })
+            }),
+            _ => self.take_stalls_and_acts(name, value),
+        }
+    }
+
+    /// Takes stalls, and what people or workers did to jobs outside of a run.
+    fn take_stalls_and_acts(&mut self, name: &str, value: &'a str) -> Option<()> {
+        match name {
             "stalled" => groups(value, |[id, count, action, holder]| {
-                push(Event::Stalled(StalledEvent {
-                    task: owned(),
+                self.push(Event::Stalled(StalledEvent {
+                    task: self.task_name(),
                     id: job(id),
                     stalled_count: count.parse().ok()?,
                     action: action.parse().ok()?,
                     worker: (holder != "-").then(|| WorkerId::from_wire(holder)),
-                    reason: (*reason)?,
-                    at: at?,
+                    reason: self.reason?,
+                    at: self.at?,
                 }))
             }),
-            "cancelled" => {
-                groups(value, |[id]| push(Event::Cancelled { task: owned(), id: job(id), at: at?, by: asker() }))
-            }
-            "requeued" => {
-                groups(value, |[id]| push(Event::Requeued { task: owned(), id: job(id), at: at?, by: asker() }))
-            }
-            "removed" => groups(value, |[id]| {
-                let (task, id, by, lost_payload) = (owned(), job(id), asker(), *lost_payload);
-                push(Event::Removed { task, id, at: at?, by, lost_payload })
+            "cancelled" => groups(value, |[id]| {
+                self.push(Event::Cancelled { task: self.task_name(), id: job(id), at: self.at?, by: self.asker() })
             }),
-            "manually_retried" => {
-                groups(value, |[id]| push(Event::ManuallyRetried { task: owned(), id: job(id), at: at?, by: asker() }))
-            }
-            "promoted" => {
-                groups(value, |[id]| push(Event::Promoted { task: owned(), id: job(id), at: at?, by: asker() }))
-            }
-            "outcome_rejected" => groups(value, |[id, fence, outcome]| {
-                let (fence, outcome) = (fence.parse().ok()?, outcome.parse().ok()?);
-                push(Event::OutcomeRejected { task: owned(), id: job(id), at: at?, fence, outcome, worker: holder() })
+            "requeued" => groups(value, |[id]| {
+                self.push(Event::Requeued { task: self.task_name(), id: job(id), at: self.at?, by: self.asker() })
+            }),
+            "removed" => groups(value, |[id]| {
+                let (task, id, by, lost_payload) = (self.task_name(), job(id), self.asker(), self.lost_payload);
+                self.push(Event::Removed { task, id, at: self.at?, by, lost_payload })
+            }),
+            "manually_retried" => groups(value, |[id]| {
+                let by = self.asker();
+                self.push(Event::ManuallyRetried { task: self.task_name(), id: job(id), at: self.at?, by })
+            }),
+            "promoted" => groups(value, |[id]| {
+                self.push(Event::Promoted { task: self.task_name(), id: job(id), at: self.at?, by: self.asker() })
             }),
             _ => {
-                decoded.unknown_fields = true;
+                self.decoded.unknown_fields = true;
                 Some(())
             }
         }
+    }
+
+    fn push(&mut self, event: Event) -> Option<()> {
+        self.decoded.events.push(event);
+        Some(())
+    }
+
+    fn task_name(&self) -> String {
+        self.task.to_owned()
+    }
+
+    fn holder(&self) -> WorkerId {
+        WorkerId::from_wire(self.worker)
+    }
+
+    /// Who asked for it.
+    fn asker(&self) -> Option<String> {
+        self.by.map(str::to_owned)
     }
 }
 
