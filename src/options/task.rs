@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::modes::{Durability, EventMode, Priority};
 use super::resolved::Resolved;
-use super::retention::Retention;
+use super::retention::{ResolvedRetention, Retention};
 use super::retry::RetryPolicy;
 use super::stall::{ResolvedStall, StallOptions};
 use crate::config_error::{ConfigError, ConfigErrors, Faults};
@@ -204,18 +204,11 @@ impl TaskOptions {
     pub(crate) fn resolve(&self, app_defaults: &TaskOptions) -> Result<Resolved, ConfigErrors> {
         let mut faults = Faults::default();
 
-        let own_stall = self.stall.clone().unwrap_or_default();
-        let max_count_set = own_stall.sets_max_count();
-        let ResolvedStall { interval, max_count, heartbeat, on_risk, on_crash, grace } = match &app_defaults.stall {
-            Some(app) => own_stall.or(app),
-            None => own_stall,
-        }
-        .resolve(&mut faults);
-
+        let (max_count_set, stall) = self.resolve_stall(app_defaults, &mut faults);
+        let ResolvedStall { interval, max_count, heartbeat, on_risk, on_crash, grace } = stall;
         let retry = self.retry.as_ref().or(app_defaults.retry.as_ref());
         let retry = retry.cloned().unwrap_or_default();
         retry.check(&mut faults);
-
         let timeout = self.timeout.or(app_defaults.timeout);
         if let Some(timeout) = timeout {
             faults.timeout(timeout);
@@ -227,40 +220,15 @@ impl TaskOptions {
         if let Some(count) = self.partitions {
             faults.partitions(count);
         }
-        let shutdown_grace = self.shutdown_grace.or(app_defaults.shutdown_grace);
-        let shutdown_grace = shutdown_grace.unwrap_or(Duration::from_secs(30));
-        faults.any_time("shutdown_grace", shutdown_grace);
-        let cancel_grace = self.cancel_grace.or(app_defaults.cancel_grace);
-        let cancel_grace = cancel_grace.unwrap_or(Duration::from_secs(5));
-        faults.cancel_grace(cancel_grace);
-
-        let own_retention = self.retention.clone().unwrap_or_default();
-        let retention = match &app_defaults.retention {
-            Some(app) => own_retention.or(app),
-            None => own_retention,
-        }
-        .resolve(&mut faults);
-
+        let (shutdown_grace, cancel_grace) = self.resolve_graces(app_defaults, &mut faults);
+        let retention = self.resolve_retention(app_defaults, &mut faults);
         let payload_limit = self.payload_limit.or(app_defaults.payload_limit);
         let payload_limit = payload_limit.unwrap_or(1024 * 1024);
         faults.payload_limit(payload_limit);
-
         let undecodable_for = self.undecodable_for.or(app_defaults.undecodable_for);
         let undecodable_for = undecodable_for.unwrap_or(Duration::from_secs(24 * 3600));
         faults.any_time("undecodable_for", undecodable_for);
-
-        let durability = self.durability.or(app_defaults.durability).unwrap_or_default();
-        faults.durability(durability);
-        let settle_replicated = self.settle_replicated.or(app_defaults.settle_replicated).unwrap_or(false);
-        if settle_replicated && durability.copies().is_none() {
-            let fix = "set durability(Durability::Replicated { .. }) too";
-            faults.push(ConfigError::new(
-                "settle_replicated",
-                "true",
-                "must have a durability that names the replicas to wait for",
-                fix,
-            ));
-        }
+        let (durability, settle_replicated) = self.resolve_durability(app_defaults, &mut faults);
 
         faults.finish()?;
         Ok(Resolved {
@@ -288,6 +256,54 @@ impl TaskOptions {
             partitions: self.partitions,
             has_hook: false,
         })
+    }
+
+    /// Whether the task itself sets `max_count`, and the stall options.
+    fn resolve_stall(&self, app_defaults: &TaskOptions, faults: &mut Faults) -> (bool, ResolvedStall) {
+        let own = self.stall.clone().unwrap_or_default();
+        let max_count_set = own.sets_max_count();
+        let merged = match &app_defaults.stall {
+            Some(app) => own.or(app),
+            None => own,
+        };
+        (max_count_set, merged.resolve(faults))
+    }
+
+    /// `shutdown_grace` and `cancel_grace`.
+    fn resolve_graces(&self, app_defaults: &TaskOptions, faults: &mut Faults) -> (Duration, Duration) {
+        let shutdown_grace = self.shutdown_grace.or(app_defaults.shutdown_grace);
+        let shutdown_grace = shutdown_grace.unwrap_or(Duration::from_secs(30));
+        faults.any_time("shutdown_grace", shutdown_grace);
+        let cancel_grace = self.cancel_grace.or(app_defaults.cancel_grace);
+        let cancel_grace = cancel_grace.unwrap_or(Duration::from_secs(5));
+        faults.cancel_grace(cancel_grace);
+        (shutdown_grace, cancel_grace)
+    }
+
+    fn resolve_retention(&self, app_defaults: &TaskOptions, faults: &mut Faults) -> ResolvedRetention {
+        let own = self.retention.clone().unwrap_or_default();
+        let merged = match &app_defaults.retention {
+            Some(app) => own.or(app),
+            None => own,
+        };
+        merged.resolve(faults)
+    }
+
+    /// `durability` and `settle_replicated`.
+    fn resolve_durability(&self, app_defaults: &TaskOptions, faults: &mut Faults) -> (Durability, bool) {
+        let durability = self.durability.or(app_defaults.durability).unwrap_or_default();
+        faults.durability(durability);
+        let settle_replicated = self.settle_replicated.or(app_defaults.settle_replicated).unwrap_or(false);
+        if settle_replicated && durability.copies().is_none() {
+            let fix = "set durability(Durability::Replicated { .. }) too";
+            faults.push(ConfigError::new(
+                "settle_replicated",
+                "true",
+                "must have a durability that names the replicas to wait for",
+                fix,
+            ));
+        }
+        (durability, settle_replicated)
     }
 }
 
