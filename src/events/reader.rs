@@ -113,60 +113,18 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let time = (BLOCK + MARGIN) * (1 << self.late);
             let (store, primary_epoch) = (&source.store, source.store.primary_epoch());
             let mut conn = store.dedicated(Role::Events, Some(time)).await?;
-            learn_partitions(&source, &conn).await;
-            let followed = source.followed();
-            if followed.is_empty() {
-                // The last task was dropped meanwhile.
+            if !self.begin(&source, &conn, primary_epoch).await? {
                 continue;
             }
-            self.follow_on(&followed);
-            let parts = parts_of(&followed);
-            let keys: Vec<_> = parts.iter().map(|(_, keys)| &**keys).collect();
-            let servers_ms = store.steady_since(primary_epoch, streams::server_times_ms(&conn, &keys)).await?;
-            self.take_up(&parts, &servers_ms);
-            store.steady_since(primary_epoch, self.find_gaps(&conn, &[])).await?;
             let (mut first, mut apart) = (true, StreamsApart::default());
             let (mut gaps_at, mut asked_at) = (Instant::now(), Instant::now());
             loop {
-                let after: Vec<_> = self
-                    .positions
-                    .iter()
-                    .map(|position| (&position.keys, self.channel.key, position.last_id.as_str()))
-                    .collect();
-                let entries = (ENTRIES >> self.late).max(1);
                 let is_first = std::mem::take(&mut first);
-                let found = if is_first {
-                    // Do not wait for new tasks here: each connection must first return something.
-                    let block = if conn.is_routed() { streams::NODE_PATIENCE } else { Duration::ZERO };
-                    stream_reader::read(&mut conn, &mut apart, &after, block, entries).await
-                } else {
-                    tokio::select! {
-                        found = store.steady_since(primary_epoch, stream_reader::read(&mut conn, &mut apart, &after, BLOCK, entries)) => found,
-                        // A blocking call cannot be withdrawn, so the connection is dropped with it. If `new_task` saw
-                        // a change and the read finished first, the check below finds the change.
-                        () = new_task(&source, added.clone(), &self.positions) => break,
-                    }
-                };
-                let found = match found {
-                    Ok(found) => found,
-                    Err(e) => {
-                        self.late = (self.late + u32::from(e.is_timeout())).min(HALVINGS);
-                        return Err(e);
-                    }
-                };
-                if found.iter().all(|(_, some)| some.len() < entries) && !is_first {
-                    // All entries were read.
-                    self.late = 0;
-                }
+                let found = self.read_next(&mut conn, &mut apart, &added, primary_epoch, is_first).await?;
+                let Some(found) = found else { break };
                 // Cluster nodes that refuse the call are reachable.
                 let is_answered = apart.has_answered || !conn.is_routed();
-                if is_answered && std::mem::take(&mut self.broken) {
-                    self.pauses.reset();
-                    source.waiters.look_for_all();
-                }
-                if is_answered && self.channel.key == Key::Events {
-                    source.waiters.set_flowing(true);
-                }
+                self.note_answer(&found, is_first, is_answered);
                 // On one server all streams are read together. In a cluster one may go back while others have events.
                 let is_quiet = found.is_empty() && !is_first;
                 if is_quiet || conn.is_routed() && gaps_at.elapsed() >= BLOCK {
@@ -186,6 +144,77 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     break;
                 }
             }
+        }
+    }
+
+    /// Finds out on a new connection where to read. Returns false if the last task was dropped meanwhile.
+    async fn begin(&mut self, source: &Source, conn: &OwnConnection, primary_epoch: u64) -> Result<bool, Error> {
+        learn_partitions(source, conn).await;
+        let followed = source.followed();
+        if followed.is_empty() {
+            return Ok(false);
+        }
+        self.follow_on(&followed);
+        let parts = parts_of(&followed);
+        let keys: Vec<_> = parts.iter().map(|(_, keys)| &**keys).collect();
+        let servers_ms = source.store.steady_since(primary_epoch, streams::server_times_ms(conn, &keys)).await?;
+        self.take_up(&parts, &servers_ms);
+        source.store.steady_since(primary_epoch, self.find_gaps(conn, &[])).await?;
+        Ok(true)
+    }
+
+    /// The most entries of one stream in a call.
+    fn entries(&self) -> usize {
+        (ENTRIES >> self.late).max(1)
+    }
+
+    /// Reads the next entries of the streams, by position. Returns `None` if there is a new task first.
+    async fn read_next(
+        &mut self,
+        conn: &mut OwnConnection,
+        apart: &mut StreamsApart,
+        added: &watch::Receiver<()>,
+        primary_epoch: u64,
+        is_first: bool,
+    ) -> Result<Option<Vec<(usize, Vec<Entry>)>>, Error> {
+        let (source, entries) = (&self.channel.source, self.entries());
+        let after: Vec<_> = self
+            .positions
+            .iter()
+            .map(|position| (&position.keys, self.channel.key, position.last_id.as_str()))
+            .collect();
+        let found = if is_first {
+            // Do not wait for new tasks here: each connection must first return something.
+            let block = if conn.is_routed() { streams::NODE_PATIENCE } else { Duration::ZERO };
+            stream_reader::read(conn, apart, &after, block, entries).await
+        } else {
+            let read = stream_reader::read(conn, apart, &after, BLOCK, entries);
+            tokio::select! {
+                found = source.store.steady_since(primary_epoch, read) => found,
+                // A blocking call cannot be withdrawn, so the connection is dropped with it. If `new_task` saw
+                // a change and the read finished first, the caller's check finds the change.
+                () = new_task(source, added.clone(), &self.positions) => return Ok(None),
+            }
+        };
+        if let Err(e) = &found {
+            self.late = (self.late + u32::from(e.is_timeout())).min(HALVINGS);
+        }
+        found.map(Some)
+    }
+
+    /// Records that the streams were read, and whether a server answered.
+    fn note_answer(&mut self, found: &[(usize, Vec<Entry>)], is_first: bool, is_answered: bool) {
+        if found.iter().all(|(_, some)| some.len() < self.entries()) && !is_first {
+            // All entries were read.
+            self.late = 0;
+        }
+        let waiters = &self.channel.source.waiters;
+        if is_answered && std::mem::take(&mut self.broken) {
+            self.pauses.reset();
+            waiters.look_for_all();
+        }
+        if is_answered && self.channel.key == Key::Events {
+            waiters.set_flowing(true);
         }
     }
 
