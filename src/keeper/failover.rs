@@ -8,10 +8,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Keeper;
 use super::heartbeat_batch::HeartbeatRound;
 use super::task_monitor::TaskMonitor;
+use super::{Keeper, OwnLine};
 use crate::backend::call_context;
+use crate::backend::engine::Store;
 use crate::error::Error;
 use crate::stall::cadence;
 
@@ -33,7 +34,6 @@ pub(super) async fn over_any_route(
     let (period, interval) = (watch.task.beat_period(), watch.task.options.interval);
     // A slow link still works, so give it more time.
     let patience = cadence::first_road(interval, watch.pass().round_trip());
-    let store = &keeper.worker.store;
     let number = AtomicU64::new(0);
     // The connections of other tasks may be as dead as ours.
     let newest = keeper.newest_number();
@@ -52,23 +52,8 @@ pub(super) async fn over_any_route(
         Ok(Err(e)) => return Err(e),
         Err(_) => {}
     }
-    let new = async {
-        let place = keeper.place_of(watch);
-        let (mut conn, mut its_number) = keeper.connect(place, number.load(Ordering::SeqCst).max(newest)).await?;
-        if its_number == number.load(Ordering::SeqCst) {
-            // Our own connection has come up meanwhile, but may be silent.
-            (conn, its_number) = keeper.connect(place, its_number).await?;
-        }
-        let answer = keeper.steady(its_number, round.over(&conn)).await;
-        answer.inspect_err(|e| keeper.failed(watch, its_number, e))?;
-        Ok::<_, Error>((conn, its_number))
-    };
-    let shared = async {
-        let primary_epoch = store.primary_epoch();
-        let (conn, before) = store.shared_if_up().ok_or(Error::Closed)?;
-        let answer = store.steady_since(primary_epoch, round.over(&conn)).await;
-        answer.inspect_err(|e| store.shared_failed(before, e))
-    };
+    let new = over_new(keeper, watch, round, &number, newest);
+    let shared = over_shared(&keeper.worker.store, round);
     tokio::pin!(new, shared);
     let end = tokio::time::sleep(period);
     tokio::pin!(end);
@@ -106,4 +91,32 @@ pub(super) async fn over_any_route(
             else => return Err(failure.unwrap_or_else(call_context::timed_out)),
         }
     }
+}
+
+/// Sends the calls over a new connection and returns it. `own` is the number of our own connection, once it is up, and
+/// `newest` that of the newest one when the heartbeat began.
+async fn over_new(
+    keeper: &Keeper,
+    watch: &TaskMonitor,
+    round: &HeartbeatRound<'_>,
+    own: &AtomicU64,
+    newest: u64,
+) -> Result<OwnLine, Error> {
+    let place = keeper.place_of(watch);
+    let (mut conn, mut number) = keeper.connect(place, own.load(Ordering::SeqCst).max(newest)).await?;
+    if number == own.load(Ordering::SeqCst) {
+        // Our own connection has come up meanwhile, but may be silent.
+        (conn, number) = keeper.connect(place, number).await?;
+    }
+    let answer = keeper.steady(number, round.over(&conn)).await;
+    answer.inspect_err(|e| keeper.failed(watch, number, e))?;
+    Ok((conn, number))
+}
+
+/// Sends the calls over the connection of dispatch and settle, if it is up.
+async fn over_shared(store: &Store, round: &HeartbeatRound<'_>) -> Result<(), Error> {
+    let primary_epoch = store.primary_epoch();
+    let (conn, before) = store.shared_if_up().ok_or(Error::Closed)?;
+    let answer = store.steady_since(primary_epoch, round.over(&conn)).await;
+    answer.inspect_err(|e| store.shared_failed(before, e))
 }
