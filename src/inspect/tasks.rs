@@ -511,20 +511,13 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let oldest = parts.iter().filter_map(waits_since).min();
     let counts = TaskCounts::of(std::array::from_fn(|at| parts.iter().map(|part| part.counts[at]).sum()));
     let (ended, failed) = (counted("out"), counted("outFailed"));
-    // The same time in which `count_failed_hooks` continues a row.
-    let fails = |part: &&Overview| {
-        let failed_at = part.number("hookFailedAt");
-        failed_at.is_some_and(|at| part.now_ms.saturating_sub(at) < HOOKS_CALM.as_millis() as u64)
-    };
-    let failing = || parts.iter().filter(fails);
+    let failing = || parts.iter().filter(|part| hooks_are_failing(part));
     // If there are more jobs than were dispatched, only the counters were lost.
     let dispatched = counted("in");
     let jobs = counts.pending_total() + counts.completed + counts.failed + counts.cancelled;
     let Live { workers: live_workers, slots, declared_at } = fleet.tasks.get(task).copied().unwrap_or_default();
     // A worker declares the partitions one after the other, and reports when it began.
     let born = first.number("bornAt").map(at_ms).filter(|born| declared_at.is_some_and(|declared| declared < *born));
-    let pause = parts.iter().find_map(|part| Some((part.number("paused")?, part)));
-    let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), first.meta.get(*name)?.clone()))).collect();
     TaskReport {
         task: task.to_owned(),
         as_of: at_ms(first.now_ms),
@@ -555,20 +548,11 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         last_broken_off_at: latest("lastBrokenOffAt").map(at_ms),
         // A fence is a time in us.
         last_claimed_at: latest("fence").map(|fence| at_ms(fence / 1000)),
-        paused: pause.map(|(at, part)| TaskPause {
-            at: at_ms(at),
-            by: part.text("pausedBy").unwrap_or_default().to_owned(),
-            reason: part.text("pauseReason").unwrap_or_default().to_owned(),
-            partitions: parts.iter().filter(|part| part.number("paused").is_some()).count(),
-        }),
+        paused: pause_of(parts),
         audited: first
             .number("auditedAt")
             .map(|at| TaskAudit { at: at_ms(at), found: counted_faults(first.text("auditFound").unwrap_or_default()) }),
-        options: EffectiveOptions {
-            values,
-            declared_by: first.text("declaredBy").map(WorkerId::from_wire),
-            declared_at: first.number("declaredAt").map(at_ms),
-        },
+        options: options_of(first),
         live_workers,
         knows_workers: fleet.is_known,
         slots,
@@ -579,6 +563,31 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         is_unreachable: false,
         has_workflows: first.meta.get("nodes").is_some_and(|nodes| nodes == "1"),
         is_denied: false,
+    }
+}
+
+/// Whether a hook of the partition failed for good so recently that `count_failed_hooks` would continue a row.
+fn hooks_are_failing(part: &Overview) -> bool {
+    let failed_at = part.number("hookFailedAt");
+    failed_at.is_some_and(|at| part.now_ms.saturating_sub(at) < HOOKS_CALM.as_millis() as u64)
+}
+
+fn pause_of(parts: &[Overview]) -> Option<TaskPause> {
+    let (at, part) = parts.iter().find_map(|part| Some((part.number("paused")?, part)))?;
+    Some(TaskPause {
+        at: at_ms(at),
+        by: part.text("pausedBy").unwrap_or_default().to_owned(),
+        reason: part.text("pauseReason").unwrap_or_default().to_owned(),
+        partitions: parts.iter().filter(|part| part.number("paused").is_some()).count(),
+    })
+}
+
+fn options_of(first: &Overview) -> EffectiveOptions {
+    let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), first.meta.get(*name)?.clone()))).collect();
+    EffectiveOptions {
+        values,
+        declared_by: first.text("declaredBy").map(WorkerId::from_wire),
+        declared_at: first.number("declaredAt").map(at_ms),
     }
 }
 
