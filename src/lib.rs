@@ -184,7 +184,8 @@ pub use events::subscription::{RecvError, Subscription};
 pub use events::workflow_event::{WorkflowEvent, WorkflowStep};
 pub use inspect::Inspector;
 pub use inspect::acts::{BulkAction, BulkReport, ForgetOutcome, JobSelection, RefusalReason, RefusedJob};
-pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Finding, Inconsistency, RepairReport};
+pub use inspect::audit::{Audit, AuditProgress};
+pub use inspect::audit_report::{AuditReport, AuditedPart, Finding, Inconsistency};
 pub use inspect::columns::ColumnReport;
 pub use inspect::diagnosis::{
     Caution, CrashDiagnoses, Diagnosis, DiagnosisKind, FleetChecks, FleetReport, LostSlots, RecentStalls, Severity,
@@ -197,6 +198,7 @@ pub use inspect::lists::UnreachableLists;
 pub use inspect::page::{JobCount, JobPage, JobRow};
 pub use inspect::poison::PoisonSuspect;
 pub use inspect::recover::{RecoveredTask, RecoveryReport};
+pub use inspect::repair::RepairReport;
 pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
 pub use inspect::stalls::{Detector, RecoveryStatus, StallPage, StallReport};

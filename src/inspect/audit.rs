@@ -1,4 +1,4 @@
-//! Audit and repair: every job is in exactly one place, locks and sets agree, counters are numbers, and nothing lacks an owner.
+//! The audit: every job is in exactly one place, locks and sets agree, counters are numbers, and nothing lacks an owner.
 //!
 //! It runs next to live workers in calls of bounded size, so jobs move meanwhile. Therefore it reads lists from the back, where no
 //! entry that stays is missed. It checks each suspect three times, each time in one call, and reports a fault only if all agree.
@@ -14,17 +14,11 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Inspector;
+use super::audit_lists::ListPlace;
+use super::audit_report::{AuditReport, AuditedPart, Finding, Inconsistency};
 use crate::backend::audit;
 use crate::backend::keys::{Key, TaskKeys};
-use crate::enum_str::names;
 use crate::error::Error;
-use crate::limits::BATCH;
-
-/// How many entries of a list one call reads.
-const PAGE: u64 = 1000;
-
-/// How many entries one call reads to find its place again.
-const SEARCHED: u64 = 10_000;
 
 /// How many jobs one call checks.
 const LOOK: usize = 100;
@@ -34,9 +28,6 @@ const ROUNDS: u32 = 2;
 
 /// The most findings that are reported.
 const MOST: usize = 10_000;
-
-/// The lists of waiting jobs.
-const LISTS: [Key; 3] = [Key::WaitHigh, Key::Wait, Key::WaitLow];
 
 /// The keys that are read besides the lists. Payloads come first, because they contain most ids.
 const PLACES: [Key; 25] = [
@@ -66,117 +57,6 @@ const PLACES: [Key; 25] = [
     Key::Outcome,
     Key::Finalizing,
 ];
-
-/// An inconsistency in the stored data of a task, and what [`Inspector::repair`] does about it.
-///
-/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Inconsistency {
-    /// An id without a payload that has neither ended nor runs. The repair removes the rest of it.
-    NoPayload,
-    /// A job in more than one place. The repair keeps one: a terminal place, else a running one, else a delayed one.
-    TwoPlaces,
-    /// A job in no place, which would never run. The repair puts it at the front of its list. If its outcome is stored, its hook runs
-    /// next.
-    Unplaced,
-    /// A job in no place that has ended, according to a stored result or a final failure. The repair puts it into its terminal place, as
-    /// if it had ended ten minutes ago. A job that completed without a value, or failed before its last attempt, is
-    /// [`Unplaced`](Inconsistency::Unplaced) instead.
-    EndedUnplaced,
-    /// A job among the running ones without a lock. The repair removes it from them. If it is then in no place, it becomes `Unplaced`.
-    Unlocked,
-    /// A locked job that no sweep checks. After the repair, the next sweep does.
-    Unwatched,
-    /// A job that counts both as silent and as alive. After the repair it counts as alive.
-    BothSets,
-    /// A cancel request for a job that no worker holds. The repair drops the request.
-    StrayCancel,
-    /// A mark for claimed ahead that does not belong to the holder of the job. The repair drops the mark.
-    StrayClaim,
-    /// A stored outcome of a job that has ended, or a job that waits for its hook without an outcome. The repair drops the outcome, or
-    /// puts the job at the front of its list.
-    StrayHook,
-    /// A counter of a job that is not a number. The repair resets it to 0.
-    BadCounter,
-    /// A wrong count of tombstones, and thus of waiting jobs. The repair counts again.
-    Miscounted,
-    /// A record of the calls of a worker that is gone. The repair removes it.
-    StaleRecord,
-    /// A counter of the task that is not a whole number below 2^53. The repair resets it to 0, or fences to the server's clock.
-    BadMeta,
-}
-
-names!(Inconsistency, "fault", {
-    NoPayload = "no_payload",
-    TwoPlaces = "two_places",
-    Unplaced = "unplaced",
-    EndedUnplaced = "ended_unplaced",
-    Unlocked = "unlocked",
-    Unwatched = "unwatched",
-    BothSets = "both_sets",
-    StrayCancel = "stray_cancel",
-    StrayClaim = "stray_claim",
-    StrayHook = "stray_hook",
-    BadCounter = "bad_counter",
-    Miscounted = "miscounted",
-    StaleRecord = "stale_record",
-    BadMeta = "bad_meta",
-});
-
-/// An inconsistency that an audit found.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[non_exhaustive]
-pub struct Finding {
-    /// Its kind.
-    pub fault: Inconsistency,
-    /// The id of the job as stored, or the field of `replies` or `meta`.
-    pub what: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.fault, crate::escape::Escaped(&self.what))
-    }
-}
-
-/// The result of an audit, by partition.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct AuditReport {
-    /// The task.
-    pub task: String,
-    /// Its partitions.
-    pub parts: Vec<AuditedPart>,
-}
-
-/// The result of an audit of one partition.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct AuditedPart {
-    /// Which partition, from 0.
-    pub part: u32,
-    /// How many ids were checked.
-    pub looked: u64,
-    /// The first 10,000 findings.
-    pub findings: Vec<Finding>,
-    /// How many findings there are.
-    pub found: u64,
-}
-
-impl AuditReport {
-    /// The findings of all partitions.
-    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.parts.iter().flat_map(|part| &part.findings)
-    }
-
-    /// Whether there is no finding.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        self.parts.iter().all(|part| part.found == 0)
-    }
-}
 
 /// The progress of an audit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -268,45 +148,6 @@ enum Stage {
     Done,
 }
 
-/// How far the lists were read, each from the back.
-#[derive(Clone, Debug, Default)]
-struct ListPlace {
-    list: usize,
-    /// How many entries from the back were read. By now more may be there.
-    seen: u64,
-    /// The last entries that were read.
-    last: Vec<String>,
-}
-
-/// How many entries mark the place where the unread ones begin. One is too few, because an id may be in a list several times.
-const LAST: usize = 4;
-
-impl ListPlace {
-    /// Adds a page that begins `self.seen` entries from the back. Returns the new entries in it, and the next place, if any.
-    ///
-    /// New entries at the back move the others away from it. Changes at the front do not. So the last entries read are where they were,
-    /// or further from the back. If they are gone, everything before them is gone, too.
-    fn after(mut self, page: Vec<String>, asked: u64) -> (Vec<String>, Option<ListPlace>) {
-        let is_end = (page.len() as u64) < asked;
-        let met =
-            if self.last.is_empty() { Some(0) } else { page.windows(self.last.len()).position(|w| w == self.last) };
-        let fresh = match met {
-            Some(at) => page[at + self.last.len()..].to_vec(),
-            None => Vec::new(),
-        };
-        if is_end {
-            let next = ListPlace { list: self.list + 1, ..ListPlace::default() };
-            return (fresh, (next.list < LISTS.len()).then_some(next));
-        }
-        if met.is_some() {
-            self.last = page[page.len().saturating_sub(LAST)..].to_vec();
-        }
-        // Read the last entries again, since they may fall on the edge of two pages.
-        self.seen += page.len().saturating_sub(self.last.len()) as u64;
-        (fresh, Some(self))
-    }
-}
-
 impl Inspector {
     /// Checks the stored data of a task for inconsistencies, while workers run.
     ///
@@ -353,153 +194,14 @@ impl Inspector {
         self.ask(call).await
     }
 
-    /// Repairs what an audit found. The call that repairs a fault checks it again first, and skips faults that are gone. Reads the
-    /// lists of waiting jobs once.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name of the task is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, some of the faults may be repaired. It is safe to repeat.
-    pub async fn repair(&self, report: &AuditReport) -> Result<RepairReport, Error> {
-        self.repair_or_look(report, false).await
-    }
-
-    /// Reports what [`repair`](Inspector::repair) would repair now, and changes nothing.
-    ///
-    /// # Errors
-    /// As [`repair`](Inspector::repair).
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub async fn preview_repair(&self, report: &AuditReport) -> Result<RepairReport, Error> {
-        self.repair_or_look(report, true).await
-    }
-
-    async fn repair_or_look(&self, report: &AuditReport, preview: bool) -> Result<RepairReport, Error> {
-        let (tables, mut repaired) = (self.tables(&report.task).await?, RepairReport::default());
-        for part in &report.parts {
-            // Skip partitions that no longer exist.
-            if let Some(keys) = tables.get(part.part as usize) {
-                self.repair_part(keys, &part.findings, preview, &mut repaired).await?;
-            }
-        }
-        Ok(repaired)
-    }
-
-    async fn repair_part(
-        &self,
-        keys: &TaskKeys,
-        findings: &[Finding],
-        preview: bool,
-        repaired: &mut RepairReport,
-    ) -> Result<(), Error> {
-        let mut by_id: BTreeMap<&str, Vec<Inconsistency>> = BTreeMap::new();
-        for finding in findings {
-            match finding.fault {
-                Inconsistency::StaleRecord | Inconsistency::BadMeta => {
-                    let is_done = self.repair_field(keys, finding, preview).await?;
-                    repaired.add(finding.clone(), is_done);
-                }
-                fault => by_id.entry(&finding.what).or_default().push(fault),
-            }
-        }
-        let ids: Vec<&str> = by_id.keys().copied().collect();
-        let (began_ms, listed) = self.entries_of(keys, &ids).await?;
-        for some in ids.chunks(BATCH) {
-            let count = |id: &str| listed.get(id).copied().unwrap_or(0);
-            let done = if preview {
-                let jobs: Vec<_> = some.iter().map(|id| ((*id).to_owned(), count(id))).collect();
-                let jobs = &jobs;
-                let call = |mut conn| async move { audit::look(&mut conn, keys, began_ms, jobs).await };
-                self.ask(call).await?
-            } else {
-                let words = |id: &str| by_id[id].iter().map(|fault| fault.as_str()).collect::<Vec<_>>().join(" ");
-                let jobs: Vec<_> = some.iter().map(|id| ((*id).to_owned(), count(id), words(id))).collect();
-                let jobs = &jobs;
-                let call = |mut conn| async move { audit::mend(&mut conn, keys, &self.by, began_ms, jobs).await };
-                self.ask(call).await?
-            };
-            for (id, done) in some.iter().zip(done) {
-                for fault in &by_id[id] {
-                    let is_done = done.split(' ').any(|word| word == fault.as_str());
-                    repaired.add(Finding { fault: *fault, what: (*id).to_owned() }, is_done);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// How many entries the lists have of each id, and when reading them began.
-    async fn entries_of(&self, keys: &TaskKeys, ids: &[&str]) -> Result<(u64, HashMap<String, u32>), Error> {
-        let began_ms = self.now_ms().await?;
-        let wanted: HashSet<&str> = ids.iter().copied().collect();
-        let mut found = HashMap::new();
-        let mut place = (!wanted.is_empty()).then(ListPlace::default);
-        while let Some(at) = place {
-            let (page, next) = self.page_of_list(keys, at).await?;
-            for id in page.into_iter().filter(|id| wanted.contains(id.as_str())) {
-                *found.entry(id).or_insert(0) += 1;
-            }
-            place = next;
-        }
-        Ok((began_ms, found))
-    }
-
-    /// The new entries of the next page, and the next place.
-    async fn page_of_list(&self, keys: &TaskKeys, place: ListPlace) -> Result<(Vec<String>, Option<ListPlace>), Error> {
-        let (list, mut place, mut asked) = (LISTS[place.list], place, PAGE);
-        loop {
-            let seen = place.seen;
-            let call = |mut conn| async move { audit::page_of_list(&mut conn, keys, list, seen, asked).await };
-            let (fresh, next) = place.after(self.ask(call).await?, asked);
-            match next {
-                // New entries fill the whole page. Read larger pages to keep up.
-                Some(next) if fresh.is_empty() && LISTS[next.list] == list => (place, asked) = (next, SEARCHED),
-                next => return Ok((fresh, next)),
-            }
-        }
-    }
-
-    /// Repairs a fault of a record or a counter of the task. Returns whether the fault was still there.
-    async fn repair_field(&self, keys: &TaskKeys, finding: &Finding, preview: bool) -> Result<bool, Error> {
-        let (what, fault) = (&finding.what, finding.fault);
-        if fault == Inconsistency::StaleRecord && !self.is_gone(what).await? {
-            return Ok(false);
-        }
-        let call = |mut conn| async move {
-            match fault {
-                Inconsistency::StaleRecord => audit::drop_record(&mut conn, keys, what, preview).await,
-                _ => audit::drop_bad_counter(&mut conn, keys, what, preview).await,
-            }
-        };
-        self.ask(call).await
-    }
-
     /// Whether the worker of a record is not listed. A live worker lists itself every 5 s.
-    async fn is_gone(&self, record: &str) -> Result<bool, Error> {
+    pub(super) async fn is_gone(&self, record: &str) -> Result<bool, Error> {
         let worker = audit::worker_of(record);
         match self.look(|mut conn| async move { self.store.is_listed(&mut conn, worker).await }).await {
             // In a cluster, the list may be unreachable while the task is not. Then assume that the worker is listed.
             Err(e) if e.is_outage() && !self.hides_all(&e) => Ok(false),
             is_listed => Ok(!is_listed?),
         }
-    }
-}
-
-/// What a repair did, or would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct RepairReport {
-    /// The faults that were repaired, or would be.
-    pub mended: Vec<Finding>,
-    /// The faults that no longer exist.
-    pub gone: Vec<Finding>,
-}
-
-impl RepairReport {
-    fn add(&mut self, finding: Finding, is_done: bool) {
-        if is_done { &mut self.mended } else { &mut self.gone }.push(finding);
     }
 }
 
@@ -775,61 +477,5 @@ impl IntoFuture for Audit {
 impl fmt::Debug for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Audit").field("task", &self.task).field("progress", &self.progress).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ids(range: std::ops::Range<u64>) -> Vec<String> {
-        range.map(|id| id.to_string()).collect()
-    }
-
-    /// Reads a list from its back, 0, 1, 2 and so on, while `coming` entries arrive at the back between two pages.
-    fn read(entries: u64, coming: impl Fn(usize) -> u64, asked: u64) -> Vec<String> {
-        let (mut list, mut read, mut pages) = (ids(0..entries), Vec::new(), 0);
-        let mut place = ListPlace::default();
-        loop {
-            let from = (place.seen as usize).min(list.len());
-            let to = (from + asked as usize).min(list.len());
-            let (fresh, next) = place.after(list[from..to].to_vec(), asked);
-            read.extend(fresh);
-            match next {
-                Some(next) if next.list == 0 => place = next,
-                _ => return read,
-            }
-            for n in 0..coming(pages) {
-                list.insert(0, format!("new {pages} {n}"));
-            }
-            pages += 1;
-            assert!(pages < 10_000);
-        }
-    }
-
-    #[test]
-    fn every_entry_that_stays_is_read_once_while_others_arrive() {
-        for coming in [0, 1, 3, 50, 95] {
-            for entries in [0, 1, 99, 100, 101, 1_000] {
-                assert_eq!(read(entries, |_| coming, 100), ids(0..entries), "{coming} arrive after {entries}");
-            }
-        }
-        // More than a page at once, now and then.
-        assert_eq!(read(500, |page| if page % 5 == 0 { 250 } else { 0 }, 100), ids(0..500));
-    }
-
-    #[test]
-    fn if_the_last_entries_read_are_gone_so_are_all_before_them() {
-        let (fresh, next) = ListPlace::default().after(ids(0..100), 100);
-        assert_eq!(fresh, ids(0..100));
-        // Only the newest are left, and an entry that was put in front since.
-        let left = [ids(0..20), vec!["in front".to_owned()]].concat();
-        let place = next.unwrap();
-        let (fresh, next) = place.clone().after(left[..0].to_vec(), 100);
-        assert_eq!((fresh.len(), next.unwrap().list), (0, 1));
-        // An id that is there twice does not hide the entry before it.
-        let twice = ListPlace { last: ["a", "b", "c", "d"].map(String::from).to_vec(), ..place };
-        let page = ["d", "a", "b", "c", "d", "e"].map(String::from).to_vec();
-        assert_eq!(twice.after(page, 100).0, ["e"]);
     }
 }

@@ -4,6 +4,8 @@
 
 pub(crate) mod acts;
 pub(crate) mod audit;
+mod audit_lists;
+pub(crate) mod audit_report;
 pub(crate) mod columns;
 #[doc(hidden)]
 pub mod describe;
@@ -18,6 +20,7 @@ pub(crate) mod page;
 mod parts;
 pub(crate) mod poison;
 pub(crate) mod recover;
+pub(crate) mod repair;
 pub(crate) mod server;
 pub(crate) mod silent;
 pub(crate) mod stalls;

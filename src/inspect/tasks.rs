@@ -9,7 +9,7 @@ use futures_util::future::{join_all, try_join, try_join_all};
 use serde::Serialize;
 
 use super::Inspector;
-use super::audit::Inconsistency;
+use super::audit_report::Inconsistency;
 use crate::backend::keys::TaskKeys;
 use crate::backend::overview::{self, Overview};
 use crate::error::{Error, ServerErrorKind};

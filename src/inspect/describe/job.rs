@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::acts::BulkReport;
-use super::super::audit::{Finding, Inconsistency};
+use super::super::audit_report::{Finding, Inconsistency};
 use super::super::job::JobReport;
 use super::super::page::JobRow;
 use super::super::text::{brief, exact, many, shown, span};
