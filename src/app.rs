@@ -21,7 +21,7 @@ use crate::events::event::Event;
 use crate::events::hub::EventHub;
 use crate::events::subscription::Subscription;
 use crate::inspect::Inspector;
-use crate::inspect::workflows::RecoveredWorkflow;
+use crate::inspect::workflow_report::RecoveredWorkflow;
 use crate::options::resolved::Resolved;
 use crate::options::retention::RetentionLimit;
 use crate::options::task::TaskOptions;

@@ -204,7 +204,7 @@ pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, S
 pub use inspect::stalls::{Detector, RecoveryStatus, StallPage, StallReport};
 pub use inspect::tasks::{EffectiveOptions, KeyConflict, PartitionReport, TaskAudit, TaskPause, TaskRates, TaskReport};
 pub use inspect::workers::{DetectorReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
-pub use inspect::workflows::{
+pub use inspect::workflow_report::{
     InstancePage, InstancePause, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport,
 };
 pub use job::failure::{Failure, codes};

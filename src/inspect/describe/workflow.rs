@@ -1,7 +1,7 @@
 //! Instances of workflows in words: their pause, and what to do about them.
 
 use super::super::text::{exact, quoted, shown};
-use super::super::workflows::{InstanceReport, NodeReport};
+use super::super::workflow_report::{InstanceReport, NodeReport};
 use crate::job::failure::codes;
 use crate::job::instance::{NodeState, WorkflowState};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::Inspector;
 use super::super::tasks::TaskReport;
-use super::super::workflows::WorkflowReport;
+use super::super::workflow_report::WorkflowReport;
 use super::finding::Diagnosis;
 use super::kinds::DiagnosisKind;
 use super::texts::named;

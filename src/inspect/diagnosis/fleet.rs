@@ -13,7 +13,7 @@ use super::super::lists::UnreachableLists;
 use super::super::server::ServerReport;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
-use super::super::workflows::WorkflowReport;
+use super::super::workflow_report::WorkflowReport;
 use super::find_crashes::{RECOVERED_FOR, RecentStalls};
 use super::find_servers;
 use super::find_workflows;
