@@ -167,12 +167,10 @@ impl Inspector {
                 node.why = why_open(&job, of_task, now_ms);
             }
         }
-        for at in open.into_iter().filter(|at| nodes[*at].task.is_none()).collect::<Vec<_>>() {
-            let node = &mut nodes[at];
-            node.why = Some(match (node.to_send_since, &node.child) {
-                (Some(since), _) => format!("its graph waits to be started{}", for_so_long(since, is_anybody, now_ms)),
-                (None, child) => format!("its graph runs as {}", child.as_deref().unwrap_or_default()),
-            });
+        for at in open {
+            if nodes[at].task.is_none() {
+                nodes[at].why = Some(why_graph_is_open(&nodes[at], is_anybody, now_ms));
+            }
         }
         Ok(())
     }
@@ -215,5 +213,13 @@ impl Inspector {
             Ok(marks.into_iter().zip(fences).map(is_so).collect())
         })
         .await
+    }
+}
+
+/// Why an open subgraph waits.
+fn why_graph_is_open(node: &NodeReport, is_anybody: bool, now_ms: u64) -> String {
+    match (node.to_send_since, &node.child) {
+        (Some(since), _) => format!("its graph waits to be started{}", for_so_long(since, is_anybody, now_ms)),
+        (None, child) => format!("its graph runs as {}", child.as_deref().unwrap_or_default()),
     }
 }
