@@ -183,9 +183,11 @@ pub use events::event::{Event, RejectedOutcome};
 pub use events::subscription::{RecvError, Subscription};
 pub use events::workflow_event::{WorkflowEvent, WorkflowStep};
 pub use inspect::Inspector;
-pub use inspect::acts::{BulkAction, BulkReport, ForgetOutcome, JobSelection, RefusalReason, RefusedJob};
+pub use inspect::act_report::{BulkReport, JobSelection, RefusalReason, RefusedJob};
+pub use inspect::acts::ForgetOutcome;
 pub use inspect::audit::{Audit, AuditProgress};
 pub use inspect::audit_report::{AuditReport, AuditedPart, Finding, Inconsistency};
+pub use inspect::bulk_action::BulkAction;
 pub use inspect::columns::ColumnReport;
 pub use inspect::diagnosis::{
     Caution, CrashDiagnoses, Diagnosis, DiagnosisKind, FleetChecks, FleetReport, LostSlots, RecentStalls, Severity,

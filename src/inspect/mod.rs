@@ -2,10 +2,12 @@
 //!
 //! Reads are bounded: a page costs the same for any number of jobs. Acts check the state of each job in the script that changes it.
 
+pub(crate) mod act_report;
 pub(crate) mod acts;
 pub(crate) mod audit;
 mod audit_lists;
 pub(crate) mod audit_report;
+pub(crate) mod bulk_action;
 pub(crate) mod columns;
 #[doc(hidden)]
 pub mod describe;

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
-use super::acts::{BulkReport, RefusalReason};
+use super::act_report::{BulkReport, RefusalReason};
 use super::filter::JobFilter;
 use super::page::{MOST_ROWS, holder};
 use super::parts::{Cursors, by_table, config};

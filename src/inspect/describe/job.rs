@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::acts::BulkReport;
+use super::super::act_report::BulkReport;
 use super::super::audit_report::{Finding, Inconsistency};
 use super::super::job::JobReport;
 use super::super::page::JobRow;

@@ -1,0 +1,145 @@
+//! The jobs of an act, and its result.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::filter::JobFilter;
+use crate::job::id::JobId;
+use crate::job::state::JobState;
+
+/// The most refusals that are reported by id.
+const TOLD: usize = 1000;
+
+/// The jobs of an act: ids, or all that match a filter. Converts from either.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum JobSelection {
+    /// These jobs, in any state.
+    Ids(Vec<String>),
+    /// Every job that matched when the act began.
+    Filter(JobFilter),
+}
+
+impl From<JobFilter> for JobSelection {
+    fn from(filter: JobFilter) -> JobSelection {
+        JobSelection::Filter(filter)
+    }
+}
+
+impl From<&str> for JobSelection {
+    fn from(id: &str) -> JobSelection {
+        JobSelection::Ids(vec![id.to_owned()])
+    }
+}
+
+impl From<String> for JobSelection {
+    fn from(id: String) -> JobSelection {
+        JobSelection::Ids(vec![id])
+    }
+}
+
+impl From<JobId> for JobSelection {
+    fn from(id: JobId) -> JobSelection {
+        id.as_str().into()
+    }
+}
+
+impl From<&JobId> for JobSelection {
+    fn from(id: &JobId) -> JobSelection {
+        id.as_str().into()
+    }
+}
+
+impl<T: AsRef<str>> From<Vec<T>> for JobSelection {
+    fn from(ids: Vec<T>) -> JobSelection {
+        JobSelection::Ids(ids.iter().map(|id| id.as_ref().to_owned()).collect())
+    }
+}
+
+impl<T: AsRef<str>, const N: usize> From<[T; N]> for JobSelection {
+    fn from(ids: [T; N]) -> JobSelection {
+        JobSelection::Ids(ids.iter().map(|id| id.as_ref().to_owned()).collect())
+    }
+}
+
+/// The result of an act so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BulkReport {
+    /// How many jobs it changed.
+    pub done: u64,
+    /// How many of these were cancelled instead, because a cancel was already pending.
+    pub cancelled_instead: u64,
+    /// How many held jobs got a cancel request. Their workers stop them.
+    pub requested: u64,
+    /// How many jobs it refused.
+    pub refused: u64,
+    /// The first 1,000 refused jobs, with reasons.
+    pub refusals: Vec<RefusedJob>,
+    /// How many jobs were read.
+    pub looked: u64,
+    /// Whether a worker swept first. That worker decides about the silent jobs, in that sweep or its next one.
+    pub swept_by_worker: bool,
+    /// Whether it has finished.
+    pub is_complete: bool,
+}
+
+/// A job that an act refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RefusedJob {
+    /// The id, as passed.
+    pub id: String,
+    /// The reason.
+    pub why: RefusalReason,
+}
+
+/// Why an act refused a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RefusalReason {
+    /// It is in this state, which the act does not change.
+    State(JobState),
+    /// It changed after the act read it.
+    Changed,
+    /// There is no such job: it was never dispatched, or was removed.
+    Unknown,
+    /// The text is not a valid job id.
+    InvalidId,
+    /// It entered its state after the act began. For a dispatched job, this compares with the clock of the process that dispatched.
+    Later,
+    /// It sent a heartbeat, or is not held: there is nothing to recover.
+    NotSilent,
+    /// It is silent, and a worker's sweep has just parked it for a person. Repeat the call to decide about it.
+    Parked,
+    /// It is the job of a workflow node. Only the workflow runs it again or removes it.
+    PartOfWorkflow,
+}
+
+impl fmt::Display for RefusalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RefusalReason::State(state) => write!(f, "it is {state}"),
+            RefusalReason::Changed => f.write_str("it moved meanwhile"),
+            RefusalReason::Unknown => f.write_str("there is no such job"),
+            RefusalReason::InvalidId => f.write_str("not a valid job id"),
+            RefusalReason::Later => f.write_str("it arrived after the act began"),
+            RefusalReason::NotSilent => f.write_str("it is not silent, or no worker holds it"),
+            RefusalReason::Parked => f.write_str("a worker has just parked it for a person: try again"),
+            RefusalReason::PartOfWorkflow => {
+                f.write_str("it is the job of a workflow node, and is retried or removed with its instance")
+            }
+        }
+    }
+}
+
+impl BulkReport {
+    pub(super) fn refuse(&mut self, id: String, why: RefusalReason) {
+        self.refused += 1;
+        if self.refusals.len() < TOLD {
+            self.refusals.push(RefusedJob { id, why });
+        }
+    }
+}
