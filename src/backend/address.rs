@@ -10,11 +10,12 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::app_runtime::AppRuntime;
 use super::classify::{classify, not_connected};
-use super::cluster::{Cluster, ClusterNode};
+use super::cluster::Cluster;
 use super::connection::OwnConnection;
 use super::connector::{self, Clients, Connector, Plain, is_tls};
 use super::hash_slot::slot_of;
 use super::sentinel::{Primary, Sentinels};
+use super::slot_map::ClusterNode;
 use super::timeouts::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 use super::url::{ClusterUrl, SentinelUrl, info_of, place_of};
 use crate::error::Error;

@@ -24,8 +24,9 @@ use tokio::sync::watch;
 
 use super::classify::{classify, is_no_cluster, not_connected};
 use super::connector::{self, Clients, ConnectOptions, Connector, Plain, is_tls};
-use super::hash_slot::{SLOTS, slot_of};
+use super::hash_slot::slot_of;
 use super::single_flight::SingleFlight;
+use super::slot_map::{ClusterNode, SlotMap, epoch_of, read};
 use crate::error::Error;
 
 /// How long to wait for a node before also asking the next one.
@@ -46,70 +47,10 @@ const BETWEEN: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// How long page reads skip a node that did not answer one.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// A node, under the address that other nodes give for it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ClusterNode {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-impl fmt::Display for ClusterNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            return write!(f, "[{}]:{}", self.host, self.port);
-        }
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
 /// After this long without a map as new as the known one, accept an older one that shares no node id with it. Either
 /// the cluster was created again, or the address leads to another cluster. A map of the same cluster is not accepted: a
 /// deposed node that restarts alone reports a healthy cluster for a while.
 const GONE: Duration = Duration::from_secs(30);
-
-#[derive(Clone, Debug, Default, PartialEq)]
-struct SlotMap {
-    /// The first and the last slot of each range, in order.
-    ranges: Vec<(u16, u16, ClusterNode)>,
-    /// Slots that a node has since reported as moved.
-    moved: HashMap<u16, ClusterNode>,
-    /// Every known node, replicas included.
-    nodes: BTreeSet<ClusterNode>,
-    /// The ids of all nodes that the cluster has or had. No two clusters share one.
-    ids: BTreeSet<String>,
-    primary_epochs: HashMap<ClusterNode, u64>,
-    /// The cluster's epoch, as the node that sent the map knew it.
-    epoch: u64,
-    /// Whether that node takes part in the cluster. A node without contact to the majority says that it does not, and sends an old map.
-    is_part: bool,
-}
-
-impl SlotMap {
-    fn node_of(&self, slot: u16) -> Option<&ClusterNode> {
-        let range = || self.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
-        self.moved.get(&slot).or_else(|| range().map(|(.., node)| node))
-    }
-
-    fn primaries(&self) -> BTreeSet<&ClusterNode> {
-        self.ranges.iter().map(|(.., node)| node).collect()
-    }
-
-    /// Whether this map is that of another cluster: a healthy one that shares no node with the known one.
-    fn is_another_than(&self, known: &SlotMap) -> bool {
-        self.is_part && !self.ids.is_empty() && self.ids.is_disjoint(&known.ids)
-    }
-
-    /// Gives each primary its primary epoch: the one that it had, or the next number.
-    fn number_epochs(&mut self, before: &SlotMap, next: &mut u64) {
-        for node in self.primaries().into_iter().cloned().collect::<Vec<_>>() {
-            let primary_epoch = before.primary_epochs.get(&node).copied().unwrap_or_else(|| {
-                *next += 1;
-                *next
-            });
-            self.primary_epochs.insert(node, primary_epoch);
-        }
-    }
-}
 
 /// When the map was read last, and how long to wait until the next read.
 #[derive(Debug)]
@@ -566,106 +507,4 @@ fn not_a_cluster(node: &ClusterNode, e: redis::RedisError) -> Error {
         return Error::Unsupported { what };
     }
     classify("cluster slots", e)
-}
-
-/// The epoch in the answer to `CLUSTER INFO`.
-fn epoch_of(info: &str) -> Option<u64> {
-    info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"))?.trim().parse().ok()
-}
-
-/// Reads the answer of `CLUSTER SLOTS`: ranges, each with its primary and its replicas.
-fn read(asked: &ClusterNode, told: &Value) -> Option<SlotMap> {
-    let Value::Array(rows) = told else { return None };
-    let mut map = SlotMap::default();
-    for row in rows {
-        let Value::Array(row) = row else { return None };
-        let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = &row[..] else { return None };
-        let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-        if first > last || last >= SLOTS {
-            return None;
-        }
-        // A primary whose address is unknown still has its slots, so other nodes are asked for them.
-        if let Some(primary) = node_of(asked, primary) {
-            map.nodes.insert(primary.clone());
-            map.ranges.push((first, last, primary));
-        }
-        map.nodes.extend(replicas.iter().filter_map(|replica| node_of(asked, replica)));
-        map.ids.extend(std::iter::once(primary).chain(replicas).filter_map(id_of));
-    }
-    map.ranges.sort();
-    Some(map)
-}
-
-/// The id of a node in `CLUSTER SLOTS`.
-fn id_of(told: &Value) -> Option<String> {
-    let Value::Array(parts) = told else { return None };
-    redis::from_redis_value_ref(parts.get(2)?).ok()
-}
-
-/// A node in `CLUSTER SLOTS`. Without a host it is the node that was asked; `?` means unknown.
-fn node_of(asked: &ClusterNode, told: &Value) -> Option<ClusterNode> {
-    let Value::Array(parts) = told else { return None };
-    let [host, Value::Int(port), ..] = &parts[..] else { return None };
-    let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
-    let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.host.clone());
-    (host != "?").then(|| Some(ClusterNode { host, port: u16::try_from(*port).ok()? }))?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn node(port: u16) -> ClusterNode {
-        ClusterNode { host: "10.0.0.1".to_owned(), port }
-    }
-
-    /// First and last slot, then the nodes.
-    type Row<'a> = (i64, i64, &'a [(&'a str, i64)]);
-
-    fn told(rows: &[Row]) -> Value {
-        let named = |(host, port): &(&str, i64)| {
-            Value::Array(vec![Value::BulkString(host.as_bytes().to_vec()), Value::Int(*port), Value::Nil])
-        };
-        let row = |(first, last, nodes): &Row| {
-            let bounds = [Value::Int(*first), Value::Int(*last)];
-            Value::Array(bounds.into_iter().chain(nodes.iter().map(named)).collect())
-        };
-        Value::Array(rows.iter().map(row).collect())
-    }
-
-    #[test]
-    fn a_slot_map_uses_the_address_of_the_node_that_sent_it() {
-        let rows: [Row; 3] =
-            [(100, 200, &[("10.0.0.1", 2), ("10.0.0.1", 3)]), (0, 99, &[("", 1), ("?", 9)]), (201, 300, &[("?", 9)])];
-        let map = read(&node(1), &told(&rows)).unwrap();
-        assert_eq!((map.node_of(0), map.node_of(150), map.node_of(250)), (Some(&node(1)), Some(&node(2)), None));
-        assert_eq!(map.nodes, BTreeSet::from([node(1), node(2), node(3)]));
-        assert!(read(&node(1), &Value::Okay).is_none() && read(&node(1), &told(&[(5, 4, &[("a", 1)])])).is_none());
-    }
-
-    #[test]
-    fn the_reign_of_a_primary_ends_when_it_loses_all_its_slots() {
-        let mut primary_epochs = 0;
-        let mut map = |rows: &[Row], before: &SlotMap| {
-            let mut map = read(&node(1), &told(rows)).unwrap();
-            map.number_epochs(before, &mut primary_epochs);
-            map
-        };
-        let primary_epochs = |map: &SlotMap| [1, 2, 3].map(|port| map.primary_epochs.get(&node(port)).copied());
-        let first = map(&[(0, 99, &[("10.0.0.1", 1)]), (100, 199, &[("10.0.0.1", 2)])], &SlotMap::default());
-        assert_eq!(primary_epochs(&first), [Some(1), Some(2), None]);
-        let moved = map(&[(0, 49, &[("10.0.0.1", 1)]), (50, 199, &[("10.0.0.1", 2)])], &first);
-        assert_eq!(primary_epochs(&moved), primary_epochs(&first));
-        let failed_over = map(&[(0, 99, &[("10.0.0.1", 3)]), (100, 199, &[("10.0.0.1", 2)])], &moved);
-        assert_eq!(primary_epochs(&failed_over), [None, Some(2), Some(3)]);
-        // A server that becomes primary again gets a new primary epoch.
-        let again = map(&[(0, 99, &[("10.0.0.1", 1)]), (100, 199, &[("10.0.0.1", 2)])], &failed_over);
-        assert_eq!(primary_epochs(&again), [Some(4), Some(2), None]);
-    }
-
-    #[test]
-    fn the_epoch_is_read_from_the_cluster_info() {
-        let info = "cluster_state:ok\r\ncluster_current_epoch:7\r\ncluster_my_epoch:2\r\n";
-        assert_eq!((epoch_of(info), epoch_of("cluster_state:ok")), (Some(7), None));
-    }
 }

@@ -13,10 +13,11 @@ use redis::{
 use super::app_runtime::AppRuntime;
 use super::call_context::Awaited;
 use super::classify::Unanswered;
-use super::cluster::{Cluster, ClusterNode};
+use super::cluster::Cluster;
 use super::connector::{self, Plain};
 use super::hash_slot::{key_of, slot_of};
 use super::single_flight::SingleFlight;
+use super::slot_map::ClusterNode;
 use super::timeouts::Silence;
 
 pub(crate) use redis::aio::ConnectionLike as Connection;

@@ -38,6 +38,7 @@ pub(crate) mod server;
 pub(crate) mod settle;
 pub(crate) mod shared_connection;
 pub(crate) mod single_flight;
+pub(crate) mod slot_map;
 pub(crate) mod stream_reader;
 pub(crate) mod streams;
 pub(crate) mod sweep;

@@ -19,7 +19,7 @@ use super::keys::{Key, TaskKeys};
 use super::timeouts::CONNECT_TIMEOUT;
 use crate::error::Error;
 
-pub(crate) use super::cluster::ClusterNode;
+pub(crate) use super::slot_map::ClusterNode;
 
 /// How often to ping the node: it may have nothing to send for hours.
 const PING: Duration = Duration::from_secs(2);
