@@ -26,7 +26,7 @@ use super::classify::{classify, is_no_cluster, not_connected};
 use super::connector::{self, Clients, ConnectOptions, Connector, Plain, is_tls};
 use super::hash_slot::slot_of;
 use super::single_flight::SingleFlight;
-use super::slot_map::{ClusterNode, SlotMap, epoch_of, read};
+use super::slot_map::{ClusterNode, MapAnswers, SlotMap, epoch_of, read};
 use crate::error::Error;
 
 /// How long to wait for a node before also asking the next one.
@@ -321,8 +321,7 @@ impl Cluster {
         // Without a cause, ask a second node too: the first may be cut off from the others and not know it yet.
         let wanted = if is_known && except.is_none() { 2 } else { 1 };
         let mut nodes = nodes.into_iter().peekable();
-        let (mut asking, mut failure, mut older) = (FuturesUnordered::new(), None, None::<SlotMap>);
-        let (mut newest, mut silent) = (Vec::<SlotMap>::new(), Vec::new());
+        let (mut asking, mut answers, mut silent) = (FuturesUnordered::new(), MapAnswers::default(), Vec::new());
         loop {
             if let Some(node) = nodes.next() {
                 silent.push((node.clone(), Instant::now()));
@@ -330,8 +329,7 @@ impl Cluster {
             }
             // Ask the next one when this one has failed or does not answer.
             let left = LONGEST.saturating_sub(begun.elapsed());
-            let has_any_told = !newest.is_empty() || older.is_some();
-            let patience = if nodes.peek().is_some() || has_any_told { PATIENCE.min(left) } else { left };
+            let patience = if nodes.peek().is_some() || answers.has_any() { PATIENCE.min(left) } else { left };
             let answer = tokio::time::timeout(patience, asking.next()).await;
             let answer = answer.map(|answer| {
                 let (node, told) = answer?;
@@ -339,28 +337,18 @@ impl Cluster {
                 Some(told)
             });
             match answer {
-                Ok(Some(Ok(newer))) if newer.epoch >= map.epoch && newer.is_part => {
-                    newest.push(newer);
-                    if newest.len() >= wanted {
+                Ok(Some(told)) => {
+                    answers.add(told, &map);
+                    if answers.newest.len() >= wanted {
                         break;
                     }
                 }
-                // Either the node has not learned of a failover yet, or the cluster was created again.
-                Ok(Some(Ok(told))) => {
-                    let is_newer = older.as_ref().is_none_or(|before| before.epoch < told.epoch);
-                    older = if is_newer { Some(told) } else { older };
-                }
-                // An error about authentication is more useful than the news that another node is unreachable.
-                Ok(Some(Err(e))) => {
-                    let counts = failure.as_ref().is_none_or(|before: &Error| before.is_retryable());
-                    failure = if counts { Some(e) } else { failure };
-                }
                 Ok(None) => break,
                 // One node has answered, and the second takes long.
-                Err(_) if !newest.is_empty() => break,
+                Err(_) if !answers.newest.is_empty() => break,
                 Err(_) if nodes.peek().is_some() => {}
                 Err(_) => {
-                    failure.get_or_insert_with(|| self.silence());
+                    answers.failure.get_or_insert_with(|| self.silence());
                     break;
                 }
             }
@@ -369,27 +357,17 @@ impl Cluster {
         let is_silent =
             |node: &ClusterNode| silent.iter().any(|(silent, since)| silent == node && since.elapsed() >= PATIENCE);
         self.lines().retain(|(node, _)| !is_silent(node));
-        // If the cluster is down, no node takes part. Then use the newest map, unless it is older than the known one.
-        let all_say_so = failure.is_none() || !is_known;
-        let is_gone = self.unheard_for(!newest.is_empty(), begun) >= GONE;
-        let older = older.filter(|told| all_say_so || told.epoch >= map.epoch || is_gone && told.is_another_than(&map));
-        if let Some(told) = older.as_ref().filter(|told| newest.is_empty() && is_known && told.is_another_than(&map)) {
-            tracing::warn!(
-                known = map.epoch,
-                told = told.epoch,
-                "no node of the known cluster answers, and the address leads to another cluster; using that one until this process restarts"
-            );
-        }
-        match newest.into_iter().max_by_key(|map| map.epoch).or(older) {
-            Some(told) => {
+        let is_gone = self.unheard_for(!answers.newest.is_empty(), begun) >= GONE;
+        match answers.chosen(&map, is_gone) {
+            Ok(told) => {
                 self.take(told, begun);
                 Ok(())
             }
-            None => {
+            Err(e) => {
                 // The next read begins with another node.
                 self.from.fetch_add(1, Ordering::Relaxed);
                 self.looked_at(false, None);
-                Err(failure.unwrap_or(Error::Closed))
+                Err(e)
             }
         }
     }

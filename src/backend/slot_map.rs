@@ -6,6 +6,7 @@ use std::fmt;
 use redis::Value;
 
 use super::hash_slot::SLOTS;
+use crate::error::Error;
 
 /// A node, under the address that other nodes give for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +65,64 @@ impl SlotMap {
             });
             self.primary_epochs.insert(node, primary_epoch);
         }
+    }
+}
+
+/// What the nodes answered to one read of the map.
+#[derive(Default)]
+pub(super) struct MapAnswers {
+    /// The maps that are at least as new as the known one.
+    pub(super) newest: Vec<SlotMap>,
+    /// The newest of the other maps.
+    older: Option<SlotMap>,
+    pub(super) failure: Option<Error>,
+}
+
+impl MapAnswers {
+    /// Whether any node sent a map.
+    pub(super) fn has_any(&self) -> bool {
+        !self.newest.is_empty() || self.older.is_some()
+    }
+
+    /// Adds the answer of a node.
+    pub(super) fn add(&mut self, answer: Result<SlotMap, Error>, known: &SlotMap) {
+        match answer {
+            Ok(newer) if newer.epoch >= known.epoch && newer.is_part => self.newest.push(newer),
+            // Either the node has not learned of a failover yet, or the cluster was created again.
+            Ok(told) => {
+                if self.older.as_ref().is_none_or(|before| before.epoch < told.epoch) {
+                    self.older = Some(told);
+                }
+            }
+            // An error about authentication is more useful than the news that another node is unreachable.
+            Err(e) => {
+                if self.failure.as_ref().is_none_or(Error::is_retryable) {
+                    self.failure = Some(e);
+                }
+            }
+        }
+    }
+
+    /// The map to use. `is_gone` says that no node has sent a map as new as the known one for a long time.
+    ///
+    /// # Errors
+    /// The failure of a node if no map counts; `Closed` if none failed.
+    pub(super) fn chosen(self, known: &SlotMap, is_gone: bool) -> Result<SlotMap, Error> {
+        let MapAnswers { newest, older, failure } = self;
+        let is_known = !known.ranges.is_empty();
+        // If the cluster is down, no node takes part. Then use the newest map, unless it is older than the known one.
+        let all_say_so = failure.is_none() || !is_known;
+        let older =
+            older.filter(|told| all_say_so || told.epoch >= known.epoch || is_gone && told.is_another_than(known));
+        if let Some(told) = older.as_ref().filter(|told| newest.is_empty() && is_known && told.is_another_than(known)) {
+            tracing::warn!(
+                known = known.epoch,
+                told = told.epoch,
+                "no node of the known cluster answers, and the address leads to another cluster; using that one until this process restarts"
+            );
+        }
+        let chosen = newest.into_iter().max_by_key(|map| map.epoch).or(older);
+        chosen.ok_or_else(|| failure.unwrap_or(Error::Closed))
     }
 }
 
