@@ -3,7 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::server::{POLL, RedisServer, StartError, ask, free_port};
+use super::host::free_port;
+use super::probe::ask;
+use super::server::{POLL, RedisServer};
+use super::start_error::StartError;
 
 /// How long the nodes may take to form a cluster.
 const MEET_TIMEOUT: Duration = Duration::from_secs(60);

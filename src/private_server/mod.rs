@@ -7,7 +7,14 @@
 //! Needs a Unix-like system and `redis-server` or `valkey-server`; [`RedisServer::start`] says where it searches.
 
 mod cluster;
+mod env_url;
+mod host;
+mod probe;
 mod server;
+mod start_error;
 
 pub use cluster::RedisCluster;
-pub use server::{RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url};
+pub use env_url::redis_url;
+pub use host::SERVER_VARIABLE;
+pub use server::{RedisServer, RedisServerBuilder};
+pub use start_error::StartError;

@@ -1,35 +1,21 @@
 //! One private Redis server.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{self, Path, PathBuf};
-use std::process::{self, Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
-use std::{env, thread};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// The environment variable that names the server program.
-pub const SERVER_VARIABLE: &str = "HEARTLINE_REDIS_SERVER";
-
-/// How long a server may take to answer after its start.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+use super::host::{PORTS_TRIED, find_binary, free_port, make_dir};
+use super::probe::{Probe, probe};
+use super::start_error::{START_TIMEOUT, StartError, io_error};
 
 /// How long a server may take to end after it was asked to. Then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long one question to a starting server may take.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-
 pub(super) const POLL: Duration = Duration::from_millis(5);
-
-/// How many ports are tried.
-const PORTS_TRIED: u32 = 20;
-
-/// Below the ports that systems assign to outgoing connections, as is the cluster bus 10,000 above. So a stopped server does not lose its
-/// port.
-const PORTS: std::ops::Range<u16> = 12_000..22_000;
 
 /// Becomes the server by `exec`, so the process id is the server's. A watcher in the background reads a pipe whose other end this process
 /// holds. A line means that the server has ended, and the watcher exits. End of file without a line means that the owner died: the watcher
@@ -41,56 +27,6 @@ exec 3<&0 </dev/null
 exec 3<&-
 exec env "$@"
 "#;
-
-/// Why a private server could not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// No server program was found.
-    #[error(
-        "{wanted} not found: install it with `apt-get install redis-server`, `brew install redis`, or set \
-         HEARTLINE_REDIS_SERVER"
-    )]
-    NotFound {
-        /// The program that was searched for.
-        wanted: String,
-    },
-    /// The operating system refused a file, a port or a process.
-    #[error("cannot {action} for the private redis server")]
-    Io {
-        /// The action that failed.
-        action: &'static str,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// The server ended before it answered.
-    #[error("{} ended while starting: {reason}", binary.display())]
-    Ended {
-        /// The server program.
-        binary: PathBuf,
-        /// The last line of its log.
-        reason: String,
-    },
-    /// The server did not answer in time.
-    #[error("{} did not answer on port {port} within {START_TIMEOUT:?}", binary.display())]
-    Silent {
-        /// The server program.
-        binary: PathBuf,
-        /// The port it was started with.
-        port: u16,
-    },
-    /// The nodes did not form a cluster in time.
-    #[error("the nodes of the private cluster did not form a cluster: one of them replied {reply} to {command}")]
-    Apart {
-        /// The last command that was sent.
-        command: String,
-        /// The reply.
-        reply: String,
-    },
-    /// No free port was found, or another program took the port of a restarted server.
-    #[error("no free port for the private redis server")]
-    NoPort,
-}
 
 /// Configures a [`RedisServer`] before it starts.
 #[derive(Debug, Clone, Default)]
@@ -390,133 +326,14 @@ impl Drop for RedisServer {
     }
 }
 
-/// The URL in `REDIS_URL` if that is set and not empty, else the URL of a new private server.
-///
-/// Keep the server for as long as the URL is used: dropping it ends the server. The private server starts on a thread that may block.
-///
-/// # Errors
-///
-/// As [`RedisServer::start`], if `REDIS_URL` is not set.
-///
-/// # Cancel safety
-///
-/// Cancel safe: if the server starts after the future was dropped, it is ended at once.
-///
-/// # Examples
-///
-/// ```no_run
-/// # async fn example() -> Result<(), heartline::private_server::StartError> {
-/// let (_server, url) = heartline::private_server::redis_url().await?;
-/// println!("using {url}");
-/// # Ok(())
-/// # }
-/// ```
-pub async fn redis_url() -> Result<(Option<RedisServer>, String), StartError> {
-    if let Some(url) = env::var("REDIS_URL").ok().filter(|url| !url.is_empty()) {
-        return Ok((None, url));
-    }
-    let server = tokio::task::spawn_blocking(RedisServer::start)
-        .await
-        .map_err(|error| io_error("wait")(io::Error::other(error)))??;
-    let url = server.url();
-    Ok((Some(server), url))
-}
-
-fn io_error(action: &'static str) -> impl FnOnce(io::Error) -> StartError {
-    move |source| StartError::Io { action, source }
-}
-
-fn find_binary(chosen: Option<&Path>) -> Result<PathBuf, StartError> {
-    let named = env::var_os(SERVER_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-    match chosen.map(Path::to_path_buf).or(named) {
-        Some(path) => {
-            on_path(path.as_os_str()).ok_or_else(|| StartError::NotFound { wanted: path.display().to_string() })
-        }
-        None => ["redis-server", "valkey-server"]
-            .into_iter()
-            .find_map(|name| on_path(OsStr::new(name)))
-            .ok_or_else(|| StartError::NotFound { wanted: "redis-server".to_owned() }),
-    }
-}
-
-/// Finds a program like a shell does, but as an absolute path, since the server runs in another directory. Symbolic links are kept: a
-/// linked program may act by its name, as Debian's does.
-fn on_path(name: &OsStr) -> Option<PathBuf> {
-    let path = Path::new(name);
-    if path.components().count() > 1 {
-        return path.is_file().then(|| path::absolute(path).ok()).flatten();
-    }
-    let found = env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(path)).find(|path| path.is_file())?;
-    path::absolute(found).ok()
-}
-
-/// A number that is unique in this process and differs between processes.
-fn unique() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
-    let count = NEXT.fetch_add(1, Ordering::Relaxed);
-    // An odd multiplier keeps different inputs different, and spreads adjacent ones.
-    (u64::from(process::id()) << 32 ^ u64::from(nanos) ^ count << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-fn make_dir() -> io::Result<PathBuf> {
-    // Redis reports its directory without symbolic links, and `probe` compares the two.
-    let base = fs::canonicalize(env::temp_dir())?;
-    loop {
-        let dir = base.join(format!("heartline-redis-{:016x}", unique()));
-        match fs::create_dir(&dir) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            result => return result.map(|()| dir),
-        }
-    }
-}
-
-pub(super) fn free_port() -> Option<u16> {
-    (0..PORTS_TRIED).find_map(|_| {
-        let offset = (unique() >> 40) % u64::from(PORTS.end - PORTS.start);
-        let port = PORTS.start + u16::try_from(offset).ok()?;
-        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(port)
-    })
-}
-
-enum Probe {
-    NotYet,
-    Ours,
-    Foreign,
-}
-
-/// Asks the server on the port for its directory: another server may have taken the port just before ours.
-fn probe(port: u16, dir: &Path) -> Probe {
-    // A server that is loading its data answers CONFIG but not PING.
-    let Ok(reply) = ask(port, "PING\r\nCONFIG GET dir\r\n") else {
-        return Probe::NotYet;
-    };
-    if reply.is_empty() || reply.starts_with("-LOADING") {
-        Probe::NotYet
-    // A server that requires a password has started. No other server here uses one.
-    } else if reply.contains(&*dir.to_string_lossy()) || reply.starts_with("-NOAUTH") {
-        Probe::Ours
-    } else {
-        Probe::Foreign
-    }
-}
-
-/// Sends inline commands and returns all replies, including that of the final QUIT.
-pub(super) fn ask(port: u16, commands: &str) -> io::Result<String> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
-    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
-    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
-    stream.write_all(commands.as_bytes())?;
-    stream.write_all(b"QUIT\r\n")?;
-    let mut reply = Vec::new();
-    stream.take(64 * 1024).read_to_end(&mut reply)?;
-    Ok(String::from_utf8_lossy(&reply).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpStream};
+
     use super::*;
+    use crate::private_server::probe::{PROBE_TIMEOUT, ask};
 
     fn answers(port: u16) -> bool {
         ask(port, "PING\r\n").is_ok_and(|reply| reply.starts_with("+PONG"))
