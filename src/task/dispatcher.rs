@@ -1,40 +1,25 @@
-//! Writes jobs to Redis. Repeats calls while Redis is unreachable, and sends jobs together that come during a call.
+//! Writes the jobs of a task to Redis, each to its partition.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use tokio::sync::oneshot;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use crate::backend::address::Role;
-use crate::backend::connection::OwnConnection;
-use crate::backend::dispatch::{self, Dispatched, NewJob};
+use super::dispatch_buffer::{DispatchBuffer, IN_FLIGHT, bytes_of};
+use crate::backend::dispatch::NewJob;
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
-use crate::backend::repeated::{CallDeadline, repeated};
-use crate::backend::replicated;
-use crate::backend::shared_connection::SharedConnection;
+use crate::backend::repeated::repeated;
 use crate::backend::tables::{Tables, part_of};
-use crate::backend::timeouts::{doubled, response_time};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES, LARGE};
 use crate::options::modes::{Copies, Durability};
 
-/// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
-const IN_FLIGHT: usize = 2;
-
 /// Up to this many partitions each get that number of calls, since they may be on different nodes.
 const NODES: usize = 4;
-
-/// How many calls of one lane may wait for replicas one after another: a lone one, the carrier's, and those of a `dispatch_many`.
-const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
 
 /// Sends the jobs of one task to Redis.
 ///
@@ -204,10 +189,6 @@ impl Drop for Dispatcher {
     }
 }
 
-fn bytes_of(jobs: &[impl AsRef<NewJob>]) -> usize {
-    jobs.iter().map(|job| job.as_ref().payload.len()).sum()
-}
-
 /// Groups the jobs into calls, each for one partition, with the positions of its jobs. The partitions take turns.
 fn calls(parts: usize, jobs: &[Arc<NewJob>]) -> Vec<(usize, Vec<usize>)> {
     let mut of_part = vec![Vec::new(); parts];
@@ -239,317 +220,15 @@ fn chunks(jobs: &[impl AsRef<NewJob>]) -> Vec<Range<usize>> {
     chunks
 }
 
-/// The jobs of a task that wait to be written.
-struct DispatchBuffer {
-    store: Arc<Store>,
-    tables: Arc<Tables>,
-    keys: Arc<TaskKeys>,
-    /// The replicas to wait for, if any, and the connection for that.
-    copies: Option<(Copies, SharedConnection)>,
-    /// Whether the task's jobs need all keys of the script.
-    all_keys: AtomicBool,
-    /// Whether a lone dispatch is under way on its caller's own future.
-    alone: AtomicBool,
-    dropped: CancellationToken,
-    state: Mutex<BufferState>,
-}
-
-#[derive(Default)]
-struct BufferState {
-    queue: VecDeque<Queued>,
-    /// Whether a carrier runs: the task that writes the gathered jobs.
-    is_carried: bool,
-}
-
-struct Queued {
-    job: Arc<NewJob>,
-    patience: CallDeadline,
-    /// Closed if the caller has given up.
-    reply: oneshot::Sender<Result<bool, Error>>,
-}
-
-impl Queued {
-    fn answer(self, answer: Result<bool, Error>) {
-        // A caller that gave up does not read it.
-        let _ = self.reply.send(answer);
-    }
-}
-
-impl AsRef<NewJob> for Queued {
-    fn as_ref(&self) -> &NewJob {
-        &self.job
-    }
-}
-
-/// A running carrier. If it is dropped because the runtime of the App has ended, the callers of its jobs get an error.
-struct Carrying {
-    lane: Arc<DispatchBuffer>,
-    is_done: bool,
-}
-
-impl Drop for Carrying {
-    fn drop(&mut self) {
-        if !self.is_done {
-            let mut state = self.lane.state();
-            state.is_carried = false;
-            let left = std::mem::take(&mut state.queue);
-            drop(state);
-            drop(left);
-        }
-    }
-}
-
-/// The lone dispatch of a lane, until it is dropped.
-struct Alone<'a>(&'a DispatchBuffer);
-
-impl Alone<'_> {
-    /// `None` if another lone call is under way, or jobs are queued.
-    fn go(lane: &DispatchBuffer) -> Option<Alone<'_>> {
-        if lane.alone.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let alone = Alone(lane);
-        (!lane.state().is_carried).then_some(alone)
-    }
-}
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        self.0.alone.store(false, Ordering::Release);
-    }
-}
-
-impl DispatchBuffer {
-    fn new(store: Arc<Store>, tables: Arc<Tables>, keys: Arc<TaskKeys>, copies: Option<Copies>) -> DispatchBuffer {
-        DispatchBuffer {
-            tables,
-            copies: copies.map(|copies| (copies, store.line(Role::Replicated))),
-            store,
-            keys,
-            all_keys: AtomicBool::new(false),
-            alone: AtomicBool::new(false),
-            dropped: CancellationToken::new(),
-            state: Mutex::default(),
-        }
-    }
-
-    fn within(&self) -> Duration {
-        self.copies.as_ref().map_or(Duration::ZERO, |(copies, _)| copies.within)
-    }
-
-    fn state(&self) -> MutexGuard<'_, BufferState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The time limits of a call that is requested now and has this many bytes.
-    fn patience(&self, bytes: usize) -> CallDeadline {
-        CallDeadline::new(self.store.dispatch_timeout, Instant::now(), bytes).and(self.within())
-    }
-
-    /// Writes a job. Returns whether it existed before.
-    async fn dispatch(self: &Arc<Self>, job: Arc<NewJob>) -> Result<bool, Error> {
-        let patience = self.patience(job.payload.len());
-        let is_first = |existed: Vec<bool>| existed.first().copied().unwrap_or(false);
-        let existed = if job.payload.len() > LARGE {
-            self.write_large(job).await.map(is_first)
-        } else if let Some(_alone) = Alone::go(self) {
-            let one = std::slice::from_ref(&job);
-            repeated(patience, || self.write(one)).await.map(is_first)
-        } else {
-            self.join(job, patience).await
-        };
-        existed.map_err(|e| e.at(self.store.place()))
-    }
-
-    /// Reads the answer. If the task has another number of partitions, the jobs must be dispatched again.
-    fn existed(&self, answer: Dispatched) -> Result<Vec<bool>, Error> {
-        match answer {
-            Dispatched::Existed(existed) => Ok(existed),
-            Dispatched::Partitions(count) => {
-                self.tables.learn(count);
-                Err(Error::Unsupported { what: format!("the task has {count} partitions") })
-            }
-        }
-    }
-
-    async fn write(&self, jobs: &[impl AsRef<NewJob>]) -> Result<Vec<bool>, Error> {
-        self.store.ready().await?;
-        let time = response_time(bytes_of(jobs));
-        let existed = match &self.copies {
-            None => {
-                let call = async |conn: &mut _| dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
-                self.existed(self.store.shared(time, call).await?)?
-            }
-            Some((copies, line)) => {
-                let call = async |conn: &mut OwnConnection| {
-                    let mut conn = replicated::at_primary(conn, &self.keys).await?;
-                    self.write_copied(&mut conn, jobs, *copies).await
-                };
-                // Other calls may use this connection first.
-                line.call(time + copies.within * IN_FRONT, call).await?
-            }
-        };
-        self.store.register_once(self.keys.task()).await;
-        Ok(existed)
-    }
-
-    /// Writes jobs, existing ones included, and waits for their replicas.
-    async fn write_copied(
-        &self,
-        conn: &mut OwnConnection,
-        jobs: &[impl AsRef<NewJob>],
-        copies: Copies,
-    ) -> Result<Vec<bool>, Error> {
-        let existed = self.existed(dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await?)?;
-        replicated::enough(conn, &self.keys, copies).await??;
-        Ok(existed)
-    }
-
-    /// Writes a job on a separate connection, so that no other call waits for it. It needs a permit, which other large jobs may hold; its
-    /// time limit begins with the permit. It runs in its own task: a future that is not polled must not block the permits.
-    async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
-        let lane = Arc::clone(self);
-        let write = async move {
-            let turn = lane.store.write_turns().take(lane.store.dispatch_timeout).await.ok_or_else(Error::timed_out)?;
-            let bytes = job.payload.len();
-            let time = Mutex::new(response_time(bytes));
-            let attempt = || async {
-                let given = *time.lock().unwrap_or_else(PoisonError::into_inner);
-                lane.store.ready().await?;
-                let write = async {
-                    let conn = lane.store.dedicated(Role::Shared, None).await?;
-                    let mut conn = replicated::at_primary(&conn, &lane.keys).await?;
-                    let write = async {
-                        let one = std::slice::from_ref(&job);
-                        match &lane.copies {
-                            None => lane.existed(dispatch::dispatch(&mut conn, &lane.keys, one, &lane.all_keys).await?),
-                            Some((copies, _)) => lane.write_copied(&mut conn, one, *copies).await,
-                        }
-                    };
-                    let written = tokio::time::timeout(given + lane.within(), write).await;
-                    written.unwrap_or_else(|_| Err(Error::late()))
-                };
-                let answer = lane.store.steady(write).await;
-                if answer.as_ref().is_err_and(Error::is_late) {
-                    *time.lock().unwrap_or_else(PoisonError::into_inner) = doubled(given);
-                }
-                answer
-            };
-            let existed = turn.hold(repeated(lane.patience(bytes), attempt)).await?;
-            lane.store.register_once(lane.keys.task()).await;
-            Ok(existed)
-        };
-        self.store.runtime().run(write).await
-    }
-
-    /// Adds the job to the queue, and waits until the carrier has written it. Returns whether it existed before.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the job is not sent any more; a call that is under way may contain it.
-    async fn join(self: &Arc<Self>, job: Arc<NewJob>, patience: CallDeadline) -> Result<bool, Error> {
-        let (reply, answer) = oneshot::channel();
-        let starts = {
-            let mut state = self.state();
-            state.queue.push_back(Queued { job, patience, reply });
-            !std::mem::replace(&mut state.is_carried, true)
-        };
-        if starts {
-            // Do this without the lock: if no runtime is left, the carrier is dropped here.
-            let carrying = Carrying { lane: Arc::clone(self), is_done: false };
-            let dropped = self.dropped.clone();
-            self.store.runtime().spawn(async move {
-                dropped.run_until_cancelled(carrying.carry()).await;
-            });
-        }
-        answer.await.unwrap_or(Err(Error::Closed))
-    }
-
-    fn take(&self) -> Option<Vec<Queued>> {
-        let mut state = self.state();
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(next) = state.queue.front() {
-            bytes += next.job.payload.len();
-            if batch.len() == BATCH || (bytes > BATCH_BYTES && !batch.is_empty()) {
-                break;
-            }
-            batch.extend(state.queue.pop_front());
-        }
-        if batch.is_empty() {
-            state.is_carried = false;
-            return None;
-        }
-        Some(batch)
-    }
-
-    /// Returns the error to callers whose time is over, and to all if a repeat cannot help. Queues the other jobs again.
-    fn failed(&self, batch: Vec<Queued>, e: &Error) {
-        let is_over = {
-            let (away, now) = (e.is_outage(), Instant::now());
-            move |queued: &Queued| {
-                let CallDeadline { deadline, least } = queued.patience;
-                !away || deadline <= now + least
-            }
-        };
-        let (over, again): (Vec<_>, Vec<_>) = batch.into_iter().partition(|queued| is_over(queued));
-        let mut state = self.state();
-        again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
-        let mut late = Vec::new();
-        if e.is_connection() {
-            // Callers in the queue whose time ran out during this call get the error now.
-            while state.queue.front().is_some_and(&is_over) {
-                late.extend(state.queue.pop_front());
-            }
-        }
-        drop(state);
-        over.into_iter().chain(late).for_each(|queued| queued.answer(Err(e.again())));
-    }
-}
-
-impl Carrying {
-    /// Writes the gathered jobs, call by call, until the queue is empty.
-    async fn carry(mut self) {
-        // Yield, so that callers that were woken together join the queue together.
-        tokio::task::yield_now().await;
-        while let Some(batch) = self.lane.take() {
-            // Each caller has its own time limit. This call uses that of the first caller, which has waited longest.
-            let patience = batch.first().map_or_else(|| self.lane.patience(0), |first| first.patience);
-            let (lane, jobs) = (&self.lane, &batch);
-            let answer = repeated(patience, || {
-                // If a caller gave up, its job must not be sent.
-                let wanted = jobs.iter().enumerate().filter(|(_, queued)| !queued.reply.is_closed());
-                let (places, wanted): (Vec<usize>, Vec<&Queued>) = wanted.unzip();
-                async move {
-                    let written = if wanted.is_empty() { Vec::new() } else { lane.write(&wanted).await? };
-                    let mut existed = vec![None; jobs.len()];
-                    places.iter().zip(written).for_each(|(at, was_there)| existed[*at] = Some(was_there));
-                    Ok(existed)
-                }
-            });
-            match answer.await {
-                Ok(existed) => {
-                    let written = batch.into_iter().zip(existed);
-                    written.filter_map(|(queued, existed)| Some((queued, existed?))).for_each(|(queued, existed)| {
-                        queued.answer(Ok(existed));
-                    });
-                }
-                Err(e) => self.lane.failed(batch, &e),
-            }
-        }
-        self.is_done = true;
-    }
-}
-
-impl fmt::Debug for DispatchBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DispatchBuffer").finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
     use super::*;
     use crate::backend::classify::classify;
-    use crate::job::id::JobId;
+    use crate::backend::repeated::CallDeadline;
     use crate::options::overrides::Overrides;
 
     fn job(bytes: usize) -> NewJob {

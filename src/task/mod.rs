@@ -3,6 +3,7 @@
 pub(crate) mod cancel;
 pub(crate) mod definition;
 pub(crate) mod dispatch;
+pub(crate) mod dispatch_buffer;
 pub(crate) mod dispatcher;
 pub(crate) mod handle;
 pub(crate) mod shared;
