@@ -7,7 +7,8 @@ use tokio::sync::{Notify, broadcast};
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant};
 
-use super::source::{Position, Source};
+use super::position::Position;
+use super::source::Source;
 use super::stream_event::StreamEvent;
 use crate::backend::keys::Key;
 

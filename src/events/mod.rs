@@ -7,6 +7,7 @@ pub(crate) mod channel;
 pub(crate) mod decode;
 pub(crate) mod event;
 pub(crate) mod hub;
+pub(crate) mod position;
 pub(crate) mod reader;
 pub(crate) mod result_poller;
 pub(crate) mod result_waiter;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::result_poller::ResultWaiters;
 use crate::backend::engine::Store;
-use crate::backend::keys::{TaskKeys, workflow_of};
+use crate::backend::keys::workflow_of;
 use crate::backend::tables::Tables;
 
 /// What both readers of a hub share: the followed tasks, and the callers that wait for single jobs.
@@ -67,26 +67,5 @@ impl Source {
     pub(super) fn followed(&self) -> Vec<Arc<Followed>> {
         let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.by_name.values().filter_map(Weak::upgrade).collect()
-    }
-}
-
-/// How far the stream of a task, or of one of its partitions, was read.
-#[derive(Clone)]
-pub(super) struct Position {
-    pub(super) name: Arc<str>,
-    pub(super) keys: Arc<TaskKeys>,
-    pub(super) task: Weak<Followed>,
-    pub(super) last_id: String,
-    /// The stream's count of events up to there; unknown before the first entry.
-    pub(super) total: Option<u64>,
-    /// Whether the entry before the first one to read was looked up.
-    pub(super) asked: bool,
-    pub(super) has_read: bool,
-}
-
-impl Position {
-    /// Whether this is the position in the stream of this table.
-    pub(super) fn is_of(&self, task: &Followed, keys: &TaskKeys) -> bool {
-        self.name == task.name && (self.keys.part(), self.keys.parts()) == (keys.part(), keys.parts())
     }
 }
