@@ -46,6 +46,9 @@ const TOGETHER: usize = 200;
 /// After how many events the reader checks whether its subscribers keep up.
 const CHUNK: usize = 64;
 
+/// Entries, with the index of the position of their stream.
+type FoundEntries = Vec<(usize, Vec<Entry>)>;
+
 struct Reader<'a, T: Clone + Send + 'static> {
     channel: &'a Channel<T>,
     /// Its number.
@@ -176,7 +179,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         added: &watch::Receiver<()>,
         primary_epoch: u64,
         is_first: bool,
-    ) -> Result<Option<Vec<(usize, Vec<Entry>)>>, Error> {
+    ) -> Result<Option<FoundEntries>, Error> {
         let (source, entries) = (&self.channel.source, self.entries());
         let after: Vec<_> = self
             .positions
