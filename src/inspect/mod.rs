@@ -23,6 +23,7 @@ pub(crate) mod page;
 mod parts;
 pub(crate) mod poison;
 mod read_instance;
+mod read_tasks;
 pub(crate) mod recover;
 pub(crate) mod repair;
 pub(crate) mod server;
