@@ -31,8 +31,8 @@ pub struct WorkflowReport {
     pub failed: u64,
     /// Cancelled instances that are still stored.
     pub cancelled: u64,
-    /// Instances whose state the server lost, at least. They cannot continue. [`Inspector::recover_workflow`](crate::Inspector::recover_workflow) pauses them, for a person
-    /// to decide.
+    /// Instances whose state the server lost, at least. They cannot continue.
+    /// [`Inspector::recover_workflow`](crate::Inspector::recover_workflow) pauses them, for a person to decide.
     pub unplaced: u64,
     /// Pending steps: nodes to send and dependents to visit. Usually none, or those of this moment.
     pub steps: u64,
@@ -112,7 +112,8 @@ pub struct InstanceReport {
     pub id: String,
     /// Its state.
     pub state: WorkflowState,
-    /// Whether the server lost its state. It cannot continue, and `state` is `Failed`. [`Inspector::recover_workflow`](crate::Inspector::recover_workflow) pauses it.
+    /// Whether the server lost its state. It cannot continue, and `state` is `Failed`.
+    /// [`Inspector::recover_workflow`](crate::Inspector::recover_workflow) pauses it.
     pub is_unplaced: bool,
     /// Whether it opens no more nodes. It ends when the open ones have ended.
     pub is_stopping: bool,
