@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::{ResolvedJob, SilentJob, SilentSelection, WorkerState};
+use heartline::{RecoveryReport, ResolvedJob, SilentJob, SilentSelection, WorkerState};
 
 use super::{acts, health, known_task, when, workers};
 use crate::args::{RecoverCommand, Silent};
@@ -224,23 +224,36 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     let held = if held.is_empty() { "none now; jobs that it claims until then are included".to_owned() } else { held };
     let what = format!("recover the jobs of {id}: {held}. They run again, or fail past max_count");
     let stops = if known.death.is_some() { "" } else { "; if the worker is alive, it notices within 10s and stops" };
-    let is_overdue = known.is_presence_overdue(now);
+    let is_in_doubt = !may_live && known.death.is_none() && known.stopped_at.is_none();
+    let check = if is_in_doubt { "; it may be frozen: check its process first" } else { "" };
     if !session.out.is_json {
         for its in known.tasks.iter().filter(|its| its.held > 0) {
             super::tell_risks(session, &its.task).await?;
         }
     }
-    let question = format!("{what}{stops} ({}, last seen {seen}, {proof}{alive})", known.state);
+    let question = format!("{what}{stops} ({}, last seen {seen}, {proof}{alive}{check})", known.state);
     match may_live {
         true => confirm_in_person(&session.consent, &question)?,
         false => confirm(&session.consent, &question)?,
     }
     // A worker that returns while the person decides keeps its jobs.
-    let recovered = if is_overdue {
+    let recovered = if known.is_presence_overdue(now) {
         session.inspector.recover_worker_unseen_since(id, known.last_seen_at).await?
     } else {
         session.inspector.recover_worker(id).await?
     };
+    let ended = recovered_jobs(session, id, recovered);
+    if known.death.is_none() && known.stopped_at.is_none() && !matches!(ended, Err(Failure::Failed(_))) {
+        session.out.hint(format!(
+            "The death of {} was not proven. If its process is only frozen, its handlers continue next to the new runs when it wakes.",
+            shown(id)
+        ));
+    }
+    ended
+}
+
+/// Prints what became of the jobs of a worker.
+fn recovered_jobs(session: &Session, id: &str, recovered: Option<RecoveryReport>) -> Result<(), Failure> {
     let Some(report) = recovered else {
         return Err(Failure::Failed(format!("there is no worker {id} any more")));
     };

@@ -78,7 +78,9 @@ async fn diagnoses_are_printed_and_are_data_in_json() {
     let ran = bench.run(&["jobs", "cancel", "-t", "export", "a"]).await;
     assert!(ran.status == 0 && ran.err.contains("a will be cancelled when it is recovered: 1 job held by"), "{ran:?}");
 
-    let ran = bench.run(&["recover", "worker", LOST, "-y"]).await.ok();
+    let ran = bench.run(&["recover", "worker", LOST, "-y"]).await;
+    assert!(ran.err.contains(&format!("The death of {LOST} was not proven.")), "{ran:?}");
+    let ran = ran.ok();
     assert!(ran.contains("export: 2 jobs"), "{ran}");
     let ran = bench.run(&["status"]).await;
     assert!(!ran.out.contains("held by") && ran.out.contains("? export: 2 jobs recovered from "), "{ran:?}");
