@@ -84,7 +84,7 @@ fn print_status(
         if diagnoses.is_empty() {
             session.out.line("Nothing is wrong.")?;
         } else if is_healthy {
-            session.out.line("Jobs are processed. Please check:")?;
+            session.out.line("No job is known to be stuck. Please check:")?;
         }
         print(session, diagnoses.iter())?;
     }
