@@ -106,7 +106,7 @@ local how = { verdict = verdict, by = by, reason = verdict == 'auto' and silence
   now_ms = now_ms, keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled },
   grace = verdict == 'auto' and grace_of(grace), since = math.min(tonumber(snapshot_at) or now_ms, now_ms),
   hook = hook == '1', paused = paused, event_mode = event_mode,
-  said = 'no beat came from worker %s for a watched interval' }
+  said = 'no heartbeat came from worker %s for a watched interval' }
 local places = { outbox = outbox, candidates = candidates, active = active, locks = locks, cancelling = cancelling,
   lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
   finalizing = finalizing, result = result, wake = wake, events = events, stalls = stalls, meta = meta,

@@ -29,6 +29,9 @@ use crate::worker_id::WorkerId;
 /// The most entries of a page. Each may contain hundreds of stalls.
 const PAGE: usize = 20;
 
+/// What a missing `ctx.heartbeat()` may mean.
+const HANDLER_SILENT: &str = ": its handler hangs, or its process is dead, frozen or cut off from Redis";
+
 /// A stall, and the facts that led to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -81,7 +84,6 @@ impl fmt::Display for StallReport {
         if self.holder_seen_again_at.is_some() {
             f.write_str(", which was seen again since")?;
         }
-        let whose = if *reason == StallReason::HandlerSilent { "its handler was silent" } else { "it was silent" };
         if *reason == StallReason::WorkerRestarted {
             write!(f, "; {} found it gone, or took over its name", self.witness)?;
         }
@@ -89,7 +91,11 @@ impl fmt::Display for StallReport {
             write!(f, "; {} took over its name, and it did not stop in time", self.witness)?;
         }
         if let Some(ago) = before(self.snapshot_at) {
-            write!(f, "; {whose} since the snapshot {} before", span(ago))?;
+            let (what, cause) = match reason {
+                StallReason::HandlerSilent => ("no heartbeat came", HANDLER_SILENT),
+                _ => ("it was silent", ""),
+            };
+            write!(f, "; {what} since the snapshot {} before{cause}", span(ago))?;
         }
         if let (Some(watched), Some(interval)) = (self.watched, self.interval) {
             let (watched, interval) = (span(watched), span(interval));

@@ -66,7 +66,8 @@ impl StallAction {
 pub enum StallReason {
     /// Its worker was silent for a whole watched interval (heartbeat mode `Automatic`).
     Silent,
-    /// Its handler was silent for a whole watched interval (heartbeat mode `Manual`). Its worker may be healthy.
+    /// No `ctx.heartbeat()` came for a whole watched interval (heartbeat mode `Manual`): its handler hangs, or its process is dead, frozen or
+    /// cut off from Redis.
     HandlerSilent,
     /// Its worker was dead: another worker on the same host found that its process no longer exists.
     WorkerRestarted,

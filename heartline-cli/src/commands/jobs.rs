@@ -235,7 +235,7 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
     }
     if counted.iter().any(|count| count.code == codes::WORKER_CRASHED) {
         session.out.hint(format!(
-            "worker_crashed: the workers of these jobs died. Before a retry, see `heartline stalls suspects -t {task}`."
+            "worker_crashed: their workers died, froze or were cut off, or their handlers sent no heartbeat. Before a retry, see `heartline stalls suspects -t {task}`."
         ));
     }
     Ok(())

@@ -412,7 +412,7 @@ async fn a_person_fails_named_candidates_unless_a_cancel_is_pending() {
     assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
     assert_eq!(task.held("cancelled").await, r#"zset ["b": NOW]"#);
     let error: serde_json::Value = serde_json::from_str(&task.field("error", "a").await).unwrap();
-    let message = "no beat came from worker w for a watched interval, and anna let the job fail";
+    let message = "no heartbeat came from worker w for a watched interval, and anna let the job fail";
     assert_eq!(error, serde_json::json!({"code": "worker_crashed", "message": message}));
     assert!(task.held("events").await.contains(r#""by": "anna", "cancelled": "b", "failed": "a worker_crashed no%20"#));
     assert_eq!(task.totals().await, ["", "2"]);
@@ -572,7 +572,7 @@ async fn a_retried_crash_waits_by_the_backoff_and_is_reported() {
     let due = task.score("delayed", "a").await - before;
     assert!((12_000.0..13_000.0).contains(&due), "{due}");
     let entry = task.held("events").await;
-    let brief = "no%20beat%20came%20from%20worker%20w%20for%20a%20watched%20interval";
+    let brief = "no%20heartbeat%20came%20from%20worker%20w%20for%20a%20watched%20interval";
     assert!(entry.contains(&format!(r#""retrying": "a 2 12000 worker_crashed {brief} -""#)), "{entry}");
     assert!(entry.contains(r#""stalled": "a 1 retrying w", "total": "2""#), "{entry}");
     assert!(!task.held("stalls").await.contains("retrying\":"));
