@@ -94,7 +94,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> 
                     move_workflows(keeper, watch, &resolved);
                     for job in resolved {
                         task.tally().stalled(silence, &job.action);
-                        tell(keeper, watch, job);
+                        tell(keeper, watch, silence, job);
                     }
                     watch.pass().swept(cursor, left);
                     watch.witness().told(clock::now(), epoch, interval);
@@ -102,7 +102,10 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> 
                         task.tally().swept();
                         if all_parked > 0 {
                             let task = Arc::clone(&task.name);
-                            keeper.log.line(move || tracing::warn!(%task, jobs = all_parked, "silent jobs are parked"));
+                            keeper.log.line(move || {
+                                tracing::warn!(%task, jobs = all_parked,
+                                    "silent jobs are parked: `heartline recover silent -t TASK` lists them");
+                            });
                         }
                         let task = Arc::clone(&task.name);
                         keeper.log.line(move || tracing::debug!(%task, epoch, resolved = total, "swept"));
@@ -157,7 +160,7 @@ pub(super) fn move_workflows(keeper: &Keeper, watch: &TaskMonitor, resolved: &[S
 }
 
 /// Logs what was decided about a job. If this worker held it (its handler was silent), marks it as lost at once.
-fn tell(keeper: &Keeper, watch: &TaskMonitor, job: StalledJob) {
+fn tell(keeper: &Keeper, watch: &TaskMonitor, reason: StallReason, job: StalledJob) {
     if job.worker == keeper.worker.id.as_str()
         && let Some(held) = watch.task.held.get(job.fence)
     {
@@ -166,6 +169,6 @@ fn tell(keeper: &Keeper, watch: &TaskMonitor, job: StalledJob) {
     let task = Arc::clone(&watch.task.name);
     keeper.log.line(move || {
         let (job_id, worker) = (Escaped(&job.id), Escaped(&job.worker));
-        tracing::warn!(%task, %job_id, action = %job.action, count = job.count, %worker, "stalled");
+        tracing::warn!(%task, %job_id, %reason, action = %job.action, count = job.count, %worker, "stalled");
     });
 }

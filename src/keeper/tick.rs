@@ -27,9 +27,9 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         if let Some(stood_still) = standstill.observe(last_tick, now) {
             keeper.worker.resumed.store(now.as_millis(), Ordering::SeqCst);
             keeper.worker.tally.stood_still(stood_still);
-            let frozen_ms = stood_still.as_millis() as u64;
+            let (worker_id, frozen_ms) = (keeper.worker.id.clone(), stood_still.as_millis() as u64);
             keeper.log.line(move || {
-                tracing::warn!(frozen_ms, "the process was frozen: stopped, on a paused VM, or without CPU time");
+                tracing::warn!(%worker_id, frozen_ms, "the process was frozen: stopped, on a paused VM, or without CPU time");
             });
             // Timers may not count the time of a suspended machine: a heartbeat may be long overdue.
             keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
@@ -61,11 +61,10 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         let probed = Moment::from_millis(keeper.worker.liveness_probe.load(Ordering::Relaxed));
         match blocked.observe(now.since(probed.max(standstill.resumed))) {
             Some(Runtime::Blocked(time)) => {
-                let blocked_ms = time.as_millis() as u64;
+                let (worker_id, blocked_ms) = (keeper.worker.id.clone(), time.as_millis() as u64);
                 keeper.log.line(move || {
-                    let advice =
-                        "handlers block every thread of the runtime; use spawn_blocking for work that does not yield";
-                    tracing::warn!(blocked_ms, "{advice}");
+                    let advice = "a handler blocks the runtime; use spawn_blocking for work that does not yield";
+                    tracing::warn!(%worker_id, blocked_ms, "{advice}");
                 });
             }
             Some(Runtime::RunsAgain(time)) => {

@@ -364,9 +364,10 @@ impl Driver {
         }
         self.task.outbox.answered(line);
         self.heard_at = clock::now();
-        let ends = |fence: &u64| reports.iter().any(|report| report.fence == *fence && report.outcome.ends_the_hold());
-        for fence in settled.lost.iter().filter(|fence| ends(fence)) {
-            tracing::warn!(task = %self.task.name, fence, "an outcome came too late; the job had been taken from this worker");
+        let is_late = |report: &&Report| settled.lost.contains(&report.fence) && report.outcome.ends_the_hold();
+        for Report { id, fence, .. } in reports.iter().filter(is_late) {
+            tracing::warn!(task = %self.task.name, job_id = %id, fence,
+                "an outcome came too late; the job had been taken from this worker");
         }
         if !settled.taken.is_empty() {
             tracing::debug!(task = %self.task.name, jobs = settled.taken.len(), "jobs were cancelled, expired or requeued before they began");

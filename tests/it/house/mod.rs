@@ -594,7 +594,7 @@ fn the_guide_has_exactly_the_log_lines_of_the_code() {
     }
     // These texts are composed, or too long for a line.
     let apart = [
-        "handlers block every thread of the runtime",
+        "a handler blocks the runtime",
         "every slot is held by a handler that waits for the result of another job",
         "no more jobs are claimed until heartbeats take less than half of their period",
     ];
