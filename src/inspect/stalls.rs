@@ -388,8 +388,8 @@ fn outlook(
         reasons.push("cannot see which workers watch the task: their cluster node is unreachable".to_owned());
     } else if !is_watched {
         // A worker updates its presence every 5 s, and reports its watch from the second update on.
-        let none = "no worker has recently reported that it watches the task: unless one has just started, or Redis has just come back, start one";
-        let by_hand = format!(", or watch and resolve by hand (`heartline recover sweep -t {}`)", report.task);
+        let none = "no worker watches the task: wait 10 s if one has just started, or Redis has just come back; else start one";
+        let by_hand = format!(", or run `heartline recover sweep -t {}`", report.task);
         reasons.push(format!("{none}{}", if is_any_held { &by_hand } else { "" }));
     }
     let TaskReport { task, as_of, parts, .. } = report;
@@ -426,7 +426,9 @@ impl Situation<'_> {
                 )
             }
             _ if part.candidates == 0 => format!("no held job is silent {snapshot}; {} sent a heartbeat", part.heard),
-            Some(left) => format!("{jobs} without a heartbeat {snapshot}; the next one is due within {}", span(left)),
+            Some(left) => {
+                format!("{jobs} without a heartbeat {snapshot}; the next heartbeat is due within {}", span(left))
+            }
             None => format!("{jobs} silent {snapshot}"),
         }
     }

@@ -103,7 +103,7 @@ async fn an_instance_can_be_paused_resumed_retried_and_cancelled() {
     let state = async || handle.status().await.unwrap();
     until("it is paused", async || state().await.state.as_str() == "paused").await;
     let summary = bench.run(&["flows", "summary"]).await;
-    assert!(summary.err.contains("1 instance is paused of the workflow nightly"), "{summary:?}");
+    assert!(summary.err.contains("the workflow nightly: 1 instance is paused"), "{summary:?}");
     let busy = bench.run(&["flows", "retry", "nightly", "one"]).await;
     assert_eq!(busy.status, 1);
     bench.open();
@@ -255,7 +255,7 @@ async fn lost_workflow_data_is_reported_with_the_command_to_find_it() {
     redis::cmd("ZADD").arg(lists[0]).arg(0).arg("nightly").query_async::<()>(&mut conn).await.unwrap();
     let status = bench.run(&["status"]).await;
     assert!(
-        status.out.contains("the server lost the state of at least 1 instance of the workflow nightly"),
+        status.out.contains("the workflow nightly: the server lost the state of at least 1 instance"),
         "{status:?}"
     );
     let metrics = bench.run(&["metrics", "--once"]).await.ok();

@@ -124,7 +124,7 @@ kinds! { task:
     /// The server lost the data of these tasks, or their options and counters only.
     DataLost { tasks: Vec<String>, only_options: bool, ago_ms: u64 } => match only_options {
             true => format!("its options and counters were lost {} ago, and its workers declared them again", time(*ago_ms)),
-            false => format!("the server lost its data {} ago: the jobs of {} are gone", time(*ago_ms), listed(tasks)),
+            false => format!("the server lost its data {} ago: the jobs of {} are gone", time(*ago_ms), name_or_list(tasks)),
         },
         match only_options {
             true => "the key `…:meta` was deleted, or the server lost it. If the task was paused, pause it again",
@@ -148,7 +148,7 @@ kinds! { task:
     NoWorker { waiting: u64, delayed: u64, are_stopping: bool, last: Option<WorkerId> } =>
         no_worker(*waiting, *delayed, *are_stopping),
         match last {
-            Some(worker) => format!("start a worker that has the task; the last one was {worker}"),
+            Some(worker) => format!("start a worker that has the task; the one that started last was {worker}"),
             None => "start a worker that has the task, or correct the name".to_owned(),
         };
     /// Jobs wait in `stuck` of the partitions and none is claimed, although slots are free.
@@ -180,12 +180,7 @@ kinds! { task:
     /// Jobs fail. `in_a_row` counts the jobs that failed since a run completed; 0 if others completed in between.
     JobsFail { failed_lately: u64, completed_lately: u64, in_a_row: u64, kept: u64, last_failed_ago_ms: Option<u64> } =>
         jobs_fail(*failed_lately, *completed_lately, *in_a_row, *last_failed_ago_ms),
-        match kept {
-            0 => format!("the log of a worker, or `heartline events -t {task}`, says why; this ends when jobs complete"),
-            _ => format!("`heartline jobs codes -t {task}` counts the reasons; `heartline jobs retry -t {task} --state failed` runs the jobs again \
-                          when that is fixed. This ends when jobs complete, or with `heartline task purge {task} --state failed`, which throws \
-                          them away"),
-        };
+        jobs_fail_hint(task, *failed_lately, *kept);
     /// `retries` of the `read` jobs that are delayed or wait do so after a failed run.
     JobsRetry { retries: u64, read: u64, code: String, message: String, last_failed_ago_ms: Option<u64>, last_completed_ago_ms: Option<u64> } =>
         format!(
@@ -224,7 +219,7 @@ kinds! { task:
     LostWorker { jobs: u64, is_exact: bool, holder: LostHolder, more: u64, rescuer: Option<Rescuer>, within_ms: u64 } =>
         lost_worker(*jobs, *is_exact, holder, *more),
         match rescuer {
-            None => "it holds no job; a handler of it may still run next to the next run of its job".to_owned(),
+            None => "its jobs are elsewhere now; if it is frozen, its old handler may continue when it wakes".to_owned(),
             Some(rescuer) => holder.hint(task, *more, *rescuer, *within_ms),
         };
     /// A worker claims jobs and cannot update its presence.

@@ -86,18 +86,19 @@ impl LostHolder {
         }
     }
 
-    /// How a person recovers its jobs.
+    /// How a person recovers its jobs: first a check of its process, if it may be frozen.
     fn at_once(&self, more: u64) -> String {
+        let is_in_doubt = more == 0 && self.death.is_none() && !self.has_stopped && !self.host.is_empty();
+        let check = self.pid.filter(|_| is_in_doubt).map_or_else(String::new, |pid| {
+            let place = if self.is_contained { "inside its container on" } else { "on" };
+            format!(
+                "check it first: {place} {}, `ps -o stat= -p {pid}` shows T if it is frozen (`kill -CONT {pid}` resumes it), and nothing if it \
+                 is dead; ",
+                self.host
+            )
+        });
         let doubt = if self.death.is_some() { "" } else { ", if it is dead," };
         let id = if more > 0 { "ID".to_owned() } else { quoted(self.worker.as_str()) };
-        let mut hint =
-            format!("`heartline recover worker {id}`{doubt} does it at once, and fails jobs that reached max_stalls");
-        let is_in_doubt = more == 0 && self.death.is_none() && !self.has_stopped && !self.host.is_empty();
-        if let Some(pid) = self.pid.filter(|_| is_in_doubt) {
-            let place = if self.is_contained { "inside its container on" } else { "on" };
-            hint += &format!("; {place} {}, `ps -o stat= -p {pid}` shows T if it is frozen", self.host);
-            hint += &format!(" (`kill -CONT {pid}` resumes it), and nothing if it is dead");
-        }
-        hint
+        format!("{check}`heartline recover worker {id}`{doubt} does it at once, and fails jobs that reached max_stalls")
     }
 }

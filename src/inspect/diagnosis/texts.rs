@@ -28,6 +28,11 @@ pub(super) fn listed(tasks: &[String]) -> String {
     format!("{}: {}", many(tasks.len() as u64, "task"), first_of(tasks, 5))
 }
 
+/// The task, or the first of several.
+pub(super) fn name_or_list(tasks: &[String]) -> String {
+    if let [task] = tasks { task.clone() } else { listed(tasks) }
+}
+
 /// The keys, each with what it holds.
 pub(super) fn named(keys: &[KeyConflict]) -> String {
     keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -88,7 +93,10 @@ pub(super) fn foreign_keys_hint(task: &str, keys: &[KeyConflict]) -> String {
 pub(super) fn payloads_lost(jobs: u64, waiting: u64, first: Option<&str>, removed_ago_ms: Option<u64>) -> String {
     let some = many(jobs, "job");
     match (removed_ago_ms, first) {
-        (Some(ago), _) => format!("{some} had lost the payload and were removed, the last {} ago", time(ago)),
+        (Some(ago), _) => {
+            let were = if jobs == 1 { "was" } else { "were" };
+            format!("{some} had lost the payload and {were} removed, the last {} ago", time(ago))
+        }
         (None, Some(first)) => format!("{some} without payload, {waiting} of those that wait, for example {first}"),
         (None, None) => format!("{some} without payload, none of them among the first that wait"),
     }
@@ -145,6 +153,19 @@ pub(super) fn jobs_fail(failed: u64, completed: u64, in_a_row: u64, last_failed_
     format!("{} failed in the last 5 minutes{completed}{row}", many(failed, "job"))
 }
 
+pub(super) fn jobs_fail_hint(task: &str, failed_lately: u64, kept: u64) -> String {
+    let ends =
+        if failed_lately > 0 { "5 minutes after the last failure, if jobs complete" } else { "when jobs complete" };
+    match kept {
+        0 => format!("the log of a worker, or `heartline events -t {task}`, says why. This ends {ends}"),
+        _ => format!(
+            "`heartline jobs codes -t {task}` counts the reasons; `heartline jobs retry -t {task} --state failed` runs the jobs again when that \
+             is fixed (jobs of workflows: `heartline flows list WORKFLOW`). This ends {ends}, or with `heartline task purge {task} --state \
+             failed`, which throws them away"
+        ),
+    }
+}
+
 fn at_least(is_exact: bool) -> &'static str {
     if is_exact { "" } else { "at least " }
 }
@@ -160,7 +181,10 @@ pub(super) fn lost_worker(jobs: u64, is_exact: bool, holder: &LostHolder, more: 
 
 pub(super) fn jobs_will_fail_hint(task: &str, first: Option<&str>, by_person: bool, has_live_workers: bool) -> String {
     let how = match first.map_or_else(|| "--all".to_owned(), quoted) {
-        which if by_person || !has_live_workers => format!(
+        which if by_person => {
+            format!("`heartline recover running -t {task} {which}` runs them again; do not use `recover worker`")
+        }
+        which if !has_live_workers => format!(
             "before a worker starts, `heartline recover running -t {task} {which}` runs them again once they were silent for an interval"
         ),
         _ => format!(
@@ -189,14 +213,11 @@ pub(super) fn accusation(
         ),
         Some(top) => format!("{} cancels the most suspicious one", cancel(&quoted(top))),
         None => {
-            let which =
-                if others == 0 { "which of them" } else { "whether it was one of these or a job that has ended" };
-            let until = match is_paused {
-                true => format!("`heartline task resume {task}` when that worker is the only one"),
-                false => format!("`heartline task pause {task}` until that worker is the only one"),
-            };
+            let ended = if others == 0 { "" } else { " (it may have ended)" };
+            let pause = format!("`heartline task pause {task}`");
+            let pause = if is_paused { "Keep the task paused" } else { &pause };
             format!(
-                "{which} is unknown, since they died together: run one at a time on a worker with one slot ({until})"
+                "unknown which job did it{ended}. 1. {pause}. 2. Leave one worker with one slot. 3. `heartline task resume {task}`"
             )
         }
     }
@@ -215,8 +236,16 @@ pub(super) fn jobs_recovered(
         [worker] => format!(" from {worker}"),
         workers => format!(" from {} workers", workers.len()),
     };
-    let failed = if_some(failed, || format!("; {failed} of them failed"));
-    let cancelled = if_some(cancelled, || format!("; {cancelled} of them cancelled, as requested"));
+    let failed = match (failed, jobs) {
+        (0, _) => String::new(),
+        (1, 1) if is_exact => "; it failed".to_owned(),
+        (failed, _) => format!("; {failed} of them failed"),
+    };
+    let cancelled = match (cancelled, jobs) {
+        (0, _) => String::new(),
+        (1, 1) if is_exact => "; it was cancelled, as requested".to_owned(),
+        (cancelled, _) => format!("; {cancelled} of them cancelled, as requested"),
+    };
     let (least, some) = (at_least(is_exact), many(jobs, "job"));
     format!("{least}{some} recovered{from}, the last {} ago{failed}{cancelled}", time(last_ago_ms))
 }
@@ -263,7 +292,7 @@ pub(super) fn instances_stopped(
         .map(|ago| format!("data could not be read {}, the last {} ago", many(corrupt, "time"), time(ago)));
     let paused = (paused > 0).then(|| format!("{} paused", are(paused)));
     let all: Vec<String> = [lost, corrupt, paused].into_iter().flatten().collect();
-    format!("{} of the workflow {workflow}", all.join("; "))
+    format!("the workflow {workflow}: {}", all.join("; "))
 }
 
 pub(super) fn instances_stopped_hint(workflow: &str, lost: u64) -> String {

@@ -836,7 +836,7 @@ async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
     assert_eq!((outlook.watchers.len(), outlook.next_resolve_at, outlook.parts[0].candidates), (0, None, 1));
     let reasons = outlook.reasons.join("\n");
     assert!(reasons.contains("1 held job is without a heartbeat since the snapshot"), "{reasons}");
-    assert!(reasons.contains("no worker has recently reported that it watches the task"), "{reasons}");
+    assert!(reasons.contains("no worker watches the task: wait 10 s"), "{reasons}");
 
     let line = Proxy::start(test.redis().address()).await;
     let long = INTERVAL * 15;
