@@ -24,6 +24,9 @@ const PAGE: usize = 2000;
 /// Paths that are requested by pages, so the login does not redirect to them.
 const NO_PAGES: [&str; 3] = ["/live", "/board.js", "/board.svg"];
 
+/// The answer to a request with another token.
+const WRONG_TOKEN: &str = "the token is wrong\n";
+
 /// Whether the host of a request is an address, `localhost` or one of `known`. This prevents DNS rebinding: another site's name can be made
 /// to resolve to this machine, an address cannot.
 #[must_use]
@@ -58,6 +61,17 @@ fn is_own(head: &HeaderMap, host: Option<&str>) -> bool {
     }
 }
 
+/// Why a write is refused that neither comes from a page of this board nor carries its token.
+fn why_refused(head: &HeaderMap) -> &'static str {
+    if head.contains_key(header::AUTHORIZATION) {
+        return WRONG_TOKEN;
+    }
+    match head.contains_key("sec-fetch-site") || head.contains_key(header::ORIGIN) {
+        true => "this request came from a page of another site\n",
+        false => "a write needs `Authorization: Bearer TOKEN`, or the Origin of the board\n",
+    }
+}
+
 /// Checks host, origin and token of each request, and adds the security headers.
 pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, next: Next) -> Response {
     let (door, head) = (&board.options.door, request.headers());
@@ -65,16 +79,19 @@ pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, n
     let is_public = ["/login", "/board.css"].contains(&path);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let mut response = if !is_known_host(host_of(&request), &board.options.hosts) {
-        (StatusCode::MISDIRECTED_REQUEST, "unknown host; see BoardOptions::host\n").into_response()
+        let text = "unknown host: start the board with --host NAME (BoardOptions::host)\n";
+        (StatusCode::MISDIRECTED_REQUEST, text).into_response()
     } else if !(reads || is_own(head, host_of(&request)) || door.is_bearer(head)) {
-        (StatusCode::FORBIDDEN, "this request came from a page of another site\n").into_response()
+        (StatusCode::FORBIDDEN, why_refused(head)).into_response()
     } else if let Some(refusal) = (!is_public).then(|| door.lets_in(head)).filter(|shown| *shown != TokenCheck::Right) {
         if reads && head.get(header::AUTHORIZATION).is_none() {
             Redirect::to(&to_login(&board, request.uri())).into_response()
         } else if refusal == TokenCheck::TooMany {
             (StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in a minute\n").into_response()
         } else {
-            (StatusCode::UNAUTHORIZED, "a token is needed\n").into_response()
+            let is_wrong = head.contains_key(header::AUTHORIZATION);
+            let text = if is_wrong { WRONG_TOKEN } else { "a token is needed\n" };
+            (StatusCode::UNAUTHORIZED, text).into_response()
         }
     } else {
         // The body of a request may never arrive.
