@@ -592,7 +592,7 @@ async fn audit(board: &Board, inspector: &Inspector, task: &str, run: &Run) -> R
 
 /// The hint if a worker or another person swept first.
 const SWEPT_BY_OTHER: &str =
-    "; a live worker or another person swept in the meantime: the page of the stalls shows what was decided";
+    "; a worker of the task is alive, or another person swept: the page of the stalls shows what was decided";
 
 /// The answer if the task was audited again after the findings were shown.
 const ANOTHER_AUDIT: &str = "The task was audited again, and nothing was done. Check the new findings.";
@@ -630,6 +630,6 @@ fn lines(report: &BulkReport) -> Vec<String> {
     if report.requested > 0 {
         lines.push(format!("{} requested from their workers", report.requested));
     }
-    lines.extend(report.refusals.iter().map(|refused| format!("{}: {}", refused.id, refused.why)));
+    lines.extend(report.refusals.iter().map(ToString::to_string));
     lines
 }

@@ -5,7 +5,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::filter::JobFilter;
+use super::text::quoted;
 use crate::job::id::JobId;
+use crate::job::node_id::NodeId;
 use crate::job::state::JobState;
 
 /// The most refusals that are reported by id.
@@ -93,6 +95,21 @@ pub struct RefusedJob {
     pub id: String,
     /// The reason.
     pub why: RefusalReason,
+}
+
+impl fmt::Display for RefusedJob {
+    /// The id and the reason. For the job of a workflow node also the command that runs it again.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.id, self.why)?;
+        match NodeId::of(&JobId::from_wire(&*self.id)).filter(|_| self.why == RefusalReason::PartOfWorkflow) {
+            // A subgraph is retried with the instance that it belongs to.
+            Some(NodeId { definition, instance, .. }) => {
+                let instance = instance.split('/').next().unwrap_or_default();
+                write!(f, ": `heartline flows retry {} {}`", quoted(&definition), quoted(instance))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// Why an act refused a job.

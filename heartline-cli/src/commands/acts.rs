@@ -21,7 +21,7 @@ const A_STEP: usize = 200;
 const TOLD: usize = 20;
 
 /// The hint if another process swept first. Its sweep may have been only a snapshot.
-pub(super) const SWEPT_BY_OTHER: &str = "A live worker or another person swept in the meantime. `heartline stalls list` shows what was decided, now or after the next sweep.";
+pub(super) const SWEPT_BY_OTHER: &str = "A worker of the task is alive, or another person swept: nothing to decide. `heartline stalls list` shows what was decided, now or after the next sweep.";
 
 /// The jobs of an act.
 pub(super) struct Chosen {
@@ -215,7 +215,7 @@ fn told(session: &Session, report: &BulkReport, done: &str, is_denied: bool) -> 
         };
         session.out.line(format!("{}{asked}, {} refused", changed(report, done), report.refused))?;
         for refused in report.refusals.iter().take(TOLD) {
-            session.out.line(format!("  {}: {}", shown(&refused.id), refused.why))?;
+            session.out.line(format!("  {}", shown(&refused.to_string())))?;
         }
         if report.refused as usize > TOLD {
             session.out.line(format!("  and {} more; --json shows up to 1,000", report.refused as usize - TOLD))?;

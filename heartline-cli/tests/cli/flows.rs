@@ -174,11 +174,8 @@ async fn a_pause_by_a_person_and_by_a_failure_are_distinguished() {
     let refused = bench.run(&["flows", "retry", "nightly", "one"]).await;
     assert!(refused.status == 1 && refused.err.contains("retry it when it has ended"), "{refused:?}");
     let job = bench.run(&["jobs", "retry", "-t", "export", "~nightly/one/0/1"]).await;
-    assert!(
-        job.out.contains("is retried or removed with its instance")
-            || job.err.contains("is retried or removed with its instance"),
-        "{job:?}"
-    );
+    assert!(job.out.contains("is retried or removed with its instance: `heartline "), "{job:?}");
+    assert!(job.out.contains(" flows retry nightly one`"), "{job:?}");
     handle.cancel("enough").await.unwrap();
 }
 
