@@ -121,6 +121,11 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Stalls(StallsCommand),
     /// Decide by hand about jobs whose worker is silent or dead
+    ///
+    /// This is seldom needed: live workers recover the jobs of a dead one. `worker` recovers the jobs of a worker that you know to be dead, at
+    /// once. `sweep` does what a worker does, if no worker is running. `running`, `claimed` and `fail` are for tasks with manual recovery, or
+    /// to override the task's options. Except for `worker`, a job is recovered only after it was watched for a whole stall interval, or is
+    /// parked for a person.
     #[command(subcommand)]
     Recover(RecoverCommand),
     /// Check that each job is in exactly one place, and that no data is left over
@@ -460,7 +465,7 @@ impl Filter {
 /// The commands about jobs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
-    /// List jobs in one state, newest first
+    /// List jobs in one state: ended and delayed ones latest first, waiting ones in claim order
     #[command(
         after_help = "Example:\n  heartline jobs list -t export --state failed --code timeout --older 10m --limit 20"
     )]
@@ -722,11 +727,7 @@ pub(crate) struct Silent {
     pub(crate) all: bool,
 }
 
-/// Decide by hand about held jobs. This is seldom needed: live workers recover the jobs of a dead one.
-///
-/// `worker` recovers the jobs of a worker that you know to be dead, at once. `sweep` does what a worker does, if no worker is running.
-/// `running`, `claimed` and `fail` are for tasks with manual recovery, or to override the task's options. Except for `worker`, a job is
-/// recovered only after it was watched for a whole stall interval, or is parked for a person.
+/// The commands about held jobs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecoverCommand {
     /// List held jobs that are silent
@@ -739,12 +740,14 @@ pub(crate) enum RecoverCommand {
     /// Requeue silent jobs that were claimed ahead and have not begun
     #[command(after_help = "Example:\n  heartline recover claimed -t export --all")]
     Claimed(Silent),
-    /// Give silent jobs another run; if their worker is dead, `recover worker` is faster
+    /// Give silent jobs another run; while a worker of the task is alive, only parked ones
+    ///
+    /// If their worker is dead, `recover worker` is faster.
     #[command(
         after_help = "Example:\n  heartline recover running -t export export-7 export-8\n  heartline recover running -t export --all"
     )]
     Running(Silent),
-    /// Fail silent jobs
+    /// Fail silent jobs; while a worker of the task is alive, only parked ones
     #[command(after_help = "Example:\n  heartline recover fail -t export export-7")]
     Fail(Silent),
     /// Declare a worker dead: its jobs are resolved at once

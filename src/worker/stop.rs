@@ -49,6 +49,10 @@ pub enum StopReason {
     },
 }
 
+fn jobs(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "job" } else { "jobs" })
+}
+
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -56,16 +60,13 @@ impl fmt::Display for StopReason {
             StopReason::Unclean { left } if left.is_empty() => {
                 f.write_str("shut down, with a claim without an answer left to the sweep")
             }
-            StopReason::Unclean { left } => write!(f, "shut down, with {} jobs left to the sweep", left.len()),
+            StopReason::Unclean { left } => write!(f, "shut down, with {} left to the sweep", jobs(left.len())),
             StopReason::Replaced { left } => {
-                write!(
-                    f,
-                    "replaced: another worker has its name, or a person declared it dead; other workers have its {} jobs",
-                    left.len()
-                )
+                f.write_str("replaced: another worker has its name, or a person declared it dead")?;
+                if left.is_empty() { Ok(()) } else { write!(f, "; other workers have its {}", jobs(left.len())) }
             }
             StopReason::Broken { part, left } => {
-                write!(f, "its {part} ended, with {} jobs left to the sweep", left.len())
+                write!(f, "its {part} ended, with {} left to the sweep", jobs(left.len()))
             }
         }
     }

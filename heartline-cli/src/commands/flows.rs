@@ -358,6 +358,7 @@ async fn recover(session: &Session, workflow: Option<&str>) -> Result<(), Failur
     let rows: Vec<Vec<String>> = rows.collect();
     if !rows.is_empty() {
         session.out.table(&["WORKFLOW", "TOLD", "SENT", "SYNTHESISED", "FAULT"], rows)?;
+        session.out.hint("TOLD: ended jobs that were recorded. SENT: nodes that were sent. SYNTHESISED: nodes that ended because their jobs were lost.");
     }
     ended(is_whole, Ok(()))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::{RecoveryReport, ResolvedJob, SilentJob, SilentSelection, WorkerState};
+use heartline::{RecoveryReport, ResolvedJob, SilentJob, SilentSelection, TaskReport, WorkerState};
 
 use super::{acts, health, known_task, when, workers};
 use crate::args::{RecoverCommand, Silent};
@@ -54,7 +54,8 @@ async fn selected(session: &Session, jobs: &Silent, verb: &str, must_ask: bool) 
     } else {
         let ids = acts::ids_of(&jobs.ids)?;
         if must_ask {
-            let what = format!("{verb} {} of {}, if they stay silent", many(ids.len() as u64, "job"), jobs.task);
+            let stay = if ids.len() == 1 { "it stays" } else { "they stay" };
+            let what = format!("{verb} {} of {}, if {stay} silent", many(ids.len() as u64, "job"), jobs.task);
             confirm(&session.consent, &what)?;
         }
         SilentSelection::ids(ids)
@@ -178,12 +179,24 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
             session.out.hint(health::lines(&diagnosis, false));
         }
     }
-    if report.live_workers == 0 && report.knows_workers && held > 0 {
+    advise(session, &report, jobs.iter().filter(|job| job.is_parked).count() as u64);
+    Ok(())
+}
+
+/// Says what the person can do about silent jobs, `parked` of which wait for a person or a longer interval.
+fn advise(session: &Session, report: &TaskReport, parked: u64) {
+    let task = shown(&report.task);
+    if parked > 0 {
+        session.out.hint(format!(
+            "Parked jobs: `heartline recover running -t {task} ID` runs one again, `heartline recover fail -t {task} ID` fails it."
+        ));
+    }
+    let held = report.counts.claimed + report.counts.running;
+    if report.live_workers == 0 && report.knows_workers && held > parked {
         session.out.hint(format!(
             "No live worker watches {task}: run `heartline recover sweep -t {task}`; it takes one or two intervals."
         ));
     }
-    Ok(())
 }
 
 async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
@@ -303,8 +316,9 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
         jobs => format!("{jobs} silent jobs resolved"),
     })?;
     if report.parked > 0 {
+        let are = if report.parked == 1 { "is" } else { "are" };
         let how = format!("`heartline recover running -t {task} ID`, or `recover fail`");
-        session.out.line(format!("{} silent jobs are parked for you: {how}", report.parked))?;
+        session.out.line(format!("{} {are} parked for you: {how}", many(report.parked, "silent job")))?;
     }
     resolved(session, &report.resolved)?;
     if report.swept_by_worker {

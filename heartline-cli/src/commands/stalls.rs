@@ -169,6 +169,9 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
         ]
     });
     session.out.table(&["ID", "DEATHS", "ALONE", "UNEXPLAINED", "LAST", "IS NOW"], rows.collect())?;
+    session.out.hint(
+        "ALONE: deaths of workers that held no other job. UNEXPLAINED: deaths that no job with more deaths explains.",
+    );
     if let Some(first) = suspects.first() {
         let id = quoted(&shown(first.id.as_str()));
         session.out.hint(format!("`heartline stalls explain -t {task} {id}` explains each death."));

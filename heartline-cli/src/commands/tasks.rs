@@ -263,7 +263,7 @@ async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
         ForgetOutcome::Worked(workers) => {
             let named: Vec<String> = workers.iter().take(5).map(|worker| shown(worker.as_str())).collect();
             Err(Failure::Failed(format!(
-                "{task} may still have {}: {}",
+                "{task} may still have {}: {}; `heartline recover worker ID` if it is dead",
                 many(workers.len() as u64, "worker"),
                 named.join(", ")
             )))

@@ -34,7 +34,7 @@ const VALUE: usize = 200;
 #[must_use]
 pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
     let time = |at: Option<SystemTime>| at.map(|at| exact(at, now));
-    let bytes = |bytes: usize| (bytes > 0).then(|| format!("{bytes} bytes"));
+    let bytes = |bytes: usize| (bytes > 0).then(|| many(bytes as u64, "byte"));
     let of = |most: Option<u32>| most.map_or_else(String::new, |most| format!(" of {most}"));
     let recovery = job.recovery.as_ref().map(|recovery| {
         let of = recovery.worker.as_ref().map_or_else(String::new, |worker| format!(" from {worker}"));
@@ -59,7 +59,7 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
         ("timeout", job.options.timeout.map(span)),
         ("error", job.error.as_ref().map(|error| format!("{}: {}", error.code, error.message))),
         ("progress", job.progress.as_ref().map(|progress| format!("{} {}", progress.value, progress.message))),
-        ("payload", Some(format!("{} bytes", job.payload_bytes))),
+        ("payload", Some(many(job.payload_bytes as u64, "byte"))),
         ("result", bytes(job.result_bytes)),
         ("checkpoint", bytes(job.checkpoint_bytes)),
     ];
