@@ -7,7 +7,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::response::Response;
-use heartline::PoisonSuspect;
+use heartline::{FleetReport, PoisonSuspect, StallReport, StalledEvent};
 use serde::Deserialize;
 
 use crate::state::{Board, Frame, answer, encoded};
@@ -87,65 +87,63 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         page.is_any_at_large = suspects.iter().any(PoisonSuspect::is_at_large);
         page.suspects = suspects.iter().map(|job| accused(job, now)).collect();
         if asked.task.is_empty() {
-            let unread = seen.fleet.tasks.iter().filter(|task| task.fault.is_some());
-            let named = unread.map(|task| task.task.as_str());
-            let list = seen.fleet.away.tasks.is_some().then_some("all tasks (their list is unreachable)");
-            page.unread = named.chain(list).collect::<Vec<_>>().join(", ");
-            page.rows = stalls
-                .into_iter()
-                .take(SHOWN)
-                .map(|stall| Row {
-                    at: exact(stall.at, now),
-                    task: stall.task.clone(),
-                    id: stall.id.to_string(),
-                    action: stall.action.to_string(),
-                    told: format!(
-                        "{}, held by {}, stall {}",
-                        stall.reason,
-                        stall.worker.as_ref().map_or("no worker", |worker| worker.as_str()),
-                        stall.stalled_count
-                    ),
-                })
-                .collect();
+            page.unread = unread(&seen.fleet);
+            page.rows = stalls.into_iter().take(SHOWN).map(|stall| latest_row(stall, now)).collect();
         }
     }
-    if !asked.task.is_empty() {
-        if let Err(unknown) = board.must_know(&asked.task).await {
-            return unknown;
-        }
-        let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
-        let stalls = match board.inspector.stalls(&asked.task, cursor).await {
-            Ok(stalls) => stalls,
-            Err(e) => return board.failed(&e),
-        };
-        let late = board.late.of((&asked.task, ""), |_| true, board.inspector.rejected_outcomes(&asked.task, LATE));
-        let late = match late.await {
-            Ok(late) => late,
-            Err(e) => return board.failed(&e),
-        };
-        page.rows = stalls
-            .stalls
-            .iter()
-            .map(|report| Row {
-                at: exact(report.stall.at, now),
-                task: asked.task.clone(),
-                id: report.stall.id.to_string(),
-                action: report.stall.action.to_string(),
-                told: report.to_string(),
-            })
-            .collect();
-        page.late = late
-            .iter()
-            .map(|late| {
-                let by = late.late_by.map_or(String::new(), |by| format!(", {} late", span(by)));
-                (exact(late.at, now), late.id.to_string(), format!("{} by {}{by}", late.outcome, late.worker))
-            })
-            .collect();
-        let next = stalls.next.as_deref();
-        page.next =
-            next.map(|next| board.url(&format!("/stalls?task={}&cursor={}", encoded(&asked.task), encoded(next))));
+    if !asked.task.is_empty()
+        && let Err(failed) = of_task(&board, &asked, now, &mut page).await
+    {
+        return failed;
     }
     answer(&page)
+}
+
+/// Fills in the stalls and the late outcomes of one task.
+///
+/// # Errors
+/// The page for a task that does not exist or cannot be read.
+async fn of_task(board: &Board, asked: &Asked, now: SystemTime, page: &mut StallsPage) -> Result<(), Response> {
+    board.must_know(&asked.task).await?;
+    let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
+    let stalls = board.inspector.stalls(&asked.task, cursor).await.map_err(|e| board.failed(&e))?;
+    let late = board.late.of((&asked.task, ""), |_| true, board.inspector.rejected_outcomes(&asked.task, LATE));
+    let late = late.await.map_err(|e| board.failed(&e))?;
+    page.rows = stalls.stalls.iter().map(|report| explained_row(report, now)).collect();
+    page.late = late
+        .iter()
+        .map(|late| {
+            let by = late.late_by.map_or(String::new(), |by| format!(", {} late", span(by)));
+            (exact(late.at, now), late.id.to_string(), format!("{} by {}{by}", late.outcome, late.worker))
+        })
+        .collect();
+    let next = stalls.next.as_deref();
+    page.next = next.map(|next| board.url(&format!("/stalls?task={}&cursor={}", encoded(&asked.task), encoded(next))));
+    Ok(())
+}
+
+/// The tasks that cannot be read now.
+fn unread(fleet: &FleetReport) -> String {
+    let unread = fleet.tasks.iter().filter(|task| task.fault.is_some());
+    let named = unread.map(|task| task.task.as_str());
+    let list = fleet.away.tasks.is_some().then_some("all tasks (their list is unreachable)");
+    named.chain(list).collect::<Vec<_>>().join(", ")
+}
+
+/// A row on the page of all tasks.
+fn latest_row(stall: &StalledEvent, now: SystemTime) -> Row {
+    let holder = stall.worker.as_ref().map_or("no worker", |worker| worker.as_str());
+    row(stall, format!("{}, held by {holder}, stall {}", stall.reason, stall.stalled_count), now)
+}
+
+/// A row on the page of a task.
+fn explained_row(report: &StallReport, now: SystemTime) -> Row {
+    row(&report.stall, report.to_string(), now)
+}
+
+fn row(stall: &StalledEvent, told: String, now: SystemTime) -> Row {
+    let StalledEvent { task, id, action, at, .. } = stall;
+    Row { at: exact(*at, now), task: task.clone(), id: id.to_string(), action: action.to_string(), told }
 }
 
 fn accused(job: &PoisonSuspect, now: SystemTime) -> Accused {
