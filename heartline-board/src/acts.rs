@@ -208,40 +208,10 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
         let title = if board.options.is_read_only { "This board is read only" } else { "You may not do this" };
         return board.problem(StatusCode::FORBIDDEN, title, "Nothing was done.");
     }
-    let to_type = board.options.to_type();
-    let is_confirmed = match to_type {
-        Some(name) => wanted.confirmed.trim() == name,
-        None => !wanted.confirmed.is_empty(),
-    };
-    let poison = if is_confirmed { Ok(None) } else { poison(&board, &wanted).await };
-    let poison = match poison {
-        Ok(poison) => poison,
+    match confirmation(&board, &head, &wanted, (verb, is_asked_about)).await {
+        Ok(None) => {}
+        Ok(Some(page)) => return page,
         Err(e) => return board.not_begun(&e),
-    };
-    let is_asked_about =
-        is_asked_about || to_type.is_some() && matches!(&*wanted.act, "retry" | "run_now" | "flow_retry");
-    if (is_asked_about || poison.is_some()) && !is_confirmed {
-        let (as_of, text) = match question(&board, &wanted).await {
-            Ok(Ok(asked)) => asked,
-            Ok(Err(wrong)) => return board.problem(StatusCode::BAD_REQUEST, "Invalid request", &wrong),
-            Err(e) => return board.not_begun(&e),
-        };
-        let text = poison.map_or(text.clone(), |poison| format!("{text} {poison}"));
-        let dispatched = match dispatched_at(&board, &wanted).await {
-            Ok(dispatched) => dispatched,
-            Err(e) => return board.not_begun(&e),
-        };
-        let wrong = if wanted.confirmed.is_empty() { "" } else { "The name is wrong. Nothing was done." };
-        return answer(&ConfirmPage {
-            frame: board.frame(&head),
-            what: format!("{verb}?"),
-            yes: format!("Yes, {}", verb.to_lowercase()),
-            text,
-            fields: wanted.fields(as_of, dispatched),
-            back: wanted.back(&board),
-            to_type: to_type.map(str::to_owned),
-            wrong,
-        });
     }
     let selection = match wanted.selection() {
         Ok(selection) => selection,
@@ -288,6 +258,46 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
     } else {
         Redirect::to(&run::url(&board, &begun)).into_response()
     }
+}
+
+/// The page that asks for a confirmation, or says why the action is impossible. `None` if it is confirmed, or needs no confirmation.
+async fn confirmation(
+    board: &Board,
+    head: &Parts,
+    wanted: &Wanted,
+    (verb, is_asked_about): (&str, bool),
+) -> Result<Option<Response>, Error> {
+    let to_type = board.options.to_type();
+    let is_confirmed = match to_type {
+        Some(name) => wanted.confirmed.trim() == name,
+        None => !wanted.confirmed.is_empty(),
+    };
+    if is_confirmed {
+        return Ok(None);
+    }
+    let poison = poison(board, wanted).await?;
+    let is_asked_about =
+        is_asked_about || to_type.is_some() && matches!(&*wanted.act, "retry" | "run_now" | "flow_retry");
+    if !is_asked_about && poison.is_none() {
+        return Ok(None);
+    }
+    let (as_of, text) = match question(board, wanted).await? {
+        Ok(asked) => asked,
+        Err(wrong) => return Ok(Some(board.problem(StatusCode::BAD_REQUEST, "Invalid request", &wrong))),
+    };
+    let text = poison.map_or(text.clone(), |poison| format!("{text} {poison}"));
+    let dispatched = dispatched_at(board, wanted).await?;
+    let wrong = if wanted.confirmed.is_empty() { "" } else { "The name is wrong. Nothing was done." };
+    Ok(Some(answer(&ConfirmPage {
+        frame: board.frame(head),
+        what: format!("{verb}?"),
+        yes: format!("Yes, {}", verb.to_lowercase()),
+        text,
+        fields: wanted.fields(as_of, dispatched),
+        back: wanted.back(board),
+        to_type: to_type.map(str::to_owned),
+        wrong,
+    })))
 }
 
 /// The warning before a retry of jobs that killed their workers.
