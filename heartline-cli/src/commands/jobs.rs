@@ -7,7 +7,7 @@ use std::time::Duration;
 use heartline::codes;
 use heartline::inspect::describe::{self, CodeCount, STATES, facts};
 use heartline::inspect::text::{brief, chain, exact, many, quoted, shown};
-use heartline::{JobFilter, JobRow, JobState, JobValues};
+use heartline::{JobFilter, JobRow, JobState, JobValues, Priority};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -26,39 +26,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         JobsCommand::Codes { task, younger } => codes_of(session, &task, younger).await,
         JobsCommand::Show { task, id, values } => show(session, &task, &id, values).await,
         JobsCommand::Dispatch { task, payload, id, delay, priority, wait } => {
-            let payload = input(payload)?;
-            let (is_new, near) = super::is_new_task(session, &task).await?;
-            if let Some(near) = near {
-                confirm(&session.consent, &format!("dispatch to a new task {task} (there is a task {near})"))?;
-            }
-            let mut dispatch = inspector.dispatch_json(&task, payload)?;
-            if let Some(id) = id {
-                dispatch = dispatch.id(id);
-            }
-            if let Some(delay) = delay {
-                dispatch = dispatch.delay(delay);
-            }
-            if let Some(priority) = priority {
-                dispatch = dispatch.priority(priority);
-            }
-            let job = dispatch.await?;
-            if is_new {
-                say!("note: task {task} is new on {}: the job waits until a worker has the task", session.place);
-            }
-            let existed = job.existed().unwrap_or(false);
-            if existed {
-                session.out.hint(already_there(session, &task, job.id().as_str()).await?);
-            }
-            if wait {
-                let which = if existed { ", which already existed" } else { "" };
-                session.out.hint(format!("Waiting for {}{which}; Ctrl-C does not change it.", job.id()));
-                warn_of_a_long_wait(session, &task).await;
-                return session.out.json(&meanwhile(session, &task, job.id().as_str(), job.result()).await?);
-            }
-            if session.out.is_json {
-                return session.out.json(&serde_json::json!({ "task": task, "id": job.id(), "existed": existed }));
-            }
-            session.out.line(job.id().as_str())
+            dispatch(session, &task, payload, (id, delay, priority, wait)).await
         }
         JobsCommand::Cancel { jobs, reason } => {
             acts::can_be(&jobs, "cancelled", &STATES[..4])?;
@@ -106,6 +74,48 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             ended(state == JobState::Completed, told)
         }
     }
+}
+
+/// Dispatches a job, and waits for its result if the last option says so.
+async fn dispatch(
+    session: &Session,
+    task: &str,
+    payload: String,
+    (id, delay, priority, wait): (Option<String>, Option<Duration>, Option<Priority>, bool),
+) -> Result<(), Failure> {
+    let payload = input(payload)?;
+    let (is_new, near) = super::is_new_task(session, task).await?;
+    if let Some(near) = near {
+        confirm(&session.consent, &format!("dispatch to a new task {task} (there is a task {near})"))?;
+    }
+    let mut dispatch = session.inspector.dispatch_json(task, payload)?;
+    if let Some(id) = id {
+        dispatch = dispatch.id(id);
+    }
+    if let Some(delay) = delay {
+        dispatch = dispatch.delay(delay);
+    }
+    if let Some(priority) = priority {
+        dispatch = dispatch.priority(priority);
+    }
+    let job = dispatch.await?;
+    if is_new {
+        say!("note: task {task} is new on {}: the job waits until a worker has the task", session.place);
+    }
+    let existed = job.existed().unwrap_or(false);
+    if existed {
+        session.out.hint(already_there(session, task, job.id().as_str()).await?);
+    }
+    if wait {
+        let which = if existed { ", which already existed" } else { "" };
+        session.out.hint(format!("Waiting for {}{which}; Ctrl-C does not change it.", job.id()));
+        warn_of_a_long_wait(session, task).await;
+        return session.out.json(&meanwhile(session, task, job.id().as_str(), job.result()).await?);
+    }
+    if session.out.is_json {
+        return session.out.json(&serde_json::json!({ "task": task, "id": job.id(), "existed": existed }));
+    }
+    session.out.line(job.id().as_str())
 }
 
 /// The most named jobs that are read one by one.
