@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use heartline::inspect::describe::STATES;
 use heartline::inspect::text::shown;
-use heartline::{FleetReport, ServerReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState};
+use heartline::{FleetReport, ServerReport, TaskReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -19,6 +19,12 @@ use crate::failure::Failure;
 pub(crate) struct IsReached(pub(crate) bool);
 
 type Level = Gauge<f64, AtomicU64>;
+
+/// A level by label.
+type Levels = Family<Labels, Level>;
+
+/// A count by label.
+type Counts = Family<Labels, Counter>;
 
 /// The labels of a metric: names and values.
 type Labels = Vec<(&'static str, String)>;
@@ -75,104 +81,162 @@ pub(crate) fn as_file(open_metrics: &str) -> String {
 }
 
 fn of_tasks(registry: &mut Registry, FleetReport { tasks, workers, checks, .. }: &FleetReport) {
-    let jobs = levels();
-    let counters = Family::<Labels, Counter>::default;
-    let (dispatched, ended, failed, stalled) = (counters(), counters(), counters(), counters());
-    let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
-    let (epoch_age, interval, silent) = (levels(), levels(), levels());
-    let (findings, audit_age, due, lost) = (levels(), levels(), levels(), levels());
-    let (unplaced, row, rounds, hooks, lost_slots) = (levels(), levels(), levels(), counters(), levels());
+    let metrics = TaskMetrics::default();
     for task in tasks {
-        let label = || vec![("task", named(&task.task))];
-        let is_damaged = checks.damaged.contains(&task.task);
-        set(&readable, label(), f64::from(u8::from(task.fault.is_none() && !is_damaged)));
-        if task.fault.is_some() {
-            continue;
+        let is_readable = task.fault.is_none() && !checks.damaged.contains(&task.task);
+        set(&metrics.readable, of_task(task), f64::from(u8::from(is_readable)));
+        if task.fault.is_none() {
+            metrics.count(task);
+            metrics.look(task, workers);
         }
+    }
+    metrics.register(registry);
+}
+
+/// The label of a task.
+fn of_task(task: &TaskReport) -> Labels {
+    vec![("task", named(&task.task))]
+}
+
+/// The metrics of all tasks.
+#[derive(Default)]
+struct TaskMetrics {
+    readable: Levels,
+    jobs: Levels,
+    dispatched: Counts,
+    ended: Counts,
+    failed: Counts,
+    hooks_failed: Counts,
+    failed_in_a_row: Levels,
+    broken_off: Levels,
+    stalled: Counts,
+    due: Levels,
+    unplaced: Levels,
+    data_lost_age: Levels,
+    oldest_waiting: Levels,
+    paused: Levels,
+    slots: Levels,
+    slots_lost: Levels,
+    epoch_age: Levels,
+    interval: Levels,
+    findings: Levels,
+    audit_age: Levels,
+    silent: Levels,
+}
+
+impl TaskMetrics {
+    /// Counts the jobs of a task.
+    fn count(&self, task: &TaskReport) {
+        let label = || of_task(task);
         for state in STATES {
             let labels = vec![("task", named(&task.task)), ("state", state.to_string())];
-            set(&jobs, labels, task.counts.count(state) as f64);
+            set(&self.jobs, labels, task.counts.count(state) as f64);
         }
-        dispatched.get_or_create(&label()).inc_by(task.dispatched);
-        ended.get_or_create(&label()).inc_by(task.ended);
-        failed.get_or_create(&label()).inc_by(task.failed);
-        stalled.get_or_create(&label()).inc_by(task.stalled);
-        hooks.get_or_create(&label()).inc_by(task.hooks_failed);
-        set(&due, label(), task.due as f64);
-        set(&unplaced, label(), task.unplaced as f64);
-        set(&row, label(), task.failed_in_a_row() as f64);
-        set(&rounds, label(), task.broken_off_rounds() as f64);
+        self.dispatched.get_or_create(&label()).inc_by(task.dispatched);
+        self.ended.get_or_create(&label()).inc_by(task.ended);
+        self.failed.get_or_create(&label()).inc_by(task.failed);
+        self.stalled.get_or_create(&label()).inc_by(task.stalled);
+        self.hooks_failed.get_or_create(&label()).inc_by(task.hooks_failed);
+        set(&self.due, label(), task.due as f64);
+        set(&self.unplaced, label(), task.unplaced as f64);
+        set(&self.failed_in_a_row, label(), task.failed_in_a_row() as f64);
+        set(&self.broken_off, label(), task.broken_off_rounds() as f64);
+    }
+
+    /// Takes the other values of a task: ages, slots, stall detection and the last audit.
+    fn look(&self, task: &TaskReport, workers: &[WorkerReport]) {
+        let label = || of_task(task);
         let lost_age = task.data_lost_at.and_then(|at| task.as_of.duration_since(at).ok());
         if let Some(age) = lost_age {
-            set(&lost, label(), age.as_secs_f64());
+            set(&self.data_lost_age, label(), age.as_secs_f64());
         }
-        set(&oldest, label(), task.next_waiting_age.unwrap_or_default().as_secs_f64());
+        set(&self.oldest_waiting, label(), task.next_waiting_age.unwrap_or_default().as_secs_f64());
         if let Some(audit) = &task.audited {
             let age = task.as_of.duration_since(audit.at).unwrap_or_default();
-            set(&audit_age, label(), age.as_secs_f64());
+            set(&self.audit_age, label(), age.as_secs_f64());
             for (kind, count) in &audit.found {
                 let labels = vec![("task", named(&task.task)), ("kind", kind.to_string())];
-                set(&findings, labels, *count as f64);
+                set(&self.findings, labels, *count as f64);
             }
         }
-        set(&paused, label(), f64::from(u8::from(task.paused.is_some())));
+        set(&self.paused, label(), f64::from(u8::from(task.paused.is_some())));
         if task.knows_workers {
-            set(&slots, label(), task.slots as f64);
-            set(&lost_slots, label(), lost_runs(&task.task, workers) as f64);
+            set(&self.slots, label(), task.slots as f64);
+            set(&self.slots_lost, label(), lost_runs(&task.task, workers) as f64);
         }
         // The partition with the oldest epoch counts. A task has no epoch before its first snapshot.
         let ages = task.parts.iter().filter_map(|part| task.as_of.duration_since(part.epoch_at?).ok());
         if let Some(age) = ages.max() {
-            set(&epoch_age, label(), age.as_secs_f64());
+            set(&self.epoch_age, label(), age.as_secs_f64());
         }
         if let Some(time) = task.parts.iter().filter_map(|part| part.interval).max() {
-            set(&interval, label(), time.as_secs_f64());
+            set(&self.interval, label(), time.as_secs_f64());
         }
-        set(&silent, label(), task.parts.iter().map(|part| part.candidates).sum::<u64>() as f64);
+        set(&self.silent, label(), task.parts.iter().map(|part| part.candidates).sum::<u64>() as f64);
     }
-    registry.register(
-        "task_readable",
-        "Whether the keys of the task can be read; 0 if a key has a wrong type or the cluster node is unreachable",
-        readable,
-    );
-    registry.register("jobs", "Jobs by task and state", jobs);
-    registry.register("task_dispatched", "Jobs dispatched, by task", dispatched);
-    registry.register("task_ended", "Jobs completed, failed or cancelled, by task", ended);
-    registry.register("task_failed", "Jobs failed, by task", failed);
-    registry.register("task_hooks_failed", "Hooks that failed after their last attempt, by task", hooks);
-    registry.register(
-        "task_failed_in_a_row",
-        "Jobs that began to fail since the last completion or snooze; 0 if no failure of the last day is kept",
-        row,
-    );
-    registry.register(
-        "task_broken_off_again",
-        "Interrupted runs per runnable job since the last completion, from workers that stopped or died",
-        rounds,
-    );
-    registry.register("task_stalls", "Stalls: jobs whose worker fell silent or died, by task", stalled);
-    registry.register("jobs_due", "Delayed jobs that are due, by task", due);
-    registry.register("jobs_unplaced", "Jobs missing from every list and set: a key was deleted or lost", unplaced);
-    registry.register_with_unit(
-        "data_lost_age",
-        "Time since the server was found to have lost the data of the task",
-        Unit::Seconds,
-        lost,
-    );
-    registry.register_with_unit("oldest_waiting", "Age of the next waiting or due job", Unit::Seconds, oldest);
-    registry.register("task_paused", "Whether the task is paused", paused);
-    registry.register("task_slots", "Job slots of all live workers, by task", slots);
-    registry.register("task_slots_lost", "Slots occupied by runs that lost their job, by task", lost_slots);
-    registry.register_with_unit(
-        "epoch_age",
-        "Time since the last snapshot of stall detection",
-        Unit::Seconds,
-        epoch_age,
-    );
-    registry.register_with_unit("interval", "The stall interval in force", Unit::Seconds, interval);
-    registry.register("audit_findings", "Inconsistencies found by the last recorded audit, by task and kind", findings);
-    registry.register_with_unit("audit_age", "Time since the last recorded audit", Unit::Seconds, audit_age);
-    registry.register("silent_jobs", "Held jobs without a heartbeat since the last snapshot", silent);
+
+    fn register(self, registry: &mut Registry) {
+        registry.register(
+            "task_readable",
+            "Whether the keys of the task can be read; 0 if a key has a wrong type or the cluster node is unreachable",
+            self.readable,
+        );
+        registry.register("jobs", "Jobs by task and state", self.jobs);
+        registry.register("task_dispatched", "Jobs dispatched, by task", self.dispatched);
+        registry.register("task_ended", "Jobs completed, failed or cancelled, by task", self.ended);
+        registry.register("task_failed", "Jobs failed, by task", self.failed);
+        registry.register(
+            "task_hooks_failed",
+            "Hooks that failed after their last attempt, by task",
+            self.hooks_failed,
+        );
+        registry.register(
+            "task_failed_in_a_row",
+            "Jobs that began to fail since the last completion or snooze; 0 if no failure of the last day is kept",
+            self.failed_in_a_row,
+        );
+        registry.register(
+            "task_broken_off_again",
+            "Interrupted runs per runnable job since the last completion, from workers that stopped or died",
+            self.broken_off,
+        );
+        registry.register("task_stalls", "Stalls: jobs whose worker fell silent or died, by task", self.stalled);
+        registry.register("jobs_due", "Delayed jobs that are due, by task", self.due);
+        registry.register(
+            "jobs_unplaced",
+            "Jobs missing from every list and set: a key was deleted or lost",
+            self.unplaced,
+        );
+        registry.register_with_unit(
+            "data_lost_age",
+            "Time since the server was found to have lost the data of the task",
+            Unit::Seconds,
+            self.data_lost_age,
+        );
+        registry.register_with_unit(
+            "oldest_waiting",
+            "Age of the next waiting or due job",
+            Unit::Seconds,
+            self.oldest_waiting,
+        );
+        registry.register("task_paused", "Whether the task is paused", self.paused);
+        registry.register("task_slots", "Job slots of all live workers, by task", self.slots);
+        registry.register("task_slots_lost", "Slots occupied by runs that lost their job, by task", self.slots_lost);
+        registry.register_with_unit(
+            "epoch_age",
+            "Time since the last snapshot of stall detection",
+            Unit::Seconds,
+            self.epoch_age,
+        );
+        registry.register_with_unit("interval", "The stall interval in force", Unit::Seconds, self.interval);
+        registry.register(
+            "audit_findings",
+            "Inconsistencies found by the last recorded audit, by task and kind",
+            self.findings,
+        );
+        registry.register_with_unit("audit_age", "Time since the last recorded audit", Unit::Seconds, self.audit_age);
+        registry.register("silent_jobs", "Held jobs without a heartbeat since the last snapshot", self.silent);
+    }
 }
 
 /// How many runs of the task on live workers occupy a slot although they lost their job.
@@ -183,7 +247,7 @@ fn lost_runs(task: &str, workers: &[WorkerReport]) -> u64 {
 
 fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
     let (instances, oldest, looked, unplaced) = (levels(), levels(), levels(), levels());
-    let corrupt = Family::<Labels, Counter>::default();
+    let corrupt = Counts::default();
     let readable = levels();
     for flow in flows {
         let label = || vec![("workflow", named(&flow.workflow))];
@@ -299,10 +363,10 @@ fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
 }
 
-fn levels() -> Family<Labels, Level> {
+fn levels() -> Levels {
     Family::default()
 }
 
-fn set(family: &Family<Labels, Level>, labels: Labels, value: f64) {
+fn set(family: &Levels, labels: Labels, value: f64) {
     family.get_or_create(&labels).set(value);
 }
