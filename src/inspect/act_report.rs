@@ -160,3 +160,20 @@ impl BulkReport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_workflow_job_names_the_command_that_retries_it() {
+        let refused = |id: &str, why| RefusedJob { id: id.to_owned(), why }.to_string();
+        let told = "it is the job of a workflow node, and is retried or removed with its instance";
+        for id in ["~nightly/one/0/1", "~nightly/one/3.1/0/1"] {
+            let command = "`heartline flows retry nightly one`";
+            assert_eq!(refused(id, RefusalReason::PartOfWorkflow), format!("{id}: {told}: {command}"));
+        }
+        assert_eq!(refused("~odd", RefusalReason::PartOfWorkflow), format!("~odd: {told}"));
+        assert_eq!(refused("~nightly/one/0/1", RefusalReason::Unknown), "~nightly/one/0/1: there is no such job");
+    }
+}

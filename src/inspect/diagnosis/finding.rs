@@ -189,6 +189,54 @@ mod tests {
     }
 
     #[test]
+    fn one_job_is_not_spoken_of_as_many() {
+        use DiagnosisKind::{DataLost, JobsRecovered, PayloadsLost};
+
+        let recovered = |jobs, failed, cancelled| {
+            let (workers, last_ago_ms) = (vec![], 1000);
+            JobsRecovered { jobs, is_exact: true, workers, failed, cancelled, last_ago_ms }.to_string()
+        };
+        assert_eq!(recovered(1, 1, 0), "1 job recovered, the last 1.0s ago; it failed");
+        assert_eq!(recovered(1, 0, 1), "1 job recovered, the last 1.0s ago; it was cancelled, as requested");
+        assert_eq!(
+            recovered(3, 1, 1),
+            "3 jobs recovered, the last 1.0s ago; 1 of them failed; 1 of them cancelled, as requested"
+        );
+        let lost = PayloadsLost { jobs: 1, waiting: 0, first: None, removed_ago_ms: Some(1000) };
+        assert_eq!(lost.to_string(), "1 job had lost the payload and was removed, the last 1.0s ago");
+        let lost = DataLost { tasks: vec!["copy".to_owned()], only_options: false, ago_ms: 1000 };
+        assert_eq!(lost.to_string(), "the server lost its data 1.0s ago: the jobs of copy are gone");
+    }
+
+    #[test]
+    fn hints_name_steps_that_are_possible() {
+        let hint = |by_person, has_live_workers| {
+            let first = Some("a".to_owned());
+            DiagnosisKind::JobsWillFail { jobs: 1, first, by_person, has_live_workers }.hint("pay")
+        };
+        assert!(hint(false, false).contains("before a worker starts, "), "{}", hint(false, false));
+        for (by_person, has_live_workers) in [(false, true), (true, true), (true, false)] {
+            assert!(!hint(by_person, has_live_workers).contains("before a worker starts"));
+        }
+        assert!(
+            hint(true, true).ends_with("-t pay a` runs them again; do not use `recover worker`"),
+            "{}",
+            hint(true, true)
+        );
+        let fails = |failed_lately| {
+            let (completed_lately, in_a_row, kept, last_failed_ago_ms) = (0, 0, 1, None);
+            DiagnosisKind::JobsFail { failed_lately, completed_lately, in_a_row, kept, last_failed_ago_ms }.hint("pay")
+        };
+        assert!(
+            fails(1).contains("This ends 5 minutes after the last failure, if jobs complete, or with"),
+            "{}",
+            fails(1)
+        );
+        assert!(fails(0).contains("This ends when jobs complete, or with"), "{}", fails(0));
+        assert!(fails(1).contains("(jobs of workflows: `heartline flows list WORKFLOW`)"), "{}", fails(1));
+    }
+
+    #[test]
     fn settings_of_a_server_are_named_by_their_worst_part() {
         use DiagnosisKind::{Eviction, Memory, NotDurable, ReplicasMissing};
 
