@@ -491,28 +491,34 @@ async fn done(
         "requeue_claimed" => watched(inspector.requeue_claimed(task, silent()), "requeued", run).await,
         "recover_running" => watched(inspector.recover_running(task, silent()), "run again", run).await,
         "fail_running" => watched(inspector.fail_running(task, silent()), "failed", run).await,
-        "recover_worker" => {
-            let recovered = match wanted.asked_at() {
-                Some(seen) => inspector.recover_worker_unseen_since(&wanted.worker, seen).await?,
-                None => inspector.recover_worker(&wanted.worker).await?,
-            };
-            let Some(report) = recovered else { return Ok("The worker no longer exists.".to_owned()) };
-            if report.was_seen_since {
-                return Ok("The worker was seen again: it is alive, and nothing was done.".to_owned());
-            }
-            let of_task = |task: &heartline::RecoveredTask| match &task.fault {
-                Some(fault) => format!("{}: {fault}", task.task),
-                None => format!("{}: {}", task.task, many(task.resolved.len() as u64, "job")),
-            };
-            run.lines(report.tasks.iter().map(of_task).collect());
-            Ok("Its jobs are recovered.".to_owned())
-        }
+        "recover_worker" => recover_worker(inspector, wanted, run).await,
         _ if wanted.is_of_flow() => of_flow(inspector, wanted).await,
         "sweep" => sweep(inspector, task, run).await,
         "audit" => audit(board, inspector, task, run).await,
         "preview" => preview(board, inspector, wanted, run).await,
         _ => repair(board, inspector, wanted, run).await,
     }
+}
+
+async fn recover_worker(inspector: &Inspector, wanted: &Wanted, run: &Run) -> Result<String, Error> {
+    let known = inspector.worker(&wanted.worker).await?;
+    let recovered = match wanted.asked_at() {
+        Some(seen) => inspector.recover_worker_unseen_since(&wanted.worker, seen).await?,
+        None => inspector.recover_worker(&wanted.worker).await?,
+    };
+    let Some(report) = recovered else { return Ok("The worker no longer exists.".to_owned()) };
+    if report.was_seen_since {
+        return Ok("The worker was seen again: it is alive, and nothing was done.".to_owned());
+    }
+    let of_task = |task: &heartline::RecoveredTask| match &task.fault {
+        Some(fault) => format!("{}: {fault}", task.task),
+        None => format!("{}: {}", task.task, many(task.resolved.len() as u64, "job")),
+    };
+    run.lines(report.tasks.iter().map(of_task).collect());
+    let is_proven = known.is_some_and(|worker| worker.death.is_some() || worker.stopped_at.is_some());
+    let doubt =
+        if is_proven { "" } else { " Its death was not proven: if it is frozen, its handlers continue when it wakes." };
+    Ok(format!("Its jobs are recovered.{doubt}"))
 }
 
 /// Runs an action on an instance of a workflow.

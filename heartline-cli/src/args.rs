@@ -752,7 +752,8 @@ pub(crate) enum RecoverCommand {
     Fail(Silent),
     /// Declare a worker dead: its jobs are resolved at once
     #[command(after_help = "Example:\n  heartline recover worker web-1-4711-0f3a9c21\n\n\
-                            If the worker is alive, its jobs run twice; it notices within 10 s, and stops.")]
+                            If the worker is alive, its jobs run twice; it notices within 10 s, and stops. A silent worker may be \
+                            frozen: check its process first.")]
     Worker {
         /// The id of the worker
         worker: String,
