@@ -101,7 +101,7 @@ async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(
         }
         0 => format!("all jobs of {} that stay silent ({silent} are silent now)", jobs.task),
         // If there are parked jobs, only these are changed.
-        _ => format!("the {parked} parked jobs of {}", jobs.task),
+        _ => format!("the {} of {}", many(parked, "parked job"), jobs.task),
     };
     confirm(&session.consent, &format!("{verb} {what}"))
 }
