@@ -122,10 +122,10 @@ pub(crate) enum Command {
     Stalls(StallsCommand),
     /// Decide by hand about jobs whose worker is silent or dead
     ///
-    /// This is seldom needed: live workers recover the jobs of a dead one. `worker` recovers the jobs of a worker that you know to be dead, at
-    /// once. `sweep` does what a worker does, if no worker is running. `running`, `claimed` and `fail` are for tasks with manual recovery, or
-    /// to override the task's options. Except for `worker`, a job is recovered only after it was watched for a whole stall interval, or is
-    /// parked for a person.
+    /// This is seldom needed: live workers recover the jobs of a dead one. `worker` recovers the jobs of a worker that you know to be dead,
+    /// at once. `sweep` does what a worker does, if no worker is running. `running`, `claimed` and `fail` are for tasks with manual
+    /// recovery, or to override the task's options. Except for `worker`, a job is recovered only after it was watched for a whole stall
+    /// interval, or is parked for a person.
     #[command(subcommand)]
     Recover(RecoverCommand),
     /// Check that each job is in exactly one place, and that no data is left over

@@ -66,8 +66,8 @@ impl StallAction {
 pub enum StallReason {
     /// Its worker was silent for a whole watched interval (heartbeat mode `Automatic`).
     Silent,
-    /// No `ctx.heartbeat()` came for a whole watched interval (heartbeat mode `Manual`): its handler hangs, or its process is dead, frozen or
-    /// cut off from Redis.
+    /// No `ctx.heartbeat()` came for a whole watched interval (heartbeat mode `Manual`): its handler hangs, or its process is dead,
+    /// frozen or cut off from Redis.
     HandlerSilent,
     /// Its worker was dead: another worker on the same host found that its process no longer exists.
     WorkerRestarted,

@@ -265,7 +265,7 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     ended
 }
 
-/// Prints what became of the jobs of a worker.
+/// Prints what was decided about the jobs of a worker.
 fn recovered_jobs(session: &Session, id: &str, recovered: Option<RecoveryReport>) -> Result<(), Failure> {
     let Some(report) = recovered else {
         return Err(Failure::Failed(format!("there is no worker {id} any more")));
