@@ -24,7 +24,7 @@ impl WorkerIdentity {
 
     /// A name that one worker has at a time. A worker that starts with this name asks the earlier one to stop, as a
     /// signal would, and begins when that one has stopped with [`StopReason::Replaced`](crate::StopReason::Replaced).
-    /// If the earlier one gives no sign of life within 2 s, the new one takes its jobs at once, on any host, and counts
+    /// If the earlier one gives no sign of life within 7 s, the new one takes its jobs at once, on any host, and counts
     /// a stall for each.
     ///
     /// Use it only if something else, such as a StatefulSet or a systemd unit, ensures that there is one such process:
