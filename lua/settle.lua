@@ -37,18 +37,22 @@
 -- KEYS[34] outcome       (hash)    column
 -- KEYS[35] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[36] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
--- ARGV[1]  call          (number of this call; a repeated one gets the recorded reply. A worker may have several call
---                         sequences at once, each with its own numbers: '7/2' is call 7 of its sequence 2)
--- ARGV[2]  worker        (id)
--- ARGV[3]  ask           (the worker's interval, ms)
--- ARGV[4]  want          (jobs to claim, at most 200. If some may wait in the worker, two more numbers: how many begin,
---                         and how many of those have a slot; a job that allows no stall begins with a slot or waits.
---                         Then the word hooks, if the worker has the hook of the task and runs hooks now. Then the word
---                         most and a number: the limit for payloads in the reply, bytes, instead of 512 KiB)
--- ARGV[5]  completed     (number of completed jobs, at most 500; then the run time of each, us)
--- ARGV[6]  results       (how many of them have a value; then how many claimed jobs begin, if any; then how many of
---                         those have a free slot, if others begin without one)
--- ARGV[7]  rest          (ids, then fences of the completed jobs; pairs position, value; ids, then fences of the jobs
+-- ARGV[1]  call          (number of this call in its sequence; a repeated one gets the recorded reply)
+-- ARGV[2]  sequence      ('', or a suffix such as '/2': a worker may have several sequences of calls at once)
+-- ARGV[3]  worker        (id)
+-- ARGV[4]  ask           (the worker's interval, ms)
+-- ARGV[5]  want          (jobs to claim, at most 200)
+-- ARGV[6]  begin         (how many of them begin; the others wait in the worker. '': all begin, each with a slot)
+-- ARGV[7]  with_slot     (how many of those that begin have a slot, or ''. A job that allows no stall begins with a
+--                         slot or waits)
+-- ARGV[8]  hooks         (1 if the worker has the hook of the task and runs hooks now, else '')
+-- ARGV[9]  most          (the limit for payloads in the reply, bytes; '': 512 KiB)
+-- ARGV[10] completed     (number of completed jobs, at most 500)
+-- ARGV[11] ran           (the run time of each, us, as words)
+-- ARGV[12] values        (how many of them have a value)
+-- ARGV[13] begins        (how many jobs that were claimed before begin)
+-- ARGV[14] begin_slots   (how many of those, the first ones, have a slot)
+-- ARGV[15] reports       (ids, then fences of the completed jobs; pairs position, value; ids, then fences of the jobs
 --                         that begin; then 6 words per other outcome: id, fence, kind, attempt, detail, error JSON.
 --                         Kinds: failed | retry | requeue | unstart (it has not begun after all) | snooze | undecodable
 --                         | hooked (the hook has run) | hook_retry | drop (its workflow no longer wants it). Attempt:
@@ -70,31 +74,36 @@
 -- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, outcome_rejected, started,
 --          restarted, claimed, removed, finalizing, hook_retrying, hook_failed
 -- Refuses  WRONGTYPE before the first write
-local number, of_line = string.match(ARGV[1], '^(%d+)(.*)$')
-local call, ask, line = tonumber(number), tonumber(ARGV[3]), ARGV[2] .. of_line
-local want, room, has_hook, most = wanted(ARGV[4])
-local worker, completed_count, ran = ARGV[2], string.match(ARGV[5], '^(%d+) ?(.*)$')
-local lists, slots = { wait_high, wait, wait_low }, room and room.at_once or want
+-- The arguments.
+local call, line, worker, ask = tonumber(ARGV[1]), ARGV[3] .. ARGV[2], ARGV[3], tonumber(ARGV[4])
+local want, has_hook, most = tonumber(ARGV[5]), ARGV[8] == '1', tonumber(ARGV[9]) or LARGE
+-- How many of the wanted jobs begin; false if all of them do, each with a slot.
+local room = ARGV[6] ~= '' and { begin = tonumber(ARGV[6]), with_slot = tonumber(ARGV[7]) }
+local reported = { completed = tonumber(ARGV[10]), ran = ARGV[11], values = tonumber(ARGV[12]),
+  begins = tonumber(ARGV[13]), with_slot = tonumber(ARGV[14]) }
+local lists, slots = { wait_high, wait, wait_low }, room and room.with_slot or want
 local extra_columns = { attempt, stalled_count, options, dispatched_at, snoozes, recovery, expires_at, outcome }
 local places = { active = active, candidates = candidates, locks = locks, cancelling = cancelling, claimed = claimed,
-  lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, tombstones =
-  tombstones, payload = payload, attempt = attempt, stalled_count = stalled_count, options = options, result = result,
-  dispatched_at = dispatched_at, errors = errors, max_count = max_count, priority = priority, snoozes = snoozes,
-  enqueued_at = enqueued_at, recovery = recovery, expires_at = expires_at, expires = expires, checkpoint = checkpoint,
-  progress = progress, outcome = outcome, finalizing = finalizing, outbox = outbox, meta = meta }
+  lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, meta = meta,
+  tombstones = tombstones, payload = payload, attempt = attempt, stalled_count = stalled_count, options = options,
+  result = result, dispatched_at = dispatched_at, errors = errors, max_count = max_count, priority = priority,
+  snoozes = snoozes, enqueued_at = enqueued_at, recovery = recovery, expires_at = expires_at, expires = expires,
+  checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing, outbox = outbox }
 
 local repeated = replay(replies, line, call, worker, locks, places, extra_columns, most)
 if repeated then return repeated end
-local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep_cancelled, told, declared, largest,
-  paused, hook, nodes, ended, failed_row, broken_row = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask',
-    'eventMode', 'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'hook',
-    'nodes', 'out', 'failedSinceCompleted', 'brokenOffSinceCompleted'))
-if not declared then return { 'undeclared' } end
+local task = fields_of(meta, { 'fence', 'interval', 'ask', 'eventMode', 'keepCompleted', 'keepFailed', 'keepCancelled',
+  'events', 'declaredAt', 'largest', 'paused', 'hook', 'nodes', 'out', 'failedSinceCompleted',
+  'brokenOffSinceCompleted' })
+if not task.declaredAt then return { 'undeclared' } end
 -- A paused task accepts outcomes and runs hooks. It gives out no jobs, none begins, and it wakes no worker for them.
+local paused = task.paused
 if paused then want = 0 end
 local now, now_ms = now_us()
-local how = { keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }, now_ms = now_ms,
-  hook = hook == '1', has_hook = has_hook, nodes = nodes == '1', most = most }
+local how = { now_ms = now_ms, hook = task.hook == '1', has_hook = has_hook, nodes = task.nodes == '1', most = most,
+  keep = { completed = task.keepCompleted, failed = task.keepFailed, cancelled = task.keepCancelled } }
+
+-- Reads what is there, checks the types of all keys that it may write, and decides. Nothing is written yet.
 local columns, terminal_places, is_plain = look_around(places)
 local sources, cancels, has_candidates, known, due, next_due = rare_work(places, is_plain, want, now_ms)
 local since, has_outcomes = #due > 0 and enqueued_at or one_of(columns, enqueued_at), one_of(columns, outcome)
@@ -102,9 +111,8 @@ if how.hook and not has_outcomes then columns[#columns + 1] = outcome end
 -- Checks the type: a job that begins, or expires at its claim, leaves this key.
 if one_of(columns, expires_at) then redis.call('ZCARD', expires) end
 local extras = filled_extras(extra_columns, columns)
-table.insert(columns, 1, payload)
-places.columns = columns
-local out, fields = read_outcomes(7, tonumber(completed_count), ARGV[6], ran, locks, cancels, worker), {}
+places.columns = { payload, unpack(columns) }
+local out, fields = read_outcomes(15, reported, locks, cancels, worker), {}
 local none_early = begin_none_early(out, room, meta)
 if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, enqueued_at }, {}) end
 local leave = #out.unstart + #out.requeue + #out.cancelled + #out.drop
@@ -120,7 +128,7 @@ if has_outcomes or how.hook and #out.all > 0 then
   if hooks.ended then terminal_places = filled('ZCARD', completed, failed, cancelled) end
 end
 local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
-local found = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extras, known, now_ms, most)
+local found = next_jobs(sources, want, payload, tonumber(task.largest), locks, elsewhere, extras, known, now_ms, most)
 local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
 local held = lead_with(hooks, found)
 tallied.broken_off = #begun_among(out.requeue, claimed)
@@ -133,16 +141,16 @@ if #out.all > 0 then let_go(out, locks, cancelling, claimed, has_candidates and 
 record_outcomes(out, places, how, fields)
 local ids, count = held.ids, #out.all - out.expired + #out.refused + #out.begins + #out.unstart + #found.corrupt
   + #found.expired + #found.tombstones + #found.ids + hooks.told
-local fence, total = next_fence(last_fence, now), (tonumber(told) or 0) + count
+local fence, total = next_fence(task.fence, now), (tonumber(task.events) or 0) + count
 local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
-local news = news_of_ends(tallied, { ended, failed_row, broken_row }, out, found, how)
+local news = news_of_ends(tallied, task, out, found, how)
 if #ids > 0 then
   hold_jobs(held, worker, fence, active, locks, claimed, fields)
-  ask_interval(meta, interval, asked, ask, worker)
+  ask_interval(meta, task.interval, task.ask, ask, worker)
   news[#news + 1], news[#news + 2] = 'fence', fence + #ids - 1
 end
 add_started(fields, begun, begun == held and given)
-local to_tell = #fields > 0 and event_mode ~= 'off'
+local to_tell = #fields > 0 and task.eventMode ~= 'off'
 if to_tell then news[#news + 1], news[#news + 2] = 'events', total end
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 local begin, first = paused and -1 - held.begin or held.begin, string.format('%d', fence)

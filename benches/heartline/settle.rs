@@ -32,7 +32,9 @@ impl Settle {
     fn call(&mut self, completed: usize) -> Cmd {
         self.calls += 1;
         let mut call = self.script.call();
-        call.arg(self.calls).arg(&self.worker).arg(self.ask_ms).arg(0).arg(completed).arg(0);
+        // Call, sequence, worker, ask; want, begin, with_slot, hooks, most; completed, ran, values, begins, begin_slots.
+        call.arg(self.calls).arg("").arg(&self.worker).arg(self.ask_ms);
+        call.arg(0).arg("").arg("").arg("").arg("").arg(completed).arg("").arg(0).arg(0).arg(0);
         call
     }
 

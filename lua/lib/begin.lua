@@ -1,30 +1,14 @@
 -- A job that is claimed ahead waits in its worker. It is held, and `claimed` has its fence until it begins. A field
 -- with another fence than the lock means nothing.
 
--- Parses the `want` argument of settle. Returns four values:
--- the number of jobs;
--- if some of them wait in the worker, how many begin (`begin`) and how many of those have a slot (`at_once`);
--- whether hooks are wanted;
--- the limit for payloads in the reply, bytes.
-local function wanted(words)
-  local asked, most = string.match(words, '^(.-) most (%d+)$')
-  words, most = asked or words, tonumber(most) or LARGE
-  local want = tonumber(words)
-  if want then return want, false, false, most end
-  local numbers = string.match(words, '^([%d ]+) hooks$')
-  local jobs, begin, at_once = string.match(numbers or words, '^(%d+) (%d+) (%d+)$')
-  if not jobs then return tonumber(numbers), false, true, most end
-  return tonumber(jobs), { begin = tonumber(begin), at_once = tonumber(at_once) }, numbers ~= nil, most
-end
-
 -- No job may begin without a slot if max_count is 0, OnCrash is not recover, or heartbeats are manual. A crash counts
 -- a stall for every job that began, even if its handler never ran. Jobs claimed now then wait; jobs claimed before are
 -- requeued and taken back from their worker. Returns 2 in that case, else 0.
 local function begin_none_early(out, room, meta)
-  if out.early == 0 and not (room and room.begin > room.at_once) then return 0 end
+  if out.early == 0 and not (room and room.begin > room.with_slot) then return 0 end
   local max, mode, heartbeat = unpack(redis.call('HMGET', meta, 'maxCount', 'onCrash', 'heartbeat'))
   if (tonumber(max) or 1) > 0 and (mode or 'recover') == 'recover' and heartbeat ~= 'manual' then return 0 end
-  if room then room.begin = math.min(room.begin, room.at_once) end
+  if room then room.begin = math.min(room.begin, room.with_slot) end
   for at = #out.begins - out.early + 1, #out.begins do
     local id, fence = out.begins[at], out.begin_fences[at]
     out.all[#out.all + 1], out.taken[#out.taken + 1] = id, fence
@@ -44,11 +28,11 @@ end
 local function begun_jobs(out, found, room, columns, max_count, expires_at, extra_columns, paused, now_ms)
   local ids, begins = found.ids, {}
   found.begin = room and math.min(room.begin, #ids) or #ids
-  if room and room.at_once < found.begin then
+  if room and room.with_slot < found.begin then
     local bounds, stalled = {}, {}
     if one_of(columns, max_count) then bounds = redis.call('HMGET', max_count, unpack(ids, 1, found.begin)) end
     for _, extra in ipairs(found.extras) do stalled[extra[1]] = extra[3] ~= '0' end
-    for at = room.at_once + 1, found.begin do
+    for at = room.with_slot + 1, found.begin do
       if bounds[at] == '0' or stalled[at] or found.until_ms[at] then
         found.begin = at - 1
         break

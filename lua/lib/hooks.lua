@@ -132,7 +132,7 @@ end
 -- How many jobs are wanted besides the hooks: none if the hooks are large. Hooks take slots of `room` too.
 local function less(want, room, hooks)
   local count = #hooks.ids
-  if room then room.begin, room.at_once = math.max(0, room.begin - count), math.max(0, room.at_once - count) end
+  if room then room.begin, room.with_slot = math.max(0, room.begin - count), math.max(0, room.with_slot - count) end
   return count > 0 and hooks.bytes > LARGE / 2 and 0 or math.max(0, want - count)
 end
 

@@ -12,23 +12,18 @@ local function refused_words(ids, fences, others, begins_at, held)
   return words
 end
 
--- Reads what a worker reports and sorts it, without writing: the arguments `completed`, `results` and `rest` of settle.
--- `at` is the position of `rest` in ARGV, and `counts` is `results`. `ran` has a word per completed job. `early` counts
--- the last ones of `begins`, which have no slot. A pending cancel takes precedence over every outcome but that of a
--- hook; without `cancelling` none is pending. The jobs in `all` are no longer held.
-local function read_outcomes(at, completed_count, counts, ran, locks, cancelling, worker)
+-- Reads what a worker reports and sorts it, without writing: the argument `reports` of settle, which begins at position
+-- `at` of ARGV. `count` has the numbers of its parts, and `count.ran` a word per completed job. `early` counts the last
+-- ones of `begins`, which have no slot. A pending cancel takes precedence over every outcome but that of a hook;
+-- without `cancelling` none is pending. The jobs in `all` are no longer held.
+local function read_outcomes(at, count, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
-    begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {},
+    begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = count.ran, cancelled = {}, reasons = {},
     taken = {}, refused = {}, expired = 0, hooked = {}, hook_retry = {}, drop = {}, ended = 0, early = 0 }
-  local value_count, begin_count, at_once = tonumber(counts), 0, 0
-  if not value_count then
-    value_count, begin_count, at_once = string.match(counts, '^(%d+) (%d+) ?(%d*)$')
-    begin_count = tonumber(begin_count)
-    at_once = tonumber(at_once) or begin_count
-  end
+  local completed_count, begin_count = count.completed, count.begins
   local fences_at = at + completed_count
   local values_at = fences_at + completed_count
-  local begins_at = values_at + 2 * value_count
+  local begins_at = values_at + 2 * count.values
   local others_at = begins_at + 2 * begin_count
   local ids, fences, others = { unpack(ARGV, at, fences_at - 1) }, { unpack(ARGV, fences_at, values_at - 1) }, {}
   for begin = begins_at, begins_at + begin_count - 1 do
@@ -71,13 +66,13 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
         fence = fences[place] }
     else
       out.begins[#out.begins + 1], out.begin_fences[#out.begin_fences + 1] = id, fences[place]
-      if place > completed_count + at_once then out.early = out.early + 1 end
+      if place > completed_count + count.with_slot then out.early = out.early + 1 end
     end
   end
   if #out.completed < completed_count then
     -- Leaves out lost and cancelled jobs.
     local times, own = {}, {}
-    for word in string.gmatch(ran, '%S+') do times[#times + 1] = word end
+    for word in string.gmatch(count.ran, '%S+') do times[#times + 1] = word end
     for _, place in ipairs(held) do
       if place <= completed_count and not reasons[place] then own[#own + 1] = times[place] end
     end

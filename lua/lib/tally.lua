@@ -1,3 +1,10 @@
+-- These fields of a hash, by name; false where one is missing.
+local function fields_of(key, names)
+  local fields = {}
+  for at, value in ipairs(redis.call('HMGET', key, unpack(names))) do fields[names[at]] = value end
+  return fields
+end
+
 -- Counts the runs of these outcomes that completed, were snoozed and failed, and the jobs that began to fail.
 local function tally(out)
   local failed, began = 0, 0
@@ -12,7 +19,8 @@ local function tally(out)
 end
 
 -- The fields of `meta` that change as jobs end: how many ended, and what failed or broke off since a run completed. A
--- snooze counts like a completion: it shows that the handler works. `before` has the three counts before this call.
+-- snooze counts like a completion: it shows that the handler works. `before` has them before this
+-- call.
 local function news_of_ends(ran, before, out, found, how)
   local news, missed, works = {}, #found.corrupt + #found.expired, ran.completed + ran.snoozed > 0
   local ends = #out.completed + #out.failed + #out.cancelled + out.ended + missed - (how.hook and #found.expired or 0)
@@ -24,9 +32,9 @@ local function news_of_ends(ran, before, out, found, how)
   local function put_time(field, count)
     if count > 0 then news[#news + 1], news[#news + 2] = field, string.format('%d', how.now_ms) end
   end
-  put_count('out', before[1], ends)
-  put_count('failedSinceCompleted', before[2], ran.began + missed, works)
-  put_count('brokenOffSinceCompleted', before[3], ran.broken_off, works)
+  put_count('out', before.out, ends)
+  put_count('failedSinceCompleted', before.failedSinceCompleted, ran.began + missed, works)
+  put_count('brokenOffSinceCompleted', before.brokenOffSinceCompleted, ran.broken_off, works)
   put_time('lastCompletedAt', ran.completed)
   put_time('lastFailedAt', ran.failed + missed)
   put_time('lastBrokenOffAt', ran.broken_off)

@@ -1,6 +1,5 @@
 //! The outcomes that a worker reports, and how a settle call carries them.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -110,7 +109,7 @@ fn words_of(error: &StoredError) -> String {
     format!("{} {}", error.code, if brief.is_empty() { "-" } else { &brief })
 }
 
-/// Adds the arguments of `lua/settle.lua` from the fifth on: completed jobs, those that begin, then the others.
+/// Adds the arguments of `lua/settle.lua` from `completed` on: completed jobs, those that begin, then the others.
 pub(super) fn add_reports(call: &mut Invocation, reports: &[Report]) {
     let completed = || {
         reports.iter().filter_map(|report| match &report.outcome {
@@ -120,19 +119,10 @@ pub(super) fn add_reports(call: &mut Invocation, reports: &[Report]) {
     };
     let count = completed().count();
     let values = completed().filter(|(_, value)| value.is_some()).count();
-    let mut how_many = count.to_string();
-    completed().for_each(|(report, _)| {
-        // Writing to a `String` does not fail.
-        let _ = write!(how_many, " {}", report.ran.as_micros());
-    });
+    let ran: Vec<String> = completed().map(|(report, _)| report.ran.as_micros().to_string()).collect();
     let begins = || reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin { .. }));
     let at_once = reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin { early: false })).count();
-    let counts = match begins().count() {
-        0 => values.to_string(),
-        begin if begin == at_once => format!("{values} {begin}"),
-        begin => format!("{values} {begin} {at_once}"),
-    };
-    call.arg(how_many).arg(counts);
+    call.arg(count).arg(ran.join(" ")).arg(values).arg(begins().count()).arg(at_once);
     completed().for_each(|(report, _)| {
         call.arg(report.id.as_str());
     });

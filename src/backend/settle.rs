@@ -7,7 +7,7 @@ use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
 use super::reply::{Reply, Text};
 use super::report::{Report, add_reports};
-use super::scripts;
+use super::scripts::{self, Invocation};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::outcome::StoredOutcome;
@@ -82,11 +82,21 @@ pub(crate) struct Want {
 impl Want {
     pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, at_once: 0, hooks: false, narrow: false };
 
-    fn to_arg(self) -> String {
+    /// Adds the arguments of `lua/settle.lua` from `want` to `most`.
+    fn add_to(self, call: &mut Invocation) {
         let Want { jobs, begin, at_once, hooks, narrow } = self;
-        let numbers = if jobs == at_once { jobs.to_string() } else { format!("{jobs} {begin} {at_once}") };
-        let numbers = if hooks { numbers + " hooks" } else { numbers };
-        if narrow { format!("{numbers} most {NARROW_BYTES}") } else { numbers }
+        call.arg(jobs);
+        if jobs == at_once {
+            call.arg("").arg("");
+        } else {
+            call.arg(begin).arg(at_once);
+        }
+        call.arg(if hooks { "1" } else { "" });
+        if narrow {
+            call.arg(NARROW_BYTES);
+        } else {
+            call.arg("");
+        }
     }
 }
 
@@ -131,7 +141,8 @@ pub(crate) async fn settle(
     reports: &[Report],
 ) -> Result<SettleReply, Error> {
     let mut call = scripts::SETTLE.on(keys);
-    call.arg(format!("{number}{}", LINES[line])).arg(worker).arg(to_ms(ask)).arg(want.to_arg());
+    call.arg(number).arg(LINES[line]).arg(worker).arg(to_ms(ask));
+    want.add_to(&mut call);
     add_reports(&mut call, reports);
     let mut reply = call.call(conn).await?;
     match reply.next::<String>()?.as_str() {

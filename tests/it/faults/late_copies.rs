@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::task::{INTERVAL, TestTask, options};
-use crate::support::{PATIENCE, Proxy, Tap, TestRedis, dump, eventually};
+use crate::support::{PATIENCE, Proxy, Tap, TestRedis, dump, eventually, settle_args};
 
 /// Sends the bytes as they are; returns the reply with its line ends as spaces.
 async fn send(redis: &TestRedis, request: &[u8]) -> String {
@@ -79,7 +79,8 @@ async fn a_call_on_a_closed_line_fails_and_writes_nothing() {
         // A claim, and an outcome that the worker should have reported earlier.
         for args in [&["1", "0", "0"][..], &["0", "1", "0", "held", "7"]] {
             let mut cmd = redis::cmd("EVAL");
-            cmd.arg(settle.source).arg(keys.len()).arg(&keys).arg(call).arg("gone").arg("1000").arg(args);
+            let args = settle_args(&[&[call, "gone", "1000"], args].concat());
+            cmd.arg(settle.source).arg(keys.len()).arg(&keys).arg(&args);
             let answer: Value = cmd.query_async(&mut conn).await.unwrap();
             assert_eq!(redis::from_redis_value::<Vec<String>>(answer).unwrap(), ["closed"], "{call} {args:?}");
         }

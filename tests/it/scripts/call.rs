@@ -1,6 +1,6 @@
 //! Calls the scripts by hand, with keys and arguments of the test's own, and shows what they leave.
 
-use crate::support::{TestRedis, dump};
+use crate::support::{TestRedis, dump, settle_args};
 use heartline::_internals::{ScriptSource, scripts};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisError, Value};
@@ -153,9 +153,14 @@ impl Task {
         self.scripts.iter().find(|script| script.name == name).unwrap_or_else(|| panic!("no script {name}"))
     }
 
-    /// Calls a script and returns its reply as text: `[settled '' '' 1 a [..]]`.
+    /// Calls a script and returns its reply as text: `[settled '' '' 1 a [..]]`. The arguments of `settle` are
+    /// [in short](settle_args).
     pub async fn call(&mut self, name: &str, args: &[&str]) -> Result<String, RedisError> {
         let keys = self.script(name).keys.clone();
+        if name == "settle" {
+            let args = settle_args(args);
+            return self.call_on(name, &keys, &args.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        }
         self.call_on(name, &keys, args).await
     }
 

@@ -30,6 +30,7 @@ pub mod risk;
 #[allow(dead_code)]
 pub mod sentinel;
 mod server;
+mod settle_args;
 mod stats;
 mod tap;
 #[allow(dead_code)]
@@ -48,6 +49,7 @@ pub use eventually::eventually;
 pub use line::Line;
 pub use proxy::Proxy;
 pub use server::{TestRedis, ask_port};
+pub use settle_args::settle_args;
 pub use stats::{calls, scripts_run, stat};
 pub use tap::Tap;
 pub use thorough::{is_thorough, rounds};

@@ -1,5 +1,5 @@
-use super::TestRedis;
 use super::task::TestTask;
+use super::{TestRedis, settle_args};
 use heartline::_internals::scripts;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult, Script, Value};
@@ -80,7 +80,8 @@ impl Puppet {
             args.extend([(*detail).to_owned(), (*error).to_owned()]);
         }
         type Reply = (String, String, String, u64, String, Value, Value, Value, Value);
-        let (word, lost, cancelled, fence, ids, _, _, _, _): Reply = self.call("settle", &args).await.unwrap();
+        let (word, lost, cancelled, fence, ids, _, _, _, _): Reply =
+            self.call("settle", &settle_args(&args)).await.unwrap();
         assert_eq!(word, "settled");
         let claimed = ids.split_whitespace().map(str::to_owned).zip(fence..).map(|(id, fence)| Token { id, fence });
         let fences = |words: String| words.split_whitespace().map(|word| word.parse().unwrap()).collect();

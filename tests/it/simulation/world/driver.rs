@@ -6,6 +6,7 @@ use super::keeper::Beaten;
 use super::{Call, World};
 use crate::simulation::FAR;
 use crate::simulation::model::{Place, Report, Said, Settled, Want};
+use crate::support::settle_args;
 
 impl World {
     /// A worker reports some of its jobs and claims, or repeats the call that was not answered.
@@ -181,7 +182,7 @@ impl World {
                 error,
             ]);
         }
-        self.task.call("settle", &args)
+        self.task.call("settle", &settle_args(&args))
     }
 
     /// The effect of a call that was executed for the first time, as its worker sees it.
