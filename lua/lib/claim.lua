@@ -62,11 +62,10 @@ local OPTIONS = 65536
 
 -- The first of these jobs, at least one: a claim sends their options, at most OPTIONS bytes together.
 local function with_options(options, ids)
-  local some, bytes = {}, 0
-  for at, id in ipairs(options and ids or {}) do
-    bytes = bytes + redis.call('HSTRLEN', options, id)
-    if at > 1 and bytes > OPTIONS then return some end
-    some[at] = id
+  local bytes = 0
+  for at, own in ipairs(options and redis.call('HMGET', options, unpack(ids)) or {}) do
+    bytes = bytes + #(own or '')
+    if at > 1 and bytes > OPTIONS then return { unpack(ids, 1, at - 1) } end
   end
   return ids
 end

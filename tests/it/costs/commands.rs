@@ -52,9 +52,9 @@ const SETTLE_KEPT_RESULTS: &str = "24: exists 3, hdel 1, hget 1, hlen 1, hmget 4
     srem 1, time 1, xadd 1, zadd 2, zcard 1, zmscore 1";
 // A delayed job that is not due is a rare key of neither kind: terminal sets and columns (EXISTS 2), candidates
 // (SCARD), cancels and tombstones (HLEN 2); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is
-// in a column: which ones are filled (HLEN 8), what the claimed jobs have (HMGET), and the removed ones (EXISTS,
-// HDEL).
-const SETTLE_BESIDE_DELAYED: &str = "36: exists 4, hdel 3, hget 1, hlen 10, hmget 5, hset 3, lrange 2, ltrim 1, sadd 1, \
+// in a column: which ones are filled (HLEN 8), what the claimed jobs have, and the bytes of their options (HMGET 2),
+// and the removed ones (EXISTS, HDEL).
+const SETTLE_BESIDE_DELAYED: &str = "37: exists 4, hdel 3, hget 1, hlen 10, hmget 6, hset 3, lrange 2, ltrim 1, sadd 1, \
     scard 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
 // With jobs that were silent since the snapshot, from which the reported ones are removed (SREM), it is the same
 // except for the column.
