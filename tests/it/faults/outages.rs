@@ -198,8 +198,11 @@ async fn the_address_moves(demote: impl AsyncFnOnce(&TestRedis, &TestRedis)) {
     let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
     let mut jobs = dispatch(&worker.jobs, &["after"; 4]).await;
     test.started(&jobs).await;
-    let copied: u64 = redis::cmd("WAIT").arg(1).arg(0).query_async(&mut old.conn().await).await.unwrap();
-    assert_eq!(copied, 1);
+    // WAIT waits for the last write of its connection.
+    let mut copied = redis::pipe();
+    copied.cmd("SET").arg("copied").arg(1).ignore().cmd("WAIT").arg(1).arg(0);
+    let copied: (u64,) = copied.query_async(&mut old.conn().await).await.unwrap();
+    assert_eq!(copied, (1,));
 
     follow(&new, "NO", "ONE").await;
     proxy.lead_to(new.address());

@@ -90,7 +90,10 @@ async fn a_worker_counts_failures_and_recoveries() {
     line.resume();
     eventually("it notices the loss", PATIENCE, async || cut_off.stats().tasks[0].locks_lost == 1).await;
     test.journal.open("gate");
-    eventually("the other worker ends it", PATIENCE, async || jobs.counts().await.unwrap().completed == 1).await;
+    let reported = format!("heartline_settled_total{{task=\"{TASK}\",kind=\"reported\"}}");
+    let ends = async || samples(&registry).get(&reported) == Some(&1.0);
+    eventually("the other worker ends it", PATIENCE, ends).await;
+    assert_eq!(jobs.counts().await.unwrap().completed, 1);
 
     let seen = samples(&registry);
     let of = |name: &str, more: &str| seen[&format!("heartline_{name}{{task=\"{TASK}\"{more}}}")];
