@@ -83,11 +83,11 @@ async fn a_job_is_written_once_and_its_id_once_in_each_of_its_places() {
     let meta = options + "in200events400largest1024".len() + asked;
     let running = [
         ("active", n * ID),
-        ("replies", record("1200", words(n))),
         ("events", dispatched + started),
         ("locks", n * (ID + TOKEN)),
         ("meta", meta),
         ("payload", n * (ID + PAYLOAD)),
+        ("replies", record("1200", words(n))),
         ("wake", "marker".len()),
     ];
     assert_eq!(written(&mut meter).await, named(&running));
@@ -96,11 +96,11 @@ async fn a_job_is_written_once_and_its_id_once_in_each_of_its_places() {
     let completed = ENTRY + "total600worker".len() + WORKER.len() + "completed".len() + words(n);
     let completed = completed + "ran".len() + n * (RAN.len() + 1) - 1;
     let kept = [
-        ("replies", record("20", 0)),
         ("completed", n * ID),
         ("events", dispatched + started + completed),
         ("meta", meta + "out200".len() + "lastCompletedAt".len() + STAMP),
         ("payload", n * (ID + PAYLOAD)),
+        ("replies", record("20", 0)),
         ("result", n * (ID + "42".len())),
         ("wake", "marker".len()),
     ];

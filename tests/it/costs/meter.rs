@@ -140,7 +140,7 @@ impl Meter {
         let mut args = vec![self.calls.to_string(), WORKER.to_owned(), ASK.to_owned()];
         args.extend([want.to_string(), completed, r.to_string()]);
         args.extend(rest);
-        let reply = self.call_with("settle", &settle_args(&args)).await;
+        let reply = self.call_with("settle", &args).await;
         self.last_settle = args;
         let words: Vec<&str> = reply.split(' ').collect();
         assert_eq!(words[..3], ["[settled", "''", "''"], "no job was lost and none cancelled");
@@ -154,7 +154,7 @@ impl Meter {
     /// Repeats the last settle, as a worker without a reply does.
     pub async fn settle_again(&mut self) -> String {
         let args = self.last_settle.clone();
-        self.call_with("settle", &settle_args(&args)).await
+        self.call_with("settle", &args).await
     }
 
     /// Sends a heartbeat for the `n` oldest jobs.

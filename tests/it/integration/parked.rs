@@ -147,9 +147,9 @@ async fn the_options_of_the_newest_start_decide_who_recovers() {
     until_parked(&worker.app.inspector(), 1).await;
     let newer = test.start_worker(fast()).await;
     worker.jobs.handle("a").unwrap().result().await.unwrap();
-    assert_eq!(test.run::<String>("HGET", "meta", &["patience"]).await, "");
+    assert_eq!(test.run::<String>("HGET", "meta", &["grace"]).await, "");
     let newest = test.start_worker(fast_with(off)).await;
-    assert_eq!(test.run::<String>("HGET", "meta", &["patience"]).await, "0 off 0");
+    assert_eq!(test.run::<String>("HGET", "meta", &["grace"]).await, "0 off 0");
     for worker in [worker, newer, newest] {
         worker.stop().await;
     }

@@ -25,13 +25,13 @@ impl Scene {
 async fn jobs_of_a_lost_worker_are_reported_with_who_recovers() {
     let scene = Scene::waiting(&["a", "b", "c"]).await;
     scene.holds(&["a", "b"], Duration::from_secs(90), Duration::from_secs(40)).await;
-    for (patience, by) in [("", "next_worker"), ("off 0 0", "next_worker"), ("0 off 0", "person")] {
-        scene.meta("patience", patience).await;
-        assert_eq!(scene.kinds().await, ["!no_worker", "!lost_worker"], "{patience}");
+    for (grace, by) in [("", "next_worker"), ("off 0 0", "next_worker"), ("0 off 0", "person")] {
+        scene.meta("grace", grace).await;
+        assert_eq!(scene.kinds().await, ["!no_worker", "!lost_worker"], "{grace}");
         let facts = scene.facts("lost_worker").await;
         let holder = &facts["holder"];
         assert_eq!((&facts["jobs"], &holder["worker"], &holder["pid"]), (&2.into(), &LOST.into(), &4711.into()));
-        assert_eq!(facts["rescuer"], by, "{patience}");
+        assert_eq!(facts["rescuer"], by, "{grace}");
     }
     assert_eq!(scene.of_job("a").await, ["!lost_worker"]);
     assert_eq!(scene.of_task().await, ["!no_worker", "!lost_worker"]);
@@ -86,11 +86,10 @@ async fn jobs_that_fail_when_recovered_are_reported_first() {
     scene.meta("maxCount", 1).await;
     assert_eq!(scene.kinds().await, ["!lost_worker"]);
     scene.test.run::<u64>("HSET", "stalledCount", &["a", "1", "b", "1"]).await;
-    for (patience, kinds) in
-        [("0 off 0", ["!lost_worker", "?jobs_will_fail"]), ("", ["!jobs_will_fail", "!lost_worker"])]
+    for (grace, kinds) in [("0 off 0", ["!lost_worker", "?jobs_will_fail"]), ("", ["!jobs_will_fail", "!lost_worker"])]
     {
-        scene.meta("patience", patience).await;
-        assert_eq!(scene.kinds().await, kinds, "{patience}");
+        scene.meta("grace", grace).await;
+        assert_eq!(scene.kinds().await, kinds, "{grace}");
     }
     let found = scene.diagnoses().await;
     assert_eq!((found[0].caution, found[1].caution), (None, Some(Caution::FailingJobs)));
