@@ -3,7 +3,7 @@ std = "lua51"
 max_line_length = 120
 
 -- The bounds are put in front of every script, as a line that gives its keys their names.
-read_globals = { "redis", "cjson", "cmsgpack", "bit", "struct", "KEYS", "ARGV", "LARGE", "BATCH", "BRIEF", "FEW" }
+read_globals = { "redis", "cjson", "cmsgpack", "bit", "struct", "KEYS", "ARGV", "LARGE", "NARROW_BYTES", "BATCH", "BRIEF", "FEW" }
 
 -- A script is joined from fragments of lua/lib and one file of lua, and luacheck sees each file alone: a fragment
 -- defines `local function x`, and whoever uses x sees a global. So what the fragments define is allowed as a global

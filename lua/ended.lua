@@ -10,7 +10,8 @@
 -- ARGV[1]  grace      (ms: younger entries are still being reported)
 -- ARGV[2]  limit      (jobs per call, at most 200)
 -- Returns  {'ended', 1 if others remain else 0, three words per job: id, c | f | x (completed, failed, cancelled),
---          value or failure}: after the first job at most 512 KiB
+--          value or failure}: after the first job at most 512 KiB. One that would exceed 16 KiB in all is not copied:
+--          its size, a number, is returned instead
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -19,16 +20,20 @@ local due = redis.call('ZRANGEBYSCORE', outbox, '-inf', string.format('%d', now_
 -- Also entries over a minute ahead: the server's clock went back.
 local ahead = redis.call('ZRANGEBYSCORE', outbox, string.format('(%d', now_ms + 60000), '+inf', 'LIMIT', 0, limit)
 for _, id in ipairs(ahead) do due[#due + 1] = id end
-local reply, bytes, gone = { 'ended', #due >= limit and 1 or 0 }, 0, {}
+local reply, bytes, here, gone = { 'ended', #due >= limit and 1 or 0 }, 0, 0, {}
 for _, id in ipairs(due) do
   local how = redis.call('ZSCORE', completed, id) and 'c' or redis.call('ZSCORE', failed, id) and 'f'
     or redis.call('ZSCORE', cancelled, id) and 'x'
   if how then
-    local said = redis.call('HGET', how == 'c' and result or errors, id) or ''
-    bytes = bytes + #said
+    local column = how == 'c' and result or errors
+    local said = redis.call('HSTRLEN', column, id)
+    bytes = bytes + said
     if bytes > LARGE and #reply > 2 then
       reply[2] = 1
       break
+    end
+    if here + said <= NARROW_BYTES then
+      here, said = here + said, redis.call('HGET', column, id) or ''
     end
     for _, word in ipairs({ id, how, said }) do reply[#reply + 1] = word end
   else

@@ -14,7 +14,7 @@
 -- ARGV[1]  instance   (id)
 -- Returns  {'state', place, run, live nodes, open nodes, shape, first node that broke it or '-', its failure or '', the
 --          output of a completed instance or why another one ended, or '', turn (how often it changed its place), 1 if
---          it is stopping else 0}
+--          it is stopping else 0}. An output over 16 KiB is not copied: its size, a number, is returned instead
 -- Returns  {'unknown'}: no such instance
 -- Emits    nothing
 -- Refuses  WRONGTYPE
@@ -26,5 +26,6 @@ if not one then return { 'unknown' } end
 local place = one.runs and 'running' or one.is_paused and 'paused' or ended_in(keys, one) or 'unknown'
 local said = one.bad ~= '-' and redis.call('HGET', value, node_of(flow, one.bad)) or ''
 local answer = redis.call('HGET', place == 'completed' and output or errors, flow) or ''
+if place == 'completed' and #answer > NARROW_BYTES then answer = #answer end
 return { 'state', place, one.run, one.live, one.out, one.digest, one.bad, said, answer, one.turn,
   one.stopping and 1 or 0 }

@@ -1,4 +1,4 @@
-//! Bounds, each with its reason. `backend/scripts.rs` inserts LARGE, BATCH, BRIEF and FEW into the scripts.
+//! Bounds, each with its reason. `backend/scripts.rs` inserts LARGE, NARROW_BYTES, BATCH, BRIEF and FEW into the scripts.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ pub(crate) const ENDS: usize = 100;
 /// The most bytes of payloads or results in one call of many jobs: more would block the server for milliseconds.
 pub(crate) const BATCH_BYTES: usize = LARGE;
 
-/// Used instead of `BATCH_BYTES` if the server closes connections at larger answers. Every server can send this many bytes.
+/// Used instead of `BATCH_BYTES` in answers of workflow scripts, and if the server closes connections at larger answers.
+/// Every server can send this many bytes.
 pub(crate) const NARROW_BYTES: usize = 16 * 1024;
 
 /// The most nodes of a graph, and the most edges between them.

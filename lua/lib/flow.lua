@@ -431,22 +431,22 @@ end
 
 -- Adds eight words per opened node to the reply: instance, node, run, task ('@': its payload is a graph, which the
 -- caller starts as a child), dispatch options (JSON or ''; for a graph that a job returned, the policy of the
--- instance), ms until it may run, then 'here' and the payload. Beyond 512 KiB of payloads in all, the last two are the
--- column and the field of the payload instead.
+-- instance), ms until it may run, then 'here' and the payload. A payload that would exceed 16 KiB of payloads in all is
+-- not copied: the last two are then its column, and its field and size.
 local function add_opened(reply, keys, opened, now_ms)
   local bytes, here = 0, {}
   for _, send in ipairs(opened) do
-    bytes = bytes + send.bytes
-    send.is_here = bytes <= LARGE
+    send.is_here = bytes + send.bytes <= NARROW_BYTES
     if send.is_here then
+      bytes = bytes + send.bytes
       here[send.column] = here[send.column] or {}
       table.insert(here[send.column], send.field)
     end
   end
   for column, fields in pairs(here) do fetch(keys, column, fields) end
   for _, send in ipairs(opened) do
-    local where, payload = send.column, send.field
-    if send.is_here then where, payload = 'here', read(keys, where, payload) or 'null' end
+    local where, payload = send.column, send.field .. ' ' .. send.bytes
+    if send.is_here then where, payload = 'here', read(keys, send.column, send.field) or 'null' end
     local one, at = send.one, #reply
     one.wait = one.wait or string.format('%d', math.max(0, one.due - now_ms))
     reply[at + 1], reply[at + 2], reply[at + 3] = one.flow, tostring(send.index), tostring(one.run)

@@ -91,7 +91,7 @@ keys! {
 }
 
 /// The keys of one table, built once: that of a task or of one partition.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TaskKeys {
     task: String,
     part: u32,

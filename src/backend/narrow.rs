@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::{self, Moment};
+use crate::error::Error;
 
 /// How long answers stay small after the server closed connections during larger ones.
 const LASTS: Duration = Duration::from_secs(600);
@@ -25,6 +26,12 @@ impl Closings {
         self.0 = is_closed.then_some((tries + 1, first));
         tries + 1 >= TRIES && clock::now().since(first) >= TIME
     }
+}
+
+/// Says that the server does not send this value.
+pub(crate) fn unreadable(what: &str, bytes: usize, e: &Error) -> String {
+    let limit = "the client-output-buffer-limit of the server may be smaller";
+    format!("its {what} of {bytes} bytes cannot be read, {limit}: {}", e.chain())
 }
 
 /// Whether answers should be small: if values exceed `NARROW_BYTES`, each is read separately.

@@ -13,7 +13,7 @@ use super::keys::{Key, TaskKeys};
 use super::reply::Reply;
 use crate::error::Error;
 use crate::latency::{LatencySummary, Timing};
-use crate::limits::{BATCH, BRIEF, FEW, LARGE};
+use crate::limits::{BATCH, BRIEF, FEW, LARGE, NARROW_BYTES};
 
 macro_rules! lib {
     ($name:expr) => {
@@ -78,7 +78,7 @@ pub(crate) fn answered() -> BTreeMap<&'static str, LatencySummary> {
 
 /// The limits that the scripts share with the crate.
 fn bounds() -> String {
-    format!("local LARGE, BATCH, BRIEF, FEW = {LARGE}, {BATCH}, {BRIEF}, {FEW}\n")
+    format!("local LARGE, NARROW_BYTES, BATCH, BRIEF, FEW = {LARGE}, {NARROW_BYTES}, {BATCH}, {BRIEF}, {FEW}\n")
 }
 
 #[derive(Debug)]

@@ -7,7 +7,22 @@ use super::reply::Text;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::subgraph_result::value_of;
-use crate::limits::stored_number;
+use crate::limits::{NARROW_BYTES, stored_number};
+
+/// Where a value is that a script did not copy, and its size.
+#[derive(Clone, Debug)]
+pub(crate) struct ValuePlace {
+    pub(crate) column: Key,
+    pub(crate) field: String,
+    pub(crate) bytes: usize,
+}
+
+impl ValuePlace {
+    /// Whether every server can send it.
+    pub(crate) fn is_small(&self) -> bool {
+        self.bytes <= NARROW_BYTES
+    }
+}
 
 /// The payload of a job; `None` if the job is gone.
 pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
@@ -20,7 +35,7 @@ pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str
 }
 
 /// The value in a result. A node's job may also have returned a graph in it.
-fn without_graph(result: Vec<u8>) -> Option<Vec<u8>> {
+pub(crate) fn without_graph(result: Vec<u8>) -> Option<Vec<u8>> {
     let value = value_of(&result);
     if value.len() == result.len() { Some(result) } else { Some(value.to_vec()).filter(|value| !value.is_empty()) }
 }
@@ -32,6 +47,19 @@ pub(crate) async fn value(
     id: &str,
 ) -> Result<Option<Vec<u8>>, Error> {
     redis::cmd("HGET").arg(keys.get(column)).arg(id).query_async(conn).await.map_err(|e| classify("value", e))
+}
+
+/// Several values of one task or workflow, in order; `None` for those that do not exist.
+pub(crate) async fn many<'a>(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    places: impl Iterator<Item = &'a ValuePlace>,
+) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    let mut pipe = redis::pipe();
+    for ValuePlace { column, field, .. } in places {
+        pipe.hget(keys.get(*column), field);
+    }
+    pipe.query_async(conn).await.map_err(|e| classify("value", e))
 }
 
 pub(crate) async fn results(

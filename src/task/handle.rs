@@ -3,7 +3,6 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -14,13 +13,13 @@ use super::shared::TaskShared;
 use crate::backend::actions::{self, ActionReply, Named};
 use crate::backend::jobs::{self, StoredJob};
 use crate::backend::keys::{Key, TaskKeys};
-use crate::backend::narrow::Closings;
+use crate::backend::large_value::{self, READ_AGAIN, Unread};
 use crate::backend::note;
 use crate::backend::repeated::{CallDeadline, repeated};
-use crate::backend::replicated::{self, ask_copied};
+use crate::backend::replicated::ask_copied;
 use crate::backend::settle::Payload;
-use crate::backend::timeouts::{RESPONSE_TIMEOUT, doubled, response_time};
-use crate::backend::values;
+use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::values::{self, ValuePlace};
 use crate::error::Error;
 use crate::escape::cut;
 use crate::events::event::Event;
@@ -34,9 +33,6 @@ use crate::runtime::waits::NotedWait;
 
 /// How long after a job's removal the event of its end may come.
 const EVENT_DELAY: Duration = Duration::from_secs(1);
-
-/// The pause between two tries to read a large result.
-const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// After this time, a call that waits for a result logs which job it waits for.
 const LATE: Duration = Duration::from_secs(10);
@@ -218,30 +214,18 @@ impl<O> JobHandle<O> {
 
     /// Reads a value that is too large for a shared connection.
     async fn large_result(&self, bytes: usize) -> Result<Vec<u8>, Error> {
-        let (mut patience, mut closings) = (response_time(bytes), Closings::default());
+        let place = ValuePlace { column: Key::Result, field: self.id.to_string(), bytes };
         loop {
-            let (keys, id) = (self.task.tables.of(self.id.as_str()), self.id.clone());
-            let connected = Arc::new(AtomicBool::new(false));
-            let connects = Arc::clone(&connected);
-            let read = |conn| async move {
-                let mut conn = replicated::answering(&conn, &keys).await?;
-                connects.store(true, Ordering::SeqCst);
-                values::result(&mut conn, &keys, id.as_str()).await
-            };
-            let e = match self.task.store.read_apart(patience, read).await {
-                Ok(Some(value)) => return Ok(value),
+            let keys = self.task.tables.of(self.id.as_str());
+            let e = match large_value::read(&self.task.store, &keys, &place).await {
                 // The result existed, and was removed meanwhile.
-                Ok(None) => return Err(Error::ResultGone { task: self.task.name.to_string(), id: self.id.clone() }),
-                Err(e) if e.is_outage() => e,
-                Err(e) => return Err(e),
+                Ok(value) => {
+                    let gone = || Error::ResultGone { task: self.task.name.to_string(), id: self.id.clone() };
+                    return value.and_then(values::without_graph).ok_or_else(gone);
+                }
+                Err(Unread::Failed(e)) if e.is_outage() => e,
+                Err(Unread::Failed(e) | Unread::TooLarge(e)) => return Err(e),
             };
-            if e.is_late() {
-                patience = doubled(patience);
-            }
-            let is_closed = connected.load(Ordering::SeqCst) && e.is_broken() && !e.is_late();
-            if closings.failed(is_closed) {
-                return Err(e);
-            }
             tracing::debug!(task = %self.task.name, job_id = %self.id, bytes, error = %e.chain(),
                 "a large result cannot be read; will retry");
             tokio::time::sleep(READ_AGAIN).await;

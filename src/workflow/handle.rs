@@ -12,9 +12,12 @@ use tokio::time::Instant;
 use super::progress::retry::Retried;
 use super::progress::unreadable;
 use super::shared::WorkflowShared;
+use crate::backend::keys::Key;
+use crate::backend::large_value::Unread;
 use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::replicated::ask_copied;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::values::ValuePlace;
 use crate::backend::workflow::control::{self, Controlled, TurnAsked, Turned};
 use crate::backend::workflow::instances::{self, FlowPlace, FlowState};
 use crate::backend::workflow::nodes;
@@ -163,6 +166,8 @@ impl<T> WorkflowHandle<T> {
     /// - [`Error::WorkflowFailed`] with the node that failed it, [`Error::WorkflowCancelled`] with the reason.
     /// - [`Error::WorkflowNotFound`] if it was never started.
     /// - [`Error::Codec`] if the output is not a `T`.
+    /// - [`Error::Connect`] if waiting does not help, for example after a wrong password, or if the server closes the
+    ///   connection each time it sends the output.
     /// - What every call may return, see [`Error`].
     ///
     /// # Cancel safety
@@ -177,7 +182,11 @@ impl<T> WorkflowHandle<T> {
             match self.state().await {
                 Ok(state) => match state.place {
                     FlowPlace::Running | FlowPlace::Paused => {}
-                    FlowPlace::Completed => return self.answer(&state.answer),
+                    FlowPlace::Completed => match self.output(state).await {
+                        Ok(output) => return self.answer(&output),
+                        Err(Unread::Failed(e)) if e.is_outage() => {}
+                        Err(Unread::Failed(e) | Unread::TooLarge(e)) => return Err(e),
+                    },
                     FlowPlace::Failed => return Err(self.failure(state).await),
                     FlowPlace::Cancelled => {
                         let reason = String::from_utf8_lossy(&state.answer).into_owned();
@@ -337,6 +346,14 @@ impl<T> WorkflowHandle<T> {
         let keys = &self.shared.keys;
         let look = |mut conn| async move { instances::state(&mut conn, keys, &self.id).await };
         self.shared.store.ask(response_time(BATCH_BYTES), look).await?.ok_or_else(|| self.not_found())
+    }
+
+    /// The output of a completed instance. A large one is read separately.
+    async fn output(&self, state: FlowState) -> Result<Vec<u8>, Unread> {
+        let Some(bytes) = state.large_output else { return Ok(state.answer) };
+        let place = ValuePlace { column: Key::Output, field: self.id.to_string(), bytes };
+        let output = self.shared.progress.large_value(&self.shared.keys, &place).await?;
+        output.ok_or_else(|| Unread::Failed(self.not_found()))
     }
 
     fn answer(&self, stored: &[u8]) -> Result<T, Error>

@@ -44,6 +44,8 @@ pub(crate) struct FlowState {
     pub(crate) broken_by: Option<(u32, String)>,
     /// Its output as JSON, or why it did not complete, or who paused it; else empty.
     pub(crate) answer: Vec<u8>,
+    /// The size of its output if that is too large for this answer; `answer` is then empty.
+    pub(crate) large_output: Option<usize>,
     /// How often it changed its place.
     pub(crate) turn: u64,
     /// No more nodes of it will open.
@@ -67,8 +69,14 @@ pub(crate) async fn state(
     let (run, live, open) = (reply.next()?, reply.next()?, reply.next()?);
     let (Text(digest), Text(bad), Text(said)) = (reply.next()?, reply.next()?, reply.next()?);
     let broken_by = bad.parse().ok().map(|node| (node, said));
-    let (answer, turn, is_stopping) = (reply.next()?, reply.next()?, reply.next::<u8>()? > 0);
-    Ok(Some(FlowState { place, is_unplaced, run, live, open, digest, broken_by, answer, turn, is_stopping }))
+    let (answer, large_output) = match reply.next()? {
+        redis::Value::Int(bytes) => (Vec::new(), usize::try_from(bytes).ok()),
+        answer => (redis::from_redis_value(answer).unwrap_or_default(), None),
+    };
+    let (turn, is_stopping) = (reply.next()?, reply.next::<u8>()? > 0);
+    let state =
+        FlowState { place, is_unplaced, run, live, open, digest, broken_by, answer, large_output, turn, is_stopping };
+    Ok(Some(state))
 }
 
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use crate::backend::connection::Connection;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::reply::Text;
 use crate::backend::scripts;
+use crate::backend::values::ValuePlace;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
@@ -128,13 +129,16 @@ async fn scores<'a>(
     Ok(found.into_iter().map(|score| score.map(stored_score)).collect())
 }
 
+/// An ended node, and where to read its value or failure if that did not come with others.
+pub(crate) type Found = (EndedNode, Option<ValuePlace>);
+
 /// Reads jobs of a task that ended longer ago than the grace, and whether there may be more. Ids that name no node come
 /// in the second list.
 pub(crate) async fn ended(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     grace: Duration,
-) -> Result<(Vec<EndedNode>, Vec<JobId>, bool), Error> {
+) -> Result<(Vec<Found>, Vec<JobId>, bool), Error> {
     let mut call = scripts::ENDED.on(keys);
     call.arg(to_ms(grace)).arg(BATCH);
     let mut reply = call.call(conn).await?;
@@ -144,10 +148,17 @@ pub(crate) async fn ended(
     let (mut found, mut strange, mut words) = (Vec::new(), Vec::new(), words.into_iter());
     while let (Some(id), Some(end), Some(said)) = (words.next(), words.next(), words.next()) {
         let text = |value| redis::from_redis_value::<Text>(value).map_or_else(|_| String::new(), |Text(text)| text);
-        let (id, end, said) =
-            (JobId::from_wire(text(id)), text(end), redis::from_redis_value(said).unwrap_or_default());
+        let (id, end) = (JobId::from_wire(text(id)), NodeEnd::from_wire(&text(end)));
+        let column = if end == NodeEnd::Completed { Key::Result } else { Key::Error };
+        let (said, place) = match said {
+            redis::Value::Int(bytes) => {
+                let (field, bytes) = (id.to_string(), usize::try_from(bytes).unwrap_or(0));
+                (Vec::new(), Some(ValuePlace { column, field, bytes }))
+            }
+            said => (redis::from_redis_value(said).unwrap_or_default(), None),
+        };
         match NodeId::of(&id) {
-            Some(node) => found.push(EndedNode { id: node, end: NodeEnd::from_wire(&end), said }),
+            Some(node) => found.push((EndedNode { id: node, end, said }, place)),
             None => strange.push(id),
         }
     }

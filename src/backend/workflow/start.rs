@@ -6,9 +6,10 @@ use crate::backend::connection::Connection;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::reply::{Reply, Text};
 use crate::backend::scripts;
+use crate::backend::values::ValuePlace;
 use crate::error::Error;
 use crate::job::node_id::NodeId;
-use crate::limits::stored_number;
+use crate::limits::{LARGE, stored_number};
 use crate::unix_time::to_ms;
 
 /// If no new part was written for this long, another caller may discard a start that was written in parts.
@@ -82,15 +83,17 @@ pub(crate) struct ToSend {
     /// JSON of its dispatch options; empty for none. For a graph that its job returned: the failure policy of its
     /// instance.
     pub(crate) own: String,
-    pub(crate) payload: NodePayload,
+    /// Empty until it is read from `place`.
+    pub(crate) payload: Vec<u8>,
+    /// Where to read the payload, if it did not come with others.
+    pub(crate) place: Option<ValuePlace>,
 }
 
-/// The payload of a node's job.
-#[derive(Clone, Debug)]
-pub(crate) enum NodePayload {
-    Here(Vec<u8>),
-    /// It is too large to send with others: it is in this column of the workflow, under this field.
-    Apart(Key, String),
+impl ToSend {
+    /// Records that the payload was read.
+    pub(crate) fn is_read(&mut self, payload: Option<Vec<u8>>) {
+        (self.payload, self.place) = (payload.unwrap_or_else(|| b"null".to_vec()), None);
+    }
 }
 
 /// What the call that starts an instance contains.
@@ -137,7 +140,16 @@ pub(crate) async fn start(
     }
     let mut reply = call.call(conn).await?;
     match reply.next::<String>()?.as_str() {
-        "started" if is_whole => Ok(Started::Now(to_send(&mut reply, keys)?)),
+        "started" if is_whole => {
+            let mut sends = to_send(&mut reply, keys)?;
+            for send in sends.iter_mut().filter(|send| send.place.as_ref().is_some_and(|at| at.column == Key::Input)) {
+                // The caller has its payload.
+                if let Some((_, payload)) = inputs.iter().find(|(node, _)| *node == send.id.node) {
+                    send.is_read(Some(payload.clone()));
+                }
+            }
+            Ok(Started::Now(sends))
+        }
         "started" => Ok(Started::InParts),
         "existed" => Ok(Started::Existed),
         "stale" => Ok(Started::Stale),
@@ -158,19 +170,25 @@ pub(super) fn to_send(reply: &mut Reply, keys: &TaskKeys) -> Result<Vec<ToSend>,
         let mut next = || words.next().unwrap_or(redis::Value::Nil);
         let (node, run, task, own) = (text(next()), text(next()), text(next()), text(next()));
         let (wait, at, payload) = (text(next()), text(next()), next());
-        let payload = match at.as_str() {
-            "grow" => NodePayload::Apart(Key::Grow, text(payload)),
-            "value" => NodePayload::Apart(Key::Value, text(payload)),
-            "input" => NodePayload::Apart(Key::Input, text(payload)),
-            _ => NodePayload::Here(redis::from_redis_value(payload).unwrap_or_default()),
+        let column = [Key::Input, Key::Value, Key::Grow].into_iter().find(|key| key.suffix() == at);
+        let (payload, place) = match column {
+            Some(column) => (Vec::new(), Some(place_of(column, &text(payload)))),
+            None => (redis::from_redis_value(payload).unwrap_or_default(), None),
         };
         let (definition, instance) = (keys.task().to_owned(), text(instance));
         if let (Ok(node), Ok(run)) = (node.parse(), run.parse()) {
             let wait_ms = stored_number(&wait).unwrap_or(0);
-            found.push(ToSend { id: NodeId { definition, instance, node, run }, task, wait_ms, own, payload });
+            let id = NodeId { definition, instance, node, run };
+            found.push(ToSend { id, task, wait_ms, own, payload, place });
         }
     }
     Ok(found)
+}
+
+/// A field and its size.
+fn place_of(column: Key, words: &str) -> ValuePlace {
+    let (field, bytes) = words.rsplit_once(' ').unwrap_or((words, ""));
+    ValuePlace { column, field: field.to_owned(), bytes: bytes.parse().unwrap_or(LARGE) }
 }
 
 /// A part of an instance: the node numbers of its states, of its records and of its inputs.

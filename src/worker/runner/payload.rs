@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::address::Role;
 use crate::backend::keys::Key;
-use crate::backend::narrow::Closings;
+use crate::backend::narrow::{Closings, unreadable};
 use crate::backend::settle::Payload;
 use crate::backend::timeouts::{doubled, response_time};
 use crate::backend::values;
@@ -71,11 +71,7 @@ async fn fetch(
                 patience = doubled(patience);
             }
             if closings.failed(connected && e.is_broken() && !e.is_late()) {
-                let limit = "the client-output-buffer-limit of the server may be smaller";
-                return Err(Missing::Unreadable(format!(
-                    "its payload of {bytes} bytes cannot be read, {limit}: {}",
-                    e.chain()
-                )));
+                return Err(Missing::Unreadable(unreadable("payload", bytes, &e)));
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

@@ -10,7 +10,7 @@ use crate::backend::audit::scan;
 use crate::backend::jobs;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
-use crate::backend::values;
+use crate::backend::values::ValuePlace;
 use crate::backend::workflow::advance::{EndedNode, NodeEnd};
 use crate::backend::workflow::instances::{self, FlowPlace};
 use crate::backend::workflow::outbox;
@@ -128,13 +128,16 @@ impl WorkflowProgress {
         let lost = self.send_again(keys, table.task(), &unknown).await?;
         ended.extend(lost.into_iter().map(|node| (node, JobState::Failed)));
         for (node, state) in ended {
-            let said = self.said(table, &node.job_id(), state).await?;
-            let end = match state {
-                JobState::Completed => NodeEnd::Completed,
-                JobState::Cancelled => NodeEnd::Cancelled,
-                _ => NodeEnd::Failed,
+            let (column, end, without) = match state {
+                // A handler without a value leaves no result.
+                JobState::Completed => (Key::Result, NodeEnd::Completed, Vec::new()),
+                JobState::Cancelled => (Key::Error, NodeEnd::Cancelled, not_available()),
+                _ => (Key::Error, NodeEnd::Failed, not_available()),
             };
-            self.advance(keys, &[Ended { node: EndedNode { id: node, end, said }, table: None }]).await?;
+            let place = ValuePlace { column, field: node.job_id().to_string(), bytes: NODE_LIMIT };
+            let ended = Ended { node: EndedNode { id: node, end, said: without }, table: None };
+            let read = self.with_outcome(table, ended.clone(), &place).await?;
+            self.advance(keys, &[read.unwrap_or(ended)]).await?;
         }
         Ok(())
     }
@@ -176,16 +179,6 @@ impl WorkflowProgress {
         self.count(SYNTHESISED, lost.len());
         let is_lost = |node: &&NodeId| lost.contains(&format!("{}/{}/{}", node.instance, node.node, node.run));
         Ok(missing.iter().filter(is_lost).cloned().collect())
-    }
-
-    /// The stored value or error of an ended job.
-    async fn said(&self, table: &Arc<TaskKeys>, id: &JobId, state: JobState) -> Result<Vec<u8>, Error> {
-        let column = if state == JobState::Completed { Key::Result } else { Key::Error };
-        let (keys, id) = (Arc::clone(table), id.to_string());
-        let read = move |mut conn| async move { values::value(&mut conn, &keys, column, &id).await };
-        let found = self.store.read_apart(response_time(NODE_LIMIT), read).await?;
-        // A handler without a value leaves no result.
-        Ok(found.unwrap_or_else(|| if state == JobState::Completed { Vec::new() } else { not_available() }))
     }
 }
 

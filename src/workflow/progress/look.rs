@@ -115,8 +115,7 @@ impl WorkflowProgress {
             let (found, strange, more) = self.store.shared(response_time(BATCH_BYTES), look).await?;
             let is_empty = found.is_empty() && strange.is_empty();
             let mut by_workflow: BTreeMap<String, Vec<Ended>> = BTreeMap::new();
-            for node in found {
-                let ended = Ended { table: Some(Arc::clone(table)), node };
+            for ended in self.with_outcomes(table, found).await? {
                 by_workflow.entry(ended.node.id.definition.clone()).or_default().push(ended);
             }
             for (name, ended) in by_workflow {

@@ -8,6 +8,7 @@
 //! | `cancel.rs` | cancels the open nodes of an instance that stops |
 //! | `retry.rs` | a new run of an instance |
 //! | `look.rs` | picks up steps that were not done in time |
+//! | `values.rs` | reads inputs and outcomes that a script did not copy |
 //! | `audit.rs` | compares instances with their jobs, to find what a server lost |
 
 mod audit;
@@ -16,6 +17,7 @@ mod look;
 pub(crate) mod retry;
 pub(crate) mod send;
 mod stale;
+mod values;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

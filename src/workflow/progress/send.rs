@@ -3,27 +3,31 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use serde_json::value::RawValue;
 
 use super::{Ended, SENT, WorkflowProgress};
 use crate::backend::dispatch::NewJob;
 use crate::backend::keys::TaskKeys;
-use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
-use crate::backend::values;
+use crate::backend::large_value::Unread;
+use crate::backend::narrow::unreadable;
+use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::backend::workflow::advance::{EndedNode, NodeEnd};
 use crate::backend::workflow::outbox;
-use crate::backend::workflow::start::{GRAPH, NewInstance, NodePayload, Started, ToSend};
+use crate::backend::workflow::start::{GRAPH, NewInstance, Started, ToSend};
 use crate::error::Error;
 use crate::job::failure::{StoredError, codes};
 use crate::job::node_id::NodeId;
 use crate::job::shape::ChildGraph;
-use crate::limits::{BATCH, BATCH_BYTES};
+use crate::limits::BATCH;
 use crate::options::modes::Durability;
 use crate::unix_time::ms_of;
 use crate::workflow::options::{OnFailure, OwnOptions};
 use crate::workflow::shape::records;
 use crate::workflow::starter::Starter;
+
+/// How many large inputs are read at a time. If the server cannot send one, that takes some seconds.
+const LARGE_INPUTS: usize = 8;
 
 /// How many graphs start at a time.
 const GRAPHS: usize = 16;
@@ -31,19 +35,78 @@ const GRAPHS: usize = 16;
 impl WorkflowProgress {
     /// Sends the nodes. A node that cannot be sent stays in the outbox of the workflow until a later look.
     pub(crate) async fn send(&self, keys: &TaskKeys, sends: Vec<ToSend>) {
-        let mut by_task: BTreeMap<String, Vec<ToSend>> = BTreeMap::new();
-        let mut graphs = Vec::new();
-        for node in sends {
-            if node.task == GRAPH {
-                graphs.push(node);
-            } else {
-                by_task.entry(node.task.clone()).or_default().push(node);
+        let is_large = |node: &ToSend| node.place.as_ref().is_some_and(|place| !place.is_small());
+        let (large, mut small): (Vec<ToSend>, Vec<ToSend>) = sends.into_iter().partition(is_large);
+        let read = self.read_inputs(keys, &mut small).await;
+        let (unread, ready): (Vec<ToSend>, Vec<ToSend>) = small.into_iter().partition(|node| node.place.is_some());
+        self.send_ready(keys, ready).await;
+        if let Err(e) = read {
+            self.not_read(keys, &unread, &e).await;
+        }
+        for some in large.chunks(LARGE_INPUTS) {
+            join_all(some.iter().map(|node| self.send_large(keys, node))).await;
+        }
+    }
+
+    /// Sends a node with a large input. If the server cannot send the input, the node fails, as a job would.
+    async fn send_large(&self, keys: &TaskKeys, node: &ToSend) {
+        let Some(place) = &node.place else { return };
+        let failed = match self.large_value(keys, place).await {
+            Ok(payload) => {
+                let mut node = node.clone();
+                node.is_read(payload);
+                return self.send_ready(keys, vec![node]).await;
+            }
+            Err(Unread::Failed(e)) => Err(e),
+            Err(Unread::TooLarge(e)) => {
+                let NodeId { definition, instance, node: number, .. } = &node.id;
+                tracing::warn!(workflow = definition, instance, node = number, bytes = place.bytes, error = %e.chain(),
+                    "redis closes the connection each time it sends the input of a node; the node fails. Its client-output-buffer-limit may be too small");
+                self.fail(keys, node, codes::PAYLOAD_UNREADABLE, unreadable("payload", place.bytes, &e)).await
+            }
+        };
+        if let Err(e) = failed {
+            self.not_read(keys, std::slice::from_ref(node), &e).await;
+        }
+    }
+
+    /// Delays nodes whose inputs could not be read, so that they do not hold up others.
+    async fn not_read(&self, keys: &TaskKeys, nodes: &[ToSend], e: &Error) {
+        tracing::debug!(workflow = keys.task(), nodes = nodes.len(), error = %e.chain(), "the inputs of nodes cannot be read; will retry");
+        let entries: Vec<String> = nodes.iter().map(|node| send_entry(&node.id)).collect();
+        for some in entries.chunks(BATCH) {
+            let off = async |conn: &mut _| outbox::put_off(conn, keys, some).await;
+            if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, off).await {
+                tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow stay in the outbox");
             }
         }
-        join_all(by_task.into_iter().map(|(task, nodes)| self.send_to(keys, task, nodes))).await;
-        for some in graphs.chunks(GRAPHS) {
-            join_all(some.iter().map(|node| self.start_child(keys, node))).await;
-        }
+    }
+
+    /// Ends a node that cannot be sent.
+    async fn fail(&self, keys: &TaskKeys, node: &ToSend, code: &str, message: String) -> Result<(), Error> {
+        let said = StoredError { code: code.to_owned(), message }.to_json().into_bytes();
+        let end = if node.task == GRAPH { NodeEnd::GraphFailed } else { NodeEnd::Failed };
+        let node = EndedNode { id: node.id.clone(), end, said };
+        self.advance(keys, &[Ended { node, table: None }]).await
+    }
+
+    /// Sends nodes whose inputs were read.
+    fn send_ready<'a>(&'a self, keys: &'a TaskKeys, sends: Vec<ToSend>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let mut by_task: BTreeMap<String, Vec<ToSend>> = BTreeMap::new();
+            let mut graphs = Vec::new();
+            for node in sends {
+                if node.task == GRAPH {
+                    graphs.push(node);
+                } else {
+                    by_task.entry(node.task.clone()).or_default().push(node);
+                }
+            }
+            join_all(by_task.into_iter().map(|(task, nodes)| self.send_to(keys, task, nodes))).await;
+            for some in graphs.chunks(GRAPHS) {
+                join_all(some.iter().map(|node| self.start_child(keys, node))).await;
+            }
+        })
     }
 
     async fn send_to(&self, keys: &TaskKeys, task: String, nodes: Vec<ToSend>) {
@@ -53,10 +116,7 @@ impl WorkflowProgress {
                 if self.is_unreachable(&task) {
                     return Err(Error::timed_out());
                 }
-                let mut jobs = Vec::with_capacity(some.len());
-                for node in some {
-                    jobs.push(self.job_of(keys, node).await?);
-                }
+                let jobs = some.iter().map(job_of).collect();
                 let existed = self.dispatcher(&task).dispatch_many(jobs, Durability::Memory).await?;
                 let there = some.iter().zip(existed).filter_map(|(node, existed)| existed.then_some(node));
                 self.replace_stale(keys, &task, there.collect()).await
@@ -78,35 +138,6 @@ impl WorkflowProgress {
                 tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow could not be sent; they stay in the outbox");
             }
         }
-    }
-
-    async fn payload_of(&self, keys: &TaskKeys, node: &ToSend) -> Result<Vec<u8>, Error> {
-        match &node.payload {
-            NodePayload::Here(payload) => Ok(payload.clone()),
-            NodePayload::Apart(column, field) => {
-                let (keys, column, field) = (self.store.workflow(keys.task()), *column, field.clone());
-                let read = move |mut conn| async move { values::value(&mut conn, &keys, column, &field).await };
-                let found = self.store.read_apart(response_time(BATCH_BYTES * 4), read).await?;
-                Ok(found.unwrap_or_else(|| b"null".to_vec()))
-            }
-        }
-    }
-
-    pub(super) async fn job_of(&self, keys: &TaskKeys, node: &ToSend) -> Result<NewJob, Error> {
-        let payload = self.payload_of(keys, node).await?;
-        // Options that are not JSON were written by hand: use none.
-        let OwnOptions { priority, mut overrides } = serde_json::from_str(&node.own).unwrap_or_default();
-        if node.wait_ms > 0 {
-            overrides.delay = Some(overrides.delay.unwrap_or_default() + Duration::from_millis(node.wait_ms));
-        }
-        Ok(NewJob {
-            id: node.id.job_id(),
-            payload,
-            priority,
-            overrides,
-            expires_after: None,
-            dispatched_at_ms: Some(ms_of(SystemTime::now())),
-        })
     }
 
     fn could_not_send(&self, keys: &TaskKeys, task: &str, nodes: usize, e: &Error) {
@@ -145,8 +176,7 @@ impl WorkflowProgress {
     }
 
     async fn begin_child(&self, keys: &TaskKeys, node: &ToSend) -> Result<(), Error> {
-        let json = self.payload_of(keys, node).await?;
-        let mut read = serde_json::from_slice::<ChildGraph>(&json);
+        let mut read = serde_json::from_slice::<ChildGraph>(&node.payload);
         // A graph that a handler returned does not contain the failure policy of its instance. Nested graphs do not
         // pause.
         if let Ok(child) = read.as_mut()
@@ -157,10 +187,7 @@ impl WorkflowProgress {
         let Ok((shape, ChildGraph { inputs, .. })) =
             read.and_then(|child| Ok((records(&child.shape).map_err(serde::de::Error::custom)?, child)))
         else {
-            let message = "the graph cannot be read".to_owned();
-            let said = StoredError { code: codes::CORRUPT.to_owned(), message }.to_json().into_bytes();
-            let node = EndedNode { id: node.id.clone(), end: NodeEnd::GraphFailed, said };
-            return Box::pin(self.advance(keys, &[Ended { node, table: None }])).await;
+            return self.fail(keys, node, codes::CORRUPT, "the graph cannot be read".to_owned()).await;
         };
         let (id, bytes) = (node.id.child(), |input: Box<RawValue>| String::from(Box::<str>::from(input)).into_bytes());
         let inputs: Vec<(u32, Vec<u8>)> = inputs.into_iter().map(|(node, input)| (node, bytes(input))).collect();
@@ -174,13 +201,30 @@ impl WorkflowProgress {
         let starter = Starter { store: &self.store, keys, instance: &instance, durability: Durability::Memory };
         match starter.start(None).await?.0 {
             Started::Now(sends) => {
-                Box::pin(self.send(keys, sends)).await;
+                self.send(keys, sends).await;
                 Ok(())
             }
             Started::InParts => Box::pin(self.open(keys, &id, 1)).await,
             // Another process has started it, or no node waits for it.
             _ => Ok(()),
         }
+    }
+}
+
+/// The job of a node whose input was read.
+pub(super) fn job_of(node: &ToSend) -> NewJob {
+    // Options that are not JSON were written by hand: use none.
+    let OwnOptions { priority, mut overrides } = serde_json::from_str(&node.own).unwrap_or_default();
+    if node.wait_ms > 0 {
+        overrides.delay = Some(overrides.delay.unwrap_or_default() + Duration::from_millis(node.wait_ms));
+    }
+    NewJob {
+        id: node.id.job_id(),
+        payload: node.payload.clone(),
+        priority,
+        overrides,
+        expires_after: None,
+        dispatched_at_ms: Some(ms_of(SystemTime::now())),
     }
 }
 

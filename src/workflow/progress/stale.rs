@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::WorkflowProgress;
+use super::send::job_of;
 use crate::backend::actions::{self, ActionReply, Named, Stood};
 use crate::backend::keys::TaskKeys;
 use crate::backend::tables::Tables;
@@ -52,10 +53,7 @@ impl WorkflowProgress {
             if stale.is_empty() {
                 continue;
             }
-            let mut jobs = Vec::with_capacity(stale.len());
-            for node in stale {
-                jobs.push(self.job_of(keys, node).await?);
-            }
+            let jobs = stale.into_iter().map(job_of).collect();
             self.dispatcher(task).dispatch_many(jobs, Durability::Memory).await?;
         }
         Ok(())

@@ -61,11 +61,20 @@ async fn a_call_lists_at_most_its_limit_and_512_kib() {
     // Exactly 512 KiB; then a result that is one byte larger.
     let half = "h".repeat(256 * 1024);
     task.hset("result", &[(&jobs[0], &half), (&jobs[1], &half), (&jobs[2], "1")]).await;
-    let reply = task.ok("ended", &["10000", "200"]).await;
-    assert_eq!(reply.replace(&half, "HALF"), "[ended 1 ~w/a/0/1 c HALF ~w/a/1/1 c HALF]");
+    assert_eq!(task.ok("ended", &["10000", "200"]).await, "[ended 1 ~w/a/0/1 c 262144 ~w/a/1/1 c 262144]");
     // A larger one is listed alone.
-    let large = "l".repeat(1024 * 1024);
-    task.hset("result", &[(&jobs[0], &large)]).await;
-    let reply = task.ok("ended", &["10000", "200"]).await;
-    assert_eq!(reply.replace(&large, "LARGE"), "[ended 1 ~w/a/0/1 c LARGE]");
+    task.hset("result", &[(&jobs[0], &"l".repeat(1024 * 1024))]).await;
+    assert_eq!(task.ok("ended", &["10000", "200"]).await, "[ended 1 ~w/a/0/1 c 1048576]");
+}
+
+#[tokio::test]
+async fn values_over_16_kib_are_not_copied_but_measured() {
+    let jobs =
+        [("~w/a/0/1", "completed"), ("~w/a/1/1", "failed"), ("~w/a/2/1", "completed"), ("~w/a/3/1", "cancelled")];
+    let mut task = ended(&jobs).await;
+    let (large, most) = ("l".repeat(16 * 1024 + 1), "m".repeat(16 * 1024 - 1));
+    task.hset("result", &[("~w/a/0/1", &large), ("~w/a/2/1", "77")]).await;
+    task.hset("error", &[("~w/a/1/1", &most), ("~w/a/3/1", "E")]).await;
+    let reply = task.ok("ended", &["10000", "200"]).await.replace(&most, "MOST");
+    assert_eq!(reply, "[ended 0 ~w/a/0/1 c 16385 ~w/a/1/1 f MOST ~w/a/2/1 c 2 ~w/a/3/1 x E]");
 }

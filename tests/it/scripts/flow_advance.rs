@@ -344,15 +344,15 @@ async fn a_chain_of_skipped_nodes_continues_where_the_budget_ended() {
 }
 
 #[tokio::test]
-async fn values_over_512_kib_are_not_copied_but_named() {
+async fn values_over_16_kib_are_not_copied_but_named() {
     let mut task = Task::new().await;
     let nodes: [(&str, &str, &[usize]); 4] =
         [("p 0 0", "- -", &[1, 2, 3]), ("p 1 1", "- -", &[]), ("p 1 1", "- 0", &[]), ("p 1 1", "- -", &[])];
     for (bytes, told) in [
-        (512 * 1024 - 8, "here in-1 a 2 1 t '' 0 here VALUE a 3 1 t '' 0 here in-3]"),
-        (512 * 1024 - 7, "here in-1 a 2 1 t '' 0 here VALUE a 3 1 t '' 0 input a/3]"),
-        (512 * 1024 - 3, "here in-1 a 2 1 t '' 0 value a/0 a 3 1 t '' 0 input a/3]"),
-        (1024 * 1024, "here in-1 a 2 1 t '' 0 value a/0 a 3 1 t '' 0 input a/3]"),
+        (16 * 1024 - 8, "here in-1 a 2 1 t '' 0 here VALUE a 3 1 t '' 0 here in-3]"),
+        (16 * 1024 - 7, "here in-1 a 2 1 t '' 0 here VALUE a 3 1 t '' 0 input a/3 4]"),
+        (16 * 1024 - 3, "here in-1 a 2 1 t '' 0 value a/0 16381 a 3 1 t '' 0 here in-3]"),
+        (1024 * 1024, "here in-1 a 2 1 t '' 0 value a/0 1048576 a 3 1 t '' 0 here in-3]"),
     ] {
         put(&mut task, &graph("finish", "-", &nodes), "a").await;
         let value = "v".repeat(bytes);

@@ -626,7 +626,7 @@ async fn a_grown_graph_is_sent_again_like_any_other() {
     assert_eq!(said(&mut task, "flow_resend", "a 0 1").await, "[resent 0 a 0 1 @ finish 0 here {graph}]");
     let large = "x".repeat(600 * 1024);
     task.hset("grow", &[("a/0", &large)]).await;
-    assert_eq!(said(&mut task, "flow_look", "-1 200").await, "[looked 0 0 a 0 1 @ finish 0 grow a/0]");
+    assert_eq!(said(&mut task, "flow_look", "-1 200").await, "[looked 0 0 a 0 1 @ finish 0 grow a/0 614400]");
     // Without the graph it is lost, and its instance ends.
     task.del("grow").await;
     assert_eq!(said(&mut task, "flow_look", "-1 200").await, "[looked 0 0]");

@@ -60,11 +60,11 @@ async fn a_call_lists_at_most_its_limit_and_reports_more() {
 }
 
 #[tokio::test]
-async fn payloads_over_512_kib_are_not_copied_but_named() {
+async fn payloads_over_16_kib_are_not_copied_but_named() {
     let mut task = Task::new().await;
     let nodes: [(&str, &str, &[usize]); 3] = [("p 0 0", "- -", &[2]), ("p 0 0", "- -", &[]), ("o", "- 0", &[])];
     put(&mut task, &graph("finish", "-", &nodes), "a").await;
-    let large = "x".repeat(300 * 1024);
+    let large = "x".repeat(9 * 1024);
     task.hset("input", &[("a/0", &large), ("a/1", &large)]).await;
     task.hset("value", &[("a/0", &large)]).await;
     for entry in ["s a/0/1", "s a/1/1", "s a/2/1"] {
@@ -73,7 +73,7 @@ async fn payloads_over_512_kib_are_not_copied_but_named() {
     let reply = said(&mut task, "flow_look", "10000 200").await;
     assert_eq!(
         reply.replace(&large, "LARGE"),
-        "[looked 0 0 a 0 1 t '' 0 here LARGE a 1 1 t '' 0 input a/1 a 2 1 t '' 0 value a/0]"
+        "[looked 0 0 a 0 1 t '' 0 here LARGE a 1 1 t '' 0 input a/1 9216 a 2 1 t '' 0 value a/0 9216]"
     );
 }
 

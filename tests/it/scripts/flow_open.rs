@@ -170,12 +170,12 @@ async fn an_instance_that_stops_midway_leaves_no_cursor() {
 }
 
 #[tokio::test]
-async fn payloads_over_512_kib_are_not_copied_but_named() {
+async fn payloads_over_16_kib_are_not_copied_but_named() {
     let mut task = all_ready(3).await;
-    let large = "x".repeat(300 * 1024);
-    task.hset("input", &[("a/0", &large), ("a/1", &large), ("a/2", "{}")]).await;
-    let reply = said(&mut task, "flow_open", "a 1").await.replace(&large, "LARGE");
-    assert_eq!(reply, "[opened 0 0 a 0 1 t '' 0 here LARGE a 1 1 t '' 0 input a/1 a 2 1 t '' 0 input a/2]");
+    let (large, most) = ("x".repeat(400 * 1024), "y".repeat(16 * 1024 - 2));
+    task.hset("input", &[("a/0", &large), ("a/1", &most), ("a/2", "{}")]).await;
+    let reply = said(&mut task, "flow_open", "a 1").await.replace(&most, "MOST");
+    assert_eq!(reply, "[opened 0 0 a 0 1 t '' 0 input a/0 409600 a 1 1 t '' 0 here MOST a 2 1 t '' 0 here {}]");
 }
 
 #[tokio::test]

@@ -104,12 +104,12 @@ async fn two_hundred_nodes_are_sent_or_lost_in_one_call() {
 }
 
 #[tokio::test]
-async fn payloads_over_512_kib_are_not_copied_but_named() {
+async fn payloads_over_16_kib_are_not_copied_but_named() {
     let mut task = Task::new().await;
     let nodes: [Node; 2] = [("p 0 0", "- -", &[]), ("p 0 0", "- -", &[])];
     put(&mut task, &graph("finish", "-", &nodes), "a").await;
-    let large = "x".repeat(300 * 1024);
+    let large = "x".repeat(9 * 1024);
     task.hset("input", &[("a/0", &large), ("a/1", &large)]).await;
     let reply = said(&mut task, "flow_resend", "a 0 1 a 1 1").await.replace(&large, "LARGE");
-    assert_eq!(reply, "[resent 0 a 0 1 t '' 0 here LARGE a 1 1 t '' 0 input a/1]");
+    assert_eq!(reply, "[resent 0 a 0 1 t '' 0 here LARGE a 1 1 t '' 0 input a/1 9216]");
 }

@@ -72,15 +72,15 @@ async fn the_largest_graph_of_one_call_starts_with_all_nodes_open() {
 }
 
 #[tokio::test]
-async fn payloads_over_512_kib_are_not_copied_but_named() {
+async fn payloads_over_16_kib_are_not_copied_but_named() {
     let mut task = Task::new().await;
-    let large = "x".repeat(512 * 1024);
+    let large = "x".repeat(16 * 1024);
     let nodes: [(&str, &str, &[usize]); 2] = [("p 0 0", "- -", &[]), ("p 0 0", "- -", &[])];
     let mut args = graph("finish", "-", &nodes).start("a", true);
     let at = args.len() - 3;
     args[at] = large.clone();
     let reply = task.ok("flow_start", &args.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    assert_eq!(reply, format!("[started a 0 1 t '' 0 here {large} a 1 1 t '' 0 input a/1]"));
+    assert_eq!(reply, format!("[started a 0 1 t '' 0 here {large} a 1 1 t '' 0 input a/1 4]"));
 }
 
 #[tokio::test]

@@ -16,6 +16,20 @@ async fn an_instance_is_shown_in_each_state_from_start_to_end() {
 }
 
 #[tokio::test]
+async fn an_output_over_16_kib_is_not_copied_but_measured() {
+    for (bytes, shown) in [(16 * 1024, "OUTPUT"), (16 * 1024 + 1, "16385"), (1024 * 1024, "1048576")] {
+        let mut task = Task::new().await;
+        put(&mut task, &line(), "a").await;
+        let output = "v".repeat(bytes);
+        said(&mut task, "flow_advance", "a 0 1 c 7").await;
+        said(&mut task, "flow_advance", "a 1 1 c 8").await;
+        said(&mut task, "flow_advance", &format!("a 2 1 c {output}")).await;
+        let reply = task.ok("flow_state", &["a"]).await.replace(&output, "OUTPUT");
+        assert_eq!(reply, format!("[state completed 1 0 0 d - '' {shown} 1 0]"));
+    }
+}
+
+#[tokio::test]
 async fn an_incomplete_instance_shows_the_node_or_the_reason() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
