@@ -30,11 +30,12 @@ use tracing::Instrument;
 use super::panics::{self, guarded};
 use crate::backend::keys::Key;
 use crate::backend::report::{Disposition, Report};
-use crate::backend::settle::Claimed;
+use crate::backend::settle::{Claimed, Payload};
 use crate::clock;
 use crate::job::failure::codes;
 use crate::job::snooze::Snoozes;
 use crate::job::state::JobState;
+use crate::options::overrides::Headers;
 use crate::options::resolved::Resolved;
 use crate::runtime::context::{Context, Run};
 use crate::runtime::held_jobs::{Flags, HeldJob};
@@ -77,10 +78,10 @@ async fn run_once(
     worker: Arc<WorkerShared>,
     note_store: Arc<NoteStore>,
     held: Arc<HeldJob>,
-    job: Claimed,
+    mut job: Claimed,
     own: Own,
 ) -> (Disposition, Duration) {
-    let Own { options, headers, delay } = own;
+    let (options, delay) = (own.options, own.delay);
     let attempt = job.failed_attempts.saturating_add(1);
     let dispatched_at = dispatched_at(&job);
     let from = match job.outcome.map(|stored| stored.state) {
@@ -88,7 +89,8 @@ async fn run_once(
         Some(JobState::Completed) => Key::Result,
         Some(_) => Key::Error,
     };
-    let payload = match payload::of(&task, &worker, &held, job.payload, from).await {
+    let payload = std::mem::replace(&mut job.payload, Payload::Here(Vec::new()));
+    let payload = match payload::of(&task, &worker, &held, payload, from).await {
         Ok(payload) => payload,
         Err(missing) => {
             held.set(Flags::FINISHED);
@@ -110,54 +112,35 @@ async fn run_once(
         held.set(Flags::FINISHED);
         return (Disposition::Requeue, Duration::ZERO);
     }
-    let (observers, data) = (Arc::clone(&worker.observers), Arc::clone(&worker.data));
-    let worker = worker.id.clone();
     let max_attempts = options.retry.max_attempts();
-    let (name, id) = (Arc::clone(&task.name), held.id.clone());
     let is_first = attempt == 1 && job.stalled_count == 0 && job.snoozes == Snoozes::default();
     let waited = dispatched_at
         .filter(|_| is_first)
         .and_then(|at| at.checked_add(delay))
         .map(|since| SystemTime::now().duration_since(since).unwrap_or_default());
     let dispatched_at = dispatched_at.unwrap_or(UNIX_EPOCH);
-    let runs = (job.failed_attempts, job.stalled_count);
-    // A hook has its own counts.
-    let (failed, stalled) = job.outcome.map_or(runs, |stored| (stored.failed_hooks, stored.stalled_hooks));
-    let context = Context(Arc::new(Run {
-        held: Arc::clone(&held),
-        task: Arc::clone(&task.name),
-        worker: worker.clone(),
-        failed_attempts: failed,
-        max_attempts,
-        stalled_count: stalled,
-        snoozed_count: if job.outcome.is_some() { 0 } else { job.snoozes.snoozed },
-        recovery: job.recovery,
-        is_hook: job.outcome.is_some(),
-        dispatched_at,
-        headers,
-        data,
-        note_store: Some(note_store),
-        given: Vec::new(),
-    }));
+    let run = (own.headers, max_attempts, dispatched_at);
+    let context = context_of(&task, &worker, note_store, &held, &job, run);
     if let Some(stored) = job.outcome {
-        let began = Instant::now();
+        let (began, runs) = (Instant::now(), (job.failed_attempts, job.stalled_count));
         let outcome = hook::run(&task, &held, context, stored, payload, runs, &options).await;
         return (outcome, began.elapsed());
     }
+    let worker_id = &worker.id;
     let observed = Observed::begin(
-        observers,
+        Arc::clone(&worker.observers),
         RunInfo {
-            task: &name,
-            id: &id,
+            task: &task.name,
+            id: &held.id,
             attempt,
             max_attempts,
             stalled_count: job.stalled_count,
             dispatched_at,
             waited,
-            worker: &worker,
+            worker: worker_id,
         },
     );
-    let span = tracing::info_span!("attempt", task = %task.name, job_id = %held.id, attempt, worker_id = %worker);
+    let span = tracing::info_span!("attempt", task = %task.name, job_id = %held.id, attempt, %worker_id);
     let ended = drive::drive(|| (task.handler)(context, payload), &held, &options).instrument(span.clone()).await;
     let ran = observed.ran();
     held.set(Flags::FINISHED);
@@ -170,6 +153,35 @@ async fn run_once(
         let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));
     }
     (outcome, ran)
+}
+
+/// The context of the handler or of the hook, which has its own counts.
+fn context_of(
+    task: &TaskRuntime,
+    worker: &WorkerShared,
+    note_store: Arc<NoteStore>,
+    held: &Arc<HeldJob>,
+    job: &Claimed,
+    (headers, max_attempts, dispatched_at): (Headers, u32, SystemTime),
+) -> Context {
+    let runs = (job.failed_attempts, job.stalled_count);
+    let (failed, stalled) = job.outcome.map_or(runs, |stored| (stored.failed_hooks, stored.stalled_hooks));
+    Context(Arc::new(Run {
+        held: Arc::clone(held),
+        task: Arc::clone(&task.name),
+        worker: worker.id.clone(),
+        failed_attempts: failed,
+        max_attempts,
+        stalled_count: stalled,
+        snoozed_count: if job.outcome.is_some() { 0 } else { job.snoozes.snoozed },
+        recovery: job.recovery.clone(),
+        is_hook: job.outcome.is_some(),
+        dispatched_at,
+        headers,
+        data: Arc::clone(&worker.data),
+        note_store: Some(note_store),
+        given: Vec::new(),
+    }))
 }
 
 /// What to report if the payload is missing, for a run or for a hook that failed `hooked` times before.
