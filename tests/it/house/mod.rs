@@ -246,6 +246,23 @@ fn a_header_names_exactly_the_events_that_its_script_emits() {
 }
 
 #[test]
+fn each_deliberate_fault_replaces_one_piece_of_the_code() {
+    #[derive(serde::Deserialize)]
+    struct Fault {
+        name: String,
+        /// Of a fault in Rust.
+        file: Option<String>,
+        old: String,
+    }
+    let faults = |list: &str| -> Vec<Fault> { serde_json::from_str(&read(&format!("tests/mutants/{list}"))).unwrap() };
+    let lua: String = files("lua", "lua").iter().map(|path| read(path)).collect();
+    for Fault { name, file, old } in faults("lua.json").into_iter().chain(faults("rust.json")) {
+        let code = file.map_or_else(|| lua.clone(), |file| read(&file));
+        assert_eq!(code.matches(&old).count(), 1, "{name}: {old}");
+    }
+}
+
+#[test]
 fn scripts_are_short_enough_to_be_read() {
     for script in scripts() {
         let (_, mut body) = header(script.name);
