@@ -141,7 +141,8 @@ async fn goes(six: &mut Six, go: impl FnOnce(&mut Six)) {
     for calls in calls_go_on {
         calls.await.unwrap();
     }
-    assert!(percentile(&calls[0], gone, end) > Duration::from_millis(500), "its own calls waited for the failover");
+    let own = percentile(&calls[0], gone, end);
+    assert!(own > Duration::from_millis(500), "its own calls waited for the failover");
     for (task, plain) in elsewhere.into_iter().zip(&plain) {
         let (usual, then) = (percentile(&calls[task], begun, gone), percentile(&calls[task], gone, end));
         let plain = percentile(plain, gone, end);
@@ -149,7 +150,8 @@ async fn goes(six: &mut Six, go: impl FnOnce(&mut Six)) {
         println!("{told}");
         // A call that waits for the failed node takes half a second or more, and so do calls made meanwhile. On a busy
         // machine, calls of several steps wait at each of them.
-        assert!(then < usual.max(plain) * 4 + Duration::from_millis(400), "{told}");
+        let most = usual.max(plain) * 4 + Duration::from_millis(400);
+        assert!(then < most.max(own / 2), "{told}, and {own:?} for its own calls");
     }
     let _ = worker.stop().await.unwrap();
 }

@@ -19,7 +19,7 @@ use crate::support::{PATIENCE, eventually};
 const FAILOVER: Duration = Duration::from_secs(5);
 
 /// When work must continue after that.
-const RESUMES: Duration = Duration::from_secs(3);
+const RESUMES: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_continue_after_a_primary_is_killed() {

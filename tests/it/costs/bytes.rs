@@ -210,17 +210,17 @@ async fn the_memory_of_a_backlog_of_100_000_jobs_is_unchanged() {
         task.dispatch_many(vec!["x".repeat(PAYLOAD - 2); n / 10]).await.unwrap();
     }
     drop((task, app));
-    let used = (used_memory(&mut conn).await - before) / n as f64;
     let mut cmd = redis::cmd("MEMORY");
     let cmd = cmd.arg("USAGE").arg("costs:{backlog}:events").arg("SAMPLES").arg(0);
     let events: f64 = cmd.query_async(&mut conn).await.unwrap();
     assert_needs("events", events / n as f64, needs.dispatched, known);
     // This is the memory of the whole server. On a busy machine, buffers and the script interpreter hold up to 300 KiB
-    // more.
+    // more, and tables take their final size later.
     let spread = if known { 3.0 } else { 0.0 };
-    assert!(
-        (needs.used - used).abs() <= spread || used <= needs.used,
-        "used_memory: {used:.1} bytes a job, not {:.1}",
-        needs.used
-    );
+    let what = format!("a job takes {:.1} bytes of used_memory", needs.used);
+    eventually(&what, PATIENCE, async || {
+        let used = (used_memory(&mut conn).await - before) / n as f64;
+        (needs.used - used).abs() <= spread || used <= needs.used
+    })
+    .await;
 }

@@ -18,7 +18,7 @@ const TASK: &str = "work";
 const FAILOVER: Duration = Duration::from_secs(4);
 
 /// When work must continue after that.
-const RESUMES: Duration = Duration::from_secs(3);
+const RESUMES: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_continue_after_the_primary_is_killed() {

@@ -271,7 +271,9 @@ async fn a_worker_whose_slots_are_all_held_by_lost_runs_is_not_live() {
     becomes(&monitor, "it works", is_well).await;
     let (app, jobs) = test.producer().await;
     let blocks = jobs.dispatch(String::new()).id("blocks").await.unwrap();
-    test.arrives("blocks", "running").await;
+    // Soon after, it is recovered and waits.
+    let is_held = async || test.places("blocks").await.iter().any(|place| place == "running");
+    eventually("it is held", PATIENCE, is_held).await;
     let waits = jobs.dispatch(String::new()).id("waits").await.unwrap();
 
     // Its own recovery waits too, because there is no other slot.
