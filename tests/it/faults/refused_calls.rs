@@ -55,6 +55,13 @@ async fn connections_closed_once_are_not_an_outage() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let worker = test.start_worker(options(INTERVAL)).await;
+    let mut asks = test.conn().await;
+    let are_open = async || {
+        let open: String = redis::cmd("CLIENT").arg(&["LIST", "TYPE", "normal"]).query_async(&mut asks).await.unwrap();
+        // One of them asks.
+        open.lines().count() > 3
+    };
+    eventually("its connections are open", PATIENCE, are_open).await;
     let killed: u64 = {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL")
