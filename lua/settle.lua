@@ -1,6 +1,6 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
 -- Uses     now events dropped wake interval types filled around terminal columns nodes finish finished failure since
--- Uses     back_to_wait tombstones held count claim begin object finalize tally replay report hooks
+-- Uses     back_to_wait tombstones held count claim begin object finalize fields tally replay report hooks
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, number of tombstones
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot

@@ -48,7 +48,7 @@ local function in_pages(command, key, words)
   for from = 1, #words, 2000 do redis.call(command, key, unpack(words, from, math.min(#words, from + 1999))) end
 end
 
--- Writes the names with their values to a hash or sorted set, and removes names without a value.
+-- Writes the names with their values to a hash or sorted set. Returns the names without a value, to be removed.
 local function write_page(key, names, values, is_sorted)
   local kept, gone = {}, {}
   for _, name in ipairs(names) do
@@ -60,19 +60,22 @@ local function write_page(key, names, values, is_sorted)
     end
   end
   in_pages(is_sorted and 'ZADD' or 'HSET', key, kept)
-  in_pages(is_sorted and 'ZREM' or 'HDEL', key, gone)
+  return gone
 end
 
 -- Writes everything that is buffered. A user without one of the rights is refused before anything is written: the first
--- three commands change nothing, and HSET comes next.
+-- three commands change nothing, and HSET comes before what removes.
 local function write_all(keys)
-  local places = keys.moved and keys[next(keys.moved)]
+  local places, gone = keys.moved and keys[next(keys.moved)], {}
   if places then
     redis.call('ZADD', places, 'XX', 0, '')
     redis.call('ZREM', places, '')
     if keys.fresh then redis.call('HDEL', keys[next(keys.fresh)], '') end
   end
-  for name, fields in pairs(keys.fresh or {}) do write_page(keys[name], fields, keys.known[name]) end
-  for name, members in pairs(keys.moved or {}) do write_page(keys[name], members, keys.scores[name], true) end
+  for name, fields in pairs(keys.fresh or {}) do gone[name] = write_page(keys[name], fields, keys.known[name]) end
+  for name, fields in pairs(gone) do in_pages('HDEL', keys[name], fields) end
+  for name, members in pairs(keys.moved or {}) do
+    in_pages('ZREM', keys[name], write_page(keys[name], members, keys.scores[name], true))
+  end
   keys.fresh, keys.moved, keys.scores = nil, nil, nil
 end

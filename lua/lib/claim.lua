@@ -61,7 +61,7 @@ end
 local OPTIONS = 65536
 
 -- The first of these jobs, at least one: a claim sends their options, at most OPTIONS bytes together.
-local function with_options(options, ids)
+local function fit_options(options, ids)
   local bytes = 0
   for at, own in ipairs(options and redis.call('HMGET', options, unpack(ids)) or {}) do
     bytes = bytes + #(own or '')
@@ -74,7 +74,7 @@ end
 -- its size; its worker reads it separately. `largest` bounds every payload of the task, so sizes are queried only if
 -- the sum could exceed `most`. Returns the payloads and their number.
 local function payloads_of(payload, ids, largest, most, options)
-  ids = with_options(options, ids)
+  ids = fit_options(options, ids)
   if largest and largest * #ids <= most then return redis.call('HMGET', payload, unpack(ids)), #ids end
   local payloads, here, positions, bytes, count = {}, {}, {}, 0, 0
   for at, id in ipairs(ids) do

@@ -1,10 +1,3 @@
--- These fields of a hash, by name; false where one is missing.
-local function fields_of(key, names)
-  local fields = {}
-  for at, value in ipairs(redis.call('HMGET', key, unpack(names))) do fields[names[at]] = value end
-  return fields
-end
-
 -- Counts the runs of these outcomes that completed, were snoozed and failed, and the jobs that began to fail.
 local function tally(out)
   local failed, began = 0, 0

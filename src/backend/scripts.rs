@@ -29,9 +29,9 @@ macro_rules! fragments {
 }
 
 fragments! {
-    around parked back_to_wait backoff begin book claim columns count counts dropped events failing failure faults filled
-    finalize finish finished flow flow_remove tombstones held hooks interval may named nodes now object page grace place
-    replay report resolve since spare states tally terminal told types unlock wake
+    around back_to_wait backoff begin book claim columns count counts dropped events failing failure faults fields
+    filled finalize finish finished flow flow_remove grace held hooks interval may named nodes now object page
+    parked place replay report resolve since spare states tally terminal told tombstones types unlock wake
 }
 
 /// The fragment that wakes an idle worker. In a cluster another one replaces it, which costs one more command.
