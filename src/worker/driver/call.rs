@@ -53,7 +53,7 @@ pub(super) struct Call {
 pub(super) struct CallState {
     /// Whether it has returned its slots, because its cluster node is unreachable and others should not wait for it.
     pub(super) is_unreachable: AtomicBool,
-    /// Whether the server refused its last attempt, which then did nothing.
+    /// Whether the server has refused each of its attempts, so that it did nothing.
     pub(super) is_refused: AtomicBool,
 }
 
@@ -108,6 +108,7 @@ impl Call {
 
     /// Makes the call until it is answered.
     pub(super) async fn answered(mut self) -> Answered {
+        let mut is_refused = true;
         loop {
             let mut connected = false;
             let noted = self.write_notes().await;
@@ -149,7 +150,8 @@ impl Call {
                 Err(e) => Some(e),
             };
             if let Some(e) = e {
-                self.state.is_refused.store(e.is_refusal(), Ordering::SeqCst);
+                is_refused &= e.is_refusal();
+                self.state.is_refused.store(is_refused, Ordering::SeqCst);
                 self.task.rights.heard(&e);
                 self.learn(&e, connected);
                 self.narrow_claims(&e).await;
