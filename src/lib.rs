@@ -162,6 +162,7 @@ mod limits;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod options;
+mod plural;
 #[cfg(feature = "private-server")]
 pub mod private_server;
 mod runtime;

@@ -19,6 +19,7 @@ use crate::config_error::ConfigErrors;
 use crate::escape::Escaped;
 use crate::job::failure::Failure;
 use crate::job::id::JobId;
+use crate::plural::many;
 
 /// The result of Heartline's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -105,7 +106,7 @@ pub enum Error {
     /// A dispatch of many jobs failed midway. `dispatched` may be empty.
     ///
     /// It is safe to repeat the whole call with the same ids.
-    #[error("the dispatch failed after {} jobs were written", dispatched.len())]
+    #[error("the dispatch failed after it had written {}", many(dispatched.len() as u64, "job"))]
     Partial {
         /// The jobs known to be in Redis, in the order of the call.
         dispatched: Vec<JobId>,

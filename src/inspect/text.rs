@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
+pub use crate::plural::many;
 use crate::unix_time::ms_of;
 
 /// Foreign text on one line of a terminal: control characters and those that change the direction of the text are escaped.
@@ -50,12 +51,6 @@ const COMMAND: &str = "`heartline ";
 #[must_use]
 pub fn placed(line: &str, options: &str) -> String {
     if options.is_empty() { line.to_owned() } else { line.replace(COMMAND, &format!("{COMMAND}{options} ")) }
-}
-
-/// A count with its noun: `1 job`, `2 jobs`.
-#[must_use]
-pub fn many(count: u64, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 /// An error and its causes on one line.

@@ -7,6 +7,7 @@ use std::process::{ExitCode, Termination};
 use serde::Serialize;
 
 use crate::job::id::JobId;
+use crate::plural::many;
 
 /// Why a worker stopped.
 ///
@@ -49,10 +50,6 @@ pub enum StopReason {
     },
 }
 
-fn jobs(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "job" } else { "jobs" })
-}
-
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -60,13 +57,19 @@ impl fmt::Display for StopReason {
             StopReason::Unclean { left } if left.is_empty() => {
                 f.write_str("shut down, with a claim without an answer left to the sweep")
             }
-            StopReason::Unclean { left } => write!(f, "shut down, with {} left to the sweep", jobs(left.len())),
+            StopReason::Unclean { left } => {
+                write!(f, "shut down, with {} left to the sweep", many(left.len() as u64, "job"))
+            }
             StopReason::Replaced { left } => {
                 f.write_str("replaced: another worker has its name, or a person declared it dead")?;
-                if left.is_empty() { Ok(()) } else { write!(f, "; other workers have its {}", jobs(left.len())) }
+                if left.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, "; other workers have its {}", many(left.len() as u64, "job"))
+                }
             }
             StopReason::Broken { part, left } => {
-                write!(f, "its {part} ended, with {} left to the sweep", jobs(left.len()))
+                write!(f, "its {part} ended, with {} left to the sweep", many(left.len() as u64, "job"))
             }
         }
     }
