@@ -121,8 +121,9 @@ pub(super) fn add_reports(call: &mut Invocation, reports: &[Report]) {
     let values = completed().filter(|(_, value)| value.is_some()).count();
     let ran: Vec<String> = completed().map(|(report, _)| report.ran.as_micros().to_string()).collect();
     let begins = || reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin { .. }));
-    let at_once = reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin { early: false })).count();
-    call.arg(count).arg(ran.join(" ")).arg(values).arg(begins().count()).arg(at_once);
+    let with_slot =
+        reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin { early: false })).count();
+    call.arg(count).arg(ran.join(" ")).arg(values).arg(begins().count()).arg(with_slot);
     completed().for_each(|(report, _)| {
         call.arg(report.id.as_str());
     });

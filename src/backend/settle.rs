@@ -72,7 +72,7 @@ pub(crate) struct Want {
     /// How many of them begin; the others are claimed ahead.
     pub(crate) begin: usize,
     /// How many of those that begin have a free slot; hooks do.
-    pub(crate) at_once: usize,
+    pub(crate) with_slot: usize,
     /// Whether to claim hooks, too.
     pub(crate) hooks: bool,
     /// Whether the answer must be small: then most payloads are read separately.
@@ -80,16 +80,16 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, at_once: 0, hooks: false, narrow: false };
+    pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, with_slot: 0, hooks: false, narrow: false };
 
     /// Adds the arguments of `lua/settle.lua` from `want` to `most`.
     fn add_to(self, call: &mut Invocation) {
-        let Want { jobs, begin, at_once, hooks, narrow } = self;
+        let Want { jobs, begin, with_slot, hooks, narrow } = self;
         call.arg(jobs);
-        if jobs == at_once {
+        if jobs == with_slot {
             call.arg("").arg("");
         } else {
-            call.arg(begin).arg(at_once);
+            call.arg(begin).arg(with_slot);
         }
         call.arg(if hooks { "1" } else { "" });
         if narrow {

@@ -48,17 +48,17 @@ impl Driver {
         let mut want = Want::NONE;
         // Jobs that were claimed ahead come first.
         if may_claim && (self.task.options.prefetch == 0 || hooks_first) {
-            want = Want { jobs: slots_left, begin: slots_left, at_once: slots_left, ..Want::NONE };
+            want = Want { jobs: slots_left, begin: slots_left, with_slot: slots_left, ..Want::NONE };
         } else if may_claim {
             want.jobs = room.min(self.batch());
             let claiming = self.lines.iter().filter_map(|line| line.wanted).any(|want| want.jobs > want.begin);
             if self.ahead.claimed() == 0 && !claiming {
-                want.at_once = slots_left.min(want.jobs);
+                want.with_slot = slots_left.min(want.jobs);
                 want.begin = (slots_left + early_left).min(want.jobs);
             }
         }
         want.hooks = self.task.hook.is_some();
-        self.slots().give_back(slots_left - want.at_once);
+        self.slots().give_back(slots_left - want.with_slot);
         if woken && want.jobs == 0 {
             self.worker.wake.give_back(self.task.index);
         }
@@ -138,6 +138,7 @@ impl Driver {
             let news = Arc::clone(&self.worker.news);
             let held =
                 Arc::new(HeldJob::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, bells, news));
+            // Its handler begins later: once the payload is read, or once its workflow answers.
             let waits = matches!(job.payload, Payload::Apart(_)) || NodeId::of(&job.id).is_some();
             if self.task.options.prefetch > 0 || waits {
                 held.set(Flags::NOT_BEGUN);

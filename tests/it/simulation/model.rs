@@ -138,7 +138,7 @@ pub struct Want {
     pub jobs: usize,
     /// How many of them may begin, and how many have a slot.
     pub begin: usize,
-    pub at_once: usize,
+    pub with_slot: usize,
     /// Whether the worker has the hook.
     pub hooks: bool,
 }
@@ -338,12 +338,12 @@ impl Model {
             self.record_ends(&others, &cancelled);
         }
         let mut begun = self.record_others(&others);
-        let (begin, at_once) = (want.begin.saturating_sub(hooks.len()), want.at_once.saturating_sub(hooks.len()));
+        let (begin, with_slot) = (want.begin.saturating_sub(hooks.len()), want.with_slot.saturating_sub(hooks.len()));
         let strict = |id: &String| self.jobs[id].max_count == Some(0) || self.jobs[id].stalls > 0;
         // A crash may end a job that never ran.
-        let begin = if self.crash.on == "recover" { begin } else { begin.min(at_once) };
+        let begin = if self.crash.on == "recover" { begin } else { begin.min(with_slot) };
         let begin = begin.min(claimed.len());
-        let begin = (at_once..begin).find(|at| strict(&claimed[*at])).unwrap_or(begin);
+        let begin = (with_slot..begin).find(|at| strict(&claimed[*at])).unwrap_or(begin);
         self.events.extend(claimed[begin..].iter().map(|id| format!("claimed {id}")));
         begun.extend(claimed[..begin].iter().cloned());
         self.emit_begun(&begun);

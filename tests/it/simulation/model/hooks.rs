@@ -52,7 +52,7 @@ impl Model {
         // To run, or to end if no worker has a hook any more.
         let mut taken: Vec<String> = Vec::new();
         if want.hooks {
-            taken.extend(order.iter().filter(|id| is_due(id)).take(want.at_once).cloned());
+            taken.extend(order.iter().filter(|id| is_due(id)).take(want.with_slot).cloned());
         }
         let orphans = if want.hooks || self.hook { &[] } else { order };
         let fresh = if self.hook { self.record_ends(others, cancelled) } else { Vec::new() };
@@ -66,7 +66,7 @@ impl Model {
         self.record_hooks(others);
         self.end_finalized(orphans);
         if want.hooks {
-            let free = want.at_once - taken.len();
+            let free = want.with_slot - taken.len();
             taken.extend(fresh.into_iter().take(free));
         }
         taken

@@ -92,8 +92,8 @@ impl World {
         reports.sort_by_key(|report| report.said.rank());
         let jobs = if everything { 5 } else { rng.usize(..6) };
         let begin = rng.usize(..=jobs);
-        let (begin, at_once) = if everything || rng.bool() { (jobs, jobs) } else { (begin, rng.usize(..=begin)) };
-        let want = Want { jobs, begin, at_once, hooks: worker.has_hook };
+        let (begin, with_slot) = if everything || rng.bool() { (jobs, jobs) } else { (begin, rng.usize(..=begin)) };
+        let want = Want { jobs, begin, with_slot, hooks: worker.has_hook };
         Call { number: worker.number, want, reports }
     }
 
@@ -150,8 +150,8 @@ impl World {
         let (completed, others): (Vec<_>, Vec<_>) =
             call.reports.iter().partition(|report| report.said == Said::Completed);
         let mut args = vec![format!("{}{line}", call.number), name.to_owned()];
-        let Want { jobs, begin, at_once, hooks } = call.want;
-        let want = if jobs == at_once { jobs.to_string() } else { format!("{jobs} {begin} {at_once}") };
+        let Want { jobs, begin, with_slot, hooks } = call.want;
+        let want = if jobs == with_slot { jobs.to_string() } else { format!("{jobs} {begin} {with_slot}") };
         args.extend([interval.to_string(), if hooks { want + " hooks" } else { want }]);
         // The run time of each is its fence, which identifies it later.
         let ran: String = completed.iter().map(|report| format!(" {}", report.fence)).collect();
@@ -235,7 +235,7 @@ impl World {
         self.model.extend(&name, interval, std::slice::from_ref(&report));
         self.wrong_calls += 1;
         // Without the hook it would end jobs whose hook runs nowhere.
-        let want = Want { jobs: 0, begin: 0, at_once: 0, hooks: true };
+        let want = Want { jobs: 0, begin: 0, with_slot: 0, hooks: true };
         let call = Call { number: self.wrong_calls, want, reports: vec![report] };
         let reply = self.send((&name, "/2"), interval, &call);
         if self.model.declared_at == 0 {
