@@ -663,6 +663,20 @@ fn pages_for_newcomers_name_only_items_that_exist() {
 }
 
 #[test]
+fn files_that_pages_name_exist() {
+    let code = [files("src", "rs"), files("lua", "lua"), files("tests", "rs")].concat();
+    let mut named = 0;
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"].into_iter().map(str::to_owned).chain(files("docs", "md")) {
+        for path in read(&page).split('`').filter(|word| word.ends_with(".rs") || word.ends_with(".lua")) {
+            let is_it = |file: &String| file == path || file.ends_with(&format!("/{path}"));
+            assert!(path.contains('*') || code.iter().any(is_it), "{page} names {path}");
+            named += 1;
+        }
+    }
+    assert!(named > 50, "{named}");
+}
+
+#[test]
 fn pages_for_newcomers_name_every_kind_of_option() {
     let pages = read("docs/guide/coming-from.md") + &read("docs/guide/production.md");
     for (path, kind) in [
