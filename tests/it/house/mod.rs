@@ -664,7 +664,7 @@ fn pages_for_newcomers_name_only_items_that_exist() {
 
 #[test]
 fn files_that_pages_name_exist() {
-    let code = [files("src", "rs"), files("lua", "lua"), files("tests", "rs")].concat();
+    let code = [files("src", "rs"), files("lua", "lua"), files("tests", "rs"), files("examples", "rs")].concat();
     let mut named = 0;
     for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"].into_iter().map(str::to_owned).chain(files("docs", "md")) {
         for path in read(&page).split('`').filter(|word| word.ends_with(".rs") || word.ends_with(".lua")) {

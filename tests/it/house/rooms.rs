@@ -13,6 +13,7 @@ const ORDER: [&[&str]; 16] = [
         "backoff",
         "clock",
         "limits",
+        "plural",
         "config_error",
         "enum_str",
         "worker_id",
