@@ -3,6 +3,7 @@
 //! Precedence, field by field: dispatch, then task, then the app's defaults, then the crate's. A task has one epoch, so the interval and
 //! the heartbeat mode cannot be set for a single job.
 
+mod builder;
 pub(crate) mod modes;
 pub(crate) mod overrides;
 mod phases;

@@ -95,18 +95,3 @@ names!(Priority, "priority", {
     Normal = "normal",
     Low = "low",
 });
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn priorities_read_back_from_their_names() {
-        for priority in [Priority::High, Priority::Normal, Priority::Low] {
-            assert_eq!(priority.as_str().parse::<Priority>().unwrap(), priority);
-            assert_eq!(priority.to_string(), priority.as_str());
-        }
-        assert!("HIGH".parse::<Priority>().is_err());
-        assert_eq!((EventMode::On.as_str(), EventMode::Off.as_str()), ("on", "off"));
-    }
-}

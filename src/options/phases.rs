@@ -3,75 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config_error::Faults;
 use crate::unix_time::to_ms;
-
-/// The options of each phase of a held job.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct OwnPhases {
-    pub(super) claimed: OwnPhase,
-    pub(super) running: OwnPhase,
-    pub(super) finalizing: OwnPhase,
-}
-
-impl OwnPhases {
-    pub(super) const UNSET: OwnPhases =
-        OwnPhases { claimed: OwnPhase::UNSET, running: OwnPhase::UNSET, finalizing: OwnPhase::UNSET };
-
-    pub(super) fn or(self, fallback: OwnPhases) -> OwnPhases {
-        OwnPhases {
-            claimed: self.claimed.or(fallback.claimed),
-            running: self.running.or(fallback.running),
-            finalizing: self.finalizing.or(fallback.finalizing),
-        }
-    }
-
-    pub(super) fn resolve(self, interval: Duration, faults: &mut Faults) -> PhaseWaits {
-        for (field, phase) in [("claimed_interval", self.claimed), ("finalizing_interval", self.finalizing)] {
-            if let Some(own) = phase.interval {
-                faults.phase_interval(&format!("stall.{field}"), own, interval);
-            }
-        }
-        PhaseWaits {
-            claimed: self.claimed.wait(interval),
-            running: self.running.wait(interval),
-            finalizing: self.finalizing.wait(interval),
-        }
-    }
-}
-
-/// The options of one phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct OwnPhase {
-    pub(super) interval: Option<Duration>,
-    pub(super) is_recovered: Option<bool>,
-}
-
-impl OwnPhase {
-    const UNSET: OwnPhase = OwnPhase { interval: None, is_recovered: None };
-
-    fn or(self, fallback: OwnPhase) -> OwnPhase {
-        OwnPhase {
-            interval: self.interval.or(fallback.interval),
-            is_recovered: self.is_recovered.or(fallback.is_recovered),
-        }
-    }
-
-    fn wait(self, interval: Duration) -> Wait {
-        match self {
-            OwnPhase { is_recovered: Some(false), .. } => Wait::ForPerson,
-            OwnPhase { interval: Some(own), .. } if own > interval => Wait::For(own),
-            _ => Wait::Interval,
-        }
-    }
-}
 
 /// How long silent jobs of each phase wait before the sweep decides about them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PhaseWaits {
-    claimed: Wait,
-    running: Wait,
-    finalizing: Wait,
+    pub(super) claimed: Wait,
+    pub(super) running: Wait,
+    pub(super) finalizing: Wait,
 }
 
 impl PhaseWaits {
@@ -93,7 +32,7 @@ impl fmt::Display for PhaseWaits {
 
 /// How long a silent job waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Wait {
+pub(super) enum Wait {
     /// One interval.
     #[default]
     Interval,
@@ -101,6 +40,17 @@ enum Wait {
     For(Duration),
     /// Until a person decides.
     ForPerson,
+}
+
+impl Wait {
+    /// The wait of a phase with these options.
+    pub(super) fn new(own: Option<Duration>, is_recovered: Option<bool>, interval: Duration) -> Wait {
+        match own {
+            _ if is_recovered == Some(false) => Wait::ForPerson,
+            Some(own) if own > interval => Wait::For(own),
+            _ => Wait::Interval,
+        }
+    }
 }
 
 impl fmt::Display for Wait {

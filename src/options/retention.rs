@@ -2,40 +2,41 @@
 
 use std::time::Duration;
 
+use super::builder::options;
 use crate::config_error::Faults;
 use crate::unix_time::to_ms;
 
 /// Largest count that a Lua number holds exactly; no set is that large.
 const LARGEST_COUNT: u64 = 1 << 53;
 
-/// How long completed, failed and cancelled jobs are kept.
-///
-/// A limit that is not set here comes from the app's defaults, then from the crate's. The crate keeps completed jobs
-/// for a day and at most 100,000 of them, failed and cancelled jobs for 30 days. No job is removed in its first 60 s,
-/// unless [`Retention::remove_at_once`] is set.
-///
-/// ```
-/// # use std::time::Duration;
-/// # use heartline::{Retention, RetentionLimit};
-/// let hour = Duration::from_secs(3600);
-/// let retention = Retention::new()
-///     .completed(RetentionLimit::age(hour).and_count(1_000))
-///     .failed(RetentionLimit::forever());
-/// ```
-#[derive(Clone, Debug, Default, PartialEq)]
-#[must_use]
-pub struct Retention {
-    completed: Option<RetentionLimit>,
-    failed: Option<RetentionLimit>,
-    cancelled: Option<RetentionLimit>,
+options! {
+    /// How long completed, failed and cancelled jobs are kept.
+    ///
+    /// A limit that is not set here comes from the app's defaults, then from the crate's. The crate keeps completed jobs
+    /// for a day and at most 100,000 of them, failed and cancelled jobs for 30 days. No job is removed in its first 60 s,
+    /// unless [`Retention::remove_at_once`] is set.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use heartline::{Retention, RetentionLimit};
+    /// let hour = Duration::from_secs(3600);
+    /// let retention = Retention::new()
+    ///     .completed(RetentionLimit::age(hour).and_count(1_000))
+    ///     .failed(RetentionLimit::forever());
+    /// ```
+    pub struct Retention;
+
+    /// How long completed jobs and their results are kept. Defaults to 1 day or 100,000 jobs.
+    pub fn completed(mut self, limit: RetentionLimit);
+
+    /// How long failed jobs are kept. Defaults to 30 days.
+    pub fn failed(mut self, limit: RetentionLimit);
+
+    /// How long cancelled jobs are kept. Defaults to 30 days.
+    pub fn cancelled(mut self, limit: RetentionLimit);
 }
 
 impl Retention {
-    /// A retention with nothing set.
-    pub const fn new() -> Retention {
-        Retention { completed: None, failed: None, cancelled: None }
-    }
-
     /// Removes terminal jobs at once, with their results: the cheapest choice.
     ///
     /// How such a job ended cannot be read later; only callers that wait for its event learn it. Its id is free again
@@ -44,32 +45,6 @@ impl Retention {
     pub const fn remove_at_once() -> Retention {
         let at_once = Some(RetentionLimit { max_age: None, max_count: None, remove_at_once: true });
         Retention { completed: at_once, failed: at_once, cancelled: at_once }
-    }
-
-    /// How long completed jobs and their results are kept. Defaults to 1 day or 100,000 jobs.
-    pub const fn completed(mut self, limit: RetentionLimit) -> Self {
-        self.completed = Some(limit);
-        self
-    }
-
-    /// How long failed jobs are kept. Defaults to 30 days.
-    pub const fn failed(mut self, limit: RetentionLimit) -> Self {
-        self.failed = Some(limit);
-        self
-    }
-
-    /// How long cancelled jobs are kept. Defaults to 30 days.
-    pub const fn cancelled(mut self, limit: RetentionLimit) -> Self {
-        self.cancelled = Some(limit);
-        self
-    }
-
-    pub(super) fn or(&self, fallback: &Retention) -> Retention {
-        Retention {
-            completed: self.completed.or(fallback.completed),
-            failed: self.failed.or(fallback.failed),
-            cancelled: self.cancelled.or(fallback.cancelled),
-        }
     }
 
     pub(super) fn resolve(&self, faults: &mut Faults) -> ResolvedRetention {
@@ -209,12 +184,5 @@ mod tests {
         let resolved = resolve(&task.or(&app));
         assert!(resolved.completed.remove_at_once);
         assert_eq!(resolved.failed, keeps(None, None));
-    }
-
-    #[test]
-    fn an_endless_age_is_a_fault() {
-        let mut faults = Faults::default();
-        Retention::new().failed(RetentionLimit::age(Duration::MAX)).resolve(&mut faults);
-        assert_eq!(faults.finish().unwrap_err().len(), 1);
     }
 }

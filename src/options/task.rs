@@ -2,169 +2,85 @@
 
 use std::time::Duration;
 
+use super::builder::options;
 use super::modes::{Durability, EventMode, Priority};
 use super::resolved::Resolved;
-use super::retention::{ResolvedRetention, Retention};
+use super::retention::Retention;
 use super::retry::RetryPolicy;
-use super::stall::{ResolvedStall, StallOptions};
-use crate::config_error::{ConfigError, ConfigErrors, Faults};
+use super::stall::StallOptions;
+use crate::config_error::{ConfigErrors, Faults};
 
-/// The options of a task or, given to the app, the defaults of all its tasks.
-///
-/// An option that is not set here comes from the app's defaults, then from the crate's. All options are checked when the task is declared,
-/// and all faults are reported together.
-///
-/// ```
-/// # use std::time::Duration;
-/// # use heartline::{RetryPolicy, StallOptions, TaskOptions};
-/// let options = TaskOptions::new()
-///     .concurrency(16)
-///     .retry(RetryPolicy::new().attempts(3))
-///     .stall(StallOptions::new().interval(Duration::from_secs(15)));
-/// ```
-#[derive(Clone, Debug, Default, PartialEq)]
-#[must_use]
-pub struct TaskOptions {
-    stall: Option<StallOptions>,
-    retry: Option<RetryPolicy>,
-    timeout: Option<Duration>,
-    concurrency: Option<usize>,
-    prefetch: Option<usize>,
-    priority: Option<Priority>,
-    shutdown_grace: Option<Duration>,
-    cancel_grace: Option<Duration>,
-    retention: Option<Retention>,
-    payload_limit: Option<usize>,
-    events: Option<EventMode>,
-    undecodable_for: Option<Duration>,
-    durability: Option<Durability>,
-    settle_replicated: Option<bool>,
-    partitions: Option<u32>,
-}
-
-impl TaskOptions {
-    /// Options with nothing set.
-    pub const fn new() -> TaskOptions {
-        TaskOptions {
-            stall: None,
-            retry: None,
-            timeout: None,
-            concurrency: None,
-            prefetch: None,
-            priority: None,
-            shutdown_grace: None,
-            cancel_grace: None,
-            retention: None,
-            payload_limit: None,
-            events: None,
-            undecodable_for: None,
-            durability: None,
-            settle_replicated: None,
-            partitions: None,
-        }
-    }
+options! {
+    /// The options of a task or, given to the app, the defaults of all its tasks.
+    ///
+    /// An option that is not set here comes from the app's defaults, then from the crate's. All options are checked when the task is declared,
+    /// and all faults are reported together.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use heartline::{RetryPolicy, StallOptions, TaskOptions};
+    /// let options = TaskOptions::new()
+    ///     .concurrency(16)
+    ///     .retry(RetryPolicy::new().attempts(3))
+    ///     .stall(StallOptions::new().interval(Duration::from_secs(15)));
+    /// ```
+    pub struct TaskOptions;
 
     /// When a job counts as stalled, and what happens then. Merged with the app's field by field.
-    pub const fn stall(mut self, stall: StallOptions) -> Self {
-        self.stall = Some(stall);
-        self
-    }
+    pub fn stall(mut self, stall: StallOptions);
 
     /// How many runs a job gets, and how long it waits between them. Replaces the app's policy as a whole; a dispatch can set its own.
     ///
     /// Defaults to one run: no retry.
-    pub const fn retry(mut self, retry: RetryPolicy) -> Self {
-        self.retry = Some(retry);
-        self
-    }
+    pub fn retry(mut self, retry: RetryPolicy);
 
     /// How long one run may take. A run past this time is cancelled and counts as failed, with the code `timeout`.
     ///
     /// More than 0, at most 10 years. A dispatch can set its own. A task can change a timeout of the app, but not remove it. Code that does
     /// not yield cannot be stopped. Defaults to none.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
+    pub fn timeout(mut self, timeout: Duration);
 
     /// How many jobs of the task one worker process runs at a time. 1 to 100,000. Defaults to 10.
-    pub const fn concurrency(mut self, concurrency: usize) -> Self {
-        self.concurrency = Some(concurrency);
-        self
-    }
+    pub fn concurrency(mut self, concurrency: usize);
 
     /// How many jobs of the task one worker process claims ahead, in addition to those that it runs. They wait in the process as
     /// [`JobState::Claimed`](crate::JobState::Claimed), with up to about 4 MiB of payloads.
     ///
-    /// It makes short jobs much faster at a small concurrency: if runs take less than a round trip to Redis, the worker also starts as many
-    /// jobs ahead as it finishes in one round trip. The price: no other worker gets a claimed job, and a job of a higher priority waits for
-    /// those claimed before it. A crash counts a stall for each job that was started ahead, even if its handler did not run, but not for
-    /// one that is only claimed. See [performance](crate::guide::performance) for which jobs are never started ahead.
-    ///
-    /// Do not use it if handlers wait for jobs that the same worker may claim: such jobs are handed back only after every slot has waited
-    /// for an interval. At most 100, or 10 times the concurrency if that is more. Defaults to 0: a job is claimed only if it runs at once.
-    pub const fn prefetch(mut self, jobs: usize) -> Self {
-        self.prefetch = Some(jobs);
-        self
-    }
+    /// It makes short jobs much faster at a small concurrency, at a price: no other worker gets a claimed job, and a crash counts a stall
+    /// for each job that was started ahead. See [performance](crate::guide::performance). Do not use it if handlers wait for jobs that the
+    /// same worker may claim. At most 100, or 10 times the concurrency if that is more. Defaults to 0: a job is claimed only if it runs at
+    /// once.
+    pub fn prefetch(mut self, jobs: usize);
 
     /// How many partitions the jobs of the task are spread over, by their ids. Each partition is a table of its own, on another node of a
     /// cluster, so that several nodes share the load of the task.
     ///
-    /// The order of jobs, priorities and growing [fences](crate::Context::fence) hold within a partition only.
-    /// [`concurrency`](TaskOptions::concurrency) applies to all partitions together; `prefetch` and the counts of [`Retention`] are divided and
-    /// rounded up. On one server more partitions only cost more: use as many as there are primaries, at most twice that. See
-    /// [engines](crate::guide::engines).
-    ///
-    /// The first process that declares the task or dispatches to it fixes the number: 1 without this option. Others use that number, or get
-    /// an error if they set another one. To change it, end all jobs, stop workers and producers, [forget](crate::Inspector::forget_task) the
-    /// task and declare it again. Set it in one place, such as a [`TaskDef`](crate::TaskDef), or in producers and workers alike.
-    ///
-    /// 1 to 64. Not taken from the defaults of the app. Defaults to the existing number.
-    pub const fn partitions(mut self, count: u32) -> Self {
-        self.partitions = Some(count);
-        self
-    }
+    /// The first process that declares the task or dispatches to it fixes the number; others get an error if they set another one. The
+    /// order of jobs and priorities hold within a partition only. See [engines](crate::guide::engines). 1 to 64. Not taken from the
+    /// defaults of the app. Defaults to the existing number, or to 1.
+    pub fn partitions(mut self, count: u32);
 
     /// The priority of jobs that are dispatched without one. Defaults to [`Priority::Normal`].
-    pub const fn priority(mut self, priority: Priority) -> Self {
-        self.priority = Some(priority);
-        self
-    }
+    pub fn priority(mut self, priority: Priority);
 
     /// How long a shutdown waits for running jobs. Then it cancels them and hands them back, with no stall counted. 0 cancels at once; at
     /// most 10 years. Defaults to 30 s.
-    pub const fn shutdown_grace(mut self, shutdown_grace: Duration) -> Self {
-        self.shutdown_grace = Some(shutdown_grace);
-        self
-    }
+    pub fn shutdown_grace(mut self, shutdown_grace: Duration);
 
     /// How long a handler may clean up after it was cancelled or lost its job. Then its future is dropped. A run past its `timeout` is
     /// dropped at once.
     ///
     /// 0 drops at once; at most 1 h. A dispatch can set its own. Defaults to 5 s.
-    pub const fn cancel_grace(mut self, cancel_grace: Duration) -> Self {
-        self.cancel_grace = Some(cancel_grace);
-        self
-    }
+    pub fn cancel_grace(mut self, cancel_grace: Duration);
 
     /// How long terminal jobs are kept. Merged with the app's field by field.
-    pub const fn retention(mut self, retention: Retention) -> Self {
-        self.retention = Some(retention);
-        self
-    }
+    pub fn retention(mut self, retention: Retention);
 
     /// The largest encoded payload that a dispatch accepts, in bytes. 1 byte to 511 MiB. Defaults to 1 MiB.
-    pub const fn payload_limit(mut self, bytes: usize) -> Self {
-        self.payload_limit = Some(bytes);
-        self
-    }
+    pub fn payload_limit(mut self, bytes: usize);
 
     /// Whether the task's transitions are written to its event stream. Defaults to [`EventMode::On`].
-    pub const fn events(mut self, events: EventMode) -> Self {
-        self.events = Some(events);
-        self
-    }
+    pub fn events(mut self, events: EventMode);
 
     /// How long a job is postponed if its payload is not a valid input of the handler. Then it fails with the code `codec`.
     ///
@@ -172,17 +88,11 @@ impl TaskOptions {
     /// of up to 10 min. This uses no attempt.
     ///
     /// 0 fails the job at once; at most 10 years. Defaults to 24 h.
-    pub const fn undecodable_for(mut self, time: Duration) -> Self {
-        self.undecodable_for = Some(time);
-        self
-    }
+    pub fn undecodable_for(mut self, time: Duration);
 
     /// When the dispatch of a job counts as recorded, and when a cancel does. A dispatch and a cancel can set their
     /// own. Defaults to [`Durability::Memory`].
-    pub const fn durability(mut self, durability: Durability) -> Self {
-        self.durability = Some(durability);
-        self
-    }
+    pub fn durability(mut self, durability: Durability);
 
     /// Whether a call that reports outcomes waits for replicas too.
     ///
@@ -190,11 +100,10 @@ impl TaskOptions {
     /// [`Durability::Replicated`]. If fewer replicas acknowledge in time, the outcome is recorded anyway; the worker
     /// logs a warning and counts it in `heartline_not_replicated_total`. Each such call takes longer by a round trip to
     /// the replicas, or by the whole time if they are unreachable. Defaults to false.
-    pub const fn settle_replicated(mut self, waits: bool) -> Self {
-        self.settle_replicated = Some(waits);
-        self
-    }
+    pub fn settle_replicated(mut self, waits: bool);
+}
 
+impl TaskOptions {
     /// The options in force: the task's own, else the app's, else the crate's.
     ///
     /// Does not check a default of the app that the task replaces. `TaskOptions::new().resolve(&defaults)` checks the app's own.
@@ -202,108 +111,64 @@ impl TaskOptions {
     /// # Errors
     /// Every rule that is broken, at once.
     pub(crate) fn resolve(&self, app_defaults: &TaskOptions) -> Result<Resolved, ConfigErrors> {
-        let mut faults = Faults::default();
-
-        let (max_count_set, stall) = self.resolve_stall(app_defaults, &mut faults);
-        let ResolvedStall { interval, max_count, heartbeat, on_risk, on_crash, grace } = stall;
-        let retry = self.retry.as_ref().or(app_defaults.retry.as_ref());
-        let retry = retry.cloned().unwrap_or_default();
+        let (own, mut faults) = (self.or(app_defaults), Faults::default());
+        let own_stall = self.stall.clone().unwrap_or_default();
+        let stall = own_stall.or(&app_defaults.stall.clone().unwrap_or_default());
+        let interval = stall.interval.unwrap_or(Duration::from_secs(30));
+        faults.interval(interval);
+        let grace = stall.waits(interval, &mut faults);
+        let retry = own.retry.unwrap_or_default();
         retry.check(&mut faults);
-        let timeout = self.timeout.or(app_defaults.timeout);
-        if let Some(timeout) = timeout {
+        if let Some(timeout) = own.timeout {
             faults.timeout(timeout);
         }
-        let concurrency = self.concurrency.or(app_defaults.concurrency).unwrap_or(10);
+        let concurrency = own.concurrency.unwrap_or(10);
         faults.concurrency(concurrency);
-        let prefetch = self.prefetch.or(app_defaults.prefetch).unwrap_or(0);
+        let prefetch = own.prefetch.unwrap_or(0);
         faults.prefetch(prefetch, concurrency);
         if let Some(count) = self.partitions {
             faults.partitions(count);
         }
-        let (shutdown_grace, cancel_grace) = self.resolve_graces(app_defaults, &mut faults);
-        let retention = self.resolve_retention(app_defaults, &mut faults);
-        let payload_limit = self.payload_limit.or(app_defaults.payload_limit);
-        let payload_limit = payload_limit.unwrap_or(1024 * 1024);
+        let shutdown_grace = own.shutdown_grace.unwrap_or(Duration::from_secs(30));
+        faults.any_time("shutdown_grace", shutdown_grace);
+        let cancel_grace = own.cancel_grace.unwrap_or(Duration::from_secs(5));
+        faults.cancel_grace(cancel_grace);
+        let own_retention = self.retention.clone().unwrap_or_default();
+        let retention = own_retention.or(&app_defaults.retention.clone().unwrap_or_default()).resolve(&mut faults);
+        let payload_limit = own.payload_limit.unwrap_or(1024 * 1024);
         faults.payload_limit(payload_limit);
-        let undecodable_for = self.undecodable_for.or(app_defaults.undecodable_for);
-        let undecodable_for = undecodable_for.unwrap_or(Duration::from_secs(24 * 3600));
+        let undecodable_for = own.undecodable_for.unwrap_or(Duration::from_secs(24 * 3600));
         faults.any_time("undecodable_for", undecodable_for);
-        let (durability, settle_replicated) = self.resolve_durability(app_defaults, &mut faults);
-
+        let durability = own.durability.unwrap_or_default();
+        faults.durability(durability);
+        let settle_replicated = own.settle_replicated.unwrap_or(false);
+        faults.settle_replicated(settle_replicated, durability);
         faults.finish()?;
         Ok(Resolved {
             interval,
-            max_count,
-            max_count_set,
-            heartbeat,
-            on_risk,
-            on_crash,
+            max_count: stall.max_count.unwrap_or(1),
+            max_count_set: own_stall.max_count.is_some(),
+            heartbeat: stall.heartbeat.unwrap_or_default(),
+            on_risk: stall.on_lock_risk.unwrap_or_default(),
+            on_crash: stall.on_crash.unwrap_or_default(),
             grace,
             retried_codes: retry.codes(),
             retry,
-            timeout,
+            timeout: own.timeout,
             concurrency,
             prefetch,
-            priority: self.priority.or(app_defaults.priority).unwrap_or_default(),
+            priority: own.priority.unwrap_or_default(),
             shutdown_grace,
             cancel_grace,
             retention,
             payload_limit,
-            events: self.events.or(app_defaults.events).unwrap_or_default(),
+            events: own.events.unwrap_or_default(),
             undecodable_for,
             durability,
             settle_replicated,
             partitions: self.partitions,
             has_hook: false,
         })
-    }
-
-    /// Whether the task itself sets `max_count`, and the stall options.
-    fn resolve_stall(&self, app_defaults: &TaskOptions, faults: &mut Faults) -> (bool, ResolvedStall) {
-        let own = self.stall.clone().unwrap_or_default();
-        let max_count_set = own.sets_max_count();
-        let merged = match &app_defaults.stall {
-            Some(app) => own.or(app),
-            None => own,
-        };
-        (max_count_set, merged.resolve(faults))
-    }
-
-    /// `shutdown_grace` and `cancel_grace`.
-    fn resolve_graces(&self, app_defaults: &TaskOptions, faults: &mut Faults) -> (Duration, Duration) {
-        let shutdown_grace = self.shutdown_grace.or(app_defaults.shutdown_grace);
-        let shutdown_grace = shutdown_grace.unwrap_or(Duration::from_secs(30));
-        faults.any_time("shutdown_grace", shutdown_grace);
-        let cancel_grace = self.cancel_grace.or(app_defaults.cancel_grace);
-        let cancel_grace = cancel_grace.unwrap_or(Duration::from_secs(5));
-        faults.cancel_grace(cancel_grace);
-        (shutdown_grace, cancel_grace)
-    }
-
-    fn resolve_retention(&self, app_defaults: &TaskOptions, faults: &mut Faults) -> ResolvedRetention {
-        let own = self.retention.clone().unwrap_or_default();
-        let merged = match &app_defaults.retention {
-            Some(app) => own.or(app),
-            None => own,
-        };
-        merged.resolve(faults)
-    }
-
-    /// `durability` and `settle_replicated`.
-    fn resolve_durability(&self, app_defaults: &TaskOptions, faults: &mut Faults) -> (Durability, bool) {
-        let durability = self.durability.or(app_defaults.durability).unwrap_or_default();
-        faults.durability(durability);
-        let settle_replicated = self.settle_replicated.or(app_defaults.settle_replicated).unwrap_or(false);
-        if settle_replicated && durability.copies().is_none() {
-            let fix = "set durability(Durability::Replicated { .. }) too";
-            faults.push(ConfigError::new(
-                "settle_replicated",
-                "true",
-                "must have a durability that names the replicas to wait for",
-                fix,
-            ));
-        }
-        (durability, settle_replicated)
     }
 }
 

@@ -81,6 +81,14 @@ impl Faults {
         }
     }
 
+    pub(super) fn settle_replicated(&mut self, waits: bool, durability: Durability) {
+        if waits && durability.copies().is_none() {
+            let rule = "must have a durability that names the replicas to wait for";
+            let fix = "set durability(Durability::Replicated { .. }) too";
+            self.push(ConfigError::new("settle_replicated", "true", rule, fix));
+        }
+    }
+
     /// A time that has no limit except that of Redis and of arithmetic.
     pub(super) fn any_time(&mut self, field: &str, value: Duration) {
         self.at_most(field, value, LONGEST);
@@ -123,22 +131,15 @@ impl Faults {
         // Tests use shorter intervals than a network needs.
         const LEAST: Duration = Duration::from_millis(if cfg!(feature = "testing") { 100 } else { 1000 });
         const MOST: Duration = Duration::from_secs(86_400);
-        let rule = format!("must be {LEAST:?} to 24 h");
-        if value < LEAST {
-            self.push(ConfigError::new(
-                "stall.interval",
-                format!("{value:?}"),
-                rule,
-                format!("use {LEAST:?} or more: shorter ones mistake network delays for dead workers"),
-            ));
+        let fix = if value < LEAST {
+            format!("use {LEAST:?} or more: shorter ones mistake network delays for dead workers")
         } else if value > MOST {
-            self.push(ConfigError::new(
-                "stall.interval",
-                format!("{value:?}"),
-                rule,
-                "use 24 h or less: it does not limit how long a job runs, since workers send three heartbeats in it",
-            ));
-        }
+            "use 24 h or less: it does not limit how long a job runs, since workers send three heartbeats in it".into()
+        } else {
+            return;
+        };
+        let rule = format!("must be {LEAST:?} to 24 h");
+        self.push(ConfigError::new("stall.interval", format!("{value:?}"), rule, fix));
     }
 
     pub(super) fn phase_interval(&mut self, field: &str, value: Duration, interval: Duration) {
@@ -153,36 +154,24 @@ impl Faults {
 
     pub(super) fn timeout(&mut self, value: Duration) {
         if value.is_zero() {
-            self.push(ConfigError::new(
-                "timeout",
-                format!("{value:?}"),
-                "must be more than 0",
-                "leave it out for no timeout",
-            ));
+            let fix = "leave it out for no timeout";
+            self.push(ConfigError::new("timeout", format!("{value:?}"), "must be more than 0", fix));
         }
         self.at_most("timeout", value, LONGEST);
     }
 
     pub(super) fn factor(&mut self, field: &str, value: f32) {
         if !value.is_finite() || value < 1.0 {
-            self.push(ConfigError::new(
-                field,
-                value.to_string(),
-                "must be finite and at least 1",
-                "use 1 for equal delays, 2 to double them",
-            ));
+            let fix = "use 1 for equal delays, 2 to double them";
+            self.push(ConfigError::new(field, value.to_string(), "must be finite and at least 1", fix));
         }
     }
 
     pub(super) fn max_delay(&mut self, field: &str, value: Duration, first: Duration) {
         self.at_most(field, value, LONGEST);
         if value < first {
-            self.push(ConfigError::new(
-                field,
-                format!("{value:?}"),
-                format!("must be at least the first delay, {first:?}"),
-                "raise it or lower the first delay",
-            ));
+            let rule = format!("must be at least the first delay, {first:?}");
+            self.push(ConfigError::new(field, format!("{value:?}"), rule, "raise it or lower the first delay"));
         }
     }
 }
@@ -195,26 +184,16 @@ pub(crate) fn event_capacity(events: usize) -> Result<(), ConfigErrors> {
 
 /// A task name: `[A-Za-z0-9._-]{1,128}`, since it is part of the hash tag of its keys.
 pub(crate) fn task_name(name: &str) -> Result<(), ConfigErrors> {
-    text(
-        "task",
-        name,
-        128,
-        |b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'),
-        "must be 1 to 128 characters of A-Z, a-z, 0-9, '.', '_' and '-'",
-        "use a name like \"long-export\"",
-    )
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    let rule = "must be 1 to 128 characters of A-Z, a-z, 0-9, '.', '_' and '-'";
+    text("task", name, 128, is_allowed, rule, "use a name like \"long-export\"")
 }
 
 /// A key prefix: `[A-Za-z0-9._:-]{1,64}`. No braces, since the hash tag follows it.
 pub(crate) fn prefix(prefix: &str) -> Result<(), ConfigErrors> {
-    text(
-        "prefix",
-        prefix,
-        64,
-        |b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-'),
-        "must be 1 to 64 characters of A-Z, a-z, 0-9, '.', '_', ':' and '-'",
-        "use a prefix like \"heartline\"",
-    )
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-');
+    let rule = "must be 1 to 64 characters of A-Z, a-z, 0-9, '.', '_', ':' and '-'";
+    text("prefix", prefix, 64, is_allowed, rule, "use a prefix like \"heartline\"")
 }
 
 pub(crate) fn dispatch_timeout(timeout: Duration) -> Result<(), ConfigErrors> {
