@@ -25,8 +25,6 @@ const BUSES_TRIED: usize = 3;
 /// Each node is a [`RedisServer`]. If a node does not answer for a second, the others consider it dead and promote its replica; the other
 /// nodes keep running. Needs Redis 7.0 or later, or Valkey.
 ///
-/// # Examples
-///
 /// ```no_run
 /// use heartline::private_server::RedisCluster;
 ///
@@ -51,7 +49,6 @@ impl RedisCluster {
     /// seconds.
     ///
     /// # Errors
-    ///
     /// As [`RedisServer::start`]; [`StartError::Apart`] if the nodes do not form a cluster.
     pub fn start() -> Result<RedisCluster, StartError> {
         let (cluster, bus) = RedisCluster::apart()?;

@@ -10,14 +10,10 @@ use super::start_error::{StartError, io_error};
 /// Keep the server for as long as the URL is used: dropping it ends the server. The private server starts on a thread that may block.
 ///
 /// # Errors
-///
 /// As [`RedisServer::start`], if `REDIS_URL` is not set.
 ///
 /// # Cancel safety
-///
 /// Cancel safe: if the server starts after the future was dropped, it is ended at once.
-///
-/// # Examples
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), heartline::private_server::StartError> {

@@ -72,7 +72,6 @@ impl RedisServerBuilder {
     /// Starts the server and waits until it answers; blocks the calling thread, usually for less than 100 ms.
     ///
     /// # Errors
-    ///
     /// As [`RedisServer::start`].
     pub fn start(self) -> Result<RedisServer, StartError> {
         let binary = find_binary(self.binary.as_deref())?;
@@ -110,8 +109,6 @@ impl Process {
 /// [`persistent`](RedisServerBuilder::persistent). If this process is killed, the server ends too. Signals of the terminal do not reach the
 /// server, so an interrupted program can still use it to shut down.
 ///
-/// # Examples
-///
 /// ```no_run
 /// use heartline::private_server::RedisServer;
 ///
@@ -136,7 +133,6 @@ impl RedisServer {
     /// The program is `HEARTLINE_REDIS_SERVER` if set, else `redis-server`, else `valkey-server`, searched for on `PATH`.
     ///
     /// # Errors
-    ///
     /// [`StartError::NotFound`] without a server program; the other [`StartError`]s if it does not start.
     pub fn start() -> Result<Self, StartError> {
         Self::builder().start()
@@ -205,7 +201,6 @@ impl RedisServer {
     /// A server that is not [`persistent`](RedisServerBuilder::persistent) is empty afterwards.
     ///
     /// # Errors
-    ///
     /// As [`RedisServer::start`]; [`StartError::NoPort`] if another program took the port meanwhile.
     pub fn restart(&mut self) -> Result<(), StartError> {
         self.stop();
@@ -221,7 +216,6 @@ impl RedisServer {
     /// Freezes the server (SIGSTOP): connections stay open, and nothing is answered until [`thaw`](Self::thaw).
     ///
     /// # Errors
-    ///
     /// If the server is stopped or the signal cannot be sent.
     pub fn freeze(&self) -> io::Result<()> {
         self.signal("STOP")
@@ -230,7 +224,6 @@ impl RedisServer {
     /// Resumes the server after [`freeze`](Self::freeze).
     ///
     /// # Errors
-    ///
     /// If the server is stopped or the signal cannot be sent.
     pub fn thaw(&self) -> io::Result<()> {
         self.signal("CONT")
