@@ -44,20 +44,12 @@ impl JobId {
     /// [`ConfigErrors`] if the text is not 1 to 128 bytes of printable ASCII without space and braces. An id that begins with `~` may have
     /// 350.
     pub fn parse(text: &str) -> Result<JobId, ConfigErrors> {
-        if text.starts_with(MARK) {
-            let rule = "must be 1 to 350 bytes of printable ASCII without space, '{' and '}'";
-            config_error::text("id", text, 350, is_allowed, rule, "copy the id as it is shown")?;
-            return Ok(JobId(text.into()));
-        }
-        let rule = "must be 1 to 128 bytes of printable ASCII without space, '{' and '}'";
-        config_error::text(
-            "id",
-            text,
-            128,
-            is_allowed,
-            rule,
-            "use an id like \"export-7\", or a hash of the longer key",
-        )?;
+        let (most, fix) = match text.starts_with(MARK) {
+            true => (350, "copy the id as it is shown"),
+            false => (128, "use an id like \"export-7\", or a hash of the longer key"),
+        };
+        let rule = format!("must be 1 to {most} bytes of printable ASCII without space, '{{' and '}}'");
+        config_error::text("id", text, most, is_allowed, &rule, fix)?;
         Ok(JobId(text.into()))
     }
 
@@ -67,14 +59,8 @@ impl JobId {
     /// As [`parse`](JobId::parse), and for ids of workflow nodes.
     pub(crate) fn chosen(text: &str) -> Result<JobId, ConfigErrors> {
         if text.starts_with(MARK) {
-            let fix = "begin it with a letter or a digit";
-            return Err(ConfigError::new(
-                "id",
-                text,
-                "must not begin with '~', which marks the jobs of workflows",
-                fix,
-            )
-            .into());
+            let rule = "must not begin with '~', which marks the jobs of workflows";
+            return Err(ConfigError::new("id", text, rule, "begin it with a letter or a digit").into());
         }
         JobId::parse(text)
     }
