@@ -159,6 +159,7 @@ mod job;
 mod keeper;
 mod latency;
 mod limits;
+mod lock;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod options;

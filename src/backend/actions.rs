@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::keys::TaskKeys;
-use super::reply::{Reply, Text};
+use super::reply::Text;
 use super::scripts::{self, Invocation};
-use crate::error::Error;
+use crate::error::Result;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::stored_number;
@@ -65,13 +65,12 @@ pub(crate) async fn cancel(
     jobs: &[Named],
     reason: &str,
     by: &str,
-) -> Result<Vec<ActionReply>, Error> {
+) -> Result<Vec<ActionReply>> {
     // In the scripts, an empty reason means that no cancel was requested.
     let reason = if reason.trim().is_empty() { "no reason was given" } else { reason };
     let mut call = scripts::CANCEL.on(keys);
-    call.arg(reason).arg(keys.cancel_channel()).arg(by);
     // For a job that was cancelled before, the script answers `cancelled`.
-    apply(conn, call, jobs, "ended").await
+    apply(conn, call.arg(reason).arg(keys.cancel_channel()).arg(by), jobs, "ended").await
 }
 
 /// Puts failed and cancelled jobs back into their lists; at most `BATCH` jobs.
@@ -80,10 +79,8 @@ pub(crate) async fn retry(
     keys: &TaskKeys,
     jobs: &[Named],
     by: &str,
-) -> Result<Vec<ActionReply>, Error> {
-    let mut call = scripts::RETRY.on(keys);
-    call.arg(by);
-    apply(conn, call, jobs, "retried").await
+) -> Result<Vec<ActionReply>> {
+    apply(conn, scripts::RETRY.on(keys).arg(by), jobs, "retried").await
 }
 
 /// Removes jobs that no worker holds; at most `BATCH` jobs.
@@ -92,10 +89,8 @@ pub(crate) async fn remove(
     keys: &TaskKeys,
     jobs: &[Named],
     by: &str,
-) -> Result<Vec<ActionReply>, Error> {
-    let mut call = scripts::REMOVE.on(keys);
-    call.arg(by);
-    apply(conn, call, jobs, "removed").await
+) -> Result<Vec<ActionReply>> {
+    apply(conn, scripts::REMOVE.on(keys).arg(by), jobs, "removed").await
 }
 
 /// Moves delayed jobs to the front of their lists; at most `BATCH` jobs.
@@ -104,29 +99,20 @@ pub(crate) async fn run_now(
     keys: &TaskKeys,
     jobs: &[Named],
     by: &str,
-) -> Result<Vec<ActionReply>, Error> {
-    let mut call = scripts::RUN_NOW.on(keys);
-    call.arg(by);
-    apply(conn, call, jobs, "promoted").await
+) -> Result<Vec<ActionReply>> {
+    apply(conn, scripts::RUN_NOW.on(keys).arg(by), jobs, "promoted").await
 }
 
 /// Adds the jobs to the call, and makes it. `done` is the word with which the script answers for a job to which it
 /// applied the action.
 async fn apply(
     conn: &mut impl Connection,
-    mut call: Invocation,
+    call: &mut Invocation,
     jobs: &[Named],
     done: &str,
-) -> Result<Vec<ActionReply>, Error> {
-    for job in jobs {
-        call.arg(job.id.as_str()).arg(&job.stamp);
-    }
-    told(&mut call.call(conn).await?, done)
-}
-
-fn told(reply: &mut Reply, done: &str) -> Result<Vec<ActionReply>, Error> {
-    let _: String = reply.next()?;
-    let words: Vec<String> = reply.rest()?;
+) -> Result<Vec<ActionReply>> {
+    let named = jobs.iter().map(|job| (job.id.as_str(), &job.stamp));
+    let words: Vec<String> = call.args(named).answer(conn).await?.rest()?;
     let read = |word: &String| match word.as_str() {
         word if word == done => Ok(ActionReply::Done),
         "requested" => Ok(ActionReply::Requested),
@@ -151,7 +137,7 @@ pub(crate) async fn pause(
     keys: &TaskKeys,
     by: &str,
     reason: &str,
-) -> Result<Option<Paused>, Error> {
+) -> Result<Option<Paused>> {
     let mut reply = scripts::PAUSE.on(keys).arg(by).arg(reason).call(conn).await?;
     if reply.next::<String>()? == "paused" {
         return Ok(None);
@@ -161,7 +147,7 @@ pub(crate) async fn pause(
 }
 
 /// Ends the pause. Returns how long it lasted; `None` if the task was not paused.
-pub(crate) async fn resume(conn: &mut impl Connection, keys: &TaskKeys, by: &str) -> Result<Option<Duration>, Error> {
+pub(crate) async fn resume(conn: &mut impl Connection, keys: &TaskKeys, by: &str) -> Result<Option<Duration>> {
     let mut reply = scripts::RESUME.on(keys).arg(by).call(conn).await?;
     if reply.next::<String>()? == "already" {
         return Ok(None);
@@ -170,7 +156,7 @@ pub(crate) async fn resume(conn: &mut impl Connection, keys: &TaskKeys, by: &str
 }
 
 /// Removes every key of the task. If the task has jobs, removes nothing and returns how many.
-pub(crate) async fn forget(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<u64>, Error> {
+pub(crate) async fn forget(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<u64>> {
     let mut reply = scripts::FORGET.on(keys).call(conn).await?;
     if reply.next::<String>()? == "forgotten" {
         return Ok(None);

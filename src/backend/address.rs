@@ -1,7 +1,7 @@
 //! The address of the server, and how connections to it are made.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::Either;
@@ -9,16 +9,18 @@ use redis::{AsyncConnectionConfig, Client, PushInfo};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::app_runtime::AppRuntime;
-use super::classify::{classify, not_connected};
+use super::classify::not_connected;
 use super::cluster::Cluster;
 use super::connection::OwnConnection;
 use super::connector::{self, Clients, Connector, Plain, is_tls};
 use super::hash_slot::slot_of;
+use super::reply::PlainCall;
 use super::sentinel::{Primary, Sentinels};
 use super::slot_map::ClusterNode;
 use super::timeouts::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 use super::url::{ClusterUrl, SentinelUrl, info_of, place_of};
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::lock::lock;
 
 pub(crate) use super::connector::ConnectOptions;
 
@@ -83,52 +85,27 @@ impl Address {
     ///
     /// # Errors
     /// `Config` if it is not a URL, or cannot be used with these settings.
-    pub(super) fn open(url: &str, access: &ConnectOptions, name: &str) -> Result<Address, Error> {
+    pub(super) fn open(url: &str, access: &ConnectOptions, name: &str) -> Result<Address> {
         let owner = Arc::new(Mutex::new(Owner { name: name.to_owned(), works: false }));
-        let runtime = Arc::new(AppRuntime::of_caller());
-        if let Some(ClusterUrl { info, nodes, place }) = ClusterUrl::of(url)? {
-            let is_tls = is_tls(info.addr());
-            let ways = Connector { access: access.clone(), info };
+        let (access, runtime) = (access.clone(), Arc::new(AppRuntime::of_caller()));
+        let connector = |info| Connector { access: access.clone(), info };
+        let (road, place, info) = if let Some(ClusterUrl { info, nodes, place }) = ClusterUrl::of(url)? {
+            let ways = connector(info.clone());
             // Report wrong settings at once.
-            ways.to(ways.info.addr().clone())?;
+            ways.to(info.addr().clone())?;
             let nodes = nodes.into_iter().map(|(host, port)| ClusterNode { host, port }).collect();
-            return Ok(Address {
-                road: Topology::Cluster(Cluster::new(nodes, ways)),
-                place: place.into(),
-                is_tls,
-                access: access.clone(),
-                owner,
-                runtime,
-            });
-        }
-        let Some(asked) = SentinelUrl::of(url)? else {
+            (Topology::Cluster(Cluster::new(nodes, ways)), place, info)
+        } else if let Some(SentinelUrl { primary, sentinels, nodes, service, place }) = SentinelUrl::of(url)? {
+            let of_sentinels = connector(primary.clone().set_redis_settings(sentinels));
+            let nodes = nodes.into_iter().map(|node| Ok(of_sentinels.to(node)?.listener)).collect::<Result<_>>()?;
+            let sentinels = Sentinels::new(service, nodes, Arc::clone(&runtime));
+            let guided = Guided { sentinels, ways: connector(primary.clone()), last: Mutex::default() };
+            (Topology::Sentinels(Box::new(guided)), place, primary)
+        } else {
             let info = info_of(url)?;
-            let (place, is_tls) = (place_of(&info).into(), is_tls(info.addr()));
-            let ways = Connector { access: access.clone(), info };
-            return Ok(Address {
-                road: Topology::Straight(Box::new(ways.to(ways.info.addr().clone())?)),
-                place,
-                is_tls,
-                access: access.clone(),
-                owner,
-                runtime,
-            });
+            (Topology::Straight(Box::new(connector(info.clone()).to(info.addr().clone())?)), place_of(&info), info)
         };
-        let SentinelUrl { primary, sentinels, nodes, service, place } = asked;
-        let of_sentinels = Connector { access: access.clone(), info: primary.clone().set_redis_settings(sentinels) };
-        let nodes = nodes.into_iter().map(|node| Ok(of_sentinels.to(node)?.listener)).collect::<Result<_, Error>>()?;
-        let is_tls = is_tls(primary.addr());
-        let ways = Connector { access: access.clone(), info: primary };
-        let guided =
-            Guided { sentinels: Sentinels::new(service, nodes, Arc::clone(&runtime)), ways, last: Mutex::default() };
-        Ok(Address {
-            road: Topology::Sentinels(Box::new(guided)),
-            place: place.into(),
-            is_tls,
-            access: access.clone(),
-            owner,
-            runtime,
-        })
+        Ok(Address { road, place: place.into(), is_tls: is_tls(info.addr()), access, owner, runtime })
     }
 
     /// The runtime for shared work.
@@ -175,12 +152,12 @@ impl Address {
     }
 
     /// Whether another server may become the primary.
-    pub(super) fn fails_over(&self) -> bool {
+    pub(crate) fn fails_over(&self) -> bool {
         !matches!(self.road, Topology::Straight(_))
     }
 
     /// Starts the task that watches for a new primary, unless it runs.
-    pub(super) fn keep_watch(&self) {
+    pub(crate) fn keep_watch(&self) {
         match &self.road {
             Topology::Straight(_) => {}
             Topology::Sentinels(guided) => guided.sentinels.keep_watch(),
@@ -188,8 +165,8 @@ impl Address {
         }
     }
 
-    /// Watches for a new primary on the keeper's runtime. Never returns.
-    pub(super) async fn watch(&self) {
+    /// Watches for a new primary on the keeper's runtime, since handlers may block the runtime of the App. Never returns.
+    pub(crate) async fn watch(&self) {
         if let Topology::Sentinels(guided) = &self.road {
             guided.sentinels.watch().await;
         }
@@ -203,8 +180,8 @@ impl Address {
     pub(super) fn steady_since<'a, T: 'a>(
         &'a self,
         primary_epoch: u64,
-        work: impl Future<Output = Result<T, Error>> + 'a,
-    ) -> impl Future<Output = Result<T, Error>> + 'a {
+        work: impl Future<Output = Result<T>> + 'a,
+    ) -> impl Future<Output = Result<T>> + 'a {
         // This is not an async function, which would store the work twice in its future: callers have small stacks.
         let Topology::Sentinels(guided) = &self.road else { return Either::Left(work) };
         let work = Box::pin(work);
@@ -218,7 +195,7 @@ impl Address {
     }
 
     /// How to reach the primary; in a cluster, any node.
-    async fn clients(&self) -> Result<Clients, Error> {
+    async fn clients(&self) -> Result<Clients> {
         let Guided { sentinels, ways, last } = match &self.road {
             Topology::Straight(clients) => return Ok(Clients::clone(clients)),
             Topology::Sentinels(guided) => &**guided,
@@ -228,7 +205,7 @@ impl Address {
             }
         };
         let primary = sentinels.primary().await?;
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(last);
         match &*last {
             Some((known, clients)) if *known == primary => Ok(clients.clone()),
             _ => {
@@ -245,7 +222,7 @@ impl Address {
 
     /// A connection that reports when it drops. `response` limits each answer. `None` is for calls that block, or whose
     /// caller has a time-out of its own.
-    pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
+    pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection> {
         let config = self.access.config().set_response_timeout(response);
         if let Topology::Cluster(cluster) = &self.road {
             cluster.ready().await.map_err(|e| e.at(&self.place))?;
@@ -256,7 +233,7 @@ impl Address {
     }
 
     /// A connection that forwards each push message to `to`, and finally the news that it dropped.
-    pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<Plain, Error> {
+    pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<Plain> {
         let config = self.access.config().set_response_timeout(None).set_push_sender(to);
         self.open_with(role, |clients| clients.listener, config).await
     }
@@ -267,7 +244,7 @@ impl Address {
         node: &ClusterNode,
         role: Role,
         to: UnboundedSender<PushInfo>,
-    ) -> Result<Plain, Error> {
+    ) -> Result<Plain> {
         let config = self.access.config().set_response_timeout(None).set_push_sender(to);
         let cluster = self.cluster().ok_or(Error::Closed)?;
         let conn = self.connect_to(&cluster.clients(node)?.listener, config).await?;
@@ -280,7 +257,7 @@ impl Address {
         role: Role,
         pick: impl FnOnce(Clients) -> Client,
         config: AsyncConnectionConfig,
-    ) -> Result<Plain, Error> {
+    ) -> Result<Plain> {
         let opened = async {
             let client = pick(self.clients().await.map_err(|e| e.at(&self.place))?);
             let mut conn = self.connect_to(&client, config).await?;
@@ -294,7 +271,7 @@ impl Address {
         Ok(conn)
     }
 
-    async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<Plain, Error> {
+    async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<Plain> {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
         let named = |e| match &self.road {
             Topology::Straight(_) => e,
@@ -320,13 +297,13 @@ impl Address {
     /// New connections get the name of this worker from now on.
     pub(super) fn works_as(&self, worker: &str) {
         let owner = Owner { name: worker.to_owned(), works: true };
-        *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = owner;
+        *lock(&self.owner) = owner;
     }
 }
 
 /// Sets the client name without waiting for the answer. If the server refuses it, the connection has no name.
 fn name(conn: &Plain, role: Role, owner: &Mutex<Owner>) {
-    let owner = owner.lock().unwrap_or_else(PoisonError::into_inner);
+    let owner = lock(owner);
     let role = match role {
         Role::Producer if owner.works => "driver",
         Role::Producer => "producer",
@@ -348,8 +325,8 @@ fn name(conn: &Plain, role: Role, owner: &Mutex<Owner>) {
 }
 
 /// Checks that the server is a primary. A demoted server, or one that is not promoted yet, must not be written to.
-async fn is_primary(conn: &mut Plain) -> Result<(), Error> {
-    let asked = redis::cmd("ROLE").query_async::<Vec<redis::Value>>(conn).await.map_err(|e| classify("role", e))?;
+async fn is_primary(conn: &mut Plain) -> Result<()> {
+    let asked = redis::cmd("ROLE").call::<Vec<redis::Value>>(conn, "role").await?;
     match asked.first().map(redis::from_redis_value_ref::<String>) {
         Some(Ok(role)) if role == "master" => Ok(()),
         _ => Err(Error::primary_changed()),

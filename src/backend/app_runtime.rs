@@ -1,13 +1,14 @@
 //! The tokio runtime on which an App was built. Work that the callers of the App share runs on it.
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::lock::lock;
 
 /// The runtime of shared connections and tasks. If it has ended, the runtime of the next caller replaces it.
 #[derive(Debug, Default)]
@@ -30,7 +31,7 @@ impl AppRuntime {
 
     /// `None` if there is no runtime, and the caller has none either.
     pub(crate) fn handle(&self) -> Option<Handle> {
-        let mut chosen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chosen = lock(&self.0);
         if chosen.as_ref().is_none_or(|chosen| chosen.probe.is_finished()) {
             *chosen = Handle::try_current().ok().map(|handle| {
                 let probe = AbortOnDropHandle::new(handle.spawn(std::future::pending()));
@@ -52,8 +53,8 @@ impl AppRuntime {
     /// Those of the work; `Closed` if the runtime has ended.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        work: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
         let handle = self.handle().ok_or(Error::Closed)?;
         match AbortOnDropHandle::new(handle.spawn(work)).await {
             Ok(done) => done,

@@ -1,13 +1,12 @@
 //! The audit of a task: reads what is stored (`lua/scan.lua`), finds faults of jobs (`lua/look.lua`), repairs them
 //! (`lua/mend.lua`), and records the result (`lua/audited.lua`).
 
-use super::classify::classify;
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
-use super::reply::Text;
+use super::reply::{PlainCall, Text};
 use super::scripts;
 use super::settle::LINES;
-use crate::error::Error;
+use crate::error::Result;
 
 /// About how many bytes of values one [`scan`] may make the server copy.
 const BYTES: u64 = 1024 * 1024;
@@ -39,30 +38,24 @@ pub(crate) async fn scan(
     place: Key,
     cursor: u64,
     count: u64,
-) -> Result<(u64, Vec<String>), Error> {
-    let mut reply = scripts::SCAN.on_place(keys, place).arg(cursor).arg(count).call(conn).await?;
-    let _: String = reply.next()?;
+) -> Result<(u64, Vec<String>)> {
+    let mut reply = scripts::SCAN.on_place(keys, place).arg(cursor).arg(count).answer(conn).await?;
     let next: String = reply.next()?;
     let names: Vec<Text> = reply.next()?;
     Ok((next.parse().unwrap_or(0), names.into_iter().map(|Text(name)| name).collect()))
 }
 
 /// How many buckets one [`scan`] of the key may visit. Larger values allow fewer, since the server copies them.
-pub(crate) async fn scan_count(conn: &mut impl Connection, keys: &TaskKeys, place: Key) -> Result<u64, Error> {
-    let ask = |name: &str| {
-        let mut cmd = redis::cmd(name);
-        cmd.arg(keys.get(place));
-        cmd
-    };
-    let kind: String = ask("TYPE").query_async(conn).await.map_err(|e| classify("scan", e))?;
+pub(crate) async fn scan_count(conn: &mut impl Connection, keys: &TaskKeys, place: Key) -> Result<u64> {
+    let key = keys.get(place);
+    let kind: String = redis::cmd("TYPE").arg(key).call(conn, "scan").await?;
     if kind != "hash" {
         return Ok(MOST);
     }
-    let fields: u64 = ask("HLEN").query_async(conn).await.map_err(|e| classify("scan", e))?;
-    let mut usage = redis::cmd("MEMORY");
-    usage.arg("USAGE").arg(keys.get(place)).arg("SAMPLES").arg(20);
+    let fields: u64 = redis::cmd("HLEN").arg(key).call(conn, "scan").await?;
+    let usage = redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(20).call(conn, "scan").await;
     // Without permission to read the size, assume large values.
-    let bytes: Option<u64> = usage.query_async(conn).await.unwrap_or(Some(fields * BYTES / 10));
+    let bytes: Option<u64> = usage.unwrap_or(Some(fields * BYTES / 10));
     let each = bytes.unwrap_or(0) / fields.max(1);
     Ok((BYTES / each.max(1)).clamp(1, MOST))
 }
@@ -73,10 +66,9 @@ pub(crate) async fn locks(
     keys: &TaskKeys,
     cursor: u64,
     count: u64,
-) -> Result<(u64, Vec<(String, String)>), Error> {
-    let mut cmd = redis::cmd("HSCAN");
-    cmd.arg(keys.get(Key::Locks)).arg(cursor).arg("COUNT").arg(count);
-    let (next, pairs): (u64, Vec<Text>) = cmd.query_async(conn).await.map_err(|e| classify("scan", e))?;
+) -> Result<(u64, Vec<(String, String)>)> {
+    let (next, pairs): (u64, Vec<Text>) =
+        redis::cmd("HSCAN").arg(keys.get(Key::Locks)).arg(cursor).arg("COUNT").arg(count).call(conn, "scan").await?;
     let pair = |pair: &[Text]| (pair[0].0.clone(), pair[1].0.clone());
     Ok((next, pairs.chunks_exact(2).map(pair).collect()))
 }
@@ -88,11 +80,11 @@ pub(crate) async fn page_of_list(
     list: Key,
     seen: u64,
     count: u64,
-) -> Result<Vec<String>, Error> {
+) -> Result<Vec<String>> {
     let mut cmd = redis::cmd("LRANGE");
     let from_end = |entries: u64| -i64::try_from(entries).unwrap_or(i64::MAX);
     cmd.arg(keys.get(list)).arg(from_end(seen + count)).arg(from_end(seen + 1));
-    let ids: Vec<Text> = cmd.query_async(conn).await.map_err(|e| classify("scan", e))?;
+    let ids: Vec<Text> = cmd.call(conn, "scan").await?;
     Ok(ids.into_iter().rev().map(|Text(id)| id).collect())
 }
 
@@ -103,15 +95,8 @@ pub(crate) async fn look(
     keys: &TaskKeys,
     began_ms: u64,
     jobs: &[(String, u32)],
-) -> Result<Vec<String>, Error> {
-    let mut call = scripts::LOOK.on(keys);
-    call.arg(began_ms);
-    for (id, listed) in jobs {
-        call.arg(id).arg(listed);
-    }
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
-    reply.rest()
+) -> Result<Vec<String>> {
+    scripts::LOOK.on(keys).arg(began_ms).args(jobs).answer(conn).await?.rest()
 }
 
 /// Repairs the faults that still exist. Each job comes with its number of list entries and its faults. Returns those
@@ -122,19 +107,12 @@ pub(crate) async fn mend(
     by: &str,
     began_ms: u64,
     jobs: &[(String, u32, String)],
-) -> Result<Vec<String>, Error> {
-    let mut call = scripts::MEND.on(keys);
-    call.arg(by).arg(began_ms);
-    for (id, listed, faults) in jobs {
-        call.arg(id).arg(listed).arg(faults);
-    }
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
-    reply.rest()
+) -> Result<Vec<String>> {
+    scripts::MEND.on(keys).arg(by).arg(began_ms).args(jobs).answer(conn).await?.rest()
 }
 
 /// Records what an audit found. Returns whether Redis has any key of the task.
-pub(crate) async fn audited(conn: &mut impl Connection, keys: &TaskKeys, found: &str) -> Result<bool, Error> {
+pub(crate) async fn audited(conn: &mut impl Connection, keys: &TaskKeys, found: &str) -> Result<bool> {
     let mut reply = scripts::AUDITED.on(keys).arg(found).call(conn).await?;
     Ok(reply.next::<String>()? == "noted")
 }
@@ -151,14 +129,11 @@ pub(crate) async fn drop_bad_counter(
     keys: &TaskKeys,
     field: &str,
     preview: bool,
-) -> Result<bool, Error> {
-    let mut get = redis::cmd("HGET");
-    get.arg(keys.get(Key::Meta)).arg(field);
-    let value: Option<Text> = get.query_async(conn).await.map_err(|e| classify("meta", e))?;
+) -> Result<bool> {
+    let value: Option<Text> = redis::cmd("HGET").arg(keys.get(Key::Meta)).arg(field).call(conn, "meta").await?;
     let is_bad = value.is_some_and(|Text(value)| !is_counter(&value));
     if is_bad && !preview {
-        let mut del = redis::cmd("HDEL");
-        del.arg(keys.get(Key::Meta)).arg(field).query_async::<()>(conn).await.map_err(|e| classify("meta", e))?;
+        redis::cmd("HDEL").arg(keys.get(Key::Meta)).arg(field).call::<()>(conn, "meta").await?;
     }
     Ok(is_bad)
 }
@@ -175,10 +150,9 @@ pub(crate) async fn drop_record(
     keys: &TaskKeys,
     record: &str,
     preview: bool,
-) -> Result<bool, Error> {
-    let mut cmd = redis::cmd(if preview { "HEXISTS" } else { "HDEL" });
-    cmd.arg(keys.get(Key::Replies)).arg(record);
-    let found: u64 = cmd.query_async(conn).await.map_err(|e| classify("replies", e))?;
+) -> Result<bool> {
+    let command = if preview { "HEXISTS" } else { "HDEL" };
+    let found: u64 = redis::cmd(command).arg(keys.get(Key::Replies)).arg(record).call(conn, "replies").await?;
     Ok(found > 0)
 }
 

@@ -1,10 +1,11 @@
 //! Which nodes of a cluster a call waits for, so that an error can name the one that does not answer.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::lock::lock;
 
 /// The nodes from which a call expects an answer, or expected one and got none.
 type Asked = Arc<Mutex<Vec<String>>>;
@@ -15,15 +16,11 @@ tokio::task_local! {
 
 /// Makes a call whose answer must come within `time`. If it is late, the error names the node that the call waited for
 /// last.
-pub(crate) async fn within<T>(
-    time: Duration,
-    late: fn() -> Error,
-    call: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
+pub(crate) async fn within<T>(time: Duration, late: fn() -> Error, call: impl Future<Output = Result<T>>) -> Result<T> {
     let asked = Asked::default();
     match tokio::time::timeout(time, ASKED.scope(Arc::clone(&asked), call)).await {
         Ok(answer) => answer,
-        Err(_) => Err(late().by_node(list(&asked).pop())),
+        Err(_) => Err(late().by_node(lock(&asked).pop())),
     }
 }
 
@@ -34,12 +31,8 @@ pub(crate) async fn noted<T>(call: impl Future<Output = T>) -> T {
 
 /// The error for a late answer. It names the node that the surrounding call waited for last.
 pub(crate) fn timed_out() -> Error {
-    let last = |asked: &Asked| list(asked).last().cloned();
+    let last = |asked: &Asked| lock(asked).last().cloned();
     Error::timed_out().by_node(ASKED.try_with(last).ok().flatten())
-}
-
-fn list(asked: &Asked) -> MutexGuard<'_, Vec<String>> {
-    asked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Marks that a call waits for a node. If the call is dropped, the mark stays: that node did not answer.
@@ -53,7 +46,7 @@ impl Awaited {
         let asked = ASKED.try_with(Arc::clone).ok();
         let node = if asked.is_some() { node.to_string() } else { String::new() };
         if let Some(asked) = &asked {
-            list(asked).push(node.clone());
+            lock(asked).push(node.clone());
         }
         Awaited { asked, node }
     }
@@ -61,7 +54,7 @@ impl Awaited {
     /// The node has answered.
     pub(super) fn over(self) {
         let Some(asked) = &self.asked else { return };
-        let mut nodes = list(asked);
+        let mut nodes = lock(asked);
         if let Some(at) = nodes.iter().position(|node| *node == self.node) {
             nodes.remove(at);
         }

@@ -91,7 +91,7 @@ pub(crate) fn classify(name: &'static str, e: RedisError) -> Error {
 pub(crate) fn not_connected(e: &RedisError, over_tls: bool) -> Error {
     match sort("connect", e, true) {
         Error::Server { mut source, .. } | Error::Connect { mut source } => {
-            source.set_tls(over_tls, suspects_tls(e, over_tls));
+            (source.0.is_over_tls, source.0.suspects_tls) = (over_tls, suspects_tls(e, over_tls));
             Error::Connect { source }
         }
         other => other,
@@ -99,7 +99,7 @@ pub(crate) fn not_connected(e: &RedisError, over_tls: bool) -> Error {
 }
 
 fn sort(name: &'static str, e: &RedisError, connecting: bool) -> Error {
-    let source = ServerError::new(said(e, connecting));
+    let source = ServerError(Box::new(said(e, connecting)));
     let code = source.code().unwrap_or_default();
     if code == "NEWERWIRE" || code == "OTHERPARTITIONS" {
         let what = e.detail().unwrap_or("data of a newer wire version").to_owned();

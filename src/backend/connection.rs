@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::{
@@ -19,6 +19,7 @@ use super::hash_slot::{key_of, slot_of};
 use super::single_flight::SingleFlight;
 use super::slot_map::ClusterNode;
 use super::timeouts::Silence;
+use crate::lock::lock;
 
 pub(crate) use redis::aio::ConnectionLike as Connection;
 
@@ -153,7 +154,7 @@ impl OwnConnection {
             OwnConnection::Pinned(_, line) => Some(line.number),
             OwnConnection::Routed(lines) => {
                 let node = lines.cluster.node_of_key(key)?;
-                lines.opened().get(&node)?.line.as_ref().map(|line| line.number)
+                lock(&lines.opened).get(&node)?.line.as_ref().map(|line| line.number)
             }
         }
     }
@@ -163,7 +164,7 @@ impl OwnConnection {
             OwnConnection::One(conn) => vec![conn.clone()],
             OwnConnection::Pinned(_, line) => vec![line.conn.clone()],
             OwnConnection::Routed(lines) => {
-                lines.opened().values().filter_map(|opened| Some(opened.line.as_ref()?.conn.clone())).collect()
+                lock(&lines.opened).values().filter_map(|opened| Some(opened.line.as_ref()?.conn.clone())).collect()
             }
         }
     }
@@ -210,7 +211,6 @@ async fn while_it_reigns<T>(
     primary_epoch: Option<u64>,
     answer: impl Future<Output = RedisResult<T>>,
 ) -> RedisResult<T> {
-    let Some(primary_epoch) = primary_epoch else { return answer.await };
     tokio::select! {
         biased;
         () = cluster.over(primary_epoch) => Err(deposed()),
@@ -263,12 +263,8 @@ fn is_down(answer: &RedisResult<Value>) -> bool {
 impl NodeLines {
     /// Drops connections to nodes whose primary epoch is over.
     fn leave_past(&self) {
-        self.opened()
+        lock(&self.opened)
             .retain(|node, own| own.primary_epoch.is_none() || self.cluster.reign_of(node) == own.primary_epoch);
-    }
-
-    fn opened(&self) -> MutexGuard<'_, HashMap<ClusterNode, Opened>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn node_of(&self, slot: u16) -> RedisResult<ClusterNode> {
@@ -279,7 +275,7 @@ impl NodeLines {
     async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeLine> {
         let primary_epoch = self.cluster.reign_of(node);
         let opening = {
-            let mut opened = self.opened();
+            let mut opened = lock(&self.opened);
             let own = opened.entry(node.clone()).or_default();
             if own.primary_epoch != primary_epoch {
                 // Answers over the former connection no longer count.
@@ -304,7 +300,7 @@ impl NodeLines {
         );
         let line = self.looked(node, opened).await.inspect_err(|_| self.cluster.suspect(node))?;
         self.leave_past();
-        let mut opened = self.opened();
+        let mut opened = lock(&self.opened);
         // Another connection may have been made meanwhile, for a later primary epoch.
         let own = opened.get_mut(node).filter(|own| Arc::ptr_eq(&own.opening, &opening));
         Ok(own.map(|own| own.line.get_or_insert(line.clone()).clone()).unwrap_or(line))
@@ -326,7 +322,7 @@ impl NodeLines {
 
     /// Drops the connection. The next call to the node makes another.
     fn leave(&self, line: &NodeLine) {
-        let mut opened = self.opened();
+        let mut opened = lock(&self.opened);
         let is_it = |own: &Opened| own.line.as_ref().is_some_and(|own| Arc::ptr_eq(&own.silence, &line.silence));
         if opened.get(&line.node).is_some_and(is_it) {
             opened.remove(&line.node);
@@ -377,7 +373,7 @@ impl NodeLines {
             self.cluster.suspect(&line.node);
             return answered;
         }
-        line.silence().answered();
+        lock(&line.silence).answered();
         match line.primary_epoch {
             Some(primary_epoch)
                 if under_way.begun.elapsed() > LATE && !self.cluster.confirms(&line.node, primary_epoch).await =>
@@ -494,11 +490,7 @@ impl NodeLines {
     }
 }
 
-impl NodeLine {
-    fn silence(&self) -> MutexGuard<'_, Silence> {
-        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl NodeLine {}
 
 /// A call to a node that is under way. If it is dropped before its end, the caller gave up.
 struct AtNode<'a> {
@@ -510,7 +502,7 @@ struct AtNode<'a> {
 
 impl Drop for AtNode<'_> {
     fn drop(&mut self) {
-        if !self.has_ended && self.line.silence().given_up(self.begun) {
+        if !self.has_ended && lock(&self.line.silence).given_up(self.begun) {
             self.lines.leave(self.line);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt, stream};
@@ -23,7 +23,8 @@ use crate::backoff::Pauses;
 #[cfg(feature = "tls")]
 use crate::config_error::{ConfigError, ConfigErrors, Faults};
 use crate::credentials::Credentials;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::lock::lock;
 
 /// A connection to one server, which many callers may share.
 pub(crate) use redis::aio::MultiplexedConnection as Plain;
@@ -68,20 +69,16 @@ impl ConnectOptions {
         self.credentials.as_ref().map(|credentials| credentials.borrow().clone())
     }
 
-    fn refusals(&self) -> MutexGuard<'_, HashMap<String, ShutOut>> {
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The error of the server at this address, if it refused our current password a moment ago.
     fn refused(&self, place: &str) -> Option<RedisError> {
-        let (shown, refusals) = (self.current(), self.refusals());
+        let (shown, refusals) = (self.current(), lock(&self.refusals));
         let refusal = refusals.get(place).filter(|refusal| refusal.shown == shown)?;
         (refusal.at.elapsed() < refusal.pause).then(|| refusal.e.clone())
     }
 
     /// Records whether the server accepted this password.
     fn said(&self, place: String, shown: Option<Credentials>, opened: &Result<Plain, RedisError>) {
-        let mut refusals = self.refusals();
+        let mut refusals = lock(&self.refusals);
         match opened {
             Err(e) if e.kind() == ErrorKind::AuthenticationFailed => {
                 let before = refusals.remove(&place).filter(|before| before.shown == shown);
@@ -121,7 +118,7 @@ pub(super) struct Connector {
 
 impl Connector {
     /// How to reach a server that another one has named.
-    pub(super) fn to_node(&self, host: &str, port: u16) -> Result<Clients, Error> {
+    pub(super) fn to_node(&self, host: &str, port: u16) -> Result<Clients> {
         let host = host.to_owned();
         self.to(match self.info.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -131,7 +128,7 @@ impl Connector {
         })
     }
 
-    pub(super) fn to(&self, addr: ConnectionAddr) -> Result<Clients, Error> {
+    pub(super) fn to(&self, addr: ConnectionAddr) -> Result<Clients> {
         let settings = self.info.redis_settings().clone().set_skip_set_lib_name();
         let info = self.info.clone().set_addr(addr).set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let listener = settings.clone().set_protocol(ProtocolVersion::RESP3);
@@ -211,12 +208,12 @@ pub(super) fn is_tls(addr: &ConnectionAddr) -> bool {
 }
 
 #[cfg(not(feature = "tls"))]
-fn client_of(info: ConnectionInfo, _access: &ConnectOptions) -> Result<Client, Error> {
+fn client_of(info: ConnectionInfo, _access: &ConnectOptions) -> Result<Client> {
     Client::open(info).map_err(|e| bad(format!("must be an address that can be used: {e}"), "correct the URL"))
 }
 
 #[cfg(feature = "tls")]
-fn client_of(info: ConnectionInfo, access: &ConnectOptions) -> Result<Client, Error> {
+fn client_of(info: ConnectionInfo, access: &ConnectOptions) -> Result<Client> {
     use redis::{ClientTlsConfig, TlsCertificates};
 
     if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
@@ -234,13 +231,8 @@ fn client_of(info: ConnectionInfo, access: &ConnectOptions) -> Result<Client, Er
     let mut check = |field: &str, pem: &[u8]| {
         // The client silently accepts a PEM without a certificate.
         if !pem.windows(27).any(|part| part == b"-----BEGIN CERTIFICATE-----") {
-            let value = format!("{} bytes", pem.len());
-            faults.push(ConfigError::new(
-                field,
-                value,
-                "must be PEM with a certificate",
-                "pass the text of a .pem or .crt file",
-            ));
+            let (value, rule) = (format!("{} bytes", pem.len()), "must be PEM with a certificate");
+            faults.push(ConfigError::new(field, value, rule, "pass the text of a .pem or .crt file"));
         }
     };
     if let Some(ca) = &access.ca {

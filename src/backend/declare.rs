@@ -1,10 +1,10 @@
 //! `lua/declare.lua`: writes the options of a task.
 
-use super::classify::classify;
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
+use super::reply::PlainCall;
 use super::scripts;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::options::resolved::Resolved;
 use crate::unix_time::to_ms;
 
@@ -28,7 +28,7 @@ pub(crate) async fn declare(
     worker: &str,
     stamp: Option<u64>,
     options: &Resolved,
-) -> Result<Declared, Error> {
+) -> Result<Declared> {
     let mut call = scripts::DECLARE.on(keys);
     call.arg(WIRE_VERSION).arg(stamp.map(|stamp| stamp.to_string()).unwrap_or_default()).arg(worker);
     call.arg("maxCount").arg(options.max_count);
@@ -76,7 +76,7 @@ pub(crate) async fn declare_again(
     worker: &str,
     stamp: u64,
     options: &Resolved,
-) -> Result<bool, Error> {
+) -> Result<bool> {
     Ok(matches!(declare(conn, keys, worker, Some(stamp), options).await?, Declared::Ours(..)))
 }
 
@@ -84,11 +84,9 @@ pub(crate) async fn declare_again(
 ///
 /// # Errors
 /// `Unsupported` if a newer version of this crate wrote the task.
-pub(crate) async fn written_partitions(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<u32>, Error> {
-    let mut cmd = redis::cmd("HMGET");
-    cmd.arg(keys.get(Key::Meta)).arg("wire").arg("partitions");
+pub(crate) async fn written_partitions(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<u32>> {
     let (wire, partitions): (Option<String>, Option<u32>) =
-        cmd.query_async(conn).await.map_err(|e| classify("declare", e))?;
+        redis::cmd("HMGET").arg(keys.get(Key::Meta)).arg("wire").arg("partitions").call(conn, "declare").await?;
     match wire.as_deref().and_then(|wire| wire.parse().ok()) {
         Some(wire) if wire > WIRE_VERSION => {
             Err(Error::Unsupported { what: format!("the task was written by wire version {wire}") })

@@ -7,7 +7,7 @@ use super::connection::Connection;
 use super::declare::WIRE_VERSION;
 use super::keys::TaskKeys;
 use super::scripts;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::options::modes::Priority;
 use crate::options::overrides::Overrides;
 use crate::unix_time::to_ms;
@@ -56,7 +56,7 @@ pub(crate) async fn dispatch(
     keys: &TaskKeys,
     jobs: &[impl AsRef<NewJob>],
     all_keys: &AtomicBool,
-) -> Result<Dispatched, Error> {
+) -> Result<Dispatched> {
     let plain = !all_keys.load(Ordering::Relaxed) && jobs.iter().all(|job| job.as_ref().is_plain());
     let mut reply = dispatch_call(keys, jobs, plain)?.call(conn).await?;
     let mut word: String = reply.next()?;
@@ -81,7 +81,7 @@ pub(crate) async fn dispatch(
 }
 
 /// The keys that every job needs come first; plain jobs need only those.
-fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> Result<scripts::Invocation, Error> {
+fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> Result<scripts::Invocation> {
     let mut call = if plain { scripts::DISPATCH.on_first(keys, PLAIN_KEYS) } else { scripts::DISPATCH.on(keys) };
     call.arg(WIRE_VERSION).arg(keys.parts()).arg(jobs.len());
     for job in jobs.iter().map(AsRef::as_ref) {

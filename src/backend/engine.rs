@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{ready, try_join_all};
@@ -27,13 +27,14 @@ use super::single_flight::SingleFlight;
 use super::tables::Tables;
 use super::timeouts::{CONNECT_TIMEOUT, LONGEST_RESPONSE};
 use super::turns::Turns;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::lock::lock;
 use crate::timings::Timings;
 
 /// The connections to one server or cluster, and what is known about it.
 #[derive(Debug)]
 pub(crate) struct Store {
-    pub(super) address: Arc<Address>,
+    pub(crate) address: Arc<Address>,
     pub(super) prefix: String,
     eviction: server::EvictionCheck,
     /// How long a dispatch or a cancel is repeated while the server cannot be reached.
@@ -51,7 +52,7 @@ pub(crate) struct Store {
     checked: AtomicU64,
     checking: SingleFlight<()>,
     /// The tasks that this process has registered, and when.
-    registered: Mutex<HashMap<String, Instant>>,
+    pub(super) registered: Mutex<HashMap<String, Instant>>,
     /// The tables of the tasks that this process has used.
     tables: Mutex<HashMap<String, Arc<Tables>>>,
     /// Signals that the number of partitions of a task turned out to be different.
@@ -81,7 +82,7 @@ impl Store {
         eviction: server::EvictionCheck,
         dispatch_timeout: Duration,
         timings: Timings,
-    ) -> Result<Store, Error> {
+    ) -> Result<Store> {
         let address = Arc::new(Address::open(url, access, name)?);
         Ok(Store {
             prefix: prefix.to_owned(),
@@ -107,7 +108,7 @@ impl Store {
     }
 
     pub(crate) fn tables(&self, task: &str) -> Arc<Tables> {
-        let mut known = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.tables);
         if let Some(tables) = known.get(task) {
             return Arc::clone(tables);
         }
@@ -125,7 +126,7 @@ impl Store {
     }
 
     /// Connects and checks the server once, and again each server that becomes a primary. Other calls cost nothing.
-    pub(crate) async fn ready(&self) -> Result<(), Error> {
+    pub(crate) async fn ready(&self) -> Result<()> {
         let changes = self.address.changes();
         let before = self.checked.load(Ordering::Acquire);
         if before == changes + 1 {
@@ -183,7 +184,7 @@ impl Store {
     }
 
     /// [`Store::ready`], bounded by the connect time-out.
-    pub(crate) async fn ready_in_time(&self) -> Result<(), Error> {
+    pub(crate) async fn ready_in_time(&self) -> Result<()> {
         let ready = tokio::time::timeout(CONNECT_TIMEOUT, self.ready()).await;
         ready.unwrap_or_else(|_| Err(self.address.timed_out()))
     }
@@ -195,8 +196,8 @@ impl Store {
     pub(crate) async fn shared<T>(
         &self,
         time: Duration,
-        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T>,
+    ) -> Result<T> {
         self.hot.call(time, call).await
     }
 
@@ -219,9 +220,9 @@ impl Store {
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
-    pub(crate) async fn ask<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    pub(crate) async fn ask<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T>
     where
-        F: Future<Output = Result<T, Error>>,
+        F: Future<Output = Result<T>>,
     {
         self.ready().await?;
         self.calm.call_again(time, call).await
@@ -232,9 +233,9 @@ impl Store {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn look<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    pub(crate) async fn look<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T>
     where
-        F: Future<Output = Result<T, Error>>,
+        F: Future<Output = Result<T>>,
     {
         self.ready().await?;
         self.calm.call_again(time, |conn| call(conn.for_looks())).await
@@ -244,9 +245,9 @@ impl Store {
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
-    pub(crate) async fn ask_once<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    pub(crate) async fn ask_once<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T>
     where
-        F: Future<Output = Result<T, Error>>,
+        F: Future<Output = Result<T>>,
     {
         self.ready().await?;
         self.calm.call(time, async |conn| call(conn.clone()).await).await
@@ -260,8 +261,8 @@ impl Store {
     pub(crate) async fn read<T>(
         &self,
         time: Duration,
-        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T>,
+    ) -> Result<T> {
         self.ready().await?;
         self.bulk.call(time, call).await
     }
@@ -280,10 +281,10 @@ impl Store {
         &self,
         time: Duration,
         call: impl FnOnce(OwnConnection) -> F + Send + 'static,
-    ) -> Result<T, Error>
+    ) -> Result<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send,
+        F: Future<Output = Result<T>> + Send,
     {
         self.ready().await?;
         let (address, turns) = (Arc::clone(&self.address), Arc::clone(&self.reads));
@@ -300,10 +301,6 @@ impl Store {
             .await
         };
         self.runtime().run(read).await
-    }
-
-    pub(crate) fn fails_over(&self) -> bool {
-        self.address.fails_over()
     }
 
     /// Whether the keys of different tasks may be on different servers. Then no call may use two tasks.
@@ -328,24 +325,14 @@ impl Store {
         self.address.primary_epoch_of(keys.get(Key::Meta))
     }
 
-    /// Watches for a new primary on the keeper's runtime, since handlers may block the runtime of the App. Never returns.
-    pub(crate) async fn watch_primary(&self) {
-        self.address.watch().await;
-    }
-
-    /// Starts the task that watches for a new primary, unless it runs.
-    pub(crate) fn keep_watch(&self) {
-        self.address.keep_watch();
-    }
-
     /// Does work on the caller's own connections for as long as the primary stays the same. Answers after a change are discarded.
     ///
     /// # Errors
     /// Those of the work; if the primary changes, the same error as for a closed connection.
     pub(crate) fn steady<'a, T: 'a>(
         &'a self,
-        work: impl Future<Output = Result<T, Error>> + 'a,
-    ) -> impl Future<Output = Result<T, Error>> + 'a {
+        work: impl Future<Output = Result<T>> + 'a,
+    ) -> impl Future<Output = Result<T>> + 'a {
         self.address.steady_since(self.address.primary_epoch(), work)
     }
 
@@ -353,19 +340,15 @@ impl Store {
     pub(crate) fn steady_since<'a, T: 'a>(
         &'a self,
         primary_epoch: u64,
-        work: impl Future<Output = Result<T, Error>> + 'a,
-    ) -> impl Future<Output = Result<T, Error>> + 'a {
+        work: impl Future<Output = Result<T>> + 'a,
+    ) -> impl Future<Output = Result<T>> + 'a {
         self.address.steady_since(primary_epoch, work)
     }
 
     /// A separate connection, which reports when it drops. `response` limits each answer. `None` is for calls that
     /// block, or whose caller has a time-out of its own.
-    pub(crate) async fn dedicated(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
+    pub(crate) async fn dedicated(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection> {
         self.address.connect(role, response).await
-    }
-
-    pub(super) fn registered(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The server's URL without any secret.
@@ -391,7 +374,7 @@ impl Store {
     pub(crate) async fn cancel_hints(
         &self,
         tasks: &[&TaskKeys],
-    ) -> Result<(OwnConnection, impl Stream<Item = (String, String)> + Unpin + use<>), Error> {
+    ) -> Result<(OwnConnection, impl Stream<Item = (String, String)> + Unpin + use<>)> {
         let (sender, pushes) = tokio::sync::mpsc::unbounded_channel();
         let cluster = self.address.cluster().cloned();
         if let Some(cluster) = &cluster {
@@ -415,8 +398,8 @@ impl Store {
             .take_while(|push| ready(push.kind != PushKind::Disconnection))
             .filter_map(|PushInfo { kind, data }| ready(hint_of(data).filter(|_| kind == PushKind::Message)))
             .take_until(Box::pin(async move {
-                match cluster.zip(primary_epoch) {
-                    Some((cluster, primary_epoch)) => cluster.over(primary_epoch).await,
+                match cluster {
+                    Some(cluster) => cluster.over(primary_epoch).await,
                     None => std::future::pending().await,
                 }
             }));
@@ -425,7 +408,7 @@ impl Store {
 }
 
 /// Checks a server and loads the scripts, all at once: a round trip may take long.
-async fn check(mut conn: OwnConnection, eviction: server::EvictionCheck, is_cluster: bool) -> Result<(), Error> {
+async fn check(mut conn: OwnConnection, eviction: server::EvictionCheck, is_cluster: bool) -> Result<()> {
     server::check(&mut conn, eviction, is_cluster).await?;
     let loads = scripts::ALL.iter().map(|script| {
         let mut conn = conn.clone();

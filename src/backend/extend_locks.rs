@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::keys::TaskKeys;
 use super::scripts;
-use crate::error::Error;
+use crate::error::Result;
 use crate::unix_time::to_ms;
 
 /// A job that a heartbeat names.
@@ -38,17 +38,12 @@ pub(crate) async fn extend_locks(
     ask: Duration,
     extend: &[LockClaim],
     watch: &[LockClaim],
-) -> Result<Beaten, Error> {
+) -> Result<Beaten> {
     let mut call = scripts::EXTEND_LOCKS.on(keys);
     call.arg(worker).arg(to_ms(ask)).arg(extend.len()).arg(watch.len());
-    for job in extend.iter().chain(watch) {
-        call.arg(job.id.as_str());
-    }
-    for job in extend.iter().chain(watch) {
-        call.arg(job.fence);
-    }
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+    let jobs = || extend.iter().chain(watch);
+    call.args(jobs().map(|job| job.id.as_str())).args(jobs().map(|job| job.fence));
+    let mut reply = call.answer(conn).await?;
     Ok(Beaten {
         epoch: reply.next()?,
         interval: Duration::from_millis(reply.next()?),

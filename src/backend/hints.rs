@@ -3,7 +3,7 @@
 use super::classify::classify;
 use super::connection::OwnConnection;
 use super::timeouts::RESPONSE_TIMEOUT;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The channel and the text of a message.
 pub(super) fn hint_of(data: Vec<redis::Value>) -> Option<(String, String)> {
@@ -16,7 +16,7 @@ pub(super) fn hint_of(data: Vec<redis::Value>) -> Option<(String, String)> {
 }
 
 /// Checks that the server of a connection for hints still answers.
-pub(crate) async fn ping(conn: &mut OwnConnection) -> Result<(), Error> {
+pub(crate) async fn ping(conn: &mut OwnConnection) -> Result<()> {
     let ping = redis::cmd("PING");
     let answer = tokio::time::timeout(RESPONSE_TIMEOUT, ping.query_async::<redis::Value>(conn)).await;
     answer.map_err(|_| Error::timed_out())?.map(drop).map_err(|e| classify("cancel hints", e))

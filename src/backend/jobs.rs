@@ -1,11 +1,12 @@
 //! Reads jobs: one job (`lua/inspect.lua`), a page of the jobs in one state (`lua/jobs.lua`), and the states of many (`lua/states.lua`).
 
-use super::classify::classify;
+use redis::Cmd;
+
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
-use super::reply::{Reply, Text};
+use super::reply::{PlainCall, Reply, Text};
 use super::scripts;
-use crate::error::Error;
+use crate::error::Result;
 use crate::job::id::JobId;
 use crate::job::snooze::Snoozes;
 use crate::job::state::JobState;
@@ -53,9 +54,8 @@ pub(crate) struct Inspected {
 }
 
 /// Reads a job without its values; `None` if there is none.
-pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Inspected>, Error> {
-    let mut call = scripts::INSPECT.on(keys);
-    let mut reply = call.arg(id).call(conn).await?;
+pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Inspected>> {
+    let mut reply = scripts::INSPECT.on(keys).arg(id).call(conn).await?;
     if reply.next::<String>()? != "found" {
         return Ok(None);
     }
@@ -88,7 +88,7 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
     }))
 }
 
-fn text(reply: &mut Reply) -> Result<String, Error> {
+fn text(reply: &mut Reply) -> Result<String> {
     reply.next().map(|Text(text)| text)
 }
 
@@ -136,14 +136,13 @@ pub(crate) struct Page {
     pub(crate) rows: Vec<Row>,
 }
 
-pub(crate) async fn jobs(conn: &mut impl Connection, keys: &TaskKeys, look: &PageLook<'_>) -> Result<Page, Error> {
+pub(crate) async fn jobs(conn: &mut impl Connection, keys: &TaskKeys, look: &PageLook<'_>) -> Result<Page> {
     let score = |ms: Option<u64>, none: &str| ms.map_or_else(|| none.to_owned(), |ms| ms.to_string());
     let (least, most) = look.scores;
     let mut call = scripts::JOBS.on_place(keys, place_of(look.state));
     call.arg(look.state.as_str()).arg(u8::from(look.newest_first)).arg(look.cursor).arg(look.count);
     call.arg(score(least, "-inf")).arg(score(most, "+inf")).arg(look.code).arg(look.text);
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+    let mut reply = call.answer(conn).await?;
     let (Text(next), looked) = (reply.next()?, reply.next()?);
     let rows: Vec<Vec<Text>> = reply.next()?;
     let rows = rows.into_iter().filter_map(|row| {
@@ -174,11 +173,9 @@ pub(crate) async fn count_between(
     keys: &TaskKeys,
     state: JobState,
     (least, most): (Option<u64>, Option<u64>),
-) -> Result<u64, Error> {
+) -> Result<u64> {
     let bound = |ms: Option<u64>, none: &str| ms.map_or_else(|| none.to_owned(), |ms| ms.to_string());
-    let mut cmd = redis::cmd("ZCOUNT");
-    cmd.arg(keys.get(place_of(state))).arg(bound(least, "-inf")).arg(bound(most, "+inf"));
-    cmd.query_async(conn).await.map_err(|e| classify("jobs", e))
+    Cmd::zcount(keys.get(place_of(state)), bound(least, "-inf"), bound(most, "+inf")).call(conn, "jobs").await
 }
 
 /// The sorted set of an ordered state. The others ignore it.
@@ -202,23 +199,14 @@ pub(crate) struct Looked {
 }
 
 /// Reads the states of at most `LOOK_BATCH` jobs. Reads no value.
-pub(crate) async fn states(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    ids: &[crate::job::id::JobId],
-) -> Result<Looked, Error> {
-    let mut call = scripts::STATES.on(keys);
-    for id in ids {
-        call.arg(id.as_str());
-    }
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+pub(crate) async fn states(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Looked> {
+    let mut reply = scripts::STATES.on(keys).args(ids.iter().map(JobId::as_str)).answer(conn).await?;
     let mode: String = reply.next()?;
     let (states, bytes): (Vec<String>, Vec<usize>) = (reply.next()?, reply.next()?);
     let jobs = states.iter().zip(bytes).map(|(state, bytes)| match state.as_str() {
         "unknown" => Ok(None),
         state => Ok(Some((state.parse()?, bytes))),
     });
-    let jobs = jobs.collect::<Result<_, Error>>()?;
+    let jobs = jobs.collect::<Result<_>>()?;
     Ok(Looked { events: (!mode.is_empty()).then(|| mode != "off"), jobs })
 }

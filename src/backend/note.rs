@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::classify::classify;
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
-use super::reply::Text;
+use super::reply::{PlainCall, Text};
 use super::scripts;
-use crate::error::Error;
+use crate::error::Result;
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES, stored_number};
 
@@ -39,7 +38,7 @@ pub(crate) async fn note(
     keys: &TaskKeys,
     worker: &str,
     notes: &[RunNote],
-) -> Result<Vec<u64>, Error> {
+) -> Result<Vec<u64>> {
     const UNSAFE: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
     let mut call = scripts::NOTE.on(keys);
     call.arg(worker);
@@ -49,8 +48,7 @@ pub(crate) async fn note(
         call.arg(note.checkpoint.as_deref().unwrap_or_default()).arg(progress);
         call.arg(utf8_percent_encode(progress, UNSAFE).to_string());
     }
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+    let mut reply = call.answer(conn).await?;
     let lost: Vec<Text> = reply.next()?;
     lost.iter().map(|Text(fence)| fence.parse().map_err(|_| reply.unexpected(fence))).collect()
 }
@@ -61,10 +59,8 @@ pub(crate) async fn stored(
     keys: &TaskKeys,
     column: Key,
     id: &JobId,
-) -> Result<Option<Stored>, Error> {
-    let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(column)).arg(id.as_str());
-    let text: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("note", e))?;
+) -> Result<Option<Stored>> {
+    let text: Option<Text> = redis::cmd("HGET").arg(keys.get(column)).arg(id.as_str()).call(conn, "note").await?;
     Ok(text.and_then(|Text(text)| Stored::from_wire(&text)))
 }
 

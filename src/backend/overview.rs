@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 
-use super::classify::classify;
 use super::connection::{Connection, OwnConnection};
 use super::engine::Store;
 use super::keys::{self, Key, TaskKeys};
-use super::reply::Text;
+use super::reply::{PlainCall, Text};
 use super::scripts;
 use super::timeouts::RESPONSE_TIMEOUT;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::job::id::JobId;
 use crate::limits::{stored_number, stored_score};
 
@@ -24,9 +23,8 @@ pub(crate) struct CountedJobs {
     pub(crate) is_paused: bool,
 }
 
-pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<CountedJobs, Error> {
-    let mut reply = scripts::COUNTS.on(keys).call(conn).await?;
-    let _: String = reply.next()?;
+pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<CountedJobs> {
+    let mut reply = scripts::COUNTS.on(keys).answer(conn).await?;
     let mut jobs = [0; 8];
     for count in &mut jobs {
         *count = reply.next()?;
@@ -35,7 +33,7 @@ pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
 }
 
 /// Counts the jobs of all tables of a task, each table in one step.
-pub(crate) async fn count_all(store: &Store, tables: &[Arc<TaskKeys>]) -> Result<[u64; 8], Error> {
+pub(crate) async fn count_all(store: &Store, tables: &[Arc<TaskKeys>]) -> Result<[u64; 8]> {
     let looks = tables.iter().map(|keys| {
         store
             .ask(RESPONSE_TIMEOUT, move |mut conn| async move { counts(&mut conn, keys).await.map(|found| found.jobs) })
@@ -80,9 +78,8 @@ impl Overview {
 }
 
 /// Reads the task, in one step.
-pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Overview, Error> {
-    let mut reply = scripts::OVERVIEW.on(keys).call(conn).await?;
-    let _: String = reply.next()?;
+pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Overview> {
+    let mut reply = scripts::OVERVIEW.on(keys).answer(conn).await?;
     let now_ms = reply.next()?;
     let counts: Vec<u64> = reply.next()?;
     let counts = counts.try_into().map_err(|counts| reply.unexpected(&format!("{counts:?}")))?;
@@ -113,19 +110,16 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
 }
 
 /// The epoch of a task, and the interval in force, ms.
-pub(crate) async fn epoch(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(u64, Option<u64>), Error> {
-    let mut cmd = redis::cmd("HMGET");
-    cmd.arg(keys.get(Key::Meta)).arg("epoch").arg("interval");
+pub(crate) async fn epoch(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(u64, Option<u64>)> {
     let (epoch, interval): (Option<u64>, Option<u64>) =
-        cmd.query_async(conn).await.map_err(|e| classify("overview", e))?;
+        redis::cmd("HMGET").arg(keys.get(Key::Meta)).arg("epoch").arg("interval").call(conn, "overview").await?;
     Ok((epoch.unwrap_or(0), interval))
 }
 
 /// How many list entries belong to no waiting job.
-pub(crate) async fn tombstones(conn: &mut impl Connection, keys: &TaskKeys) -> Result<u64, Error> {
-    let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(Key::Meta)).arg("tombstones");
-    let tombstones: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("overview", e))?;
+pub(crate) async fn tombstones(conn: &mut impl Connection, keys: &TaskKeys) -> Result<u64> {
+    let tombstones: Option<Text> =
+        redis::cmd("HGET").arg(keys.get(Key::Meta)).arg("tombstones").call(conn, "overview").await?;
     Ok(tombstones.and_then(|Text(tombstones)| stored_number(&tombstones)).unwrap_or(0))
 }
 
@@ -133,12 +127,12 @@ pub(crate) async fn tombstones(conn: &mut impl Connection, keys: &TaskKeys) -> R
 type Foreign = (String, String, &'static str, bool);
 
 /// The keys of a task that have a wrong type.
-pub(crate) async fn foreign(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
+pub(crate) async fn foreign(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>> {
     foreign_in_table(conn, keys, Key::ALL.into_iter()).await
 }
 
 /// The keys of a workflow that have a wrong type.
-pub(crate) async fn foreign_of_workflow(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
+pub(crate) async fn foreign_of_workflow(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<Foreign>> {
     let own = Key::ALL.into_iter().skip_while(|key| *key != Key::Instances);
     foreign_in_table(conn, keys, own.chain(ALSO_OF_WORKFLOWS)).await
 }
@@ -152,12 +146,12 @@ async fn foreign_in_table(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     which: impl Iterator<Item = Key> + Clone,
-) -> Result<Vec<Foreign>, Error> {
+) -> Result<Vec<Foreign>> {
     let mut pipe = redis::pipe();
     for key in which.clone() {
         pipe.cmd("TYPE").arg(keys.get(key));
     }
-    let kinds: Vec<String> = pipe.query_async(conn).await.map_err(|e| classify("type", e))?;
+    let kinds: Vec<String> = pipe.call(conn, "type").await?;
     let found = which.zip(kinds).map(|(key, kind)| (keys.get(key).to_owned(), kind, key.kind(), key == Key::Meta));
     Ok(found.filter(is_foreign).collect())
 }
@@ -167,13 +161,12 @@ fn is_foreign((_, kind, expected, _): &Foreign) -> bool {
 }
 
 /// The lists of tasks, workers and workflows that have a wrong type.
-pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<Vec<Foreign>, Error> {
+pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<Vec<Foreign>> {
     let lists = [keys::tasks(prefix), keys::workers(prefix), keys::dead_workers(prefix), keys::workflows(prefix)];
     let looks = lists.into_iter().map(|key| {
         let mut conn = conn.clone();
         async move {
-            let mut ask = redis::cmd("TYPE");
-            let kind: String = ask.arg(&key).query_async(&mut conn).await.map_err(|e| classify("type", e))?;
+            let kind: String = redis::cmd("TYPE").arg(&key).call(&mut conn, "type").await?;
             Ok::<_, Error>((key, kind, "zset", false))
         }
     });
@@ -181,11 +174,11 @@ pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<
 }
 
 /// The existing keys of the task, each with its size in bytes. `MEMORY USAGE` samples the entries of a key.
-pub(crate) async fn key_sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<(Key, u64)>, Error> {
+pub(crate) async fn key_sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<(Key, u64)>> {
     let mut ask = redis::pipe();
     for key in Key::ALL {
         ask.cmd("MEMORY").arg("USAGE").arg(keys.get(key));
     }
-    let bytes: Vec<Option<u64>> = ask.query_async(conn).await.map_err(|e| classify("memory usage", e))?;
+    let bytes: Vec<Option<u64>> = ask.call(conn, "memory usage").await?;
     Ok(Key::ALL.into_iter().zip(bytes).filter_map(|(key, bytes)| Some((key, bytes?))).collect())
 }

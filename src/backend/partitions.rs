@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::classify::classify;
 use super::connection::{Connection, OwnConnection};
 use super::declare::WIRE_VERSION;
 use super::engine::Store;
 use super::keys::{Key, TaskKeys};
+use super::reply::PlainCall;
 use super::scripts;
 use super::tables::Tables;
 use super::timeouts::RESPONSE_TIMEOUT;
 use crate::config_error::{ConfigError, ConfigErrors};
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// For how long a known number of partitions is not read again.
 const FRESH: Duration = Duration::from_secs(5);
 
 impl Tables {
     /// Reads the number of partitions.
-    pub(crate) async fn refresh(&self, store: &Store) -> Result<(), Error> {
+    pub(crate) async fn refresh(&self, store: &Store) -> Result<()> {
         let first = &self.first();
         let count = store.ask(RESPONSE_TIMEOUT, |mut conn| async move { count(&mut conn, first).await }).await?;
         self.learn(count);
@@ -27,7 +27,7 @@ impl Tables {
     }
 
     /// The same over this connection, if the known number is old.
-    pub(crate) async fn refresh_over(&self, conn: &mut OwnConnection) -> Result<(), Error> {
+    pub(crate) async fn refresh_over(&self, conn: &mut OwnConnection) -> Result<()> {
         if self.is_old() {
             self.learn(count(conn, &self.first()).await?);
         }
@@ -42,7 +42,7 @@ impl Tables {
     }
 
     /// All tables of the task. Reads their number if the known one is old.
-    pub(crate) async fn asked(&self, store: &Store) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
+    pub(crate) async fn asked(&self, store: &Store) -> Result<Arc<[Arc<TaskKeys>]>> {
         if self.is_old() {
             match self.refresh(store).await {
                 // A known number above 1 stays valid while the node of the first partition is unreachable.
@@ -57,7 +57,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Config` if it has another number.
-    pub(crate) async fn claim(&self, store: &Store, count: u32) -> Result<(), Error> {
+    pub(crate) async fn claim(&self, store: &Store, count: u32) -> Result<()> {
         let first = self.first();
         let has = store.shared(RESPONSE_TIMEOUT, async |conn| partitions(conn, &first, count).await).await?;
         self.learn(has);
@@ -66,18 +66,15 @@ impl Tables {
 }
 
 /// Reads the number of partitions from the first one.
-async fn count(conn: &mut impl Connection, first: &TaskKeys) -> Result<u32, Error> {
-    let mut cmd = redis::cmd("HGET");
-    let cmd = cmd.arg(first.get(Key::Meta)).arg("partitions");
-    let count: Option<u32> = cmd.query_async(conn).await.map_err(|e| classify("partitions", e))?;
+async fn count(conn: &mut impl Connection, first: &TaskKeys) -> Result<u32> {
+    let key = first.get(Key::Meta);
+    let count: Option<u32> = redis::cmd("HGET").arg(key).arg("partitions").call(conn, "partitions").await?;
     Ok(count.unwrap_or(1))
 }
 
 /// Sets the number of partitions if the task has no keys yet. Returns the number in force.
-async fn partitions(conn: &mut impl Connection, keys: &TaskKeys, count: u32) -> Result<u32, Error> {
-    let mut reply = scripts::PARTITIONS.on(keys).arg(WIRE_VERSION).arg(count).call(conn).await?;
-    let _: String = reply.next()?;
-    reply.next()
+async fn partitions(conn: &mut impl Connection, keys: &TaskKeys, count: u32) -> Result<u32> {
+    scripts::PARTITIONS.on(keys).arg(WIRE_VERSION).arg(count).answer(conn).await?.next()
 }
 
 /// The error for options that set another number of partitions than the task has.

@@ -4,21 +4,21 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::{join, join_all};
+use redis::Cmd;
 
 use super::call_context;
-use super::classify::classify;
 use super::connection::{Connection, OwnConnection};
 use super::engine::Store;
 use super::keys::{self, TaskKeys};
-use super::reply::Text;
+use super::reply::PlainCall;
 use super::scripts;
 use super::settle::LINES;
 use super::streams;
-use crate::error::Error;
+use crate::error::Result;
 use crate::limits::BATCH;
 
 /// In a cluster, bounds a call to one node. If that node is unreachable, the calls to other nodes should still be made.
-async fn in_time(is_routed: bool, call: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+async fn in_time(is_routed: bool, call: impl Future<Output = Result<()>>) -> Result<()> {
     if !is_routed {
         return call.await;
     }
@@ -26,7 +26,7 @@ async fn in_time(is_routed: bool, call: impl Future<Output = Result<(), Error>>)
 }
 
 /// Adds the worker to a list, with the server's time.
-async fn enlist(conn: &mut OwnConnection, list: &str, worker: &str) -> Result<(), Error> {
+async fn enlist(conn: &mut OwnConnection, list: &str, worker: &str) -> Result<()> {
     let is_routed = conn.is_routed();
     let mut enlist = scripts::ENLIST.on_key(list);
     in_time(is_routed, async { enlist.arg(worker).call(conn).await.map(drop) }).await
@@ -37,15 +37,10 @@ pub(super) async fn close_calls(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     workers: &[impl AsRef<str>],
-) -> Result<(), Error> {
+) -> Result<()> {
     for some in workers.chunks(BATCH) {
-        let mut call = scripts::CLOSE.on(keys);
-        for worker in some {
-            for line in LINES {
-                call.arg(format!("{}{line}", worker.as_ref()));
-            }
-        }
-        call.call(conn).await?;
+        let lines = some.iter().flat_map(|worker| LINES.map(|line| format!("{}{line}", worker.as_ref())));
+        scripts::CLOSE.on(keys).args(lines).call(conn).await?;
     }
     Ok(())
 }
@@ -53,7 +48,7 @@ pub(super) async fn close_calls(
 impl Store {
     /// Adds the worker to the list of workers. Do this first: a worker that is not listed is never removed, and its
     /// death is never found.
-    pub(crate) async fn enlist(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
+    pub(crate) async fn enlist(&self, conn: &mut OwnConnection, worker: &str) -> Result<()> {
         enlist(conn, &keys::workers(&self.prefix), worker).await
     }
 
@@ -63,7 +58,7 @@ impl Store {
         conn: &mut OwnConnection,
         worker: &str,
         fields: &[(String, String)],
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let boot_id = fields.iter().find(|(name, _)| name == "bootId").map(|(_, boot_id)| boot_id);
         let lists = boot_id.map(|boot_id| keys::boot(&self.prefix, boot_id));
         let mut away = None;
@@ -74,8 +69,7 @@ impl Store {
                 told => drop(told?),
             }
         }
-        let mut announce = scripts::ANNOUNCE.on_key(&keys::worker(&self.prefix, worker));
-        announce.arg(fields).call(conn).await?;
+        scripts::ANNOUNCE.on_key(&keys::worker(&self.prefix, worker)).arg(fields).call(conn).await?;
         away.map_or(Ok(()), Err)
     }
 
@@ -88,7 +82,7 @@ impl Store {
         tasks: &[(&str, &TaskKeys, usize)],
         boot_id: Option<&str>,
         phase: &str,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         // All at once: a round trip may take long.
         let closes = tasks.iter().map(|(_, keys, _)| {
             let mut conn = conn.clone();
@@ -97,9 +91,8 @@ impl Store {
         let leave = async {
             // Remove it from the list of its boot: a worker that has stopped needs no proof of death.
             let Some(boot_id) = boot_id else { return Ok(()) };
-            let mut leave = redis::cmd("ZREM");
-            leave.arg(keys::boot(&self.prefix, boot_id)).arg(worker);
-            leave.query_async::<()>(&mut conn.clone()).await.map_err(|e| classify("presence", e))
+            let key = keys::boot(&self.prefix, boot_id);
+            redis::cmd("ZREM").arg(key).arg(worker).call(&mut conn.clone(), "presence").await
         };
         let is_routed = conn.is_routed();
         let closes = join_all(closes.map(|close| in_time(is_routed, close)));
@@ -126,39 +119,22 @@ impl Store {
     }
 
     /// Records in the presence of a worker that it is dead, and the proof. Does nothing if there is no presence.
-    pub(crate) async fn note_death(
-        &self,
-        conn: &mut OwnConnection,
-        worker: &str,
-        by: &str,
-        proof: &str,
-    ) -> Result<(), Error> {
-        let classify = |e| classify("presence", e);
+    pub(crate) async fn note_death(&self, conn: &mut OwnConnection, worker: &str, by: &str, proof: &str) -> Result<()> {
         let key = keys::worker(&self.prefix, worker);
-        let mut known = redis::cmd("HMGET");
         let (seen, noted): (Option<f64>, Option<f64>) =
-            known.arg(&key).arg("lastSeenAt").arg("deadAt").query_async(conn).await.map_err(classify)?;
+            redis::cmd("HMGET").arg(&key).arg("lastSeenAt").arg("deadAt").call(conn, "presence").await?;
         // Keep the first record, unless the worker was seen again after it.
         if seen.is_none_or(|seen| noted.is_some_and(|noted| noted >= seen)) {
             return Ok(());
         }
         let now = streams::server_time_ms(conn).await?;
-        let mut note = redis::cmd("HSET");
-        note.arg(&key).arg("deadAt").arg(now).arg("deadSays").arg(by).arg("deadProof").arg(proof);
-        note.query_async(conn).await.map_err(classify)
+        let words = [("deadSays", by), ("deadProof", proof)];
+        redis::cmd("HSET").arg(&key).arg("deadAt").arg(now).arg(&words).call(conn, "presence").await
     }
 
     /// Takes an exclusive name for the worker. Returns the former owners that still have to be dropped.
-    pub(crate) async fn take_name(
-        &self,
-        conn: &mut impl Connection,
-        name: &str,
-        worker: &str,
-    ) -> Result<Vec<String>, Error> {
-        let mut take = scripts::TAKE_NAME.on_key(&keys::name(&self.prefix, name));
-        let mut reply = take.arg(worker).call(conn).await?;
-        let _: String = reply.next()?;
-        Ok(reply.rest::<Text>()?.into_iter().map(|Text(worker)| worker).collect())
+    pub(crate) async fn take_name(&self, conn: &mut impl Connection, name: &str, worker: &str) -> Result<Vec<String>> {
+        scripts::TAKE_NAME.on_key(&keys::name(&self.prefix, name)).arg(worker).answer(conn).await?.texts()
     }
 
     /// Asks the former owner of the name to stop: it reads the request in its presence. A hint on the channel of one of
@@ -169,24 +145,13 @@ impl Store {
         worker: &str,
         by: &str,
         task: &TaskKeys,
-    ) -> Result<(), Error> {
-        let mut ask = redis::cmd("HSET");
-        ask.arg(keys::worker(&self.prefix, worker)).arg("successor").arg(by);
-        ask.query_async::<()>(conn).await.map_err(|e| classify("presence", e))?;
-        let mut hint = redis::cmd("PUBLISH");
-        hint.arg(task.cancel_channel()).arg(worker);
-        hint.query_async::<()>(conn).await.map_err(|e| classify("cancel hints", e))
+    ) -> Result<()> {
+        Cmd::hset(keys::worker(&self.prefix, worker), "successor", by).call::<()>(conn, "presence").await?;
+        redis::cmd("PUBLISH").arg(task.cancel_channel()).arg(worker).call::<()>(conn, "cancel hints").await
     }
 
     /// Drops former owners of the name.
-    pub(crate) async fn drop_names(
-        &self,
-        conn: &mut impl Connection,
-        name: &str,
-        workers: &[String],
-    ) -> Result<(), Error> {
-        let mut cmd = redis::cmd("ZREM");
-        cmd.arg(keys::name(&self.prefix, name)).arg(workers);
-        cmd.query_async(conn).await.map_err(|e| classify("take_name", e))
+    pub(crate) async fn drop_names(&self, conn: &mut impl Connection, name: &str, workers: &[String]) -> Result<()> {
+        redis::cmd("ZREM").arg(keys::name(&self.prefix, name)).arg(workers).call(conn, "take_name").await
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::timeouts::transfer_time;
 use crate::backoff::Pauses;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The time limits of one call.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +39,9 @@ impl CallDeadline {
 ///
 /// # Errors
 /// The error of the last call that ended; `Connect` with a time-out if none did.
-pub(crate) async fn repeated<T, F>(patience: CallDeadline, mut call: impl FnMut() -> F) -> Result<T, Error>
+pub(crate) async fn repeated<T, F>(patience: CallDeadline, mut call: impl FnMut() -> F) -> Result<T>
 where
-    F: Future<Output = Result<T, Error>>,
+    F: Future<Output = Result<T>>,
 {
     let CallDeadline { deadline, least } = patience;
     let mut pauses = Pauses::new(Duration::from_millis(20), Duration::from_millis(500));

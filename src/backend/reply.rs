@@ -1,9 +1,27 @@
-//! The reply of a script, word by word.
+//! Plain commands, and the reply of a script, word by word.
 
-use redis::{ErrorKind, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, Value};
 
 use super::classify::classify;
-use crate::error::Error;
+use super::connection::Connection;
+use crate::error::{Error, Result};
+
+/// A command, or several at a time, that no script contains. Its `name` is that of [`Error::Server`].
+pub(super) trait PlainCall {
+    async fn call<T: FromRedisValue>(&self, conn: &mut impl Connection, name: &'static str) -> Result<T>;
+}
+
+impl PlainCall for Cmd {
+    async fn call<T: FromRedisValue>(&self, conn: &mut impl Connection, name: &'static str) -> Result<T> {
+        self.query_async(conn).await.map_err(|e| classify(name, e))
+    }
+}
+
+impl PlainCall for Pipeline {
+    async fn call<T: FromRedisValue>(&self, conn: &mut impl Connection, name: &'static str) -> Result<T> {
+        self.query_async(conn).await.map_err(|e| classify(name, e))
+    }
+}
 
 /// The reply of a script: an array, or one text with spaces between the words.
 pub(crate) struct Reply {
@@ -14,7 +32,7 @@ pub(crate) struct Reply {
 impl Reply {
     /// # Errors
     /// `Server` if a script replies with anything else.
-    pub(super) fn of(name: &'static str, answer: Value) -> Result<Reply, Error> {
+    pub(super) fn of(name: &'static str, answer: Value) -> Result<Reply> {
         let items = match answer {
             Value::Array(items) => items,
             Value::BulkString(words) => {
@@ -29,7 +47,7 @@ impl Reply {
     ///
     /// # Errors
     /// `Server` if the reply is shorter, or the word has another type.
-    pub(crate) fn next<T: redis::FromRedisValue>(&mut self) -> Result<T, Error> {
+    pub(crate) fn next<T: FromRedisValue>(&mut self) -> Result<T> {
         let value = self.items.next().unwrap_or(Value::Nil);
         redis::from_redis_value(value).map_err(|e| classify(self.name, e.into()))
     }
@@ -38,9 +56,17 @@ impl Reply {
     ///
     /// # Errors
     /// `Server` if a word has another type.
-    pub(crate) fn rest<T: redis::FromRedisValue>(&mut self) -> Result<Vec<T>, Error> {
+    pub(crate) fn rest<T: FromRedisValue>(&mut self) -> Result<Vec<T>> {
         let name = self.name;
         self.items.by_ref().map(|value| redis::from_redis_value(value).map_err(|e| classify(name, e.into()))).collect()
+    }
+
+    /// The remaining words of the reply as texts that another program may have written.
+    ///
+    /// # Errors
+    /// `Server` if a word is not text.
+    pub(crate) fn texts(&mut self) -> Result<Vec<String>> {
+        Ok(self.rest()?.into_iter().map(|Text(text)| text).collect())
     }
 
     /// The error for a word that the caller does not know. It names the script.
@@ -57,7 +83,7 @@ fn unexpected(name: &'static str, what: &str) -> Error {
 /// Text that another program may have written. Bytes that are not UTF-8 are replaced.
 pub(crate) struct Text(pub(crate) String);
 
-impl redis::FromRedisValue for Text {
+impl FromRedisValue for Text {
     fn from_redis_value(value: Value) -> Result<Text, redis::ParsingError> {
         let bytes = Vec::<u8>::from_redis_value(value)?;
         let text = String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());

@@ -124,28 +124,11 @@ pub(super) fn add_reports(call: &mut Invocation, reports: &[Report]) {
     let with_slot =
         reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin { early: false })).count();
     call.arg(count).arg(ran.join(" ")).arg(values).arg(begins().count()).arg(with_slot);
-    completed().for_each(|(report, _)| {
-        call.arg(report.id.as_str());
-    });
-    completed().for_each(|(report, _)| {
-        call.arg(report.fence);
-    });
-    for (index, (_, value)) in completed().enumerate() {
-        if let Some(value) = value {
-            call.arg(index + 1).arg(value.as_slice());
-        }
-    }
-    begins().for_each(|report| {
-        call.arg(report.id.as_str());
-    });
-    begins().for_each(|report| {
-        call.arg(report.fence);
-    });
-    for report in reports {
-        if let Some((kind, attempt, detail, error)) = words_of_outcome(report) {
-            call.arg(report.id.as_str()).arg(report.fence).arg(kind).arg(attempt).arg(detail).arg(error);
-        }
-    }
+    call.args(completed().map(|(report, _)| report.id.as_str())).args(completed().map(|(report, _)| report.fence));
+    call.args((1..).zip(completed()).filter_map(|(at, (_, value)): (usize, _)| Some((at, value.as_ref()?))));
+    call.args(begins().map(|report| report.id.as_str())).args(begins().map(|report| report.fence));
+    let others = reports.iter().filter_map(|report| Some((report, words_of_outcome(report)?)));
+    call.args(others.map(|(report, words)| (report.id.as_str(), report.fence, words)));
 }
 
 /// The kind, attempt, detail and error of an outcome; `None` for jobs that completed or begin.

@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
 use super::scripts;
-use crate::error::Error;
+use crate::error::Result;
 use crate::limits::MIN_AGE_MS;
 
 /// What a call did.
@@ -22,7 +22,7 @@ pub(crate) async fn trim(
     place: Key,
     worker: &str,
     limit: usize,
-) -> Result<Trimmed, Error> {
+) -> Result<Trimmed> {
     let mut call = scripts::TRIM.on_place(keys, place);
     let name = match place {
         Key::Failed => "Failed",
@@ -38,12 +38,7 @@ pub(crate) async fn trim(
 }
 
 /// Fails jobs that no worker began in time, at most `limit` of them.
-pub(crate) async fn expire(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    worker: &str,
-    limit: usize,
-) -> Result<Trimmed, Error> {
+pub(crate) async fn expire(conn: &mut impl Connection, keys: &TaskKeys, worker: &str, limit: usize) -> Result<Trimmed> {
     let mut reply = scripts::EXPIRE.on(keys).arg(worker).arg(limit).call(conn).await?;
     match reply.next::<String>()?.as_str() {
         "expired" => Ok(Trimmed::Jobs { count: reply.next()?, more: reply.next::<u8>()? == 1 }),

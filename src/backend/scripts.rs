@@ -10,8 +10,8 @@ use redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value};
 
 use super::classify::classify;
 use super::keys::{Key, TaskKeys};
-use super::reply::Reply;
-use crate::error::Error;
+use super::reply::{PlainCall, Reply};
+use crate::error::Result;
 use crate::latency::{LatencySummary, Timing};
 use crate::limits::{BATCH, BRIEF, FEW, LARGE, NARROW_BYTES};
 
@@ -89,10 +89,7 @@ pub(crate) struct ScriptDef {
     /// The first key, if the header has a general name for it; else empty.
     first: &'static [Key],
     keys: OnceLock<Vec<Key>>,
-    /// The text as the server gets it.
-    source: OnceLock<String>,
-    script: OnceLock<Script>,
-    /// The text for a cluster: see [`HEARD`].
+    alone: OnceLock<(String, Script)>,
     in_cluster: OnceLock<(String, Script)>,
     /// How long its calls took to be answered in this process.
     answered: Timing,
@@ -105,8 +102,7 @@ impl ScriptDef {
             file,
             first,
             keys: OnceLock::new(),
-            source: OnceLock::new(),
-            script: OnceLock::new(),
+            alone: OnceLock::new(),
             in_cluster: OnceLock::new(),
             answered: Timing::new(),
         }
@@ -130,15 +126,23 @@ impl ScriptDef {
         })
     }
 
-    /// The text as the server gets it.
+    /// The text as a single server gets it.
     pub(crate) fn source(&self) -> &str {
-        let fragment = |name| FRAGMENTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
-        let source = || {
+        &self.text(false).0
+    }
+
+    /// The text as a server gets it, and its hash. In a cluster one fragment is another: see [`HEARD`].
+    fn text(&self, is_cluster: bool) -> &(String, Script) {
+        let text = if is_cluster { &self.in_cluster } else { &self.alone };
+        text.get_or_init(|| {
+            let fragment = |name| FRAGMENTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
             let used = self.header("-- Uses ").flat_map(str::split_whitespace);
             let fragments: String = used.filter_map(fragment).collect();
-            format!("{}{fragments}{}{}", bounds(), self.names_of_keys(), self.file)
-        };
-        self.source.get_or_init(source)
+            let fragments = if is_cluster { fragments.replacen(BLOCKS, HEARD, 1) } else { fragments };
+            let source = format!("{}{fragments}{}{}", bounds(), self.names_of_keys(), self.file);
+            let script = Script::new(&source);
+            (source, script)
+        })
     }
 
     /// The line that gives each key its name in Lua. It comes after the fragments, whose functions take keys as
@@ -146,23 +150,6 @@ impl ScriptDef {
     fn names_of_keys(&self) -> String {
         let names: Vec<String> = self.named_keys().map(lua_name).collect();
         format!("local {} = unpack(KEYS)\n", names.join(", "))
-    }
-
-    /// The text for a single server, or for a node of a cluster.
-    fn source_in(&self, is_cluster: bool) -> &str {
-        if is_cluster { &self.in_cluster().0 } else { self.source() }
-    }
-
-    fn in_cluster(&self) -> &(String, Script) {
-        self.in_cluster.get_or_init(|| {
-            let source = self.source().replacen(BLOCKS, HEARD, 1);
-            let script = Script::new(&source);
-            (source, script)
-        })
-    }
-
-    fn script(&self) -> &Script {
-        self.script.get_or_init(|| Script::new(self.source()))
     }
 
     /// Starts a call with the keys of the task. The arguments follow.
@@ -183,26 +170,23 @@ impl ScriptDef {
     /// Starts a call with one key, which belongs to no task.
     pub(crate) fn on_key(&'static self, key: &str) -> Invocation {
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(self.script().get_hash()).arg(1).arg(key);
+        cmd.arg(self.text(false).1.get_hash()).arg(1).arg(key);
         Invocation { def: self, cmd, is_cluster: false }
     }
 
     /// Starts a call with these keys. The script has names for the first ones.
     pub(super) fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key> + Clone) -> Invocation {
         let is_cluster = keys.is_cluster();
-        let script = if is_cluster { &self.in_cluster().1 } else { self.script() };
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(script.get_hash()).arg(names.clone().count());
+        cmd.arg(self.text(is_cluster).1.get_hash()).arg(names.clone().count());
         for name in names {
             cmd.arg(keys.get(name));
         }
         Invocation { def: self, cmd, is_cluster }
     }
 
-    pub(crate) async fn load(&self, conn: &mut impl ConnectionLike, is_cluster: bool) -> Result<(), Error> {
-        let mut cmd = redis::cmd("SCRIPT");
-        cmd.arg("LOAD").arg(self.source_in(is_cluster));
-        cmd.query_async::<()>(conn).await.map_err(|e| classify(self.name, e))
+    pub(crate) async fn load(&self, conn: &mut impl ConnectionLike, is_cluster: bool) -> Result<()> {
+        redis::cmd("SCRIPT").arg("LOAD").arg(&self.text(is_cluster).0).call(conn, self.name).await
     }
 }
 
@@ -233,14 +217,22 @@ impl Invocation {
         self
     }
 
+    /// Adds each of these arguments.
+    pub(crate) fn args<A: redis::ToRedisArgs>(&mut self, args: impl IntoIterator<Item = A>) -> &mut Self {
+        for arg in args {
+            self.cmd.arg(arg);
+        }
+        self
+    }
+
     /// Makes the call. If the server has lost its script cache (restart, SCRIPT FLUSH), the repeat contains the text:
     /// after a separate load the server could lose the cache again.
-    pub(crate) async fn call(&self, conn: &mut impl ConnectionLike) -> Result<Reply, Error> {
+    pub(crate) async fn call(&self, conn: &mut impl ConnectionLike) -> Result<Reply> {
         let begun = Instant::now();
         let answer = match conn.req_packed_command(&self.cmd).await.and_then(Value::extract_error) {
             Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 let mut eval = redis::cmd("EVAL");
-                eval.arg(self.def.source_in(self.is_cluster));
+                eval.arg(&self.def.text(self.is_cluster).0);
                 for arg in self.cmd.args_iter().skip(2) {
                     if let redis::Arg::Simple(arg) = arg {
                         eval.arg(arg);
@@ -254,5 +246,12 @@ impl Invocation {
             self.def.answered.add(begun.elapsed());
         }
         Reply::of(self.def.name, answer.map_err(|e| classify(self.def.name, e))?)
+    }
+
+    /// Makes a call that has one kind of reply. Returns what follows its first word, which names that kind.
+    pub(crate) async fn answer(&self, conn: &mut impl ConnectionLike) -> Result<Reply> {
+        let mut reply = self.call(conn).await?;
+        let _: String = reply.next()?;
+        Ok(reply)
     }
 }

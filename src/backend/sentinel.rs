@@ -6,7 +6,7 @@
 //! *primary epoch*: all connections to the former one are dropped, and answers over them are discarded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -20,7 +20,8 @@ use super::app_runtime::AppRuntime;
 use super::classify::{knows_no_primary, not_connected};
 use super::connector::Plain;
 use super::single_flight::SingleFlight;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::lock::lock;
 
 const ASK: Duration = Duration::from_secs(1);
 
@@ -89,10 +90,6 @@ impl Sentinels {
         })
     }
 
-    fn known(&self) -> MutexGuard<'_, Option<Primary>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Grows whenever the address gets another primary.
     pub(super) fn primary_epoch(&self) -> u64 {
         *self.primary_epoch.borrow()
@@ -108,9 +105,9 @@ impl Sentinels {
     ///
     /// # Errors
     /// `Config` if a sentinel does not know a primary of this name and no other names one; `Connect` if none answers.
-    pub(super) async fn primary(self: &Arc<Self>) -> Result<Primary, Error> {
+    pub(super) async fn primary(self: &Arc<Self>) -> Result<Primary> {
         self.keep_watch();
-        let known = self.known().clone();
+        let known = lock(&self.known).clone();
         match known {
             Some(primary) => Ok(primary),
             None => {
@@ -123,7 +120,7 @@ impl Sentinels {
         }
     }
 
-    async fn first_look(&self) -> Result<Primary, Error> {
+    async fn first_look(&self) -> Result<Primary> {
         let (sender, _pushes) = unbounded_channel();
         let mut lines: Vec<SentinelLine> = self.nodes.iter().map(|node| SentinelLine::to(node, &sender)).collect();
         let asked = join_all(lines.iter_mut().map(|line| line.ask(&self.service)));
@@ -131,7 +128,7 @@ impl Sentinels {
         let is_unknown = words.iter().any(|word| matches!(word, SentinelWord::Unknown));
         if let Some(best) = best(&words) {
             // The listener may have been faster.
-            return Ok(self.known().get_or_insert(best).clone());
+            return Ok(lock(&self.known).get_or_insert(best).clone());
         }
         if is_unknown {
             return Err(super::url::bad(
@@ -151,7 +148,7 @@ impl Sentinels {
         if self.keepers.load(Ordering::SeqCst) > 0 {
             return;
         }
-        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listener = lock(&self.listener);
         if listener.as_ref().is_none_or(JoinHandle::is_finished) {
             *listener = self.runtime.spawn(listen(Arc::downgrade(self), self.nodes.clone(), false));
         }
@@ -165,7 +162,7 @@ impl Sentinels {
 
     /// Applies what the sentinels report.
     fn hear(&self, words: &[SentinelWord]) {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let Some(next) = heard(known.as_ref(), words) else { return };
         let is_another = known.as_ref().is_some_and(|known| !known.is_at(&next));
         *known = Some(next);
@@ -214,7 +211,7 @@ async fn listen(sentinels: Weak<Sentinels>, nodes: Vec<Client>, is_keeper: bool)
                 };
                 let Some(its) = sentinels.upgrade() else { return };
                 {
-                    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut last = lock(last);
                     last[at] = word;
                     its.hear(&last);
                 }
@@ -284,7 +281,7 @@ impl<'a> SentinelLine<'a> {
         }
     }
 
-    async fn asked(&mut self, service: &str) -> Result<SentinelWord, Error> {
+    async fn asked(&mut self, service: &str) -> Result<SentinelWord> {
         let unreached = |e: redis::RedisError| not_connected(&e, false);
         let conn = match &mut self.conn {
             Some(conn) => conn,
@@ -365,6 +362,6 @@ mod tests {
         assert!(left.is_err());
         sentinels.hear(&said(&[(2, 3)]));
         sentinels.left(0).await;
-        assert_eq!((sentinels.primary_epoch(), sentinels.known().clone()), (1, Some(primary(2, 3))));
+        assert_eq!((sentinels.primary_epoch(), lock(&sentinels.known).clone()), (1, Some(primary(2, 3))));
     }
 }

@@ -9,9 +9,10 @@ use redis::{InfoDict, RedisResult};
 use super::classify::classify;
 use super::connection::{Connection, OwnConnection};
 use super::keys::TaskKeys;
+use super::reply::PlainCall;
 use super::scripts;
 use super::streams::server_time_ms;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The oldest server that has every command the scripts use (SMISMEMBER, ZMSCORE, XTRIM with MINID).
 const OLDEST: (u32, u32) = (6, 2);
@@ -30,13 +31,8 @@ pub(crate) enum EvictionCheck {
 ///
 /// # Errors
 /// `Unsupported` with what is wrong; `Connect` if the server does not answer.
-pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck, is_cluster: bool) -> Result<(), Error> {
-    let ask = |section: &'static str| {
-        let mut cmd = redis::cmd("INFO");
-        cmd.arg(section);
-        cmd
-    };
-    let server: InfoDict = ask("server").query_async(conn).await.map_err(|e| classify("info", e))?;
+pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck, is_cluster: bool) -> Result<()> {
+    let server: InfoDict = redis::cmd("INFO").arg("server").call(conn, "info").await?;
     // Valkey has its own name for the field.
     let mode = server.get::<String>("redis_mode").or_else(|| server.get::<String>("server_mode")).unwrap_or_default();
     if mode == "sentinel" {
@@ -64,7 +60,7 @@ pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck, i
             what: format!("the server is Redis {version}; Heartline needs Redis 6.2 or later, or Valkey"),
         });
     }
-    let memory: InfoDict = ask("memory").query_async(conn).await.map_err(|e| classify("info", e))?;
+    let memory: InfoDict = redis::cmd("INFO").arg("memory").call(conn, "info").await?;
     let policy = memory.get::<String>("maxmemory_policy").unwrap_or_default();
     if policy.starts_with("allkeys-") && eviction == EvictionCheck::Refuse {
         return Err(Error::Unsupported {
@@ -108,10 +104,7 @@ const NODE_PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// The error of the single server; in a cluster that of the last node, if no node answers.
-pub(crate) async fn look_at_all(
-    conn: &OwnConnection,
-    keys: &[String],
-) -> Result<Vec<(String, Result<ServerLook, Error>)>, Error> {
+pub(crate) async fn look_at_all(conn: &OwnConnection, keys: &[String]) -> Result<Vec<(String, Result<ServerLook>)>> {
     let places = conn.places();
     let is_alone = !conn.is_routed();
     let looks = places.into_iter().map(|place| async move {
@@ -135,7 +128,7 @@ pub(crate) async fn look_at_all(
     Ok(looked)
 }
 
-async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>) -> Result<T, Error> {
+async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>) -> Result<T> {
     match patience {
         Some(patience) => tokio::time::timeout(patience, answer).await.map_err(|_| Error::timed_out()),
         None => Ok(answer.await),
@@ -143,7 +136,7 @@ async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>)
 }
 
 /// Reads the server's state. Tests whether it accepts writes, with a write that changes nothing to a key that it has.
-async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Duration>) -> Result<ServerLook, Error> {
+async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Duration>) -> Result<ServerLook> {
     let info: RedisResult<InfoDict> = in_time(patience, redis::cmd("INFO").query_async(conn)).await?;
     let info = info.map_err(|e| classify("info", e))?;
     let (mut round_trips, mut now_ms, timed_from) = (Vec::with_capacity(TIMED), 0, Instant::now());
@@ -161,8 +154,8 @@ async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Durati
     let mut refusal = refused.map(|e| e.to_string());
     if refusal.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
         // If the server has none of the keys, no write was tested. A denied `CLUSTER INFO` is ignored.
-        let mut ask = redis::cmd("CLUSTER");
-        let state = in_time(patience, ask.arg("INFO").query_async::<String>(conn)).await?.unwrap_or_default();
+        let asked = in_time(patience, redis::cmd("CLUSTER").arg("INFO").query_async::<String>(conn)).await?;
+        let state = asked.unwrap_or_default();
         refusal = state.contains("cluster_state:fail").then(|| "CLUSTERDOWN The cluster is down".to_owned());
     }
     let wanted_replicas = in_time(patience, wanted_replicas(conn, &info)).await?;
@@ -185,9 +178,8 @@ const NAMED: usize = 3;
 ///
 /// # Errors
 /// `Unsupported` with what is missing.
-pub(crate) async fn check_rights(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
-    let mut reply = scripts::RIGHTS.on(keys).call(conn).await?;
-    let _: String = reply.next()?;
+pub(crate) async fn check_rights(conn: &mut impl Connection, keys: &TaskKeys) -> Result<()> {
+    let mut reply = scripts::RIGHTS.on(keys).answer(conn).await?;
     let missing: Vec<String> = reply.rest()?;
     if missing.is_empty() {
         return Ok(());

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use super::classify::classify;
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
-use super::reply::{Reply, Text};
+use super::reply::{PlainCall, Reply, Text};
 use super::report::{Report, add_reports};
 use super::scripts::{self, Invocation};
-use crate::error::Error;
+use crate::error::Result;
 use crate::job::id::JobId;
 use crate::job::outcome::StoredOutcome;
 use crate::job::snooze::Snoozes;
@@ -139,7 +138,7 @@ pub(crate) async fn settle(
     ask: Duration,
     want: Want,
     reports: &[Report],
-) -> Result<SettleReply, Error> {
+) -> Result<SettleReply> {
     let mut call = scripts::SETTLE.on(keys);
     call.arg(number).arg(LINES[line]).arg(worker).arg(to_ms(ask));
     want.add_to(&mut call);
@@ -154,7 +153,7 @@ pub(crate) async fn settle(
     }
 }
 
-fn settled(mut reply: Reply) -> Result<Settled, Error> {
+fn settled(mut reply: Reply) -> Result<Settled> {
     let (lost, taken) = (fences(&mut reply)?, fences(&mut reply)?);
     let first_fence: u64 = reply.next()?;
     let Text(ids) = reply.next()?;
@@ -235,10 +234,10 @@ pub(crate) async fn claimed_by(
     keys: &TaskKeys,
     worker: &str,
     (line, number): (usize, u64),
-) -> Result<Vec<(JobId, u64)>, Error> {
-    let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(Key::Replies)).arg(format!("{worker}{}", LINES[line]));
-    let record: Option<Vec<u8>> = cmd.query_async(conn).await.map_err(|e| classify("replies", e))?;
+) -> Result<Vec<(JobId, u64)>> {
+    let field = format!("{worker}{}", LINES[line]);
+    let record: Option<Vec<u8>> =
+        redis::cmd("HGET").arg(keys.get(Key::Replies)).arg(field).call(conn, "replies").await?;
     let record = String::from_utf8(record.unwrap_or_default()).unwrap_or_default();
     let rows: Vec<&str> = record.split('\n').collect();
     match rows[..] {
@@ -251,7 +250,7 @@ pub(crate) async fn claimed_by(
 }
 
 /// The next word of the reply: fences with spaces between.
-fn fences(reply: &mut Reply) -> Result<Vec<u64>, Error> {
+fn fences(reply: &mut Reply) -> Result<Vec<u64>> {
     let words: String = reply.next()?;
     words.split_ascii_whitespace().map(|word| word.parse().map_err(|_| reply.unexpected(word))).collect()
 }

@@ -1,6 +1,6 @@
 //! A connection that many calls share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::address::{Address, Role};
@@ -8,7 +8,8 @@ use super::call_context;
 use super::connection::OwnConnection;
 use super::single_flight::SingleFlight;
 use super::timeouts::Silence;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::lock::lock;
 
 /// The shortest time between two connections that are dropped because of the server's refusals.
 const BETWEEN_REFUSALS: Duration = Duration::from_secs(1);
@@ -55,10 +56,6 @@ impl SharedConnection {
         SharedConnection { address, role, state: Arc::default(), connecting: SingleFlight::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, ConnectionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The open connection with its number; `None` if none is open.
     pub(super) fn if_up(&self) -> Option<(OwnConnection, usize)> {
         self.up().map(|up| (up.conn, up.before))
@@ -66,7 +63,7 @@ impl SharedConnection {
 
     fn up(&self) -> Option<Up> {
         self.address.keep_watch();
-        let up = self.state().up()?;
+        let up = lock(&self.state).up()?;
         if up.primary_epoch == self.address.primary_epoch() {
             return Some(up);
         }
@@ -76,7 +73,7 @@ impl SharedConnection {
 
     /// Drops the connection of this number. If several calls fail together, the first one counts.
     pub(super) fn leave(&self, before: usize) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.before == before {
             *state = ConnectionState { before: before + 1, refused: state.refused, ..ConnectionState::default() };
         }
@@ -95,7 +92,7 @@ impl SharedConnection {
     /// Whether the connection may be dropped because of a refusal. The next connection may be refused for the same
     /// reason, so this is limited.
     fn may_refuse(&self) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let may = state.refused.is_none_or(|at| at.elapsed() > BETWEEN_REFUSALS);
         if may {
             state.refused = Some(Instant::now());
@@ -113,8 +110,8 @@ impl SharedConnection {
     pub(crate) async fn call<T>(
         &self,
         time: Duration,
-        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T>,
+    ) -> Result<T> {
         let Up { mut conn, before, primary_epoch } = match self.up() {
             Some(up) => up,
             None => self.connect().await?,
@@ -128,9 +125,9 @@ impl SharedConnection {
 
     /// The same for a call that only reads or may be repeated. If a connection that was open turns out to be broken,
     /// repeats the call once: the server may have closed it long ago.
-    pub(super) async fn call_again<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    pub(super) async fn call_again<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T>
     where
-        F: Future<Output = Result<T, Error>>,
+        F: Future<Output = Result<T>>,
     {
         let was_up = self.if_up().is_some();
         match self.call(time, async |conn| call(conn.clone()).await).await {
@@ -139,20 +136,20 @@ impl SharedConnection {
         }
     }
 
-    async fn connect(&self) -> Result<Up, Error> {
+    async fn connect(&self) -> Result<Up> {
         let runtime = self.address.runtime().handle().ok_or(Error::Closed)?;
         let connect = || {
             let (address, role, state) = (Arc::clone(&self.address), self.role, Arc::clone(&self.state));
             async move {
                 // An attempt that has just ended may have made a connection.
                 let primary_epoch = address.primary_epoch();
-                let up = state.lock().unwrap_or_else(PoisonError::into_inner).up();
+                let up = lock(&state).up();
                 if let Some(up) = up.filter(|up| up.primary_epoch == primary_epoch) {
                     return Ok(up);
                 }
                 // Each call has its own time-out.
                 let conn = address.connect(role, None).await?;
-                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = lock(&state);
                 // Drop a connection to the former primary.
                 let before = state.before + usize::from(state.conn.is_some());
                 *state = ConnectionState { before, refused: state.refused, ..ConnectionState::default() };
@@ -177,14 +174,14 @@ impl UnderWay<'_> {
         UnderWay { slot, before, begun: Instant::now(), ended: false }
     }
 
-    fn end<T>(&mut self, answer: &Result<T, Error>) {
+    fn end<T>(&mut self, answer: &Result<T>) {
         self.ended = true;
         if let Err(e) = answer
             && self.slot.failed(self.before, e)
         {
             return;
         }
-        let mut state = self.slot.state();
+        let mut state = lock(&self.slot.state);
         if state.before == self.before {
             state.silence.answered();
         }
@@ -196,7 +193,7 @@ impl Drop for UnderWay<'_> {
         if self.ended {
             return;
         }
-        let mut state = self.slot.state();
+        let mut state = lock(&self.slot.state);
         if state.before != self.before {
             return;
         }

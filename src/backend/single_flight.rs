@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::lock::lock;
 
 /// Work of one kind, with at most one attempt at a time on each runtime.
 ///
@@ -16,7 +17,7 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(super) struct SingleFlight<T>(Mutex<HashMap<runtime::Id, Answer<T>>>);
 
-type Answer<T> = watch::Receiver<Option<Arc<Result<T, Error>>>>;
+type Answer<T> = watch::Receiver<Option<Arc<Result<T>>>>;
 
 impl<T> Default for SingleFlight<T> {
     fn default() -> Self {
@@ -32,9 +33,9 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     ///
     /// # Cancel safety
     /// Cancel safe: the attempt continues for the others.
-    pub(super) async fn attempt<F>(&self, runtime: &Handle, work: impl FnOnce() -> F) -> Result<T, Error>
+    pub(super) async fn attempt<F>(&self, runtime: &Handle, work: impl FnOnce() -> F) -> Result<T>
     where
-        F: Future<Output = Result<T, Error>> + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         let mut answer = self.join(runtime, work);
         match answer.wait_for(Option::is_some).await.as_deref() {
@@ -48,9 +49,9 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
 
     fn join<F>(&self, runtime: &Handle, work: impl FnOnce() -> F) -> Answer<T>
     where
-        F: Future<Output = Result<T, Error>> + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
-        let mut attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attempts = lock(&self.0);
         // If the sender is gone, it has answered, or its runtime has ended.
         attempts.retain(|_, answer| answer.borrow().is_none() && answer.has_changed().is_ok());
         if let Some(answer) = attempts.get(&runtime.id()) {
@@ -94,7 +95,7 @@ mod tests {
     fn a_blocked_runtime_does_not_delay_attempts_of_others() {
         let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
         let (blocked, free, flight) = (runtime(), runtime(), SingleFlight::default());
-        let never = || std::future::pending::<Result<u8, Error>>();
+        let never = || std::future::pending::<Result<u8>>();
         let attempt = flight.attempt(blocked.handle(), never);
         free.block_on(async { tokio::time::timeout(Duration::from_millis(1), attempt).await }).unwrap_err();
         let answer = free.block_on(flight.attempt(free.handle(), || async { Ok(7) }));

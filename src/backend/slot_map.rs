@@ -6,7 +6,7 @@ use std::fmt;
 use redis::Value;
 
 use super::hash_slot::SLOTS;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// A node, under the address that other nodes give for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +85,7 @@ impl MapAnswers {
     }
 
     /// Adds the answer of a node.
-    pub(super) fn add(&mut self, answer: Result<SlotMap, Error>, known: &SlotMap) {
+    pub(super) fn add(&mut self, answer: Result<SlotMap>, known: &SlotMap) {
         match answer {
             Ok(newer) if newer.epoch >= known.epoch && newer.is_part => self.newest.push(newer),
             // Either the node has not learned of a failover yet, or the cluster was created again.
@@ -107,7 +107,7 @@ impl MapAnswers {
     ///
     /// # Errors
     /// The failure of a node if no map counts; `Closed` if none failed.
-    pub(super) fn chosen(self, known: &SlotMap, is_gone: bool) -> Result<SlotMap, Error> {
+    pub(super) fn chosen(self, known: &SlotMap, is_gone: bool) -> Result<SlotMap> {
         let MapAnswers { newest, older, failure } = self;
         let is_known = !known.ranges.is_empty();
         // If the cluster is down, no node takes part. Then use the newest map, unless it is older than the known one.

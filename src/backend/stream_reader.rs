@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use super::connection::OwnConnection;
 use super::keys::{Key, TaskKeys};
 use super::streams::{Entry, NODE_PATIENCE, last_entry, read_together};
-use crate::error::Error;
+use crate::error::Result;
 
 /// The pause between reads of empty streams on different servers.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -29,7 +29,7 @@ pub(crate) async fn read(
     after: &[(&Arc<TaskKeys>, Key, &str)],
     block: Duration,
     count: usize,
-) -> Result<Vec<(usize, Vec<Entry>)>, Error> {
+) -> Result<Vec<(usize, Vec<Entry>)>> {
     if conn.is_routed() {
         return apart.read(conn, after, block, count).await;
     }
@@ -47,7 +47,7 @@ pub(crate) struct StreamsApart {
 }
 
 /// The position of a stream, and its entries.
-type StreamRead = BoxFuture<'static, (usize, Result<Vec<Entry>, Error>)>;
+type StreamRead = BoxFuture<'static, (usize, Result<Vec<Entry>>)>;
 
 #[derive(Clone, Copy, Default)]
 struct StreamApart {
@@ -62,7 +62,7 @@ struct StreamApart {
 
 impl StreamApart {
     /// Records the result of its last read.
-    fn has_read(&mut self, read: &Result<Vec<Entry>, Error>, wanted: usize) {
+    fn has_read(&mut self, read: &Result<Vec<Entry>>, wanted: usize) {
         self.is_under_way = false;
         self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         self.has_failed = read.is_err();
@@ -93,7 +93,7 @@ impl StreamsApart {
         after: &[(&Arc<TaskKeys>, Key, &str)],
         block: Duration,
         count: usize,
-    ) -> Result<Vec<(usize, Vec<Entry>)>, Error> {
+    ) -> Result<Vec<(usize, Vec<Entry>)>> {
         self.streams.resize(after.len(), StreamApart::default());
         let (mut found, until) = (Vec::new(), Instant::now() + block);
         let mut is_first = false;
@@ -173,7 +173,7 @@ mod tests {
     fn a_stream_with_late_replies_is_read_in_smaller_parts() {
         let mut stream = StreamApart::default();
         let entry = || Entry { id: "1-0".to_owned(), fields: Vec::new() };
-        let read = |stream: &mut StreamApart, read: Result<usize, Error>| {
+        let read = |stream: &mut StreamApart, read: Result<usize>| {
             let wanted = stream.wanted(100);
             stream.has_read(&read.map(|some| (0..some).map(|_| entry()).collect()), wanted);
             stream.wanted(100)

@@ -8,9 +8,9 @@ use redis::Value;
 use super::classify::classify;
 use super::connection::{Connection, OwnConnection};
 use super::keys::{Key, TaskKeys};
-use super::reply::Text;
+use super::reply::{PlainCall, Text};
 use super::scripts;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::limits::stored_number;
 use crate::unix_time::to_ms;
 
@@ -32,21 +32,19 @@ impl Entry {
 }
 
 /// Checks that the node with the events of a task answers.
-pub(crate) async fn answers(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
-    let mut cmd = redis::cmd("XRANGE");
+pub(crate) async fn answers(conn: &mut impl Connection, keys: &TaskKeys) -> Result<()> {
     // No entry is that old, so the answer is empty.
-    cmd.arg(keys.get(Key::Events)).arg(1).arg(1).arg("COUNT").arg(1);
-    cmd.query_async(conn).await.map_err(|e| classify("events", e))
+    redis::cmd("XRANGE").arg(keys.get(Key::Events)).arg(1).arg(1).arg("COUNT").arg(1).call(conn, "events").await
 }
 
 /// The server's time, ms since 1970.
-pub(crate) async fn server_time_ms(conn: &mut impl Connection) -> Result<u64, Error> {
-    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(conn).await.map_err(|e| classify("time", e))?;
+pub(crate) async fn server_time_ms(conn: &mut impl Connection) -> Result<u64> {
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").call(conn, "time").await?;
     Ok(seconds * 1000 + micros / 1000)
 }
 
 /// The clocks of the servers with the streams of these tasks, ms since 1970.
-pub(crate) async fn server_times_ms(conn: &OwnConnection, tasks: &[&TaskKeys]) -> Result<Vec<u64>, Error> {
+pub(crate) async fn server_times_ms(conn: &OwnConnection, tasks: &[&TaskKeys]) -> Result<Vec<u64>> {
     if !conn.is_routed() {
         return Ok(vec![server_time_ms(&mut conn.clone()).await?; tasks.len()]);
     }
@@ -71,7 +69,7 @@ pub(super) async fn read_together(
     after: &[(&TaskKeys, Key, &str)],
     block: Option<Duration>,
     count: usize,
-) -> Result<Vec<(usize, Vec<Entry>)>, Error> {
+) -> Result<Vec<(usize, Vec<Entry>)>> {
     let names: Vec<&str> = after.iter().map(|(keys, key, _)| keys.get(*key)).collect();
     let ids: Vec<&str> = after.iter().map(|(_, _, id)| *id).collect();
     let mut cmd = redis::cmd("XREAD");
@@ -81,7 +79,7 @@ pub(super) async fn read_together(
         cmd.arg("BLOCK").arg(to_ms(block).max(1));
     }
     cmd.arg("STREAMS").arg(&names).arg(ids);
-    let reply: Value = cmd.query_async(conn).await.map_err(|e| classify("events", e))?;
+    let reply: Value = cmd.call(conn, "events").await?;
     // The client's own reply type keeps fields in a map, which loses their order and duplicates.
     let mut found = Vec::new();
     for (name, entries) in pairs(reply) {
@@ -99,10 +97,9 @@ pub(crate) async fn last_entry(
     keys: &TaskKeys,
     key: Key,
     up_to: &str,
-) -> Result<Option<Entry>, Error> {
-    let mut cmd = redis::cmd("XREVRANGE");
-    cmd.arg(keys.get(key)).arg(up_to).arg("-").arg("COUNT").arg(1);
-    let reply: Value = cmd.query_async(conn).await.map_err(|e| classify("events", e))?;
+) -> Result<Option<Entry>> {
+    let reply: Value =
+        redis::cmd("XREVRANGE").arg(keys.get(key)).arg(up_to).arg("-").arg("COUNT").arg(1).call(conn, "events").await?;
     let Value::Array(entries) = reply else { return Ok(None) };
     Ok(entries.into_iter().next().and_then(entry))
 }
@@ -115,12 +112,12 @@ pub(crate) async fn range(
     after: &str,
     newest: bool,
     count: usize,
-) -> Result<Vec<Entry>, Error> {
+) -> Result<Vec<Entry>> {
     let mut cmd = redis::cmd(if newest { "XREVRANGE" } else { "XRANGE" });
     let (start, end) = if newest { ("+", "-") } else { ("-", "+") };
     let start = if after.is_empty() { start.to_owned() } else { format!("({after}") };
     cmd.arg(keys.get(key)).arg(start).arg(end).arg("COUNT").arg(count);
-    let reply: Value = cmd.query_async(conn).await.map_err(|e| classify("events", e))?;
+    let reply: Value = cmd.call(conn, "events").await?;
     let Value::Array(entries) = reply else { return Ok(Vec::new()) };
     Ok(entries.into_iter().filter_map(entry).collect())
 }
@@ -134,10 +131,9 @@ pub(crate) async fn history(
     word: &str,
     (after, until): (&str, &str),
     look: usize,
-) -> Result<(Vec<Entry>, Option<String>), Error> {
+) -> Result<(Vec<Entry>, Option<String>)> {
     let mut reply =
-        scripts::HISTORY.on_place(keys, stream).arg(word).arg(after).arg(until).arg(look).call(conn).await?;
-    let _: String = reply.next()?;
+        scripts::HISTORY.on_place(keys, stream).arg(word).arg(after).arg(until).arg(look).answer(conn).await?;
     let Text(last) = reply.next()?;
     let found: Vec<Value> = reply.next()?;
     Ok((found.into_iter().filter_map(entry).collect(), Some(last).filter(|last| !last.is_empty())))

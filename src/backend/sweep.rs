@@ -7,7 +7,7 @@ use super::keys::TaskKeys;
 use super::presence::close_calls;
 use super::reply::Text;
 use super::scripts;
-use crate::error::Error;
+use crate::error::Result;
 use crate::stall::action::StallAction;
 use crate::unix_time::to_ms;
 
@@ -95,7 +95,7 @@ pub(crate) async fn sweep(
     cursor: &str,
     limit: usize,
     decision: Option<&Decision>,
-) -> Result<SweepReply, Error> {
+) -> Result<SweepReply> {
     let mut call = scripts::SWEEP.on(keys);
     // Rounded down, since a watch must never be reported as longer than it was.
     let epoch = epoch.map(|epoch| epoch.to_string()).unwrap_or_default();
@@ -140,7 +140,7 @@ pub(super) fn stalled_jobs(words: &[Text]) -> Vec<StalledJob> {
 
 /// Makes the server shrink the hash table of the candidates, so that finding the last few stays fast. Useful when less
 /// than a thousandth of the running jobs is left, once for each `SHRINK_STEP`.
-pub(crate) async fn shrink(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+pub(crate) async fn shrink(conn: &mut impl Connection, keys: &TaskKeys) -> Result<()> {
     scripts::SHRINK.on(keys).call(conn).await.map(drop)
 }
 
@@ -184,7 +184,7 @@ impl TakeBack {
         worker: &str,
         word: Word<'_>,
         dead: &[String],
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         if !self.is_closed {
             close_calls(conn, keys, dead).await?;
             self.is_closed = true;

@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join;
+use redis::Cmd;
 
-use super::classify::classify;
 use super::connection::{Connection, OwnConnection};
 use super::engine::Store;
 use super::keys;
-use super::reply::Text;
+use super::reply::{PlainCall, Text};
 use super::scripts;
-use crate::error::Error;
+use crate::error::{Error, Result, ServerErrorKind};
 use crate::limits::stored_score;
+use crate::lock::lock;
 
 /// How often a process registers a task to which it dispatches.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -23,28 +24,23 @@ const PAUSE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Store {
-    pub(crate) async fn register(&self, conn: &mut impl Connection, task: &str) -> Result<(), Error> {
-        let mut enlist = scripts::ENLIST.on_key(&keys::tasks(&self.prefix));
-        enlist.arg(task).call(conn).await.map(drop)
+    pub(crate) async fn register(&self, conn: &mut impl Connection, task: &str) -> Result<()> {
+        scripts::ENLIST.on_key(&keys::tasks(&self.prefix)).arg(task).call(conn).await.map(drop)
     }
 
     /// Adds tasks that are missing: the node of the registry may have lost it, and nothing else.
-    pub(crate) async fn relist(&self, conn: &mut impl Connection, tasks: &[&str], now_ms: u64) -> Result<(), Error> {
+    pub(crate) async fn relist(&self, conn: &mut impl Connection, tasks: &[&str], now_ms: u64) -> Result<()> {
         if tasks.is_empty() {
             return Ok(());
         }
-        let mut cmd = redis::cmd("ZADD");
-        cmd.arg(keys::tasks(&self.prefix)).arg("NX");
-        for task in tasks {
-            cmd.arg(now_ms).arg(task);
-        }
-        cmd.query_async(conn).await.map_err(|e| classify("tasks", e))
+        let seen: Vec<(u64, &&str)> = tasks.iter().map(|task| (now_ms, task)).collect();
+        redis::cmd("ZADD").arg(keys::tasks(&self.prefix)).arg("NX").arg(seen).call(conn, "tasks").await
     }
 
     /// Registers a task once a minute, in case it was forgotten or the registry was lost. This must not fail or delay a
     /// dispatch. After an outage the next dispatch tries again.
     pub(crate) async fn register_once(&self, task: &str) {
-        if self.registered().get(task).is_some_and(|at| at.elapsed() < AGAIN) {
+        if lock(&self.registered).get(task).is_some_and(|at| at.elapsed() < AGAIN) {
             return;
         }
         match self.shared(PATIENCE, async |conn| self.register(conn, task).await).await {
@@ -53,41 +49,40 @@ impl Store {
                 // In a cluster the registry is on its own node. While that is unreachable, most dispatches should not
                 // wait for it.
                 if let Some(soon) = Instant::now().checked_sub(AGAIN - PAUSE).filter(|_| self.is_cluster()) {
-                    self.registered().insert(task.to_owned(), soon);
+                    lock(&self.registered).insert(task.to_owned(), soon);
                 }
                 return;
             }
             Err(e) => tracing::debug!(%task, error = %e.chain(), "the task could not be added to the list of tasks"),
             Ok(()) => {}
         }
-        self.registered().insert(task.to_owned(), Instant::now());
+        lock(&self.registered).insert(task.to_owned(), Instant::now());
     }
 
     /// Every task, with when a process last registered it, ms.
-    pub(crate) async fn tasks(&self, conn: &mut impl Connection) -> Result<Vec<(String, u64)>, Error> {
-        let mut cmd = redis::cmd("ZRANGE");
-        cmd.arg(keys::tasks(&self.prefix)).arg(0).arg(-1).arg("WITHSCORES");
-        let found: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("tasks", e))?;
+    pub(crate) async fn tasks(&self, conn: &mut impl Connection) -> Result<Vec<(String, u64)>> {
+        let found: Vec<(Text, f64)> =
+            Cmd::zrange_withscores(keys::tasks(&self.prefix), 0, -1).call(conn, "tasks").await?;
         Ok(found.into_iter().map(|(Text(task), ms)| (task, stored_score(ms))).collect())
     }
 
     /// Which nodes of the lists of tasks and of workers are unreachable, and whether they report the cluster as down.
     pub(crate) async fn unreachable_lists(&self, conn: &OwnConnection) -> [Option<(String, bool)>; 2] {
         let looks = [keys::tasks(&self.prefix), keys::workers(&self.prefix)].map(|list| async move {
-            let mut first = redis::cmd("ZRANGE");
-            first.arg(&list).arg(0).arg(0);
-            let looked = first.query_async::<Vec<Text>>(&mut conn.clone()).await.map_err(|e| classify("lists", e));
+            let looked =
+                redis::cmd("ZRANGE").arg(&list).arg(0).arg(0).call::<Vec<Text>>(&mut conn.clone(), "lists").await;
             let away = looked.err().filter(Error::is_outage)?;
-            Some((self.place_of(&list).unwrap_or_else(|| "a node that is not known".to_owned()), away.says_down()))
+            Some((
+                self.place_of(&list).unwrap_or_else(|| "a node that is not known".to_owned()),
+                away.server_kind() == Some(ServerErrorKind::ClusterDown),
+            ))
         });
         let [tasks, workers] = looks;
         join(tasks, workers).await.into()
     }
 
-    pub(crate) async fn unregister(&self, conn: &mut impl Connection, task: &str) -> Result<(), Error> {
-        self.registered().remove(task);
-        let mut cmd = redis::cmd("ZREM");
-        cmd.arg(keys::tasks(&self.prefix)).arg(task);
-        cmd.query_async(conn).await.map_err(|e| classify("tasks", e))
+    pub(crate) async fn unregister(&self, conn: &mut impl Connection, task: &str) -> Result<()> {
+        lock(&self.registered).remove(task);
+        redis::cmd("ZREM").arg(keys::tasks(&self.prefix)).arg(task).call(conn, "tasks").await
     }
 }

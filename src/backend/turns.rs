@@ -1,9 +1,11 @@
 //! Bounds how many large values are transferred at a time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::lock::lock;
 
 /// How many large values a client writes, and how many it reads, at a time.
 const AT_ONCE: usize = 8;
@@ -31,10 +33,6 @@ impl Turns {
         Arc::new(Turns { free, last: Mutex::new((Instant::now(), true)) })
     }
 
-    fn last(&self) -> MutexGuard<'_, (Instant, bool)> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for a permit for at least `time`, and longer while transfers of others succeed; then returns `None`.
     /// Cancel safe.
     pub(crate) async fn take(self: &Arc<Self>, time: Duration) -> Option<Turn> {
@@ -45,7 +43,7 @@ impl Turns {
             if let Ok(permit) = tokio::time::timeout(LOOK.min(time), &mut free).await {
                 return Some(Turn { turns: Arc::clone(self), _permit: permit.ok()? });
             }
-            let (ended, succeeded) = *self.last();
+            let (ended, succeeded) = *lock(&self.last);
             if since.elapsed() >= time && ended >= since && !succeeded {
                 return None;
             }
@@ -60,7 +58,7 @@ impl Turn {
     /// Those of the work.
     pub(crate) async fn hold<T, E>(self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let done = work.await;
-        *self.turns.last() = (Instant::now(), done.is_ok());
+        *lock(&self.turns.last) = (Instant::now(), done.is_ok());
         done
     }
 }

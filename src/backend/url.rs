@@ -4,7 +4,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionI
 use url::Url;
 
 use crate::config_error::{ConfigError, ConfigErrors};
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The default port of sentinels.
 const PORT: u16 = 26379;
@@ -34,25 +34,18 @@ impl SentinelUrl {
     ///
     /// # Errors
     /// `Config` if something is missing or unknown.
-    pub(super) fn of(text: &str) -> Result<Option<SentinelUrl>, Error> {
-        let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
-        let straight = match scheme {
-            "redis-sentinel" | "valkey-sentinel" => "redis",
-            "rediss-sentinel" | "valkeys-sentinel" => "rediss",
-            _ => return Ok(None),
-        };
+    pub(super) fn of(text: &str) -> Result<Option<SentinelUrl>> {
+        let Some(straight) = straight(text, "-sentinel") else { return Ok(None) };
         let fix = "write redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name&node=host:port";
         let url = read(text, &[SERVICE, "node", "sentinelUsername", SECRETS[1]], fix)?;
-        let (own, _) = rest.split_once('?').unwrap_or((rest, ""));
-        let primary = info_of(&format!("{straight}://{own}"))?;
+        let primary = info_of(&straight)?;
         let mut nodes = vec![at(&primary, &primary_host(&primary), url.port().unwrap_or(PORT))];
         let (mut service, mut sentinels) = (String::new(), RedisConnectionInfo::default());
         for (name, value) in url.query_pairs() {
             match &*name {
                 SERVICE => service = value.into_owned(),
                 "node" => {
-                    let (host, port) = node_of(&value, PORT)
-                        .ok_or_else(|| bad("must name each node as host:port, one of IPv6 as [address]:port", fix))?;
+                    let (host, port) = node_of(&value, PORT, fix)?;
                     nodes.push(at(&primary, &host, port));
                 }
                 "sentinelUsername" => sentinels = sentinels.set_username(value),
@@ -87,36 +80,41 @@ impl ClusterUrl {
     ///
     /// # Errors
     /// `Config` if something is missing or unknown.
-    pub(super) fn of(text: &str) -> Result<Option<ClusterUrl>, Error> {
-        let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
-        let straight = match scheme {
-            "redis-cluster" | "valkey-cluster" => "redis",
-            "rediss-cluster" | "valkeys-cluster" => "rediss",
-            _ => return Ok(None),
-        };
+    pub(super) fn of(text: &str) -> Result<Option<ClusterUrl>> {
+        let Some(straight) = straight(text, "-cluster") else { return Ok(None) };
         let fix = "write redis-cluster://[user:password@]host[:6379]?node=host:port";
         let url = read(text, &["node"], fix)?;
-        let (own, _) = rest.split_once('?').unwrap_or((rest, ""));
-        let info = info_of(&format!("{straight}://{own}"))?;
+        let info = info_of(&straight)?;
         if info.redis_settings().db() != 0 {
             return Err(bad("must not name a database: a cluster has only one", fix));
         }
         let mut nodes = vec![(primary_host(&info), url.port().unwrap_or(NODE_PORT))];
         for (_, value) in url.query_pairs() {
-            nodes.push(
-                node_of(&value, NODE_PORT)
-                    .ok_or_else(|| bad("must name each node as host:port, one of IPv6 as [address]:port", fix))?,
-            );
+            nodes.push(node_of(&value, NODE_PORT, fix)?);
         }
         let place = place_of(&info).replacen("://", "-cluster://", 1);
         Ok(Some(ClusterUrl { info, nodes, place: place.trim_end_matches("/0").to_owned() }))
     }
 }
 
+/// The URL of one server that this one contains, without parameters; `None` if its scheme has another ending.
+fn straight(text: &str, ending: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://")?;
+    let scheme = match scheme.strip_suffix(ending)? {
+        "redis" | "valkey" => "redis",
+        "rediss" | "valkeys" => "rediss",
+        _ => return None,
+    };
+    Some(format!("{scheme}://{}", rest.split('?').next().unwrap_or_default()))
+}
+
 /// `host[:port]`.
-fn node_of(text: &str, port: u16) -> Option<(String, u16)> {
-    let node = Url::parse(&format!("redis-node://{text}")).ok()?;
-    Some((node.host_str()?.trim_matches(['[', ']']).to_owned(), node.port().unwrap_or(port)))
+fn node_of(text: &str, port: u16, fix: &str) -> Result<(String, u16)> {
+    let node = Url::parse(&format!("redis-node://{text}")).ok();
+    let node = node.and_then(|node| Some((node.host_str()?.trim_matches(['[', ']']).to_owned(), node.port())));
+    let (host, own) =
+        node.ok_or_else(|| bad("must name each node as host:port, one of IPv6 as [address]:port", fix))?;
+    Ok((host, own.unwrap_or(port)))
 }
 
 pub(super) fn bad(rule: impl Into<String>, fix: &str) -> Error {
@@ -124,7 +122,7 @@ pub(super) fn bad(rule: impl Into<String>, fix: &str) -> Error {
     Error::Config(ConfigErrors::from(fault))
 }
 
-pub(super) fn info_of(text: &str) -> Result<ConnectionInfo, Error> {
+pub(super) fn info_of(text: &str) -> Result<ConnectionInfo> {
     let is_tls = text.starts_with("rediss:") || text.starts_with("valkeys:");
     if is_tls && !cfg!(feature = "tls") {
         let fix = "build heartline with features = [\"tls\"]";
@@ -160,7 +158,7 @@ const ESCAPED: &str =
 const SECRETS: [&str; 2] = ["pass", "sentinelPassword"];
 
 /// Parses a URL with these known parameters. Refuses every unknown part, since it would have no effect.
-fn read(text: &str, known: &[&str], fix: &str) -> Result<Url, Error> {
+fn read(text: &str, known: &[&str], fix: &str) -> Result<Url> {
     let refused = |rule: &str| bad(rule, &format!("{fix}; {ESCAPED}"));
     // Do not show the error of the parser, which may contain the text.
     let url = Url::parse(text).map_err(|_| refused("must be a URL"))?;

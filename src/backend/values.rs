@@ -1,10 +1,9 @@
 //! Payloads, results and errors. They are read by plain commands: through a script the server would copy them several times.
 
-use super::classify::classify;
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
-use super::reply::Text;
-use crate::error::Error;
+use super::reply::{PlainCall, Text};
+use crate::error::Result;
 use crate::job::id::JobId;
 use crate::job::subgraph_result::value_of;
 use crate::limits::{NARROW_BYTES, stored_number};
@@ -25,12 +24,12 @@ impl ValuePlace {
 }
 
 /// The payload of a job; `None` if the job is gone.
-pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>> {
     value(conn, keys, Key::Payload, id).await
 }
 
 /// The value of a completed job; `None` if none is stored.
-pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>> {
     Ok(value(conn, keys, Key::Result, id).await?.and_then(without_graph))
 }
 
@@ -45,8 +44,8 @@ pub(crate) async fn value(
     keys: &TaskKeys,
     column: Key,
     id: &str,
-) -> Result<Option<Vec<u8>>, Error> {
-    redis::cmd("HGET").arg(keys.get(column)).arg(id).query_async(conn).await.map_err(|e| classify("value", e))
+) -> Result<Option<Vec<u8>>> {
+    redis::cmd("HGET").arg(keys.get(column)).arg(id).call(conn, "value").await
 }
 
 /// Several values of one task or workflow, in order; `None` for those that do not exist.
@@ -54,19 +53,19 @@ pub(crate) async fn many<'a>(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     places: impl Iterator<Item = &'a ValuePlace>,
-) -> Result<Vec<Option<Vec<u8>>>, Error> {
+) -> Result<Vec<Option<Vec<u8>>>> {
     let mut pipe = redis::pipe();
     for ValuePlace { column, field, .. } in places {
         pipe.hget(keys.get(*column), field);
     }
-    pipe.query_async(conn).await.map_err(|e| classify("value", e))
+    pipe.call(conn, "value").await
 }
 
 pub(crate) async fn results(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     ids: &[JobId],
-) -> Result<Vec<Option<Vec<u8>>>, Error> {
+) -> Result<Vec<Option<Vec<u8>>>> {
     let results: Vec<Option<Vec<u8>>> = columns(conn, keys.get(Key::Result), ids).await?;
     Ok(results.into_iter().map(|result| result.and_then(without_graph)).collect())
 }
@@ -76,7 +75,7 @@ pub(crate) async fn failures(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     ids: &[JobId],
-) -> Result<Vec<(u32, u32, String)>, Error> {
+) -> Result<Vec<(u32, u32, String)>> {
     let number = |text: Option<Text>| text.and_then(|Text(text)| text.parse().ok()).unwrap_or(0);
     let attempts: Vec<Option<Text>> = columns(conn, keys.get(Key::Attempt), ids).await?;
     let stalls: Vec<Option<Text>> = columns(conn, keys.get(Key::StalledCount), ids).await?;
@@ -89,21 +88,13 @@ pub(super) async fn columns<T: redis::FromRedisValue>(
     conn: &mut impl Connection,
     column: &str,
     ids: &[JobId],
-) -> Result<Vec<T>, Error> {
-    let mut cmd = redis::cmd("HMGET");
-    cmd.arg(column);
-    for id in ids {
-        cmd.arg(id.as_str());
-    }
-    cmd.query_async(conn).await.map_err(|e| classify("value", e))
+) -> Result<Vec<T>> {
+    let ids: Vec<&str> = ids.iter().map(JobId::as_str).collect();
+    redis::cmd("HMGET").arg(column).arg(ids).call(conn, "value").await
 }
 
 /// The fences under which jobs were claimed ahead, in order; `None` for others. A fence is valid while the lock has the same one.
-pub(crate) async fn claimed(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    ids: &[JobId],
-) -> Result<Vec<Option<u64>>, Error> {
+pub(crate) async fn claimed(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<Option<u64>>> {
     let fences: Vec<Option<Text>> = columns(conn, keys.get(Key::Claimed), ids).await?;
     Ok(fences.into_iter().map(|fence| fence.and_then(|Text(fence)| fence.parse().ok())).collect())
 }
@@ -113,7 +104,7 @@ pub(crate) async fn marks(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     ids: &[JobId],
-) -> Result<Vec<Option<ParkedMark>>, Error> {
+) -> Result<Vec<Option<ParkedMark>>> {
     let marks: Vec<Option<Text>> = columns(conn, keys.get(Key::Parked), ids).await?;
     Ok(marks.into_iter().map(|mark| mark.and_then(|Text(mark)| ParkedMark::parse(&mark))).collect())
 }
@@ -138,17 +129,13 @@ impl ParkedMark {
 }
 
 /// Which of the jobs have a stored outcome, in order.
-pub(crate) async fn finalizing(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<bool>, Error> {
+pub(crate) async fn finalizing(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<bool>> {
     let outcomes: Vec<Option<Text>> = columns(conn, keys.get(Key::Outcome), ids).await?;
     Ok(outcomes.iter().map(Option::is_some).collect())
 }
 
 /// The tokens of held jobs, in order; `None` for others.
-pub(crate) async fn tokens(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    ids: &[JobId],
-) -> Result<Vec<Option<String>>, Error> {
+pub(crate) async fn tokens(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<Option<String>>> {
     let tokens: Vec<Option<Text>> = columns(conn, keys.get(Key::Locks), ids).await?;
     Ok(tokens.into_iter().map(|token| token.map(|Text(token)| token)).collect())
 }
@@ -158,7 +145,7 @@ pub(crate) async fn dispatched_at(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     ids: &[JobId],
-) -> Result<Vec<Option<u64>>, Error> {
+) -> Result<Vec<Option<u64>>> {
     times(conn, keys.get(Key::DispatchedAt), ids).await
 }
 
@@ -167,11 +154,11 @@ pub(crate) async fn enqueued_at(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     ids: &[JobId],
-) -> Result<Vec<Option<u64>>, Error> {
+) -> Result<Vec<Option<u64>>> {
     times(conn, keys.get(Key::EnqueuedAt), ids).await
 }
 
-async fn times(conn: &mut impl Connection, column: &str, ids: &[JobId]) -> Result<Vec<Option<u64>>, Error> {
+async fn times(conn: &mut impl Connection, column: &str, ids: &[JobId]) -> Result<Vec<Option<u64>>> {
     let found: Vec<Option<String>> = columns(conn, column, ids).await?;
     Ok(found.into_iter().map(|ms| stored_number(&ms?)).collect())
 }

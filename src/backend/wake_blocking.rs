@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::classify::classify;
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
-use crate::error::Error;
+use super::reply::PlainCall;
+use crate::error::Result;
 
 /// A marker that was taken, for the task at this position of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +20,12 @@ pub(crate) async fn wait_for_wake(
     conn: &mut impl Connection,
     tasks: &[&TaskKeys],
     timeout: Duration,
-) -> Result<Option<Taken>, Error> {
+) -> Result<Option<Taken>> {
     let names: Vec<&str> = tasks.iter().map(|keys| keys.get(Key::Wake)).collect();
     // Zero would block forever.
     let seconds = timeout.as_secs_f64().max(0.001);
-    let mut cmd = redis::cmd("BZPOPMIN");
-    cmd.arg(&names).arg(format!("{seconds:.3}"));
-    let popped: Option<(String, String, String)> = cmd.query_async(conn).await.map_err(|e| classify("wake", e))?;
+    let popped: Option<(String, String, String)> =
+        redis::cmd("BZPOPMIN").arg(&names).arg(format!("{seconds:.3}")).call(conn, "wake").await?;
     Ok(popped.and_then(|(name, member, _)| {
         let task = names.iter().position(|known| *known == name)?;
         Some(if member == SPARE { Taken::Spare(task) } else { Taken::Marker(task) })
@@ -37,22 +36,16 @@ pub(crate) async fn wait_for_wake(
 const SPARE: &str = "spare";
 
 /// Sets a marker, or puts one back, for a worker that can use it.
-pub(crate) async fn mark_wake(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<(), Error> {
-    redis::cmd("ZADD")
-        .arg(keys.get(Key::Wake))
-        .arg(0)
-        .arg("marker")
-        .query_async(conn)
-        .await
-        .map_err(|e| classify("wake", e))
+pub(crate) async fn mark_wake(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<()> {
+    redis::cmd("ZADD").arg(keys.get(Key::Wake)).arg(0).arg("marker").call(conn, "wake").await
 }
 
 /// The server's number for this connection, for [`unblock`].
-pub(crate) async fn client_id(conn: &mut impl Connection) -> Result<u64, Error> {
-    redis::cmd("CLIENT").arg("ID").query_async(conn).await.map_err(|e| classify("wake", e))
+pub(crate) async fn client_id(conn: &mut impl Connection) -> Result<u64> {
+    redis::cmd("CLIENT").arg("ID").call(conn, "wake").await
 }
 
 /// Ends the block of another connection, whose call then returns as after its time-out.
-pub(crate) async fn unblock(conn: &mut impl Connection, client: u64) -> Result<(), Error> {
-    redis::cmd("CLIENT").arg("UNBLOCK").arg(client).query_async(conn).await.map_err(|e| classify("wake", e))
+pub(crate) async fn unblock(conn: &mut impl Connection, client: u64) -> Result<()> {
+    redis::cmd("CLIENT").arg("UNBLOCK").arg(client).call(conn, "wake").await
 }

@@ -16,8 +16,9 @@ use super::connector::Plain;
 use super::engine::Store;
 use super::hints::{hint_of, ping};
 use super::keys::{Key, TaskKeys};
+use super::reply::PlainCall;
 use super::timeouts::CONNECT_TIMEOUT;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 pub(crate) use super::slot_map::ClusterNode;
 
@@ -43,11 +44,7 @@ impl Store {
     ///
     /// # Errors
     /// As every call; also if the node no longer has one of them.
-    pub(crate) async fn wake_subscription(
-        &self,
-        node: &ClusterNode,
-        tasks: &[&TaskKeys],
-    ) -> Result<WakeSubscription, Error> {
+    pub(crate) async fn wake_subscription(&self, node: &ClusterNode, tasks: &[&TaskKeys]) -> Result<WakeSubscription> {
         let cluster = Arc::clone(self.address.cluster().ok_or(Error::Closed)?);
         let primary_epoch = cluster.reign_of(node);
         let (sender, pushes) = unbounded_channel();
@@ -107,16 +104,10 @@ impl WakeSubscription {
             }
             Error::Closed
         };
-        let over = async {
-            match self.primary_epoch {
-                Some(primary_epoch) => self.cluster.over(primary_epoch).await,
-                None => std::future::pending().await,
-            }
-        };
         let e = tokio::select! {
             e = pings => e,
             e = pushes => e,
-            () = over => Error::primary_changed(),
+            () = self.cluster.over(self.primary_epoch) => Error::primary_changed(),
         };
         self.cluster.suspect(&self.node);
         e
@@ -124,21 +115,16 @@ impl WakeSubscription {
 }
 
 /// Takes the wake marker of the task, if it is there.
-pub(crate) async fn take(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
-    let mut pop = redis::cmd("ZPOPMIN");
-    let popped = pop.arg(keys.get(Key::Wake)).query_async::<Vec<String>>(conn).await;
-    popped.map(|popped| !popped.is_empty()).map_err(|e| classify("wake", e))
+pub(crate) async fn take(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool> {
+    let popped: Vec<String> = redis::cmd("ZPOPMIN").arg(keys.get(Key::Wake)).call(conn, "wake").await?;
+    Ok(!popped.is_empty())
 }
 
 /// Puts the marker back and publishes that, so that a worker that can use it takes it.
-pub(crate) async fn put_back(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
-    let mut add = redis::cmd("ZADD");
-    let is_new: bool =
-        add.arg(keys.get(Key::Wake)).arg(0).arg("marker").query_async(conn).await.map_err(|e| classify("wake", e))?;
+pub(crate) async fn put_back(conn: &mut impl Connection, keys: &TaskKeys) -> Result<()> {
+    let is_new: bool = redis::cmd("ZADD").arg(keys.get(Key::Wake)).arg(0).arg("marker").call(conn, "wake").await?;
     if is_new {
-        let mut publish = redis::cmd("SPUBLISH");
-        publish.arg(keys.get(Key::Wake)).arg("w");
-        publish.query_async::<()>(conn).await.map_err(|e| classify("wake", e))?;
+        redis::cmd("SPUBLISH").arg(keys.get(Key::Wake)).arg("w").call::<()>(conn, "wake").await?;
     }
     Ok(())
 }

@@ -3,14 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::classify::classify;
+use redis::Cmd;
+
 use super::connection::{Connection, OwnConnection};
 use super::engine::Store;
 use super::keys::{self, Key};
-use super::reply::Text;
+use super::reply::{PlainCall, Text};
 use super::settle::LINES;
 use super::streams::server_time_ms;
-use crate::error::Error;
+use crate::error::Result;
 use crate::limits::stored_score;
 use crate::options::retention::LimitMs;
 
@@ -34,18 +35,16 @@ impl Store {
         conn: &mut OwnConnection,
         now_ms: u64,
         most: [usize; 3],
-    ) -> Result<Vec<(String, u64)>, Error> {
+    ) -> Result<Vec<(String, u64)>> {
         let (workers, gone) = (keys::workers(&self.prefix), keys::dead_workers(&self.prefix));
         let since_ms = now_ms.saturating_sub(SILENT_AFTER.as_millis() as u64);
-        let mut count = redis::cmd("ZCOUNT");
-        count.arg(&workers).arg(since_ms).arg("+inf");
-        let seen: usize = count.query_async(conn).await.map_err(|e| classify("presence", e))?;
+        let seen: usize = redis::cmd("ZCOUNT").arg(&workers).arg(since_ms).arg("+inf").call(conn, "presence").await?;
         let (mut found, mut known) = (Vec::new(), HashSet::new());
         let pages = [(&workers, 0, most[0].min(seen)), (&workers, seen, most[1]), (&gone, 0, most[2])];
         for (key, from, most) in pages.into_iter().filter(|(.., most)| *most > 0) {
-            let mut cmd = redis::cmd("ZREVRANGE");
-            cmd.arg(key).arg(from).arg(from + most - 1).arg("WITHSCORES");
-            let page: Vec<(Text, f64)> = match cmd.query_async(conn).await.map_err(|e| classify("presence", e)) {
+            let mut range = redis::cmd("ZREVRANGE");
+            range.arg(key).arg(from).arg(from + most - 1).arg("WITHSCORES");
+            let page: Vec<(Text, f64)> = match range.call(conn, "presence").await {
                 // In a cluster this list is on its own node. If that is unreachable, live workers are still returned.
                 Err(e) if *key == gone && conn.is_routed() && e.is_outage() => Vec::new(),
                 page => page?,
@@ -57,20 +56,14 @@ impl Store {
     }
 
     /// The workers of one boot of a host that were seen in about the last hour, latest first, at most `most`.
-    pub(crate) async fn of_boot(
-        &self,
-        conn: &mut impl Connection,
-        boot_id: &str,
-        most: usize,
-    ) -> Result<Vec<String>, Error> {
-        let mut cmd = redis::cmd("ZREVRANGE");
-        cmd.arg(keys::boot(&self.prefix, boot_id)).arg(0).arg(most.saturating_sub(1));
-        let found: Vec<Text> = cmd.query_async(conn).await.map_err(|e| classify("presence", e))?;
+    pub(crate) async fn of_boot(&self, conn: &mut impl Connection, boot_id: &str, most: usize) -> Result<Vec<String>> {
+        let (key, last) = (keys::boot(&self.prefix, boot_id), most.saturating_sub(1));
+        let found: Vec<Text> = redis::cmd("ZREVRANGE").arg(key).arg(0).arg(last).call(conn, "presence").await?;
         Ok(found.into_iter().map(|Text(worker)| worker).collect())
     }
 
     /// When a worker was last seen, ms, according to the lists; `None` if it is in none.
-    pub(crate) async fn last_seen(&self, conn: &mut impl Connection, worker: &str) -> Result<Option<u64>, Error> {
+    pub(crate) async fn last_seen(&self, conn: &mut impl Connection, worker: &str) -> Result<Option<u64>> {
         let mut seen = None;
         for list in [keys::workers(&self.prefix), keys::dead_workers(&self.prefix)] {
             seen = seen.max(seen_in(conn, &list, worker).await?);
@@ -79,24 +72,19 @@ impl Store {
     }
 
     /// Whether a worker is in the list of those that were seen in the last hour.
-    pub(crate) async fn is_listed(&self, conn: &mut impl Connection, worker: &str) -> Result<bool, Error> {
+    pub(crate) async fn is_listed(&self, conn: &mut impl Connection, worker: &str) -> Result<bool> {
         Ok(seen_in(conn, &keys::workers(&self.prefix), worker).await?.is_some())
     }
 
     /// The last presence of a worker; empty if none is kept.
-    pub(crate) async fn presence(
-        &self,
-        conn: &mut impl Connection,
-        worker: &str,
-    ) -> Result<HashMap<String, String>, Error> {
-        let mut cmd = redis::cmd("HGETALL");
-        cmd.arg(keys::worker(&self.prefix, worker));
-        let fields: Vec<(Text, Text)> = cmd.query_async(conn).await.map_err(|e| classify("presence", e))?;
+    pub(crate) async fn presence(&self, conn: &mut impl Connection, worker: &str) -> Result<HashMap<String, String>> {
+        let fields: Vec<(Text, Text)> =
+            redis::cmd("HGETALL").arg(keys::worker(&self.prefix, worker)).call(conn, "presence").await?;
         Ok(fields.into_iter().map(|(Text(name), Text(value))| (name, value)).collect())
     }
 
     /// Workers that were not seen for an hour, and the oldest that exceed `most`. Bounded per call.
-    pub(crate) async fn long_gone(&self, conn: &mut impl Connection, most: Option<u64>) -> Result<Vec<String>, Error> {
+    pub(crate) async fn long_gone(&self, conn: &mut impl Connection, most: Option<u64>) -> Result<Vec<String>> {
         let workers = keys::workers(&self.prefix);
         let gone = self.unseen_since(conn, &workers, KEEP).await?;
         let Some(most) = most else { return Ok(gone) };
@@ -104,31 +92,25 @@ impl Store {
         if excess <= gone.len() as u64 {
             return Ok(gone);
         }
-        let mut oldest = redis::cmd("ZRANGE");
-        oldest.arg(&workers).arg(0).arg(excess - 1);
-        oldest.query_async(conn).await.map_err(|e| classify("presence", e))
+        redis::cmd("ZRANGE").arg(&workers).arg(0).arg(excess - 1).call(conn, "presence").await
     }
 
     /// How many listed workers were not seen for some minutes.
-    async fn silent(&self, conn: &mut impl Connection) -> Result<u64, Error> {
+    async fn silent(&self, conn: &mut impl Connection) -> Result<u64> {
         let before = server_time_ms(conn).await?.saturating_sub(KEEP_EXCESS.as_millis() as u64);
-        let mut count = redis::cmd("ZCOUNT");
-        count.arg(keys::workers(&self.prefix)).arg("-inf").arg(before);
-        count.query_async(conn).await.map_err(|e| classify("presence", e))
+        redis::cmd("ZCOUNT").arg(keys::workers(&self.prefix)).arg("-inf").arg(before).call(conn, "presence").await
     }
 
     /// Removes the records of the last calls of a worker that is gone, and keeps only its presence. Each step may be
     /// repeated.
-    pub(crate) async fn park(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
-        let classify = |e| classify("presence", e);
+    pub(crate) async fn park(&self, conn: &mut OwnConnection, worker: &str) -> Result<()> {
         let (workers, gone) = (keys::workers(&self.prefix), keys::dead_workers(&self.prefix));
-        let mut seen = redis::cmd("ZSCORE");
-        let seen: Option<f64> = seen.arg(&workers).arg(worker).query_async(conn).await.map_err(classify)?;
+        let seen: Option<f64> = redis::cmd("ZSCORE").arg(&workers).arg(worker).call(conn, "presence").await?;
         // Another worker has already done it.
         let Some(seen) = seen else { return Ok(()) };
-        let mut said = redis::cmd("HMGET");
-        said.arg(keys::worker(&self.prefix, worker)).arg("tasks").arg("bootId");
-        let (tasks, boot_id): (Option<String>, Option<String>) = said.query_async(conn).await.map_err(classify)?;
+        let key = keys::worker(&self.prefix, worker);
+        let (tasks, boot_id): (Option<String>, Option<String>) =
+            redis::cmd("HMGET").arg(key).arg("tasks").arg("bootId").call(conn, "presence").await?;
         for task in tasks.iter().flat_map(|names| names.split_whitespace()) {
             // Use this connection: the keeper's runtime has no other.
             let tables = self.tables(task);
@@ -139,63 +121,48 @@ impl Store {
             }
             for keys in tables.all().iter() {
                 let lines = LINES.map(|line| format!("{worker}{line}"));
-                let mut records = redis::cmd("HDEL");
-                records.arg(keys.get(Key::Replies)).arg(&lines);
-                records.query_async::<()>(conn).await.map_err(classify)?;
+                redis::cmd("HDEL").arg(keys.get(Key::Replies)).arg(&lines).call::<()>(conn, "presence").await?;
             }
         }
         if let Some(boot_id) = boot_id {
-            let mut leave = redis::cmd("ZREM");
-            leave.arg(keys::boot(&self.prefix, &boot_id)).arg(worker);
-            leave.query_async::<()>(conn).await.map_err(classify)?;
+            redis::cmd("ZREM").arg(keys::boot(&self.prefix, &boot_id)).arg(worker).call::<()>(conn, "presence").await?;
         }
         // Keep this order: the presence of a worker that is in neither list would be kept forever.
-        let mut add = redis::cmd("ZADD");
-        add.arg(&gone).arg(stored_score(seen)).arg(worker);
-        add.query_async::<()>(conn).await.map_err(classify)?;
-        redis::cmd("ZREM").arg(&workers).arg(worker).query_async(conn).await.map_err(classify)
+        redis::cmd("ZADD").arg(&gone).arg(stored_score(seen)).arg(worker).call::<()>(conn, "presence").await?;
+        redis::cmd("ZREM").arg(&workers).arg(worker).call(conn, "presence").await
     }
 
     /// Removes the presence of workers that have been gone for too long, or are too many. Bounded per call. Returns how many.
-    pub(crate) async fn forget_gone(&self, conn: &mut OwnConnection, keep: LimitMs) -> Result<usize, Error> {
-        let classify = |e| classify("presence", e);
+    pub(crate) async fn forget_gone(&self, conn: &mut OwnConnection, keep: LimitMs) -> Result<usize> {
         let gone = keys::dead_workers(&self.prefix);
         let mut forgotten = match keep.max_age_ms {
             Some(age) => self.unseen_since(conn, &gone, Duration::from_millis(age)).await?,
             None => Vec::new(),
         };
         if let Some(most) = keep.max_count {
-            let count: u64 = redis::cmd("ZCARD").arg(&gone).query_async(conn).await.map_err(classify)?;
+            let count: u64 = redis::cmd("ZCARD").arg(&gone).call(conn, "presence").await?;
             let spare = (count + self.silent(conn).await?).saturating_sub(most).min(count).min(FORGOTTEN);
             if spare > forgotten.len() as u64 {
-                let mut oldest = redis::cmd("ZRANGE");
-                oldest.arg(&gone).arg(0).arg(spare - 1);
-                forgotten = oldest.query_async(conn).await.map_err(classify)?;
+                forgotten = redis::cmd("ZRANGE").arg(&gone).arg(0).arg(spare - 1).call(conn, "presence").await?;
             }
         }
         for worker in &forgotten {
             // A worker that came back, for example after a long SIGSTOP, keeps its presence.
-            let mut seen = redis::cmd("ZSCORE");
-            seen.arg(keys::workers(&self.prefix)).arg(worker);
-            if seen.query_async::<Option<f64>>(conn).await.map_err(classify)?.is_none() {
-                let mut del = redis::cmd("DEL");
-                del.arg(keys::worker(&self.prefix, worker)).query_async::<()>(conn).await.map_err(classify)?;
+            if !self.is_listed(conn, worker).await? {
+                redis::cmd("DEL").arg(keys::worker(&self.prefix, worker)).call::<()>(conn, "presence").await?;
             }
-            redis::cmd("ZREM").arg(&gone).arg(worker).query_async::<()>(conn).await.map_err(classify)?;
+            redis::cmd("ZREM").arg(&gone).arg(worker).call::<()>(conn, "presence").await?;
         }
         Ok(forgotten.len())
     }
 
-    async fn unseen_since(&self, conn: &mut impl Connection, key: &str, time: Duration) -> Result<Vec<String>, Error> {
+    async fn unseen_since(&self, conn: &mut impl Connection, key: &str, time: Duration) -> Result<Vec<String>> {
         let before = server_time_ms(conn).await?.saturating_sub(time.as_millis() as u64);
-        let mut cmd = redis::cmd("ZRANGEBYSCORE");
-        cmd.arg(key).arg("-inf").arg(before).arg("LIMIT").arg(0).arg(FORGOTTEN);
-        cmd.query_async(conn).await.map_err(|e| classify("presence", e))
+        Cmd::zrangebyscore_limit(key, "-inf", before, 0, FORGOTTEN as isize).call(conn, "presence").await
     }
 }
 
-async fn seen_in(conn: &mut impl Connection, list: &str, worker: &str) -> Result<Option<u64>, Error> {
-    let seen: Option<f64> =
-        redis::cmd("ZSCORE").arg(list).arg(worker).query_async(conn).await.map_err(|e| classify("presence", e))?;
+async fn seen_in(conn: &mut impl Connection, list: &str, worker: &str) -> Result<Option<u64>> {
+    let seen: Option<f64> = redis::cmd("ZSCORE").arg(list).arg(worker).call(conn, "presence").await?;
     Ok(seen.map(stored_score))
 }

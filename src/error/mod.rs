@@ -259,20 +259,7 @@ impl Error {
             | Error::NotReplicated { .. }
             | Error::WorkflowBusy { .. } => true,
             Error::Partial { source, .. } => source.is_retryable(),
-            Error::Config(_)
-            | Error::Unsupported { .. }
-            | Error::TooLarge { .. }
-            | Error::JobNotFound { .. }
-            | Error::ResultGone { .. }
-            | Error::JobFailed(_)
-            | Error::JobCancelled { .. }
-            | Error::WorkflowNotFound { .. }
-            | Error::WorkflowFailed { .. }
-            | Error::WorkflowCancelled { .. }
-            | Error::Denied { .. }
-            | Error::Codec { .. }
-            | Error::Server { .. }
-            | Error::Closed => false,
+            _ => false,
         }
     }
 
@@ -342,7 +329,7 @@ impl Error {
     /// Adds the cluster node, which may differ from the configured address.
     pub(crate) fn by_node(mut self, node: Option<String>) -> Error {
         if let (Error::Connect { source }, Some(node)) = (&mut self, node) {
-            source.set_node(&node);
+            source.0.text = format!("{node}: {}", source.0.text);
         }
         self
     }
@@ -355,11 +342,6 @@ impl Error {
     /// Whether the error is [`Error::late`].
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Error::Connect { source } if source.is_late())
-    }
-
-    /// Whether a node reports the cluster as down (`CLUSTERDOWN`).
-    pub(crate) fn says_down(&self) -> bool {
-        matches!(self, Error::Connect { source } if source.code() == Some("CLUSTERDOWN"))
     }
 
     /// Whether a value is larger than the server accepts.
@@ -430,7 +412,7 @@ impl Error {
     /// Marks the error as one of the first calls over a new connection.
     pub(crate) fn at_first(mut self) -> Error {
         if let Error::Connect { source } = &mut self {
-            source.set_connecting();
+            source.0.connecting = true;
         }
         self
     }

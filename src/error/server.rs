@@ -11,7 +11,7 @@ use crate::escape::Escaped;
 ///
 /// The text is one line and never contains a password.
 #[derive(Clone)]
-pub struct ServerError(Box<Said>);
+pub struct ServerError(pub(crate) Box<Said>);
 
 /// The facts of a [`ServerError`].
 #[derive(Clone, Default)]
@@ -60,18 +60,14 @@ pub(crate) const NO_ANSWER: &str = "no answer in time";
 pub(crate) const ELSEWHERE_CODES: [&str; 5] = ["READONLY", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN"];
 
 impl ServerError {
-    pub(crate) fn new(said: Said) -> ServerError {
-        ServerError(Box::new(said))
-    }
-
     /// No answer arrived in time.
     pub(super) fn silence(nature: Nature) -> ServerError {
-        ServerError::new(Said { text: NO_ANSWER.to_owned(), nature, ..Said::default() })
+        ServerError(Box::new(Said { text: NO_ANSWER.to_owned(), nature, ..Said::default() }))
     }
 
     /// The connection is closed, or no longer leads to the primary.
     pub(super) fn closed(text: &str) -> ServerError {
-        ServerError::new(Said { text: text.to_owned(), nature: Nature::Closed, ..Said::default() })
+        ServerError(Box::new(Said { text: text.to_owned(), nature: Nature::Closed, ..Said::default() }))
     }
 
     /// The code that the server answered with: `OOM`, `NOPERM`, `WRONGPASS`. `None` without an answer, or if the answer has no code.
@@ -108,18 +104,6 @@ impl ServerError {
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self.0.nature, Nature::TimedOut | Nature::Late)
-    }
-
-    pub(super) fn set_connecting(&mut self) {
-        self.0.connecting = true;
-    }
-
-    pub(crate) fn set_tls(&mut self, is_over_tls: bool, suspects: bool) {
-        (self.0.is_over_tls, self.0.suspects_tls) = (is_over_tls, suspects);
-    }
-
-    pub(super) fn set_node(&mut self, node: &str) {
-        self.0.text = format!("{node}: {}", self.0.text);
     }
 
     pub(super) fn set_place(&mut self, place: &Arc<str>) {

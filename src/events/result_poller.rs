@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -26,6 +26,7 @@ use crate::job::id::JobId;
 use crate::job::snooze::Snoozes;
 use crate::job::state::JobState;
 use crate::limits::{BATCH_BYTES, LARGE, LOOK_BATCH, NARROW_BYTES};
+use crate::lock::lock;
 
 /// The first pause between two polls of a job; each next one is half as long again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -91,17 +92,13 @@ struct WaitState {
 }
 
 impl Waiting {
-    fn state(&self) -> MutexGuard<'_, WaitState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The table of the job: the task, its partition, and the number of partitions.
     fn table(&self) -> Table {
         (Arc::clone(&self.task), self.keys.part(), self.keys.parts())
     }
 
     pub(super) fn end(&self) -> Option<Result<End, Error>> {
-        self.state().found.as_ref().map(|found| match &**found {
+        lock(&self.state).found.as_ref().map(|found| match &**found {
             Ok(end) => Ok(end.clone()),
             Err(e) => Err(e.again()),
         })
@@ -109,20 +106,16 @@ impl Waiting {
 
     /// The event that ended the job, if it has arrived.
     pub(super) fn event(&self) -> Option<Event> {
-        self.state().event.clone()
+        lock(&self.state).event.clone()
     }
 
     fn found(&self, end: Arc<Result<End, Error>>) {
-        self.state().found = Some(end);
+        lock(&self.state).found = Some(end);
         self.told.notify_one();
     }
 }
 
 impl ResultWaiters {
-    fn closings(&self) -> MutexGuard<'_, Closings> {
-        self.closings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn new(store: Arc<Store>) -> Arc<ResultWaiters> {
         Arc::new(ResultWaiters {
             store,
@@ -137,10 +130,6 @@ impl ResultWaiters {
         })
     }
 
-    pub(super) fn all(&self) -> MutexGuard<'_, HashMap<JobId, Vec<Arc<Waiting>>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Polls for the end of a job from now on, until [`ResultWaiters::forget`].
     pub(super) fn look_for_end(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId) -> Arc<Waiting> {
         let state = WaitState { next_look: Instant::now(), pause: FIRST_PAUSE, seen: false, found: None, event: None };
@@ -151,14 +140,14 @@ impl ResultWaiters {
             state: Mutex::new(state),
             told: Notify::new(),
         });
-        self.all().entry(id.clone()).or_default().push(Arc::clone(&waiting));
+        lock(&self.all).entry(id.clone()).or_default().push(Arc::clone(&waiting));
         self.changed.notify_waiters();
         waiting
     }
 
     /// Stops polling for this caller.
     pub(super) fn forget(&self, left: &Arc<Waiting>) {
-        let mut all = self.all();
+        let mut all = lock(&self.all);
         if let Some(of_job) = all.get_mut(&left.id) {
             of_job.retain(|waiting| !Arc::ptr_eq(waiting, left));
             if of_job.is_empty() {
@@ -172,9 +161,9 @@ impl ResultWaiters {
         if !event.is_terminal() && !matches!(event, Event::Removed { .. }) {
             return;
         }
-        let all = self.all();
+        let all = lock(&self.all);
         for waiting in all.get(event.id()).into_iter().flatten().filter(|waiting| *waiting.task == *event.task()) {
-            let mut state = waiting.state();
+            let mut state = lock(&waiting.state);
             if event.is_terminal() {
                 state.event = Some(event.clone());
             }
@@ -188,7 +177,7 @@ impl ResultWaiters {
     /// Polls for all jobs now: events may have been missed.
     pub(super) fn look_for_all(&self) {
         let now = Instant::now();
-        self.all().values().flatten().for_each(|waiting| waiting.state().next_look = now);
+        lock(&self.all).values().flatten().for_each(|waiting| lock(&waiting.state).next_look = now);
         self.changed.notify_waiters();
     }
 
@@ -207,7 +196,7 @@ impl ResultWaiters {
 
     /// Wakes all callers. They start tasks again that have ended.
     pub(super) fn wake_all(&self) {
-        self.all().values().flatten().for_each(|waiting| waiting.told.notify_one());
+        lock(&self.all).values().flatten().for_each(|waiting| waiting.told.notify_one());
     }
 
     /// Polls until no caller waits. Each task, and each partition, is polled separately: in a cluster its node may be unreachable.
@@ -217,16 +206,16 @@ impl ResultWaiters {
             // Subscribe before polling, so that no signal is missed.
             let changed = self.changed.notified();
             let (due, next) = {
-                let all = self.all();
+                let all = lock(&self.all);
                 if all.is_empty() {
                     return;
                 }
                 let (due, later): (Vec<_>, Vec<_>) = all
                     .values()
                     .flatten()
-                    .filter(|waiting| waiting.state().found.is_none() && !busy.contains(&waiting.table()))
-                    .partition(|waiting| waiting.state().next_look <= Instant::now());
-                let next = later.iter().map(|waiting| waiting.state().next_look).min();
+                    .filter(|waiting| lock(&waiting.state).found.is_none() && !busy.contains(&waiting.table()))
+                    .partition(|waiting| lock(&waiting.state).next_look <= Instant::now());
+                let next = later.iter().map(|waiting| lock(&waiting.state).next_look).min();
                 (due.into_iter().cloned().collect::<Vec<_>>(), next)
             };
             // Each job is read once, however many callers wait for it.
@@ -265,7 +254,7 @@ impl ResultWaiters {
                 let flowing = events && self.flowing.load(Ordering::SeqCst);
                 let longest = if flowing { LONGEST_PAUSE } else { LONGEST_PAUSE_WITHOUT_EVENTS };
                 for waiting in some.iter().copied().flatten() {
-                    let mut state = waiting.state();
+                    let mut state = lock(&waiting.state);
                     // Another poll was requested during this one, which may have come too early to see the end.
                     if state.found.is_none() && state.next_look <= asked_at {
                         state.seen = true;
@@ -277,10 +266,10 @@ impl ResultWaiters {
             Err(e) if e.is_outage() => {
                 tracing::debug!(error = %e.chain(), "the states of jobs cannot be read; will retry");
                 let next = Instant::now() + FIRST_PAUSE;
-                some.iter().copied().flatten().for_each(|waiting| waiting.state().next_look = next);
+                some.iter().copied().flatten().for_each(|waiting| lock(&waiting.state).next_look = next);
             }
             Err(e) => {
-                for waiting in some.iter().copied().flatten().filter(|waiting| waiting.state().found.is_none()) {
+                for waiting in some.iter().copied().flatten().filter(|waiting| lock(&waiting.state).found.is_none()) {
                     waiting.found(Arc::new(Err(e.again())));
                 }
             }
@@ -304,7 +293,7 @@ impl ResultWaiters {
         let large = if self.narrow.is_on() { NARROW_BYTES } else { LARGE };
         for (group, job) in some.iter().copied().zip(&looked.jobs) {
             match job {
-                None => tell(group, End::Gone { seen: group.iter().any(|waiting| waiting.state().seen) }),
+                None => tell(group, End::Gone { seen: group.iter().any(|waiting| lock(&waiting.state).seen) }),
                 Some((JobState::Completed, 0)) => tell(group, End::Completed(None)),
                 Some((JobState::Completed, bytes)) if *bytes > large => {
                     tell(group, End::Completed(Some(Payload::Apart(*bytes))));
@@ -358,12 +347,12 @@ impl ResultWaiters {
                 self.late.store(0, Ordering::SeqCst);
                 // Small answers always get through, so only a large one shows that large answers do.
                 if bytes > NARROW_BYTES {
-                    self.closings().failed(false);
+                    lock(&self.closings).failed(false);
                 }
             }
             Err(e) if e.is_late() => self.late.store(late + 1, Ordering::SeqCst),
             // The server has just reported which jobs have values, so it is reachable.
-            Err(e) if self.closings().failed(e.is_broken()) => {
+            Err(e) if lock(&self.closings).failed(e.is_broken()) => {
                 self.narrow.begin();
             }
             Err(_) => {}

@@ -1,7 +1,7 @@
 //! The source of the readers of a hub.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use super::result_poller::ResultWaiters;
 use crate::backend::engine::Store;
 use crate::backend::keys::workflow_of;
 use crate::backend::tables::Tables;
+use crate::lock::lock;
 
 /// What both readers of a hub share: the followed tasks, and the callers that wait for single jobs.
 pub(super) struct Source {
@@ -48,7 +49,7 @@ impl Source {
     }
 
     pub(super) fn follow(&self, task: &Arc<str>, tables: &Arc<Tables>) -> Arc<Followed> {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = lock(&self.tasks);
         if let Some(known) = tasks.by_name.get(task).and_then(Weak::upgrade) {
             return known;
         }
@@ -65,7 +66,7 @@ impl Source {
 
     /// The tasks that are in use.
     pub(super) fn followed(&self) -> Vec<Arc<Followed>> {
-        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let tasks = lock(&self.tasks);
         tasks.by_name.values().filter_map(Weak::upgrade).collect()
     }
 }

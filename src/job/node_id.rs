@@ -36,6 +36,11 @@ impl NodeId {
         self.instance.matches('/').count()
     }
 
+    /// The words by which scripts name it.
+    pub(crate) fn words(&self) -> (&str, u32, u64) {
+        (&self.instance, self.node, self.run)
+    }
+
     pub(crate) fn job_id(&self) -> JobId {
         let NodeId { definition, instance, node, run } = self;
         JobId::from_wire(format!("{MARK}{definition}/{instance}/{node}/{run}"))

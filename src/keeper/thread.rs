@@ -36,7 +36,7 @@ pub(crate) fn start(
         runtime.block_on(async {
             let mut loops = tokio::task::JoinSet::new();
             let store = Arc::clone(&keeper.worker.store);
-            loops.spawn(async move { store.watch_primary().await });
+            loops.spawn(async move { store.address.watch().await });
             loops.spawn(tick::run(Arc::clone(&keeper)));
             loops.spawn(hints::run(Arc::clone(&keeper)));
             loops.spawn(presence::run(Arc::clone(&keeper)));

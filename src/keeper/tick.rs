@@ -36,7 +36,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             // Another worker may be about to report this one as dead.
             keeper.resumed.notify_one();
         }
-        keeper.worker.store.keep_watch();
+        keeper.worker.store.address.keep_watch();
         // Hash slots may move between primaries that stay in place, so check every tick.
         let now_at = keeper.primary_epochs();
         if now_at != primary_epochs {

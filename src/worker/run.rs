@@ -142,7 +142,7 @@ impl Worker {
             self.leave(&announced).await;
             return Ok(StopReason::Shutdown);
         };
-        if self.store.fails_over() {
+        if self.store.address.fails_over() {
             for task in self.tasks.iter().filter(|task| task.options.interval < OVER_FAILOVERS) {
                 let interval_ms = task.options.interval.as_millis() as u64;
                 tracing::warn!(task = %task.name, interval_ms, "a failover may take longer than the stall interval");

@@ -6,7 +6,7 @@ use crate::backend::connection::Connection;
 use crate::backend::keys::TaskKeys;
 use crate::backend::reply::{Reply, Text};
 use crate::backend::scripts;
-use crate::error::Error;
+use crate::error::Result;
 use crate::job::node_id::NodeId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,29 +62,17 @@ impl Advanced {
 }
 
 /// Records the ends of at most 200 nodes of one workflow. Safe to repeat.
-pub(crate) async fn advance(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    ended: &[EndedNode],
-) -> Result<Advanced, Error> {
-    let mut call = scripts::FLOW_ADVANCE.on(keys);
-    for EndedNode { id, end, said } in ended {
-        call.arg(&id.instance).arg(id.node).arg(id.run).arg(end.as_str()).arg(said.as_slice());
-    }
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
-    news(&mut reply, keys)
+pub(crate) async fn advance(conn: &mut impl Connection, keys: &TaskKeys, ended: &[EndedNode]) -> Result<Advanced> {
+    let ends = ended.iter().map(|EndedNode { id, end, said }| (id.words(), end.as_str(), said.as_slice()));
+    news(&mut scripts::FLOW_ADVANCE.on(keys).args(ends).answer(conn).await?, keys)
 }
 
 /// Visits more dependents of an ended node, named as `<instance>/<node>/<run>`. Safe to repeat.
-pub(crate) async fn visit(conn: &mut impl Connection, keys: &TaskKeys, mark: &str) -> Result<Advanced, Error> {
-    let mut words = mark.rsplitn(3, '/');
-    let (run, node, instance) = (words.next(), words.next(), words.next());
-    let mut call = scripts::FLOW_VISIT.on(keys);
-    call.arg(instance.unwrap_or_default()).arg(node.unwrap_or_default()).arg(run.unwrap_or_default());
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
-    news(&mut reply, keys)
+pub(crate) async fn visit(conn: &mut impl Connection, keys: &TaskKeys, mark: &str) -> Result<Advanced> {
+    let mut words = mark.rsplitn(3, '/').map(str::to_owned);
+    let mut word = || words.next().unwrap_or_default();
+    let (run, node, instance) = (word(), word(), word());
+    news(&mut scripts::FLOW_VISIT.on(keys).arg(instance).arg(node).arg(run).answer(conn).await?, keys)
 }
 
 /// Opens the ready nodes of the next page of an instance. Returns what follows, and whether there are more pages. Safe to repeat.
@@ -93,11 +81,8 @@ pub(crate) async fn open(
     keys: &TaskKeys,
     instance: &str,
     run: u64,
-) -> Result<(Advanced, bool), Error> {
-    let mut call = scripts::FLOW_OPEN.on(keys);
-    call.arg(instance).arg(run);
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+) -> Result<(Advanced, bool)> {
+    let mut reply = scripts::FLOW_OPEN.on(keys).arg(instance).arg(run).answer(conn).await?;
     let more: u8 = reply.next()?;
     Ok((news(&mut reply, keys)?, more > 0))
 }
@@ -108,31 +93,24 @@ pub(crate) async fn enter(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     nodes: &[NodeId],
-) -> Result<(Vec<bool>, Advanced), Error> {
-    let mut call = scripts::FLOW_ENTER.on(keys);
-    for NodeId { instance, node, run, .. } in nodes {
-        call.arg(instance).arg(node).arg(run);
-    }
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
-    let mut answers = Vec::with_capacity(nodes.len());
-    for _ in nodes {
-        answers.push(match reply.next::<String>()?.as_str() {
-            "go" => true,
-            "stale" => false,
-            other => return Err(reply.unexpected(other)),
-        });
-    }
+) -> Result<(Vec<bool>, Advanced)> {
+    let mut reply = scripts::FLOW_ENTER.on(keys).args(nodes.iter().map(NodeId::words)).answer(conn).await?;
+    let answer = |_: &NodeId| match reply.next::<String>()?.as_str() {
+        "go" => Ok(true),
+        "stale" => Ok(false),
+        other => Err(reply.unexpected(other)),
+    };
+    let answers = nodes.iter().map(answer).collect::<Result<_>>()?;
     Ok((answers, news(&mut reply, keys)?))
 }
 
 /// The end of a reply, see `add_news` of `lua/lib/flow.lua`.
-pub(super) fn news(reply: &mut Reply, keys: &TaskKeys) -> Result<Advanced, Error> {
+pub(super) fn news(reply: &mut Reply, keys: &TaskKeys) -> Result<Advanced> {
     Ok(Advanced { entries: counted(reply)?, sends: to_send(reply, keys)? })
 }
 
 /// A number, then as many words.
-pub(super) fn counted(reply: &mut Reply) -> Result<Vec<String>, Error> {
+pub(super) fn counted(reply: &mut Reply) -> Result<Vec<String>> {
     let count: usize = reply.next()?;
     (0..count).map(|_| reply.next().map(|Text(word)| word)).collect()
 }

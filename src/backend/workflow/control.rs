@@ -6,7 +6,7 @@ use super::instances::FlowPlace;
 use crate::backend::connection::Connection;
 use crate::backend::keys::TaskKeys;
 use crate::backend::scripts;
-use crate::error::Error;
+use crate::error::Result;
 
 /// The answer to a cancel.
 #[derive(Debug)]
@@ -24,10 +24,8 @@ pub(crate) async fn cancel(
     keys: &TaskKeys,
     instance: &str,
     reason: &str,
-) -> Result<Controlled, Error> {
-    let mut call = scripts::FLOW_CONTROL.on(keys);
-    call.arg(instance).arg(reason);
-    let mut reply = call.call(conn).await?;
+) -> Result<Controlled> {
+    let mut reply = scripts::FLOW_CONTROL.on(keys).arg(instance).arg(reason).call(conn).await?;
     match reply.next::<String>()?.as_str() {
         "stopping" => Ok(Controlled::Stopping(reply.next()?)),
         "ended" => {
@@ -71,14 +69,12 @@ pub(crate) async fn turn(
     instance: &str,
     seen: u64,
     asked: &TurnAsked<'_>,
-) -> Result<Turned, Error> {
-    let mut call = scripts::FLOW_PAUSE.on(keys);
-    call.arg(instance).arg(seen);
-    match asked {
-        TurnAsked::Pause { by, why } => call.arg("pause").arg(by).arg(why),
-        TurnAsked::Resume { by } => call.arg("resume").arg(by),
+) -> Result<Turned> {
+    let asked = match asked {
+        TurnAsked::Pause { by, why } => &["pause", by, why][..],
+        TurnAsked::Resume { by } => &["resume", by],
     };
-    let mut reply = call.call(conn).await?;
+    let mut reply = scripts::FLOW_PAUSE.on(keys).arg(instance).arg(seen).arg(asked).call(conn).await?;
     match reply.next::<String>()?.as_str() {
         "paused" => Ok(Turned::Paused),
         "resumed" => Ok(Turned::Resumed(reply.next()?)),
@@ -113,13 +109,10 @@ pub(crate) async fn retry(
     seen: u64,
     nodes: &[(u32, String)],
     last: Option<usize>,
-) -> Result<Again, Error> {
+) -> Result<Again> {
     let mut call = scripts::FLOW_RETRY.on(keys);
-    call.arg(instance).arg(seen).arg(last.map_or_else(|| "-".to_owned(), |live| live.to_string()));
-    for (node, state) in nodes {
-        call.arg(node).arg(state);
-    }
-    let mut reply = call.call(conn).await?;
+    let live = last.map_or_else(|| "-".to_owned(), |live| live.to_string());
+    let mut reply = call.arg(instance).arg(seen).arg(live).args(nodes).call(conn).await?;
     match reply.next::<String>()?.as_str() {
         "again" => Ok(Again::Run(reply.next()?)),
         "part" => Ok(Again::Part),

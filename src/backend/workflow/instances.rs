@@ -1,11 +1,10 @@
 //! Reads instances of a workflow: the place of one (`lua/flow_state.lua`), pages of them (`lua/flow_list.lua`), and how many there are.
 
-use crate::backend::classify::classify;
 use crate::backend::connection::Connection;
 use crate::backend::keys::{Key, TaskKeys};
-use crate::backend::reply::Text;
+use crate::backend::reply::{PlainCall, Text};
 use crate::backend::scripts;
-use crate::error::Error;
+use crate::error::Result;
 use crate::limits::{stored_number, stored_score};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,14 +52,8 @@ pub(crate) struct FlowState {
 }
 
 /// Reads an instance; `None` if there is none.
-pub(crate) async fn state(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    instance: &str,
-) -> Result<Option<FlowState>, Error> {
-    let mut call = scripts::FLOW_STATE.on(keys);
-    call.arg(instance);
-    let mut reply = call.call(conn).await?;
+pub(crate) async fn state(conn: &mut impl Connection, keys: &TaskKeys, instance: &str) -> Result<Option<FlowState>> {
+    let mut reply = scripts::FLOW_STATE.on(keys).arg(instance).call(conn).await?;
     if reply.next::<String>()? != "state" {
         return Ok(None);
     }
@@ -102,11 +95,9 @@ pub(crate) async fn list(
     place: Key,
     (newest, cursor): (bool, &str),
     look: usize,
-) -> Result<(Vec<InstanceLine>, Option<String>), Error> {
-    let mut call = scripts::FLOW_LIST.on_place(keys, place);
-    call.arg(u8::from(newest)).arg(cursor).arg(look);
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+) -> Result<(Vec<InstanceLine>, Option<String>)> {
+    let mut reply =
+        scripts::FLOW_LIST.on_place(keys, place).arg(u8::from(newest)).arg(cursor).arg(look).answer(conn).await?;
     let Text(next) = reply.next()?;
     let words: Vec<Text> = reply.rest()?;
     let number = |word: &Text| word.0.parse().map_or(0, stored_score);
@@ -125,12 +116,11 @@ pub(crate) async fn list(
 
 /// Checks that scripts of a workflow can be called. While a slot is being moved, calls with a single key succeed, but a
 /// script with several keys fails.
-pub(crate) async fn can_be_called(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+pub(crate) async fn can_be_called(conn: &mut impl Connection, keys: &TaskKeys) -> Result<()> {
     // The script uses only the first of these keys, but the server must find all of them.
     let others = scripts::FLOW_ADVANCE.keys().iter().filter(|key| !scripts::FLOW_LIST.keys().contains(key));
     let mut call = scripts::FLOW_LIST.with_keys(keys, scripts::FLOW_LIST.keys().iter().chain(others).copied());
-    call.arg(1).arg("").arg(1);
-    call.call(conn).await.map(drop)
+    call.arg(1).arg("").arg(1).call(conn).await.map(drop)
 }
 
 #[derive(Debug, Default)]
@@ -158,7 +148,7 @@ pub(crate) struct FlowSizes {
 }
 
 /// Counts the instances and the outbox of a workflow.
-pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<FlowSizes, Error> {
+pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<FlowSizes> {
     let mut pipe = redis::pipe();
     pipe.hlen(keys.get(Key::Instances));
     for key in [Key::Running, Key::Paused, Key::Completed, Key::Failed, Key::Cancelled, Key::Outbox, Key::Children] {
@@ -168,7 +158,7 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
         .hmget(keys.get(Key::Meta), &["putOff", "untold", "corrupt", "corruptAt"]);
     pipe.zrange(keys.get(Key::FlowTasks), 0, -1);
     type Found = (u64, u64, u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 4], Vec<Text>);
-    let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
+    let found: Found = pipe.call(conn, "flow sizes").await?;
     let (lines, running, paused, completed, failed, cancelled, outbox, children, oldest, times, tasks) = found;
     // Children that have ended are in no place.
     let in_no_set = lines.saturating_sub(running + paused + completed + failed + cancelled);
@@ -196,18 +186,14 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     })
 }
 
-pub(crate) async fn is_there(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
-    let mut cmd = redis::cmd("HLEN");
-    let lines: u64 =
-        cmd.arg(keys.get(Key::Instances)).query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
+pub(crate) async fn is_there(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool> {
+    let lines: u64 = redis::cmd("HLEN").arg(keys.get(Key::Instances)).call(conn, "flow sizes").await?;
     Ok(lines > 0)
 }
 
 /// Since when ended jobs could not be recorded, and when that was tried last, ms.
-pub(crate) async fn untold(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<(u64, u64)>, Error> {
-    let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(Key::Meta)).arg("untold");
-    let text: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("untold", e))?;
+pub(crate) async fn untold(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<(u64, u64)>> {
+    let text: Option<Text> = redis::cmd("HGET").arg(keys.get(Key::Meta)).arg("untold").call(conn, "untold").await?;
     Ok(text.and_then(times_of))
 }
 

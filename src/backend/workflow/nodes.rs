@@ -1,11 +1,10 @@
 //! Reads the nodes of an instance: pages of them (`lua/flow_nodes.lua`), their states and values, and its graph.
 
-use crate::backend::classify::classify;
 use crate::backend::connection::Connection;
 use crate::backend::keys::{Key, TaskKeys};
-use crate::backend::reply::Text;
+use crate::backend::reply::{PlainCall, Text};
 use crate::backend::scripts;
-use crate::error::Error;
+use crate::error::Result;
 use crate::limits::{stored_number, stored_score};
 
 #[derive(Debug)]
@@ -24,34 +23,23 @@ pub(crate) async fn nodes(
     keys: &TaskKeys,
     instance: &str,
     from: u32,
-) -> Result<Option<NodePage>, Error> {
-    let mut call = scripts::FLOW_NODES.on(keys);
-    call.arg(instance).arg(from).arg(NODE_PAGE);
-    let mut reply = call.call(conn).await?;
+) -> Result<Option<NodePage>> {
+    let mut reply = scripts::FLOW_NODES.on(keys).arg(instance).arg(from).arg(NODE_PAGE).call(conn).await?;
     if reply.next::<String>()? != "nodes" {
         return Ok(None);
     }
-    let (run, count) = (reply.next()?, reply.next()?);
-    let states = reply.rest::<Text>()?.into_iter().map(|Text(state)| state).collect();
-    Ok(Some(NodePage { run, count, states }))
+    Ok(Some(NodePage { run: reply.next()?, count: reply.next()?, states: reply.texts()? }))
 }
 
 /// The JSON of a shape, see `docs/wire-format.md`; `None` if it is missing.
-pub(crate) async fn shape(conn: &mut impl Connection, keys: &TaskKeys, digest: &str) -> Result<Option<Vec<u8>>, Error> {
-    let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(Key::Shapes)).arg(digest);
-    cmd.query_async(conn).await.map_err(|e| classify("shapes", e))
+pub(crate) async fn shape(conn: &mut impl Connection, keys: &TaskKeys, digest: &str) -> Result<Option<Vec<u8>>> {
+    redis::cmd("HGET").arg(keys.get(Key::Shapes)).arg(digest).call(conn, "shapes").await
 }
 
 /// The digest of an instance's shape; `None` if there is no such instance.
-pub(crate) async fn digest(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    instance: &str,
-) -> Result<Option<String>, Error> {
-    let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(Key::Instances)).arg(instance);
-    let head: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("instances", e))?;
+pub(crate) async fn digest(conn: &mut impl Connection, keys: &TaskKeys, instance: &str) -> Result<Option<String>> {
+    let head: Option<Text> =
+        redis::cmd("HGET").arg(keys.get(Key::Instances)).arg(instance).call(conn, "instances").await?;
     Ok(head.and_then(|Text(head)| head.split(' ').nth(4).map(str::to_owned)))
 }
 
@@ -60,10 +48,9 @@ pub(crate) async fn begins(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     instances: &[&str],
-) -> Result<Vec<Option<u64>>, Error> {
-    let mut cmd = redis::cmd("HMGET");
-    cmd.arg(keys.get(Key::Instances)).arg(instances);
-    let heads: Vec<Option<Text>> = cmd.query_async(conn).await.map_err(|e| classify("instances", e))?;
+) -> Result<Vec<Option<u64>>> {
+    let heads: Vec<Option<Text>> =
+        redis::cmd("HMGET").arg(keys.get(Key::Instances)).arg(instances).call(conn, "instances").await?;
     let due =
         |head: Option<Text>| head.and_then(|Text(head)| stored_number(head.split(' ').nth(6)?).filter(|ms| *ms > 0));
     Ok(heads.into_iter().map(due).collect())
@@ -75,11 +62,9 @@ pub(crate) async fn times(
     keys: &TaskKeys,
     instance: &str,
     place: Key,
-) -> Result<(Option<u64>, Option<u64>), Error> {
+) -> Result<(Option<u64>, Option<u64>)> {
     let begins = begins(conn, keys, &[instance]).await?.pop().flatten();
-    let mut cmd = redis::cmd("ZSCORE");
-    cmd.arg(keys.get(place)).arg(instance);
-    let since: Option<f64> = cmd.query_async(conn).await.map_err(|e| classify("place", e))?;
+    let since: Option<f64> = redis::cmd("ZSCORE").arg(keys.get(place)).arg(instance).call(conn, "place").await?;
     Ok((begins, since.map(stored_score)))
 }
 
@@ -89,7 +74,7 @@ pub(crate) async fn values(
     keys: &TaskKeys,
     instance: &str,
     nodes: &[u32],
-) -> Result<Vec<Option<Vec<u8>>>, Error> {
+) -> Result<Vec<Option<Vec<u8>>>> {
     of_nodes(conn, keys.get(Key::Value), instance, nodes).await
 }
 
@@ -99,7 +84,7 @@ pub(crate) async fn states(
     keys: &TaskKeys,
     instance: &str,
     nodes: &[u32],
-) -> Result<Vec<Option<String>>, Error> {
+) -> Result<Vec<Option<String>>> {
     of_nodes(conn, keys.get(Key::Nodes), instance, nodes).await
 }
 
@@ -108,14 +93,10 @@ async fn of_nodes<T: redis::FromRedisValue>(
     key: &str,
     instance: &str,
     nodes: &[u32],
-) -> Result<Vec<T>, Error> {
+) -> Result<Vec<T>> {
     if nodes.is_empty() {
         return Ok(Vec::new());
     }
-    let mut cmd = redis::cmd("HMGET");
-    cmd.arg(key);
-    for node in nodes {
-        cmd.arg(format!("{instance}/{node}"));
-    }
-    cmd.query_async(conn).await.map_err(|e| classify("nodes", e))
+    let fields: Vec<String> = nodes.iter().map(|node| format!("{instance}/{node}")).collect();
+    redis::cmd("HMGET").arg(key).arg(fields).call(conn, "nodes").await
 }

@@ -5,13 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use super::advance::{EndedNode, NodeEnd, counted};
 use super::start::{ToSend, to_send};
-use crate::backend::classify::classify;
 use crate::backend::connection::Connection;
 use crate::backend::keys::{Key, TaskKeys};
-use crate::backend::reply::Text;
+use crate::backend::reply::{PlainCall, Text};
 use crate::backend::scripts;
 use crate::backend::values::ValuePlace;
-use crate::error::Error;
+use crate::error::Result;
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::limits::{BATCH, stored_score};
@@ -28,11 +27,8 @@ pub(crate) struct FlowLook {
 }
 
 /// Reads entries older than the grace.
-pub(crate) async fn look(conn: &mut impl Connection, keys: &TaskKeys, grace: Duration) -> Result<FlowLook, Error> {
-    let mut call = scripts::FLOW_LOOK.on(keys);
-    call.arg(to_ms(grace)).arg(BATCH);
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+pub(crate) async fn look(conn: &mut impl Connection, keys: &TaskKeys, grace: Duration) -> Result<FlowLook> {
+    let mut reply = scripts::FLOW_LOOK.on(keys).arg(to_ms(grace)).arg(BATCH).answer(conn).await?;
     let more = reply.next::<u8>()? > 0;
     Ok(FlowLook { more, entries: counted(&mut reply)?, sends: to_send(&mut reply, keys)? })
 }
@@ -42,25 +38,16 @@ pub(crate) async fn resend(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     nodes: &[NodeId],
-) -> Result<(Vec<ToSend>, Vec<String>), Error> {
-    let mut call = scripts::FLOW_RESEND.on(keys);
-    for NodeId { instance, node, run, .. } in nodes {
-        call.arg(instance).arg(node).arg(run);
-    }
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+) -> Result<(Vec<ToSend>, Vec<String>)> {
+    let mut reply = scripts::FLOW_RESEND.on(keys).args(nodes.iter().map(NodeId::words)).answer(conn).await?;
     let lost = counted(&mut reply)?;
     Ok((to_send(&mut reply, keys)?, lost))
 }
 
 /// Delays at most 200 entries of a workflow's outbox that could not be carried out, so that they do not hold up others.
 /// Without entries, it records that the workflow could not record ended jobs: those are in the outboxes of their tasks.
-pub(crate) async fn put_off(conn: &mut impl Connection, keys: &TaskKeys, entries: &[String]) -> Result<(), Error> {
-    let mut call = scripts::FLOW_PUT_OFF.on(keys);
-    for entry in entries {
-        call.arg(entry);
-    }
-    call.call(conn).await.map(drop)
+pub(crate) async fn put_off(conn: &mut impl Connection, keys: &TaskKeys, entries: &[String]) -> Result<()> {
+    scripts::FLOW_PUT_OFF.on(keys).args(entries).call(conn).await.map(drop)
 }
 
 /// Removes entries from the outbox of a workflow or of a task.
@@ -68,16 +55,11 @@ pub(crate) async fn done(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     entries: &[impl redis::ToSingleRedisArg + Sync],
-) -> Result<(), Error> {
+) -> Result<()> {
     if entries.is_empty() {
         return Ok(());
     }
-    let mut cmd = redis::cmd("ZREM");
-    cmd.arg(keys.get(Key::Outbox));
-    for entry in entries {
-        cmd.arg(entry);
-    }
-    cmd.query_async(conn).await.map_err(|e| classify("outbox", e))
+    redis::cmd("ZREM").arg(keys.get(Key::Outbox)).arg(entries).call(conn, "outbox").await
 }
 
 /// Since when each entry has been in the outbox, ms; `None` if it is not there.
@@ -85,7 +67,7 @@ pub(crate) async fn in_outbox(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     entries: &[String],
-) -> Result<Vec<Option<u64>>, Error> {
+) -> Result<Vec<Option<u64>>> {
     if entries.is_empty() {
         return Ok(Vec::new());
     }
@@ -93,17 +75,13 @@ pub(crate) async fn in_outbox(
 }
 
 /// Which of the jobs are in the outbox of their task.
-pub(crate) async fn among(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<bool>, Error> {
+pub(crate) async fn among(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<bool>> {
     let found = scores(conn, keys.get(Key::Outbox), ids.iter().map(JobId::as_str), "outbox").await?;
     Ok(found.iter().map(Option::is_some).collect())
 }
 
 /// When these jobs ended, ms; `None` for those that have not.
-pub(crate) async fn ended_at(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    ids: &[JobId],
-) -> Result<Vec<Option<u64>>, Error> {
+pub(crate) async fn ended_at(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<Option<u64>>> {
     let mut found = vec![None; ids.len()];
     for place in [Key::Completed, Key::Failed, Key::Cancelled] {
         let ended = scores(conn, keys.get(place), ids.iter().map(JobId::as_str), "ended").await?;
@@ -119,13 +97,9 @@ async fn scores<'a>(
     place: &str,
     members: impl Iterator<Item = &'a str>,
     what: &'static str,
-) -> Result<Vec<Option<u64>>, Error> {
-    let mut cmd = redis::cmd("ZMSCORE");
-    cmd.arg(place);
-    for member in members {
-        cmd.arg(member);
-    }
-    let found: Vec<Option<f64>> = cmd.query_async(conn).await.map_err(|e| classify(what, e))?;
+) -> Result<Vec<Option<u64>>> {
+    let members: Vec<&str> = members.collect();
+    let found: Vec<Option<f64>> = redis::cmd("ZMSCORE").arg(place).arg(members).call(conn, what).await?;
     Ok(found.into_iter().map(|score| score.map(stored_score)).collect())
 }
 
@@ -138,11 +112,8 @@ pub(crate) async fn ended(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     grace: Duration,
-) -> Result<(Vec<Found>, Vec<JobId>, bool), Error> {
-    let mut call = scripts::ENDED.on(keys);
-    call.arg(to_ms(grace)).arg(BATCH);
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+) -> Result<(Vec<Found>, Vec<JobId>, bool)> {
+    let mut reply = scripts::ENDED.on(keys).arg(to_ms(grace)).arg(BATCH).answer(conn).await?;
     let more: u8 = reply.next()?;
     let words: Vec<redis::Value> = reply.rest()?;
     let (mut found, mut strange, mut words) = (Vec::new(), Vec::new(), words.into_iter());
@@ -167,15 +138,11 @@ pub(crate) async fn ended(
 
 /// Delays ended jobs that no workflow could record, so that they do not hold up others. [`ended`] returns entries that
 /// are 10 s old, so it returns these 5 s later.
-pub(crate) async fn put_jobs_off(conn: &mut impl Connection, keys: &TaskKeys, ids: &[String]) -> Result<(), Error> {
+pub(crate) async fn put_jobs_off(conn: &mut impl Connection, keys: &TaskKeys, ids: &[String]) -> Result<()> {
     if ids.is_empty() {
         return Ok(());
     }
     let since = ms_of(SystemTime::now()).saturating_sub(5_000);
-    let mut cmd = redis::cmd("ZADD");
-    cmd.arg(keys.get(Key::Outbox)).arg("XX");
-    for id in ids {
-        cmd.arg(since).arg(id);
-    }
-    cmd.query_async(conn).await.map_err(|e| classify("outbox", e))
+    let scores: Vec<(u64, &String)> = ids.iter().map(|id| (since, id)).collect();
+    redis::cmd("ZADD").arg(keys.get(Key::Outbox)).arg("XX").arg(scores).call(conn, "outbox").await
 }

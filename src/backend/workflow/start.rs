@@ -7,7 +7,7 @@ use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::reply::{Reply, Text};
 use crate::backend::scripts;
 use crate::backend::values::ValuePlace;
-use crate::error::Error;
+use crate::error::Result;
 use crate::job::node_id::NodeId;
 use crate::limits::{LARGE, stored_number};
 use crate::unix_time::to_ms;
@@ -113,7 +113,7 @@ pub(crate) async fn start(
     keys: &TaskKeys,
     instance: &NewInstance<'_>,
     comes: Comes<'_>,
-) -> Result<Started, Error> {
+) -> Result<Started> {
     let NewInstance { id, shape, inputs, delay, deadline } = instance;
     let staged = match comes {
         Comes::Parts { nonce, parts, .. } => format!("{nonce} {parts}"),
@@ -129,15 +129,7 @@ pub(crate) async fn start(
     call.arg(*id).arg(&shape.digest).arg(shape.states.len()).arg(&staged).arg(records.len());
     call.arg(to_ms(*delay)).arg(deadline.map_or(0, to_ms)).arg(shape.tasks.join(" "));
     let is_whole = staged == "-";
-    for state in shape.states.iter().filter(|_| is_whole) {
-        call.arg(state);
-    }
-    for (field, record) in records {
-        call.arg(field).arg(record.as_slice());
-    }
-    for (node, payload) in inputs.iter().filter(|_| is_whole) {
-        call.arg(node).arg(payload.as_slice());
-    }
+    call.args(shape.states.iter().filter(|_| is_whole)).args(records).args(inputs.iter().filter(|_| is_whole));
     let mut reply = call.call(conn).await?;
     match reply.next::<String>()?.as_str() {
         "started" if is_whole => {
@@ -161,7 +153,7 @@ pub(crate) async fn start(
 }
 
 /// The nodes at the end of a reply, see `lua/lib/flow.lua`.
-pub(super) fn to_send(reply: &mut Reply, keys: &TaskKeys) -> Result<Vec<ToSend>, Error> {
+pub(super) fn to_send(reply: &mut Reply, keys: &TaskKeys) -> Result<Vec<ToSend>> {
     let words: Vec<redis::Value> = reply.rest()?;
     let mut words = words.into_iter();
     let mut found = Vec::new();
@@ -222,7 +214,7 @@ pub(crate) async fn stage(
     instance: &NewInstance<'_>,
     (nonce, number): (&str, u32),
     part: &StagedPart,
-) -> Result<Staged, Error> {
+) -> Result<Staged> {
     let NewInstance { id, shape, inputs, .. } = instance;
     let mut call = scripts::FLOW_STAGE.on(keys);
     call.arg(*id).arg(nonce).arg(number).arg(&shape.digest).arg(shape.states.len());
@@ -232,12 +224,8 @@ pub(crate) async fn stage(
         // Nodes open when all parts are written.
         call.arg(index).arg(if matches!(state, "o" | "g") { "p 0 0" } else { state });
     }
-    for (field, record) in part.records.iter().map(|index| &shape.records[*index]) {
-        call.arg(field).arg(record.as_slice());
-    }
-    for (node, payload) in part.inputs.iter().map(|index| &inputs[*index]) {
-        call.arg(node).arg(payload.as_slice());
-    }
+    call.args(part.records.iter().map(|index| &shape.records[*index]));
+    call.args(part.inputs.iter().map(|index| &inputs[*index]));
     let mut reply = call.call(conn).await?;
     match reply.next::<String>()?.as_str() {
         "staged" => Ok(Staged::Written { shape_is_known: reply.next::<u8>()? > 0 }),
@@ -251,15 +239,13 @@ pub(crate) async fn stage(
 
 /// Removes parts of unfinished starts: those of `instance` if they got no new part for some seconds, else some that are
 /// an hour old. Returns whether more may follow at once.
-pub(crate) async fn unstage(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    instance: Option<&str>,
-) -> Result<bool, Error> {
-    let mut call = scripts::FLOW_UNSTAGE.on(keys);
-    call.arg(to_ms(if instance.is_some() { PATIENCE } else { GIVEN_UP })).arg(instance.unwrap_or_default());
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+pub(crate) async fn unstage(conn: &mut impl Connection, keys: &TaskKeys, instance: Option<&str>) -> Result<bool> {
+    let mut reply = scripts::FLOW_UNSTAGE
+        .on(keys)
+        .arg(to_ms(if instance.is_some() { PATIENCE } else { GIVEN_UP }))
+        .arg(instance.unwrap_or_default())
+        .answer(conn)
+        .await?;
     let (_, more): (u64, u8) = (reply.next()?, reply.next()?);
     Ok(more > 0)
 }

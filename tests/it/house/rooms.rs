@@ -13,6 +13,7 @@ const ORDER: [&[&str]; 16] = [
         "backoff",
         "clock",
         "limits",
+        "lock",
         "plural",
         "config_error",
         "enum_str",
