@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::waits::{COMPARED, Worked};
 use super::workflow_report::NodeReport;
 use crate::backend::keys::TaskKeys;
-use crate::backend::workflow::instances::{FlowPlace, FlowState};
+use crate::backend::workflow::instances::FlowState;
 use crate::job::failure::{StoredError, codes};
 use crate::job::instance::{NodeState, WorkflowState};
 use crate::job::node_id::NodeId;
@@ -78,7 +78,7 @@ impl View<'_> {
         let name =
             |input: &u32| self.shape.nodes.get(*input as usize).map_or_else(String::new, |node| node.name.clone());
         let named: Vec<String> = left.iter().take(NAMED).map(name).collect();
-        let place = WorkflowState::from(self.state.place);
+        let place = self.state.place;
         let why = if self.state.is_unplaced {
             NOWHERE.to_owned()
         } else if place.is_ended() {
@@ -110,8 +110,8 @@ impl View<'_> {
     /// Whether a cancel, its deadline or damaged data ended it, and not a node.
     pub(super) fn was_stopped(&self) -> bool {
         match self.state.place {
-            FlowPlace::Cancelled => true,
-            FlowPlace::Failed => !self.state.answer.is_empty(),
+            WorkflowState::Cancelled => true,
+            WorkflowState::Failed => !self.state.answer.is_empty(),
             _ => false,
         }
     }
@@ -125,8 +125,8 @@ impl View<'_> {
         let broken = self.state.broken_by.as_ref().filter(|(_, said)| !said.is_empty());
         let broken = broken.map(|(node, said)| (self.shape.nodes.get(*node as usize), StoredError::from_json(said)));
         let stopped = match self.state.place {
-            FlowPlace::Completed => return (None, None),
-            FlowPlace::Cancelled => {
+            WorkflowState::Completed => return (None, None),
+            WorkflowState::Cancelled => {
                 Some(StoredError { code: codes::CANCELLED.to_owned(), message: answer.into_owned() })
             }
             _ => self.was_stopped().then(|| StoredError::from_json(&answer)),
@@ -141,7 +141,7 @@ impl View<'_> {
                     Some("the instance returns its value, but it was skipped".to_owned()),
                 );
             }
-            (None, None) if self.state.place == FlowPlace::Failed => StoredError::from_json(""),
+            (None, None) if self.state.place == WorkflowState::Failed => StoredError::from_json(""),
             (None, None) => return (None, None),
         };
         (Some(error.code), Some(error.message))

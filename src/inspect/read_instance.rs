@@ -11,7 +11,7 @@ use super::workflow_report::{InstancePause, InstanceReport, NodeReport};
 use super::workflows::{UNTOLD, key_of, lately_since};
 use crate::backend::timeouts::response_time;
 use crate::backend::values::{self, ParkedMark};
-use crate::backend::workflow::instances::{self, FlowPlace};
+use crate::backend::workflow::instances;
 use crate::backend::workflow::nodes;
 use crate::backend::workflow::outbox;
 use crate::error::Error;
@@ -73,18 +73,18 @@ impl Inspector {
             nodes.iter_mut().filter(|node| node.why.is_some()).for_each(|node| node.why = Some(NOWHERE.to_owned()));
         }
         let (code, message) = view.said();
-        let place = key_of(state.place.into());
+        let place = key_of(state.place);
         let times = |mut conn| async move { nodes::times(&mut conn, keys, id, place).await };
         let (begins_ms, since_ms) = self.ask(times).await?;
-        let ended_ms = since_ms.filter(|_| WorkflowState::from(state.place).is_ended());
+        let ended_ms = since_ms.filter(|_| state.place.is_ended());
         Ok(Some(InstanceReport {
             as_of: at_ms(now),
             workflow: workflow.to_owned(),
             id: id.to_owned(),
-            state: state.place.into(),
+            state: state.place,
             is_unplaced: state.is_unplaced,
             is_stopping: state.is_stopping,
-            pause: InstancePause::from_wire(&state.answer).filter(|_| state.place == FlowPlace::Paused),
+            pause: InstancePause::from_wire(&state.answer).filter(|_| state.place == WorkflowState::Paused),
             begins_at: begins_ms.map(at_ms),
             ended_at: ended_ms.map(at_ms),
             run: state.run,

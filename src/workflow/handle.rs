@@ -19,7 +19,7 @@ use crate::backend::replicated::ask_copied;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::values::ValuePlace;
 use crate::backend::workflow::control::{self, Controlled, TurnAsked, Turned};
-use crate::backend::workflow::instances::{self, FlowPlace, FlowState};
+use crate::backend::workflow::instances::{self, FlowState};
 use crate::backend::workflow::nodes;
 use crate::backoff::Pauses;
 use crate::error::Error;
@@ -88,7 +88,7 @@ impl<T> WorkflowHandle<T> {
     pub async fn status(&self) -> Result<WorkflowStatus, Error> {
         let state = self.state().await?;
         let WorkflowShared { keys, progress, .. } = &*self.shared;
-        let (place, unfinished, open) = (state.place.into(), state.live, state.open);
+        let (place, unfinished, open) = (state.place, state.live, state.open);
         let Some(shape) = progress.shape(keys, &self.id, &state.digest).await? else {
             return Ok(WorkflowStatus { state: place, unfinished, open, nodes: Vec::new() });
         };
@@ -143,7 +143,7 @@ impl<T> WorkflowHandle<T> {
             };
             match NodeState::from_wire(&before) {
                 // No node opens in an instance that has ended.
-                NodeState::Pending if WorkflowState::from(self.state().await?.place).is_ended() => {
+                NodeState::Pending if self.state().await?.place.is_ended() => {
                     return came_of(&name, job(), "s", None).map(Some);
                 }
                 NodeState::Pending | NodeState::Open => return Ok(None),
@@ -181,14 +181,14 @@ impl<T> WorkflowHandle<T> {
         loop {
             match self.state().await {
                 Ok(state) => match state.place {
-                    FlowPlace::Running | FlowPlace::Paused => {}
-                    FlowPlace::Completed => match self.output(state).await {
+                    WorkflowState::Running | WorkflowState::Paused => {}
+                    WorkflowState::Completed => match self.output(state).await {
                         Ok(output) => return self.answer(&output),
                         Err(Unread::Failed(e)) if e.is_outage() => {}
                         Err(Unread::Failed(e) | Unread::TooLarge(e)) => return Err(e),
                     },
-                    FlowPlace::Failed => return Err(self.failure(state).await),
-                    FlowPlace::Cancelled => {
+                    WorkflowState::Failed => return Err(self.failure(state).await),
+                    WorkflowState::Cancelled => {
                         let reason = String::from_utf8_lossy(&state.answer).into_owned();
                         let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
                         return Err(Error::WorkflowCancelled { workflow, id, reason });
@@ -246,13 +246,13 @@ impl<T> WorkflowHandle<T> {
         let (controlled, copied) = repeated(patience, cancel).await?;
         let state = match controlled {
             Controlled::Unknown => Err(self.not_found()),
-            Controlled::Ended(place, _) => Ok(place.into()),
+            Controlled::Ended(place, _) => Ok(place),
             Controlled::Stopping(run) => {
                 if let Err(e) = progress.cancel_open(keys, &self.id, run).await {
                     tracing::debug!(workflow = self.workflow(), id = %self.id, error = %e.chain(),
                         "not all nodes of a workflow could be cancelled; workers will retry");
                 }
-                Ok(self.state().await?.place.into())
+                Ok(self.state().await?.place)
             }
         }?;
         copied.map(|()| state)
@@ -269,7 +269,7 @@ impl<T> WorkflowHandle<T> {
     pub async fn pause(&self, reason: impl AsRef<str>) -> Result<WorkflowState, Error> {
         let reason = cut(reason.as_ref(), MESSAGE_LIMIT);
         let why = serde_json::json!({ "by": &*self.by, "reason": reason }).to_string();
-        self.turned(FlowPlace::Running, &TurnAsked::Pause { by: &self.by, why: &why }).await
+        self.turned(WorkflowState::Running, &TurnAsked::Pause { by: &self.by, why: &why }).await
     }
 
     /// Resumes a paused instance. If one of its nodes has failed, nodes that do not depend on it still run, and the
@@ -281,28 +281,28 @@ impl<T> WorkflowHandle<T> {
     /// # Cancel safety
     /// If the future is dropped, the instance may be resumed or not. It is safe to repeat. Workers continue a resumed instance.
     pub async fn resume(&self) -> Result<WorkflowState, Error> {
-        self.turned(FlowPlace::Paused, &TurnAsked::Resume { by: &self.by }).await
+        self.turned(WorkflowState::Paused, &TurnAsked::Resume { by: &self.by }).await
     }
 
     /// Pauses or resumes the instance if it is in state `from`. Returns its state afterwards.
-    async fn turned(&self, from: FlowPlace, asked: &TurnAsked<'_>) -> Result<WorkflowState, Error> {
+    async fn turned(&self, from: WorkflowState, asked: &TurnAsked<'_>) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, store, progress, .. } = &*self.shared;
         loop {
             let seen = self.state().await?;
             if seen.place != from {
-                return Ok(seen.place.into());
+                return Ok(seen.place);
             }
             let turn = |mut conn| async move { control::turn(&mut conn, keys, &self.id, seen.turn, asked).await };
             match store.ask(RESPONSE_TIMEOUT, turn).await? {
                 Turned::Unknown => return Err(self.not_found()),
                 Turned::Resumed(run) => {
                     self.opened(progress.open(keys, &self.id, run).await);
-                    return Ok(self.state().await?.place.into());
+                    return Ok(self.state().await?.place);
                 }
                 // An instance that is stopping keeps its state until it has ended.
-                Turned::Changed if self.state().await?.turn == seen.turn => return Ok(seen.place.into()),
+                Turned::Changed if self.state().await?.turn == seen.turn => return Ok(seen.place),
                 Turned::Changed => {}
-                Turned::Paused | Turned::Ended => return Ok(self.state().await?.place.into()),
+                Turned::Paused | Turned::Ended => return Ok(self.state().await?.place),
             }
         }
     }
@@ -326,7 +326,7 @@ impl<T> WorkflowHandle<T> {
                 self.opened(opened);
                 Ok(WorkflowState::Running)
             }
-            Retried::Stands(place) => Ok(place.into()),
+            Retried::Unchanged(place) => Ok(place),
             Retried::Busy(open) => {
                 let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
                 Err(Error::WorkflowBusy { workflow, id, open })
@@ -415,18 +415,6 @@ impl<T> fmt::Debug for WorkflowHandle<T> {
             .field("workflow", &self.workflow())
             .field("id", &self.id)
             .finish_non_exhaustive()
-    }
-}
-
-impl From<FlowPlace> for WorkflowState {
-    fn from(place: FlowPlace) -> WorkflowState {
-        match place {
-            FlowPlace::Running => WorkflowState::Running,
-            FlowPlace::Paused => WorkflowState::Paused,
-            FlowPlace::Completed => WorkflowState::Completed,
-            FlowPlace::Failed => WorkflowState::Failed,
-            FlowPlace::Cancelled => WorkflowState::Cancelled,
-        }
     }
 }
 

@@ -2,11 +2,12 @@
 //! (`lua/flow_pause.lua`), retry it (`lua/flow_retry.lua`).
 
 use super::advance::{Advanced, news};
-use super::instances::FlowPlace;
+use super::instances::place_of;
 use crate::backend::connection::Connection;
 use crate::backend::keys::TaskKeys;
 use crate::backend::scripts;
 use crate::error::Result;
+use crate::job::instance::WorkflowState;
 
 /// The answer to a cancel.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub(crate) enum Controlled {
     /// The open nodes of this run must be cancelled.
     Stopping(u64),
     /// It has ended, before or by this call, in this place. If it is a child: what follows for its parent.
-    Ended(FlowPlace, Advanced),
+    Ended(WorkflowState, Advanced),
     Unknown,
 }
 
@@ -29,7 +30,7 @@ pub(crate) async fn cancel(
     match reply.next::<String>()?.as_str() {
         "stopping" => Ok(Controlled::Stopping(reply.next()?)),
         "ended" => {
-            let place = FlowPlace::from_wire(&reply.next::<String>()?);
+            let place = place_of(&reply.next::<String>()?);
             Ok(Controlled::Ended(place, news(&mut reply, keys)?))
         }
         _ => Ok(Controlled::Unknown),

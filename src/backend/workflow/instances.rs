@@ -5,33 +5,17 @@ use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::reply::{PlainCall, Text};
 use crate::backend::scripts;
 use crate::error::Result;
+use crate::job::instance::WorkflowState;
 use crate::limits::{stored_number, stored_score};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FlowPlace {
-    Running,
-    Paused,
-    Completed,
-    Failed,
-    Cancelled,
-}
-
-impl FlowPlace {
-    /// An unknown place, written by hand, counts as failed.
-    pub(super) fn from_wire(word: &str) -> FlowPlace {
-        match word {
-            "running" => FlowPlace::Running,
-            "paused" => FlowPlace::Paused,
-            "completed" => FlowPlace::Completed,
-            "cancelled" => FlowPlace::Cancelled,
-            _ => FlowPlace::Failed,
-        }
-    }
+/// The place of an instance. An unknown one, written by hand, counts as failed.
+pub(super) fn place_of(word: &str) -> WorkflowState {
+    word.parse().unwrap_or(WorkflowState::Failed)
 }
 
 #[derive(Debug)]
 pub(crate) struct FlowState {
-    pub(crate) place: FlowPlace,
+    pub(crate) place: WorkflowState,
     /// It is in no place; `place` is then `Failed`.
     pub(crate) is_unplaced: bool,
     pub(crate) run: u64,
@@ -58,7 +42,7 @@ pub(crate) async fn state(conn: &mut impl Connection, keys: &TaskKeys, instance:
         return Ok(None);
     }
     let place: String = reply.next()?;
-    let (is_unplaced, place) = (place == "unknown", FlowPlace::from_wire(&place));
+    let (is_unplaced, place) = (place == "unknown", place_of(&place));
     let (run, live, open) = (reply.next()?, reply.next()?, reply.next()?);
     let (Text(digest), Text(bad), Text(said)) = (reply.next()?, reply.next()?, reply.next()?);
     let broken_by = bad.parse().ok().map(|node| (node, said));
@@ -162,13 +146,8 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     let (lines, running, paused, completed, failed, cancelled, outbox, children, oldest, times, tasks) = found;
     // Children that have ended are in no place.
     let in_no_set = lines.saturating_sub(running + paused + completed + failed + cancelled);
-    let unplaced = in_no_set.saturating_sub(children);
-    let oldest_ms = oldest.first().map(|(_, score)| stored_score(*score));
-    let tasks = tasks.into_iter().map(|Text(task)| task).collect();
     let [put_off, untold, corrupt, corrupt_at] = times;
     let number = |text: Option<Text>| text.and_then(|Text(text)| stored_number(&text));
-    let corrupt = (number(corrupt).unwrap_or(0), number(corrupt_at));
-    let (put_off, untold) = (put_off.and_then(times_of), untold.and_then(times_of));
     Ok(FlowSizes {
         running,
         paused,
@@ -176,13 +155,13 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
         failed,
         cancelled,
         in_no_set,
-        unplaced,
+        unplaced: in_no_set.saturating_sub(children),
         outbox,
-        oldest_ms,
-        put_off,
-        untold,
-        corrupt,
-        tasks,
+        oldest_ms: oldest.first().map(|(_, score)| stored_score(*score)),
+        put_off: put_off.and_then(times_of),
+        untold: untold.and_then(times_of),
+        corrupt: (number(corrupt).unwrap_or(0), number(corrupt_at)),
+        tasks: tasks.into_iter().map(|Text(task)| task).collect(),
     })
 }
 

@@ -12,13 +12,14 @@ use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::values::ValuePlace;
 use crate::backend::workflow::advance::{EndedNode, NodeEnd};
-use crate::backend::workflow::instances::{self, FlowPlace};
+use crate::backend::workflow::instances;
 use crate::backend::workflow::outbox;
 use crate::backend::workflow::start::GRAPH;
 use crate::backend::workflow::upkeep;
 use crate::error::Error;
 use crate::job::failure::{StoredError, codes};
 use crate::job::id::JobId;
+use crate::job::instance::WorkflowState;
 use crate::job::node_id::NodeId;
 use crate::job::state::JobState;
 use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
@@ -62,7 +63,7 @@ impl WorkflowProgress {
         // The server may have lost the requests to cancel the open jobs, so make them again.
         if let Some(state) = self.state(keys, instance).await?
             && state.is_stopping
-            && state.place == FlowPlace::Running
+            && state.place == WorkflowState::Running
             && let Err(e) = self.cancel_open(keys, instance, state.run).await
         {
             tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "open nodes of an instance could not be cancelled; will retry");
@@ -149,7 +150,8 @@ impl WorkflowProgress {
             let child = node.child();
             let look = async |conn: &mut _| instances::state(conn, keys, &child).await;
             let state = self.store.shared(response_time(BATCH_BYTES), look).await?;
-            let is_there = state.is_some_and(|state| matches!(state.place, FlowPlace::Running | FlowPlace::Paused));
+            let is_there =
+                state.is_some_and(|state| matches!(state.place, WorkflowState::Running | WorkflowState::Paused));
             if !is_there {
                 missing.push(node.clone());
             }

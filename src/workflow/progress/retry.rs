@@ -4,8 +4,8 @@ use super::{WorkflowProgress, unreadable};
 use crate::backend::keys::TaskKeys;
 use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::backend::workflow::control::{self, Again};
-use crate::backend::workflow::instances::FlowPlace;
 use crate::error::Error;
+use crate::job::instance::WorkflowState;
 use crate::limits::NODE_BATCH;
 
 /// How often a new run is written again if nodes completed meanwhile.
@@ -17,7 +17,7 @@ pub(crate) enum Retried {
     /// The new run has begun. The result is that of opening its ready nodes; workers continue if it failed.
     Begun(Result<(), Error>),
     /// The instance is in this state and was not changed.
-    Stands(FlowPlace),
+    Unchanged(WorkflowState),
     /// This many nodes are open, so their handlers may run.
     Busy(u64),
     Unknown,
@@ -29,9 +29,9 @@ impl WorkflowProgress {
         let mut moved = 0;
         loop {
             let Some(seen) = self.state(keys, instance).await? else { return Ok(Retried::Unknown) };
-            let is_let_be = matches!(seen.place, FlowPlace::Running | FlowPlace::Completed);
+            let is_let_be = matches!(seen.place, WorkflowState::Running | WorkflowState::Completed);
             if is_let_be || begun && !seen.is_stopping {
-                return Ok(Retried::Stands(seen.place));
+                return Ok(Retried::Unchanged(seen.place));
             }
             let Some(shape) = self.shape(keys, instance, &seen.digest).await? else {
                 let lost = serde::de::Error::custom("its graph is missing");
@@ -42,14 +42,14 @@ impl WorkflowProgress {
             };
             match self.again(keys, instance, &shape.states_again(&states), seen.turn).await? {
                 // If the shape was edited by hand, this may never settle.
-                Again::Moved if moved == MOVES => return Ok(Retried::Stands(seen.place)),
+                Again::Moved if moved == MOVES => return Ok(Retried::Unchanged(seen.place)),
                 Again::Part | Again::Moved => moved += 1,
                 Again::Run(run) => return Ok(Retried::Begun(self.open(keys, instance, run).await)),
                 Again::Busy(open) => return Ok(Retried::Busy(open)),
                 Again::Unknown => return Ok(Retried::Unknown),
                 Again::Changed => match self.state(keys, instance).await? {
                     None => return Ok(Retried::Unknown),
-                    Some(now) if now.turn == seen.turn => return Ok(Retried::Stands(seen.place)),
+                    Some(now) if now.turn == seen.turn => return Ok(Retried::Unchanged(seen.place)),
                     Some(_) => {}
                 },
             }
