@@ -5,7 +5,6 @@
 //! manual failover still accepts writes for some seconds, and all of those are lost. Each new primary starts a new
 //! *primary epoch*: all connections to the former one are dropped, and answers over them are discarded.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -46,8 +45,8 @@ pub(super) struct Sentinels {
     runtime: Arc<AppRuntime>,
     /// The task that listens to them on the runtime of the App.
     listener: Mutex<Option<JoinHandle<()>>>,
-    /// How many keepers listen, each on its own runtime. While one does, that task rests.
-    keepers: AtomicUsize,
+    /// Each keeper that listens, on its own runtime, has a copy. While one does, that task rests.
+    keepers: Arc<()>,
 }
 
 /// The primary, as sentinels report it.
@@ -86,7 +85,7 @@ impl Sentinels {
             looking: SingleFlight::default(),
             runtime,
             listener: Mutex::default(),
-            keepers: AtomicUsize::new(0),
+            keepers: Arc::default(),
         })
     }
 
@@ -145,7 +144,7 @@ impl Sentinels {
     ///
     /// While a keeper listens, that task would rest. A keeper must not start it: it would run on the keeper's thread.
     pub(super) fn keep_watch(self: &Arc<Self>) {
-        if self.keepers.load(Ordering::SeqCst) > 0 {
+        if self.a_keeper_listens() {
             return;
         }
         let mut listener = lock(&self.listener);
@@ -154,9 +153,13 @@ impl Sentinels {
         }
     }
 
+    fn a_keeper_listens(&self) -> bool {
+        Arc::strong_count(&self.keepers) > 1
+    }
+
     /// Listens to the sentinels for a keeper while this is polled: handlers may block the runtime of the App.
     pub(super) async fn watch(self: &Arc<Self>) {
-        let _keeper = KeeperListens::begin(self);
+        let _listens = Arc::clone(&self.keepers);
         listen(Arc::downgrade(self), self.nodes.clone(), true).await;
     }
 
@@ -173,22 +176,6 @@ impl Sentinels {
     }
 }
 
-/// Counts a keeper that listens, until this is dropped.
-struct KeeperListens<'a>(&'a Sentinels);
-
-impl KeeperListens<'_> {
-    fn begin(sentinels: &Sentinels) -> KeeperListens<'_> {
-        sentinels.keepers.fetch_add(1, Ordering::SeqCst);
-        KeeperListens(sentinels)
-    }
-}
-
-impl Drop for KeeperListens<'_> {
-    fn drop(&mut self) {
-        self.0.keepers.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// Listens to these sentinels while their address is in use. Without `is_keeper` it rests while a keeper listens.
 async fn listen(sentinels: Weak<Sentinels>, nodes: Vec<Client>, is_keeper: bool) {
     let none = || SentinelWord::Nothing(Error::Closed);
@@ -200,7 +187,7 @@ async fn listen(sentinels: Weak<Sentinels>, nodes: Vec<Client>, is_keeper: bool)
             let (sender, mut pushes) = unbounded_channel();
             let mut line = SentinelLine::to(node, &sender);
             while let Some(its) = sentinels.upgrade() {
-                let rests = !is_keeper && its.keepers.load(Ordering::SeqCst) > 0;
+                let rests = !is_keeper && its.a_keeper_listens();
                 let service = its.service.clone();
                 drop(its);
                 let word = if rests {
