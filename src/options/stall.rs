@@ -81,11 +81,6 @@ impl StallOptions {
         StallOptions::new().interval(Duration::from_secs(10))
     }
 
-    /// An interval of 30 s, the default.
-    pub const fn standard() -> StallOptions {
-        StallOptions::new().interval(Duration::from_secs(30))
-    }
-
     /// An interval of 5 min, for hosts that may freeze for minutes (load, swapping, live migration). Use it if running a job twice costs
     /// more than a late recovery. Handlers that keep the processor busy do not need it: heartbeats do not depend on them.
     pub const fn cpu_heavy() -> StallOptions {
