@@ -6,14 +6,8 @@ use super::connection::Connection;
 use super::keys::TaskKeys;
 use super::scripts;
 use crate::error::Result;
+use crate::job::id::JobId;
 use crate::unix_time::to_ms;
-
-/// A job that a heartbeat names.
-#[derive(Clone, Debug)]
-pub(crate) struct LockClaim {
-    pub(crate) id: crate::job::id::JobId,
-    pub(crate) fence: u64,
-}
 
 /// The answer to a heartbeat.
 #[derive(Debug)]
@@ -30,19 +24,20 @@ pub(crate) struct Beaten {
     pub(crate) active: u64,
 }
 
-/// Extends the locks of `extend`, and asks about those of `watch` without extending them; together at most `BEAT_BATCH`.
+/// Extends the locks of `extend`, and asks about those of `watch` without extending them; together at most `BEAT_BATCH`
+/// jobs, each with its fence.
 pub(crate) async fn extend_locks(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     worker: &str,
     ask: Duration,
-    extend: &[LockClaim],
-    watch: &[LockClaim],
+    extend: &[(JobId, u64)],
+    watch: &[(JobId, u64)],
 ) -> Result<Beaten> {
     let mut call = scripts::EXTEND_LOCKS.on(keys);
     call.arg(worker).arg(to_ms(ask)).arg(extend.len()).arg(watch.len());
     let jobs = || extend.iter().chain(watch);
-    call.args(jobs().map(|job| job.id.as_str())).args(jobs().map(|job| job.fence));
+    call.args(jobs().map(|(id, _)| id.as_str())).args(jobs().map(|(_, fence)| fence));
     let mut reply = call.answer(conn).await?;
     Ok(Beaten {
         epoch: reply.next()?,

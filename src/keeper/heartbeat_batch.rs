@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use super::Keeper;
 use super::task_monitor::TaskMonitor;
 use crate::backend::connection::OwnConnection;
-use crate::backend::extend_locks::{self, Beaten, LockClaim};
+use crate::backend::extend_locks::{self, Beaten};
 use crate::backend::settle;
 use crate::clock::{self, Moment};
 use crate::error::Error;
@@ -124,9 +124,7 @@ impl<'a> HeartbeatRound<'a> {
 
     async fn call(&self, mut conn: OwnConnection, part: &Part, sent: Moment) -> Result<(), Error> {
         let (task, worker) = (&self.watch.task, &self.keeper.worker);
-        let named = |jobs: &[Arc<HeldJob>]| -> Vec<LockClaim> {
-            jobs.iter().map(|held| LockClaim { id: held.id.clone(), fence: held.fence }).collect()
-        };
+        let named = |jobs: &[Arc<HeldJob>]| jobs.iter().map(|held| (held.id.clone(), held.fence)).collect::<Vec<_>>();
         let (extend, asked) = match part {
             Part::Jobs { extend, asked } => (named(extend), named(asked)),
             Part::Claim { line, number } => {
@@ -140,7 +138,7 @@ impl<'a> HeartbeatRound<'a> {
                 if claimed.is_empty() {
                     return Ok(());
                 }
-                (claimed.into_iter().map(|(id, fence)| LockClaim { id, fence }).collect(), Vec::new())
+                (claimed, Vec::new())
             }
         };
         let ask = task.options.interval;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::advance::{EndedNode, NodeEnd, counted};
+use super::advance::{Advanced, EndedNode, NodeEnd, counted, news};
 use super::start::{ToSend, to_send};
 use crate::backend::connection::Connection;
 use crate::backend::keys::{Key, TaskKeys};
@@ -16,21 +16,11 @@ use crate::job::node_id::NodeId;
 use crate::limits::{BATCH, stored_score};
 use crate::unix_time::{ms_of, to_ms};
 
-/// Work that was found in an outbox.
-#[derive(Debug)]
-pub(crate) struct FlowLook {
-    /// There may be more.
-    pub(crate) more: bool,
-    /// Entries other than sends, see `docs/wire-format.md`.
-    pub(crate) entries: Vec<String>,
-    pub(crate) sends: Vec<ToSend>,
-}
-
-/// Reads entries older than the grace.
-pub(crate) async fn look(conn: &mut impl Connection, keys: &TaskKeys, grace: Duration) -> Result<FlowLook> {
+/// Reads entries older than the grace, and whether there may be more.
+pub(crate) async fn look(conn: &mut impl Connection, keys: &TaskKeys, grace: Duration) -> Result<(Advanced, bool)> {
     let mut reply = scripts::FLOW_LOOK.on(keys).arg(to_ms(grace)).arg(BATCH).answer(conn).await?;
-    let more = reply.next::<u8>()? > 0;
-    Ok(FlowLook { more, entries: counted(&mut reply)?, sends: to_send(&mut reply, keys)? })
+    let more: u8 = reply.next()?;
+    Ok((news(&mut reply, keys)?, more > 0))
 }
 
 /// The nodes to send again, and those that no longer need it, as `<instance>/<node>/<run>`.

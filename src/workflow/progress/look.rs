@@ -43,7 +43,7 @@ impl WorkflowProgress {
         let keys = self.store.workflow(name);
         for _ in 0..ROUNDS {
             let look = async |conn: &mut _| outbox::look(conn, &keys, grace).await;
-            let found = self.store.shared(response_time(BATCH_BYTES), look).await?;
+            let (found, more) = self.store.shared(response_time(BATCH_BYTES), look).await?;
             self.send(&keys, found.sends).await;
             for entry in found.entries {
                 if let Err(e) = self.carry_out(&keys, &entry).await {
@@ -53,7 +53,7 @@ impl WorkflowProgress {
                     self.store.shared(RESPONSE_TIMEOUT, off).await?;
                 }
             }
-            if !found.more {
+            if !more {
                 break;
             }
         }
