@@ -233,11 +233,7 @@ enum Elsewhere {
 
 impl Elsewhere {
     fn of(answer: &RedisResult<Value>, asked: &ClusterNode) -> Option<Elsewhere> {
-        let e = match answer {
-            Ok(Value::ServerError(e)) => RedisError::from(e.clone()),
-            Ok(_) => return None,
-            Err(e) => e.clone(),
-        };
+        let e = error_of(answer)?;
         let (address, slot) = e.redirect_node()?;
         let (host, port) = address.rsplit_once(':')?;
         let host = if host.is_empty() { &asked.host } else { host.trim_matches(['[', ']']) };
@@ -249,15 +245,19 @@ impl Elsewhere {
     }
 }
 
+/// The error of a call, or of one of several calls that were made together.
+fn error_of(answer: &RedisResult<Value>) -> Option<RedisError> {
+    match answer {
+        Ok(Value::ServerError(e)) => Some(e.clone().into()),
+        Ok(_) => None,
+        Err(e) => Some(e.clone()),
+    }
+}
+
 /// Whether a node says that it, or the whole cluster, cannot serve the slot.
 fn is_down(answer: &RedisResult<Value>) -> bool {
-    let is_down =
-        |e: &RedisError| e.code().is_some_and(|code| ["CLUSTERDOWN", "MASTERDOWN", "READONLY"].contains(&code));
-    match answer {
-        Ok(Value::ServerError(e)) => is_down(&RedisError::from(e.clone())),
-        Ok(_) => false,
-        Err(e) => is_down(e),
-    }
+    let e = error_of(answer);
+    e.is_some_and(|e| e.code().is_some_and(|code| ["CLUSTERDOWN", "MASTERDOWN", "READONLY"].contains(&code)))
 }
 
 impl NodeLines {

@@ -159,7 +159,9 @@ async fn let_in(client: &Client, access: &ConnectOptions, config: &AsyncConnecti
     let connect = || client.get_multiplexed_async_connection_with_config(config);
     match connect().await {
         Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, access).await {
-            Some(refusal) => Err(if is_of_the_password(&refusal) { e } else { refusal }),
+            // The server has checked the password.
+            Some(refusal) if !says_full(&refusal) && !refusal.is_io_error() => Err(e),
+            Some(refusal) => Err(refusal),
             None => connect().await.map_err(|e| match e.kind() {
                 // The server accepted the password just now.
                 ErrorKind::AuthenticationFailed => io::Error::from(io::ErrorKind::ConnectionReset).into(),
@@ -187,11 +189,6 @@ async fn refusal(client: &Client, access: &ConnectOptions) -> Option<RedisError>
     };
     let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
     tokio::time::timeout(CONNECT_TIMEOUT, asked).await.unwrap_or_else(|_| late()).err()
-}
-
-/// Whether the refusal means that the server has checked the password.
-fn is_of_the_password(refusal: &RedisError) -> bool {
-    !says_full(refusal) && !refusal.is_io_error()
 }
 
 /// The same error, naming the server if the user's address names another one.

@@ -4,7 +4,7 @@ use redis::Cmd;
 
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
-use super::reply::{PlainCall, Reply, Text};
+use super::reply::{PlainCall, Text};
 use super::scripts;
 use crate::error::Result;
 use crate::job::id::JobId;
@@ -60,36 +60,32 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         return Ok(None);
     }
     let state = reply.next::<String>()?.parse()?;
-    let stamp = text(&mut reply)?;
+    let stamp = reply.text()?;
     let job = StoredJob {
         state,
-        failed_attempts: text(&mut reply)?.parse().unwrap_or(0),
-        stalled_count: text(&mut reply)?.parse().unwrap_or(0),
-        error: text(&mut reply)?,
-        snoozes: Snoozes::from_wire(&text(&mut reply)?),
+        failed_attempts: reply.text()?.parse().unwrap_or(0),
+        stalled_count: reply.text()?.parse().unwrap_or(0),
+        error: reply.text()?,
+        snoozes: Snoozes::from_wire(&reply.text()?),
     };
     Ok(Some(Inspected {
         job,
         stamp,
-        overrides: text(&mut reply)?,
-        max_count: text(&mut reply)?.parse().ok(),
-        priority: text(&mut reply)?,
-        dispatched_at_ms: stored_number(&text(&mut reply)?),
-        enqueued_at_ms: stored_number(&text(&mut reply)?),
-        recovery: text(&mut reply)?,
-        expires_at_ms: stored_number(&text(&mut reply)?),
-        cancelling: text(&mut reply)?,
-        progress: text(&mut reply)?,
-        outcome: text(&mut reply)?,
+        overrides: reply.text()?,
+        max_count: reply.text()?.parse().ok(),
+        priority: reply.text()?,
+        dispatched_at_ms: stored_number(&reply.text()?),
+        enqueued_at_ms: stored_number(&reply.text()?),
+        recovery: reply.text()?,
+        expires_at_ms: stored_number(&reply.text()?),
+        cancelling: reply.text()?,
+        progress: reply.text()?,
+        outcome: reply.text()?,
         is_candidate: reply.next::<u8>()? == 1,
         payload_bytes: reply.next()?,
         result_bytes: reply.next()?,
         checkpoint_bytes: reply.next()?,
     }))
-}
-
-fn text(reply: &mut Reply) -> Result<String> {
-    reply.next().map(|Text(text)| text)
 }
 
 /// Which jobs a page has.

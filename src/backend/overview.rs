@@ -86,26 +86,20 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
     let heads: Vec<Text> = reply.next()?;
     let heads = heads.chunks_exact(2).filter(|head| !head[0].0.is_empty());
     let heads = heads.map(|head| (JobId::from_wire(head[0].0.as_str()), stored_number(&head[1].0))).collect();
-    let Text(due) = reply.next()?;
-    let (candidates, active) = (reply.next()?, reply.next()?);
-    let meta: Vec<Text> = reply.next()?;
-    let meta = meta.chunks_exact(2).map(|pair| (pair[0].0.clone(), pair[1].0.clone())).collect();
-    let first_due_ms = due.parse().ok().map(stored_score);
-    let (parked, failed_lately, completed_lately) = (reply.next()?, reply.next()?, reply.next()?);
-    let (due, payloads) = (reply.next()?, reply.next()?);
+    let pairs = |words: Vec<Text>| words.chunks_exact(2).map(|pair| (pair[0].0.clone(), pair[1].0.clone())).collect();
     Ok(Overview {
         now_ms,
         counts,
         heads,
-        first_due_ms,
-        candidates,
-        active,
-        meta,
-        parked,
-        failed_lately,
-        completed_lately,
-        due,
-        payloads,
+        first_due_ms: reply.text()?.parse().ok().map(stored_score),
+        candidates: reply.next()?,
+        active: reply.next()?,
+        meta: pairs(reply.next()?),
+        parked: reply.next()?,
+        failed_lately: reply.next()?,
+        completed_lately: reply.next()?,
+        due: reply.next()?,
+        payloads: reply.next()?,
     })
 }
 

@@ -52,6 +52,14 @@ impl Reply {
         redis::from_redis_value(value).map_err(|e| classify(self.name, e.into()))
     }
 
+    /// The next word of the reply as a text that another program may have written.
+    ///
+    /// # Errors
+    /// As [`next`](Reply::next).
+    pub(crate) fn text(&mut self) -> Result<String> {
+        self.next().map(|Text(text)| text)
+    }
+
     /// The remaining words of the reply.
     ///
     /// # Errors

@@ -165,8 +165,7 @@ fn settled(mut reply: Reply) -> Result<Settled> {
     let begin = usize::try_from(if is_paused { -1 - begin } else { begin }).unwrap_or(0);
     let more = reply.next::<Option<u8>>()?.unwrap_or(0);
     let (hooks_left, none_early) = (more & 1 > 0, more & 2 > 0);
-    let without = reply.rest::<Text>()?;
-    let lost_payloads = without.iter().map(|Text(id)| JobId::from_wire(id.as_str())).collect();
+    let lost_payloads = reply.texts()?.into_iter().map(JobId::from_wire).collect();
     let mut claimed: Vec<Claimed> = ids
         .split_ascii_whitespace()
         .zip(payloads)

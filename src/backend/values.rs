@@ -76,12 +76,11 @@ pub(crate) async fn failures(
     keys: &TaskKeys,
     ids: &[JobId],
 ) -> Result<Vec<(u32, u32, String)>> {
-    let number = |text: Option<Text>| text.and_then(|Text(text)| text.parse().ok()).unwrap_or(0);
-    let attempts: Vec<Option<Text>> = columns(conn, keys.get(Key::Attempt), ids).await?;
-    let stalls: Vec<Option<Text>> = columns(conn, keys.get(Key::StalledCount), ids).await?;
-    let errors: Vec<Option<Text>> = columns(conn, keys.get(Key::Error), ids).await?;
-    let errors = errors.into_iter().map(|error| error.map_or_else(String::new, |Text(error)| error));
-    Ok(attempts.into_iter().zip(stalls).zip(errors).map(|((a, s), error)| (number(a), number(s), error)).collect())
+    let number = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let attempts = texts(conn, keys, Key::Attempt, ids).await?.into_iter().map(number);
+    let stalls = texts(conn, keys, Key::StalledCount, ids).await?.into_iter().map(number);
+    let errors = texts(conn, keys, Key::Error, ids).await?.into_iter().map(Option::unwrap_or_default);
+    Ok(attempts.zip(stalls).zip(errors).map(|((attempts, stalls), error)| (attempts, stalls, error)).collect())
 }
 
 pub(super) async fn columns<T: redis::FromRedisValue>(
@@ -93,10 +92,15 @@ pub(super) async fn columns<T: redis::FromRedisValue>(
     redis::cmd("HMGET").arg(column).arg(ids).call(conn, "value").await
 }
 
+/// A column of these jobs as texts that another program may have written, in order.
+async fn texts(conn: &mut impl Connection, keys: &TaskKeys, column: Key, ids: &[JobId]) -> Result<Vec<Option<String>>> {
+    let found: Vec<Option<Text>> = columns(conn, keys.get(column), ids).await?;
+    Ok(found.into_iter().map(|text| text.map(|Text(text)| text)).collect())
+}
+
 /// The fences under which jobs were claimed ahead, in order; `None` for others. A fence is valid while the lock has the same one.
 pub(crate) async fn claimed(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<Option<u64>>> {
-    let fences: Vec<Option<Text>> = columns(conn, keys.get(Key::Claimed), ids).await?;
-    Ok(fences.into_iter().map(|fence| fence.and_then(|Text(fence)| fence.parse().ok())).collect())
+    Ok(texts(conn, keys, Key::Claimed, ids).await?.into_iter().map(|fence| fence?.parse().ok()).collect())
 }
 
 /// The marks of parked jobs, in order; `None` for others. A mark is valid while the job is held under its fence and phase.
@@ -105,8 +109,7 @@ pub(crate) async fn marks(
     keys: &TaskKeys,
     ids: &[JobId],
 ) -> Result<Vec<Option<ParkedMark>>> {
-    let marks: Vec<Option<Text>> = columns(conn, keys.get(Key::Parked), ids).await?;
-    Ok(marks.into_iter().map(|mark| mark.and_then(|Text(mark)| ParkedMark::parse(&mark))).collect())
+    Ok(texts(conn, keys, Key::Parked, ids).await?.into_iter().map(|mark| ParkedMark::parse(&mark?)).collect())
 }
 
 /// The mark of a job that a sweep has parked.
@@ -130,14 +133,12 @@ impl ParkedMark {
 
 /// Which of the jobs have a stored outcome, in order.
 pub(crate) async fn finalizing(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<bool>> {
-    let outcomes: Vec<Option<Text>> = columns(conn, keys.get(Key::Outcome), ids).await?;
-    Ok(outcomes.iter().map(Option::is_some).collect())
+    Ok(texts(conn, keys, Key::Outcome, ids).await?.iter().map(Option::is_some).collect())
 }
 
 /// The tokens of held jobs, in order; `None` for others.
 pub(crate) async fn tokens(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<Option<String>>> {
-    let tokens: Vec<Option<Text>> = columns(conn, keys.get(Key::Locks), ids).await?;
-    Ok(tokens.into_iter().map(|token| token.map(|Text(token)| token)).collect())
+    texts(conn, keys, Key::Locks, ids).await
 }
 
 /// When the jobs were dispatched, ms by the dispatchers' clocks; `None` if unknown.

@@ -365,28 +365,18 @@ mod tests {
         );
         let json: Vec<String> =
             [0, 2, 3, 4, 7, 8, 9].map(|i| serde_json::to_string(&decoded.events[i]).unwrap()).into();
-        let at = r#""at_ms":1700000000123"#;
-        let worker = r#""worker":"host-1-00000000""#;
+        let shown = |event: &str, id: &str, rest: &str| {
+            let (at, worker) = (r#""at_ms":1700000000123"#, r#""worker":"host-1-00000000""#);
+            format!(r#"{{"event":"{event}","task":"export","id":"{id}",{at},{rest},{worker}}}"#)
+        };
         let wanted = [
-            format!(r#"{{"event":"completed","task":"export","id":"a",{at},"ran_us":1500,{worker}}}"#),
-            format!(
-                r#"{{"event":"failed","task":"export","id":"c",{at},"code":"timeout","message":"too late","ran_us":20000,{worker}}}"#
-            ),
-            format!(
-                r#"{{"event":"failed","task":"export","id":"d",{at},"code":"panic","message":"","ran_us":7,{worker}}}"#
-            ),
-            format!(
-                r#"{{"event":"retrying","task":"export","id":"e",{at},"failed_attempts":2,"delay_ms":1500,"code":"busy","message":"100%","ran_us":8,{worker}}}"#
-            ),
-            format!(
-                r#"{{"event":"failed","task":"export","id":"h",{at},"code":"corrupt","message":"a\nb","ran_us":null,{worker}}}"#
-            ),
-            format!(
-                r#"{{"event":"started","task":"export","id":"i",{at},"attempt":1,"stalled_count":0,"waited_ms":23,{worker}}}"#
-            ),
-            format!(
-                r#"{{"event":"started","task":"export","id":"j",{at},"attempt":2,"stalled_count":3,"waited_ms":null,{worker}}}"#
-            ),
+            shown("completed", "a", r#""ran_us":1500"#),
+            shown("failed", "c", r#""code":"timeout","message":"too late","ran_us":20000"#),
+            shown("failed", "d", r#""code":"panic","message":"","ran_us":7"#),
+            shown("retrying", "e", r#""failed_attempts":2,"delay_ms":1500,"code":"busy","message":"100%","ran_us":8"#),
+            shown("failed", "h", r#""code":"corrupt","message":"a\nb","ran_us":null"#),
+            shown("started", "i", r#""attempt":1,"stalled_count":0,"waited_ms":23"#),
+            shown("started", "j", r#""attempt":2,"stalled_count":3,"waited_ms":null"#),
         ];
         assert_eq!(json, wanted);
         assert!(decoded.events.iter().all(|event| event.task() == "export"));

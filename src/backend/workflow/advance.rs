@@ -4,7 +4,7 @@
 use super::start::{ToSend, to_send};
 use crate::backend::connection::Connection;
 use crate::backend::keys::TaskKeys;
-use crate::backend::reply::{Reply, Text};
+use crate::backend::reply::Reply;
 use crate::backend::scripts;
 use crate::error::Result;
 use crate::job::node_id::NodeId;
@@ -112,5 +112,5 @@ pub(super) fn news(reply: &mut Reply, keys: &TaskKeys) -> Result<Advanced> {
 /// A number, then as many words.
 pub(super) fn counted(reply: &mut Reply) -> Result<Vec<String>> {
     let count: usize = reply.next()?;
-    (0..count).map(|_| reply.next().map(|Text(word)| word)).collect()
+    (0..count).map(|_| reply.text()).collect()
 }
