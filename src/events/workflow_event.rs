@@ -29,7 +29,7 @@ use crate::unix_time::ms_since_1970;
 /// [`TaskRef::events`](crate::TaskRef::events).
 ///
 /// A subgraph is an instance with the id `<instance>/<node>.<run>` and with its own events. The events of one call come
-/// in the order of the table of [`WorkflowStep`]; nodes come in the order in which they ended.
+/// in the order of the variants of [`WorkflowStep`]; nodes come in the order in which they ended.
 ///
 /// As JSON, an event is an object whose field `event` has its name (`ended`), with the time in ms since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,14 +54,6 @@ pub struct WorkflowEvent {
 }
 
 /// What happened to an instance of a workflow.
-///
-/// | step | name | when |
-/// |---|---|---|
-/// | `Started` | `workflow:started` | the instance was written, or begins a new run |
-/// | `Node` | `workflow:node` | one of its nodes ended, or was skipped |
-/// | `Paused` | `workflow:paused` | a person or its policy paused it: no more of its nodes open |
-/// | `Resumed` | `workflow:resumed` | a person resumed it |
-/// | `Ended` | `workflow:ended` | it completed, failed or was cancelled |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -77,7 +69,7 @@ pub enum WorkflowStep {
         /// How it ended: completed, failed, cancelled or skipped.
         state: NodeState,
     },
-    /// No more of its nodes open until it is resumed.
+    /// A person or its policy paused it: no more of its nodes open until it is resumed.
     Paused,
     /// A person resumed it.
     Resumed,
