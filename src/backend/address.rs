@@ -232,20 +232,16 @@ impl Address {
         self.open_with(role, |clients| clients.client, config).await.map(OwnConnection::One)
     }
 
-    /// A connection that forwards each push message to `to`, and finally the news that it dropped.
-    pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<Plain> {
-        let config = self.access.config().set_response_timeout(None).set_push_sender(to);
-        self.open_with(role, |clients| clients.listener, config).await
-    }
-
-    /// As [`Address::listen`], from a node of a cluster.
-    pub(super) async fn listen_at(
+    /// A connection that forwards each push message to `to`, and finally the news that it dropped. In a cluster it leads
+    /// to this node.
+    pub(super) async fn listen(
         &self,
-        node: &ClusterNode,
+        node: Option<&ClusterNode>,
         role: Role,
         to: UnboundedSender<PushInfo>,
     ) -> Result<Plain> {
         let config = self.access.config().set_response_timeout(None).set_push_sender(to);
+        let Some(node) = node else { return self.open_with(role, |clients| clients.listener, config).await };
         let cluster = self.cluster().ok_or(Error::Closed)?;
         let conn = self.connect_to(&cluster.clients(node)?.listener, config).await?;
         name(&conn, role, &self.owner);

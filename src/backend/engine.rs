@@ -383,10 +383,7 @@ impl Store {
         let node = cluster.as_ref().map(|cluster| cluster.any_node());
         let primary_epoch = cluster.as_ref().zip(node.as_ref()).and_then(|(cluster, node)| cluster.reign_of(node));
         let subscribed = async {
-            let mut conn = match &node {
-                Some(node) => self.address.listen_at(node, Role::Hints, sender).await?,
-                None => self.address.listen(Role::Hints, sender).await?,
-            };
+            let mut conn = self.address.listen(node.as_ref(), Role::Hints, sender).await?;
             // All in one call: a round trip may take long.
             let channels: Vec<&str> = tasks.iter().map(|keys| keys.cancel_channel()).collect();
             conn.subscribe(channels).await.map_err(|e| classify("cancel hints", e))?;

@@ -49,7 +49,7 @@ impl Store {
         let primary_epoch = cluster.reign_of(node);
         let (sender, pushes) = unbounded_channel();
         let listening = async {
-            let conn = self.address.listen_at(node, Role::Wake, sender).await?;
+            let conn = self.address.listen(Some(node), Role::Wake, sender).await?;
             // One call for each task, since their slots differ; all at once, since a round trip may take long.
             let subscribed = tasks.iter().map(|keys| {
                 let mut conn = conn.clone();
