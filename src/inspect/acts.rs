@@ -67,9 +67,6 @@ impl Inspector {
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. If the node of one partition is unreachable,
     /// the others are still paused, see [`TaskPause::partitions`].
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the task may be paused. It is safe to repeat.
     pub async fn pause(&self, task: &str, reason: &str) -> Result<Option<TaskPause>, Error> {
         let (tables, reason) = (self.tables_now(task).await?, cut(reason, MESSAGE_LIMIT));
         let pause = |keys| async move {
@@ -83,12 +80,6 @@ impl Inspector {
     }
 
     /// Ends the pause of a task. Returns how long it lasted, or `None` if the task was not paused.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the pause may have ended. It is safe to repeat.
     pub async fn resume(&self, task: &str) -> Result<Option<Duration>, Error> {
         let tables = self.tables_now(task).await?;
         let resume = |keys| async move {
@@ -99,12 +90,6 @@ impl Inspector {
 
     /// Removes a task that no worker works and that has no jobs in any state: its options, counters, events, and its place in the list
     /// of tasks.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the task may be removed. It is safe to repeat.
     pub async fn forget_task(&self, task: &str) -> Result<ForgetOutcome, Error> {
         let tables = self.tables_now(task).await?;
         // The tasks of a worker are unknown while the node of its presence is unreachable.

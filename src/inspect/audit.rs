@@ -150,9 +150,6 @@ enum Stage {
 
 impl Inspector {
     /// Checks the stored data of a task for inconsistencies, while workers run.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid.
     pub fn audit(&self, task: &str) -> Audit {
         Audit {
             inspector: self.clone(),
@@ -174,12 +171,6 @@ impl Inspector {
 
     /// Records that an audit finished, with its number of faults by kind, for [`TaskReport::audited`](crate::TaskReport::audited) and
     /// the metrics. Returns whether it was recorded. It is not if the task has no data.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name of the task is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the audit may be recorded. It is safe to repeat.
     pub async fn note_audit(&self, report: &AuditReport) -> Result<bool, Error> {
         let mut counts: BTreeMap<Inconsistency, u64> = BTreeMap::new();
         for finding in report.findings() {

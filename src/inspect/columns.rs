@@ -29,9 +29,6 @@ impl Inspector {
     /// # Errors
     /// [`Error::Config`] if the name is not valid, [`Error::Denied`] without the permission `memory|usage`, and those of every
     /// call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn columns(&self, task: &str) -> Result<Vec<ColumnReport>, Error> {
         let tables = self.tables(task).await?;
         let looks = tables

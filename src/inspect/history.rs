@@ -115,12 +115,6 @@ impl Inspector {
     /// A page of a task's events after a cursor: the [`EventPage::next`] of the previous page, or `None` for the oldest stored events.
     /// About 10,000 entries are kept, each of which may contain hundreds of jobs. A task with [`EventMode::Off`](crate::EventMode)
     /// has none.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn events(&self, task: &str, after: Option<&str>) -> Result<EventPage, Error> {
         let tables = self.tables(task).await?;
         let mut cursors = Cursors::of_streams(after.unwrap_or_default(), tables.len())?;
@@ -152,12 +146,6 @@ impl Inspector {
     /// The stored events of one job, the oldest first: each dispatch, claim, stall and outcome. It reads every entry since the dispatch,
     /// in calls of bounded size. If the dispatch is not among them, it reads the earlier ones, too, because the producer's clock may be
     /// ahead.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name or the id is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn job_events(&self, task: &str, id: &str) -> Result<Vec<Event>, Error> {
         self.first(task)?;
         let id = JobId::parse(id)?;
@@ -201,12 +189,6 @@ impl Inspector {
 
     /// Outcomes that were rejected because their workers had lost the jobs, the latest first, at most `limit` and 100. It reads the
     /// stored events, about 10,000 entries.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn rejected_outcomes(&self, task: &str, limit: usize) -> Result<Vec<RejectedReport>, Error> {
         let tables = self.tables(task).await?;
         let of_all = tables.iter().map(|keys| self.rejected_outcomes_of(task, keys, limit));

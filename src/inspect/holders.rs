@@ -49,12 +49,6 @@ pub struct Holder {
 impl Inspector {
     /// Which workers hold the jobs of a task, according to the locks in Redis. A dead worker holds its jobs until they are resolved.
     /// About 10,000 held jobs are read at most.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn lock_holders(&self, task: &str) -> Result<HolderReport, Error> {
         let tables = self.tables(task).await?;
         // A scan may name a job twice.

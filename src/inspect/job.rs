@@ -130,12 +130,6 @@ pub enum JobValues {
 
 impl Inspector {
     /// One job with the requested values. `None` if it was never dispatched, or was removed.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name or the id is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn job(&self, task: &str, id: &str, values: JobValues) -> Result<Option<JobReport>, Error> {
         self.first(task)?;
         let id = JobId::parse(id)?;

@@ -27,9 +27,6 @@ impl Inspector {
     /// Dispatches a job with this payload, as [`TaskRef::dispatch`] without the type of the task. The options are the defaults of the
     /// App. The payload may be a [`Value`](serde_json::Value), or a [`Box<RawValue>`](RawValue), which keeps numbers and the order of
     /// fields as written.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid.
     pub fn dispatch_json<P: Serialize>(&self, task: &str, payload: P) -> Result<Dispatch<P, Box<RawValue>>, Error> {
         Ok(TaskRef::<P, Box<RawValue>>::new(self.shared(task)?).dispatch(payload))
     }
@@ -39,9 +36,6 @@ impl Inspector {
     ///
     /// # Errors
     /// [`Error::Config`] if the name or the id is not valid, and those of [`JobHandle::result`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn result_json(&self, task: &str, id: &str) -> Result<Box<RawValue>, Error> {
         self.handle(task, id)?.result().await
     }
@@ -51,9 +45,6 @@ impl Inspector {
     /// # Errors
     /// [`Error::Config`] if the name or the id is not valid, [`Error::TimedOut`] if the job did not end in time, and
     /// [`Error::JobNotFound`] if it was never dispatched, or was removed.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn wait(&self, task: &str, id: &str, time: Duration) -> Result<JobState, Error> {
         match self.handle(task, id)?.result_within(time).await {
             Ok(_) | Err(Error::ResultGone { .. }) => Ok(JobState::Completed),

@@ -22,9 +22,6 @@ impl Inspector {
     ///
     /// # Errors
     /// Those of every call, see [`Error`], if no node answers.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn unreachable_lists(&self) -> Result<UnreachableLists, Error> {
         if !self.store.is_cluster() {
             return Ok(UnreachableLists::default());

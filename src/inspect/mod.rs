@@ -79,6 +79,13 @@ const ENTRIES: usize = 2 * 1024 * 1024;
 ///
 /// Each act checks the state of each job in the step that changes it, so it is safe while workers run. It reports how many jobs it
 /// changed and why it refused others. Most acts write an event with the name set by [`by`](Inspector::by).
+///
+/// # Errors
+/// [`Error::Config`] if a name, an id, a limit or a cursor is not valid, and those of every call, see [`Error`]. A method lists what
+/// it adds.
+///
+/// # Cancel safety
+/// A method that only reads is cancel safe. If the future of another is dropped, some of its work may be done. It is safe to repeat.
 #[derive(Clone)]
 pub struct Inspector {
     pub(super) store: Arc<Store>,
@@ -103,9 +110,6 @@ impl Inspector {
     /// The time by the clock of the Redis server. All times that an inspector reports use this clock, so compute ages from it and
     /// not from the clock of this process. It reads the time from the server at most once a minute. If the server does not answer,
     /// it extrapolates from the last answer, or uses the clock of this process.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn now(&self) -> SystemTime {
         let known = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let by_now = |(at, said): (Instant, SystemTime)| said.checked_add(at.elapsed()).unwrap_or(said);
@@ -191,12 +195,6 @@ impl Inspector {
     }
 
     /// Reads the time from the server. See [`now`](Inspector::now).
-    ///
-    /// # Errors
-    /// Those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn server_time(&self) -> Result<SystemTime, Error> {
         self.now_ms().await.map(at_ms)
     }

@@ -114,12 +114,6 @@ impl Inspector {
     /// The cost of a page does not depend on the number of jobs. Terminal and delayed jobs come in a stable order of time. A later
     /// page of waiting jobs may skip or repeat jobs that moved meanwhile. A page of held jobs may exceed `limit` slightly and may
     /// repeat jobs.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name, the limit or the cursor is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn jobs(
         &self,
         task: &str,
@@ -251,12 +245,6 @@ impl Inspector {
 
     /// How many jobs match. A filter by state alone, or by age of terminal and delayed jobs, is counted exactly, at a cost that does not
     /// depend on their number. For any other filter at most 10,000 jobs are read.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn count(&self, task: &str, filter: &JobFilter) -> Result<JobCount, Error> {
         let begun = std::time::Instant::now();
         let now = self.now_ms().await?;

@@ -121,12 +121,6 @@ impl Inspector {
     /// Jobs that were held when two or more workers died, the most suspicious first. It reads the stored stalls, about 2,000. A job
     /// that crashes its process is among them, and jobs that ran next to it may be, too. A worker that was seen after the stall did
     /// not die: it was frozen or cut off.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn suspects(&self, task: &str) -> Result<Vec<PoisonSuspect>, Error> {
         let mut stalls = self.all_stalls(task).await?;
         match self.stalls_to_come(task).await {
@@ -196,12 +190,6 @@ impl Inspector {
     }
 
     /// Reads the current [`state`](PoisonSuspect::state) of suspects of any task.
-    ///
-    /// # Errors
-    /// Those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn look_up_suspects(&self, suspects: &mut [PoisonSuspect]) -> Result<(), Error> {
         let tasks: BTreeSet<String> = suspects.iter().map(|suspect| suspect.task.clone()).collect();
         for task in tasks {

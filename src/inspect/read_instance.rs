@@ -34,9 +34,6 @@ impl Inspector {
     /// # Errors
     /// [`Error::Config`] if the name is not valid, [`Error::Codec`] if its graph cannot be read, and those of every call, see [`Error`].
     /// If the jobs of a task cannot be read, the nodes report that.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn instance(&self, workflow: &str, id: &str, from: u32) -> Result<Option<InstanceReport>, Error> {
         let keys = &self.workflow_keys(workflow)?;
         let now = self.now_ms().await?;

@@ -59,9 +59,6 @@ impl Inspector {
     /// # Errors
     /// Those of every call, see [`Error`]. In a cluster also if the node of the list of tasks is unreachable, see
     /// [`unreachable_lists`](Inspector::unreachable_lists).
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn tasks(&self) -> Result<Vec<TaskReport>, Error> {
         let (names, fleet) = try_join(self.task_names(), self.live()).await?;
         let mut reports = Vec::with_capacity(names.len());
@@ -94,12 +91,6 @@ impl Inspector {
     }
 
     /// The keys of a task that hold a value of another type, which no script can read.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn foreign_keys(&self, task: &str) -> Result<Vec<KeyConflict>, Error> {
         let mut found = Vec::new();
         for keys in self.tables_if_known(task).await?.iter() {
@@ -109,24 +100,12 @@ impl Inspector {
     }
 
     /// Which of the lists of tasks, workers and workflows hold a value of another type.
-    ///
-    /// # Errors
-    /// Those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn foreign_lists(&self) -> Result<Vec<KeyConflict>, Error> {
         let found = self.look(|conn| async move { overview::foreign_lists(&conn, self.store.prefix()).await }).await?;
         Ok(found.into_iter().map(foreign_key).collect())
     }
 
     /// The names of the tasks that a worker or producer has used, sorted.
-    ///
-    /// # Errors
-    /// Those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn task_names(&self) -> Result<Vec<String>, Error> {
         let found = self.look(|mut conn| async move { self.store.tasks(&mut conn).await }).await?;
         let mut names: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
@@ -135,12 +114,6 @@ impl Inspector {
     }
 
     /// One task. An unknown task name is not an error.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn task(&self, task: &str) -> Result<TaskReport, Error> {
         let seen = self.overviews(task).await?;
         Ok(report(task, &seen, &self.live().await?))

@@ -49,9 +49,6 @@ impl Inspector {
     /// # Errors
     /// Those of every call, see [`Error`], before anything was done. A failure for one task is its
     /// [`fault`](RecoveredTask::fault).
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, some of the jobs may be resolved. It is safe to repeat.
     pub async fn recover_worker(&self, worker: &str) -> Result<Option<RecoveryReport>, Error> {
         self.recover_worker_if(worker, |_| true).await
     }
@@ -59,12 +56,6 @@ impl Inspector {
     /// [`recover_worker`](Inspector::recover_worker), unless the worker came back meanwhile. `since` is the
     /// [`last_seen_at`](WorkerReport::last_seen_at) on which the person decided. If the worker was seen after it, nothing is done and
     /// the answer has [`was_seen_since`](RecoveryReport::was_seen_since).
-    ///
-    /// # Errors
-    /// As [`recover_worker`](Inspector::recover_worker).
-    ///
-    /// # Cancel safety
-    /// As [`recover_worker`](Inspector::recover_worker).
     pub async fn recover_worker_unseen_since(
         &self,
         worker: &str,

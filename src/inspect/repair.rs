@@ -31,23 +31,11 @@ impl RepairReport {
 impl Inspector {
     /// Repairs what an audit found. The call that repairs a fault checks it again first, and skips faults that are gone. Reads the
     /// lists of waiting jobs once.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name of the task is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, some of the faults may be repaired. It is safe to repeat.
     pub async fn repair(&self, report: &AuditReport) -> Result<RepairReport, Error> {
         self.repair_or_look(report, false).await
     }
 
     /// Reports what [`repair`](Inspector::repair) would repair now, and changes nothing.
-    ///
-    /// # Errors
-    /// As [`repair`](Inspector::repair).
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn preview_repair(&self, report: &AuditReport) -> Result<RepairReport, Error> {
         self.repair_or_look(report, true).await
     }

@@ -68,12 +68,6 @@ pub struct ServerReport {
 
 impl Inspector {
     /// Each server: the single one, or every primary of a cluster. Measures the round trips from this process.
-    ///
-    /// # Errors
-    /// Those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn servers(&self) -> Result<Vec<ServerReport>, Error> {
         let names = match self.task_names().await {
             Err(e) if self.hides_all(&e) => return Err(e),

@@ -163,12 +163,6 @@ impl Inspector {
     /// A page of held jobs that were silent since the last snapshot, in no order. The cursor is the [`SilentPage::next`] of the
     /// previous page, or `None` to begin. Parked jobs come first. A job in the list is not stalled yet: its next heartbeat removes
     /// it. A job that a sweep moves between two pages may appear twice or not at all.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn silent_jobs(&self, task: &str, cursor: Option<&str>) -> Result<SilentPage, Error> {
         let tables = self.tables(task).await?;
         let mut cursors = Cursors::parse(cursor.unwrap_or_default(), tables.len())?;
@@ -222,11 +216,8 @@ impl Inspector {
     /// takes that snapshot and watches for a second interval.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, [`Error::Connect`] if Redis was not reachable for long enough to watch,
-    /// [`Error::Unsupported`] if the server has lost the options of the task, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, some of the jobs may be resolved. It is safe to repeat.
+    /// [`Error::Connect`] if Redis was not reachable for long enough to watch, and [`Error::Unsupported`] if the server has lost the
+    /// options of the task.
     pub async fn sweep_now(&self, task: &str) -> Result<SweepReport, Error> {
         let decision = Decision { verdict: Verdict::Auto, by: self.by.to_string(), ids: Vec::new() };
         let found = self.resolve(task, decision, &[], false).await?;
@@ -243,21 +234,12 @@ impl Inspector {
     ///
     /// # Errors
     /// As [`sweep_now`](Inspector::sweep_now).
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, some of the jobs may be taken. It is safe to repeat.
     pub async fn recover_running(&self, task: &str, jobs: SilentSelection) -> Result<BulkReport, Error> {
         self.decide(task, jobs, Verdict::Recover, false).await
     }
 
     /// Puts silent jobs that were claimed ahead and have not begun back at the front of their lists, without counting a stall: all of
     /// them, or the given ones. Jobs that have begun are refused. Otherwise as [`recover_running`](Inspector::recover_running).
-    ///
-    /// # Errors
-    /// As [`sweep_now`](Inspector::sweep_now).
-    ///
-    /// # Cancel safety
-    /// As [`recover_running`](Inspector::recover_running).
     pub async fn requeue_claimed(&self, task: &str, jobs: SilentSelection) -> Result<BulkReport, Error> {
         let (mut claimed, mut cursor) = (HashSet::new(), None);
         loop {
@@ -292,12 +274,6 @@ impl Inspector {
 
     /// Makes silent jobs fail, with the code `worker_crashed`: all silent jobs, or the given ones. Otherwise as
     /// [`recover_running`](Inspector::recover_running).
-    ///
-    /// # Errors
-    /// As [`sweep_now`](Inspector::sweep_now).
-    ///
-    /// # Cancel safety
-    /// As [`recover_running`](Inspector::recover_running).
     pub async fn fail_running(&self, task: &str, jobs: SilentSelection) -> Result<BulkReport, Error> {
         self.decide(task, jobs, Verdict::Fail, false).await
     }

@@ -161,12 +161,6 @@ pub struct Detector {
 impl Inspector {
     /// A page of the task's stalls with explanations, the latest first. The cursor is the [`StallPage::next`] of the previous page, or
     /// `None` to begin. About 2,000 entries are kept.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn stalls(&self, task: &str, cursor: Option<&str>) -> Result<StallPage, Error> {
         let (entries, next) = self.page_of_stalls(task, cursor).await?;
         let max_count = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());
@@ -181,12 +175,6 @@ impl Inspector {
     }
 
     /// [`stalls`](Inspector::stalls) without explanations, for counting. The second value is the cursor of the next page.
-    ///
-    /// # Errors
-    /// As [`stalls`](Inspector::stalls).
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn stalled_events(
         &self,
         task: &str,
@@ -218,12 +206,6 @@ impl Inspector {
     }
 
     /// The stalls of one job that are still stored, with explanations, the latest first.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name or the id is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn stall_history(&self, task: &str, id: &str) -> Result<Vec<StallReport>, Error> {
         self.first(task)?;
         let id = JobId::parse(id)?;
@@ -244,12 +226,6 @@ impl Inspector {
 
     /// Why no job of a task is recovered yet: which workers watch, what broke their watches and when, and when jobs that stay silent
     /// may be resolved.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn recovery_status(&self, task: &str) -> Result<RecoveryStatus, Error> {
         let (report, held_by) = (self.task(task).await?, self.lock_holders(task).await?);
         let mut workers = match self.workers().await {

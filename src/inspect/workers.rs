@@ -212,21 +212,12 @@ impl Inspector {
     /// # Errors
     /// Those of every call, see [`Error`]. In a cluster also if the node of the list of workers is unreachable, see
     /// [`unreachable_lists`](Inspector::unreachable_lists).
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn workers(&self) -> Result<Vec<WorkerReport>, Error> {
         let now = self.now_ms().await?;
         self.reports(&self.listed(now, MOST).await?, now).await
     }
 
     /// One worker. `None` if it is unknown, or was removed after [`Worker::presence_retention`](crate::Worker::presence_retention).
-    ///
-    /// # Errors
-    /// Those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn worker(&self, worker: &str) -> Result<Option<WorkerReport>, Error> {
         let now = self.now_ms().await?;
         match self.presence(worker).await {

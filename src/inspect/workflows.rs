@@ -40,9 +40,6 @@ impl Inspector {
     ///
     /// # Errors
     /// Those of every call, see [`Error`]. A workflow that cannot be read has a [`fault`](WorkflowReport::fault).
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn workflows(&self) -> Result<Vec<WorkflowReport>, Error> {
         let now = self.now_ms().await?;
         let found = self.look(|mut conn| async move { self.store.workflows(&mut conn).await }).await?;
@@ -109,12 +106,6 @@ impl Inspector {
 
     /// A page of up to `limit` instances (1 to 500) in this state, newest or oldest first. The cursor is the [`InstancePage::next`] of
     /// the previous page, or `None` to begin. Subgraphs are left out. The cost of a page does not depend on the number of instances.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name or the limit is not valid, and those of every call, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn instances(
         &self,
         workflow: &str,
@@ -159,9 +150,6 @@ impl Inspector {
 
     /// A handle to an instance, to cancel, pause, resume or retry it, or to wait for it. Pauses and resumes carry the name set by
     /// [`by`](Inspector::by). It does not check whether the instance exists.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name or the id is not valid.
     pub fn workflow_handle(&self, workflow: &str, id: &str) -> Result<WorkflowHandle<Value>, Error> {
         let progress = Arc::new(WorkflowProgress::new(Arc::clone(&self.store)));
         handle_of(workflow, id, Arc::clone(&self.store), progress, Arc::clone(&self.by))
@@ -173,9 +161,6 @@ impl Inspector {
     /// # Errors
     /// Those of every call, see [`Error`], before anything was done. A failure for one workflow is its
     /// [`fault`](RecoveredWorkflow::fault).
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, some of the work may be done. It is safe to repeat.
     pub async fn recover_stuck_workflows(&self) -> Result<Vec<RecoveredWorkflow>, Error> {
         let found = self.ask(|mut conn| async move { self.store.workflows(&mut conn).await }).await?;
         let mut done = Vec::with_capacity(found.len());
@@ -191,9 +176,6 @@ impl Inspector {
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`], before anything was done. A later failure is
     /// the [`fault`](RecoveredWorkflow::fault).
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, some of the work may be done. It is safe to repeat.
     pub async fn recover_workflow(&self, workflow: &str) -> Result<Option<RecoveredWorkflow>, Error> {
         let keys = &self.workflow_keys(workflow)?;
         let is_there = |mut conn| async move { instances::is_there(&mut conn, keys).await };

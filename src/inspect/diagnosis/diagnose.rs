@@ -35,12 +35,6 @@ impl Inspector {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn diagnose(&self) -> Result<Vec<Diagnosis>, Error> {
         let fleet = self.fleet(None).await?;
         let recent = self.recent_stalls(&fleet.tasks).await;
@@ -48,23 +42,11 @@ impl Inspector {
     }
 
     /// Everything that is wrong with this fleet, with what its last stalls show.
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn diagnose_fleet(&self, fleet: &FleetReport, recent: &RecentStalls) -> Result<Vec<Diagnosis>, Error> {
         Ok(fleet.diagnoses_with(&self.diagnose_crashes(fleet, recent).await?))
     }
 
     /// What the last stalls of this fleet show, see [`FleetReport::diagnoses_with`].
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn diagnose_crashes(&self, fleet: &FleetReport, recent: &RecentStalls) -> Result<CrashDiagnoses, Error> {
         let mut crashes = Box::pin(self.crashes(recent, fleet.seen())).await?;
         crashes.others = find_crashes::recovered(recent, fleet.as_of);
@@ -72,12 +54,6 @@ impl Inspector {
     }
 
     /// What is wrong with one task, the same as among all.
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn diagnose_task(&self, task: &TaskReport) -> Result<Vec<Diagnosis>, Error> {
         let tasks = std::slice::from_ref(task);
         let (workers, holders) = self.workers_and_holders(tasks).await?;
@@ -108,12 +84,6 @@ impl Inspector {
     }
 
     /// What a person should know before jobs of this task run again: its poison suspects, and the jobs that will fail when recovered.
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn diagnose_recovery(&self, task: &str) -> Result<Vec<Diagnosis>, Error> {
         Ok(together(&self.crashes_now(&self.task(task).await?).await?, Vec::new()))
     }
@@ -126,17 +96,11 @@ impl Inspector {
     }
 
     /// If a server refuses writes, which workers live is unknown. A user that may not ask the servers does not see it.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn presence_unknown(&self) -> Option<Diagnosis> {
         find_servers::writes_refused(&self.servers().await.ok()?)
     }
 
     /// The same, if no server takes writes: whatever changes something is refused.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn writes_refused(&self) -> Option<Diagnosis> {
         let servers = self.servers().await.ok()?;
         let refuses = |server: &ServerReport| server.fault.is_some() || server.write_refusal.is_some();

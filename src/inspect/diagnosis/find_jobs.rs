@@ -33,12 +33,6 @@ fn lost_outcome(job: &JobReport) -> Option<&'static str> {
 
 impl Inspector {
     /// Why a job does not run, if that may be wrong; empty if nothing is. For a held job, only its holder is read while all is well.
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn diagnose_job(&self, job: &JobReport) -> Result<Vec<Diagnosis>, Error> {
         match &job.worker {
             Some(holder) => Box::pin(self.diagnose_held_job(job, holder)).await,
@@ -123,12 +117,6 @@ impl Inspector {
     }
 
     /// Whether this worker, which is not live, works and cannot update its presence: it has claimed jobs of the task since.
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn diagnose_mute_holder(&self, task: &str, worker: &WorkerReport) -> Result<Option<Diagnosis>, Error> {
         let now = self.now().await;
         let holders = self.lock_holders(task).await?.holders;
@@ -137,12 +125,6 @@ impl Inspector {
     }
 
     /// The holders of jobs of the task that are not live, one by one.
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn diagnose_holders(
         &self,
         task: &TaskReport,
@@ -162,12 +144,6 @@ impl Inspector {
     }
 
     /// What a worker holds, task by task, and what happens to the jobs when they are recovered; empty if it holds nothing.
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn describe_held(&self, worker: &WorkerReport) -> Result<String, Error> {
         let mut held = Vec::new();
         for its in worker.tasks.iter().filter(|its| its.held > 0) {

@@ -103,9 +103,6 @@ impl Inspector {
     }
 
     /// What is wrong if no workflow is listed: the list may be lost.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn diagnose_empty_workflow_list(&self) -> Vec<Diagnosis> {
         let lost: Result<Vec<Diagnosis>, Error> = self.tasks().await.map(|tasks| of_all(&tasks, &[]));
         lost.unwrap_or_else(|e| vec![unlisted(e.chain().to_string())])

@@ -67,12 +67,6 @@ pub struct FleetChecks {
 
 impl Inspector {
     /// All tasks, workers and servers. The checks of an earlier report are used again, if given.
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn fleet(&self, checks: Option<Arc<FleetChecks>>) -> Result<FleetReport, Error> {
         let (tasks, workers) = join(self.tasks(), self.workers()).await;
         let away = match (&tasks, &workers) {
@@ -134,9 +128,6 @@ impl Inspector {
     }
 
     /// The last stalls of these tasks. A task whose stalls cannot be read hides no other.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn recent_stalls(&self, tasks: &[TaskReport]) -> RecentStalls {
         let mut readable: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none()).collect();
         // Those that stalled most first: most tasks never did.
@@ -171,12 +162,6 @@ impl Inspector {
     }
 
     /// The names of the tasks; none if their list is on a node of a cluster that does not answer.
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn listed_task_names(&self) -> Result<Vec<String>, Error> {
         match self.task_names().await {
             Err(e) if e.is_retryable() => unless_away(self.unreachable_lists().await?.tasks.is_some(), Err(e)),
@@ -185,12 +170,6 @@ impl Inspector {
     }
 
     /// Every worker; none if their list is on a node of a cluster that does not answer.
-    ///
-    /// # Errors
-    /// What every call may give, see [`Error`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
     pub async fn listed_workers(&self) -> Result<Vec<WorkerReport>, Error> {
         match self.workers().await {
             Err(e) if e.is_retryable() => unless_away(self.unreachable_lists().await?.workers.is_some(), Err(e)),
