@@ -21,7 +21,7 @@ use crate::pages::jobs::Asked;
 use crate::pages::run;
 use crate::pages::worker::held_by;
 use crate::runs::Run;
-use crate::state::{Board, Frame, answer, encoded};
+use crate::state::{Board, Frame, PageResult, answer, encoded};
 
 /// How long the response waits for the end of an action before it shows the progress instead.
 const AT_ONCE: Duration = Duration::from_millis(700);
@@ -195,37 +195,27 @@ struct ConfirmPage {
     wrong: &'static str,
 }
 
-pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut wanted): Form<Wanted>) -> Response {
+pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut wanted): Form<Wanted>) -> PageResult {
     if let Some(name) = wanted.too_long() {
-        let text = format!("{name} is too long. Nothing was done.");
-        return board.problem(StatusCode::BAD_REQUEST, "Invalid request", &text);
+        return Err(board.invalid(&format!("{name} is too long. Nothing was done.")));
     }
     let Some((verb, is_asked_about)) = verb(&wanted) else {
-        let text = format!("There is no action {}.", wanted.act);
-        return board.problem(StatusCode::BAD_REQUEST, "Invalid request", &text);
+        return Err(board.invalid(&format!("There is no action {}.", wanted.act)));
     };
     if !board.may(&head, wanted.offer()) {
         let title = if board.options.is_read_only { "This board is read only" } else { "You may not do this" };
-        return board.problem(StatusCode::FORBIDDEN, title, "Nothing was done.");
+        return Err(board.problem(StatusCode::FORBIDDEN, title, "Nothing was done."));
     }
-    match confirmation(&board, &head, &wanted, (verb, is_asked_about)).await {
-        Ok(None) => {}
-        Ok(Some(page)) => return page,
-        Err(e) => return board.not_begun(&e),
+    let not_begun = |e: Error| board.not_begun(&e);
+    let asked = confirmation(&board, &head, &wanted, (verb, is_asked_about)).await;
+    if let Some(page) = asked.map_err(not_begun)? {
+        return Ok(page);
     }
-    let selection = match wanted.selection() {
-        Ok(selection) => selection,
-        Err(wrong) => return board.problem(StatusCode::BAD_REQUEST, "Invalid request", &wrong),
-    };
-    if wanted.act != "recover_worker" && !wanted.is_of_flow() {
-        match board.knows(&wanted.task).await {
-            Ok(true) => {}
-            Ok(false) => {
-                let text = format!("There is no task {}. Nothing was done.", wanted.task);
-                return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
-            }
-            Err(e) => return board.not_begun(&e),
-        }
+    let selection = wanted.selection().map_err(|wrong| board.invalid(&wrong))?;
+    let is_of_task = wanted.act != "recover_worker" && !wanted.is_of_flow();
+    if is_of_task && !board.knows(&wanted.task).await.map_err(not_begun)? {
+        let text = format!("There is no task {}. Nothing was done.", wanted.task);
+        return Err(board.problem(StatusCode::NOT_FOUND, "There is no such task", &text));
     }
     let by = (board.options.by)(&head);
     if matches!(wanted.act.as_str(), "cancel" | "flow_cancel") {
@@ -251,13 +241,12 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
     });
     let Some(begun) = begun else {
         let text = "Too many actions are running. Nothing was done; try again later.";
-        return board.problem(StatusCode::TOO_MANY_REQUESTS, "Too many actions", text);
+        return Err(board.problem(StatusCode::TOO_MANY_REQUESTS, "Too many actions", text));
     };
-    if begun.ended_within(AT_ONCE).await {
-        run::show(&board, &head, &begun)
-    } else {
-        Redirect::to(&run::url(&board, &begun)).into_response()
-    }
+    Ok(match begun.ended_within(AT_ONCE).await {
+        true => run::show(&board, &head, &begun),
+        false => Redirect::to(&run::url(&board, &begun)).into_response(),
+    })
 }
 
 /// The page that asks for a confirmation, or says why the action is impossible. `None` if it is confirmed, or needs no confirmation.
@@ -283,7 +272,7 @@ async fn confirmation(
     }
     let (as_of, text) = match question(board, wanted).await? {
         Ok(asked) => asked,
-        Err(wrong) => return Ok(Some(board.problem(StatusCode::BAD_REQUEST, "Invalid request", &wrong))),
+        Err(wrong) => return Ok(Some(board.invalid(&wrong))),
     };
     let text = poison.map_or(text.clone(), |poison| format!("{text} {poison}"));
     let dispatched = dispatched_at(board, wanted).await?;
@@ -368,7 +357,7 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     let now = board.inspector.now().await;
     if wanted.act == "repair" {
         let Some((at, found)) = board.audited(&wanted.task) else {
-            return Ok(Err("There are no findings yet. Audit the task first.".to_owned()));
+            return Ok(Err(NOT_AUDITED.to_owned()));
         };
         if wanted.is_of_another(at) {
             return Ok(Err(ANOTHER_AUDIT.to_owned()));

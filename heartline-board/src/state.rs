@@ -1,5 +1,6 @@
 //! The state of the board: the inspector, the options, and recent reads.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -104,6 +105,9 @@ pub(crate) struct Seen {
     checked: Instant,
     pub(crate) fleet: Arc<FleetReport>,
 }
+
+/// A page, or the page that says why there is none.
+pub(crate) type PageResult = Result<Response, Response>;
 
 /// What every page shows around its content.
 #[derive(Clone)]
@@ -259,10 +263,20 @@ impl Board {
         self.failure(error, true, &chain(error))
     }
 
+    /// The page of a request that asks for something impossible.
+    pub(crate) fn invalid(&self, text: &str) -> Response {
+        self.problem(StatusCode::BAD_REQUEST, "Invalid request", text)
+    }
+
+    /// What was read, or the page of its error.
+    pub(crate) fn or_failed<T>(&self, read: Result<T, impl Borrow<Error>>) -> Result<T, Response> {
+        read.map_err(|e| self.failed(e.borrow()))
+    }
+
     /// As [`failed`](Self::failed), with this text. With `asks_again` the page reloads itself if the error is temporary.
     fn failure(&self, error: &Error, asks_again: bool, text: &str) -> Response {
         match error {
-            Error::Config(_) => self.problem(StatusCode::BAD_REQUEST, "Invalid request", text),
+            Error::Config(_) => self.invalid(text),
             e if e.is_retryable() => {
                 let title = match self.inspector.is_cluster() {
                     true => "A node of the cluster does not answer",
@@ -295,14 +309,11 @@ impl Board {
     /// # Errors
     /// The page for a task that does not exist or cannot be read.
     pub(crate) async fn must_know(&self, task: &str) -> Result<(), Response> {
-        match self.knows(task).await {
-            Ok(true) => Ok(()),
-            Ok(false) => {
-                let text = format!("There is no task {task}.");
-                Err(self.problem(StatusCode::NOT_FOUND, "There is no such task", &text))
-            }
-            Err(e) => Err(self.failed(&e)),
+        if self.or_failed(self.knows(task).await)? {
+            return Ok(());
         }
+        let text = format!("There is no task {task}.");
+        Err(self.problem(StatusCode::NOT_FOUND, "There is no such task", &text))
     }
 }
 

@@ -7,12 +7,11 @@ use std::time::SystemTime;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
-use axum::response::Response;
 use heartline::{AuditReport, ColumnReport, TaskReport};
 use serde::Deserialize;
 
 use crate::acts::in_form;
-use crate::state::{Board, Frame, answer};
+use crate::state::{Board, Frame, PageResult, answer};
 use heartline::inspect::describe::meaning;
 use heartline::inspect::text::{chain, exact};
 
@@ -55,36 +54,28 @@ struct Found {
     more: u64,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
     let (frame, now) = (board.frame(&head), board.inspector.now().await);
     if asked.task.is_empty() {
-        let seen = match board.look().await {
-            Ok((seen, _)) => seen,
-            Err(e) => return board.failed(&e),
-        };
+        let (seen, _) = board.or_failed(board.look().await)?;
         let is_unreachable = seen.fleet.away.tasks.is_some();
         let rows = seen.fleet.tasks.iter().map(|task| {
             let (when, found) = noted(task, now);
             (task.task.clone(), when, found)
         });
-        return answer(&AuditsPage { frame, rows: rows.collect(), is_unreachable });
+        return Ok(answer(&AuditsPage { frame, rows: rows.collect(), is_unreachable }));
     }
-    if let Err(unknown) = board.must_know(&asked.task).await {
-        return unknown;
-    }
-    let task = match board.inspector.task(&asked.task).await {
-        Ok(task) => task,
-        Err(e) => return board.failed(&e),
-    };
+    board.must_know(&asked.task).await?;
+    let task = board.or_failed(board.inspector.task(&asked.task).await)?;
     let (when, found) = noted(&task, now);
     let columns = board.inspector.columns(&asked.task).await.map_err(|e| chain(&e));
-    answer(&AuditPage {
+    Ok(answer(&AuditPage {
         frame,
         columns,
         noted: format!("{when}: {found}"),
         found: board.audited(&asked.task).map(|(at, report)| found_by(at, &report)),
         task: asked.task,
-    })
+    }))
 }
 
 /// When a task was last audited, and what was found.

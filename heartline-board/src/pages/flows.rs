@@ -7,12 +7,11 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
 use heartline::{Diagnosis, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
 use serde::Deserialize;
 
 use crate::picture::{Picture, picture};
-use crate::state::{Board, Frame, answer, encoded};
+use crate::state::{Board, Frame, PageResult, answer, encoded};
 use heartline::inspect::describe::{advice, paused};
 use heartline::inspect::text::{exact, relative, span};
 
@@ -46,11 +45,8 @@ struct FlowRow {
     tasks: Vec<String>,
 }
 
-pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> Response {
-    let (flows, now) = match tokio::try_join!(board.inspector.workflows(), board.inspector.server_time()) {
-        Ok(found) => found,
-        Err(e) => return board.failed(&e),
-    };
+pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> PageResult {
+    let (flows, now) = board.or_failed(tokio::try_join!(board.inspector.workflows(), board.inspector.server_time()))?;
     let diagnoses = match flows.is_empty() {
         true => board.inspector.diagnose_empty_workflow_list().await,
         false => flows.iter().flat_map(WorkflowReport::diagnoses).collect(),
@@ -67,7 +63,12 @@ pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> Respons
             tasks: flow.tasks.clone(),
         }
     };
-    answer(&FlowsPage { frame: board.frame(&head), states: PLACES, rows: flows.iter().map(row).collect(), diagnoses })
+    Ok(answer(&FlowsPage {
+        frame: board.frame(&head),
+        states: PLACES,
+        rows: flows.iter().map(row).collect(),
+        diagnoses,
+    }))
 }
 
 fn count(flow: &WorkflowReport, state: WorkflowState) -> u64 {
@@ -113,23 +114,17 @@ struct InstanceCells {
     open: String,
 }
 
-pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<AskedList>) -> Response {
+pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<AskedList>) -> PageResult {
     let state = if asked.state.is_empty() { Ok(WorkflowState::Running) } else { asked.state.parse() };
-    let state: WorkflowState = match state {
-        Ok(state) => state,
-        Err(e) => return board.failed(&heartline::Error::from(e)),
-    };
+    let state = board.or_failed(state.map_err(heartline::Error::from))?;
     let (newest, cursor) = (asked.oldest.is_empty(), Some(&*asked.cursor).filter(|cursor| !cursor.is_empty()));
-    let page = match board.inspector.instances(&asked.workflow, state, newest, cursor, LISTED).await {
-        Ok(page) => page,
-        Err(e) => return board.failed(&e),
-    };
+    let page = board.or_failed(board.inspector.instances(&asked.workflow, state, newest, cursor, LISTED).await)?;
     if page.instances.is_empty() && cursor.is_none() {
         // The name may be mistyped.
         match board.inspector.workflows().await {
             Ok(flows) if flows.iter().all(|flow| flow.workflow != asked.workflow) => {
                 let text = format!("There is no workflow {}.", asked.workflow);
-                return board.problem(StatusCode::NOT_FOUND, "There is no such workflow", &text);
+                return Err(board.problem(StatusCode::NOT_FOUND, "There is no such workflow", &text));
             }
             _ => {}
         }
@@ -148,7 +143,7 @@ pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(aske
         let (workflow, cursor) = (encoded(&asked.workflow), encoded(cursor));
         board.url(&format!("/flow?workflow={workflow}&state={state}{oldest}&cursor={cursor}"))
     };
-    answer(&FlowPage {
+    Ok(answer(&FlowPage {
         frame: board.frame(&head),
         rows: rows.collect(),
         next: page.next.as_ref().map(next),
@@ -156,7 +151,7 @@ pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(aske
         states: PLACES,
         state,
         is_oldest: !newest,
-    })
+    }))
 }
 
 #[derive(Deserialize)]
@@ -200,15 +195,11 @@ pub(crate) async fn instance(
     State(board): State<Arc<Board>>,
     head: Parts,
     Query(asked): Query<AskedInstance>,
-) -> Response {
-    let found = match board.inspector.instance(&asked.workflow, &asked.id, asked.from).await {
-        Ok(Some(found)) => found,
-        Ok(None) => {
-            let (id, workflow) = (&asked.id, &asked.workflow);
-            let text = format!("There is no instance {id} of the workflow {workflow}. It may have been removed.");
-            return board.problem(StatusCode::NOT_FOUND, "There is no such instance", &text);
-        }
-        Err(e) => return board.failed(&e),
+) -> PageResult {
+    let (id, workflow) = (&asked.id, &asked.workflow);
+    let Some(found) = board.or_failed(board.inspector.instance(workflow, id, asked.from).await)? else {
+        let text = format!("There is no instance {id} of the workflow {workflow}. It may have been removed.");
+        return Err(board.problem(StatusCode::NOT_FOUND, "There is no such instance", &text));
     };
     let frame = board.frame(&head);
     let is_root = !found.id.contains('/');
@@ -216,7 +207,7 @@ pub(crate) async fn instance(
         let (workflow, id) = (encoded(&found.workflow), encoded(&found.id));
         board.url(&format!("/instance?workflow={workflow}&id={id}&from={from}"))
     };
-    answer(&InstancePage {
+    Ok(answer(&InstancePage {
         facts: facts(&found),
         broken: broken(&found),
         advice: advice(&found),
@@ -228,7 +219,7 @@ pub(crate) async fn instance(
         root: found.id.split_once('/').map(|(root, _)| root.to_owned()),
         workflow: found.workflow,
         id: found.id,
-    })
+    }))
 }
 
 fn facts(found: &InstanceReport) -> Vec<(&'static str, String)> {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::jobs::acts_on;
 use crate::history::{History, place_of};
-use crate::state::{Board, Frame, answer, encoded};
+use crate::state::{Board, Frame, PageResult, answer, encoded};
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -48,21 +48,14 @@ enum Shown {
     TooLarge(String, String),
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
     let shows_values = board.options.shows_payloads && !asked.values.is_empty();
     let looked = look(&board, &asked, if shows_values { JobValues::Small } else { JobValues::None });
-    let (job, history) = match looked.await {
-        Ok(Some(looked)) => looked,
-        Ok(None) => {
-            let text = format!("There is no job {} of {}. It may have been removed.", asked.id, asked.task);
-            return board.problem(StatusCode::NOT_FOUND, "There is no such job", &text);
-        }
-        Err(e) => return board.failed(&e),
+    let Some((job, history)) = board.or_failed(looked.await)? else {
+        let text = format!("There is no job {} of {}. It may have been removed.", asked.id, asked.task);
+        return Err(board.problem(StatusCode::NOT_FOUND, "There is no such job", &text));
     };
-    let diagnoses = match board.inspector.diagnose_job(&job).await {
-        Ok(diagnoses) => diagnoses,
-        Err(e) => return board.failed(&e),
-    };
+    let diagnoses = board.or_failed(board.inspector.diagnose_job(&job).await)?;
     let now = board.inspector.now().await;
     let mut acts = acts_on(job.state);
     if job.is_silent || !diagnoses.is_empty() {
@@ -79,7 +72,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let can_show = board.options.shows_payloads && !shows_values;
     let url = format!("/job?task={}&id={}&values=yes", encoded(&asked.task), encoded(&asked.id));
     let frame = board.frame(&head);
-    answer(&JobPage {
+    Ok(answer(&JobPage {
         facts: facts(&job, now),
         diagnoses,
         holder: job.worker.as_ref().map_or(String::new(), ToString::to_string),
@@ -96,7 +89,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         task: asked.task,
         id: asked.id,
         state: job.state,
-    })
+    }))
 }
 
 /// The payload, result and checkpoint of a job, if it has them.
@@ -130,27 +123,21 @@ pub(crate) struct AskedValue {
 }
 
 /// Serves a payload or result as a file, since it may be too large for a page.
-pub(crate) async fn download(State(board): State<Arc<Board>>, Query(asked): Query<AskedValue>) -> Response {
+pub(crate) async fn download(State(board): State<Arc<Board>>, Query(asked): Query<AskedValue>) -> PageResult {
     if !board.options.shows_payloads {
-        return board.problem(
-            StatusCode::FORBIDDEN,
-            "Payloads are hidden",
-            "This board shows no payloads and results.",
-        );
+        let text = "This board shows no payloads and results.";
+        return Err(board.problem(StatusCode::FORBIDDEN, "Payloads are hidden", text));
     }
-    let job = match board.inspector.job(&asked.task, &asked.id, JobValues::All).await {
-        Ok(job) => job,
-        Err(e) => return board.failed(&e),
-    };
+    let job = board.or_failed(board.inspector.job(&asked.task, &asked.id, JobValues::All).await)?;
     let value = job.and_then(|job| if asked.which == "result" { job.result } else { job.payload });
     let Some(value) = value else {
         let text = format!("There is no {} of the job {} of {}.", asked.which, asked.id, asked.task);
-        return board.problem(StatusCode::NOT_FOUND, "There is no such value", &text);
+        return Err(board.problem(StatusCode::NOT_FOUND, "There is no such value", &text));
     };
     let value = (board.options.redact)(&asked.task, value);
     let file = "attachment; filename=\"value.json\"";
-    ([(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, file)], value.to_string())
-        .into_response()
+    let head = [(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, file)];
+    Ok((head, value.to_string()).into_response())
 }
 
 async fn look(

@@ -5,13 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
 use heartline::{Error, JobCount, JobFilter, JobRow, JobState};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, answer, encoded};
+use crate::state::{Board, Frame, PageResult, answer, encoded};
 use heartline::inspect::describe::{STATES, is_overdue};
 use heartline::inspect::text::{brief, many, relative};
 
@@ -122,17 +120,12 @@ pub(crate) fn acts_on(state: JobState) -> Vec<(&'static str, &'static str, bool)
     }
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut asked): Query<Asked>) -> PageResult {
     if asked.state.is_empty() {
         asked.state = JobState::Failed.to_string();
     }
-    let filter = match asked.filter() {
-        Ok(filter) => filter,
-        Err(wrong) => return board.problem(StatusCode::BAD_REQUEST, "Invalid request", &wrong),
-    };
-    if let Err(unknown) = board.must_know(&asked.task).await {
-        return unknown;
-    }
+    let filter = asked.filter().map_err(|wrong| board.invalid(&wrong))?;
+    board.must_know(&asked.task).await?;
     let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
     let looked = async {
         let page = board.inspector.jobs(&asked.task, &filter, cursor, ROWS).await?;
@@ -144,10 +137,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
         let is_late = has_silent && is_overdue(&board.inspector.task(&asked.task).await?);
         Ok::<_, Arc<Error>>((page, count, is_late))
     };
-    let (page, count, is_late) = match looked.await {
-        Ok(looked) => looked,
-        Err(e) => return board.failed(&e),
-    };
+    let (page, count, is_late) = board.or_failed(looked.await)?;
     let jobs = count.as_ref().map_or(page.jobs.len() as u64, |count| count.jobs);
     let counted = match count {
         Some(count) if !count.is_exact => format!("at least {jobs} of {} read", count.looked),
@@ -170,7 +160,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
         message: row.message.as_deref().map_or(String::new(), |message| brief(message, 160)),
     };
     let frame = board.frame(&head);
-    answer(&JobsPage {
+    Ok(answer(&JobsPage {
         states: STATES.map(|state| state.to_string()).to_vec(),
         rows: page.jobs.iter().map(row).collect(),
         next: page.next.as_deref().map(|next| format!("{}&cursor={}", asked.url(&board), encoded(next))),
@@ -184,5 +174,5 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
         code: asked.code,
         text: asked.text,
         older: asked.older,
-    })
+    }))
 }

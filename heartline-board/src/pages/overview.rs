@@ -7,11 +7,10 @@ use std::time::Duration;
 use askama::Template;
 use axum::extract::State;
 use axum::http::request::Parts;
-use axum::response::Response;
 use heartline::{Diagnosis, JobState, TaskReport};
 use tokio::time::Instant;
 
-use crate::state::{Board, Frame, answer};
+use crate::state::{Board, Frame, PageResult, answer};
 use heartline::inspect::describe::{STATES, live_workers};
 use heartline::inspect::text::{rate_of, span};
 
@@ -61,18 +60,12 @@ struct Bar {
     told: String,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Response {
-    let (seen, earlier) = match board.look().await {
-        Ok(seen) => seen,
-        Err(e) => return board.failed(&e),
-    };
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageResult {
+    let (seen, earlier) = board.or_failed(board.look().await)?;
     let fleet = &seen.fleet;
     let log = board.stalls.log(&board.inspector, &fleet.tasks).await;
     let hours = log.hours(board.inspector.now().await);
-    let diagnoses = match board.inspector.diagnose_fleet(fleet, &log.recent()).await {
-        Ok(diagnoses) => diagnoses,
-        Err(e) => return board.failed(&e),
-    };
+    let diagnoses = board.or_failed(board.inspector.diagnose_fleet(fleet, &log.recent()).await)?;
     let row = |task: &TaskReport| {
         let earlier = earlier.fleet.iter().flat_map(|fleet| &fleet.tasks).find(|earlier| earlier.task == task.task);
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));
@@ -91,7 +84,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
             slots: known(format!("{}/{}", task.counts.claimed + task.counts.running, task.slots)),
         }
     };
-    answer(&OverviewPage {
+    Ok(answer(&OverviewPage {
         frame: board.frame(&head),
         states: STATES,
         diagnoses,
@@ -100,7 +93,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
         bars: bars(hours),
         stalls: hours.iter().sum(),
         is_read: log.is_read(),
-    })
+    }))
 }
 
 /// The rate between reads, from the number of ended jobs at each; `None` before the third read.

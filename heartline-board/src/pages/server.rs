@@ -6,11 +6,10 @@ use std::time::SystemTime;
 use askama::Template;
 use axum::extract::State;
 use axum::http::request::Parts;
-use axum::response::Response;
 use heartline::{Diagnosis, ServerReport};
 
 use crate::sizes::Sizes;
-use crate::state::{Board, Frame, answer};
+use crate::state::{Board, Frame, PageResult, answer};
 use heartline::inspect::text::{bytes, exact, span};
 
 #[derive(Template)]
@@ -28,16 +27,10 @@ struct Told {
     diagnoses: Vec<Diagnosis>,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Response {
-    let servers = match board.inspector.servers().await {
-        Ok(servers) => servers,
-        Err(e) => return board.failed(&e),
-    };
-    let sizes = match board.sizes.of(("", ""), |_| true, Sizes::look(&board.inspector)).await {
-        Ok(sizes) => sizes,
-        Err(e) => return board.failed(&e),
-    };
-    answer(&ServerPage { frame: board.frame(&head), servers: servers.iter().map(told).collect(), sizes })
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageResult {
+    let servers = board.or_failed(board.inspector.servers().await)?;
+    let sizes = board.or_failed(board.sizes.of(("", ""), |_| true, Sizes::look(&board.inspector)).await)?;
+    Ok(answer(&ServerPage { frame: board.frame(&head), servers: servers.iter().map(told).collect(), sizes }))
 }
 
 fn told(server: &ServerReport) -> Told {

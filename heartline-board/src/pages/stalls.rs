@@ -10,7 +10,7 @@ use axum::response::Response;
 use heartline::{FleetReport, PoisonSuspect, StallReport, StalledEvent};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, answer, encoded};
+use crate::state::{Board, Frame, PageResult, answer, encoded};
 use heartline::inspect::text::{exact, relative, span};
 
 /// The most stalls on the page of all tasks.
@@ -57,12 +57,9 @@ struct Accused {
     told: String,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
     let now = board.inspector.now().await;
-    let seen = match board.look().await {
-        Ok((seen, _)) => seen,
-        Err(e) => return board.failed(&e),
-    };
+    let (seen, _) = board.or_failed(board.look().await)?;
     let mut page = StallsPage {
         frame: board.frame(&head),
         task: asked.task.clone(),
@@ -81,7 +78,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             stalls.iter().copied().filter(|stall| is_asked(&stall.task) && !stall.was_survived(&seen.fleet.workers)),
         );
         match board.inspector.look_up_suspects(&mut suspects).await {
-            Err(e) if e.is_retryable() => return board.failed(&e),
+            Err(e) if e.is_retryable() => return Err(board.failed(&e)),
             _ => {}
         }
         page.is_any_at_large = suspects.iter().any(PoisonSuspect::is_at_large);
@@ -91,12 +88,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             page.rows = stalls.into_iter().take(SHOWN).map(|stall| latest_row(stall, now)).collect();
         }
     }
-    if !asked.task.is_empty()
-        && let Err(failed) = of_task(&board, &asked, now, &mut page).await
-    {
-        return failed;
+    if !asked.task.is_empty() {
+        of_task(&board, &asked, now, &mut page).await?;
     }
-    answer(&page)
+    Ok(answer(&page))
 }
 
 /// Fills in the stalls and the late outcomes of one task.
@@ -106,9 +101,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
 async fn of_task(board: &Board, asked: &Asked, now: SystemTime, page: &mut StallsPage) -> Result<(), Response> {
     board.must_know(&asked.task).await?;
     let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
-    let stalls = board.inspector.stalls(&asked.task, cursor).await.map_err(|e| board.failed(&e))?;
+    let stalls = board.or_failed(board.inspector.stalls(&asked.task, cursor).await)?;
     let late = board.late.of((&asked.task, ""), |_| true, board.inspector.rejected_outcomes(&asked.task, LATE));
-    let late = late.await.map_err(|e| board.failed(&e))?;
+    let late = board.or_failed(late.await)?;
     page.rows = stalls.stalls.iter().map(|report| explained_row(report, now)).collect();
     page.late = late
         .iter()

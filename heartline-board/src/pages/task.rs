@@ -6,11 +6,10 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
 use heartline::{Diagnosis, JobFilter, JobState};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, answer};
+use crate::state::{Board, Frame, PageResult, answer};
 use heartline::inspect::describe::{CodeCount, STATES, codes, heard, live_workers, options};
 use heartline::inspect::text::{exact, span};
 
@@ -38,7 +37,7 @@ struct TaskPage {
     is_unwatched: bool,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
     let looked = async {
         let task = board.inspector.task(&asked.task).await?;
         let outlook = board.inspector.recovery_status(&asked.task).await?;
@@ -50,27 +49,24 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         Err(e) => {
             let foreign = board.inspector.foreign_keys(&asked.task).await.unwrap_or_default();
             if foreign.is_empty() {
-                return board.failed(&e);
+                return Err(board.failed(&e));
             }
             let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
             let text = format!("{}: rename or delete it, then audit the task.", named.join(", "));
-            return board.problem(StatusCode::INTERNAL_SERVER_ERROR, "A key has the wrong type", &text);
+            return Err(board.problem(StatusCode::INTERNAL_SERVER_ERROR, "A key has the wrong type", &text));
         }
     };
     let is_known = task.dispatched > 0 || task.options.declared_by.is_some() || task.live_workers > 0;
     if !is_known && task.counts.pending_total() == 0 {
         let text = format!("There is no task {}. Check its name.", asked.task);
-        return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
+        return Err(board.problem(StatusCode::NOT_FOUND, "There is no such task", &text));
     }
     let codes = if task.counts.failed > 0 {
         let failed = async {
             let page = board.inspector.jobs(&asked.task, &JobFilter::new(JobState::Failed), None, LOOKED).await?;
             Ok(codes(&page.jobs))
         };
-        match board.codes.of((&asked.task, ""), |_| true, failed).await {
-            Ok(codes) => codes.to_vec(),
-            Err(e) => return board.failed(&e),
-        }
+        board.or_failed(board.codes.of((&asked.task, ""), |_| true, failed).await)?.to_vec()
     } else {
         Vec::new()
     };
@@ -99,7 +95,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         facts.push((format!("stall interval{of}"), interval));
         facts.push((format!("held jobs{of}"), heard(part, now)));
     }
-    answer(&TaskPage {
+    Ok(answer(&TaskPage {
         frame: board.frame(&head),
         counts: STATES.map(|state| (state, task.counts.count(state))).to_vec(),
         options: options(&task),
@@ -110,5 +106,5 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         facts,
         outlook: outlook.reasons,
         codes,
-    })
+    }))
 }

@@ -6,11 +6,10 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
 use heartline::{Error, WorkerReport};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, answer};
+use crate::state::{Board, Frame, PageResult, answer};
 use heartline::inspect::describe::{Beat, beats, watches, worker_facts};
 
 #[derive(Default, Deserialize)]
@@ -43,21 +42,15 @@ struct WorkerPage {
     can_be_dead: bool,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
-    let worker = match board.inspector.worker(&asked.worker).await {
-        Ok(Some(worker)) => match held_by(&board, worker).await {
-            Ok(worker) => worker,
-            Err(e) => return board.failed(&e),
-        },
-        Ok(None) => {
-            let text = format!("There is no worker {}. Its record may have been removed.", asked.worker);
-            return board.problem(StatusCode::NOT_FOUND, "There is no such worker", &text);
-        }
-        Err(e) => return board.failed(&e),
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
+    let Some(worker) = board.or_failed(board.inspector.worker(&asked.worker).await)? else {
+        let text = format!("There is no worker {}. Its record may have been removed.", asked.worker);
+        return Err(board.problem(StatusCode::NOT_FOUND, "There is no such worker", &text));
     };
+    let worker = board.or_failed(held_by(&board, worker).await)?;
     let now = board.inspector.now().await;
     let holds = worker.tasks.iter().any(|its| its.held > 0);
-    answer(&WorkerPage {
+    Ok(answer(&WorkerPage {
         facts: worker_facts(&worker, now),
         beats: beats([&worker], now),
         watches: watches(&worker, now),
@@ -65,5 +58,5 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         held: worker.tasks.iter().filter(|its| its.held > 0).map(|its| (its.task.clone(), its.held)).collect(),
         frame: board.frame(&head),
         worker: asked.worker,
-    })
+    }))
 }

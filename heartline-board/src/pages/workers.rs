@@ -6,11 +6,10 @@ use std::time::SystemTime;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
-use axum::response::Response;
 use heartline::{HolderReport, WorkerReport, WorkerState};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, answer};
+use crate::state::{Board, Frame, PageResult, answer};
 use heartline::inspect::describe::{Beat, beats, watch_word, worker_state};
 use heartline::inspect::text::{placed, relative, span};
 
@@ -53,11 +52,8 @@ struct Row {
     watch: String,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
-    let seen = match board.look().await {
-        Ok((seen, _)) => seen,
-        Err(e) => return board.failed(&e),
-    };
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
+    let (seen, _) = board.or_failed(board.look().await)?;
     let leaves = |worker: &&WorkerReport| worker.leaves_jobs(&seen.fleet.holders);
     let is_shown =
         |worker: &&WorkerReport| !asked.all.is_empty() || worker.state != WorkerState::Gone || leaves(worker);
@@ -68,7 +64,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let page: Vec<&WorkerReport> = shown.into_iter().skip(asked.from).take(LISTED).collect();
     let now = board.inspector.now().await;
     let beats = beats(page.iter().copied(), now);
-    answer(&WorkersPage {
+    Ok(answer(&WorkersPage {
         frame: board.frame(&head),
         rows: page.iter().map(|worker| row(worker, &seen.fleet.holders, now)).collect(),
         beats: beats.into_iter().take(LISTED).collect(),
@@ -80,7 +76,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             let all = if asked.all.is_empty() { "" } else { "&all=yes" };
             (more, board.url(&format!("/workers?from={}{all}", asked.from.saturating_add(LISTED))))
         }),
-    })
+    }))
 }
 
 fn row(worker: &WorkerReport, holders: &[HolderReport], now: SystemTime) -> Row {
