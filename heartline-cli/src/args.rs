@@ -11,6 +11,13 @@ use clap::{Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use heartline::{JobFilter, JobState, Priority, WorkflowState};
 
+/// The help text with these commands as examples.
+macro_rules! examples {
+    ($first:literal $(, $more:literal)*) => {
+        concat!("Example:\n  heartline ", $first $(, "\n  heartline ", $more)*)
+    };
+}
+
 /// Inspect and manage Heartline's tasks, jobs and workers.
 ///
 /// The server is taken from --redis, then HEARTLINE_URL, then REDIS_URL; the default is redis://127.0.0.1:6379.
@@ -90,10 +97,10 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show whether everything works, and what does not; exit status 1 if anything is wrong
-    #[command(after_help = "Example:\n  heartline status\n  heartline status --json")]
+    #[command(after_help = examples!("status", "status --json"))]
     Status,
     /// List the tasks: jobs by state, rates, workers
-    #[command(after_help = "Example:\n  heartline tasks")]
+    #[command(after_help = examples!("tasks"))]
     Tasks,
     /// Show, pause, resume, purge or forget a task
     #[command(subcommand)]
@@ -102,7 +109,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Jobs(JobsCommand),
     /// List the workers: what each holds, and which are silent or gone
-    #[command(after_help = "Example:\n  heartline workers --all\n  heartline workers --beats")]
+    #[command(after_help = examples!("workers --all", "workers --beats"))]
     Workers {
         /// Show only this worker, in detail
         #[arg(value_name = "WORKER")]
@@ -129,14 +136,14 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Recover(RecoverCommand),
     /// Check that each job is in exactly one place, and that no data is left over
-    #[command(after_help = "Example:\n  heartline audit              every task\n  heartline audit -t export")]
+    #[command(after_help = examples!("audit              every task", "audit -t export"))]
     Audit {
         /// The task [default: all]
         #[arg(long, short)]
         task: Option<String>,
     },
     /// Audit a task, and repair what is wrong
-    #[command(after_help = "Example:\n  heartline repair -t export --dry-run")]
+    #[command(after_help = examples!("repair -t export --dry-run"))]
     Repair {
         /// The task
         #[arg(long, short)]
@@ -146,9 +153,7 @@ pub(crate) enum Command {
         dry_run: bool,
     },
     /// Show the events of a task's jobs
-    #[command(
-        after_help = "Example:\n  heartline events -t export --follow\n  heartline events -t export --job export-7"
-    )]
+    #[command(after_help = examples!("events -t export --follow", "events -t export --job export-7"))]
     Events {
         /// The task
         #[arg(long, short)]
@@ -161,19 +166,17 @@ pub(crate) enum Command {
         follow: bool,
     },
     /// Check whether jobs are processed; if not, say why and what to do, with exit status 1
-    #[command(after_help = "Example:\n  heartline health || systemctl status 'worker@*'")]
+    #[command(after_help = examples!("health || systemctl status 'worker@*'"))]
     Health,
     /// Check the server, tasks and workers, and say what to do; exit status 1 if jobs are at risk
-    #[command(after_help = "Example:\n  heartline doctor")]
+    #[command(after_help = examples!("doctor"))]
     Doctor,
     /// Serve the board, a web page for tasks, jobs, workers and stalls
-    #[command(after_help = "Example:\n  heartline board --name production --read-only")]
+    #[command(after_help = examples!("board --name production --read-only"))]
     #[cfg(feature = "board")]
     Board(BoardServing),
     /// Serve the fleet's metrics for Prometheus at /metrics, and a health check at /health
-    #[command(
-        after_help = "Example:\n  heartline metrics --listen 127.0.0.1:9187\n  heartline metrics --once > heartline.prom"
-    )]
+    #[command(after_help = examples!("metrics --listen 127.0.0.1:9187", "metrics --once > heartline.prom"))]
     Metrics {
         #[command(flatten)]
         serving: Serving,
@@ -194,9 +197,7 @@ pub(crate) enum Command {
     /// this worker dies, the program is killed (on Linux), but processes that it started may live on. A program that changed its user may
     /// refuse signals: a warning is printed, and the program keeps its slot until it ends.
     #[cfg(unix)]
-    #[command(
-        after_help = "Example:\n  heartline work -t thumbnails --concurrency 4 --timeout 5m --exec ./thumbnail.sh --size 200"
-    )]
+    #[command(after_help = examples!("work -t thumbnails --concurrency 4 --timeout 5m --exec ./thumbnail.sh --size 200"))]
     Work(Work),
     /// The process between a worker and the program of a job
     #[cfg(unix)]
@@ -218,7 +219,7 @@ pub(crate) enum Command {
     /// Its keys stay on a server of --redis, under the prefix that is printed. --cluster cannot be combined with --redis, nor --workflow with
     /// --cluster or --board.
     #[cfg(unix)]
-    #[command(after_help = "Example:\n  heartline demo\n  heartline demo --board\n  heartline demo --cluster --json")]
+    #[command(after_help = examples!("demo", "demo --board", "demo --cluster --json"))]
     Demo(Demo),
     /// A worker process of the demo
     #[cfg(unix)]
@@ -229,18 +230,16 @@ pub(crate) enum Command {
         workflow: bool,
     },
     /// Show tasks and workers full screen, updated every second; q quits
-    #[command(after_help = "Example:\n  heartline top")]
+    #[command(after_help = examples!("top"))]
     Top,
     /// Write completions for a shell to standard output
-    #[command(
-        after_help = "Example:\n  heartline completions bash > ~/.local/share/bash-completion/completions/heartline"
-    )]
+    #[command(after_help = examples!("completions bash > ~/.local/share/bash-completion/completions/heartline"))]
     Completions {
         /// The shell
         shell: Shell,
     },
     /// Write the man pages into a directory
-    #[command(after_help = "Example:\n  heartline man ~/.local/share/man/man1")]
+    #[command(after_help = examples!("man ~/.local/share/man/man1"))]
     Man {
         /// The directory
         #[arg(value_hint = ValueHint::DirPath)]
@@ -348,13 +347,13 @@ pub(crate) struct BoardServing {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
     /// Show counts, rates, the options in force, and when silent jobs will be recovered
-    #[command(after_help = "Example:\n  heartline task show export")]
+    #[command(after_help = examples!("task show export"))]
     Show {
         #[command(flatten)]
         task: Named,
     },
     /// Start no more jobs of the task; running jobs continue
-    #[command(after_help = "Example:\n  heartline task pause export --reason 'the disk is full'")]
+    #[command(after_help = examples!("task pause export --reason 'the disk is full'"))]
     Pause {
         #[command(flatten)]
         task: Named,
@@ -363,13 +362,13 @@ pub(crate) enum TaskCommand {
         reason: String,
     },
     /// Resume a paused task
-    #[command(after_help = "Example:\n  heartline task resume export")]
+    #[command(after_help = examples!("task resume export"))]
     Resume {
         #[command(flatten)]
         task: Named,
     },
     /// Remove all jobs in one state, with all their data
-    #[command(after_help = "Example:\n  heartline task purge export --state failed")]
+    #[command(after_help = examples!("task purge export --state failed"))]
     Purge {
         #[command(flatten)]
         task: Named,
@@ -378,7 +377,7 @@ pub(crate) enum TaskCommand {
         state: JobState,
     },
     /// Remove a task that has no jobs and no workers
-    #[command(after_help = "Example:\n  heartline task forget export")]
+    #[command(after_help = examples!("task forget export"))]
     Forget {
         #[command(flatten)]
         task: Named,
@@ -466,9 +465,7 @@ impl Filter {
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
     /// List jobs in one state: ended and delayed ones latest first, waiting ones in claim order
-    #[command(
-        after_help = "Example:\n  heartline jobs list -t export --state failed --code timeout --older 10m --limit 20"
-    )]
+    #[command(after_help = examples!("jobs list -t export --state failed --code timeout --older 10m --limit 20"))]
     List {
         /// The task
         #[arg(long, short)]
@@ -489,7 +486,7 @@ pub(crate) enum JobsCommand {
         count: bool,
     },
     /// Count the last 1,000 failed jobs by error code
-    #[command(after_help = "Example:\n  heartline jobs codes -t export\n  heartline jobs codes -t export --younger 1h")]
+    #[command(after_help = examples!("jobs codes -t export", "jobs codes -t export --younger 1h"))]
     Codes {
         /// The task
         #[arg(long, short)]
@@ -499,7 +496,7 @@ pub(crate) enum JobsCommand {
         younger: Option<Duration>,
     },
     /// Show a job and its events
-    #[command(after_help = "Example:\n  heartline jobs show -t export export-7 --values")]
+    #[command(after_help = examples!("jobs show -t export export-7 --values"))]
     Show {
         /// The task
         #[arg(long, short)]
@@ -511,8 +508,10 @@ pub(crate) enum JobsCommand {
         values: bool,
     },
     /// Dispatch a job
-    #[command(after_help = "Example:\n  heartline jobs dispatch -t export '{\"rows\": 10}' --id export-7\n  \
-                            heartline jobs dispatch -t export - < input.json")]
+    #[command(after_help = examples!(
+        "jobs dispatch -t export '{\"rows\": 10}' --id export-7",
+        "jobs dispatch -t export - < input.json"
+    ))]
     Dispatch {
         /// The task
         #[arg(long, short)]
@@ -533,9 +532,10 @@ pub(crate) enum JobsCommand {
         wait: bool,
     },
     /// Cancel jobs: waiting jobs at once, running jobs through their workers
-    #[command(
-        after_help = "Example:\n  heartline jobs cancel -t export export-7 --reason 'wrong month'\n  heartline jobs cancel -t export --state waiting --older 1d"
-    )]
+    #[command(after_help = examples!(
+        "jobs cancel -t export export-7 --reason 'wrong month'",
+        "jobs cancel -t export --state waiting --older 1d"
+    ))]
     Cancel {
         #[command(flatten)]
         jobs: Selected,
@@ -544,18 +544,16 @@ pub(crate) enum JobsCommand {
         reason: Option<String>,
     },
     /// Run failed or cancelled jobs again
-    #[command(
-        after_help = "Example:\n  heartline jobs retry -t export export-7\n  heartline jobs retry -t export --state failed --code timeout"
-    )]
+    #[command(after_help = examples!("jobs retry -t export export-7", "jobs retry -t export --state failed --code timeout"))]
     Retry(Selected),
     /// Run delayed jobs now
-    #[command(after_help = "Example:\n  heartline jobs run-now -t export export-7")]
+    #[command(after_help = examples!("jobs run-now -t export export-7"))]
     RunNow(Selected),
     /// Remove jobs that no worker holds, with all their data
-    #[command(after_help = "Example:\n  heartline jobs remove -t export --state failed --older 7d")]
+    #[command(after_help = examples!("jobs remove -t export --state failed --older 7d"))]
     Remove(Selected),
     /// Wait until a job ends, and print its result as JSON
-    #[command(after_help = "Example:\n  heartline jobs result -t export export-7")]
+    #[command(after_help = examples!("jobs result -t export export-7"))]
     Result {
         /// The task
         #[arg(long, short)]
@@ -564,7 +562,7 @@ pub(crate) enum JobsCommand {
         id: String,
     },
     /// Wait until a job ends; exit status 0 if it completed, else 1
-    #[command(after_help = "Example:\n  heartline jobs wait -t export export-7 --timeout 5m")]
+    #[command(after_help = examples!("jobs wait -t export export-7 --timeout 5m"))]
     Wait {
         /// The task
         #[arg(long, short)]
@@ -590,12 +588,10 @@ pub(crate) struct InstanceNamed {
 #[derive(Debug, Subcommand)]
 pub(crate) enum FlowsCommand {
     /// List the workflows: instances by state, and pending steps
-    #[command(after_help = "Example:\n  heartline flows summary")]
+    #[command(after_help = examples!("flows summary"))]
     Summary,
     /// List instances of a workflow, newest first [default: paused, running and failed ones]
-    #[command(
-        after_help = "Example:\n  heartline flows list nightly\n  heartline flows list nightly --state failed --limit 100"
-    )]
+    #[command(after_help = examples!("flows list nightly", "flows list nightly --state failed --limit 100"))]
     List {
         /// The workflow
         workflow: String,
@@ -613,9 +609,10 @@ pub(crate) enum FlowsCommand {
         cursor: Option<String>,
     },
     /// Show an instance: the state of each node, its job, and why it waits
-    #[command(
-        after_help = "Example:\n  heartline flows show nightly 2026-11-21\n  heartline flows show nightly 2026-11-21/3.1   the subgraph of its node 3"
-    )]
+    #[command(after_help = examples!(
+        "flows show nightly 2026-11-21",
+        "flows show nightly 2026-11-21/3.1   the subgraph of its node 3"
+    ))]
     Show {
         #[command(flatten)]
         of: InstanceNamed,
@@ -627,7 +624,7 @@ pub(crate) enum FlowsCommand {
         from: u32,
     },
     /// Cancel an instance; it ends when its last handler has returned
-    #[command(after_help = "Example:\n  heartline flows cancel nightly 2026-11-21 --reason 'wrong day'")]
+    #[command(after_help = examples!("flows cancel nightly 2026-11-21 --reason 'wrong day'"))]
     Cancel {
         #[command(flatten)]
         of: InstanceNamed,
@@ -636,7 +633,7 @@ pub(crate) enum FlowsCommand {
         reason: Option<String>,
     },
     /// Start no more nodes of an instance; dispatched jobs continue
-    #[command(after_help = "Example:\n  heartline flows pause nightly 2026-11-21 --reason 'S3 is down'")]
+    #[command(after_help = examples!("flows pause nightly 2026-11-21 --reason 'S3 is down'"))]
     Pause {
         #[command(flatten)]
         of: InstanceNamed,
@@ -645,13 +642,13 @@ pub(crate) enum FlowsCommand {
         reason: String,
     },
     /// Resume a paused instance
-    #[command(after_help = "Example:\n  heartline flows resume nightly 2026-11-21")]
+    #[command(after_help = examples!("flows resume nightly 2026-11-21"))]
     Resume {
         #[command(flatten)]
         of: InstanceNamed,
     },
     /// Run the nodes again that did not complete; the instance has failed, was cancelled, or is paused
-    #[command(after_help = "Example:\n  heartline flows retry nightly 2026-11-21")]
+    #[command(after_help = examples!("flows retry nightly 2026-11-21"))]
     Retry {
         #[command(flatten)]
         of: InstanceNamed,
@@ -660,9 +657,7 @@ pub(crate) enum FlowsCommand {
     ///
     /// If the server lost data of instances, it is repaired as far as possible. Instances whose state was lost are paused: resume, retry
     /// or cancel them.
-    #[command(
-        after_help = "Example:\n  heartline flows recover\n  heartline flows recover nightly   also if the list of workflows lost it"
-    )]
+    #[command(after_help = examples!("flows recover", "flows recover nightly   also if the list of workflows lost it"))]
     Recover {
         /// Only this workflow; it is added to the list of workflows again
         workflow: Option<String>,
@@ -673,16 +668,14 @@ pub(crate) enum FlowsCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum StallsCommand {
     /// List the last stalls, newest first
-    #[command(
-        after_help = "Example:\n  heartline stalls list              every task\n  heartline stalls list -t export"
-    )]
+    #[command(after_help = examples!("stalls list              every task", "stalls list -t export"))]
     List {
         /// The task [default: all]
         #[arg(long, short)]
         task: Option<String>,
     },
     /// Explain each stall of a job: which worker held it, which one watched, for how long, and what was done
-    #[command(after_help = "Example:\n  heartline stalls explain -t export export-7")]
+    #[command(after_help = examples!("stalls explain -t export export-7"))]
     Explain {
         /// The task
         #[arg(long, short)]
@@ -691,21 +684,21 @@ pub(crate) enum StallsCommand {
         id: String,
     },
     /// Show when silent jobs will be recovered, or why not
-    #[command(after_help = "Example:\n  heartline stalls outlook -t export")]
+    #[command(after_help = examples!("stalls outlook -t export"))]
     Outlook {
         /// The task
         #[arg(long, short)]
         task: String,
     },
     /// List jobs that were held whenever workers died, most suspicious first: one may kill its process
-    #[command(after_help = "Example:\n  heartline stalls suspects -t export")]
+    #[command(after_help = examples!("stalls suspects -t export"))]
     Suspects {
         /// The task
         #[arg(long, short)]
         task: String,
     },
     /// List outcomes that were rejected because their worker no longer held the job
-    #[command(after_help = "Example:\n  heartline stalls late -t export")]
+    #[command(after_help = examples!("stalls late -t export"))]
     Late {
         /// The task
         #[arg(long, short)]
@@ -731,24 +724,22 @@ pub(crate) struct Silent {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecoverCommand {
     /// List held jobs that are silent
-    #[command(after_help = "Example:\n  heartline recover silent -t export")]
+    #[command(after_help = examples!("recover silent -t export"))]
     Silent {
         /// The task
         #[arg(long, short)]
         task: String,
     },
     /// Requeue silent jobs that were claimed ahead and have not begun
-    #[command(after_help = "Example:\n  heartline recover claimed -t export --all")]
+    #[command(after_help = examples!("recover claimed -t export --all"))]
     Claimed(Silent),
     /// Give silent jobs another run; while a worker of the task is alive, only parked ones
     ///
     /// If their worker is dead, `recover worker` is faster.
-    #[command(
-        after_help = "Example:\n  heartline recover running -t export export-7 export-8\n  heartline recover running -t export --all"
-    )]
+    #[command(after_help = examples!("recover running -t export export-7 export-8", "recover running -t export --all"))]
     Running(Silent),
     /// Fail silent jobs; while a worker of the task is alive, only parked ones
-    #[command(after_help = "Example:\n  heartline recover fail -t export export-7")]
+    #[command(after_help = examples!("recover fail -t export export-7"))]
     Fail(Silent),
     /// Declare a worker dead: its jobs are resolved at once
     #[command(after_help = "Example:\n  heartline recover worker web-1-4711-0f3a9c21\n\n\
@@ -759,7 +750,7 @@ pub(crate) enum RecoverCommand {
         worker: String,
     },
     /// Watch for one interval, then resolve the jobs that stay silent by the task's options
-    #[command(after_help = "Example:\n  heartline recover sweep -t export")]
+    #[command(after_help = examples!("recover sweep -t export"))]
     Sweep {
         /// The task
         #[arg(long, short)]
