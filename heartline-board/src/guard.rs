@@ -9,10 +9,10 @@ use axum::extract::{Form, Query, Request, State};
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
-use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 
-use crate::state::{Board, encoded};
+use crate::state::{Board, answer, encoded};
 use crate::token::{TokenCheck, cookie_of};
 
 /// The longest time until a response begins, including the time to receive the request.
@@ -138,13 +138,9 @@ struct LoginPage<'a> {
     problem: &'a str,
 }
 
-impl LoginPage<'_> {
-    fn answer(&self, status: StatusCode) -> Response {
-        match self.render() {
-            Ok(page) => (status, Html(page)).into_response(),
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        }
-    }
+fn login_form(board: &Board, to: &str, problem: &str, status: StatusCode) -> Response {
+    let (base, name) = (&*board.options.base, &*board.options.name);
+    (status, answer(&LoginPage { base, name, to, problem })).into_response()
 }
 
 /// The page to show after the login.
@@ -155,7 +151,7 @@ pub(crate) struct LeadsTo {
 }
 
 pub(crate) async fn login_page(State(board): State<Arc<Board>>, Query(LeadsTo { to }): Query<LeadsTo>) -> Response {
-    LoginPage { base: &board.options.base, name: &board.options.name, to: &to, problem: "" }.answer(StatusCode::OK)
+    login_form(&board, &to, "", StatusCode::OK)
 }
 
 #[derive(Deserialize)]
@@ -166,16 +162,15 @@ pub(crate) struct Said {
 }
 
 pub(crate) async fn login(State(board): State<Arc<Board>>, head: HeaderMap, Form(said): Form<Said>) -> Response {
-    let (base, name, to) = (&board.options.base, &board.options.name, &said.to);
-    let Some(lock) = &board.options.door.0 else { return Redirect::to(&page_of(&board, &said.to)).into_response() };
+    let to_page = Redirect::to(&page_of(&board, &said.to));
+    let Some(lock) = &board.options.door.0 else { return to_page.into_response() };
     match lock.open(said.token.trim()) {
         Err(TokenCheck::TooMany) => {
             let problem = "Too many wrong tokens. Try again in a minute.";
-            LoginPage { base, name, to, problem }.answer(StatusCode::TOO_MANY_REQUESTS)
+            login_form(&board, &said.to, problem, StatusCode::TOO_MANY_REQUESTS)
         }
-        Err(_) => LoginPage { base, name, to, problem: "Wrong token." }.answer(StatusCode::UNAUTHORIZED),
-        Ok(session) => ([(header::SET_COOKIE, cookie(&board, &head, &session))], Redirect::to(&page_of(&board, to)))
-            .into_response(),
+        Err(_) => login_form(&board, &said.to, "Wrong token.", StatusCode::UNAUTHORIZED),
+        Ok(session) => ([(header::SET_COOKIE, cookie(&board, &head, &session))], to_page).into_response(),
     }
 }
 
