@@ -87,6 +87,14 @@ pub(crate) struct ServerLook {
     pub(crate) wanted_replicas: Option<u64>,
 }
 
+impl ServerLook {
+    /// What is known of a server that does not answer.
+    pub(crate) fn nothing() -> ServerLook {
+        let (info, round_trips) = (InfoDict::new(""), Vec::new());
+        ServerLook { info, now_ms: 0, round_trips, refusal: None, wanted_replicas: None }
+    }
+}
+
 /// Codes of errors for one write that do not affect others: no permission, a wrong type, a slot that moves.
 const NOT_OF_THE_SERVER: [&str; 5] = ["NOPERM", "WRONGTYPE", "MOVED", "ASK", "TRYAGAIN"];
 

@@ -65,13 +65,11 @@ impl Inspector {
     /// was already paused, the earlier pause is kept and returned. The reason is cut to 4 KiB.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. If the node of one partition is unreachable,
-    /// the others are still paused, see [`TaskPause::partitions`].
+    /// If the node of one partition is unreachable, the others are still paused, see [`TaskPause::partitions`].
     pub async fn pause(&self, task: &str, reason: &str) -> Result<Option<TaskPause>, Error> {
         let (tables, reason) = (self.tables_now(task).await?, cut(reason, MESSAGE_LIMIT));
-        let pause = |keys| async move {
-            self.ask(|mut conn| async move { actions::pause(&mut conn, keys, &self.by, reason).await }).await
-        };
+        let pause =
+            |keys| async move { self.ask(async |conn| actions::pause(conn, keys, &self.by, reason).await).await };
         // At the same time, so that an unreachable partition does not keep the others running.
         let mut answers = try_all(tables.iter().map(|keys| pause(&**keys))).await?;
         let partitions = answers.len();
@@ -82,9 +80,7 @@ impl Inspector {
     /// Ends the pause of a task. Returns how long it lasted, or `None` if the task was not paused.
     pub async fn resume(&self, task: &str) -> Result<Option<Duration>, Error> {
         let tables = self.tables_now(task).await?;
-        let resume = |keys| async move {
-            self.ask(|mut conn| async move { actions::resume(&mut conn, keys, &self.by).await }).await
-        };
+        let resume = |keys| async move { self.ask(async |conn| actions::resume(conn, keys, &self.by).await).await };
         Ok(try_all(tables.iter().map(|keys| resume(&**keys))).await?.into_iter().flatten().max())
     }
 
@@ -102,28 +98,32 @@ impl Inspector {
             return Ok(ForgetOutcome::Worked(workers));
         }
         if tables.len() > 1 {
-            let counts = self.task_counts(task).await?;
-            let jobs: u64 = JobState::ALL.iter().map(|state| counts.count(*state)).sum();
+            let jobs = self.all_jobs(task).await?;
             if jobs > 0 {
                 return Ok(ForgetOutcome::HasJobs(jobs));
             }
         }
         // The first table last, since it leads to the others.
         for keys in tables.iter().rev() {
-            if let Some(jobs) = self.ask(|mut conn| async move { actions::forget(&mut conn, keys).await }).await? {
+            if let Some(jobs) = self.ask(async |conn| actions::forget(conn, keys).await).await? {
                 return Ok(ForgetOutcome::HasJobs(jobs));
             }
         }
         self.store.tables(task).learn(1);
-        self.ask(|mut conn| async move { self.store.unregister(&mut conn, task).await }).await?;
+        self.ask(async |conn| self.store.unregister(conn, task).await).await?;
         // A job may have arrived meanwhile. List its task again, so that people see it.
-        let counts = self.task_counts(task).await?;
-        let jobs = JobState::ALL.iter().map(|state| counts.count(*state)).sum();
+        let jobs = self.all_jobs(task).await?;
         if jobs > 0 {
-            self.ask(|mut conn| async move { self.store.register(&mut conn, task).await }).await?;
+            self.ask(async |conn| self.store.register(conn, task).await).await?;
             return Ok(ForgetOutcome::HasJobs(jobs));
         }
         Ok(ForgetOutcome::Forgotten)
+    }
+
+    /// How many jobs a task has in any state.
+    async fn all_jobs(&self, task: &str) -> Result<u64, Error> {
+        let counts = self.task_counts(task).await?;
+        Ok(JobState::ALL.iter().map(|state| counts.count(*state)).sum())
     }
 }
 

@@ -178,17 +178,13 @@ impl Inspector {
         }
         let found: Vec<String> = counts.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
         let (keys, found) = (self.first(&report.task)?, found.join(" "));
-        let call = |mut conn| {
-            let (keys, found) = (keys.clone(), found.clone());
-            async move { audit::audited(&mut conn, &keys, &found).await }
-        };
-        self.ask(call).await
+        self.ask(async |conn| audit::audited(conn, &keys, &found).await).await
     }
 
     /// Whether the worker of a record is not listed. A live worker lists itself every 5 s.
     pub(super) async fn is_gone(&self, record: &str) -> Result<bool, Error> {
         let worker = audit::worker_of(record);
-        match self.look(|mut conn| async move { self.store.is_listed(&mut conn, worker).await }).await {
+        match self.look(async |conn| self.store.is_listed(conn, worker).await).await {
             // In a cluster, the list may be unreachable while the task is not. Then assume that the worker is listed.
             Err(e) if e.is_outage() && !self.hides_all(&e) => Ok(false),
             is_listed => Ok(!is_listed?),
@@ -266,19 +262,11 @@ impl Audit {
         let keys = self.keys()?;
         let key = PLACES[place];
         let Some(count) = count else {
-            let call = |mut conn| {
-                let keys = keys.clone();
-                async move { audit::scan_count(&mut conn, &keys, key).await }
-            };
-            let count = self.inspector.ask(call).await?;
+            let count = self.inspector.ask(async |conn| audit::scan_count(conn, &keys, key).await).await?;
             self.stage = Stage::Places { place, cursor, count: Some(count) };
             return Ok(());
         };
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move { audit::scan(&mut conn, &keys, key, cursor, count).await }
-        };
-        let (next, ids) = self.inspector.ask(call).await?;
+        let (next, ids) = self.inspector.ask(async |conn| audit::scan(conn, &keys, key, cursor, count).await).await?;
         self.progress.read += ids.len() as u64;
         for id in ids {
             self.open_for_a_look(id);
@@ -330,11 +318,7 @@ impl Audit {
 
     async fn look(&self, jobs: &[(String, u32)]) -> Result<Vec<Vec<Inconsistency>>, Error> {
         let (keys, began_ms) = (self.keys()?, self.began_ms);
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move { audit::look(&mut conn, &keys, began_ms, jobs).await }
-        };
-        let words = self.inspector.ask(call).await?;
+        let words = self.inspector.ask(async |conn| audit::look(conn, &keys, began_ms, jobs).await).await?;
         Ok(words.iter().map(|words| words.split(' ').filter_map(|word| word.parse().ok()).collect()).collect())
     }
 
@@ -393,11 +377,8 @@ impl Audit {
     async fn look_at_records(&mut self, round: u32, cursor: u64) -> Result<(), Error> {
         if round == 0 {
             let keys = self.keys()?;
-            let call = |mut conn| {
-                let keys = keys.clone();
-                async move { audit::scan(&mut conn, &keys, Key::Replies, cursor, 100).await }
-            };
-            let (next, records) = self.inspector.ask(call).await?;
+            let scan = async |conn: &mut _| audit::scan(conn, &keys, Key::Replies, cursor, 100).await;
+            let (next, records) = self.inspector.ask(scan).await?;
             for record in records {
                 if self.inspector.is_gone(&record).await? && !self.records.contains(&record) {
                     self.records.push(record);

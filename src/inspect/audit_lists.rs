@@ -63,8 +63,8 @@ impl Inspector {
         let (list, mut place, mut asked) = (LISTS[place.list], place, PAGE);
         loop {
             let seen = place.seen;
-            let call = |mut conn| async move { audit::page_of_list(&mut conn, keys, list, seen, asked).await };
-            let (fresh, next) = place.after(self.ask(call).await?, asked);
+            let (fresh, next) = place
+                .after(self.ask(async |conn| audit::page_of_list(conn, keys, list, seen, asked).await).await?, asked);
             match next {
                 // New entries fill the whole page. Read larger pages to keep up.
                 Some(next) if fresh.is_empty() && LISTS[next.list] == list => (place, asked) = (next, SEARCHED),

@@ -135,10 +135,9 @@ impl BulkAction {
         for (keys, places) in tables.iter().zip(by_table(tables.len(), &parsed, JobId::as_str)) {
             for some in places.chunks(BATCH) {
                 let some: Vec<JobId> = some.iter().map(|at| parsed[*at].clone()).collect();
-                let its = &some;
-                let call = |mut conn| async move {
-                    let found = jobs::states(&mut conn, keys, its).await?.jobs;
-                    Ok((found, values::dispatched_at(&mut conn, keys, its).await?))
+                let call = async |conn: &mut _| {
+                    let found = jobs::states(conn, keys, &some).await?.jobs;
+                    Ok((found, values::dispatched_at(conn, keys, &some).await?))
                 };
                 let (found, dispatched) = self.inspector.ask(call).await?;
                 for ((id, job), dispatched_at_ms) in some.iter().zip(found).zip(dispatched) {
@@ -311,9 +310,9 @@ impl BulkAction {
         for _ in 0..TIDIED {
             let mut left = 0;
             for keys in self.inspector.tables(&self.task).await?.iter() {
-                let call = |mut conn| async move {
-                    actions::remove(&mut conn, keys, &[], "").await?;
-                    overview::tombstones(&mut conn, keys).await
+                let call = async |conn: &mut _| {
+                    actions::remove(conn, keys, &[], "").await?;
+                    overview::tombstones(conn, keys).await
                 };
                 left += self.inspector.ask(call).await?;
             }
@@ -335,14 +334,11 @@ impl BulkAction {
             if own.is_empty() {
                 continue;
             }
-            let own = &own;
-            let call = |mut conn| async move {
-                match &self.kind {
-                    Kind::Retry => actions::retry(&mut conn, keys, own, by).await,
-                    Kind::RunNow => actions::run_now(&mut conn, keys, own, by).await,
-                    Kind::Cancel { reason } => actions::cancel(&mut conn, keys, own, reason, by).await,
-                    Kind::Remove => actions::remove(&mut conn, keys, own, by).await,
-                }
+            let call = async |conn: &mut _| match &self.kind {
+                Kind::Retry => actions::retry(conn, keys, &own, by).await,
+                Kind::RunNow => actions::run_now(conn, keys, &own, by).await,
+                Kind::Cancel { reason } => actions::cancel(conn, keys, &own, reason, by).await,
+                Kind::Remove => actions::remove(conn, keys, &own, by).await,
             };
             // A repeated call with a bare id may meet a new job, or the job in another state.
             let answers = match self.selection {

@@ -27,13 +27,10 @@ impl Inspector {
     /// The memory of each column of a task in Redis, the largest first. The cost does not depend on the number of jobs.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, [`Error::Denied`] without the permission `memory|usage`, and those of every
-    /// call, see [`Error`].
+    /// [`Error::Denied`] without the permission `memory|usage`.
     pub async fn columns(&self, task: &str) -> Result<Vec<ColumnReport>, Error> {
         let tables = self.tables(task).await?;
-        let looks = tables
-            .iter()
-            .map(|keys| self.ask(move |mut conn| async move { overview::key_sizes(&mut conn, keys).await }));
+        let looks = tables.iter().map(|keys| self.ask(async move |conn| overview::key_sizes(conn, keys).await));
         let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
         for (key, bytes) in try_join_all(looks).await?.into_iter().flatten() {
             *sums.entry(key.suffix()).or_default() += bytes;

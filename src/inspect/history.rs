@@ -120,9 +120,8 @@ impl Inspector {
         let mut cursors = Cursors::of_streams(after.unwrap_or_default(), tables.len())?;
         cursors.0.iter().flatten().try_for_each(|after| check_entry(after))?;
         let read_on = |keys: Arc<TaskKeys>, after: String| async move {
-            let (keys, from) = (&keys, &after);
-            let call = |mut conn| async move { streams::range(&mut conn, keys, Key::Events, from, false, PAGE).await };
-            let mut entries = self.ask_for_entries(keys, call).await?;
+            let range = async |conn: &mut _| streams::range(conn, &keys, Key::Events, &after, false, PAGE).await;
+            let mut entries = self.ask_for_entries(&keys, range).await?;
             let (last, count) = (entries.last().map(|last| last.id.clone()), entries.len());
             // All partitions are paused together. Report it once.
             entries.retain(|entry| {
@@ -150,11 +149,8 @@ impl Inspector {
         self.first(task)?;
         let id = JobId::parse(id)?;
         let keys = self.table_of(task, &id).await?;
-        let call = |mut conn| {
-            let (keys, id) = (keys.clone(), id.clone());
-            async move { jobs::inspect(&mut conn, &keys, id.as_str()).await }
-        };
-        let dispatched = self.look(call).await?.and_then(|job| job.dispatched_at_ms.map(at_ms));
+        let job = self.look(async |conn| jobs::inspect(conn, &keys, id.as_str()).await).await?;
+        let dispatched = job.and_then(|job| job.dispatched_at_ms.map(at_ms));
         let dispatched = dispatched.or_else(|| id.created_at()).and_then(|at| at.checked_sub(SKEW)).map_or(0, ms_of);
         let mut events = self.events_between(&keys, &id, (dispatched, None)).await?;
         if dispatched > 0 && !events.iter().any(|event| matches!(event, Event::Dispatched { .. })) {
@@ -230,11 +226,8 @@ impl Inspector {
         let Some(oldest) = found.iter().map(|late| late.at).min() else { return Ok(()) };
         let mut before = String::new();
         while found.iter().any(|late| late.late_by.is_none()) {
-            let call = |mut conn| {
-                let (keys, before) = (keys.clone(), before.clone());
-                async move { streams::range(&mut conn, &keys, Key::Stalls, &before, true, PAGE).await }
-            };
-            let entries = self.ask_for_entries(keys, call).await?;
+            let range = async |conn: &mut _| streams::range(conn, keys, Key::Stalls, &before, true, PAGE).await;
+            let entries = self.ask_for_entries(keys, range).await?;
             for event in entries.iter().flat_map(|entry| decode(task, entry).map(|d| d.events).unwrap_or_default()) {
                 let Event::Stalled(stall) = event else { continue };
                 let its =
@@ -270,11 +263,8 @@ impl Inspector {
         let until = until.to_string();
         let (mut found, mut after) = (Vec::new(), Some(format!("{since_ms}-0")));
         while let Some(at) = after {
-            let call = |mut conn| {
-                let (keys, at, until) = (keys.clone(), at.clone(), &until);
-                async move { streams::history(&mut conn, &keys, stream, word, (&at, until), LOOK).await }
-            };
-            let (entries, last) = self.ask_for_entries(keys, call).await?;
+            let read = async |conn: &mut _| streams::history(conn, keys, stream, word, (&at, &until), LOOK).await;
+            let (entries, last) = self.ask_for_entries(keys, read).await?;
             found.extend(entries);
             after = last;
         }

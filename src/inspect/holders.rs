@@ -56,8 +56,7 @@ impl Inspector {
         for (part, keys) in tables.iter().enumerate() {
             let (mut cursor, most) = (0, LOOKED * (part + 1) / tables.len());
             loop {
-                let call = |mut conn| async move { audit::locks(&mut conn, keys, cursor, A_CALL).await };
-                let (next, some) = self.look(call).await?;
+                let (next, some) = self.look(async |conn| audit::locks(conn, keys, cursor, A_CALL).await).await?;
                 tokens.extend(some);
                 cursor = next;
                 if cursor == 0 || tokens.len() >= most {

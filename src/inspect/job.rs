@@ -134,11 +134,8 @@ impl Inspector {
         self.first(task)?;
         let id = JobId::parse(id)?;
         let keys = self.table_of(task, &id).await?;
-        let call = |mut conn| {
-            let (keys, id) = (keys.clone(), id.clone());
-            async move { jobs::inspect(&mut conn, &keys, id.as_str()).await }
-        };
-        let Some(found) = self.look(call).await? else { return Ok(None) };
+        let found = self.look(async |conn| jobs::inspect(conn, &keys, id.as_str()).await).await?;
+        let Some(found) = found else { return Ok(None) };
         let mut report = report(task, id, found);
         let is_wanted = |bytes: usize| match values {
             JobValues::None => false,
@@ -149,12 +146,7 @@ impl Inspector {
             report.payload = self.value(&keys, &report.id, report.payload_bytes, Column::Payload).await?;
         }
         if report.checkpoint_bytes > 0 && values != JobValues::None {
-            let id = report.id.clone();
-            let call = |mut conn| {
-                let (keys, id) = (keys.clone(), id.clone());
-                async move { note::stored(&mut conn, &keys, Key::Checkpoint, &id).await }
-            };
-            let stored = self.ask(call).await?;
+            let stored = self.ask(async |conn| note::stored(conn, &keys, Key::Checkpoint, &report.id).await).await?;
             report.checkpoint = stored.map(|stored| json_or_text(stored.json));
         }
         if report.result_bytes > 0 && is_wanted(report.result_bytes) {

@@ -19,15 +19,12 @@ pub struct UnreachableLists {
 
 impl Inspector {
     /// Which lists across all tasks cannot be read while other nodes of the cluster answer. Always empty without a cluster.
-    ///
-    /// # Errors
-    /// Those of every call, see [`Error`], if no node answers.
     pub async fn unreachable_lists(&self) -> Result<UnreachableLists, Error> {
         if !self.store.is_cluster() {
             return Ok(UnreachableLists::default());
         }
         self.now_ms().await?;
-        let [tasks, workers] = self.look(|conn| async move { Ok(self.store.unreachable_lists(&conn).await) }).await?;
+        let [tasks, workers] = self.look(async |conn| Ok(self.store.unreachable_lists(conn).await)).await?;
         let says_down = [&tasks, &workers].into_iter().flatten().find(|(_, says_down)| *says_down);
         let says_down = says_down.map(|(node, _)| node.clone());
         let node = |away: Option<(String, bool)>| away.map(|(node, _)| node);

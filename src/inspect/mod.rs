@@ -155,43 +155,60 @@ impl Inspector {
     }
 
     /// Makes a call with a small answer. Repeats it once if the connection was broken.
-    pub(super) async fn ask<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        self.store.ask(RESPONSE_TIMEOUT, call).await
+    pub(super) async fn ask<T>(
+        &self,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error> + Clone,
+    ) -> Result<T, Error> {
+        self.store
+            .ask(RESPONSE_TIMEOUT, |mut conn| {
+                let call = call.clone();
+                async move { call(&mut conn).await }
+            })
+            .await
     }
 
     /// [`Inspector::ask`] for one of many reads. In a cluster, it does not wait again for a node that did not answer before.
-    pub(super) async fn look<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        self.store.look(RESPONSE_TIMEOUT, call).await
+    pub(super) async fn look<T>(
+        &self,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error> + Clone,
+    ) -> Result<T, Error> {
+        self.store
+            .look(RESPONSE_TIMEOUT, |mut conn| {
+                let call = call.clone();
+                async move { call(&mut conn).await }
+            })
+            .await
     }
 
     /// [`Inspector::ask`] for a call that must not be repeated.
-    pub(super) async fn ask_once<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        self.store.ask_once(RESPONSE_TIMEOUT, call).await
+    pub(super) async fn ask_once<T>(
+        &self,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error> + Clone,
+    ) -> Result<T, Error> {
+        self.store
+            .ask_once(RESPONSE_TIMEOUT, |mut conn| {
+                let call = call.clone();
+                async move { call(&mut conn).await }
+            })
+            .await
     }
 
     /// [`Inspector::ask`] for hundreds of stream entries of this table. In a cluster, it first makes a small read, so that it
     /// does not wait long for a node that does not answer.
-    pub(super) async fn ask_for_entries<T, F>(
+    pub(super) async fn ask_for_entries<T>(
         &self,
         keys: &TaskKeys,
-        call: impl Fn(OwnConnection) -> F,
-    ) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error> + Clone,
+    ) -> Result<T, Error> {
         if self.store.is_cluster() {
-            self.look(|mut conn| async move { streams::answers(&mut conn, keys).await }).await?;
+            self.look(async |conn| streams::answers(conn, keys).await).await?;
         }
-        self.store.ask(response_time(ENTRIES), call).await
+        self.store
+            .ask(response_time(ENTRIES), |mut conn| {
+                let call = call.clone();
+                async move { call(&mut conn).await }
+            })
+            .await
     }
 
     /// Reads the time from the server. See [`now`](Inspector::now).
@@ -206,7 +223,7 @@ impl Inspector {
 
     /// The server's time, ms.
     pub(super) async fn now_ms(&self) -> Result<u64, Error> {
-        self.look(|mut conn| async move { server_time_ms(&mut conn).await }).await
+        self.look(async |conn| server_time_ms(conn).await).await
     }
 }
 

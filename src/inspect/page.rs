@@ -183,10 +183,11 @@ impl Inspector {
         for (from, page) in try_join_all(reads).await? {
             let (rows, next) = page.map_or((Vec::new(), None), |page| {
                 looked += page.looked;
-                (
-                    page.jobs.into_iter().map(|row| (row.cursor.clone(), row)).map(|(at, row)| (row, at)).collect(),
-                    page.next,
-                )
+                let with_cursor = |row: JobRow| {
+                    let at = row.cursor.clone();
+                    (row, at)
+                };
+                (page.jobs.into_iter().map(with_cursor).collect(), page.next)
             });
             pages.push(PartPage { from, rows, next });
         }
@@ -220,11 +221,7 @@ impl Inspector {
                 code: &code,
                 text: &text,
             };
-            let call = |mut conn| {
-                let look = look.clone();
-                async move { jobs::jobs(&mut conn, keys, &look).await }
-            };
-            let page = self.look(call).await?;
+            let page = self.look(async |conn| jobs::jobs(conn, keys, &look).await).await?;
             looked += page.looked;
             let found = page.rows.into_iter().map(|row| job_row(filter.state, row));
             rows.extend(found.filter(|row| filter.is_ordered() || is_within(row, filter.times(began_ms))));
@@ -254,9 +251,7 @@ impl Inspector {
                 times => {
                     let tables = self.tables(task).await?;
                     let counts = tables.iter().map(|keys| {
-                        self.look(move |mut conn| async move {
-                            jobs::count_between(&mut conn, keys, filter.state, times).await
-                        })
+                        self.look(async move |conn| jobs::count_between(conn, keys, filter.state, times).await)
                     });
                     try_join_all(counts).await?.into_iter().sum()
                 }

@@ -144,7 +144,7 @@ impl Inspector {
         self.first(task)?;
         let tables = &self.store.tables(task);
         if tables.is_old() {
-            match self.look(|mut conn| async move { tables.refresh_over(&mut conn).await }).await {
+            match self.look(async |conn| tables.refresh_over(conn).await).await {
                 // Known partitions stay valid while the node of the first one is unreachable.
                 Err(e) if e.is_outage() && tables.parts() > 1 => {}
                 answer => answer?,
@@ -181,8 +181,7 @@ impl Inspector {
     /// The state of each job, and the size of its value in bytes if it completed.
     pub(super) async fn states_of(&self, task: &str, ids: &[JobId]) -> Result<Vec<Option<(JobState, usize)>>, Error> {
         self.of_each(task, ids, |keys, own| async move {
-            let (keys, own) = (&keys, &own);
-            Ok(self.look(|mut conn| async move { jobs::states(&mut conn, keys, own).await }).await?.jobs)
+            Ok(self.look(async |conn| jobs::states(conn, &keys, &own).await).await?.jobs)
         })
         .await
     }

@@ -32,8 +32,7 @@ impl Inspector {
     /// exist.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, [`Error::Codec`] if its graph cannot be read, and those of every call, see [`Error`].
-    /// If the jobs of a task cannot be read, the nodes report that.
+    /// [`Error::Codec`] if its graph cannot be read. If the jobs of a task cannot be read, the nodes report that.
     pub async fn instance(&self, workflow: &str, id: &str, from: u32) -> Result<Option<InstanceReport>, Error> {
         let keys = &self.workflow_keys(workflow)?;
         let now = self.now_ms().await?;
@@ -51,8 +50,11 @@ impl Inspector {
         let mut states: Vec<String> = Vec::with_capacity(shape.nodes.len());
         while states.len() < shape.nodes.len() {
             let at = states.len() as u32;
-            let page = |mut conn| async move { nodes::nodes(&mut conn, keys, id, at).await };
-            match self.ask(page).await?.filter(|page| !page.states.is_empty()) {
+            match self
+                .ask(async |conn| nodes::nodes(conn, keys, id, at).await)
+                .await?
+                .filter(|page| !page.states.is_empty())
+            {
                 Some(page) => states.extend(page.states),
                 None => break,
             }
@@ -71,8 +73,7 @@ impl Inspector {
         }
         let (code, message) = view.said();
         let place = key_of(state.place);
-        let times = |mut conn| async move { nodes::times(&mut conn, keys, id, place).await };
-        let (begins_ms, since_ms) = self.ask(times).await?;
+        let (begins_ms, since_ms) = self.ask(async |conn| nodes::times(conn, keys, id, place).await).await?;
         let ended_ms = since_ms.filter(|_| state.place.is_ended());
         Ok(Some(InstanceReport {
             as_of: at_ms(now),
@@ -117,10 +118,10 @@ impl Inspector {
                 by_task.entry(task.clone()).or_default().push(*at);
             }
         }
-        let (keys, asked) = (view.keys, &entries);
-        let untold = self.ask(|mut conn| async move { instances::untold(&mut conn, keys).await }).await?;
+        let keys = view.keys;
+        let untold = self.ask(async |conn| instances::untold(conn, keys).await).await?;
         let refused_since = lately_since(untold, UNTOLD, now_ms).map(at_ms);
-        let since = self.ask(|mut conn| async move { outbox::in_outbox(&mut conn, keys, asked).await }).await?;
+        let since = self.ask(async |conn| outbox::in_outbox(conn, keys, &entries).await).await?;
         for (at, since) in open.iter().zip(since) {
             nodes[*at].to_send_since = since.map(at_ms);
         }
@@ -175,8 +176,7 @@ impl Inspector {
     /// Which of the jobs have ended without an update of their workflow.
     async fn untold(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
         self.of_each(task, ids, |keys, own| async move {
-            let (keys, own) = (&keys, &own);
-            self.ask(|mut conn| async move { outbox::among(&mut conn, keys, own).await }).await
+            self.ask(async |conn| outbox::among(conn, &keys, &own).await).await
         })
         .await
     }
@@ -186,8 +186,7 @@ impl Inspector {
         let mut found = HashMap::new();
         for some in ids.chunks(FAILURES) {
             let read = self.of_each(task, some, |keys, own| async move {
-                let (keys, own) = (&keys, &own);
-                self.ask(|mut conn| async move { values::failures(&mut conn, keys, own).await }).await
+                self.ask(async |conn| values::failures(conn, &keys, &own).await).await
             });
             let errors = read.await?.into_iter().map(|(_, _, error)| error);
             let has_one = some.iter().zip(errors).filter(|(_, error)| !error.is_empty());
@@ -199,12 +198,11 @@ impl Inspector {
     /// Which of the jobs are parked and sent no heartbeat since.
     async fn parked_marks(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
         self.of_each(task, ids, |keys, own| async move {
-            let (keys, own) = (&keys, &own);
-            let marks = self.ask(|mut conn| async move { values::marks(&mut conn, keys, own).await }).await?;
+            let marks = self.ask(async |conn| values::marks(conn, &keys, &own).await).await?;
             if marks.iter().all(Option::is_none) {
                 return Ok(vec![false; own.len()]);
             }
-            let tokens = self.ask(|mut conn| async move { values::tokens(&mut conn, keys, own).await }).await?;
+            let tokens = self.ask(async |conn| values::tokens(conn, &keys, &own).await).await?;
             let fences = tokens.into_iter().map(|token| Some(holder(&token?)?.1));
             let is_so = |(mark, fence): (Option<ParkedMark>, _)| mark.is_some_and(|mark| fence == Some(mark.fence));
             Ok(marks.into_iter().zip(fences).map(is_so).collect())

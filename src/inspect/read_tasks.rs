@@ -13,7 +13,7 @@ use super::tasks::{
 };
 use crate::backend::keys::TaskKeys;
 use crate::backend::overview::{self, Overview};
-use crate::error::{Error, ServerErrorKind};
+use crate::error::Error;
 use crate::limits::stored_number;
 use crate::task::task_ref::TaskCounts;
 use crate::unix_time::{at_ms, ms_of};
@@ -54,10 +54,7 @@ const OPTIONS: [&str; 23] = [
 
 impl Inspector {
     /// Every task that a worker or producer has used, sorted by name. A task that cannot be read has a
-    /// [`fault`](TaskReport::fault).
-    ///
-    /// # Errors
-    /// Those of every call, see [`Error`]. In a cluster also if the node of the list of tasks is unreachable, see
+    /// [`fault`](TaskReport::fault). In a cluster, the call fails if the node of the list of tasks is unreachable, see
     /// [`unreachable_lists`](Inspector::unreachable_lists).
     pub async fn tasks(&self) -> Result<Vec<TaskReport>, Error> {
         let (names, fleet) = try_join(self.task_names(), self.live()).await?;
@@ -65,49 +62,48 @@ impl Inspector {
         for some in names.chunks(TOGETHER) {
             let looks = some.iter().map(|name| self.overviews(name));
             for (name, seen) in some.iter().zip(join_all(looks).await) {
-                let fault = match seen.as_ref().err() {
-                    Some(e) if self.hides_all(e) => return seen.map(|_| Vec::new()),
+                reports.push(match seen {
+                    Ok(seen) => report(name, &seen, &fleet),
+                    Err(e) if self.hides_all(&e) => return Err(e),
                     // A damaged task, or one on an unreachable node, does not hide the others.
-                    Some(e) => self.fault_of(name, e).await,
-                    None => TaskFault::default(),
-                };
-                let seen = seen.unwrap_or_else(|_| vec![Overview::default()]);
-                reports.push(fault.put_into(report(name, &seen, &fleet)));
+                    Err(e) => self.unreadable_task(name, &e, &fleet).await,
+                });
             }
         }
         Ok(reports)
     }
 
-    /// Why a task cannot be read. Names keys of another type if they are the reason.
-    async fn fault_of(&self, task: &str, e: &Error) -> TaskFault {
+    /// A task that cannot be read. Names keys of another type if they are the reason.
+    async fn unreadable_task(&self, task: &str, e: &Error, fleet: &LiveFleet) -> TaskReport {
         let (is_unreachable, is_denied) = (e.is_outage(), e.is_denied());
         let foreign = match is_unreachable || is_denied {
             true => Vec::new(),
             false => self.foreign_keys(task).await.unwrap_or_default(),
         };
         let named = foreign.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let text = if foreign.is_empty() { e.chain().to_string() } else { named };
-        TaskFault { text: Some(text), kind: e.server_kind(), foreign, is_unreachable, is_denied }
+        let fault = Some(if foreign.is_empty() { e.chain().to_string() } else { named });
+        let nothing = report(task, &[Overview::default()], fleet);
+        TaskReport { fault, fault_kind: e.server_kind(), foreign, is_unreachable, is_denied, ..nothing }
     }
 
     /// The keys of a task that hold a value of another type, which no script can read.
     pub async fn foreign_keys(&self, task: &str) -> Result<Vec<KeyConflict>, Error> {
         let mut found = Vec::new();
         for keys in self.tables_if_known(task).await?.iter() {
-            found.extend(self.look(|mut conn| async move { overview::foreign(&mut conn, keys).await }).await?);
+            found.extend(self.look(async |conn| overview::foreign(conn, keys).await).await?);
         }
         Ok(found.into_iter().map(foreign_key).collect())
     }
 
     /// Which of the lists of tasks, workers and workflows hold a value of another type.
     pub async fn foreign_lists(&self) -> Result<Vec<KeyConflict>, Error> {
-        let found = self.look(|conn| async move { overview::foreign_lists(&conn, self.store.prefix()).await }).await?;
+        let found = self.look(async |conn| overview::foreign_lists(conn, self.store.prefix()).await).await?;
         Ok(found.into_iter().map(foreign_key).collect())
     }
 
     /// The names of the tasks that a worker or producer has used, sorted.
     pub async fn task_names(&self) -> Result<Vec<String>, Error> {
-        let found = self.look(|mut conn| async move { self.store.tasks(&mut conn).await }).await?;
+        let found = self.look(async |conn| self.store.tasks(conn).await).await?;
         let mut names: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
         names.sort_unstable();
         Ok(names)
@@ -127,7 +123,7 @@ impl Inspector {
 
     /// One partition.
     pub(super) async fn overview_of(&self, keys: &TaskKeys) -> Result<Overview, Error> {
-        self.look(|mut conn| async move { overview::overview(&mut conn, keys).await }).await
+        self.look(async |conn| overview::overview(conn, keys).await).await
     }
 
     /// All partitions, the first one first.
@@ -182,23 +178,6 @@ impl Inspector {
     }
 }
 
-/// Why a task cannot be read.
-#[derive(Default)]
-struct TaskFault {
-    text: Option<String>,
-    kind: Option<ServerErrorKind>,
-    foreign: Vec<KeyConflict>,
-    is_unreachable: bool,
-    is_denied: bool,
-}
-
-impl TaskFault {
-    fn put_into(self, report: TaskReport) -> TaskReport {
-        let TaskFault { text: fault, kind: fault_kind, foreign, is_unreachable, is_denied } = self;
-        TaskReport { fault, fault_kind, foreign, is_unreachable, is_denied, ..report }
-    }
-}
-
 /// The live workers of all tasks.
 #[derive(Default)]
 struct LiveFleet {
@@ -226,8 +205,7 @@ fn counted_faults(found: &str) -> BTreeMap<Inconsistency, u64> {
 
 /// The report of a task from its partitions, at least one.
 fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
-    let nothing = Overview::default();
-    let first = parts.first().unwrap_or(&nothing);
+    let first = &parts[0];
     let sum = |of: fn(&Overview) -> u64| parts.iter().map(of).sum::<u64>();
     let counted = |field: &str| parts.iter().filter_map(|part| part.number(field)).sum::<u64>();
     let latest = |field: &str| parts.iter().filter_map(|part| part.number(field)).max();

@@ -47,8 +47,7 @@ impl Inspector {
     /// that one proves the death itself.
     ///
     /// # Errors
-    /// Those of every call, see [`Error`], before anything was done. A failure for one task is its
-    /// [`fault`](RecoveredTask::fault).
+    /// Only before anything was done. A later failure for one task is its [`fault`](RecoveredTask::fault).
     pub async fn recover_worker(&self, worker: &str) -> Result<Option<RecoveryReport>, Error> {
         self.recover_worker_if(worker, |_| true).await
     }
@@ -83,10 +82,8 @@ impl Inspector {
         }
         if known.death.is_none() {
             let (word, id) = (&*self.by, WorkerId::from_wire(worker));
-            let note = |mut conn| {
-                let id = id.clone();
-                async move { self.store.note_death(&mut conn, id.as_str(), word, DeathProof::SaidSo.as_str()).await }
-            };
+            let proof = DeathProof::SaidSo.as_str();
+            let note = async |conn: &mut _| self.store.note_death(conn, id.as_str(), word, proof).await;
             // The note is only for people, so report what was done even if it fails.
             if let Err(e) = self.ask(note).await {
                 tracing::debug!(worker = %Escaped(worker), error = %e.chain(), "the death of a worker could not be noted");
@@ -98,7 +95,7 @@ impl Inspector {
     async fn take_jobs(&self, task: &str, dead: &[String], taken: &mut Vec<StalledJob>) -> Result<(), Error> {
         for keys in self.tables(task).await?.iter() {
             let before = taken.len();
-            self.ask(|mut conn| async move { check_rights(&mut conn, keys).await }).await?;
+            self.ask(async |conn| check_rights(conn, keys).await).await?;
             let mut its = TakeBack::default();
             while !its.is_done() {
                 let step = async |conn: &mut _| its.step(conn, keys, "", Word::Of(&self.by), dead).await;

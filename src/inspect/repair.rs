@@ -74,15 +74,11 @@ impl Inspector {
             let count = |id: &str| listed.get(id).copied().unwrap_or(0);
             let done = if preview {
                 let jobs: Vec<_> = some.iter().map(|id| ((*id).to_owned(), count(id))).collect();
-                let jobs = &jobs;
-                let call = |mut conn| async move { audit::look(&mut conn, keys, began_ms, jobs).await };
-                self.ask(call).await?
+                self.ask(async |conn| audit::look(conn, keys, began_ms, &jobs).await).await?
             } else {
                 let words = |id: &str| by_id[id].iter().map(|fault| fault.as_str()).collect::<Vec<_>>().join(" ");
                 let jobs: Vec<_> = some.iter().map(|id| ((*id).to_owned(), count(id), words(id))).collect();
-                let jobs = &jobs;
-                let call = |mut conn| async move { audit::mend(&mut conn, keys, &self.by, began_ms, jobs).await };
-                self.ask(call).await?
+                self.ask(async |conn| audit::mend(conn, keys, &self.by, began_ms, &jobs).await).await?
             };
             for (id, done) in some.iter().zip(done) {
                 for fault in &by_id[id] {
@@ -116,12 +112,10 @@ impl Inspector {
         if fault == Inconsistency::StaleRecord && !self.is_gone(what).await? {
             return Ok(false);
         }
-        let call = |mut conn| async move {
-            match fault {
-                Inconsistency::StaleRecord => audit::drop_record(&mut conn, keys, what, preview).await,
-                _ => audit::drop_bad_counter(&mut conn, keys, what, preview).await,
-            }
-        };
-        self.ask(call).await
+        self.ask(async |conn| match fault {
+            Inconsistency::StaleRecord => audit::drop_record(conn, keys, what, preview).await,
+            _ => audit::drop_bad_counter(conn, keys, what, preview).await,
+        })
+        .await
     }
 }

@@ -76,15 +76,15 @@ impl Inspector {
         };
         let keys = names.iter().map(|name| self.store.tables(name).first().get(Key::Delayed).to_owned());
         let keys: Vec<String> = std::iter::once(tasks(self.store.prefix())).chain(keys).collect();
-        let looks = self.look(|conn| {
-            let keys = &keys;
-            async move { look_at_all(&conn, keys).await }
-        });
+        let looks = self.look(async |conn| look_at_all(conn, &keys).await);
         let told = looks.await?.into_iter().map(|(place, look)| {
             let place = if place.is_empty() { self.store.place().to_string() } else { place };
             match look {
                 Ok(look) => ServerReport::of(place, look),
-                Err(e) => ServerReport { fault: Some(e.chain().to_string()), ..ServerReport::unknown(place) },
+                Err(e) => {
+                    let (fault, name) = (Some(e.chain().to_string()), String::new());
+                    ServerReport { fault, name, ..ServerReport::of(place, ServerLook::nothing()) }
+                }
             }
         });
         Ok(told.collect())
@@ -92,34 +92,6 @@ impl Inspector {
 }
 
 impl ServerReport {
-    fn unknown(place: String) -> ServerReport {
-        ServerReport {
-            place,
-            fault: None,
-            name: String::new(),
-            version: String::new(),
-            uptime: Duration::ZERO,
-            clock: SystemTime::UNIX_EPOCH,
-            round_trip: Duration::ZERO,
-            longest_round_trip: Duration::ZERO,
-            is_primary: true,
-            replicas: 0,
-            silent_replicas: 0,
-            wanted_replicas: None,
-            has_followed: false,
-            used_memory: 0,
-            max_memory: 0,
-            eviction_policy: String::new(),
-            evicted_keys: 0,
-            has_append_only_file: false,
-            is_saved_well: true,
-            unsaved_writes: 0,
-            has_snapshot: false,
-            clients: 0,
-            write_refusal: None,
-        }
-    }
-
     fn of(place: String, mut told: ServerLook) -> ServerReport {
         let text = |field: &str| told.info.get::<String>(field);
         let number = |field: &str| told.info.get::<u64>(field).unwrap_or(0);

@@ -53,16 +53,6 @@ pub struct SilentJob {
     pub is_parked: bool,
 }
 
-/// A held job that may be silent.
-struct HeldLook {
-    id: JobId,
-    worker: Option<WorkerId>,
-    fence: Option<u64>,
-    is_claimed: bool,
-    /// Since when it is silent, if it is parked and sent no heartbeat since, ms.
-    since_ms: Option<u64>,
-}
-
 /// The prefix of a cursor into the parked jobs.
 const PARKED: &str = "parked:";
 
@@ -72,17 +62,17 @@ async fn looked_at(
     keys: &TaskKeys,
     place: Key,
     at: u64,
-) -> Result<(u64, Vec<HeldLook>), Error> {
+) -> Result<(u64, Vec<SilentJob>), Error> {
     let (next, ids) = audit::scan(conn, keys, place, at, BATCH as u64).await?;
     let ids: Vec<JobId> = ids.into_iter().filter(|id| !id.is_empty()).map(JobId::from_wire).collect();
     Ok((next, look_at(conn, keys, ids).await?))
 }
 
-/// Reads these jobs, in this order.
-async fn look_at(conn: &mut OwnConnection, keys: &TaskKeys, ids: Vec<JobId>) -> Result<Vec<HeldLook>, Error> {
-    let mut looks = Vec::with_capacity(ids.len());
+/// Reads these jobs, in this order. A job that is not parked, or sent a heartbeat since, has no `silent_since`.
+async fn look_at(conn: &mut OwnConnection, keys: &TaskKeys, ids: Vec<JobId>) -> Result<Vec<SilentJob>, Error> {
+    let mut jobs = Vec::with_capacity(ids.len());
     if ids.is_empty() {
-        return Ok(looks);
+        return Ok(jobs);
     }
     let tokens = values::tokens(conn, keys, &ids).await?;
     let claimed = values::claimed(conn, keys, &ids).await?;
@@ -99,9 +89,11 @@ async fn look_at(conn: &mut OwnConnection, keys: &TaskKeys, ids: Vec<JobId>) -> 
             (false, false) => "running",
         };
         let mark = mark.filter(|mark| Some(mark.fence) == fence && mark.phase == phase);
-        looks.push(HeldLook { id, worker, fence, is_claimed, since_ms: mark.map(|mark| mark.since_ms) });
+        let started_at = fence.map(|fence| at_ms(fence / 1000));
+        let (silent_since, is_parked) = (mark.as_ref().map(|mark| at_ms(mark.since_ms)), mark.is_some());
+        jobs.push(SilentJob { id, worker, fence, is_claimed, started_at, silent_since, is_parked });
     }
-    Ok(looks)
+    Ok(jobs)
 }
 
 /// Whether silent jobs of the task may be parked.
@@ -187,26 +179,17 @@ impl Inspector {
             return Err(config("cursor", cursor, rule, "begin again without a cursor"));
         };
         let since = seen.number("snapshotAt").map(at_ms);
-        let call = |mut conn: OwnConnection| async move { looked_at(&mut conn, keys, place, at).await };
-        let (next, looks) = self.ask(call).await?;
+        let (next, mut jobs) = self.ask(async |conn| looked_at(conn, keys, place, at).await).await?;
         let is_parked = place == Key::Parked;
-        let looks = looks.into_iter().filter(|look| look.since_ms.is_some() == is_parked);
-        let jobs = looks.map(|look| SilentJob {
-            id: look.id,
-            worker: look.worker,
-            fence: look.fence,
-            is_claimed: look.is_claimed,
-            started_at: look.fence.map(|fence| at_ms(fence / 1000)),
-            silent_since: look.since_ms.map(at_ms).or(since),
-            is_parked,
-        });
+        jobs.retain(|job| job.is_parked == is_parked);
+        jobs.iter_mut().for_each(|job| job.silent_since = job.silent_since.or(since));
         let next = match next {
             0 if is_parked => Some("0".to_owned()),
             0 => None,
             next if is_parked => Some(format!("{PARKED}{next}")),
             next => Some(next.to_string()),
         };
-        Ok((jobs.collect(), next))
+        Ok((jobs, next))
     }
 
     /// Watches the task for one interval, as a worker does, then resolves the jobs that stayed silent, by the options of the task. It
@@ -348,9 +331,8 @@ impl Inspector {
         for some in ids.chunks(BATCH) {
             let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
             let looked = self.of_each(task, &some, |keys, own| async move {
-                let (keys, own) = (&keys, &own);
-                let call = |mut conn: OwnConnection| async move { look_at(&mut conn, keys, own.clone()).await };
-                Ok(self.ask(call).await?.into_iter().map(|look| look.since_ms.is_some()).collect())
+                let looks = self.ask(async |conn| look_at(conn, &keys, own.clone()).await).await?;
+                Ok(looks.into_iter().map(|job| job.is_parked).collect())
             });
             found.extend(
                 some.iter().zip(looked.await?).filter(|(_, is_parked)| *is_parked).map(|(id, _)| id.to_string()),
@@ -386,14 +368,13 @@ impl Inspector {
         let mut found = HashSet::new();
         for some in ids.chunks(BATCH) {
             let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
-            let ids = &some;
-            let marks = self.ask(|mut conn| async move { values::marks(&mut conn, keys, ids).await }).await?;
+            let marks = self.ask(async |conn| values::marks(conn, keys, &some).await).await?;
             found.extend(some.iter().zip(marks).filter(|(_, mark)| mark.is_some()).map(|(id, _)| id.to_string()));
         }
         let mut at = ids.is_empty().then_some(0);
         while let Some(cursor) = at {
-            let call = |mut conn| async move { audit::scan(&mut conn, keys, Key::Parked, cursor, BATCH as u64).await };
-            let (next, ids) = self.ask(call).await?;
+            let scan = async |conn: &mut _| audit::scan(conn, keys, Key::Parked, cursor, BATCH as u64).await;
+            let (next, ids) = self.ask(scan).await?;
             found.extend(ids.into_iter().filter(|id| !id.is_empty()));
             at = Some(next).filter(|next| *next != 0);
         }
@@ -502,7 +483,7 @@ impl Inspector {
         found: &mut Resolution,
     ) -> Result<(), Error> {
         // A script that lacks a permission midway would leave jobs in no collection.
-        self.ask(|mut conn| async move { check_rights(&mut conn, keys).await }).await?;
+        self.ask(async |conn| check_rights(conn, keys).await).await?;
         let own = WorkerId::generate();
         let mut watch = Watch::begin(self, keys);
         let mut rest = ids.to_vec();

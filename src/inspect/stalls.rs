@@ -193,9 +193,8 @@ impl Inspector {
         let mut cursors = Cursors::of_streams(cursor.unwrap_or_default(), tables.len())?;
         cursors.0.iter().flatten().try_for_each(|before| check_entry(before))?;
         let read = |keys: Arc<TaskKeys>, before: String| async move {
-            let (keys, before) = (&keys, &before);
-            let call = |mut conn| async move { streams::range(&mut conn, keys, Key::Stalls, before, true, PAGE).await };
-            let entries = self.ask_for_entries(keys, call).await?;
+            let range = async |conn: &mut _| streams::range(conn, &keys, Key::Stalls, &before, true, PAGE).await;
+            let entries = self.ask_for_entries(&keys, range).await?;
             let next = entries.last().filter(|_| entries.len() == PAGE).map(|last| last.id.clone());
             Ok((entries, next))
         };
@@ -210,11 +209,8 @@ impl Inspector {
         self.first(task)?;
         let id = JobId::parse(id)?;
         let keys = self.table_of(task, &id).await?;
-        let call = |mut conn| {
-            let (keys, id) = (keys.clone(), id.clone());
-            async move { jobs::inspect(&mut conn, &keys, id.as_str()).await }
-        };
-        let own = self.look(call).await?.and_then(|job| job.max_count);
+        let own =
+            self.look(async |conn| jobs::inspect(conn, &keys, id.as_str()).await).await?.and_then(|job| job.max_count);
         let of_task = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());
         let entries = self.entries_with(&keys, Key::Stalls, id.as_str(), (0, None)).await?;
         let explained = entries.iter().flat_map(|entry| explain(task, entry, own.or(of_task)));

@@ -207,11 +207,8 @@ impl DetectorReport {
 
 impl Inspector {
     /// Every known worker, the latest first: up to 5,000 live ones, then up to 1,000 that fell silent in the last hour, then up to
-    /// 1,000 of the last week. A worker whose presence cannot be read has a [`fault`](WorkerReport::fault).
-    ///
-    /// # Errors
-    /// Those of every call, see [`Error`]. In a cluster also if the node of the list of workers is unreachable, see
-    /// [`unreachable_lists`](Inspector::unreachable_lists).
+    /// 1,000 of the last week. A worker whose presence cannot be read has a [`fault`](WorkerReport::fault). In a cluster, the call
+    /// fails if the node of the list of workers is unreachable, see [`unreachable_lists`](Inspector::unreachable_lists).
     pub async fn workers(&self) -> Result<Vec<WorkerReport>, Error> {
         let now = self.now_ms().await?;
         self.reports(&self.listed(now, MOST).await?, now).await
@@ -224,11 +221,17 @@ impl Inspector {
             Ok(presence) => {
                 let Some(seen) = number(&presence, "lastSeenAt") else { return Ok(None) };
                 // A worker without permission to write its presence is still in the list.
-                let listed = self.look(|mut conn| async move { self.store.last_seen(&mut conn, worker).await }).await;
+                let listed = self.look(async |conn| self.store.last_seen(conn, worker).await).await;
                 Ok(Some(report(worker, seen.max(listed.ok().flatten().unwrap_or(0)), &presence, now)))
             }
             Err(e) if e.is_outage() => Err(e),
-            Err(e) => Ok(Some(self.unreadable(worker, now, &e).await?)),
+            Err(e) => {
+                let seen = self.look(async |conn| self.store.last_seen(conn, worker).await).await?.unwrap_or(0);
+                // It may have any task.
+                let names = self.task_names().await?;
+                let tasks = names.iter().map(|task| task_of(task, &HashMap::new(), seen)).collect();
+                Ok(Some(WorkerReport { tasks, ..unreadable(worker, seen, now, &e) }))
+            }
         }
     }
 
@@ -241,7 +244,7 @@ impl Inspector {
     }
 
     async fn listed(&self, now_ms: u64, most: [usize; 3]) -> Result<Vec<(String, u64)>, Error> {
-        self.look(|mut conn| async move { self.store.workers(&mut conn, now_ms, most).await }).await
+        self.look(async |conn| self.store.workers(conn, now_ms, most).await).await
     }
 
     async fn reports(&self, listed: &[(String, u64)], now_ms: u64) -> Result<Vec<WorkerReport>, Error> {
@@ -249,43 +252,30 @@ impl Inspector {
         for some in listed.chunks(TOGETHER) {
             let presences = join_all(some.iter().map(|(worker, _)| self.presence(worker))).await;
             for ((worker, seen), presence) in some.iter().zip(presences) {
-                let is_unreachable = presence.as_ref().is_err_and(Error::is_outage);
-                let is_denied = presence.as_ref().is_err_and(Error::is_denied);
-                let (presence, fault) = match presence {
-                    Ok(presence) => (presence, None),
+                reports.push(match presence {
+                    Ok(presence) => report(worker, *seen, &presence, now_ms),
                     Err(e) if self.hides_all(&e) => return Err(e),
                     // A damaged presence, or one on an unreachable node, does not hide the others.
-                    Err(e) => (HashMap::new(), Some(e.chain().to_string())),
-                };
-                reports.push(WorkerReport {
-                    fault,
-                    is_unreachable,
-                    is_denied,
-                    ..report(worker, *seen, &presence, now_ms)
+                    Err(e) => unreadable(worker, *seen, now_ms, &e),
                 });
             }
         }
         Ok(reports)
     }
 
-    /// A worker whose presence cannot be read. `last_seen_at` comes from the list, and it may have any task.
-    async fn unreadable(&self, worker: &str, now_ms: u64, e: &Error) -> Result<WorkerReport, Error> {
-        let seen =
-            self.look(|mut conn| async move { self.store.last_seen(&mut conn, worker).await }).await?.unwrap_or(0);
-        let names = self.task_names().await?;
-        let tasks = names.iter().map(|task| task_of(task, &HashMap::new(), seen)).collect();
-        let fault = Some(e.chain().to_string());
-        let is_denied = e.is_denied();
-        Ok(WorkerReport { fault, tasks, is_denied, ..report(worker, seen, &HashMap::new(), now_ms) })
-    }
-
     pub(super) async fn presence(&self, worker: &str) -> Result<HashMap<String, String>, Error> {
-        self.look(|mut conn| async move { self.store.presence(&mut conn, worker).await }).await
+        self.look(async |conn| self.store.presence(conn, worker).await).await
     }
 }
 
 fn number(presence: &HashMap<String, String>, field: &str) -> Option<u64> {
     stored_number(presence.get(field)?)
+}
+
+/// A worker whose presence cannot be read.
+fn unreadable(worker: &str, seen_ms: u64, now_ms: u64, e: &Error) -> WorkerReport {
+    let (fault, is_unreachable, is_denied) = (Some(e.chain().to_string()), e.is_outage(), e.is_denied());
+    WorkerReport { fault, is_unreachable, is_denied, ..report(worker, seen_ms, &HashMap::new(), now_ms) }
 }
 
 /// The report of a worker at `now_ms`, from its presence and when it was listed as seen.

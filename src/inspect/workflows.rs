@@ -36,13 +36,11 @@ const MOST_ROWS: usize = 500;
 const LOOKS: usize = 10;
 
 impl Inspector {
-    /// The workflows that have started an instance, at most 1,000, sorted by name.
-    ///
-    /// # Errors
-    /// Those of every call, see [`Error`]. A workflow that cannot be read has a [`fault`](WorkflowReport::fault).
+    /// The workflows that have started an instance, at most 1,000, sorted by name. A workflow that cannot be read has a
+    /// [`fault`](WorkflowReport::fault).
     pub async fn workflows(&self) -> Result<Vec<WorkflowReport>, Error> {
         let now = self.now_ms().await?;
-        let found = self.look(|mut conn| async move { self.store.workflows(&mut conn).await }).await?;
+        let found = self.look(async |conn| self.store.workflows(conn).await).await?;
         let mut reports = Vec::with_capacity(found.len());
         for some in found.chunks(TOGETHER) {
             reports.extend(join_all(some.iter().map(|(name, looked)| self.workflow_report(name, *looked, now))).await);
@@ -53,9 +51,9 @@ impl Inspector {
     async fn workflow_report(&self, name: &str, looked_ms: u64, now_ms: u64) -> WorkflowReport {
         let keys = &self.store.workflow(name);
         let sizes = async {
-            let sizes = self.look(|mut conn| async move { instances::sizes(&mut conn, keys).await }).await?;
+            let sizes = self.look(async |conn| instances::sizes(conn, keys).await).await?;
             if self.store.is_cluster() {
-                self.look(|mut conn| async move { instances::can_be_called(&mut conn, keys).await }).await?;
+                self.look(async |conn| instances::can_be_called(conn, keys).await).await?;
             }
             Ok::<_, Error>(sizes)
         };
@@ -65,8 +63,8 @@ impl Inspector {
         let foreign: Vec<KeyConflict> = match is_hidden {
             true => Vec::new(),
             false => {
-                let look = |mut conn| async move { overview::foreign_of_workflow(&mut conn, keys).await };
-                self.look(look).await.unwrap_or_default().into_iter().map(foreign_key).collect()
+                let read = self.look(async |conn| overview::foreign_of_workflow(conn, keys).await);
+                read.await.unwrap_or_default().into_iter().map(foreign_key).collect()
             }
         };
         let named = foreign.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -129,8 +127,7 @@ impl Inspector {
         for _ in 0..LOOKS {
             let Some(after) = next.as_deref().filter(|_| lines.len() < limit) else { break };
             let (from, left) = ((newest, after), limit - lines.len());
-            let list = |mut conn| async move { instances::list(&mut conn, keys, place, from, left).await };
-            let (some, after) = self.ask(list).await?;
+            let (some, after) = self.ask(async |conn| instances::list(conn, keys, place, from, left).await).await?;
             lines.extend(some);
             next = after;
         }
@@ -159,10 +156,9 @@ impl Inspector {
     /// their deadlines, and compares every instance with its jobs. It is safe while workers run, and safe to repeat.
     ///
     /// # Errors
-    /// Those of every call, see [`Error`], before anything was done. A failure for one workflow is its
-    /// [`fault`](RecoveredWorkflow::fault).
+    /// Only before anything was done. A later failure for one workflow is its [`fault`](RecoveredWorkflow::fault).
     pub async fn recover_stuck_workflows(&self) -> Result<Vec<RecoveredWorkflow>, Error> {
-        let found = self.ask(|mut conn| async move { self.store.workflows(&mut conn).await }).await?;
+        let found = self.ask(async |conn| self.store.workflows(conn).await).await?;
         let mut done = Vec::with_capacity(found.len());
         for (name, _) in found {
             done.push(self.recovered(name).await);
@@ -172,14 +168,9 @@ impl Inspector {
 
     /// Recovers one workflow, as [`recover_stuck_workflows`](Inspector::recover_stuck_workflows). If the server lost it from the list of
     /// workflows, it is added again. `None` if no data of it exists.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`], before anything was done. A later failure is
-    /// the [`fault`](RecoveredWorkflow::fault).
     pub async fn recover_workflow(&self, workflow: &str) -> Result<Option<RecoveredWorkflow>, Error> {
         let keys = &self.workflow_keys(workflow)?;
-        let is_there = |mut conn| async move { instances::is_there(&mut conn, keys).await };
-        if !self.ask(is_there).await? {
+        if !self.ask(async |conn| instances::is_there(conn, keys).await).await? {
             return Ok(None);
         }
         let names = &[workflow];
