@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -22,6 +22,7 @@ use crate::events::hub::EventHub;
 use crate::events::subscription::Subscription;
 use crate::inspect::Inspector;
 use crate::inspect::workflow_report::RecoveredWorkflow;
+use crate::mutex::Mutex;
 use crate::options::resolved::Resolved;
 use crate::options::retention::RetentionLimit;
 use crate::options::task::TaskOptions;
@@ -321,10 +322,6 @@ impl App {
         }
     }
 
-    fn tasks(&self) -> MutexGuard<'_, AppTasks> {
-        self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Declares a task with its options and its handler, and returns a reference to dispatch with.
     ///
     /// The handler is called with a [`Context`] and the input, once for each run. A returned error, a panic and a timeout each use one
@@ -380,7 +377,7 @@ impl App {
     /// As [`App::task`].
     pub fn register<I, O>(&self, task: TaskHandler<I, O>) -> Result<TaskRef<I, O>, Error> {
         let options = self.resolve(&task.name, &task.options)?;
-        let mut tasks = self.tasks();
+        let mut tasks = self.0.tasks.lock();
         if tasks.declared.contains_key(&task.name) {
             return Err(Error::Config(ConfigErrors::from(ConfigError::new(
                 "task",
@@ -439,7 +436,7 @@ impl App {
         fits: impl Fn(&TaskShared) -> bool,
     ) -> Result<TaskRef<I, O>, Error> {
         let options = self.resolve(name, options)?;
-        let mut tasks = self.tasks();
+        let mut tasks = self.0.tasks.lock();
         let known = tasks.declared.get(name).map(|declared| Arc::clone(&declared.shared));
         if let Some(shared) = known.or_else(|| tasks.named.get(name)?.upgrade()).filter(|known| fits(known)) {
             return Ok(TaskRef::new(shared));
@@ -490,7 +487,9 @@ impl App {
     /// A worker for every task that has a handler in this App now. It does not work tasks that are declared later.
     pub fn worker(&self) -> Worker {
         let mut tasks: Vec<Definition> = self
-            .tasks()
+            .0
+            .tasks
+            .lock()
             .declared
             .values()
             .map(|DeclaredTask { shared, handler, errors, needs }| {
@@ -535,7 +534,7 @@ impl App {
 
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tasks = self.tasks();
+        let tasks = self.0.tasks.lock();
         let named = tasks.named.iter().filter(|(_, task)| task.strong_count() > 0).map(|(name, _)| name);
         let names: Vec<Arc<str>> = tasks.declared.keys().chain(named).cloned().collect();
         drop(tasks);

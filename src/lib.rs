@@ -162,6 +162,7 @@ mod limits;
 mod lock;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod mutex;
 mod options;
 mod plural;
 #[cfg(feature = "private-server")]

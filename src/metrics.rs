@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::latency::{BOUNDS, LatencySummary};
+use crate::mutex::Mutex;
 use crate::runtime::observer::{Observer, RunEnd, RunInfo};
 use crate::runtime::stats::TaskStats;
 use crate::stall::action::StallAction;
@@ -88,7 +89,7 @@ impl RunMetrics {
 
     /// The code itself, or [`OTHER`] once [`CODES`] others have a label.
     fn label(&self, code: &str) -> String {
-        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut codes = self.codes.lock();
         if codes.contains(code) {
             return code.to_owned();
         }

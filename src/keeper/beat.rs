@@ -42,7 +42,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
         } else {
             // An answer over the shared connection does not count for the watch, so retry our own connection soon.
             let cause = if beaten.is_ok() { DetectorReset::OtherConnection } else { DetectorReset::NoAnswer };
-            watch.witness().broken(now, cause);
+            watch.witness.lock().broken(now, cause);
             let pause = pauses.next().unwrap_or(period);
             due = now.after(pause);
             match beaten {
@@ -56,8 +56,8 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
                 }
             }
         }
-        watch.witness().next_beat_at(due);
-        watch.task.tally().watch_broken(watch.witness().breaks());
+        watch.witness.lock().next_beat_at(due);
+        watch.task.tally().watch_broken(watch.witness.lock().breaks());
         wait(&keeper, &watch, due, is_well).await;
         due = due.min(clock::now());
     }
@@ -100,11 +100,11 @@ async fn whole(keeper: &Keeper, watch: &TaskMonitor, due: Moment) -> Result<Rout
     let answered = call_context::noted(over_any_route(keeper, watch, &round)).await;
     let answered = answered.map_err(|e| e.at(keeper.worker.store.place()));
     round.end();
-    let (route, heard) = (answered?, *round.heard());
+    let (route, heard) = (answered?, *round.heard.lock());
     let now = clock::now();
     if route != Route::Shared {
-        watch.witness().beat_answered(due, now, heard.epoch, heard.interval);
-        watch.pass().heard(heard.candidates, heard.active, now.since(started));
+        watch.witness.lock().beat_answered(due, now, heard.epoch, heard.interval);
+        watch.pass.lock().heard(heard.candidates, heard.active, now.since(started));
         watch.seen.notify_one();
     }
     let (took, was_fresh, was_slow) = (now.since(started), task.beats_are_fresh(), task.beats_are_slow());

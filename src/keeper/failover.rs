@@ -33,7 +33,7 @@ pub(super) async fn over_any_route(
 ) -> Result<Route, Error> {
     let (period, interval) = (watch.task.beat_period(), watch.task.options.interval);
     // A slow link still works, so give it more time.
-    let patience = cadence::first_road(interval, watch.pass().round_trip());
+    let patience = cadence::first_road(interval, watch.pass.lock().round_trip());
     let number = AtomicU64::new(0);
     // The connections of other tasks may be as dead as ours.
     let newest = keeper.newest_number();
@@ -69,7 +69,7 @@ pub(super) async fn over_any_route(
                 Ok(line) => {
                     watch.give_up(number.load(Ordering::SeqCst));
                     watch.beaten_over(&line.0);
-                    *watch.line() = Some(line);
+                    *watch.line.lock() = Some(line);
                     return Ok(Route::New);
                 }
                 Err(e) => {

@@ -1,7 +1,7 @@
 //! What a heartbeat names, and its calls: all are in flight together, and each answer extends its jobs.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -15,6 +15,7 @@ use crate::backend::settle;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::limits::BEAT_BATCH;
+use crate::mutex::Mutex;
 use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::task::TaskRuntime;
 use crate::stall::cadence;
@@ -76,7 +77,7 @@ pub(super) struct HeartbeatRound<'a> {
     keeper: &'a Keeper,
     watch: &'a TaskMonitor,
     parts: Vec<(Part, std::sync::atomic::AtomicBool)>,
-    heard: Mutex<Heard>,
+    pub(super) heard: Mutex<Heard>,
 }
 
 impl<'a> HeartbeatRound<'a> {
@@ -93,10 +94,6 @@ impl<'a> HeartbeatRound<'a> {
         parts.extend(batch.unanswered.into_iter().map(|(line, number)| Part::Claim { line, number }));
         let parts = parts.into_iter().map(|part| (part, false.into())).collect();
         HeartbeatRound { keeper, watch, parts, heard: Mutex::default() }
-    }
-
-    pub(super) fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends all unanswered calls together. Returns when each call has an answer, over this connection or another.
@@ -170,7 +167,7 @@ impl<'a> HeartbeatRound<'a> {
                 task.poke.notify_one();
             }
         }
-        let mut heard = self.heard();
+        let mut heard = self.heard.lock();
         // Answers may come in any order. The epoch only grows, and candidates only become fewer.
         let candidates =
             if answer.epoch == heard.epoch { heard.candidates.min(answer.candidates) } else { answer.candidates };

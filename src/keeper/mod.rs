@@ -24,7 +24,7 @@ pub(crate) mod thread;
 pub(crate) mod tick;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -39,6 +39,7 @@ use crate::backend::declare;
 use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::clock;
 use crate::error::Error;
+use crate::mutex::Mutex;
 use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::identity;
 use crate::runtime::incidents::Change;
@@ -103,10 +104,6 @@ impl Keeper {
         }
     }
 
-    fn lines(&self) -> MutexGuard<'_, OwnLines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs the work for each task: in sequence for tasks of one primary, concurrently for different primaries. The work
     /// returns whether it was answered. In a cluster, an unanswered call ends the sequence of its primary, so that a node
     /// that is down delays no tasks of others.
@@ -128,7 +125,7 @@ impl Keeper {
 
     /// The number of the newest connection.
     fn newest_number(&self) -> u64 {
-        self.lines().number
+        self.lines.lock().number
     }
 
     fn place_of(&self, watch: &TaskMonitor) -> Place {
@@ -161,7 +158,7 @@ impl Keeper {
         call: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
         let primary_epoch = {
-            let lines = self.lines();
+            let lines = self.lines.lock();
             // With another primary epoch the call ends at once.
             if number >= lines.first { lines.primary_epoch } else { lines.primary_epoch.wrapping_sub(1) }
         };
@@ -178,11 +175,11 @@ impl Keeper {
     pub(crate) fn primary_changed(&self, before: &[u64], now: &[u64]) {
         let changed = || self.watches.iter().zip(before.iter().zip(now)).filter(|(_, (before, now))| before != now);
         let gone: HashSet<Place> = changed().map(|(_, (before, _))| Place::Primary(*before)).collect();
-        self.lines().newest.retain(|place, _| !gone.contains(place));
+        self.lines.lock().newest.retain(|place, _| !gone.contains(place));
         for (watch, _) in changed() {
             watch.lost_line(|_| true, DetectorReset::PrimaryChanged);
             // Do this even if an earlier call has already failed for this reason.
-            watch.witness().broken(clock::now(), DetectorReset::PrimaryChanged);
+            watch.witness.lock().broken(clock::now(), DetectorReset::PrimaryChanged);
             watch.task.beat_now.notify_one();
             watch.task.poke.notify_one();
         }
@@ -215,7 +212,7 @@ impl Keeper {
         answer
             .unwrap_or_else(|late| {
                 // The next such call makes a new connection. Tasks that use this one decide for themselves.
-                let mut lines = self.lines();
+                let mut lines = self.lines.lock();
                 if lines.newest.get(&place).is_some_and(|(_, number)| *number <= newest) {
                     lines.newest.remove(&place);
                 }
@@ -227,7 +224,7 @@ impl Keeper {
 
     /// The connection for calls of the task, and its number.
     async fn line(&self, watch: &TaskMonitor) -> Result<(OwnConnection, u64), Error> {
-        let own = watch.line().clone();
+        let own = watch.line.lock().clone();
         if let Some(line) = own {
             return Ok(line);
         }
@@ -236,13 +233,13 @@ impl Keeper {
             Some(line) => line,
             None => self.connect(place, given_up).await?,
         };
-        *watch.line() = Some(line.clone());
+        *watch.line.lock() = Some(line.clone());
         Ok(line)
     }
 
     /// The newest connection, if its number is above this one.
     fn usable(&self, place: Place, above: u64) -> Option<OwnLine> {
-        let lines = self.lines();
+        let lines = self.lines.lock();
         let is_there = lines.primary_epoch == self.worker.store.primary_epoch();
         lines.newest.get(&place).filter(|(_, number)| is_there && *number > above).cloned()
     }
@@ -260,7 +257,7 @@ impl Keeper {
         if let Some(line) = self.usable(place, above) {
             return Ok(line);
         }
-        let mut lines = self.lines();
+        let mut lines = self.lines.lock();
         lines.number += 1;
         let line = (conn, lines.number);
         if primary_epoch != lines.primary_epoch {
@@ -283,7 +280,7 @@ impl Keeper {
     }
 
     fn closed(&self, number: u64) {
-        self.lines().newest.retain(|_, (_, own)| *own != number);
+        self.lines.lock().newest.retain(|_, (_, own)| *own != number);
         self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number, DetectorReset::ConnectionLost));
     }
 

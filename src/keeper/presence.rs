@@ -130,7 +130,7 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
         fields.push(("flowsDenied".to_owned(), said));
     }
     for watch in keeper.watches.iter() {
-        let (task, witness) = (&watch.task, watch.witness());
+        let (task, witness) = (&watch.task, watch.witness.lock());
         // A task name contains no `:`.
         let name = match task.keys.part() {
             0 => task.name.to_string(),

@@ -23,7 +23,7 @@ use crate::stall::witness::DetectorReset;
 /// Sweeps whenever the witness allows it, until the keeper's runtime ends.
 pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
     loop {
-        let at = watch.witness().sweep_at();
+        let at = watch.witness.lock().sweep_at();
         match at {
             None => watch.seen.notified().await,
             Some(at) => {
@@ -36,7 +36,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
                     }
                     continue;
                 }
-                if watch.witness().may_sweep(clock::now()).is_none() {
+                if watch.witness.lock().may_sweep(clock::now()).is_none() {
                     // The watch was broken, or our own heartbeat is due: its answer notifies.
                     tokio::select! {
                         () = watch.seen.notified() => {}
@@ -45,7 +45,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
                     continue;
                 }
                 if let Err(e) = run_once(&keeper, &watch).await {
-                    watch.witness().broken(clock::now(), DetectorReset::SweepRefused);
+                    watch.witness.lock().broken(clock::now(), DetectorReset::SweepRefused);
                     watch.task.rights.heard(&e);
                     // The next sweep may be an interval away; a heartbeat shows sooner that a short fault is over. So
                     // do not report those.
@@ -69,9 +69,9 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> 
     };
     loop {
         // Check again before each round: the watch may have been broken since.
-        let allowed = watch.witness().may_sweep(clock::now());
+        let allowed = watch.witness.lock().may_sweep(clock::now());
         let Some((epoch, waited)) = allowed else { return Ok(total) };
-        let plan = watch.pass().plan(epoch);
+        let plan = watch.pass.lock().plan(epoch);
         let mut answers = Vec::new();
         let round = async |conn: &mut OwnConnection| {
             let mut line = watch.watched_line(conn).await?;
@@ -96,8 +96,8 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> 
                         task.tally().stalled(silence, &job.action);
                         tell(keeper, watch, silence, job);
                     }
-                    watch.pass().swept(cursor, left);
-                    watch.witness().told(clock::now(), epoch, interval);
+                    watch.pass.lock().swept(cursor, left);
+                    watch.witness.lock().told(clock::now(), epoch, interval);
                     if snapshot {
                         task.tally().swept();
                         if all_parked > 0 {
@@ -113,7 +113,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> 
                     }
                 }
                 SweepReply::Moved { epoch, interval } | SweepReply::Early { epoch, interval } => {
-                    watch.witness().told(clock::now(), epoch, interval);
+                    watch.witness.lock().told(clock::now(), epoch, interval);
                     return Ok(total);
                 }
                 SweepReply::Undeclared => {

@@ -1,7 +1,7 @@
 //! The keeper's view of one task.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -11,19 +11,20 @@ use crate::backend::connection::OwnConnection;
 use crate::backend::keys::Key;
 use crate::clock::{self, Moment};
 use crate::error::Error;
+use crate::mutex::Mutex;
 use crate::runtime::task::TaskRuntime;
 use crate::stall::witness::{DetectorReset, Witness};
 
 /// The keeper's view of one task.
 pub(crate) struct TaskMonitor {
     pub(crate) task: Arc<TaskRuntime>,
-    witness: Mutex<Witness>,
+    pub(super) witness: Mutex<Witness>,
     /// Notified when the witness has new information.
     pub(crate) seen: Notify,
-    pass: Mutex<SweepProgress>,
+    pub(super) pass: Mutex<SweepProgress>,
     /// The connection for the calls of this task, and its number. It is kept for as long as it answers this task:
     /// another one may lead to another server, which restarts the watch.
-    line: Mutex<Option<(OwnConnection, u64)>>,
+    pub(super) line: Mutex<Option<(OwnConnection, u64)>>,
     /// Connections up to this number did not answer this task in time. Other tasks, with other periods, may use them.
     given_up: AtomicU64,
 }
@@ -40,17 +41,6 @@ impl TaskMonitor {
         }
     }
 
-    pub(crate) fn witness(&self) -> MutexGuard<'_, Witness> {
-        self.witness.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The progress of the sweep of the task.
-    pub(crate) fn pass(&self) -> MutexGuard<'_, SweepProgress> {
-        self.pass.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl TaskMonitor {
     pub(super) fn given_up(&self) -> u64 {
         self.given_up.load(std::sync::atomic::Ordering::SeqCst)
     }
@@ -58,13 +48,13 @@ impl TaskMonitor {
     pub(super) fn give_up(&self, number: u64) {
         self.given_up.fetch_max(number, std::sync::atomic::Ordering::SeqCst);
         self.lost_line(|own| own <= number, DetectorReset::NoAnswer);
-        self.witness().broken(clock::now(), DetectorReset::NoAnswer);
+        self.witness.lock().broken(clock::now(), DetectorReset::NoAnswer);
     }
 
     /// A heartbeat was answered over this connection.
     pub(super) fn beaten_over(&self, conn: &OwnConnection) {
         let line = conn.line_to(self.task.keys.get(Key::Meta));
-        self.witness().beaten_over(clock::now(), line);
+        self.witness.lock().beaten_over(clock::now(), line);
     }
 
     /// The connection to the server that answered the last heartbeat, for calls that must reach the same server.
@@ -74,17 +64,13 @@ impl TaskMonitor {
     pub(super) async fn watched_line(&self, conn: &OwnConnection) -> Result<OwnConnection, Error> {
         let key = self.task.keys.get(Key::Meta);
         let line = conn.at(key).await.map_err(|e| classify("sweep", e))?;
-        if self.witness().is_of(line.line_to(key)) { Ok(line) } else { Err(Error::primary_changed()) }
-    }
-
-    pub(super) fn line(&self) -> MutexGuard<'_, Option<(OwnConnection, u64)>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        if self.witness.lock().is_of(line.line_to(key)) { Ok(line) } else { Err(Error::primary_changed()) }
     }
 
     /// Drops the connection if its number matches; the watch restarts over another one.
     pub(super) fn lost_line(&self, which: impl Fn(u64) -> bool, cause: DetectorReset) {
-        if self.line().take_if(|(_, number)| which(*number)).is_some() {
-            self.witness().broken(clock::now(), cause);
+        if self.line.lock().take_if(|(_, number)| which(*number)).is_some() {
+            self.witness.lock().broken(clock::now(), cause);
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The shapes of workflows whose nodes run here.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::job::shape::Shape;
+use crate::mutex::Mutex;
 
 /// At this number all are dropped.
 const KNOWN: usize = 256;
@@ -13,16 +14,12 @@ const KNOWN: usize = 256;
 pub(crate) struct GraphCache(Mutex<HashMap<String, Arc<Shape>>>);
 
 impl GraphCache {
-    fn shapes(&self) -> MutexGuard<'_, HashMap<String, Arc<Shape>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn get(&self, shape: &str) -> Option<Arc<Shape>> {
-        self.shapes().get(shape).cloned()
+        self.0.lock().get(shape).cloned()
     }
 
     pub(crate) fn keep(&self, name: String, shape: Shape) -> Arc<Shape> {
-        let (mut shapes, shape) = (self.shapes(), Arc::new(shape));
+        let (mut shapes, shape) = (self.0.lock(), Arc::new(shape));
         if shapes.len() >= KNOWN {
             shapes.clear();
         }

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -17,6 +17,7 @@ use crate::backend::note::RunNote;
 use crate::clock::{self, Moment};
 use crate::error::Interrupted;
 use crate::job::id::JobId;
+use crate::mutex::Mutex;
 use crate::options::resolved::Resolved;
 use crate::options::stall::{Heartbeat, OnLockRisk};
 use crate::stall::cadence;
@@ -133,10 +134,6 @@ pub(crate) struct News {
 }
 
 impl News {
-    fn about(&self) -> MutexGuard<'_, Vec<Arc<HeldJob>>> {
-        self.about.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for news. Cancel safe.
     pub(crate) async fn posted(&self) {
         self.posted.notified().await;
@@ -144,12 +141,12 @@ impl News {
 
     /// Drops the news: the news and its jobs refer to each other.
     pub(crate) fn clear(&self) {
-        self.about().clear();
+        self.about.lock().clear();
     }
 
     /// Wakes the handlers of these jobs.
     pub(crate) fn tell(&self) {
-        let about = std::mem::take(&mut *self.about());
+        let about = std::mem::take(&mut *self.about.lock());
         for held in about {
             // A waker that panics must not keep the others from being woken.
             let woken = AssertUnwindSafe(|| held.changed.notify_waiters());
@@ -212,7 +209,7 @@ impl HeldJob {
     /// As [`HeldJob::set`], for the keeper's thread: a task on the user's runtime wakes the waiters.
     pub(crate) fn post(self: &Arc<Self>, flags: Flags) {
         if self.adds(flags) {
-            self.news.about().push(Arc::clone(self));
+            self.news.about.lock().push(Arc::clone(self));
             self.news.posted.notify_one();
         }
     }
@@ -372,16 +369,12 @@ impl HeldJob {
 pub(crate) struct HeldJobs(Mutex<HashMap<u64, Arc<HeldJob>>>);
 
 impl HeldJobs {
-    fn entries(&self) -> MutexGuard<'_, HashMap<u64, Arc<HeldJob>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn insert(&self, jobs: &[Arc<HeldJob>]) {
-        self.entries().extend(jobs.iter().map(|held| (held.fence, Arc::clone(held))));
+        self.0.lock().extend(jobs.iter().map(|held| (held.fence, Arc::clone(held))));
     }
 
     pub(crate) fn remove(&self, fences: impl Iterator<Item = u64>) {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         for fence in fences {
             entries.remove(&fence);
         }
@@ -389,40 +382,40 @@ impl HeldJobs {
 
     /// Every entry, lowest fence first.
     pub(crate) fn all(&self) -> Vec<Arc<HeldJob>> {
-        let mut all: Vec<_> = self.entries().values().cloned().collect();
+        let mut all: Vec<_> = self.0.lock().values().cloned().collect();
         all.sort_unstable_by_key(|held| held.fence);
         all
     }
 
     /// Visits every entry, in any order. Does not hold the lock meanwhile.
     pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<HeldJob>)) {
-        let all: Vec<Arc<HeldJob>> = self.entries().values().cloned().collect();
+        let all: Vec<Arc<HeldJob>> = self.0.lock().values().cloned().collect();
         all.iter().for_each(visit);
     }
 
     pub(crate) fn get(&self, fence: u64) -> Option<Arc<HeldJob>> {
-        self.entries().get(&fence).cloned()
+        self.0.lock().get(&fence).cloned()
     }
 
     /// Asks the keeper for a heartbeat soon for every held run of this job.
     pub(crate) fn ring(&self, id: &str) {
-        self.entries().values().filter(|held| held.id.as_str() == id).for_each(|held| held.ring());
+        self.0.lock().values().filter(|held| held.id.as_str() == id).for_each(|held| held.ring());
     }
 
     /// Removes all entries, marks them lost, and returns their jobs. They get no more heartbeats, and code that
     /// outlives its run learns that the job is lost.
     pub(crate) fn let_go(&self) -> Vec<JobId> {
-        let all: Vec<Arc<HeldJob>> = self.entries().drain().map(|(_, held)| held).collect();
+        let all: Vec<Arc<HeldJob>> = self.0.lock().drain().map(|(_, held)| held).collect();
         all.iter().for_each(|held| held.set(Flags::LOST));
         all.iter().map(|held| held.id.clone()).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries().len()
+        self.0.lock().len()
     }
 
     pub(crate) fn begun(&self) -> usize {
-        self.entries().values().filter(|held| !held.flags().intersects(Flags::NOT_BEGUN)).count()
+        self.0.lock().values().filter(|held| !held.flags().intersects(Flags::NOT_BEGUN)).count()
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::{self, Moment};
 use crate::error::Error;
+use crate::mutex::Mutex;
 use crate::worker_id::WorkerId;
 
 /// The part of the worker that calls, and the number and name of the task or workflow that it calls for.
@@ -68,7 +68,7 @@ impl Incidents {
     pub(crate) fn failed(&self, part: &'static str, of: (usize, &str), e: &Error, is_unreachable: bool) -> Vec<Change> {
         let call = (part, of.0, of.1.to_owned());
         let cause = IncidentCause::of(&call, e, is_unreachable);
-        let mut open = self.open();
+        let mut open = self.open.lock();
         self.any.store(true, Ordering::SeqCst);
         let is_known = open.incidents.iter().any(|incident| incident.cause == cause);
         if !is_known && e.is_dropped() && open.dropped.insert(call.clone()) {
@@ -91,7 +91,7 @@ impl Incidents {
         if !self.any.load(Ordering::SeqCst) {
             return Vec::new();
         }
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let changes = open.close(&(part, of.0, of.1.to_owned()), None);
         self.any.store(!open.incidents.is_empty() || !open.dropped.is_empty(), Ordering::SeqCst);
         changes
@@ -100,11 +100,7 @@ impl Incidents {
     /// Whether Redis does not answer, according to the last calls.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.any.load(Ordering::SeqCst)
-            && self.open().incidents.iter().any(|incident| incident.cause == IncidentCause::NoAnswer)
-    }
-
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+            && self.open.lock().incidents.iter().any(|incident| incident.cause == IncidentCause::NoAnswer)
     }
 }
 

@@ -1,12 +1,13 @@
 //! The notes of a handler about its job, until Redis has them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::backend::note::RunNote;
 use crate::error::NoteError;
 use crate::job::id::JobId;
+use crate::mutex::Mutex;
 
 /// The most bytes of JSON in a checkpoint.
 pub(crate) const CHECKPOINT_LIMIT: usize = 64 * 1024;
@@ -32,32 +33,28 @@ struct Latest {
 
 impl Notes {
     pub(crate) fn grow(&self, graph: Vec<u8>) {
-        self.latest().grown = Some(graph.into());
+        self.0.lock().grown = Some(graph.into());
     }
 
     pub(crate) fn grown(&self) -> Option<Arc<[u8]>> {
-        self.latest().grown.clone()
-    }
-
-    fn latest(&self) -> MutexGuard<'_, Latest> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().grown.clone()
     }
 
     pub(crate) fn set_checkpoint(&self, json: impl Into<Arc<str>>) {
-        let mut latest = self.latest();
+        let mut latest = self.0.lock();
         latest.number += 1;
         latest.checkpoint = Some((latest.number, json.into()));
     }
 
     pub(crate) fn set_progress(&self, json: impl Into<Arc<str>>) {
-        let mut latest = self.latest();
+        let mut latest = self.0.lock();
         latest.number += 1;
         latest.progress = Some((latest.number, json.into()));
     }
 
     /// The note to write; `None` if Redis has everything. Without `with_checkpoints`, only the progress.
     pub(crate) fn pending(&self, id: &JobId, fence: u64, with_checkpoints: bool) -> Option<RunNote> {
-        let latest = self.latest();
+        let latest = self.0.lock();
         let checkpoint = latest.checkpoint.as_ref().filter(|_| with_checkpoints);
         if checkpoint.is_none() && latest.progress.is_none() {
             return None;
@@ -74,23 +71,23 @@ impl Notes {
 
     /// The checkpoint that is not written yet.
     pub(crate) fn last_checkpoint(&self) -> Option<String> {
-        self.latest().checkpoint.as_ref().map(|(_, json)| json.to_string())
+        self.0.lock().checkpoint.as_ref().map(|(_, json)| json.to_string())
     }
 
     /// The progress that is not written yet.
     #[cfg(feature = "testing")]
     pub(crate) fn last_progress(&self) -> Option<String> {
-        self.latest().progress.as_ref().map(|(_, json)| json.to_string())
+        self.0.lock().progress.as_ref().map(|(_, json)| json.to_string())
     }
 
     /// Whether a checkpoint is not written yet.
     pub(crate) fn has_checkpoint(&self) -> bool {
-        self.latest().checkpoint.is_some()
+        self.0.lock().checkpoint.is_some()
     }
 
     /// Redis has this note, or refused it. A newer one must still be written.
     pub(crate) fn written(&self, note: &RunNote) {
-        let mut latest = self.latest();
+        let mut latest = self.0.lock();
         if note.checkpoint.is_some() {
             latest.checkpoint.take_if(|(number, _)| *number <= note.number);
         }

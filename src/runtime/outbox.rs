@@ -2,10 +2,11 @@
 //! finds them after the driver was dropped.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::backend::report::Report;
 use crate::backend::settle::LINES;
+use crate::mutex::Mutex;
 
 /// Outcomes of finished runs, and the last call of each sequence.
 #[derive(Debug, Default)]
@@ -28,45 +29,41 @@ pub(crate) struct LastCall {
 }
 
 impl Outbox {
-    fn unreported(&self) -> MutexGuard<'_, Unreported> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn push(&self, report: Report) {
-        self.unreported().reports.push(report);
+        self.0.lock().reports.push(report);
     }
 
     pub(crate) fn take(&self) -> Vec<Report> {
-        std::mem::take(&mut self.unreported().reports)
+        std::mem::take(&mut self.0.lock().reports)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.unreported().reports.len()
+        self.0.lock().reports.len()
     }
 
     /// Records that the call of this number was sent in this sequence.
     pub(crate) fn sent(&self, line: usize, number: u64, reports: &Arc<Vec<Report>>) {
-        self.unreported().calls[line] = LastCall { number, under_way: Some(Arc::clone(reports)) };
+        self.0.lock().calls[line] = LastCall { number, under_way: Some(Arc::clone(reports)) };
     }
 
     pub(crate) fn answered(&self, line: usize) {
-        self.unreported().calls[line].under_way = None;
+        self.0.lock().calls[line].under_way = None;
     }
 
     /// Exchanges the collected outcomes. The driver leaves its own here while it waits: a blocked runtime may never drop
     /// it.
     pub(crate) fn exchange(&self, small: &mut Vec<Report>, large: &mut VecDeque<Report>) {
-        let mut unreported = self.unreported();
+        let mut unreported = self.0.lock();
         std::mem::swap(&mut unreported.collected.0, small);
         std::mem::swap(&mut unreported.collected.1, large);
     }
 
     /// Takes back reports that are in no call, when the driver is dropped.
     pub(crate) fn put_back(&self, reports: impl Iterator<Item = Report>) {
-        self.unreported().reports.splice(..0, reports);
+        self.0.lock().reports.splice(..0, reports);
     }
 
     pub(crate) fn take_all(&self) -> Unreported {
-        std::mem::take(&mut *self.unreported())
+        std::mem::take(&mut *self.0.lock())
     }
 }

@@ -3,11 +3,11 @@
 //! refusal.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::{self, Moment};
 use crate::error::{Error, ServerErrorKind};
+use crate::mutex::Mutex;
 
 /// For how long after the last denial the name of the missing right is kept.
 const NAMED_FOR: Duration = Duration::from_secs(60);
@@ -53,7 +53,7 @@ impl Rights {
 
     /// Keeps a text that names the right for some time: the server's error for a script may not name it, but the check does.
     fn note(&self, said: String, names_right: bool) {
-        let (mut denied, now) = (self.denied.lock().unwrap_or_else(PoisonError::into_inner), clock::now());
+        let (mut denied, now) = (self.denied.lock(), clock::now());
         let is_late = denied.as_ref().is_none_or(|(at, ..)| now.since(*at) >= NAMED_FOR);
         match denied.as_mut() {
             Some((at, _, true)) if !names_right && !is_late => *at = now,
@@ -63,7 +63,7 @@ impl Rights {
 
     /// The time and text of the last denial.
     pub(crate) fn denied(&self) -> Option<(Moment, String)> {
-        let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let denied = self.denied.lock();
         denied.as_ref().map(|(at, said, _)| (*at, said.clone()))
     }
 

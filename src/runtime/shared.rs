@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -23,6 +23,7 @@ use crate::backend::keys::TaskKeys;
 use crate::backend::narrow::Narrow;
 use crate::clock;
 use crate::error::Error;
+use crate::mutex::Mutex;
 use crate::options::retention::LimitMs;
 use crate::worker_id::WorkerId;
 
@@ -141,7 +142,7 @@ impl WorkerShared {
 
     /// Permits to read large values of a task.
     pub(crate) fn large_reads(&self, keys: &TaskKeys) -> Arc<Semaphore> {
-        let mut turns = self.large_reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = self.large_reads.lock();
         // Drop the permits of former primaries, which are not in use.
         turns.retain(|_, turns| Arc::strong_count(turns) > 1);
         let own =

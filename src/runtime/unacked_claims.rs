@@ -1,10 +1,10 @@
 //! The claims of one task that are under way. Redis may have given us jobs for them that the driver does not know of yet.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::backend::settle::LINES;
 use crate::clock::{self, Moment};
+use crate::mutex::Mutex;
 
 /// The claims whose answer was not applied yet, by call sequence.
 #[derive(Debug, Default)]
@@ -19,40 +19,36 @@ struct Claim {
 }
 
 impl UnackedClaims {
-    fn lines(&self) -> MutexGuard<'_, [Option<Claim>; LINES.len()]> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that the call of this number was sent in this sequence.
     pub(crate) fn sent(&self, line: usize, number: u64, sent: Moment) {
-        self.lines()[line] = Some(Claim { number, sent, kept: sent });
+        self.0.lock()[line] = Some(Claim { number, sent, kept: sent });
     }
 
     /// Records that a heartbeat that was sent then named all jobs of the call.
     pub(crate) fn beaten(&self, line: usize, number: u64, sent: Moment) {
-        if let Some(claim) = self.lines()[line].as_mut().filter(|claim| claim.number == number) {
+        if let Some(claim) = self.0.lock()[line].as_mut().filter(|claim| claim.number == number) {
             claim.kept = claim.kept.max(sent);
         }
     }
 
     /// Since when the jobs of this sequence's claim are safe for one interval.
     pub(crate) fn kept_since(&self, line: usize) -> Option<Moment> {
-        self.lines()[line].map(|claim| claim.kept)
+        self.0.lock()[line].map(|claim| claim.kept)
     }
 
     /// The jobs of this sequence's claim are recorded as held.
     pub(crate) fn taken_in(&self, line: usize) {
-        self.lines()[line] = None;
+        self.0.lock()[line] = None;
     }
 
     /// Drops all claims: their answers will not be applied.
     pub(crate) fn let_go(&self) {
-        *self.lines() = Default::default();
+        *self.0.lock() = Default::default();
     }
 
     /// The calls, by sequence and number, that have been under way for this long: the runtime may be blocked, or the answer late.
     pub(crate) fn older_than(&self, age: Duration) -> Vec<(usize, u64)> {
-        let (now, lines) = (clock::now(), self.lines());
+        let (now, lines) = (clock::now(), self.0.lock());
         let claims = lines.iter().enumerate().filter_map(|(line, claim)| claim.map(|claim| (line, claim)));
         claims.filter(|(_, claim)| now.since(claim.sent) >= age).map(|(line, claim)| (line, claim.number)).collect()
     }

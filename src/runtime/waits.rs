@@ -1,31 +1,29 @@
 //! Handlers that wait for the results of other jobs. If such handlers hold all slots, no job proceeds.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::futures::TaskLocalFuture;
+
+use crate::mutex::Mutex;
 
 /// How many results a handler waits for, and since when it waits for at least one.
 #[derive(Debug, Default)]
 pub(crate) struct Waits(Mutex<Option<(usize, Instant)>>);
 
 impl Waits {
-    fn state(&self) -> MutexGuard<'_, Option<(usize, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn begin(&self) {
-        self.state().get_or_insert_with(|| (0, Instant::now())).0 += 1;
+        self.0.lock().get_or_insert_with(|| (0, Instant::now())).0 += 1;
     }
 
     fn end(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         *state = state.and_then(|(count, since)| (count > 1).then(|| (count - 1, since)));
     }
 
     /// Whether the handler has waited for this long.
     pub(crate) fn lasts(&self, time: Duration) -> bool {
-        self.state().is_some_and(|(_, since)| since.elapsed() >= time)
+        self.0.lock().is_some_and(|(_, since)| since.elapsed() >= time)
     }
 }
 

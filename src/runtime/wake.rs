@@ -1,9 +1,10 @@
 //! Which tasks of a worker are idle, and which were woken.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+
+use crate::mutex::Mutex;
 
 /// The tasks that are idle, those that the current blocking call waits for, those that were woken, and those that
 /// cannot use their marker.
@@ -26,13 +27,9 @@ struct WakeState {
 }
 
 impl Wake {
-    fn state(&self) -> MutexGuard<'_, WakeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records whether a driver can use a marker. Without a free slot it cannot.
     pub(crate) fn set_idle(&self, task: usize, idle: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !idle {
             state.idle.remove(&task);
         } else if state.idle.insert(task) {
@@ -45,28 +42,28 @@ impl Wake {
 
     /// Whether a marker came since the last call.
     pub(crate) fn take_woken(&self, task: usize) -> bool {
-        self.state().woken.remove(&task)
+        self.state.lock().woken.remove(&task)
     }
 
     /// Records that a spare marker of the task was taken.
     pub(crate) fn add_spare(&self, task: usize) {
-        self.state().spare.insert(task);
+        self.state.lock().spare.insert(task);
     }
 
     /// Whether a spare marker came since the last call.
     pub(crate) fn take_spare(&self, task: usize) -> bool {
-        self.state().spare.remove(&task)
+        self.state.lock().spare.remove(&task)
     }
 
     /// Returns the marker that woke the task, for another worker: this one cannot claim now.
     pub(crate) fn give_back(&self, task: usize) {
-        self.state().returned.insert(task);
+        self.state.lock().returned.insert(task);
         self.changed.notify_one();
     }
 
     /// The tasks whose markers must be put back. If the worker stops, those are all markers that no driver used.
     pub(crate) fn take_returned(&self, stopping: bool) -> BTreeSet<usize> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut returned = std::mem::take(&mut state.returned);
         if stopping {
             returned.append(&mut state.woken);
@@ -76,7 +73,7 @@ impl Wake {
 
     /// Wakes the task if it is still idle.
     pub(crate) fn wake(&self, task: usize) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let was_idle = state.idle.remove(&task);
         if was_idle {
             state.woken.insert(task);
@@ -86,23 +83,23 @@ impl Wake {
 
     /// The tasks that became idle since the last call, and still are.
     pub(crate) fn take_came(&self) -> Vec<usize> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let came = std::mem::take(&mut state.came);
         came.intersection(&state.idle).copied().collect()
     }
 
     pub(crate) fn is_idle(&self, task: usize) -> bool {
-        self.state().idle.contains(&task)
+        self.state.lock().idle.contains(&task)
     }
 
     /// The tasks to block for from now on.
     pub(crate) fn arm(&self) -> Vec<usize> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.armed = state.idle.clone();
         state.armed.iter().copied().collect()
     }
 
     pub(crate) fn disarm(&self) {
-        self.state().armed.clear();
+        self.state.lock().armed.clear();
     }
 }

@@ -1,12 +1,13 @@
 //! The queue from drivers and runs to the workflow runner of their worker.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::keys::TaskKeys;
 use crate::backend::workflow::advance::EndedNode;
 use crate::job::node_id::NodeId;
+use crate::mutex::Mutex;
 
 /// How many notices may wait. The workflow runner finds more by reading outboxes.
 const WAITING: usize = 10_000;
@@ -54,7 +55,7 @@ impl Default for WorkflowQueue {
 impl WorkflowQueue {
     /// The receiving end. `None` after the first call.
     pub(crate) fn inbox(&self) -> Option<Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.inbox.lock().take()
     }
 
     /// Sends a notice. It is dropped if too many wait: the outbox still has it.

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -22,6 +22,7 @@ use crate::backend::tables::Tables;
 use crate::backend::timeouts::{doubled, response_time};
 use crate::error::Error;
 use crate::limits::{BATCH, BATCH_BYTES, LARGE};
+use crate::mutex::Mutex;
 use crate::options::modes::Copies;
 
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
@@ -81,7 +82,7 @@ struct Carrying {
 impl Drop for Carrying {
     fn drop(&mut self) {
         if !self.is_done {
-            let mut state = self.lane.state();
+            let mut state = self.lane.state.lock();
             state.is_carried = false;
             let left = std::mem::take(&mut state.queue);
             drop(state);
@@ -100,7 +101,7 @@ impl Alone<'_> {
             return None;
         }
         let alone = Alone(lane);
-        (!lane.state().is_carried).then_some(alone)
+        (!lane.state.lock().is_carried).then_some(alone)
     }
 }
 
@@ -131,10 +132,6 @@ impl DispatchBuffer {
 
     fn within(&self) -> Duration {
         self.copies.as_ref().map_or(Duration::ZERO, |(copies, _)| copies.within)
-    }
-
-    fn state(&self) -> MutexGuard<'_, BufferState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time limits of a call that is requested now and has this many bytes.
@@ -210,7 +207,7 @@ impl DispatchBuffer {
             let bytes = job.payload.len();
             let time = Mutex::new(response_time(bytes));
             let attempt = || async {
-                let given = *time.lock().unwrap_or_else(PoisonError::into_inner);
+                let given = *time.lock();
                 lane.store.ready().await?;
                 let write = async {
                     let conn = lane.store.dedicated(Role::Shared, None).await?;
@@ -227,7 +224,7 @@ impl DispatchBuffer {
                 };
                 let answer = lane.store.steady(write).await;
                 if answer.as_ref().is_err_and(Error::is_late) {
-                    *time.lock().unwrap_or_else(PoisonError::into_inner) = doubled(given);
+                    *time.lock() = doubled(given);
                 }
                 answer
             };
@@ -245,7 +242,7 @@ impl DispatchBuffer {
     async fn join(self: &Arc<Self>, job: Arc<NewJob>, patience: CallDeadline) -> Result<bool, Error> {
         let (reply, answer) = oneshot::channel();
         let starts = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.queue.push_back(Queued { job, patience, reply });
             !std::mem::replace(&mut state.is_carried, true)
         };
@@ -261,7 +258,7 @@ impl DispatchBuffer {
     }
 
     fn take(&self) -> Option<Vec<Queued>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(next) = state.queue.front() {
             bytes += next.job.payload.len();
@@ -287,7 +284,7 @@ impl DispatchBuffer {
             }
         };
         let (over, again): (Vec<_>, Vec<_>) = batch.into_iter().partition(|queued| is_over(queued));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
         let mut late = Vec::new();
         if e.is_connection() {

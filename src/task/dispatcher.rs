@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
@@ -16,6 +16,7 @@ use crate::backend::tables::{Tables, part_of};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES, LARGE};
+use crate::mutex::Mutex;
 use crate::options::modes::{Copies, Durability};
 
 /// Up to this many partitions each get that number of calls, since they may be on different nodes.
@@ -59,7 +60,7 @@ impl Dispatcher {
     /// The lane to a table.
     fn lane_to(&self, keys: Arc<TaskKeys>, durability: Durability) -> Arc<DispatchBuffer> {
         let copies = durability.copies();
-        let mut lanes = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes = self.others.lock();
         let lane = lanes.entry((keys.parts(), keys.part(), copies)).or_insert_with(|| {
             let (store, tables) = (Arc::clone(&self.lane.store), Arc::clone(&self.tables));
             Arc::new(DispatchBuffer::new(store, tables, keys, copies))
@@ -182,7 +183,7 @@ impl Dispatcher {
 impl Drop for Dispatcher {
     fn drop(&mut self) {
         // The caller of a dispatch keeps its dispatcher alive, so the callers of the jobs that are left have given up.
-        let others = self.others.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let others = self.others.get_mut();
         for lane in others.values().chain([&self.lane]) {
             lane.dropped.cancel();
         }

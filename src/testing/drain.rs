@@ -1,7 +1,7 @@
 //! Runs a worker until no job waits, for tests.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::drain;
@@ -11,6 +11,7 @@ use crate::backend::tables::Tables;
 use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::mutex::Mutex;
 use crate::runtime::observer::{Observer, RunEnd, RunInfo, RunOutcome};
 use crate::worker::builder::Worker;
 use crate::worker::stop::StopReason;
@@ -39,7 +40,7 @@ struct Counts(Arc<Mutex<Drained>>);
 
 impl Observer for Counts {
     fn ended(&self, _: &RunInfo<'_>, end: &RunEnd<'_>) {
-        let mut drained = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drained = self.0.lock();
         match end.outcome {
             RunOutcome::Completed => drained.completed += 1,
             RunOutcome::Failed => drained.failed += 1,
@@ -71,7 +72,7 @@ impl Worker {
                 left = until_nothing_waits(&store, &tasks, &drained).await;
             })
             .await?;
-        let mut drained = std::mem::take(&mut *drained.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut drained = std::mem::take(&mut *drained.lock());
         drained.left = left?;
         match stopped {
             StopReason::Shutdown => Ok(drained),
@@ -91,7 +92,7 @@ async fn until_nothing_waits(
     // between.
     let mut was_quiet = None;
     let looked = || {
-        let drained = drained.lock().unwrap_or_else(PoisonError::into_inner);
+        let drained = drained.lock();
         (drained.completed, drained.failed, drained.retried)
     };
     loop {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -11,6 +11,7 @@ use super::stop::{StopReason, WorkerPart};
 use crate::clock::{self, Moment};
 use crate::enum_str::names;
 use crate::error::Error;
+use crate::mutex::Mutex;
 use crate::runtime::lost_runs::{Jam, jams};
 use crate::runtime::shared::WorkerShared;
 use crate::runtime::stats::WorkerStats;
@@ -106,7 +107,7 @@ impl WorkerMonitor {
     /// not paused, slots are free, and the last count found waiting jobs.
     #[must_use]
     pub fn health(&self) -> WorkerHealth {
-        let watched = self.watched();
+        let watched = self.0.lock();
         let mut health = WorkerHealth {
             live: true,
             ready: false,
@@ -145,7 +146,7 @@ impl WorkerMonitor {
     /// `WorkerMetrics` exports it to Prometheus.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        match &*self.watched() {
+        match &*self.0.lock() {
             Watched::Runs(worker, tasks) => worker.upgrade().map_or_else(WorkerStats::default, |worker| {
                 let tasks: Vec<_> = tasks.iter().filter_map(Weak::upgrade).collect();
                 let read = |task: &Arc<TaskRuntime>| {
@@ -161,13 +162,13 @@ impl WorkerMonitor {
     }
 
     pub(super) fn runs(&self, worker: &Arc<WorkerShared>, tasks: &[Arc<TaskRuntime>]) {
-        *self.watched() = Watched::Runs(Arc::downgrade(worker), tasks.iter().map(Arc::downgrade).collect());
+        *self.0.lock() = Watched::Runs(Arc::downgrade(worker), tasks.iter().map(Arc::downgrade).collect());
     }
 
     pub(super) fn ended(&self, ended: &Result<StopReason, Error>) {
         match ended {
             Ok(reason) => self.stopped(reason),
-            Err(e) => *self.watched() = Watched::Failed(e.chain().to_string()),
+            Err(e) => *self.0.lock() = Watched::Failed(e.chain().to_string()),
         }
     }
 
@@ -176,11 +177,7 @@ impl WorkerMonitor {
             StopReason::Broken { part, .. } => Some(*part),
             StopReason::Shutdown | StopReason::Unclean { .. } | StopReason::Replaced { .. } => None,
         };
-        *self.watched() = Watched::Stopped(broken);
-    }
-
-    fn watched(&self) -> MutexGuard<'_, Watched> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock() = Watched::Stopped(broken);
     }
 }
 

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::options::OwnOptions;
+use crate::mutex::Mutex;
 use crate::options::modes::Priority;
 use crate::runtime::upstream::{self, Upstream};
 use crate::task::definition::TaskDef;
@@ -35,7 +36,7 @@ use crate::task::task_ref::TaskRef;
 /// let graph: Graph<u64> = graph.output(&publish);
 /// ```
 pub struct Graph<T = ()> {
-    nodes: Nodes,
+    pub(super) nodes: Nodes,
     pub(super) output: Option<u32>,
     answers: PhantomData<fn() -> T>,
 }
@@ -65,10 +66,6 @@ pub(super) enum NodeInput {
     Value,
     /// The node is a graph.
     Graph(Graph),
-}
-
-fn lock(nodes: &Nodes) -> MutexGuard<'_, Vec<GraphNode>> {
-    nodes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A task by its name, with the types of its input and its value: a [`TaskDef`] or a [`TaskRef`].
@@ -188,7 +185,7 @@ impl<T> Graph<T> {
     /// The number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
-        lock(&self.nodes).len()
+        self.nodes.lock().len()
     }
 
     /// Whether it has no nodes.
@@ -196,14 +193,10 @@ impl<T> Graph<T> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    pub(super) fn nodes(&self) -> MutexGuard<'_, Vec<GraphNode>> {
-        lock(&self.nodes)
-    }
 }
 
 fn add<O>(nodes: &Nodes, name: String, task: &str, input: NodeInput) -> Node<O> {
-    let mut all = lock(nodes);
+    let mut all = nodes.lock();
     let index = u32::try_from(all.len()).unwrap_or(u32::MAX);
     all.push(GraphNode {
         name,
@@ -221,7 +214,7 @@ fn add<O>(nodes: &Nodes, name: String, task: &str, input: NodeInput) -> Node<O> 
 
 impl<T> fmt::Debug for Graph<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.nodes().iter().map(|node| node.name.clone()).collect();
+        let names: Vec<String> = self.nodes.lock().iter().map(|node| node.name.clone()).collect();
         f.debug_struct("Graph").field("nodes", &names).finish_non_exhaustive()
     }
 }
@@ -292,7 +285,7 @@ impl<T> Node<T> {
     }
 
     fn with(self, change: impl FnOnce(&mut GraphNode)) -> Node<T> {
-        if let Some(node) = lock(&self.nodes).get_mut(self.index as usize) {
+        if let Some(node) = self.nodes.lock().get_mut(self.index as usize) {
             change(node);
         }
         self
@@ -308,7 +301,7 @@ impl<T> upstream::sealed::Sealed for &Node<T> {}
 
 impl<T> Upstream<T> for &Node<T> {
     fn node_name(&self) -> Cow<'_, str> {
-        let name = lock(&self.nodes).get(self.index as usize).map(|node| node.name.clone());
+        let name = self.nodes.lock().get(self.index as usize).map(|node| node.name.clone());
         Cow::Owned(name.unwrap_or_default())
     }
 }
@@ -321,7 +314,7 @@ impl<T> Clone for Node<T> {
 
 impl<T> fmt::Debug for Node<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = lock(&self.nodes).get(self.index as usize).map(|node| node.name.clone());
+        let name = self.nodes.lock().get(self.index as usize).map(|node| node.name.clone());
         f.debug_struct("Node").field("name", &name).finish_non_exhaustive()
     }
 }

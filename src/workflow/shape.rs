@@ -48,7 +48,7 @@ impl GraphPlan {
 /// # Errors
 /// `Config` with every fault of the graph; `Codec` and `TooLarge` for inputs.
 pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> Result<GraphPlan, Error> {
-    let mut nodes = graph.nodes();
+    let mut nodes = graph.nodes.lock();
     let mut faults = Faults::default();
     if depth > DEPTH {
         let fix = "put its nodes into the graph around it";

@@ -20,8 +20,8 @@ mod stale;
 mod values;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -36,6 +36,7 @@ use crate::backend::workflow::outbox;
 use crate::error::Error;
 use crate::job::shape::Shape;
 use crate::limits::{BATCH_BYTES, ENDS};
+use crate::mutex::Mutex;
 use crate::task::dispatcher::Dispatcher;
 
 /// From this many tasks on, idle dispatchers are dropped.
@@ -92,7 +93,7 @@ impl WorkflowProgress {
     }
 
     fn dispatcher(&self, task: &str) -> Arc<Dispatcher> {
-        let mut known = self.dispatchers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.dispatchers.lock();
         if known.len() >= MANY {
             known.retain(|_, dispatcher| Arc::strong_count(dispatcher) > 1);
         }
@@ -100,17 +101,9 @@ impl WorkflowProgress {
         Arc::clone(known.entry(task.to_owned()).or_insert_with(new))
     }
 
-    fn away(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn unsent(&self) -> MutexGuard<'_, HashSet<(String, String)>> {
-        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that nodes of a workflow reached a task, or that graphs of it started.
     fn was_sent(&self, keys: &TaskKeys, task: &str) {
-        let mut unsent = self.unsent();
+        let mut unsent = self.unsent.lock();
         if !unsent.is_empty() && unsent.remove(&(keys.task().to_owned(), task.to_owned())) {
             drop(unsent);
             tracing::info!(workflow = keys.task(), task, "nodes of a workflow can be sent again");
@@ -118,7 +111,7 @@ impl WorkflowProgress {
     }
 
     fn is_unreachable(&self, place: &str) -> bool {
-        self.away().get(place).is_some_and(|since| since.elapsed() < AWAY)
+        self.away.lock().get(place).is_some_and(|since| since.elapsed() < AWAY)
     }
 
     /// Does the work at a task or table, unless it did not answer a moment ago. Otherwise hundreds of steps would each wait for it in turn.
@@ -136,7 +129,7 @@ impl WorkflowProgress {
 
     /// Notes that a task or table did not answer. Returns whether this is new.
     fn went_away(&self, place: &str) -> bool {
-        let mut away = self.away();
+        let mut away = self.away.lock();
         away.retain(|_, since| since.elapsed() < AWAY);
         let is_news = !away.contains_key(place);
         away.entry(place.to_owned()).or_insert_with(Instant::now);

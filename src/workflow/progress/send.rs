@@ -146,7 +146,7 @@ impl WorkflowProgress {
         if source.is_outage() && self.store.tables(task).parts() == 1 && !self.went_away(task) {
             return;
         }
-        if self.unsent().insert((keys.task().to_owned(), task.to_owned())) {
+        if self.unsent.lock().insert((keys.task().to_owned(), task.to_owned())) {
             tracing::warn!(workflow = keys.task(), %task, nodes, error = %e.chain(),
                 "nodes of a workflow could not be sent; will retry");
         }
@@ -162,7 +162,7 @@ impl WorkflowProgress {
                 self.store.shared(RESPONSE_TIMEOUT, take).await
             }
             Err(e) => {
-                if self.unsent().insert((keys.task().to_owned(), GRAPH.to_owned())) {
+                if self.unsent.lock().insert((keys.task().to_owned(), GRAPH.to_owned())) {
                     tracing::warn!(workflow = keys.task(), id = node.id.child(), error = %e.chain(),
                         "a subgraph of a workflow could not be started; will retry");
                 }

@@ -14,6 +14,7 @@ const ORDER: [&[&str]; 16] = [
         "clock",
         "limits",
         "lock",
+        "mutex",
         "plural",
         "config_error",
         "enum_str",
