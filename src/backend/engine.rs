@@ -25,7 +25,7 @@ use super::server;
 use super::shared_connection::SharedConnection;
 use super::single_flight::SingleFlight;
 use super::tables::Tables;
-use super::timeouts::{CONNECT_TIMEOUT, LONGEST_RESPONSE};
+use super::timeouts::{CONNECT_TIMEOUT, LONGEST_RESPONSE, RESPONSE_TIMEOUT};
 use super::turns::Turns;
 use crate::error::{Error, Result};
 use crate::lock::lock;
@@ -199,6 +199,17 @@ impl Store {
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T>,
     ) -> Result<T> {
         self.hot.call(time, call).await
+    }
+
+    /// [`Store::shared`] for a small call.
+    ///
+    /// # Cancel safety
+    /// The call may have been carried out when the future is dropped.
+    pub(crate) async fn call<T>(
+        &self,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.shared(RESPONSE_TIMEOUT, call).await
     }
 
     /// A separate connection, for calls that must not delay others.

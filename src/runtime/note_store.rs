@@ -7,7 +7,7 @@ use super::held_jobs::HeldJob;
 use crate::backend::engine::Store;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::note::{self, Stored};
-use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::timeouts::response_time;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::worker_id::WorkerId;
@@ -34,6 +34,6 @@ impl NoteStore {
 
     /// The value in this column of the job.
     pub(crate) async fn stored(&self, column: Key, id: &JobId) -> Result<Option<Stored>, Error> {
-        self.store.shared(RESPONSE_TIMEOUT, async |conn| note::stored(conn, &self.keys, column, id).await).await
+        self.store.call(async |conn| note::stored(conn, &self.keys, column, id).await).await
     }
 }

@@ -21,7 +21,6 @@ use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::server::check_rights;
 use crate::backend::shared_connection::SharedConnection;
-use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::error::job_error::ErrorMap;
@@ -172,7 +171,7 @@ impl TaskRuntime {
     /// # Errors
     /// `Unsupported` with what is missing, and those of every call.
     pub(crate) async fn may_write(&self, store: &Store) -> Result<(), Error> {
-        let ask = async || store.shared(RESPONSE_TIMEOUT, async |conn| check_rights(conn, &self.keys).await).await;
+        let ask = async || store.call(async |conn| check_rights(conn, &self.keys).await).await;
         self.rights.make_sure(store.primary_epoch_of(&self.keys), ask).await
     }
 
@@ -252,11 +251,10 @@ impl TaskRuntime {
     pub(crate) async fn declare_again(&self, store: &Store, worker: &str) -> Result<(), Error> {
         let declare =
             async |conn: &mut _| declare::declare_again(conn, &self.keys, worker, self.stamp, &self.options).await;
-        if store.shared(RESPONSE_TIMEOUT, declare).await? {
+        if store.call(declare).await? {
             tell_declared(&self.name);
         }
-        let register = async |conn: &mut _| store.register(conn, &self.name).await;
-        match store.shared(RESPONSE_TIMEOUT, register).await {
+        match store.call(async |conn| store.register(conn, &self.name).await).await {
             // The list of tasks is on its own node, and only for people.
             Err(e) if store.is_cluster() && e.is_outage() => Ok(()),
             registered => registered,

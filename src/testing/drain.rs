@@ -8,7 +8,6 @@ use crate::backend::drain;
 use crate::backend::engine::Store;
 use crate::backend::overview;
 use crate::backend::tables::Tables;
-use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::mutex::Mutex;
@@ -105,30 +104,30 @@ async fn until_nothing_waits(
         }
         // Check in the order in which an end moves through a workflow: outbox of the task, outbox of the workflow, job.
         for keys in &tables {
-            busy |= store.shared(RESPONSE_TIMEOUT, async |conn| drain::is_moving(conn, keys).await).await?;
+            busy |= store.call(async |conn| drain::is_moving(conn, keys).await).await?;
         }
-        for (name, _) in store.shared(RESPONSE_TIMEOUT, async |conn| store.workflows(conn).await).await? {
+        for (name, _) in store.call(async |conn| store.workflows(conn).await).await? {
             let keys = store.workflow(&name);
-            busy |= store.shared(RESPONSE_TIMEOUT, async |conn| drain::is_moving(conn, &keys).await).await?;
+            busy |= store.call(async |conn| drain::is_moving(conn, &keys).await).await?;
         }
         for (index, keys) in tables.iter().enumerate() {
-            let counted = store.shared(RESPONSE_TIMEOUT, async |conn| overview::counts(conn, keys).await).await?;
+            let counted = store.call(async |conn| overview::counts(conn, keys).await).await?;
             let [waiting, delayed, claimed, running, finalizing, ..] = counted.jobs;
             busy |= waiting + claimed + running + finalizing > 0;
             if finalizing > 0 {
-                store.shared(RESPONSE_TIMEOUT, async |conn| drain::bring_hooks_forward(conn, keys).await).await?;
+                store.call(async |conn| drain::bring_hooks_forward(conn, keys).await).await?;
             }
             if delayed == 0 {
                 continue;
             }
-            let ids = store.shared(RESPONSE_TIMEOUT, async |conn| drain::delayed(conn, keys).await).await?;
+            let ids = store.call(async |conn| drain::delayed(conn, keys).await).await?;
             // A delayed job that is missing from the list has started meanwhile.
             busy |= (ids.len() as u64) < delayed;
             for (id, snoozes) in ids {
                 let put_off = seen.entry((index, id.clone())).or_default();
                 if put_off.may_come_forward(snoozes, ended) {
                     busy = true;
-                    store.shared(RESPONSE_TIMEOUT, async |conn| drain::bring_forward(conn, keys, &id).await).await?;
+                    store.call(async |conn| drain::bring_forward(conn, keys, &id).await).await?;
                 } else {
                     left.push(JobId::from_wire(id));
                 }

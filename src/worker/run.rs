@@ -14,7 +14,6 @@ use super::supervisor::Supervisor;
 use crate::backend::declare::{self, Declared};
 use crate::backend::partitions::other_number;
 use crate::backend::server;
-use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::backoff::Pauses;
 use crate::clock;
 use crate::config_error::{ConfigError, Faults};
@@ -170,13 +169,11 @@ impl Worker {
         announced.store(true, Ordering::SeqCst);
         // Announce before the first claim: the jobs of a worker that is not listed would never be found.
         if self.store.is_cluster() {
-            let enlist = async |conn: &mut _| self.store.enlist(conn, self.id.as_str()).await;
-            self.store.shared(RESPONSE_TIMEOUT, enlist).await?;
+            self.store.call(async |conn| self.store.enlist(conn, self.id.as_str()).await).await?;
         }
         let mut facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
         facts.extend(self.identity.name().into_iter().flat_map(|name| self.named_facts(name)));
-        let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
-        match self.store.shared(RESPONSE_TIMEOUT, announce).await {
+        match self.store.call(async |conn| self.store.announce(conn, self.id.as_str(), &facts).await).await {
             // The keeper writes it again every 5 s. In a cluster, the node of the presence or of the boot's list may be unreachable.
             Err(e) if self.store.is_cluster() && e.is_outage() => {
                 tracing::debug!(error = %e.chain(), "a part of the presence could not be written; will retry");
@@ -194,7 +191,7 @@ impl Worker {
 
     /// Checks that this worker and its user at the server can work the task.
     async fn check_task(&self, task: &Definition) -> Result<(), Error> {
-        let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| server::check_rights(conn, &task.keys).await);
+        let rights = self.store.call(async |conn| server::check_rights(conn, &task.keys).await);
         tokio::try_join!(self.check_partitions(task), rights).map(drop)
     }
 
@@ -204,7 +201,7 @@ impl Worker {
     /// `Config` if the options ask for another number, `Unsupported` if a newer version of this crate wrote the task.
     async fn check_partitions(&self, task: &Definition) -> Result<(), Error> {
         let written = async |conn: &mut _| declare::written_partitions(conn, &task.keys).await;
-        let (has, wanted) = (self.store.shared(RESPONSE_TIMEOUT, written).await?, task.options.partitions);
+        let (has, wanted) = (self.store.call(written).await?, task.options.partitions);
         if let (Some(wanted), Some(has)) = (wanted, has)
             && wanted != has
         {
@@ -244,8 +241,7 @@ impl Worker {
             }
             answer => answer?,
         };
-        let register = async |conn: &mut _| self.store.register(conn, &task.name).await;
-        match self.store.shared(RESPONSE_TIMEOUT, register).await {
+        match self.store.call(async |conn| self.store.register(conn, &task.name).await).await {
             Err(e) if self.store.is_cluster() && e.is_outage() => {}
             // The list is only for people, so a failure must not keep the worker from its jobs.
             Err(e) if !e.is_retryable() => {
@@ -267,7 +263,7 @@ impl Worker {
     async fn declare(&self, task: Definition) -> Result<(Definition, u64), Error> {
         let worker = self.id.as_str();
         let declare = async |conn: &mut _| declare::declare(conn, &task.keys, worker, None, &task.options).await;
-        match self.store.shared(RESPONSE_TIMEOUT, declare).await? {
+        match self.store.call(declare).await? {
             Declared::Ours(stamp, changed) => {
                 // The same for every partition, so log it once.
                 for (option, old, new) in changed.into_iter().filter(|_| task.keys.part() == 0) {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::builder::Worker;
 use crate::backend::sweep::{TakeBack, Word};
-use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::backend::workers::SILENT_AFTER;
 use crate::clock;
 use crate::error::Error;
@@ -47,8 +46,7 @@ impl Worker {
     /// names. A live worker is asked to stop, and waited for.
     pub(super) async fn take_name(&self, name: &str) -> Result<(), Error> {
         let own = self.id.as_str();
-        let take = async |conn: &mut _| self.store.take_name(conn, name, own).await;
-        let before = self.store.shared(RESPONSE_TIMEOUT, take).await?;
+        let before = self.store.call(async |conn| self.store.take_name(conn, name, own).await).await?;
         for worker in &before {
             let said = self.presence_of(worker).await?;
             let word = match self.outgoing(name, worker, &said).await? {
@@ -70,7 +68,7 @@ impl Worker {
             }
             let note =
                 async |conn: &mut _| self.store.note_death(conn, worker, own, DeathProof::Replaced.as_str()).await;
-            if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, note).await {
+            if let Err(e) = self.store.call(note).await {
                 tracing::debug!(worker = %Escaped(worker), error = %e.chain(), "the end of a worker could not be recorded");
             }
             tracing::info!(worker_id = %self.id, name, worker = %Escaped(worker), jobs, "took over the name and the jobs of a worker");
@@ -78,11 +76,11 @@ impl Worker {
         if before.is_empty() {
             return Ok(());
         }
-        self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.drop_names(conn, name, &before).await).await
+        self.store.call(async |conn| self.store.drop_names(conn, name, &before).await).await
     }
 
     async fn presence_of(&self, worker: &str) -> Result<Presence, Error> {
-        self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.presence(conn, worker).await).await
+        self.store.call(async |conn| self.store.presence(conn, worker).await).await
     }
 
     /// The tasks in the worker's presence; ours if it has no presence any more.
@@ -108,8 +106,7 @@ impl Worker {
         }
         let tables = self.store.tables(task).all();
         let Some(keys) = tables.first() else { return Ok(Outgoing::Silent) };
-        let ask = async |conn: &mut _| self.store.ask_to_stop(conn, worker, self.id.as_str(), keys).await;
-        match self.store.shared(RESPONSE_TIMEOUT, ask).await {
+        match self.store.call(async |conn| self.store.ask_to_stop(conn, worker, self.id.as_str(), keys).await).await {
             Err(e) if e.is_retryable() => return Err(e),
             // The request may have been written, and the worker may still read it.
             Err(e) => {
@@ -146,8 +143,7 @@ impl Worker {
         for keys in self.store.tables(task).asked(&self.store).await?.iter() {
             let mut taking = TakeBack::default();
             while !taking.is_done() {
-                let step = async |conn: &mut _| taking.step(conn, keys, self.id.as_str(), word, &dead).await;
-                if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
+                if !self.store.call(async |conn| taking.step(conn, keys, self.id.as_str(), word, &dead).await).await? {
                     // The task is old: its options, which decide about its jobs, no longer exist.
                     break;
                 }

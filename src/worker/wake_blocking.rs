@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::backend::address::Role;
 use crate::backend::engine::Store;
-use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::backend::wake_blocking::{self, Taken};
 use crate::backoff::{DENIED_PAUSE, Pauses};
 use crate::error::Error;
@@ -112,7 +111,7 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: im
 /// the block. The block's answer is awaited, so that a marker in it is not lost.
 async fn unblock(store: &Store, client: u64) -> Result<Infallible, Error> {
     loop {
-        store.shared(RESPONSE_TIMEOUT, async |conn| wake_blocking::unblock(conn, client).await).await?;
+        store.call(async |conn| wake_blocking::unblock(conn, client).await).await?;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

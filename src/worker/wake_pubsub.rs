@@ -11,7 +11,6 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::backend::keys::Key;
-use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::backend::wake_pubsub::{self, ClusterNode};
 use crate::backoff::{DENIED_PAUSE, Pauses};
 use crate::runtime::incidents::NO_TASK;
@@ -107,7 +106,7 @@ impl WakeSubscriptions {
     /// itself.
     async fn take(&self, task: usize) -> (usize, bool) {
         let keys = &self.tasks[task].keys;
-        let taken = self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| wake_pubsub::take(conn, keys).await).await;
+        let taken = self.worker.store.call(async |conn| wake_pubsub::take(conn, keys).await).await;
         match taken {
             Ok(is_taken) => {
                 self.worker.answered("take", self.tasks[task].of());
@@ -126,8 +125,7 @@ impl WakeSubscriptions {
 
     async fn put_back(&self, task: usize) {
         let keys = &self.tasks[task].keys;
-        let put =
-            self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| wake_pubsub::put_back(conn, keys).await).await;
+        let put = self.worker.store.call(async |conn| wake_pubsub::put_back(conn, keys).await).await;
         if let Err(e) = put {
             // Other workers look for work by themselves every 5 s.
             tracing::debug!(error = %e.chain(), "a wake marker could not be put back");

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::backend::keys::TaskKeys;
-use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::backend::workflow::advance::{self, Advanced};
 use crate::backoff::Pauses;
 use crate::error::Error;
@@ -195,12 +194,11 @@ impl WorkflowRunner {
             let names: Vec<&str> = listed.iter().map(String::as_str).collect();
             let list = async |conn: &mut _| store.list_workflows(conn, &names).await;
             if !names.is_empty()
-                && let Err(e) = store.shared(RESPONSE_TIMEOUT, list).await
+                && let Err(e) = store.call(list).await
             {
                 tracing::debug!(error = %e.chain(), "the list of workflows could not be written; will retry");
             }
-            let take = async |conn: &mut _| store.take_workflows(conn, LOOKED).await;
-            let taken = store.shared(RESPONSE_TIMEOUT, take).await;
+            let taken = store.call(async |conn| store.take_workflows(conn, LOOKED).await).await;
             if is_used {
                 heard(&worker, "turn", "the list of workflows", &taken);
             }
@@ -369,8 +367,7 @@ async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, 
     }
     let keys = worker.store.workflow(name);
     let nodes: Vec<NodeId> = asks.iter().map(|ask| ask.node.clone()).collect();
-    let call = async |conn: &mut _| advance::enter(conn, &keys, &nodes).await;
-    match worker.store.shared(RESPONSE_TIMEOUT, call).await {
+    match worker.store.call(async |conn| advance::enter(conn, &keys, &nodes).await).await {
         Ok((answers, follows)) => {
             worker.answered("enter", (0, name));
             for (ask, answer) in asks.into_iter().zip(answers) {

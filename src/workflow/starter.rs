@@ -6,7 +6,7 @@ use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::replicated::{Copied, ask_copied};
-use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::timeouts::response_time;
 use crate::backend::workflow::start::{self, Comes, NewInstance, Staged, StagedPart, Started};
 use crate::backoff::Pauses;
 use crate::error::Error;
@@ -119,10 +119,7 @@ impl Starter<'_> {
 
     /// Removes the parts that another process wrote for an instance of the same id before it gave up or died.
     async fn clear_away(&self, patience: Option<CallDeadline>) -> Result<(), Error> {
-        let call = || {
-            let clear = async |conn: &mut _| start::unstage(conn, self.keys, Some(self.instance.id)).await;
-            self.store.shared(RESPONSE_TIMEOUT, clear)
-        };
+        let call = || self.store.call(async |conn| start::unstage(conn, self.keys, Some(self.instance.id)).await);
         while asked(patience, call).await? {}
         Ok(())
     }

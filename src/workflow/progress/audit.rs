@@ -9,7 +9,7 @@ use super::{Ended, PLACED, SYNTHESISED, WorkflowProgress};
 use crate::backend::audit::scan;
 use crate::backend::jobs;
 use crate::backend::keys::{Key, TaskKeys};
-use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::timeouts::response_time;
 use crate::backend::values::ValuePlace;
 use crate::backend::workflow::advance::{EndedNode, NodeEnd};
 use crate::backend::workflow::instances;
@@ -27,8 +27,7 @@ use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
 impl WorkflowProgress {
     /// Pauses instances without a state, if there are any: the server lost their state, and with it whether they had ended.
     pub(super) async fn place_lost(&self, keys: &TaskKeys) -> Result<(), Error> {
-        let sizes = async |conn: &mut _| instances::sizes(conn, keys).await;
-        if self.store.shared(RESPONSE_TIMEOUT, sizes).await?.in_no_set == 0 {
+        if self.store.call(async |conn| instances::sizes(conn, keys).await).await?.in_no_set == 0 {
             return Ok(());
         }
         let mut cursor = 0;
@@ -36,8 +35,7 @@ impl WorkflowProgress {
             let page = async |conn: &mut _| scan(conn, keys, Key::Instances, cursor, BATCH as u64).await;
             let (next, instances) = self.store.shared(response_time(BATCH_BYTES), page).await?;
             for some in instances.chunks(BATCH) {
-                let place = async |conn: &mut _| upkeep::place(conn, keys, some).await;
-                self.count(PLACED, self.store.shared(RESPONSE_TIMEOUT, place).await? as usize);
+                self.count(PLACED, self.store.call(async |conn| upkeep::place(conn, keys, some).await).await? as usize);
             }
             cursor = next;
             if cursor == 0 {
@@ -49,8 +47,7 @@ impl WorkflowProgress {
     /// Compares instances that did not advance for this long with the jobs of their nodes. Sends lost jobs again, and
     /// repeats lost reports. Returns whether there may be more.
     pub(super) async fn audit(&self, keys: &TaskKeys, unmoved: Duration) -> Result<bool, Error> {
-        let take = async |conn: &mut _| upkeep::audit(conn, keys, unmoved).await;
-        let (instances, more) = self.store.shared(RESPONSE_TIMEOUT, take).await?;
+        let (instances, more) = self.store.call(async |conn| upkeep::audit(conn, keys, unmoved).await).await?;
         for instance in instances {
             if let Err(e) = self.audit_instance(keys, &instance).await {
                 tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "the audit of an instance failed; will retry");
@@ -106,12 +103,9 @@ impl WorkflowProgress {
         let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
         // Read these before the states. A node still to be sent is skipped: an existing job may be of an earlier instance.
         let entries: Vec<String> = nodes.iter().map(send_entry).collect();
-        let to_send = async |conn: &mut _| outbox::in_outbox(conn, keys, &entries).await;
-        let to_send = self.store.shared(RESPONSE_TIMEOUT, to_send).await?;
-        let look = async |conn: &mut _| jobs::states(conn, table, &ids).await;
-        let looked = self.store.shared(RESPONSE_TIMEOUT, look).await?.jobs;
-        let told = async |conn: &mut _| outbox::among(conn, table, &ids).await;
-        let to_be_told = self.store.shared(RESPONSE_TIMEOUT, told).await?;
+        let to_send = self.store.call(async |conn| outbox::in_outbox(conn, keys, &entries).await).await?;
+        let looked = self.store.call(async |conn| jobs::states(conn, table, &ids).await).await?.jobs;
+        let to_be_told = self.store.call(async |conn| outbox::among(conn, table, &ids).await).await?;
         let has_ended = looked.iter().flatten().any(|(state, _)| state.is_terminal());
         let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
         let (mut unknown, mut ended) = (Vec::new(), Vec::new());

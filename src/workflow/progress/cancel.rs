@@ -7,7 +7,7 @@ use super::stale::by_table;
 use super::{Ended, WorkflowProgress};
 use crate::backend::actions::{self, ActionReply, Named};
 use crate::backend::keys::{Key, TaskKeys};
-use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::timeouts::response_time;
 use crate::backend::workflow::advance::{EndedNode, NodeEnd};
 use crate::backend::workflow::control::{self, Controlled};
 use crate::backend::workflow::instances;
@@ -53,13 +53,13 @@ impl WorkflowProgress {
     pub(super) async fn open_nodes(&self, keys: &TaskKeys, instance: &str) -> Result<(ByTask, ByTask), Error> {
         let (mut open, mut damaged, mut from) = (ByTask::new(), ByTask::new(), 0);
         let state = async |conn: &mut _| instances::state(conn, keys, instance).await;
-        let Some(state) = self.store.shared(RESPONSE_TIMEOUT, state).await? else { return Ok((open, damaged)) };
+        let Some(state) = self.store.call(state).await? else { return Ok((open, damaged)) };
         let read = async |conn: &mut _| nodes::shape(conn, keys, &state.digest).await;
         let shape = self.store.shared(response_time(BATCH_BYTES), read).await?;
         let shape: Option<Shape> = shape.and_then(|json| serde_json::from_slice(&json).ok());
         loop {
             let page = async |conn: &mut _| nodes::nodes(conn, keys, instance, from).await;
-            let Some(page) = self.store.shared(RESPONSE_TIMEOUT, page).await? else { return Ok((open, damaged)) };
+            let Some(page) = self.store.call(page).await? else { return Ok((open, damaged)) };
             for (node, state) in (from..).zip(&page.states) {
                 let (definition, instance) = (keys.task().to_owned(), instance.to_owned());
                 let id = NodeId { definition, instance, node, run: page.run };
@@ -105,8 +105,7 @@ impl WorkflowProgress {
     /// Cancels jobs of one table.
     async fn cancel_at(&self, keys: &TaskKeys, table: &Arc<TaskKeys>, nodes: &[NodeId]) -> Result<(), Error> {
         let named: Vec<Named> = nodes.iter().map(|node| Named::anywhere(node.job_id())).collect();
-        let call = async |conn: &mut _| actions::cancel(conn, table, &named, REASON, "").await;
-        let told = self.store.shared(RESPONSE_TIMEOUT, call).await?;
+        let told = self.store.call(async |conn| actions::cancel(conn, table, &named, REASON, "").await).await?;
         // If the node was never sent, the job here is of an earlier instance.
         let has_ended = told.iter().any(|told| matches!(told, ActionReply::InState(state) if state.is_terminal()));
         let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
@@ -127,8 +126,7 @@ impl WorkflowProgress {
     /// Cancels the instance of a nested graph. One that never existed is reported as cancelled at once.
     async fn cancel_child(&self, keys: &TaskKeys, node: NodeId) -> Result<(), Error> {
         let child = node.child();
-        let cancel = async |conn: &mut _| control::cancel(conn, keys, &child, REASON).await;
-        match self.store.shared(RESPONSE_TIMEOUT, cancel).await? {
+        match self.store.call(async |conn| control::cancel(conn, keys, &child, REASON).await).await? {
             Controlled::Stopping(run) => self.cancel_open(keys, &child, run).await,
             Controlled::Ended(_, follows) => self.go_on(keys, follows).await,
             Controlled::Unknown => {

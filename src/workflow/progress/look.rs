@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::{Ended, WorkflowProgress};
 use crate::backend::keys::{Key, TaskKeys};
-use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::timeouts::response_time;
 use crate::backend::workflow::advance::Advanced;
 use crate::backend::workflow::outbox::{self, ended, put_jobs_off};
 use crate::backend::workflow::start;
@@ -35,7 +35,7 @@ impl WorkflowProgress {
         // Audit before any step: an instance that advanced since this began is skipped.
         while self.audit(&keys, began.elapsed()).await? {}
         self.look(name, Duration::ZERO).await?;
-        self.store.shared(RESPONSE_TIMEOUT, async |conn: &mut _| self.store.looked_after(conn, name).await).await
+        self.store.call(async |conn: &mut _| self.store.looked_after(conn, name).await).await
     }
 
     /// Does every pending step of a workflow that is older than the grace.
@@ -49,16 +49,14 @@ impl WorkflowProgress {
                 if let Err(e) = self.carry_out(&keys, &entry).await {
                     tracing::debug!(workflow = name, entry, error = %e.chain(), "a step of a workflow failed; will retry");
                     let entry = [entry];
-                    let off = async |conn: &mut _| outbox::put_off(conn, &keys, &entry).await;
-                    self.store.shared(RESPONSE_TIMEOUT, off).await?;
+                    self.store.call(async |conn| outbox::put_off(conn, &keys, &entry).await).await?;
                 }
             }
             if !more {
                 break;
             }
         }
-        let tasks = async |conn: &mut _| upkeep::tasks(conn, &keys).await;
-        let tasks = self.store.shared(RESPONSE_TIMEOUT, tasks).await?;
+        let tasks = self.store.call(async |conn| upkeep::tasks(conn, &keys).await).await?;
         // Each task on its own: the node of one may be unreachable.
         let looks = tasks.iter().map(|task| async move {
             if let Err(e) = self.look_at_task(task, grace).await {
@@ -69,7 +67,7 @@ impl WorkflowProgress {
         self.audit(&keys, UNMOVED).await?;
         let unstage = async |conn: &mut _| start::unstage(conn, &keys, None).await;
         for _ in 0..ROUNDS {
-            if !self.store.shared(RESPONSE_TIMEOUT, unstage).await? {
+            if !self.store.call(unstage).await? {
                 break;
             }
         }
@@ -93,8 +91,7 @@ impl WorkflowProgress {
             _ => {}
         }
         let entry = [entry.to_owned()];
-        let take = async |conn: &mut _| outbox::done(conn, keys, &entry).await;
-        self.store.shared(RESPONSE_TIMEOUT, take).await
+        self.store.call(async |conn| outbox::done(conn, keys, &entry).await).await
     }
 
     /// Reports to workflows the jobs of a task that ended longer ago than the grace.
@@ -124,15 +121,13 @@ impl WorkflowProgress {
                     tracing::debug!(workflow = name, error = %e.chain(), "ended jobs could not be reported to their workflow; will retry");
                     // Record it for tools. If this fails too, tools see that the workflow is unreachable.
                     let note = async |conn: &mut _| outbox::put_off(conn, &keys, &[]).await;
-                    let _ = self.unless_away(keys.get(Key::Outbox), self.store.shared(RESPONSE_TIMEOUT, note)).await;
+                    let _ = self.unless_away(keys.get(Key::Outbox), self.store.call(note)).await;
                     let ids: Vec<String> = ended.iter().map(|ended| ended.node.id.job_id().to_string()).collect();
-                    let off = async |conn: &mut _| put_jobs_off(conn, table, &ids).await;
-                    self.store.shared(RESPONSE_TIMEOUT, off).await?;
+                    self.store.call(async |conn| put_jobs_off(conn, table, &ids).await).await?;
                 }
             }
             let strange: Vec<&str> = strange.iter().map(JobId::as_str).collect();
-            let take = async |conn: &mut _| outbox::done(conn, table, &strange).await;
-            self.store.shared(RESPONSE_TIMEOUT, take).await?;
+            self.store.call(async |conn| outbox::done(conn, table, &strange).await).await?;
             if !more || is_empty {
                 return Ok(());
             }
@@ -142,12 +137,10 @@ impl WorkflowProgress {
 
     /// Removes instances that ended long ago.
     async fn trim(&self, keys: &TaskKeys) -> Result<(), Error> {
-        let kept = async |conn: &mut _| upkeep::kept(conn, keys).await;
-        let Some(limit) = self.store.shared(RESPONSE_TIMEOUT, kept).await? else { return Ok(()) };
+        let Some(limit) = self.store.call(async |conn| upkeep::kept(conn, keys).await).await? else { return Ok(()) };
         for place in [Key::Completed, Key::Failed, Key::Cancelled] {
             for _ in 0..TRIMS {
-                let trim = async |conn: &mut _| upkeep::trim(conn, keys, place, limit).await;
-                let (_, more) = self.store.shared(RESPONSE_TIMEOUT, trim).await?;
+                let (_, more) = self.store.call(async |conn| upkeep::trim(conn, keys, place, limit).await).await?;
                 if !more {
                     break;
                 }

@@ -173,8 +173,7 @@ impl WorkflowProgress {
             }
         }
         let takes = tables.into_iter().map(|(table, ids)| async move {
-            let take = async |conn: &mut _| outbox::done(conn, table, &ids).await;
-            if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, take).await {
+            if let Err(e) = self.store.call(async |conn| outbox::done(conn, table, &ids).await).await {
                 tracing::debug!(task = table.task(), error = %e.chain(), "reported jobs could not be removed from the outbox; they will be reported again");
             }
         });
@@ -194,7 +193,7 @@ impl WorkflowProgress {
                 continue;
             };
             let visit = async |conn: &mut _| advance::visit(conn, keys, mark).await;
-            let Advanced { entries: more, sends } = self.store.shared(RESPONSE_TIMEOUT, visit).await?;
+            let Advanced { entries: more, sends } = self.store.call(visit).await?;
             entries.extend(more);
             self.send(keys, sends).await;
         }

@@ -11,7 +11,6 @@ use crate::backend::dispatch::NewJob;
 use crate::backend::keys::TaskKeys;
 use crate::backend::large_value::Unread;
 use crate::backend::narrow::unreadable;
-use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::backend::workflow::advance::{EndedNode, NodeEnd};
 use crate::backend::workflow::outbox;
 use crate::backend::workflow::start::{GRAPH, NewInstance, Started, ToSend};
@@ -75,8 +74,7 @@ impl WorkflowProgress {
         tracing::debug!(workflow = keys.task(), nodes = nodes.len(), error = %e.chain(), "the inputs of nodes cannot be read; will retry");
         let entries: Vec<String> = nodes.iter().map(|node| send_entry(&node.id)).collect();
         for some in entries.chunks(BATCH) {
-            let off = async |conn: &mut _| outbox::put_off(conn, keys, some).await;
-            if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, off).await {
+            if let Err(e) = self.store.call(async |conn| outbox::put_off(conn, keys, some).await).await {
                 tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow stay in the outbox");
             }
         }
@@ -125,13 +123,11 @@ impl WorkflowProgress {
                 Ok(()) => {
                     self.count(SENT, some.len());
                     self.was_sent(keys, &task);
-                    let take = async |conn: &mut _| outbox::done(conn, keys, &entries).await;
-                    self.store.shared(RESPONSE_TIMEOUT, take).await
+                    self.store.call(async |conn| outbox::done(conn, keys, &entries).await).await
                 }
                 Err(e) => {
                     self.could_not_send(keys, &task, some.len(), &e);
-                    let off = async |conn: &mut _| outbox::put_off(conn, keys, &entries).await;
-                    self.store.shared(RESPONSE_TIMEOUT, off).await
+                    self.store.call(async |conn| outbox::put_off(conn, keys, &entries).await).await
                 }
             };
             if let Err(e) = settled {
@@ -158,16 +154,14 @@ impl WorkflowProgress {
         let settled = match self.begin_child(keys, node).await {
             Ok(()) => {
                 self.was_sent(keys, GRAPH);
-                let take = async |conn: &mut _| outbox::done(conn, keys, &entry).await;
-                self.store.shared(RESPONSE_TIMEOUT, take).await
+                self.store.call(async |conn| outbox::done(conn, keys, &entry).await).await
             }
             Err(e) => {
                 if self.unsent.lock().insert((keys.task().to_owned(), GRAPH.to_owned())) {
                     tracing::warn!(workflow = keys.task(), id = node.id.child(), error = %e.chain(),
                         "a subgraph of a workflow could not be started; will retry");
                 }
-                let off = async |conn: &mut _| outbox::put_off(conn, keys, &entry).await;
-                self.store.shared(RESPONSE_TIMEOUT, off).await
+                self.store.call(async |conn| outbox::put_off(conn, keys, &entry).await).await
             }
         };
         if let Err(e) = settled {

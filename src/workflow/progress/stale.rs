@@ -9,7 +9,7 @@ use super::send::job_of;
 use crate::backend::actions::{self, ActionReply, Named, Stood};
 use crate::backend::keys::TaskKeys;
 use crate::backend::tables::Tables;
-use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
+use crate::backend::timeouts::response_time;
 use crate::backend::values::{dispatched_at, enqueued_at};
 use crate::backend::workflow::nodes;
 use crate::backend::workflow::outbox::{self, ended_at};
@@ -69,10 +69,8 @@ impl WorkflowProgress {
     ) -> Result<Vec<Option<u64>>, Error> {
         let begins = self.begins(keys, nodes).await?;
         let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
-        let ended = async |conn: &mut _| ended_at(conn, table, &ids).await;
-        let ended = self.store.shared(RESPONSE_TIMEOUT, ended).await?;
-        let told = async |conn: &mut _| outbox::among(conn, table, &ids).await;
-        let untold = self.store.shared(RESPONSE_TIMEOUT, told).await?;
+        let ended = self.store.call(async |conn| ended_at(conn, table, &ids).await).await?;
+        let untold = self.store.call(async |conn| outbox::among(conn, table, &ids).await).await?;
         let looked = nodes.iter().zip(untold).zip(ended);
         let stale = looked.map(|((node, is_untold), ended)| {
             let begins = begins.get(&*node.instance)?;
@@ -90,10 +88,8 @@ impl WorkflowProgress {
     ) -> Result<Vec<Option<u64>>, Error> {
         let begins = self.begins(keys, nodes).await?;
         let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
-        let dispatched = async |conn: &mut _| dispatched_at(conn, table, &ids).await;
-        let dispatched = self.store.shared(RESPONSE_TIMEOUT, dispatched).await?;
-        let waiting = async |conn: &mut _| enqueued_at(conn, table, &ids).await;
-        let waiting = self.store.shared(RESPONSE_TIMEOUT, waiting).await?;
+        let dispatched = self.store.call(async |conn| dispatched_at(conn, table, &ids).await).await?;
+        let waiting = self.store.call(async |conn| enqueued_at(conn, table, &ids).await).await?;
         let looked = nodes.iter().zip(dispatched).zip(waiting);
         let stale = looked.map(|((node, dispatched), waiting)| {
             // After a start with a delay, the job counts as waiting from the end of the delay.
@@ -107,8 +103,7 @@ impl WorkflowProgress {
     async fn begins<'a>(&self, keys: &TaskKeys, nodes: &'a [NodeId]) -> Result<HashMap<&'a str, u64>, Error> {
         let instances: BTreeSet<&str> = nodes.iter().map(|node| &*node.instance).collect();
         let instances: Vec<&str> = instances.into_iter().collect();
-        let begins = async |conn: &mut _| nodes::begins(conn, keys, &instances).await;
-        let begins = self.store.shared(RESPONSE_TIMEOUT, begins).await?;
+        let begins = self.store.call(async |conn| nodes::begins(conn, keys, &instances).await).await?;
         Ok(instances.into_iter().zip(begins).filter_map(|(instance, at)| Some((instance, at?))).collect())
     }
 }
