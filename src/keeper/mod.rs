@@ -4,19 +4,17 @@
 //! its log lines are written by another thread.
 
 pub(crate) mod beat;
-pub(crate) mod count;
 pub(crate) mod dropped_worker;
-pub(crate) mod expiry;
 pub(crate) mod failover;
 pub(crate) mod heartbeat_batch;
 pub(crate) mod hints;
 #[cfg(feature = "testing")]
 pub(crate) mod hooks;
+pub(crate) mod housekeeping;
 pub(crate) mod log;
 pub(crate) mod notes;
 pub(crate) mod presence;
 pub(crate) mod reconcile;
-pub(crate) mod retention;
 pub(crate) mod sweep;
 pub(crate) mod sweep_progress;
 pub(crate) mod task_monitor;
@@ -27,7 +25,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use self::log::Log;
@@ -102,25 +99,6 @@ impl Keeper {
             resumed: Notify::new(),
             named: Notify::new(),
         }
-    }
-
-    /// Runs the work for each task: in sequence for tasks of one primary, concurrently for different primaries. The work
-    /// returns whether it was answered. In a cluster, an unanswered call ends the sequence of its primary, so that a node
-    /// that is down delays no tasks of others.
-    pub(crate) async fn for_each_task<F: Future<Output = bool>>(&self, work: impl Fn(Arc<TaskMonitor>) -> F) {
-        let mut chains: HashMap<Place, Vec<F>> = HashMap::new();
-        for watch in self.watches.iter() {
-            chains.entry(self.place_of(watch)).or_default().push(work(Arc::clone(watch)));
-        }
-        let is_cluster = self.worker.store.is_cluster();
-        let chains = chains.into_values().map(|chain| async move {
-            for work in chain {
-                if !work.await && is_cluster {
-                    break;
-                }
-            }
-        });
-        join_all(chains).await;
     }
 
     /// The number of the newest connection.

@@ -2,20 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Keeper;
-use super::beat;
-use super::count;
-use super::dropped_worker;
-use super::expiry;
-use super::hints;
+use super::housekeeping::{self, count, expire, trim};
 use super::log::Log;
-use super::notes;
-use super::presence;
-use super::reconcile;
-use super::retention;
-use super::sweep;
 use super::task_monitor::TaskMonitor;
-use super::tick;
+use super::{Keeper, beat, dropped_worker, hints, notes, presence, reconcile, sweep, tick};
 use crate::clock;
 use crate::runtime::shared::{KeeperEnd, WorkerShared};
 use crate::runtime::task::TaskRuntime;
@@ -41,9 +31,9 @@ pub(crate) fn start(
             loops.spawn(hints::run(Arc::clone(&keeper)));
             loops.spawn(presence::run(Arc::clone(&keeper)));
             loops.spawn(reconcile::run(Arc::clone(&keeper)));
-            loops.spawn(retention::run(Arc::clone(&keeper)));
-            loops.spawn(expiry::run(Arc::clone(&keeper)));
-            loops.spawn(count::run(Arc::clone(&keeper)));
+            loops.spawn(housekeeping::run(Arc::clone(&keeper), "retention", |own, watch| Box::pin(trim(own, watch))));
+            loops.spawn(housekeeping::run(Arc::clone(&keeper), "expiry", |own, watch| Box::pin(expire(own, watch))));
+            loops.spawn(housekeeping::run(Arc::clone(&keeper), "counts", |own, watch| Box::pin(count(own, watch))));
             for watch in keeper.watches.iter() {
                 loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
                 loops.spawn(sweep::run(Arc::clone(&keeper), Arc::clone(watch)));

@@ -1,0 +1,125 @@
+//! What the keeper does for each task every few seconds: it removes old terminal jobs, ends expired ones, and counts
+//! waiting ones.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::{BoxFuture, join_all};
+
+use super::task_monitor::TaskMonitor;
+use super::{HOUSEKEEPING, Keeper, Place};
+use crate::backend::keys::Key;
+use crate::backend::overview;
+use crate::backend::retention::{self, Trimmed};
+use crate::error::Error;
+use crate::limits::BATCH;
+
+/// The most jobs that one call removes: with long ids, 500 blocked the server for some milliseconds.
+const TRIM_BATCH: usize = 200;
+
+/// The most jobs that one pass removes from a set. The rest waits for the next pass, to leave the server time for other
+/// work.
+const PASS: usize = 50 * TRIM_BATCH;
+
+/// The most calls of one pass over a set. A call removes few large jobs.
+const TRIMS: usize = 400;
+
+/// The most calls of one pass over the expired jobs of a task. The rest waits for the next pass.
+const EXPIRIES: usize = 100;
+
+/// The work for one task.
+type Work = for<'a> fn(&'a Keeper, &'a TaskMonitor) -> BoxFuture<'a, Result<(), Error>>;
+
+/// Does the work for all tasks, again and again, until the keeper's runtime ends: in sequence for tasks of one primary,
+/// concurrently for different primaries. In a cluster, an unanswered call ends the sequence of its primary, so that a
+/// node that is down delays no tasks of others.
+pub(super) async fn run(keeper: Arc<Keeper>, part: &'static str, work: Work) {
+    let (keeper, is_cluster) = (&*keeper, keeper.worker.store.is_cluster());
+    loop {
+        let mut chains: HashMap<Place, Vec<&TaskMonitor>> = HashMap::new();
+        for watch in keeper.watches.iter() {
+            chains.entry(keeper.place_of(watch)).or_default().push(watch);
+        }
+        let chains = chains.into_values().map(|chain| async move {
+            for watch in chain {
+                match work(keeper, watch).await {
+                    Ok(()) => keeper.answered(part, watch.task.of()),
+                    Err(e) => {
+                        keeper.failed_at(part, watch.task.of(), &e);
+                        if is_cluster && e.is_outage() {
+                            break;
+                        }
+                    }
+                }
+            }
+        });
+        join_all(chains).await;
+        tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}
+
+/// Removes jobs of the terminal sets beyond the age or the count that is declared.
+pub(super) async fn trim(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
+    let (task, worker, mut total) = (&watch.task, keeper.worker.id.as_str(), 0);
+    for place in [Key::Completed, Key::Failed, Key::Cancelled] {
+        let mut removed = 0;
+        for _ in 0..TRIMS {
+            let limit = TRIM_BATCH.min(PASS - removed);
+            let call = async |conn: &mut _| retention::trim(conn, &task.keys, place, worker, limit).await;
+            match keeper.housekeeping_call(call).await? {
+                Trimmed::Jobs { count, more } => {
+                    removed += count;
+                    if !more || removed >= PASS {
+                        break;
+                    }
+                }
+                Trimmed::Undeclared => {
+                    keeper.declare_again(watch).await?;
+                    break;
+                }
+            }
+        }
+        total += removed;
+    }
+    let task = Arc::clone(&task.name);
+    keeper.log.line(move || tracing::trace!(%task, removed = total, "terminal jobs trimmed"));
+    Ok(())
+}
+
+/// Fails jobs that expired before a worker began them, even if no worker claims: the task is paused, or all slots are
+/// taken.
+pub(super) async fn expire(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
+    let (task, worker, mut expired) = (&watch.task, keeper.worker.id.as_str(), 0);
+    for _ in 0..EXPIRIES {
+        let call = async |conn: &mut _| retention::expire(conn, &task.keys, worker, BATCH).await;
+        match keeper.housekeeping_call(call).await? {
+            Trimmed::Jobs { count, more } => {
+                expired += count;
+                if !more {
+                    break;
+                }
+            }
+            Trimmed::Undeclared => {
+                keeper.declare_again(watch).await?;
+                break;
+            }
+        }
+    }
+    if expired > 0 {
+        let task = Arc::clone(&task.name);
+        keeper.log.line(move || tracing::debug!(%task, expired, "jobs expired"));
+    }
+    Ok(())
+}
+
+/// Counts the waiting jobs of a task, for the health of the worker: a claim loop that does nothing while jobs wait is a
+/// fault.
+pub(super) async fn count(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
+    let (task, counted) = (&watch.task, &watch.task.counted);
+    let found = keeper.housekeeping_call(async |conn| overview::counts(conn, &task.keys).await).await?;
+    let [waiting, ..] = found.jobs;
+    counted.waiting.store(waiting, Ordering::Relaxed);
+    counted.is_paused.store(found.is_paused, Ordering::Relaxed);
+    Ok(())
+}
