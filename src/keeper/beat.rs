@@ -12,7 +12,7 @@ use backon::BackoffBuilder;
 
 use super::Keeper;
 use super::failover::{Route, over_any_route};
-use super::heartbeat_batch::{HeartbeatBatch, HeartbeatRound};
+use super::heartbeat_batch::HeartbeatRound;
 use super::task_monitor::TaskMonitor;
 use crate::backend::call_context;
 use crate::clock::{self, Moment};
@@ -79,7 +79,7 @@ async fn wait(keeper: &Keeper, watch: &TaskMonitor, due: Moment, is_well: bool) 
             () = rung, if is_well => {}
         }
         next_extra = clock::now().after(cadence::extra_beat_pause(task.options.interval));
-        let round = HeartbeatRound::new(keeper, watch, HeartbeatBatch::of_rung(task));
+        let round = HeartbeatRound::of_rung(keeper, watch);
         let over_own = keeper.call(watch, async |conn| round.over(conn).await);
         // Do not delay the heartbeat that is due: it includes these jobs.
         let answer = tokio::time::timeout(due.since(clock::now()), over_own).await;
@@ -94,9 +94,7 @@ async fn wait(keeper: &Keeper, watch: &TaskMonitor, due: Moment, is_well: bool) 
 async fn whole(keeper: &Keeper, watch: &TaskMonitor, due: Moment) -> Result<Route, Error> {
     let task = &watch.task;
     let started = clock::now();
-    let batch = HeartbeatBatch::of_all(task);
-    let is_empty = batch.extend.is_empty() && batch.asked.is_empty() && batch.unanswered.is_empty();
-    let round = HeartbeatRound::new(keeper, watch, batch);
+    let round = HeartbeatRound::of_all(keeper, watch);
     let answered = call_context::noted(over_any_route(keeper, watch, &round)).await;
     let answered = answered.map_err(|e| e.at(keeper.worker.store.place()));
     round.end();
@@ -109,7 +107,7 @@ async fn whole(keeper: &Keeper, watch: &TaskMonitor, due: Moment) -> Result<Rout
     }
     let (took, was_fresh, was_slow) = (now.since(started), task.beats_are_fresh(), task.beats_are_slow());
     // A worker that holds nothing may claim, however long the round trip is.
-    task.beat_answered(started, if is_empty { Duration::ZERO } else { took });
+    task.beat_answered(started, if round.is_empty() { Duration::ZERO } else { took });
     // During an outage, a slow answer says nothing about the load.
     if task.beats_are_slow() && !was_slow && !keeper.worker.incidents.is_unreachable() {
         let (task, period) = (Arc::clone(&task.name), task.beat_period());

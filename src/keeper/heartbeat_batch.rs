@@ -17,49 +17,17 @@ use crate::error::Error;
 use crate::limits::BEAT_BATCH;
 use crate::mutex::Mutex;
 use crate::runtime::held_jobs::{Flags, HeldJob};
-use crate::runtime::task::TaskRuntime;
 use crate::stall::cadence;
-
-/// What a heartbeat names.
-pub(super) struct HeartbeatBatch {
-    pub(super) extend: Vec<Arc<HeldJob>>,
-    /// Heartbeat mode Manual: jobs whose handlers were silent.
-    pub(super) asked: Vec<Arc<HeldJob>>,
-    /// Claims whose answers were not processed yet. The jobs that Redis gave out for them are held too.
-    pub(super) unanswered: Vec<(usize, u64)>,
-}
-
-impl HeartbeatBatch {
-    pub(super) fn of_all(task: &TaskRuntime) -> HeartbeatBatch {
-        // Read claims first: the jobs of a claim that is answered by now are in the table.
-        let unanswered = task.claims.older_than(cadence::old_claim(task.options.interval));
-        let all = task.held.all();
-        for held in &all {
-            held.take_ring();
-        }
-        let (extend, asked) = all.into_iter().partition(|held| held.take_beat());
-        HeartbeatBatch { extend, asked, unanswered }
-    }
-
-    /// Jobs that ring, as many as one call names. The next heartbeat includes the others.
-    pub(super) fn of_rung(task: &TaskRuntime) -> HeartbeatBatch {
-        let rung = task.held.all().into_iter().filter(|held| held.take_ring()).take(BEAT_BATCH);
-        let (extend, asked) = rung.partition(|held| held.take_beat());
-        HeartbeatBatch { extend, asked, unanswered: Vec::new() }
-    }
-}
 
 /// One call of a heartbeat.
 pub(super) enum Part {
     Jobs {
         extend: Vec<Arc<HeldJob>>,
+        /// Heartbeat mode Manual: jobs whose handlers were silent.
         asked: Vec<Arc<HeldJob>>,
     },
     /// All jobs that a claim was given, by its record.
-    Claim {
-        line: usize,
-        number: u64,
-    },
+    Claim { line: usize, number: u64 },
 }
 
 /// What the answers report.
@@ -81,19 +49,45 @@ pub(super) struct HeartbeatRound<'a> {
 }
 
 impl<'a> HeartbeatRound<'a> {
-    pub(super) fn new(keeper: &'a Keeper, watch: &'a TaskMonitor, batch: HeartbeatBatch) -> HeartbeatRound<'a> {
+    /// A heartbeat for all held jobs, and for the jobs that Redis gave out for claims that were not answered yet.
+    pub(super) fn of_all(keeper: &'a Keeper, watch: &'a TaskMonitor) -> HeartbeatRound<'a> {
+        let task = &watch.task;
+        // Read claims first: the jobs of a claim that is answered by now are in the table.
+        let unanswered = task.claims.older_than(cadence::old_claim(task.options.interval));
+        let all = task.held.all();
+        for held in &all {
+            held.take_ring();
+        }
+        let mut round = HeartbeatRound::new(keeper, watch, all);
+        let claims = unanswered.into_iter().map(|(line, number)| (Part::Claim { line, number }, false.into()));
+        round.parts.extend(claims);
+        round
+    }
+
+    /// A heartbeat for jobs that ring, as many as one call names. The next heartbeat includes the others.
+    pub(super) fn of_rung(keeper: &'a Keeper, watch: &'a TaskMonitor) -> HeartbeatRound<'a> {
+        let rung = watch.task.held.all().into_iter().filter(|held| held.take_ring()).take(BEAT_BATCH);
+        HeartbeatRound::new(keeper, watch, rung.collect())
+    }
+
+    fn new(keeper: &'a Keeper, watch: &'a TaskMonitor, jobs: Vec<Arc<HeldJob>>) -> HeartbeatRound<'a> {
+        let (extend, asked): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|held| held.take_beat());
         let mut parts: Vec<Part> = Vec::new();
-        let extend = batch.extend.chunks(BEAT_BATCH);
-        parts.extend(extend.map(|chunk| Part::Jobs { extend: chunk.to_vec(), asked: Vec::new() }));
-        let asked = batch.asked.chunks(BEAT_BATCH);
-        parts.extend(asked.map(|chunk| Part::Jobs { extend: Vec::new(), asked: chunk.to_vec() }));
+        parts.extend(extend.chunks(BEAT_BATCH).map(|jobs| Part::Jobs { extend: jobs.to_vec(), asked: Vec::new() }));
+        parts.extend(asked.chunks(BEAT_BATCH).map(|jobs| Part::Jobs { extend: Vec::new(), asked: jobs.to_vec() }));
         if parts.is_empty() {
             // At least one call, to learn the epoch.
             parts.push(Part::Jobs { extend: Vec::new(), asked: Vec::new() });
         }
-        parts.extend(batch.unanswered.into_iter().map(|(line, number)| Part::Claim { line, number }));
         let parts = parts.into_iter().map(|part| (part, false.into())).collect();
         HeartbeatRound { keeper, watch, parts, heard: Mutex::default() }
+    }
+
+    /// Whether it names no job.
+    pub(super) fn is_empty(&self) -> bool {
+        let names_none =
+            |part: &Part| matches!(part, Part::Jobs { extend, asked } if extend.is_empty() && asked.is_empty());
+        self.parts.iter().all(|(part, _)| names_none(part))
     }
 
     /// Sends all unanswered calls together. Returns when each call has an answer, over this connection or another.
@@ -198,7 +192,7 @@ mod tests {
     use crate::options::retention::LimitMs;
     use crate::options::task::TaskOptions;
     use crate::runtime::shared::WorkerShared;
-    use crate::runtime::task::Definition;
+    use crate::runtime::task::{Definition, TaskRuntime};
     use crate::timings::Timings;
     use crate::worker_id::WorkerId;
 
@@ -242,7 +236,7 @@ mod tests {
         let (id, guard) = (JobId::from_wire("a"), (&*task.options).into());
         let held = Arc::new(HeldJob::new(id, 1, guard, ago(5), Arc::default(), Arc::default(), Arc::default()));
         task.held.insert(&[Arc::clone(&held)]);
-        let round = HeartbeatRound::new(&keeper, watch, HeartbeatBatch::of_all(task));
+        let round = HeartbeatRound::of_all(&keeper, watch);
         let answer = Beaten {
             epoch: 1,
             interval,
