@@ -32,7 +32,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             relist(&keeper).await;
         }
         match told {
-            Ok(_) => keeper.answered("presence", NO_TASK),
+            Ok(()) => keeper.answered("presence", NO_TASK),
             Err(e) => keeper.failed_at("presence", NO_TASK, &e),
         }
         // After an outage or a freeze, people must see at once which workers are there.
@@ -60,20 +60,18 @@ async fn relist(keeper: &Keeper) {
 }
 
 /// Announces this worker, moves workers that were not seen for an hour to the list of gone ones, and forgets older
-/// ones. `unseen` says since when this worker has not seen each of them. Returns how many were moved.
-async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Result<usize, Error> {
+/// ones. `unseen` says since when this worker has not seen each of them.
+async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Result<(), Error> {
     let fields = facts(keeper, clock::now());
     let (store, id) = (&keeper.worker.store, keeper.worker.id.as_str());
     keeper.housekeeping_call(async |conn| store.announce(conn, id, &fields).await).await?;
     let keep = keeper.worker.presence_retention;
     let gone = keeper.housekeeping_call(async |conn| store.long_gone(conn, keep.max_count).await).await?;
     let gone = gone.into_iter().filter(|worker| worker != id).collect();
-    let forgotten = watched(unseen, gone, clock::now(), store.timings.unseen);
-    for worker in &forgotten {
-        keeper.housekeeping_call(async |conn| store.park(conn, worker).await).await?;
+    for worker in watched(unseen, gone, clock::now(), store.timings.unseen) {
+        keeper.housekeeping_call(async |conn| store.park(conn, &worker).await).await?;
     }
-    keeper.housekeeping_call(async |conn| store.forget_gone(conn, keep).await.map(drop)).await?;
-    Ok(forgotten.len())
+    keeper.housekeeping_call(async |conn| store.forget_gone(conn, keep).await.map(drop)).await
 }
 
 /// How late the last tick may be although nothing was frozen.

@@ -60,8 +60,8 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
     }
 }
 
-/// Resolves all candidates of the epoch in bounded calls, then takes the next snapshot. Returns how many it resolved.
-async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> {
+/// Resolves all candidates of the epoch in bounded calls, then takes the next snapshot.
+async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
     let (task, mut total, mut all_parked) = (&watch.task, 0, 0);
     let silence = match task.options.heartbeat {
         Heartbeat::Automatic => StallReason::Silent,
@@ -70,7 +70,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> 
     loop {
         // Check again before each round: the watch may have been broken since.
         let allowed = watch.witness.lock().may_sweep(clock::now());
-        let Some((epoch, waited)) = allowed else { return Ok(total) };
+        let Some((epoch, waited)) = allowed else { return Ok(()) };
         let plan = watch.pass.lock().plan(epoch);
         let mut answers = Vec::new();
         let round = async |conn: &mut OwnConnection| {
@@ -109,16 +109,16 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<usize, Error> 
                         }
                         let task = Arc::clone(&task.name);
                         keeper.log.line(move || tracing::debug!(%task, epoch, resolved = total, "swept"));
-                        return Ok(total);
+                        return Ok(());
                     }
                 }
                 SweepReply::Moved { epoch, interval } | SweepReply::Early { epoch, interval } => {
                     watch.witness.lock().told(clock::now(), epoch, interval);
-                    return Ok(total);
+                    return Ok(());
                 }
                 SweepReply::Undeclared => {
                     keeper.declare_again(watch).await?;
-                    return Ok(total);
+                    return Ok(());
                 }
             }
         }

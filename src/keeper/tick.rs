@@ -16,15 +16,17 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     let shortest = keeper.watches.iter().map(|watch| watch.task.options.interval).min().unwrap_or(HOUSEKEEPING);
     let alarm = cadence::standstill(shortest);
     let mut last_tick = clock::now();
-    let mut standstill = Standstill { alarm, resumed: last_tick };
+    // Since when this thread has not been frozen. It runs no user code, so no handler freezes it.
+    let mut resumed = last_tick;
     let mut blocked = Blocked { alarm, told: Duration::ZERO, longest: Duration::ZERO };
-    let mut deadlock = Deadlock { is_told: false };
     let mut primary_epochs = keeper.primary_epochs();
     loop {
         #[cfg(feature = "testing")]
         super::hooks::keeper_ticks(keeper.worker.id.as_str());
         let now = clock::now();
-        if let Some(stood_still) = standstill.observe(last_tick, now) {
+        let stood_still = now.since(last_tick);
+        if stood_still > alarm {
+            resumed = now;
             keeper.worker.resumed.store(now.as_millis(), Ordering::SeqCst);
             keeper.worker.tally.stood_still(stood_still);
             let (worker_id, frozen_ms) = (keeper.worker.id.clone(), stood_still.as_millis() as u64);
@@ -45,10 +47,11 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         primary_epochs = now_at;
         let waiting = look_at_deadlines(&keeper, last_tick, now);
         let full = full_slots(&keeper, &waiting);
-        if keeper.worker.clogged.swap(full.is_some(), Ordering::SeqCst) != full.is_some() {
+        let was_full = keeper.worker.clogged.swap(full.is_some(), Ordering::SeqCst);
+        if was_full != full.is_some() {
             keeper.watches.iter().for_each(|watch| watch.task.poke.notify_one());
         }
-        if let Some(slots) = deadlock.observe(full) {
+        if let Some(slots) = full.filter(|_| !was_full) {
             let worker_id = keeper.worker.id.clone();
             keeper.log.line(move || {
                 let what =
@@ -59,7 +62,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         last_tick = now;
         keeper.worker.last_tick.store(now.as_millis(), Ordering::SeqCst);
         let probed = Moment::from_millis(keeper.worker.liveness_probe.load(Ordering::Relaxed));
-        match blocked.observe(now.since(probed.max(standstill.resumed))) {
+        match blocked.observe(now.since(probed.max(resumed))) {
             Some(Runtime::Blocked(time)) => {
                 let (worker_id, blocked_ms) = (keeper.worker.id.clone(), time.as_millis() as u64);
                 keeper.log.line(move || {
@@ -121,25 +124,6 @@ fn full_slots(keeper: &Keeper, waiting: &[usize]) -> Option<String> {
     Some(format!("max_jobs {most} of the worker"))
 }
 
-/// Detects that this thread was frozen. It runs no user code, so no handler caused it.
-struct Standstill {
-    alarm: Duration,
-    /// Since when it runs again.
-    resumed: Moment,
-}
-
-impl Standstill {
-    /// How long it was frozen, if that is worth reporting.
-    fn observe(&mut self, last_tick: Moment, now: Moment) -> Option<Duration> {
-        let stood_still = now.since(last_tick);
-        if stood_still <= self.alarm {
-            return None;
-        }
-        self.resumed = now;
-        Some(stood_still)
-    }
-}
-
 /// Detects whether the user's runtime runs, by its liveness probe (`liveness_probe`).
 struct Blocked {
     alarm: Duration,
@@ -172,19 +156,6 @@ impl Blocked {
     }
 }
 
-/// Whether no slot is left for the jobs that handlers wait for.
-struct Deadlock {
-    is_told: bool,
-}
-
-impl Deadlock {
-    /// Returns the slots once each time they become full.
-    fn observe(&mut self, full: Option<String>) -> Option<String> {
-        let was_told = std::mem::replace(&mut self.is_told, full.is_some());
-        full.filter(|_| !was_told)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,27 +180,5 @@ mod tests {
         is(7, Some(Runtime::Blocked(ms(700))));
         is(8, Some(Runtime::RunsAgain(ms(700))));
         is(9, None);
-    }
-
-    #[test]
-    fn a_standstill_is_reported_by_length_and_resets_the_canary() {
-        let start = clock::now();
-        let mut standstill = Standstill { alarm: ALARM, resumed: start };
-        assert_eq!(standstill.observe(start, start.after(ALARM)), None);
-        assert_eq!(standstill.resumed, start);
-        let later = start.after(ms(5000));
-        assert_eq!(standstill.observe(start, later), Some(ms(5000)));
-        assert_eq!(standstill.resumed, later);
-    }
-
-    #[test]
-    fn full_slots_are_reported_once_each_time() {
-        let mut deadlock = Deadlock { is_told: false };
-        let full = || Some("max_jobs 1 of the worker".to_owned());
-        assert_eq!(deadlock.observe(None), None);
-        assert_eq!(deadlock.observe(full()), full());
-        assert_eq!(deadlock.observe(full()), None);
-        assert_eq!(deadlock.observe(None), None);
-        assert_eq!(deadlock.observe(full()), full());
     }
 }
