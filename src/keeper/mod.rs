@@ -284,7 +284,7 @@ impl Keeper {
     pub(crate) fn lost(&self, task: &TaskRuntime, held: &Arc<HeldJob>) {
         // A finished job is settled by now, or the settle call reports the loss.
         if !held.flags().intersects(Flags::FINISHED) && !held.flags().intersects(Flags::LOST) {
-            task.tally().lock_lost();
+            task.tally().locks_lost.add(1);
             let (task, job_id, fence) = (Arc::clone(&task.name), held.id.clone(), held.fence);
             self.log.line(move || {
                 tracing::warn!(%task, %job_id, fence, "the lock of a job is lost; another worker may hold the job");

@@ -99,7 +99,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
                     watch.pass.lock().swept(cursor, left);
                     watch.witness.lock().told(clock::now(), epoch, interval);
                     if snapshot {
-                        task.tally().swept();
+                        task.tally().sweeps.add(1);
                         if all_parked > 0 {
                             let task = Arc::clone(&task.name);
                             keeper.log.line(move || {

@@ -28,7 +28,8 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         if stood_still > alarm {
             resumed = now;
             keeper.worker.resumed.store(now.as_millis(), Ordering::SeqCst);
-            keeper.worker.tally.stood_still(stood_still);
+            keeper.worker.tally.standstills.add(1);
+            keeper.worker.tally.stood_still_ms.add_ms(stood_still);
             let (worker_id, frozen_ms) = (keeper.worker.id.clone(), stood_still.as_millis() as u64);
             keeper.log.line(move || {
                 tracing::warn!(%worker_id, frozen_ms, "the process was frozen: stopped, on a paused VM, or without CPU time");
@@ -71,7 +72,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
                 });
             }
             Some(Runtime::RunsAgain(time)) => {
-                keeper.worker.tally.was_blocked(time);
+                keeper.worker.tally.blocked_ms.add_ms(time);
                 let blocked_ms = time.as_millis() as u64;
                 keeper.log.line(move || tracing::warn!(blocked_ms, "the runtime runs again"));
             }
@@ -89,7 +90,7 @@ fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usi
         let answered = now.since(watch.task.last_beat()) < cadence::beats_answered_within(interval);
         watch.task.held.for_each(|held| {
             if held.tick(last_tick, now, answered) {
-                watch.task.tally().came_at_risk();
+                watch.task.tally().at_risk.add(1);
             }
             waiting += usize::from(held.waits.lasts(interval));
             if let Some(time) = held.begins_to_overstay(now) {

@@ -15,60 +15,48 @@ use crate::unix_time::as_ms;
 /// How a worker itself may detect that a job stalled.
 const FOUND_BY: [StallReason; 3] = [StallReason::Silent, StallReason::HandlerSilent, StallReason::WorkerRestarted];
 
-/// What a worker counts about one of its tasks.
+/// A number that any thread may add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_ms(&self, time: Duration) {
+        self.0.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a worker counts about one of its tasks. [`TaskStats`] explains the numbers.
 #[derive(Debug, Default)]
 pub(crate) struct TaskTally {
     pub(crate) beats: Timing,
     pub(crate) settles: Timing,
-    reported: AtomicU64,
-    claimed: AtomicU64,
-    repeated: AtomicU64,
-    sweeps: AtomicU64,
-    stalls: [[AtomicU64; StallAction::ALL.len()]; FOUND_BY.len()],
-    locks_lost: AtomicU64,
-    at_risk: AtomicU64,
-    not_replicated: AtomicU64,
+    pub(crate) reported: Counter,
+    pub(crate) claimed: Counter,
+    pub(crate) repeated: Counter,
+    pub(crate) sweeps: Counter,
+    stalls: [[Counter; StallAction::ALL.len()]; FOUND_BY.len()],
+    pub(crate) locks_lost: Counter,
+    pub(crate) at_risk: Counter,
+    pub(crate) not_replicated: Counter,
     watch_breaks: [AtomicU64; DetectorReset::ALL.len()],
 }
 
 impl TaskTally {
-    /// Counts an answered settle call.
-    pub(crate) fn settled(&self, took: Duration, reported: usize, claimed: usize) {
-        self.settles.add(took);
-        self.reported.fetch_add(reported as u64, Ordering::Relaxed);
-        self.claimed.fetch_add(claimed as u64, Ordering::Relaxed);
-    }
-
-    /// Counts a repeat of a settle call.
-    pub(crate) fn repeats(&self) {
-        self.repeated.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a finished sweep of this worker.
-    pub(crate) fn swept(&self) {
-        self.sweeps.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Counts a decision of this worker about a job: in a sweep, or because the job's worker is dead.
     pub(crate) fn stalled(&self, reason: StallReason, action: &str) {
         let by = FOUND_BY.iter().position(|known| *known == reason);
         let at = StallAction::ALL.iter().position(|known| known.as_str() == action);
         if let Some((by, at)) = by.zip(at) {
-            self.stalls[by][at].fetch_add(1, Ordering::Relaxed);
+            self.stalls[by][at].add(1);
         }
-    }
-
-    pub(crate) fn lock_lost(&self) {
-        self.locks_lost.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts outcomes that fewer replicas have than the task asks for.
-    pub(crate) fn not_replicated(&self, outcomes: usize) {
-        self.not_replicated.fetch_add(outcomes as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn came_at_risk(&self) {
-        self.at_risk.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Stores how often each cause broke the watch.
@@ -77,30 +65,21 @@ impl TaskTally {
     }
 }
 
-/// What a worker counts about itself as a whole.
+/// What a worker counts about itself as a whole. [`WorkerStats`] explains the numbers.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerTally {
-    standstills: AtomicU64,
-    stood_still_ms: AtomicU64,
-    blocked_ms: AtomicU64,
+    pub(crate) standstills: Counter,
+    pub(crate) stood_still_ms: Counter,
+    pub(crate) blocked_ms: Counter,
 }
 
 impl WorkerTally {
-    pub(crate) fn stood_still(&self, time: Duration) {
-        self.standstills.fetch_add(1, Ordering::Relaxed);
-        self.stood_still_ms.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn was_blocked(&self, time: Duration) {
-        self.blocked_ms.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
-    }
-
     /// The current figures, with those of its tasks.
     pub(crate) fn read(&self, tasks: Vec<TaskStats>) -> WorkerStats {
         WorkerStats {
-            standstills: read(&self.standstills),
-            stood_still: Duration::from_millis(read(&self.stood_still_ms)),
-            runtime_blocked: Duration::from_millis(read(&self.blocked_ms)),
+            standstills: self.standstills.read(),
+            stood_still: Duration::from_millis(self.stood_still_ms.read()),
+            runtime_blocked: Duration::from_millis(self.blocked_ms.read()),
             tasks,
             calls: scripts::answered(),
         }
@@ -163,29 +142,25 @@ pub struct TaskStats {
 impl TaskTally {
     /// The current figures.
     pub(crate) fn read(&self, task: &str, held: usize, slots: usize) -> TaskStats {
+        let by_action = |counts: &[Counter; StallAction::ALL.len()]| {
+            StallAction::ALL.into_iter().zip(counts.iter().map(Counter::read)).collect()
+        };
+        let breaks = self.watch_breaks.iter().map(|count| count.load(Ordering::Relaxed));
         TaskStats {
             task: task.to_owned(),
             held: held as u64,
             slots: slots as u64,
             beats: self.beats.read(),
             settles: self.settles.read(),
-            reported: read(&self.reported),
-            claimed: read(&self.claimed),
-            repeated: read(&self.repeated),
-            sweeps: read(&self.sweeps),
+            reported: self.reported.read(),
+            claimed: self.claimed.read(),
+            repeated: self.repeated.read(),
+            sweeps: self.sweeps.read(),
             stalls: FOUND_BY.into_iter().zip(self.stalls.iter().map(by_action)).collect(),
-            locks_lost: read(&self.locks_lost),
-            at_risk: read(&self.at_risk),
-            not_replicated: read(&self.not_replicated),
-            watch_breaks: DetectorReset::ALL.into_iter().zip(self.watch_breaks.iter().map(read)).collect(),
+            locks_lost: self.locks_lost.read(),
+            at_risk: self.at_risk.read(),
+            not_replicated: self.not_replicated.read(),
+            watch_breaks: DetectorReset::ALL.into_iter().zip(breaks).collect(),
         }
     }
-}
-
-fn by_action(counts: &[AtomicU64; StallAction::ALL.len()]) -> BTreeMap<StallAction, u64> {
-    StallAction::ALL.into_iter().zip(counts.iter().map(read)).collect()
-}
-
-fn read(number: &AtomicU64) -> u64 {
-    number.load(Ordering::Relaxed)
 }

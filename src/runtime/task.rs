@@ -184,7 +184,7 @@ impl TaskRuntime {
     pub(crate) fn copied(&self, acked: u32, replicas: u32, outcomes: usize) {
         let lacks = acked < replicas;
         if lacks {
-            self.tally().not_replicated(outcomes);
+            self.tally().not_replicated.add(outcomes);
         }
         let did_lack = self.lacks_copies.swap(lacks, Ordering::Relaxed);
         let task = &self.name;

@@ -125,7 +125,10 @@ impl Call {
             let e = match answer {
                 Ok(SettleReply::Settled(settled)) => {
                     let (took, reported, claimed) = (attempted.elapsed(), self.reports.len(), settled.claimed.len());
-                    self.task.tally().settled(took, reported, claimed);
+                    let tally = self.task.tally();
+                    tally.settles.add(took);
+                    tally.reported.add(reported);
+                    tally.claimed.add(claimed);
                     let (task, worker) = (Arc::clone(&self.task.name), self.worker.id.clone());
                     let call = CallInfo { task, worker, reported, claimed, answered_at: SystemTime::now(), took };
                     tell_of_call(&self.worker.observers, call);
@@ -156,7 +159,7 @@ impl Call {
                 self.learn(&e, connected);
                 self.narrow_claims(&e).await;
                 self.gives_slots_back();
-                self.task.tally().repeats();
+                self.task.tally().repeated.add(1);
                 let pause = self.pauses.next();
                 self.tell(&e, connected, pause);
                 tokio::time::sleep(pause).await;
