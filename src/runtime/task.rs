@@ -1,5 +1,6 @@
 //! What driver, keeper and runners of one task share.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -70,14 +71,7 @@ impl Definition {
 
 pub(crate) struct TaskRuntime {
     pub(crate) index: usize,
-    pub(crate) name: Arc<str>,
-    pub(crate) keys: Arc<TaskKeys>,
-    pub(crate) options: Arc<Resolved>,
-    pub(crate) handler: Handler,
-    /// The hook: runs before a job ends.
-    pub(crate) hook: Option<Hook>,
-    /// The user's mappings of errors.
-    pub(crate) errors: Arc<[ErrorMap]>,
+    definition: Definition,
     pub(crate) held: HeldJobs,
     pub(crate) outbox: Outbox,
     /// The driver and the runs that are not dropped yet.
@@ -102,8 +96,6 @@ pub(crate) struct TaskRuntime {
     pub(crate) counted: Counted,
     /// What this worker counts, if the task has no partitions.
     own_tally: TaskTally,
-    /// What its partitions share.
-    shared: Option<Arc<Partitioned>>,
     /// The connection for outcomes that wait for replicas.
     pub(crate) replicated: OnceLock<SharedConnection>,
     /// Whether fewer replicas than requested had the last outcomes.
@@ -118,6 +110,14 @@ pub(crate) struct Counted {
     pub(crate) is_paused: AtomicBool,
 }
 
+impl Deref for TaskRuntime {
+    type Target = Definition;
+
+    fn deref(&self) -> &Definition {
+        &self.definition
+    }
+}
+
 impl TaskRuntime {
     /// How log lines and incidents name it. The number distinguishes its partitions.
     pub(crate) fn of(&self) -> (usize, &str) {
@@ -125,19 +125,15 @@ impl TaskRuntime {
     }
 
     /// The task at this index of its worker, with its options declared at `stamp`.
-    pub(crate) fn new(index: usize, task: Definition, stamp: u64, store: &Store) -> TaskRuntime {
+    pub(crate) fn new(index: usize, definition: Definition, stamp: u64, store: &Store) -> TaskRuntime {
         // The start checked only the primary of the first partition.
-        let primary_epoch = if task.keys.part() == 0 { store.primary_epoch_of(&task.keys) } else { u64::MAX };
+        let primary_epoch =
+            if definition.keys.part() == 0 { store.primary_epoch_of(&definition.keys) } else { u64::MAX };
         TaskRuntime {
             rights: Rights::at(primary_epoch),
             index,
             stamp,
-            name: task.name,
-            keys: task.keys,
-            options: task.options,
-            handler: task.handler,
-            hook: task.hook,
-            errors: task.errors,
+            definition,
             held: HeldJobs::default(),
             outbox: Outbox::default(),
             alive: TaskTracker::new(),
@@ -151,7 +147,6 @@ impl TaskRuntime {
             fresh_since: AtomicU64::new(clock::now().as_millis()),
             counted: Counted::default(),
             own_tally: TaskTally::default(),
-            shared: task.shared,
             replicated: OnceLock::new(),
             lacks_copies: AtomicBool::new(false),
         }
