@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::notes::Notes;
-use super::waits::{HasWaits, Waits};
+use super::waits::Waits;
 use crate::backend::note::RunNote;
 use crate::clock::{self, Moment};
 use crate::error::Interrupted;
@@ -100,7 +100,7 @@ pub(crate) struct HeldJob {
     taken_at: AtomicU64,
     changed: Notify,
     /// Whether the handler waits for another job.
-    pub(crate) waits: Waits,
+    pub(crate) waits: Arc<Waits>,
     /// Whether the keeper was asked to send a heartbeat for this job before the next regular one.
     rang: AtomicBool,
     /// When the keeper last checked the deadlines, ms on the boot-time clock.
@@ -118,12 +118,6 @@ pub(crate) struct Bells {
     pub(crate) rung: Notify,
     /// A handler has written a note.
     pub(crate) noted: Notify,
-}
-
-impl HasWaits for HeldJob {
-    fn waits(&self) -> &Waits {
-        &self.waits
-    }
 }
 
 /// Held jobs about which the keeper has news. The keeper does not wake their handlers itself: a waker may run the user's code.
@@ -177,7 +171,7 @@ impl HeldJob {
             handler_beat: AtomicU64::new(kept.as_millis()),
             taken_at: AtomicU64::new(0),
             changed: Notify::new(),
-            waits: Waits::default(),
+            waits: Arc::default(),
             rang: AtomicBool::new(false),
             last_tick,
             bells,

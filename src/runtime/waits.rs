@@ -27,35 +27,30 @@ impl Waits {
     }
 }
 
-/// A job whose handler may wait.
-pub(crate) trait HasWaits: Send + Sync {
-    fn waits(&self) -> &Waits;
-}
-
 tokio::task_local! {
-    /// The job whose handler is polled.
-    static CURRENT: Arc<dyn HasWaits>;
+    /// The waits of the job whose handler is polled.
+    static CURRENT: Arc<Waits>;
 }
 
 /// Runs the handler of a job, so that its waits for results are counted for the job.
-pub(crate) fn as_handler_of<F: Future>(job: Arc<dyn HasWaits>, handler: F) -> TaskLocalFuture<Arc<dyn HasWaits>, F> {
-    CURRENT.scope(job, handler)
+pub(crate) fn as_handler_of<F: Future>(waits: Arc<Waits>, handler: F) -> TaskLocalFuture<Arc<Waits>, F> {
+    CURRENT.scope(waits, handler)
 }
 
 /// A wait for the result of a job. If a handler waits, its own job is marked as waiting.
-pub(crate) struct NotedWait(Option<Arc<dyn HasWaits>>);
+pub(crate) struct NotedWait(Option<Arc<Waits>>);
 
 impl NotedWait {
     pub(crate) fn begin() -> NotedWait {
-        let job = CURRENT.try_with(Arc::clone).ok();
-        job.iter().for_each(|job| job.waits().begin());
-        NotedWait(job)
+        let waits = CURRENT.try_with(Arc::clone).ok();
+        waits.iter().for_each(|waits| waits.begin());
+        NotedWait(waits)
     }
 }
 
 impl Drop for NotedWait {
     fn drop(&mut self) {
-        self.0.iter().for_each(|job| job.waits().end());
+        self.0.iter().for_each(|waits| waits.end());
     }
 }
 
@@ -63,27 +58,18 @@ impl Drop for NotedWait {
 mod tests {
     use super::*;
 
-    #[derive(Default)]
-    struct Job(Waits);
-
-    impl HasWaits for Job {
-        fn waits(&self) -> &Waits {
-            &self.0
-        }
-    }
-
     #[tokio::test]
     async fn a_handler_counts_as_waiting_from_first_to_last_result() {
-        let job = Arc::new(Job::default());
+        let waits = Arc::new(Waits::default());
         let outside = NotedWait::begin();
-        assert!(!job.0.lasts(Duration::ZERO));
-        as_handler_of(job.clone(), async {
+        assert!(!waits.lasts(Duration::ZERO));
+        as_handler_of(waits.clone(), async {
             let (one, two) = (NotedWait::begin(), NotedWait::begin());
-            assert!(job.0.lasts(Duration::ZERO) && !job.0.lasts(Duration::from_secs(60)));
+            assert!(waits.lasts(Duration::ZERO) && !waits.lasts(Duration::from_secs(60)));
             drop(one);
-            assert!(job.0.lasts(Duration::ZERO));
+            assert!(waits.lasts(Duration::ZERO));
             drop(two);
-            assert!(!job.0.lasts(Duration::ZERO));
+            assert!(!waits.lasts(Duration::ZERO));
         })
         .await;
         drop(outside);

@@ -28,7 +28,7 @@ pub(super) enum HandlerEnd {
 /// over.
 pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<HeldJob>, options: &Resolved) -> HandlerEnd {
     // The guard includes the call: a handler may panic before it returns its future.
-    let running = as_handler_of(held.clone(), async { begin().await });
+    let running = as_handler_of(Arc::clone(&held.waits), async { begin().await });
     let mut running = Box::pin(AssertUnwindSafe(running).catch_unwind());
     // After the shutdown grace the driver drops all handlers together.
     let taken = async {
