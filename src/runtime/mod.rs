@@ -2,7 +2,6 @@
 
 pub(crate) mod context;
 pub(crate) mod death_proof;
-pub(crate) mod graph_cache;
 pub(crate) mod handler;
 pub(crate) mod held_jobs;
 pub(crate) mod identity;
