@@ -72,7 +72,7 @@ pub(crate) struct WorkerShared {
     /// Whether every slot is held by a handler that waits for another job. Jobs that were claimed ahead must not wait
     /// for it then.
     pub(crate) clogged: AtomicBool,
-    keeper_gone: AtomicBool,
+    pub(crate) is_keeper_gone: AtomicBool,
     /// Whether this worker was declared dead or replaced in Redis.
     replaced: AtomicBool,
     /// Whether another worker took the exclusive name of this one and asked it to stop.
@@ -114,7 +114,7 @@ impl WorkerShared {
             large_reads: Mutex::default(),
             narrow: Narrow::default(),
             clogged: AtomicBool::new(false),
-            keeper_gone: AtomicBool::new(false),
+            is_keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
             succeeded: AtomicBool::new(false),
             slots: Permits::new(max_jobs),
@@ -169,14 +169,6 @@ impl WorkerShared {
     pub(crate) fn set_succeeded(&self) {
         self.succeeded.store(true, Ordering::SeqCst);
         self.stopping.cancel();
-    }
-
-    pub(crate) fn is_keeper_gone(&self) -> bool {
-        self.keeper_gone.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn set_keeper_gone(&self) {
-        self.keeper_gone.store(true, Ordering::SeqCst);
     }
 }
 

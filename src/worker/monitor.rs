@@ -98,48 +98,27 @@ names!(WorkerPhase, "phase", {
 
 impl WorkerMonitor {
     /// The current health. Makes no call to Redis and is cheap, so a probe may call it at any rate.
-    ///
-    /// A run that lost its job keeps its slot while its handler blocks its thread: only a restart can free it.
-    ///
-    /// Compares three clocks with the stall intervals of the tasks: the thread that sends heartbeats, the runtime of
-    /// the handlers, and the claim loop. A claim loop is stuck if it sent no claim for two intervals, and at least 30
-    /// s, although nothing prevents a claim. That is: heartbeats are answered within half of their period, the task is
-    /// not paused, slots are free, and the last count found waiting jobs.
+    /// [Operating](crate::guide::operating) lists what makes a worker not live.
     #[must_use]
     pub fn health(&self) -> WorkerHealth {
-        let watched = self.0.lock();
-        let mut health = WorkerHealth {
-            live: true,
-            ready: false,
-            phase: WorkerPhase::Starting,
-            reasons: Vec::new(),
-            held: 0,
-            last_beat: None,
+        let stopped = |live, reason: String| {
+            let (phase, reasons) = (WorkerPhase::Stopped, vec![reason]);
+            WorkerHealth { live, ready: false, phase, reasons, held: 0, last_beat: None }
         };
-        match &*watched {
-            Watched::Starting => health.reasons.push("the worker does not run yet, or waits for redis".to_owned()),
-            Watched::Stopped(broken) => {
-                health.phase = WorkerPhase::Stopped;
-                health.live = broken.is_none();
-                let broken = broken.map(|part| format!("the worker has stopped: its {part} ended"));
-                health.reasons.push(broken.unwrap_or_else(|| "the worker has stopped".to_owned()));
+        match &*self.0.lock() {
+            Watched::Starting => {
+                let waits = stopped(true, "the worker does not run yet, or waits for redis".to_owned());
+                WorkerHealth { phase: WorkerPhase::Starting, ..waits }
             }
-            Watched::Failed(why) => {
-                (health.phase, health.live) = (WorkerPhase::Stopped, false);
-                health.reasons.push(format!("the worker could not start: {why}"));
+            Watched::Stopped(None) => stopped(true, "the worker has stopped".to_owned()),
+            Watched::Stopped(Some(part)) => stopped(false, format!("the worker has stopped: its {part} ended")),
+            Watched::Failed(why) => stopped(false, format!("the worker could not start: {why}")),
+            Watched::Runs(worker, tasks) => {
+                let Some(worker) = worker.upgrade() else { return stopped(false, "the worker was dropped".to_owned()) };
+                let tasks: Vec<_> = tasks.iter().filter_map(Weak::upgrade).collect();
+                look(&worker, &tasks, clock::now())
             }
-            Watched::Runs(worker, tasks) => match worker.upgrade() {
-                None => {
-                    (health.phase, health.live) = (WorkerPhase::Stopped, false);
-                    health.reasons.push("the worker was dropped".to_owned());
-                }
-                Some(worker) => {
-                    let tasks: Vec<_> = tasks.iter().filter_map(Weak::upgrade).collect();
-                    look(&mut health, &worker, &tasks, clock::now());
-                }
-            },
         }
-        health
     }
 
     /// What the worker has counted since it started. Makes no call to Redis and is cheap. With the feature `metrics`,
@@ -188,17 +167,23 @@ impl fmt::Debug for WorkerMonitor {
 }
 
 /// Compares the clocks of a running worker.
-fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) {
+fn look(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) -> WorkerHealth {
     let shortest = tasks.iter().map(|task| task.options.interval).min().unwrap_or(Duration::MAX / 2);
     let is_stopping = worker.stopping.is_cancelled();
-    health.phase = if is_stopping { WorkerPhase::Stopping } else { WorkerPhase::Working };
-    health.held = tasks.iter().map(|task| task.held.len()).sum();
+    let mut health = WorkerHealth {
+        live: true,
+        ready: false,
+        phase: if is_stopping { WorkerPhase::Stopping } else { WorkerPhase::Working },
+        reasons: Vec::new(),
+        held: tasks.iter().map(|task| task.held.len()).sum(),
+        last_beat: None,
+    };
     let mut dead = |reason: String| {
         health.live = false;
         health.reasons.push(reason);
     };
     let silent = now.since(Moment::from_millis(worker.last_tick.load(Ordering::SeqCst)));
-    if worker.is_keeper_gone() || silent > shortest * 2 {
+    if worker.is_keeper_gone.load(Ordering::SeqCst) || silent > shortest * 2 {
         dead(format!("the thread that sends heartbeats has done nothing for {silent:.1?}"));
     }
     let blocked = now.since(Moment::from_millis(worker.liveness_probe.load(Ordering::Relaxed)));
@@ -243,6 +228,7 @@ fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRunti
             health.reasons.push(format!("heartbeats of the task {} {what}", task.name));
         }
     }
+    health
 }
 
 /// The facts that show whether a claim loop works.

@@ -37,15 +37,10 @@ pub(super) struct Supervisor {
     tasks: Arc<[Arc<TaskRuntime>]>,
     /// The part that ended without being stopped, if one did.
     ended: Option<PartEnd>,
-    toll: Toll,
-}
-
-/// What went wrong.
-#[derive(Default)]
-struct Toll {
+    /// The first part that broke.
     broken: Option<WorkerPart>,
+    /// Jobs whose outcomes could not be reported to Redis.
     left: Option<Vec<JobId>>,
-    keeper_gone: bool,
 }
 
 impl Supervisor {
@@ -79,9 +74,18 @@ impl Supervisor {
         for task in tasks.iter() {
             loops.drive(Driver::new(Arc::clone(task), Arc::clone(&worker)), task.index);
         }
-        let toll = Toll::default();
-        let drivers_over = drivers_over.drop_guard();
-        Ok(Supervisor { loops, keeper_ended, leaves_behind, drivers_over, stops_all, worker, tasks, ended: None, toll })
+        Ok(Supervisor {
+            loops,
+            keeper_ended,
+            leaves_behind,
+            drivers_over: drivers_over.drop_guard(),
+            stops_all,
+            worker,
+            tasks,
+            ended: None,
+            broken: None,
+            left: None,
+        })
     }
 
     /// How many jobs are held.
@@ -117,7 +121,7 @@ impl Supervisor {
             }
             ended = tokio::select! {
                 ended = self.loops.next() => ended,
-                _ = &mut self.keeper_ended, if !self.toll.keeper_gone => Some(PartEnd::keeper()),
+                _ = &mut self.keeper_ended, if !self.worker.is_keeper_gone.load(Ordering::SeqCst) => Some(PartEnd::keeper()),
                 () = &mut hurry, if !self.worker.hurry.is_cancelled() => {
                     tracing::info!(worker_id = %self.worker.id, "asked to stop again; the shutdown grace ends now");
                     self.worker.hurry.cancel();
@@ -134,29 +138,27 @@ impl Supervisor {
         let leaves = broken || left.is_some();
         if broken && !self.worker.is_replaced() {
             tracing::error!(worker_id = %self.worker.id, %part, "a part of the worker ended by itself; the worker stops");
-            self.toll.broken.get_or_insert(part);
+            self.broken.get_or_insert(part);
         }
         if part == WorkerPart::Keeper {
-            self.toll.keeper_gone = true;
-            self.worker.set_keeper_gone();
+            self.worker.is_keeper_gone.store(true, Ordering::SeqCst);
         } else if let Some(task) = task.and_then(|index| self.tasks.get(index)).filter(|_| leaves) {
             task.claims.let_go();
-            self.toll.left.get_or_insert_with(Vec::new).extend(task.held.let_go());
+            self.left.get_or_insert_with(Vec::new).extend(task.held.let_go());
         }
     }
 
     /// Waits until the keeper and the last loops have ended, records the stop in Redis, and returns why the worker
     /// stopped.
     pub(super) async fn stop(self) -> StopReason {
-        let Supervisor { mut loops, keeper_ended, leaves_behind, drivers_over, stops_all, worker, tasks, toll, .. } =
-            self;
-        let Toll { broken, left, keeper_gone } = toll;
+        let Supervisor { mut loops, keeper_ended, leaves_behind, drivers_over, stops_all, worker, tasks, .. } = self;
+        let (broken, left) = (self.broken, self.left);
         // End the keeper first, or it might overwrite what the presence says about the stop. The wake loop returns its
         // markers.
         leaves_behind.end.stop.cancel();
         drop((leaves_behind, drivers_over, stops_all));
         let clean_up = async {
-            if !keeper_gone {
+            if !worker.is_keeper_gone.load(Ordering::SeqCst) {
                 let _ = keeper_ended.await;
             }
             // A loop that was cancelled with the runtime is over too.

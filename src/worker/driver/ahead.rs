@@ -41,7 +41,7 @@ pub(super) struct Ahead {
     moving: BTreeMap<u64, NotBegun>,
     /// The size of all payloads.
     bytes: usize,
-    pace: Pace,
+    pub(super) pace: Pace,
 }
 
 impl Ahead {
@@ -138,20 +138,6 @@ impl Ahead {
         self.begun.keys().rev().take(count).copied().collect()
     }
 
-    pub(super) fn ran(&mut self, time: Duration) {
-        self.pace.ran(time);
-    }
-
-    /// Records how long a call took.
-    pub(super) fn answered(&mut self, round_trip: Duration) {
-        self.pace.answered(round_trip);
-    }
-
-    /// How many jobs the slots finish in one round trip.
-    pub(super) fn finished_in_a_round_trip(&self, slots: usize) -> usize {
-        self.pace.finished_in_a_round_trip(slots)
-    }
-
     /// How long jobs may still wait for a slot; `None` if none waits.
     pub(super) fn patience(&self) -> Option<Duration> {
         self.begun.values().any(|waiting| waiting.job.outcome.is_none()).then(|| self.pace.patience())
@@ -160,7 +146,7 @@ impl Ahead {
 
 /// How long recent runs and round trips took.
 #[derive(Debug, Default)]
-struct Pace {
+pub(super) struct Pace {
     run: Option<Duration>,
     round_trip: Duration,
     /// When a run last began or ended.
@@ -168,7 +154,7 @@ struct Pace {
 }
 
 impl Pace {
-    fn ran(&mut self, time: Duration) {
+    pub(super) fn ran(&mut self, time: Duration) {
         // A long run counts at once, short ones gradually.
         self.run = Some(match self.run {
             Some(run) if time < run => run - (run - time) / 8,
@@ -178,12 +164,14 @@ impl Pace {
         self.moved = Some(Instant::now());
     }
 
-    fn answered(&mut self, round_trip: Duration) {
+    /// Records how long a call took.
+    pub(super) fn answered(&mut self, round_trip: Duration) {
         let before = self.round_trip;
         self.round_trip = if before.is_zero() { round_trip } else { (before * 7 + round_trip) / 8 };
     }
 
-    fn finished_in_a_round_trip(&self, slots: usize) -> usize {
+    /// How many jobs the slots finish in one round trip.
+    pub(super) fn finished_in_a_round_trip(&self, slots: usize) -> usize {
         match self.run {
             Some(run) if !self.patience().is_zero() => {
                 let times = self.round_trip.as_nanos() / run.as_nanos().max(1);

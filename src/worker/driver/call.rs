@@ -31,13 +31,13 @@ const ASKED_AFTER_CLOSE: Duration = Duration::from_secs(2);
 pub(super) struct Call {
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
-    line: usize,
-    number: u64,
-    want: Want,
+    pub(super) line: usize,
+    pub(super) number: u64,
+    pub(super) want: Want,
     /// `want`, or nothing once it is too late to claim.
-    asked: Want,
-    reports: Arc<Vec<Report>>,
-    sent: Moment,
+    pub(super) asked: Want,
+    pub(super) reports: Arc<Vec<Report>>,
+    pub(super) sent: Moment,
     /// How long an attempt waits for its answer.
     patience: Duration,
     pauses: Pauses,
@@ -63,13 +63,7 @@ pub(super) fn slots_of(want: Want, reports: &[Report]) -> usize {
 }
 
 pub(super) struct Answered {
-    pub(super) line: usize,
-    pub(super) number: u64,
-    pub(super) sent: Moment,
-    pub(super) reports: Arc<Vec<Report>>,
-    pub(super) want: Want,
-    /// `want`, or nothing if an old call was repeated.
-    pub(super) asked: Want,
+    pub(super) call: Call,
     /// How long the last attempt took.
     pub(super) round_trip: Duration,
     /// `None` if the call sequences of this worker are closed.
@@ -133,7 +127,7 @@ impl Call {
                     let call = CallInfo { task, worker, reported, claimed, answered_at: SystemTime::now(), took };
                     tell_of_call(&self.worker.observers, call);
                     self.worker.answered(PARTS[self.line], self.task.of());
-                    return self.ends_with(Some(settled), attempted.elapsed());
+                    return Answered { call: self, round_trip: attempted.elapsed(), settled: Some(settled) };
                 }
                 Ok(SettleReply::Closed) => {
                     if !self.worker.is_replaced() {
@@ -141,7 +135,7 @@ impl Call {
                         tracing::error!(%worker_id, "this worker was declared dead or replaced; it stops");
                     }
                     self.worker.set_replaced();
-                    return self.ends_with(None, Duration::ZERO);
+                    return Answered { call: self, round_trip: Duration::ZERO, settled: None };
                 }
                 Ok(SettleReply::Stale) => {
                     self.renumber();
@@ -180,11 +174,6 @@ impl Call {
         }
         self.worker.failed(NOTES, self.task.of(), &e);
         Ok(())
-    }
-
-    fn ends_with(self, settled: Option<Settled>, round_trip: Duration) -> Answered {
-        let Call { line, number, sent, reports, want, asked, .. } = self;
-        Answered { line, number, sent, reports, want, asked, round_trip, settled }
     }
 
     /// Makes one attempt. Sets `connected` if the server answered before a large outcome was sent.

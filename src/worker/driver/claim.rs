@@ -92,7 +92,7 @@ impl Driver {
         if !is_safe || options.prefetch == 0 || self.pending.is_empty() {
             return 0;
         }
-        let soon = self.ahead.finished_in_a_round_trip(options.concurrency).min(options.prefetch);
+        let soon = self.ahead.pace.finished_in_a_round_trip(options.concurrency).min(options.prefetch);
         (options.concurrency + soon).saturating_sub(self.occupied() + slots).min(self.batch())
     }
 

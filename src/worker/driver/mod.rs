@@ -228,7 +228,7 @@ impl Driver {
     async fn advance_stop(&mut self) {
         let Some(stop) = &mut self.stop else { return };
         let now = clock::now();
-        if self.worker.is_keeper_gone() || self.worker.hurry.is_cancelled() {
+        if self.worker.is_keeper_gone.load(Ordering::SeqCst) || self.worker.hurry.is_cancelled() {
             // Heartbeats for these jobs have ended, or the user does not want to wait for them.
             stop.hurry(now);
         }
@@ -350,7 +350,8 @@ impl Driver {
 
     /// Applies an answer: removes recorded outcomes, records claimed jobs as held, and starts them.
     fn apply(&mut self, answered: Answered) {
-        let Answered { line, number, sent, reports, want, asked, round_trip, settled } = answered;
+        let Answered { call, round_trip, settled } = answered;
+        let Call { line, number, sent, reports, want, asked, .. } = call;
         let Some(settled) = settled else {
             self.closed = true;
             return;
@@ -375,7 +376,7 @@ impl Driver {
             tracing::warn!(task = %self.task.name, jobs = settled.lost_payloads.len(), %first,
                 "removed jobs without a payload: there was nothing to run");
         }
-        self.ahead.answered(round_trip);
+        self.ahead.pace.answered(round_trip);
         self.hooks_left = settled.hooks_left && self.task.hook.is_some();
         self.released(&reports, &settled);
         self.tell_workflows(&reports, &settled);
