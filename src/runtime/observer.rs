@@ -1,10 +1,10 @@
 //! Observers of runs, in the process that runs them.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::backend::report::Disposition;
+use crate::enum_str::names;
 use crate::job::id::JobId;
 use crate::worker_id::WorkerId;
 
@@ -137,26 +137,14 @@ pub enum RunOutcome {
     Interrupted,
 }
 
-impl RunOutcome {
-    /// The name, in lower case.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            RunOutcome::Completed => "completed",
-            RunOutcome::Failed => "failed",
-            RunOutcome::Retrying => "retrying",
-            RunOutcome::Snoozed => "snoozed",
-            RunOutcome::Undecodable => "undecodable",
-            RunOutcome::Interrupted => "interrupted",
-        }
-    }
-}
-
-impl fmt::Display for RunOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+names!(RunOutcome, "outcome of a run", {
+    Completed = "completed",
+    Failed = "failed",
+    Retrying = "retrying",
+    Snoozed = "snoozed",
+    Undecodable = "undecodable",
+    Interrupted = "interrupted",
+});
 
 /// A run that is observed. If it is dropped before its end, it was interrupted.
 pub(crate) struct Observed<'a> {

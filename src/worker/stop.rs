@@ -6,6 +6,7 @@ use std::process::{ExitCode, Termination};
 
 use serde::Serialize;
 
+use crate::enum_str::names;
 use crate::job::id::JobId;
 use crate::plural::many;
 
@@ -103,22 +104,10 @@ pub enum WorkerPart {
     WorkflowRunner,
 }
 
-impl WorkerPart {
-    /// The name: `keeper`, `driver`, `wake`, `liveness_probe` or `workflow_runner`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            WorkerPart::Keeper => "keeper",
-            WorkerPart::Driver => "driver",
-            WorkerPart::Wake => "wake",
-            WorkerPart::LivenessProbe => "liveness_probe",
-            WorkerPart::WorkflowRunner => "workflow_runner",
-        }
-    }
-}
-
-impl fmt::Display for WorkerPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+names!(WorkerPart, "part of a worker", {
+    Keeper = "keeper",
+    Driver = "driver",
+    Wake = "wake",
+    LivenessProbe = "liveness_probe",
+    WorkflowRunner = "workflow_runner",
+});
