@@ -25,16 +25,6 @@ const LOOK: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(25
 /// The presence of a worker.
 type Presence = HashMap<String, String>;
 
-/// How the worker that had the name ended.
-enum Outgoing {
-    /// It has stopped, and holds nothing.
-    Stopped,
-    /// It gives no sign of life: a stall is counted for its jobs.
-    Silent,
-    /// It was asked to stop, is alive, and still holds jobs after its grace.
-    Overdue,
-}
-
 impl Worker {
     /// Fields in the presence of a worker with a name: the name, and how long a stop takes.
     pub(super) fn named_facts(&self, name: &str) -> [(String, String); 2] {
@@ -49,11 +39,7 @@ impl Worker {
         let before = self.store.call(async |conn| self.store.take_name(conn, name, own).await).await?;
         for worker in &before {
             let said = self.presence_of(worker).await?;
-            let word = match self.outgoing(name, worker, &said).await? {
-                Outgoing::Stopped => continue,
-                Outgoing::Silent => Word::Proof,
-                Outgoing::Overdue => Word::Replaced,
-            };
+            let Some(word) = self.outgoing(name, worker, &said).await? else { continue };
             let mut jobs = 0;
             for task in self.tasks_of(&said) {
                 match self.take_jobs(task, worker, word).await {
@@ -91,21 +77,23 @@ impl Worker {
     }
 
     /// Asks the worker that had the name to stop, as a signal would. Waits while it is alive, until its grace is over.
-    async fn outgoing(&self, name: &str, worker: &str, said: &Presence) -> Result<Outgoing, Error> {
+    /// Returns how its jobs are taken: `Proof`, which counts a stall, if it gives no sign of life; `Replaced` if it is
+    /// alive and still holds jobs after its grace; `None` if it has stopped and holds nothing.
+    async fn outgoing(&self, name: &str, worker: &str, said: &Presence) -> Result<Option<Word<'static>>, Error> {
         if has_stopped(said) {
-            return Ok(Outgoing::Stopped);
+            return Ok(None);
         }
         let longest = said.get("longestShutdown").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
         let (Some(longest), Some(task)) = (longest, self.tasks_of(said).first().copied()) else {
-            return Ok(Outgoing::Silent);
+            return Ok(Some(Word::Proof));
         };
         // Compare with our own presence, which was written a moment ago by the same clock.
         let silent_ms = seen_ms(&self.presence_of(self.id.as_str()).await?).saturating_sub(seen_ms(said));
         if said.contains_key("deadAt") || Duration::from_millis(silent_ms) > SILENT_AFTER {
-            return Ok(Outgoing::Silent);
+            return Ok(Some(Word::Proof));
         }
         let tables = self.store.tables(task).all();
-        let Some(keys) = tables.first() else { return Ok(Outgoing::Silent) };
+        let Some(keys) = tables.first() else { return Ok(Some(Word::Proof)) };
         match self.store.call(async |conn| self.store.ask_to_stop(conn, worker, self.id.as_str(), keys).await).await {
             Err(e) if e.is_retryable() => return Err(e),
             // The request may have been written, and the worker may still read it.
@@ -119,7 +107,7 @@ impl Worker {
             tokio::time::sleep(LOOK[usize::from(lives)]).await;
             let (said, now) = (self.presence_of(worker).await?, clock::now());
             if has_stopped(&said) {
-                return Ok(Outgoing::Stopped);
+                return Ok(None);
             }
             if seen_ms(&said) > last_seen {
                 if !std::mem::replace(&mut lives, true) {
@@ -129,10 +117,10 @@ impl Worker {
                 (last_seen, sign_at) = (seen_ms(&said), now);
             }
             if now.since(sign_at) > if lives { SILENT_AFTER } else { SIGN } {
-                return Ok(Outgoing::Silent);
+                return Ok(Some(Word::Proof));
             }
             if now.since(asked) > longest.saturating_add(READS) {
-                return Ok(Outgoing::Overdue);
+                return Ok(Some(Word::Replaced));
             }
         }
     }
