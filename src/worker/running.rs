@@ -40,20 +40,14 @@ impl Worker {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn spawn(self) -> RunningWorker {
-        RunningWorker::spawn(self)
-    }
-}
-
-impl RunningWorker {
-    pub(super) fn spawn(worker: Worker) -> RunningWorker {
-        let (id, monitor, stop) = (worker.id().clone(), worker.monitor(), Arc::new(Notify::new()));
+        let (id, monitor, stop) = (self.id().clone(), self.monitor(), Arc::new(Notify::new()));
         let told = {
             let stop = Arc::clone(&stop);
             async move { stop.notified().await }
         };
         let named = id.clone();
         let worker = tokio::spawn(async move {
-            let ended = worker.run_until(told).await;
+            let ended = self.run_until(told).await;
             // The caller may not await the end of the worker, so log it.
             if let Err(e) = &ended {
                 tracing::error!(worker_id = %named, error = %e.chain(), "the worker ended with an error");
@@ -62,7 +56,9 @@ impl RunningWorker {
         });
         RunningWorker { id, monitor, stop, worker: Some(worker) }
     }
+}
 
+impl RunningWorker {
     /// The id under which the worker holds jobs.
     #[must_use]
     pub fn id(&self) -> &WorkerId {

@@ -120,14 +120,12 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
         workflow_runner.take_in(std::iter::once(notice));
     }
     let last = async {
-        workflow_runner.turns.clear();
-        workflow_runner.more_turns = false;
-        workflow_runner.go_on();
-        while let Some(done) = workflow_runner.calls.join_next().await {
-            workflow_runner.done(done);
+        loop {
             workflow_runner.turns.clear();
             workflow_runner.more_turns = false;
             workflow_runner.go_on();
+            let Some(done) = workflow_runner.calls.join_next().await else { break };
+            workflow_runner.done(done);
         }
     };
     if tokio::time::timeout(LAST_CALLS, last).await.is_err() {

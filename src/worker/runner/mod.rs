@@ -3,7 +3,7 @@
 //! | step | from → to |
 //! |---|---|
 //! | [`payload`] | what was claimed → the bytes of the input |
-//! | [`gate`] | a node of a workflow → whether the workflow still wants it |
+//! | `closed` | a node of a workflow → whether the workflow still wants it |
 //! | `begin` | the claim → what handler, observer and log see of the run |
 //! | [`drive`] | the handler's future → how it ended: returned, panicked, timed out, dropped |
 //! | [`hook`] | the same for a job whose outcome is stored: its hook runs, not its handler |
@@ -11,7 +11,6 @@
 //! | `run` | the outcome → the `Report` that settle carries |
 
 mod drive;
-mod gate;
 mod hook;
 mod outcome;
 mod own;
@@ -33,6 +32,7 @@ use crate::backend::report::{Disposition, Report};
 use crate::backend::settle::{Claimed, Payload};
 use crate::clock;
 use crate::job::failure::codes;
+use crate::job::node_id::NodeId;
 use crate::job::snooze::Snoozes;
 use crate::job::state::JobState;
 use crate::options::overrides::Headers;
@@ -99,7 +99,7 @@ async fn run_once(
         }
     };
     if job.outcome.is_none()
-        && let Some(closed) = gate::closed(&worker, &held).await
+        && let Some(closed) = closed(&worker, &held).await
     {
         held.set(Flags::FINISHED);
         return (closed, Duration::ZERO);
@@ -153,6 +153,21 @@ async fn run_once(
         let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));
     }
     (outcome, ran)
+}
+
+/// Asks the workflow of a node whether its run may begin, however long that takes; the job stays held meanwhile.
+/// Returns what to report if it may not. `None` if it may, or if the job belongs to no workflow.
+async fn closed(worker: &WorkerShared, held: &HeldJob) -> Option<Disposition> {
+    let node = NodeId::of(&held.id)?;
+    tokio::select! {
+        // If the worker's workflow runner is gone, no answer comes.
+        answer = worker.workflow_queue.ask(node) => match answer {
+            Ok(true) => None,
+            Ok(false) => Some(Disposition::Drop),
+            Err(_) => Some(Disposition::Requeue),
+        },
+        () = held.wait_for(Flags::NOT_TO_BEGIN) => Some(Disposition::Requeue),
+    }
 }
 
 /// The context of the handler or of the hook, which has its own counts.
