@@ -124,6 +124,17 @@ impl Faults {
         self.0.push(fault);
     }
 
+    /// Adds the fault that [`ConfigError::new`] makes.
+    pub(crate) fn add(
+        &mut self,
+        field: impl Into<String>,
+        value: impl Into<String>,
+        rule: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.push(ConfigError::new(field, value, rule, fix));
+    }
+
     pub(crate) fn extend(&mut self, faults: ConfigErrors) {
         self.0.extend(faults);
     }

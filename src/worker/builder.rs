@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use super::identity::WorkerIdentity;
 use super::monitor::WorkerMonitor;
 use crate::backend::engine::Store;
-use crate::config_error::{ConfigError, Faults};
+use crate::config_error::Faults;
 use crate::error::Error;
 use crate::options::resolved::Resolved;
 use crate::options::retention::RetentionLimit;
@@ -56,12 +56,12 @@ impl Worker {
                 // Two drivers of one task would share call numbers.
                 Some(task) if kept.iter().all(|kept| kept.name != task.name) => kept.push(task.clone()),
                 Some(_) => {}
-                None => faults.push(ConfigError::new(
+                None => faults.add(
                     "worker.only",
                     name,
                     "must be a task of this App with a handler",
                     "declare it with App::task first, or correct the name",
-                )),
+                ),
             }
         }
         faults.finish()?;

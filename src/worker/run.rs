@@ -16,7 +16,7 @@ use crate::backend::partitions::other_number;
 use crate::backend::server;
 use crate::backoff::Pauses;
 use crate::clock;
-use crate::config_error::{ConfigError, Faults};
+use crate::config_error::Faults;
 use crate::error::Error;
 use crate::escape::Escaped;
 use crate::options::resolved::Resolved;
@@ -111,7 +111,7 @@ impl Worker {
             .for_each(|fault| faults.push(fault));
         if self.tasks.is_empty() {
             let fix = "declare one with App::task before App::worker is called, and name it in Worker::tasks";
-            faults.push(ConfigError::new("worker", "without a task", "must have one with a handler", fix));
+            faults.add("worker", "without a task", "must have one with a handler", fix);
         }
         faults.gather(self.identity.check());
         self.presence_retention.check("presence_retention", &mut faults);

@@ -114,14 +114,14 @@ fn json(value: &impl serde::Serialize) -> Result<String, Error> {
 
 fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
     if nodes.is_empty() {
-        faults.push(ConfigError::new("graph", "without a node", "must have one", "add one with Graph::node"));
+        faults.add("graph", "without a node", "must have one", "add one with Graph::node");
     }
     faults.number("nodes", nodes.len().max(1) as u64, 1, MOST_NODES as u64);
     let edges = nodes.iter().map(|node| node.inputs.len() as u64).sum();
     faults.number("edges", edges, 0, MOST_EDGES);
     if output.is_some_and(|output| output as usize >= nodes.len()) {
         let fix = "name a node that this graph made";
-        faults.push(ConfigError::new("output", "a node of another graph", "must be a node of the graph", fix));
+        faults.add("output", "a node of another graph", "must be a node of the graph", fix);
     }
     let mut names = HashSet::new();
     for node in nodes {
@@ -131,17 +131,12 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
         let rule = "must be 1 to 64 bytes of printable ASCII without space, '{', '}' and '/'";
         faults.gather(config_error::text("node", &node.name, 64, is_allowed, rule, "use a name like \"resize-64\""));
         if !names.insert(&node.name) {
-            faults.push(ConfigError::new(
-                &field,
-                &name,
-                "must be the only node of its name",
-                "give one of them another name",
-            ));
+            faults.add(&field, &name, "must be the only node of its name", "give one of them another name");
         }
         if matches!(node.input, NodeInput::Graph(_)) {
             if !node.own.is_empty() {
                 let (rule, fix) = ("must have none, since it is not a job", "give them to the nodes of the graph");
-                faults.push(ConfigError::new(&field, "a graph with a delay, priority, attempts or timeout", rule, fix));
+                faults.add(&field, "a graph with a delay, priority, attempts or timeout", rule, fix);
             }
         } else {
             faults.gather(validate::task_name(&node.task).map_err(|found| found.of_node(&node.name)));
@@ -149,12 +144,7 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
         faults.gather(node.own.overrides.validate().map_err(|found| found.of_node(&node.name)));
         if node.is_mixed {
             let fix = "name nodes that this graph made";
-            faults.push(ConfigError::new(
-                &field,
-                "after a node of another graph",
-                "must wait for nodes of its own graph",
-                fix,
-            ));
+            faults.add(&field, "after a node of another graph", "must wait for nodes of its own graph", fix);
         }
         let count = node.inputs.len() as u64;
         faults.number(&format!("{field}, after"), count, 0, MOST_INPUTS);
@@ -165,12 +155,12 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
                 "must wait for the node whose value it takes",
                 "give it an input, and read the value with Context::upstream",
             );
-            faults.push(ConfigError::new(&field, "a node made by `then` that may run without its input", rule, fix));
+            faults.add(&field, "a node made by `then` that may run without its input", rule, fix);
         }
         if let Some(least) = node.at_least {
             if node.always {
                 let fix = "leave one of the two out";
-                faults.push(ConfigError::new(&field, "at_least and always", "must be one of them", fix));
+                faults.add(&field, "at_least and always", "must be one of them", fix);
             }
             if least == 0 || u64::from(least) > count {
                 let rule = match count {
@@ -178,18 +168,18 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
                     _ => format!("must be 1 to {count}, the number of nodes that it waits for"),
                 };
                 let fix = "name them with `after` first";
-                faults.push(ConfigError::new(format!("{field}, at_least"), least.to_string(), rule, fix));
+                faults.add(format!("{field}, at_least"), least.to_string(), rule, fix);
             }
         }
     }
     if let Some(node) = on_a_cycle(nodes) {
         let fix = "remove the edge by which a node waits for itself";
-        faults.push(ConfigError::new(
+        faults.add(
             "graph",
             format!("a cycle through the node {}", config_error::shown(&node.name)),
             "must have none",
             fix,
-        ));
+        );
     }
 }
 
