@@ -1,27 +1,26 @@
 //! The definition of a workflow, and the start of an instance.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::IntoFuture;
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::graph::Graph;
-use super::handle::WorkflowHandle;
+use super::handle::{WorkflowHandle, WorkflowShared};
 use super::options::WorkflowOptions;
 use super::progress::WorkflowProgress;
 use super::shape::{GraphPlan, plan, records};
-use super::shared::WorkflowShared;
 use super::starter::Starter;
 use crate::backend::engine::Store;
 use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::timeouts::response_time;
 use crate::backend::workflow::start::{NewInstance, Started};
 use crate::backend::workflow::upkeep;
-use crate::config_error::{self, ConfigError, ConfigErrors, Faults};
+use crate::config_error::{self, ConfigErrors, Faults};
 use crate::error::Error;
 use crate::events::hub::EventHub;
 use crate::events::source::Followed;
@@ -232,7 +231,7 @@ impl<T> Start<T> {
             faults.at_most("deadline", deadline, LONGEST);
             if deadline < Duration::from_secs(1) {
                 let fix = "use 1 s or more";
-                faults.push(ConfigError::new("deadline", format!("{deadline:?}"), "must be at least 1 s", fix));
+                faults.add("deadline", format!("{deadline:?}"), "must be at least 1 s", fix);
             }
         }
         faults.finish()?;
@@ -275,7 +274,7 @@ impl<T> Start<T> {
 
 impl<T: 'static> IntoFuture for Start<T> {
     type Output = Result<WorkflowHandle<T>, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.start())

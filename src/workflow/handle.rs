@@ -9,10 +9,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use super::options::WorkflowOptions;
 use super::progress::retry::Retried;
-use super::progress::unreadable;
-use super::shared::WorkflowShared;
-use crate::backend::keys::Key;
+use super::progress::{WorkflowProgress, unreadable};
+use crate::backend::engine::Store;
+use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::large_value::Unread;
 use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::replicated::ask_copied;
@@ -28,7 +29,7 @@ use crate::job::failure::{Failure, StoredError, codes};
 use crate::job::id::JobId;
 use crate::job::instance::{NodeState, WorkflowState};
 use crate::job::node_id::NodeId;
-use crate::limits::{BATCH_BYTES, MESSAGE_LIMIT, NODE_LIMIT};
+use crate::limits::{MESSAGE_LIMIT, NODE_LIMIT};
 use crate::options::modes::Durability;
 use crate::runtime::upstream::{Upstream, came_of, number_of};
 use crate::runtime::waits::NotedWait;
@@ -37,6 +38,14 @@ use crate::task::cancel::Cancel;
 /// The shortest and the longest pause between two checks whether an instance has ended.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// What all handles of a definition share.
+pub(crate) struct WorkflowShared {
+    pub(super) keys: TaskKeys,
+    pub(super) store: Arc<Store>,
+    pub(super) progress: Arc<WorkflowProgress>,
+    pub(super) options: WorkflowOptions,
+}
 
 /// An instance of a [`Workflow`](crate::Workflow); `T` is the type of its output. Cloning is cheap. Dropping it does
 /// not affect the instance.
@@ -95,13 +104,11 @@ impl<T> WorkflowHandle<T> {
         let page = progress.node_states(keys, &self.id, shape.nodes.len()).await?;
         let (run, states) = page.ok_or_else(|| self.not_found())?;
         let told = (0..).zip(shape.nodes).zip(&states).map(|((index, node), said)| {
-            let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
             let state = NodeState::from_wire(said);
-            let id = NodeId { definition, instance, node: index, run }.job_id();
             // After a retry it is unknown in which run a node completed.
             let is_older = state == NodeState::Completed && run > 1;
             let was_sent = !matches!(state, NodeState::Pending | NodeState::Skipped) && !node.is_graph;
-            let job = (was_sent && !is_older).then_some(id);
+            let job = (was_sent && !is_older).then(|| self.job(index, run));
             NodeStatus { name: node.name, task: Some(node.task).filter(|task| !task.is_empty()), state, job }
         });
         let nodes = told.collect();
@@ -137,10 +144,7 @@ impl<T> WorkflowHandle<T> {
         };
         let mut before = state_of().await?;
         loop {
-            let job = || {
-                let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
-                NodeId { definition, instance, node: number, run: state.run }.job_id()
-            };
+            let job = || self.job(number, state.run);
             match NodeState::from_wire(&before) {
                 // No node opens in an instance that has ended.
                 NodeState::Pending if self.state().await?.place.is_ended() => {
@@ -343,9 +347,7 @@ impl<T> WorkflowHandle<T> {
     }
 
     async fn state(&self) -> Result<FlowState, Error> {
-        let keys = &self.shared.keys;
-        let look = |mut conn| async move { instances::state(&mut conn, keys, &self.id).await };
-        self.shared.store.ask(response_time(BATCH_BYTES), look).await?.ok_or_else(|| self.not_found())
+        self.shared.progress.state(&self.shared.keys, &self.id).await?.ok_or_else(|| self.not_found())
     }
 
     /// The output of a completed instance. A large one is read separately.
@@ -387,14 +389,13 @@ impl<T> WorkflowHandle<T> {
             (Some((node, said)), None) => (Some(node), StoredError::from_json(&said)),
             (None, None) => (None, StoredError::from_json("")),
         };
-        let of = node.unwrap_or(0);
-        let job = NodeId { definition: workflow.clone(), instance: id.clone(), node: of, run: state.run }.job_id();
-        Error::WorkflowFailed {
-            workflow,
-            id,
-            node: node.map(name).unwrap_or_default(),
-            failure: Box::new(Failure::new(job, error, 0, 0)),
-        }
+        let failure = Box::new(Failure::new(self.job(node.unwrap_or(0), state.run), error, 0, 0));
+        Error::WorkflowFailed { workflow, id, node: node.map(name).unwrap_or_default(), failure }
+    }
+
+    /// The id of the job of a node in this run.
+    fn job(&self, node: u32, run: u64) -> JobId {
+        NodeId { definition: self.workflow().to_owned(), instance: self.id.to_string(), node, run }.job_id()
     }
 
     fn not_found(&self) -> Error {

@@ -1,15 +1,4 @@
 //! Advances workflows. Any process may repeat any step at any time: a step that is already done has no effect.
-//!
-//! | file | contents |
-//! |---|---|
-//! | `mod.rs` | reports ended nodes to their workflow, and carries out what follows |
-//! | `send.rs` | opened nodes → jobs, or instances of their own |
-//! | `stale.rs` | jobs that earlier instances of the same id left |
-//! | `cancel.rs` | cancels the open nodes of an instance that stops |
-//! | `retry.rs` | a new run of an instance |
-//! | `look.rs` | picks up steps that were not done in time |
-//! | `values.rs` | reads inputs and outcomes that a script did not copy |
-//! | `audit.rs` | compares instances with their jobs, to find what a server lost |
 
 mod audit;
 mod cancel;
@@ -212,7 +201,7 @@ impl WorkflowProgress {
         }
     }
 
-    async fn state(&self, keys: &TaskKeys, instance: &str) -> Result<Option<FlowState>, Error> {
+    pub(in crate::workflow) async fn state(&self, keys: &TaskKeys, instance: &str) -> Result<Option<FlowState>, Error> {
         let look = |mut conn| async move { instances::state(&mut conn, keys, instance).await };
         self.store.ask(response_time(BATCH_BYTES), look).await
     }
