@@ -81,15 +81,10 @@ pub trait NodeTask<I, O>: sealed::Sealed {
 )]
 pub trait NodeInputs: sealed::Sealed {
     #[doc(hidden)]
-    fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>));
-}
+    type Value;
 
-/// A node without its type.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct AnyNode<'a> {
-    nodes: &'a Nodes,
-    index: u32,
+    #[doc(hidden)]
+    fn list(&self) -> &[Node<Self::Value>];
 }
 
 mod sealed {
@@ -116,26 +111,34 @@ impl<I, O> NodeTask<I, O> for TaskRef<I, O> {
 }
 
 impl<T> NodeInputs for Node<T> {
-    fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>)) {
-        node(&AnyNode { nodes: &self.nodes, index: self.index });
+    type Value = T;
+
+    fn list(&self) -> &[Node<T>] {
+        std::slice::from_ref(self)
     }
 }
 
 impl<T> NodeInputs for [Node<T>] {
-    fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>)) {
-        self.iter().for_each(|one| one.each(node));
+    type Value = T;
+
+    fn list(&self) -> &[Node<T>] {
+        self
     }
 }
 
 impl<T> NodeInputs for Vec<Node<T>> {
-    fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>)) {
-        self.as_slice().each(node);
+    type Value = T;
+
+    fn list(&self) -> &[Node<T>] {
+        self
     }
 }
 
 impl<T, const N: usize> NodeInputs for [Node<T>; N] {
-    fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>)) {
-        self.as_slice().each(node);
+    type Value = T;
+
+    fn list(&self) -> &[Node<T>] {
+        self
     }
 }
 
@@ -230,14 +233,11 @@ impl<T> Node<T> {
     /// Makes this node wait for one node, or several. It runs when all of them have completed. It is skipped once one
     /// of them can no longer complete. Repeated calls add to the list.
     pub fn after<N: NodeInputs + ?Sized>(self, inputs: &N) -> Node<T> {
-        let mut found = Vec::new();
-        let mut is_mixed = false;
-        inputs.each(&mut |input| {
-            if Arc::ptr_eq(input.nodes, &self.nodes) { found.push(input.index) } else { is_mixed = true }
-        });
+        let is_own = |input: &&Node<N::Value>| Arc::ptr_eq(&input.nodes, &self.nodes);
+        let (own, others): (Vec<_>, Vec<_>) = inputs.list().iter().partition(is_own);
         self.with(|node| {
-            node.inputs.extend(found);
-            node.is_mixed |= is_mixed;
+            node.inputs.extend(own.iter().map(|input| input.index));
+            node.is_mixed |= !others.is_empty();
         })
     }
 
