@@ -74,9 +74,19 @@ impl WorkflowProgress {
         tracing::debug!(workflow = keys.task(), nodes = nodes.len(), error = %e.chain(), "the inputs of nodes cannot be read; will retry");
         let entries: Vec<String> = nodes.iter().map(|node| send_entry(&node.id)).collect();
         for some in entries.chunks(BATCH) {
-            if let Err(e) = self.store.call(async |conn| outbox::put_off(conn, keys, some).await).await {
-                tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow stay in the outbox");
-            }
+            self.clear(keys, some, false).await;
+        }
+    }
+
+    /// Removes the entries of nodes that were sent from the outbox of the workflow; delays those of others.
+    async fn clear(&self, keys: &TaskKeys, entries: &[String], are_sent: bool) {
+        let cleared = if are_sent {
+            self.store.call(async |conn| outbox::done(conn, keys, entries).await).await
+        } else {
+            self.store.call(async |conn| outbox::put_off(conn, keys, entries).await).await
+        };
+        if let Err(e) = cleared {
+            tracing::debug!(workflow = keys.task(), are_sent, error = %e.chain(), "nodes of a workflow stay in the outbox");
         }
     }
 
@@ -119,20 +129,15 @@ impl WorkflowProgress {
                 let there = some.iter().zip(existed).filter_map(|(node, existed)| existed.then_some(node));
                 self.replace_stale(keys, &task, there.collect()).await
             };
-            let settled = match sent.await {
+            let sent = sent.await;
+            match &sent {
                 Ok(()) => {
                     self.count(SENT, some.len());
                     self.was_sent(keys, &task);
-                    self.store.call(async |conn| outbox::done(conn, keys, &entries).await).await
                 }
-                Err(e) => {
-                    self.could_not_send(keys, &task, some.len(), &e);
-                    self.store.call(async |conn| outbox::put_off(conn, keys, &entries).await).await
-                }
-            };
-            if let Err(e) = settled {
-                tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow could not be sent; they stay in the outbox");
+                Err(e) => self.could_not_send(keys, &task, some.len(), e),
             }
+            self.clear(keys, &entries, sent.is_ok()).await;
         }
     }
 
@@ -150,23 +155,16 @@ impl WorkflowProgress {
 
     /// Starts the graph of a node. If that fails, a later look tries again.
     async fn start_child(&self, keys: &TaskKeys, node: &ToSend) {
-        let entry = [send_entry(&node.id)];
-        let settled = match self.begin_child(keys, node).await {
-            Ok(()) => {
-                self.was_sent(keys, GRAPH);
-                self.store.call(async |conn| outbox::done(conn, keys, &entry).await).await
+        let begun = self.begin_child(keys, node).await;
+        match &begun {
+            Ok(()) => self.was_sent(keys, GRAPH),
+            Err(e) if self.unsent.lock().insert((keys.task().to_owned(), GRAPH.to_owned())) => {
+                tracing::warn!(workflow = keys.task(), id = node.id.child(), error = %e.chain(),
+                    "a subgraph of a workflow could not be started; will retry");
             }
-            Err(e) => {
-                if self.unsent.lock().insert((keys.task().to_owned(), GRAPH.to_owned())) {
-                    tracing::warn!(workflow = keys.task(), id = node.id.child(), error = %e.chain(),
-                        "a subgraph of a workflow could not be started; will retry");
-                }
-                self.store.call(async |conn| outbox::put_off(conn, keys, &entry).await).await
-            }
-        };
-        if let Err(e) = settled {
-            tracing::debug!(workflow = keys.task(), error = %e.chain(), "a subgraph of a workflow could not be started; will retry");
+            Err(_) => {}
         }
+        self.clear(keys, &[send_entry(&node.id)], begun.is_ok()).await;
     }
 
     async fn begin_child(&self, keys: &TaskKeys, node: &ToSend) -> Result<(), Error> {
