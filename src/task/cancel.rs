@@ -1,9 +1,9 @@
 //! A cancel that is requested when it is awaited.
 
 use std::fmt;
-use std::future::{Future, ready};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::future::{IntoFuture, ready};
+
+use futures_util::future::{BoxFuture, FutureExt};
 
 use crate::config_error::Faults;
 use crate::error::Error;
@@ -29,12 +29,8 @@ use crate::options::modes::Durability;
 #[must_use = "a cancel is requested when this is awaited"]
 pub struct Cancel<'a, R> {
     durability: Durability,
-    /// `None` once it is under way.
-    call: Option<Box<dyn FnOnce(Durability) -> CancelCall<'a, R> + Send + 'a>>,
-    under_way: Option<CancelCall<'a, R>>,
+    call: Box<dyn FnOnce(Durability) -> BoxFuture<'a, Result<R, Error>> + Send + 'a>,
 }
-
-type CancelCall<'a, R> = Pin<Box<dyn Future<Output = Result<R, Error>> + Send + 'a>>;
 
 impl<'a, R: Send + 'a> Cancel<'a, R> {
     /// A cancel by this call, which gets the durability: the given one, unless the caller sets another.
@@ -42,8 +38,7 @@ impl<'a, R: Send + 'a> Cancel<'a, R> {
     where
         F: Future<Output = Result<R, Error>> + Send + 'a,
     {
-        let call = move |durability| -> CancelCall<'a, R> { Box::pin(call(durability)) };
-        Cancel { durability, call: Some(Box::new(call)), under_way: None }
+        Cancel { durability, call: Box::new(move |durability| call(durability).boxed()) }
     }
 
     /// When the cancel counts as recorded. Defaults to the durability of the task, or of the workflow.
@@ -53,24 +48,16 @@ impl<'a, R: Send + 'a> Cancel<'a, R> {
     }
 }
 
-impl<'a, R: Send + 'a> Future for Cancel<'a, R> {
+impl<'a, R: Send + 'a> IntoFuture for Cancel<'a, R> {
     type Output = Result<R, Error>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
 
-    /// # Panics
-    /// If it is polled again after it has returned its value.
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(call) = self.call.take() {
-            let mut faults = Faults::default();
-            faults.durability(self.durability);
-            self.under_way = Some(match faults.finish() {
-                Ok(()) => call(self.durability),
-                Err(e) => Box::pin(ready(Err(e.into()))),
-            });
-        }
-        match &mut self.under_way {
-            Some(under_way) => under_way.as_mut().poll(cx),
-            // Cannot happen: it is set by the first poll.
-            None => Poll::Pending,
+    fn into_future(self) -> Self::IntoFuture {
+        let mut faults = Faults::default();
+        faults.durability(self.durability);
+        match faults.finish() {
+            Ok(()) => (self.call)(self.durability),
+            Err(e) => Box::pin(ready(Err(e.into()))),
         }
     }
 }
