@@ -8,7 +8,7 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The most bytes of JSON that a handler may return, so that one value does not occupy a slow connection for minutes.
 pub(crate) const RESULT_LIMIT: usize = 64 * 1024 * 1024;
 
-/// The longest error message that is stored with a failed job, in bytes.
+/// The longest error message, and the longest reason of a cancel, that are stored with a job, in bytes.
 pub(crate) const MESSAGE_LIMIT: usize = 4096;
 
 /// Values of more bytes use a connection of their own, so that no other call waits for them.

@@ -1,7 +1,6 @@
 //! Sends the jobs of one partition, and those together that come during a call.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -329,12 +328,6 @@ impl Carrying {
             }
         }
         self.is_done = true;
-    }
-}
-
-impl fmt::Debug for DispatchBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DispatchBuffer").finish_non_exhaustive()
     }
 }
 

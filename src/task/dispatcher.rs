@@ -26,7 +26,6 @@ const NODES: usize = 4;
 ///
 /// A lone dispatch is sent by its caller's own future. That call carries no other job, since the future may never be polled again.
 /// Dispatches that come meanwhile gather, and a task on the runtime of the App sends them together. No job waits for more jobs to come.
-#[derive(Debug)]
 pub(crate) struct Dispatcher {
     tables: Arc<Tables>,
     /// How many partitions the task should have, if the options say so, and whether that was checked.

@@ -28,6 +28,7 @@ use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
 use crate::job::progress::JobProgress;
 use crate::job::state::JobState;
+use crate::limits::MESSAGE_LIMIT;
 use crate::options::modes::{Durability, EventMode};
 use crate::runtime::waits::NotedWait;
 
@@ -36,9 +37,6 @@ const EVENT_DELAY: Duration = Duration::from_secs(1);
 
 /// After this time, a call that waits for a result logs which job it waits for.
 const LATE: Duration = Duration::from_secs(10);
-
-/// The most bytes of the reason of a cancel that are stored.
-const REASON_LIMIT: usize = 4096;
 
 /// A job that was dispatched, with the type of its result. Cloning is cheap.
 ///
@@ -248,7 +246,7 @@ impl<O> JobHandle<O> {
     /// If the future is dropped, the job may be cancelled or not. It is safe to repeat.
     pub fn cancel(&self, reason: impl Into<String>) -> Cancel<'_, CancelOutcome> {
         let reason = reason.into();
-        let cancel = move |durability| async move { self.cancel_now(cut(&reason, REASON_LIMIT), durability).await };
+        let cancel = move |durability| async move { self.cancel_now(cut(&reason, MESSAGE_LIMIT), durability).await };
         Cancel::new(self.task.options.durability, cancel)
     }
 
