@@ -41,18 +41,8 @@
 //!
 //! # Dispatching
 //!
-//! A **job** is one dispatched unit of a task. [`TaskRef::dispatch`] writes one job, [`TaskRef::dispatch_many`] writes many. A dispatch can
-//! set options for its own job:
-//!
-//! ```no_run
-//! # use std::time::Duration;
-//! # use heartline::{Priority, TaskRef};
-//! # async fn run(mails: TaskRef<String, u64>) -> heartline::Result<()> {
-//! let job = mails.dispatch("ada".to_owned()).id("welcome-ada").delay(Duration::from_secs(60)).await?;
-//! let sent = job.result().await?;
-//! # Ok(())
-//! # }
-//! ```
+//! A **job** is one dispatched unit of a task. [`TaskRef::dispatch`] writes one job, [`TaskRef::dispatch_many`] writes many. A
+//! [`Dispatch`] can set options for its own job, and a [`JobHandle`] waits for its result.
 //!
 //! # Workers
 //!
@@ -81,26 +71,6 @@
 //! [`App::inspector`] lists tasks, jobs and workers by name, and explains stalls. It retries, cancels, pauses and repairs, without handlers
 //! or types. [`Worker::monitor`] answers probes. See [operating](guide::operating).
 //!
-//! # Sharing data with handlers
-//!
-//! [`AppBuilder::state`] takes a pool, a client or settings, and [`Context::state`] gives it to a handler:
-//!
-//! ```
-//! # use heartline::{Context, JobError};
-//! struct Mailer;
-//!
-//! async fn welcome(ctx: Context, user: String) -> Result<(), JobError> {
-//!     let _mailer = ctx.state::<Mailer>()?;
-//!     println!("welcome, {user}");
-//!     Ok(())
-//! }
-//! ```
-//!
-//! # Testing
-//!
-//! With the feature `testing`, `Context::for_test` makes a context without Redis, `TestApp` starts a private server, and `Worker::drain`
-//! runs until no job waits. See the page on testing in the [`guide`].
-//!
 //! # Logs
 //!
 //! Heartline logs with `tracing`, in a span `attempt` for each run and `hook` for each run of a hook. It never logs payloads. The page on
@@ -116,6 +86,7 @@
 //! | graphs of jobs | [`Graph`], [`Workflow`], [`WorkflowHandle`] |
 //! | waiting for a result, cancelling | [`JobHandle`] |
 //! | inside a handler | [`Context`], [`Interrupted`], [`JobError`] |
+//! | a pool, a client or settings for handlers | [`AppBuilder::state`], [`Context::state`] |
 //! | running a worker | [`Worker`], [`RunningWorker`], [`shutdown_signal`], [`StopReason`] |
 //! | metrics of runs | [`Observer`] |
 //! | events and stalls | [`Event`], [`StalledEvent`], [`Subscription`] |
@@ -135,7 +106,7 @@
 //! | `probes` | no | [`WorkerMonitor::serve`]: `/live`, `/ready` and `/health` over HTTP, on a thread of its own |
 //! | `private-server` | no | the module `private_server`: a Redis server or cluster that ends with your process, for demos |
 //! | `tls` | no | `rediss://`, by rustls with `ring`; `AppBuilder::tls_ca`, `AppBuilder::tls_client` |
-//! | `testing` | no | the module `testing`: `Context::for_test`, `Worker::drain`, `TestApp`, a private Redis server |
+//! | `testing` | no | the module `testing`: `Context::for_test`, `Worker::drain`, `TestApp`, a private Redis server; see the page on testing in the [`guide`] |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

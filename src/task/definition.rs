@@ -181,21 +181,6 @@ impl<I, O> TaskHandler<I, O> {
 
     /// Sets a hook that runs between the outcome of a job and its end; the last one counts. See
     /// [`TaskRef::on_complete`](crate::TaskRef::on_complete).
-    ///
-    /// ```no_run
-    /// # use heartline::{App, Context, JobError, Outcome, TaskDef};
-    /// # const RESIZE: TaskDef<String, u64> = TaskDef::new("resize");
-    /// # async fn resize(_: Context, _: String) -> Result<u64, JobError> { Ok(0) }
-    /// async fn resized(ctx: Context, outcome: Outcome<u64>) -> Result<(), JobError> {
-    ///     println!("{}: {outcome:?}", ctx.id());
-    ///     Ok(())
-    /// }
-    ///
-    /// # fn run(app: App) -> heartline::Result<()> {
-    /// app.register(RESIZE.handler(resize).on_complete(resized))?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn on_complete<E, F, Fut>(mut self, hook: F) -> Self
     where
         O: DeserializeOwned + Send + 'static,

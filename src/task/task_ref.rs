@@ -100,15 +100,8 @@ impl<I, O> TaskRef<I, O> {
     /// hook. The hook runs at least once: a worker may die after the hook and before Redis records that it ran.
     /// [`JobHandle::result`] waits for the hook, and a cancel returns [`TooLate`](crate::CancelOutcome::TooLate).
     ///
-    /// The hook runs for every job that completed, failed, expired or was cancelled. It does not run for jobs that are removed, nor for
-    /// damaged ones (code `corrupt`). It uses a slot, even while the task is paused. The task's `attempts`, backoff, `timeout`, heartbeat
-    /// mode and `max_count` apply to it, counted separately: [`Context::attempt`](crate::Context::attempt) and
-    /// [`Context::stalled_count`](crate::Context::stalled_count) are its own. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do
-    /// not apply. If it fails for good, the job ends with its stored outcome and an event [`HookFailed`](Event::HookFailed). A checkpoint
-    /// of the hook replaces that of the handler.
-    ///
-    /// [The guide](crate::guide::guarantees#hooks-what-runs-when-a-job-has-ended) lists what follows each failure, and what happens if only
-    /// some workers have the hook. Workers and producers must have a version of this crate that knows hooks.
+    /// [The guide](crate::guide::guarantees#hooks-what-runs-when-a-job-has-ended) lists the jobs for which it runs, the options that apply
+    /// to it, what follows each failure, and what happens if only some workers have the hook.
     ///
     /// The value must own its data: `String`, not `&str`. Clone inside the closure what it needs:
     /// `move |ctx, outcome| { let mailer = mailer.clone(); async move { .. } }`.
