@@ -39,6 +39,7 @@ use crate::worker_id::WorkerId;
 pub struct Context(pub(crate) Arc<Run>);
 
 /// The fixed data of one run.
+#[derive(Clone)]
 pub(crate) struct Run {
     pub(crate) held: Arc<HeldJob>,
     pub(crate) task: Arc<str>,

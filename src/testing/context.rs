@@ -16,10 +16,9 @@ use crate::job::progress::JobProgress;
 use crate::job::shape::ChildGraph;
 use crate::options::overrides::Headers;
 use crate::options::stall::{Heartbeat, OnLockRisk};
-use crate::runtime::context::{Context, GivenNode, Run};
+use crate::runtime::context::{Context, Run};
 use crate::runtime::held_jobs::{Flags, Guard, HeldJob};
 use crate::runtime::notes::checkpoint_json;
-use crate::runtime::state::Data;
 use crate::stall::action::StallReason;
 use crate::stall::recovery::Recovery;
 use crate::worker_id::WorkerId;
@@ -46,35 +45,28 @@ use crate::worker_id::WorkerId;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct TestContext {
-    held: Arc<HeldJob>,
-    task: Arc<str>,
-    attempt: u32,
-    max_attempts: u32,
-    stalled_count: u32,
-    snoozed_count: u32,
-    recovery: Option<Recovery>,
-    headers: Headers,
-    data: Data,
-    given: Vec<GivenNode>,
-}
+pub struct TestContext(Run);
 
 impl Context {
     /// A context for a test of a handler, without Redis: a first attempt that nothing interrupts.
     #[must_use]
     pub fn for_test() -> TestContext {
-        TestContext {
+        TestContext(Run {
             held: held(JobId::generate()),
             task: "test".into(),
-            attempt: 1,
+            worker: WorkerId::generate(),
+            failed_attempts: 0,
             max_attempts: 1,
             stalled_count: 0,
             snoozed_count: 0,
             recovery: None,
+            is_hook: false,
+            dispatched_at: SystemTime::now(),
             headers: Headers::new(),
-            data: Data::default(),
+            data: Arc::default(),
+            note_store: None,
             given: Vec::new(),
-        }
+        })
     }
 }
 
@@ -93,43 +85,43 @@ impl TestContext {
     /// # Errors
     /// [`Error::Config`] if the id is not valid.
     pub fn id(mut self, id: impl AsRef<str>) -> Result<TestContext, Error> {
-        self.held = held(JobId::parse(id.as_ref())?);
+        self.0.held = held(JobId::parse(id.as_ref())?);
         Ok(self)
     }
 
     /// The name of the task. Defaults to `test`.
     #[must_use]
     pub fn task(mut self, name: &str) -> TestContext {
-        self.task = name.into();
+        self.0.task = name.into();
         self
     }
 
     /// Which attempt this is, from 1; 0 counts as 1. Defaults to 1.
     #[must_use]
     pub fn attempt(mut self, attempt: u32) -> TestContext {
-        self.attempt = attempt.max(1);
-        self.max_attempts = self.max_attempts.max(self.attempt);
+        self.0.failed_attempts = attempt.max(1) - 1;
+        self.0.max_attempts = self.0.max_attempts.max(attempt);
         self
     }
 
     /// How many runs may fail. Defaults to the number of the attempt.
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> TestContext {
-        self.max_attempts = attempts;
+        self.0.max_attempts = attempts;
         self
     }
 
     /// How often the job stalled before. Defaults to 0.
     #[must_use]
     pub fn stalled_count(mut self, count: u32) -> TestContext {
-        self.stalled_count = count;
+        self.0.stalled_count = count;
         self
     }
 
     /// How often the job was snoozed before. Defaults to 0.
     #[must_use]
     pub fn snoozed_count(mut self, count: u32) -> TestContext {
-        self.snoozed_count = count;
+        self.0.snoozed_count = count;
         self
     }
 
@@ -137,23 +129,23 @@ impl TestContext {
     #[must_use]
     pub fn recovered(mut self, reason: StallReason) -> TestContext {
         let requeued_count = u32::from(reason == StallReason::Requeued);
-        self.stalled_count = self.stalled_count.max(1 - requeued_count);
-        let (worker, stalled_count) = (Some(WorkerId::generate()), self.stalled_count);
-        self.recovery = Some(Recovery { reason, worker, stalled_count, requeued_count, at: SystemTime::now() });
+        self.0.stalled_count = self.0.stalled_count.max(1 - requeued_count);
+        let (worker, stalled_count) = (Some(WorkerId::generate()), self.0.stalled_count);
+        self.0.recovery = Some(Recovery { reason, worker, stalled_count, requeued_count, at: SystemTime::now() });
         self
     }
 
     /// Adds a header to the job.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> TestContext {
-        self.headers.insert(name.into(), value.into());
+        self.0.headers.insert(name.into(), value.into());
         self
     }
 
     /// Adds a value for handlers, as [`AppBuilder::state`](crate::AppBuilder::state) does.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> TestContext {
-        self.data.insert(value);
+        Arc::make_mut(&mut self.0.data).insert(value);
         self
     }
 
@@ -179,15 +171,15 @@ impl TestContext {
 
     fn with_node(mut self, name: String, said: Result<Vec<u8>, StoredError>) -> TestContext {
         let (definition, instance) = ("test".to_owned(), "test".to_owned());
-        self.held = held(NodeId { definition, instance, node: 0, run: 1 }.job_id());
-        self.given.push((name, said));
+        self.0.held = held(NodeId { definition, instance, node: 0, run: 1 }.job_id());
+        self.0.given.push((name, said));
         self
     }
 
     /// The names of the nodes of the graph that the handler passed to [`Context::expand`], if it did.
     #[must_use]
     pub fn expanded(&self) -> Option<Vec<String>> {
-        let graph: ChildGraph = serde_json::from_slice(&self.held.notes.grown()?).ok()?;
+        let graph: ChildGraph = serde_json::from_slice(&self.0.held.notes.grown()?).ok()?;
         Some(graph.shape.nodes.into_iter().map(|node| node.name).collect())
     }
 
@@ -196,73 +188,58 @@ impl TestContext {
     /// # Errors
     /// [`NoteError::TooLarge`] or [`NoteError::Codec`] if the value cannot be a checkpoint.
     pub fn checkpoint<T: Serialize + ?Sized>(self, state: &T) -> Result<TestContext, NoteError> {
-        self.held.notes.set_checkpoint(checkpoint_json(state)?);
+        self.0.held.notes.set_checkpoint(checkpoint_json(state)?);
         Ok(self)
     }
 
     /// The last checkpoint, as JSON.
     #[must_use]
     pub fn last_checkpoint(&self) -> Option<String> {
-        self.held.notes.last_checkpoint()
+        self.0.held.notes.last_checkpoint()
     }
 
     /// The last progress that the handler reported with [`Context::progress`].
     #[must_use]
     pub fn progress(&self) -> Option<JobProgress> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.held.notes.last_progress().map(|json| JobProgress::from_json(&json, now.as_millis() as u64))
+        self.0.held.notes.last_progress().map(|json| JobProgress::from_json(&json, now.as_millis() as u64))
     }
 
     /// The context. All contexts of one test context share one job: each sees every change to it.
     #[must_use]
     pub fn context(&self) -> Context {
-        Context(Arc::new(Run {
-            held: Arc::clone(&self.held),
-            task: Arc::clone(&self.task),
-            worker: WorkerId::generate(),
-            failed_attempts: self.attempt - 1,
-            max_attempts: self.max_attempts,
-            stalled_count: self.stalled_count,
-            snoozed_count: self.snoozed_count,
-            recovery: self.recovery.clone(),
-            is_hook: false,
-            dispatched_at: SystemTime::now(),
-            headers: self.headers.clone(),
-            data: Arc::new(self.data.clone()),
-            note_store: None,
-            given: self.given.clone(),
-        }))
+        Context(Arc::new(self.0.clone()))
     }
 
     /// Cancels the job: [`Context::cancelled`] completes, and `heartbeat` returns `Err(Cancelled)`.
     pub fn cancel(&self) {
-        self.held.set(Flags::CANCELLED);
+        self.0.held.set(Flags::CANCELLED);
     }
 
     /// Takes the job from the worker: `heartbeat` returns `Err(Lost)`.
     pub fn lose(&self) {
-        self.held.set(Flags::LOST);
+        self.0.held.set(Flags::LOST);
     }
 
     /// Puts the job at risk of being taken: [`Context::lock_at_risk`] completes.
     pub fn put_at_risk(&self) {
-        self.held.set(Flags::AT_RISK);
+        self.0.held.set(Flags::AT_RISK);
     }
 
     /// Starts a shutdown of the worker: [`Context::shutting_down`] completes. The grace lasts until [`TestContext::end_grace`].
     pub fn shut_down(&self) {
-        self.held.set(Flags::SHUTTING_DOWN);
+        self.0.held.set(Flags::SHUTTING_DOWN);
     }
 
     /// Ends the grace of the shutdown: [`Context::cancelled`] completes, and `heartbeat` returns `Err(Shutdown)`.
     pub fn end_grace(&self) {
-        self.held.set(Flags::SHUTTING_DOWN);
-        self.held.set(Flags::SHUTDOWN);
+        self.0.held.set(Flags::SHUTTING_DOWN);
+        self.0.held.set(Flags::SHUTDOWN);
     }
 }
 
 impl fmt::Debug for TestContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TestContext").field("task", &self.task).field("id", &self.held.id).finish_non_exhaustive()
+        f.debug_struct("TestContext").field("task", &self.0.task).field("id", &self.0.held.id).finish_non_exhaustive()
     }
 }
