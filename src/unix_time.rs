@@ -70,13 +70,9 @@ pub(crate) fn to_ms(duration: Duration) -> u64 {
 
 /// A duration as integer milliseconds.
 pub(crate) mod ms {
-    use crate::unix_time::to_ms;
-    use serde::{Deserialize, Deserializer, Serializer};
+    pub(crate) use crate::unix_time::as_ms as serialize;
+    use serde::{Deserialize, Deserializer};
     use std::time::Duration;
-
-    pub(crate) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(to_ms(*value))
-    }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         u64::deserialize(deserializer).map(Duration::from_millis)
@@ -85,13 +81,9 @@ pub(crate) mod ms {
 
 /// The same for an optional duration.
 pub(crate) mod opt_ms {
-    use crate::unix_time::to_ms;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    pub(crate) use crate::unix_time::as_ms_where_known as serialize;
+    use serde::{Deserialize, Deserializer};
     use std::time::Duration;
-
-    pub(crate) fn serialize<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-        value.map(to_ms).serialize(serializer)
-    }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
         let value = Option::<u64>::deserialize(deserializer)?;
