@@ -486,26 +486,20 @@ impl App {
 
     /// A worker for every task that has a handler in this App now. It does not work tasks that are declared later.
     pub fn worker(&self) -> Worker {
-        let mut tasks: Vec<Definition> = self
-            .0
-            .tasks
-            .lock()
-            .declared
-            .values()
-            .map(|DeclaredTask { shared, handler, errors, needs }| {
-                let hook = shared.hook.get_or_init(|| None).clone();
-                Definition {
-                    name: Arc::clone(&shared.name),
-                    keys: shared.tables.first(),
-                    options: Arc::new(Resolved { has_hook: hook.is_some(), ..shared.options.clone() }),
-                    handler: Arc::clone(handler),
-                    hook,
-                    errors: Arc::clone(errors),
-                    needs: Arc::clone(needs),
-                    shared: None,
-                }
-            })
-            .collect();
+        let definition = |DeclaredTask { shared, handler, errors, needs }: &DeclaredTask| {
+            let hook = shared.hook.get_or_init(|| None).clone();
+            Definition {
+                name: Arc::clone(&shared.name),
+                keys: shared.tables.first(),
+                options: Arc::new(Resolved { has_hook: hook.is_some(), ..shared.options.clone() }),
+                handler: Arc::clone(handler),
+                hook,
+                errors: Arc::clone(errors),
+                needs: Arc::clone(needs),
+                shared: None,
+            }
+        };
+        let mut tasks: Vec<Definition> = self.0.tasks.lock().declared.values().map(definition).collect();
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let (store, data) = (Arc::clone(&self.0.store), Arc::clone(&self.0.data));
         let (id, monitor) = (WorkerId::generate(), WorkerMonitor::default());
