@@ -130,7 +130,6 @@ mod job;
 mod keeper;
 mod latency;
 mod limits;
-mod lock;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod mutex;

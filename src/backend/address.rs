@@ -1,7 +1,7 @@
 //! The address of the server, and how connections to it are made.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::Either;
@@ -20,7 +20,7 @@ use super::slot_map::ClusterNode;
 use super::timeouts::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 use super::url::{ClusterUrl, SentinelUrl, info_of, place_of};
 use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 pub(crate) use super::connector::ConnectOptions;
 
@@ -205,7 +205,7 @@ impl Address {
             }
         };
         let primary = sentinels.primary().await?;
-        let mut last = lock(last);
+        let mut last = last.lock();
         match &*last {
             Some((known, clients)) if *known == primary => Ok(clients.clone()),
             _ => {
@@ -293,13 +293,13 @@ impl Address {
     /// New connections get the name of this worker from now on.
     pub(super) fn works_as(&self, worker: &str) {
         let owner = Owner { name: worker.to_owned(), works: true };
-        *lock(&self.owner) = owner;
+        *self.owner.lock() = owner;
     }
 }
 
 /// Sets the client name without waiting for the answer. If the server refuses it, the connection has no name.
 fn name(conn: &Plain, role: Role, owner: &Mutex<Owner>) {
-    let owner = lock(owner);
+    let owner = owner.lock();
     let role = match role {
         Role::Producer if owner.works => "driver",
         Role::Producer => "producer",

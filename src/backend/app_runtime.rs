@@ -1,14 +1,13 @@
 //! The tokio runtime on which an App was built. Work that the callers of the App share runs on it.
 
 use std::future::Future;
-use std::sync::Mutex;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// The runtime of shared connections and tasks. If it has ended, the runtime of the next caller replaces it.
 #[derive(Debug, Default)]
@@ -31,7 +30,7 @@ impl AppRuntime {
 
     /// `None` if there is no runtime, and the caller has none either.
     pub(crate) fn handle(&self) -> Option<Handle> {
-        let mut chosen = lock(&self.0);
+        let mut chosen = self.0.lock();
         if chosen.as_ref().is_none_or(|chosen| chosen.probe.is_finished()) {
             *chosen = Handle::try_current().ok().map(|handle| {
                 let probe = AbortOnDropHandle::new(handle.spawn(std::future::pending()));

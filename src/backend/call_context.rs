@@ -1,11 +1,11 @@
 //! Which nodes of a cluster a call waits for, so that an error can name the one that does not answer.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// The nodes from which a call expects an answer, or expected one and got none.
 type Asked = Arc<Mutex<Vec<String>>>;
@@ -20,7 +20,7 @@ pub(crate) async fn within<T>(time: Duration, late: fn() -> Error, call: impl Fu
     let asked = Asked::default();
     match tokio::time::timeout(time, ASKED.scope(Arc::clone(&asked), call)).await {
         Ok(answer) => answer,
-        Err(_) => Err(late().by_node(lock(&asked).pop())),
+        Err(_) => Err(late().by_node(asked.lock().pop())),
     }
 }
 
@@ -31,7 +31,7 @@ pub(crate) async fn noted<T>(call: impl Future<Output = T>) -> T {
 
 /// The error for a late answer. It names the node that the surrounding call waited for last.
 pub(crate) fn timed_out() -> Error {
-    let last = |asked: &Asked| lock(asked).last().cloned();
+    let last = |asked: &Asked| asked.lock().last().cloned();
     Error::timed_out().by_node(ASKED.try_with(last).ok().flatten())
 }
 
@@ -46,7 +46,7 @@ impl Awaited {
         let asked = ASKED.try_with(Arc::clone).ok();
         let node = if asked.is_some() { node.to_string() } else { String::new() };
         if let Some(asked) = &asked {
-            lock(asked).push(node.clone());
+            asked.lock().push(node.clone());
         }
         Awaited { asked, node }
     }
@@ -54,7 +54,7 @@ impl Awaited {
     /// The node has answered.
     pub(super) fn over(self) {
         let Some(asked) = &self.asked else { return };
-        let mut nodes = lock(asked);
+        let mut nodes = asked.lock();
         if let Some(at) = nodes.iter().position(|node| *node == self.node) {
             nodes.remove(at);
         }

@@ -12,8 +12,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -28,7 +28,7 @@ use super::hash_slot::slot_of;
 use super::single_flight::SingleFlight;
 use super::slot_map::{ClusterNode, MapAnswers, SlotMap, epoch_of, read};
 use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// How long to wait for a node before also asking the next one.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -130,7 +130,7 @@ impl Cluster {
     }
 
     fn map(&self) -> Arc<SlotMap> {
-        Arc::clone(&lock(&self.map))
+        Arc::clone(&self.map.lock())
     }
 
     /// Grows whenever the set of primaries changes.
@@ -194,7 +194,7 @@ impl Cluster {
 
     /// The primaries that were not yet checked in this primary epoch.
     pub(super) fn unchecked(&self) -> Vec<ClusterNode> {
-        let (map, checked) = (self.map(), lock(&self.checked));
+        let (map, checked) = (self.map(), self.checked.lock());
         let is_new = |node: &&ClusterNode| {
             map.primary_epochs.get(*node).is_some_and(|primary_epoch| !checked.contains(primary_epoch))
         };
@@ -202,7 +202,7 @@ impl Cluster {
     }
 
     pub(super) fn was_checked(&self, node: &ClusterNode) {
-        lock(&self.checked).extend(self.reign_of(node));
+        self.checked.lock().extend(self.reign_of(node));
     }
 
     /// A number for a new connection to a node; never given twice.
@@ -212,12 +212,12 @@ impl Cluster {
 
     /// Whether a node did not answer a moment ago.
     pub(super) fn is_silent(&self, node: &ClusterNode) -> bool {
-        lock(&self.silent).get(node).is_some_and(|since| since.elapsed() < SILENT)
+        self.silent.lock().get(node).is_some_and(|since| since.elapsed() < SILENT)
     }
 
     /// Records that a node did not answer a page read in time.
     pub(super) fn fell_silent(&self, node: &ClusterNode) {
-        let mut silent = lock(&self.silent);
+        let mut silent = self.silent.lock();
         silent.retain(|_, since| since.elapsed() < SILENT);
         silent.insert(node.clone(), Instant::now());
     }
@@ -235,7 +235,7 @@ impl Cluster {
 
     /// Records that a node reported the slot as moved.
     pub(super) fn moved(self: &Arc<Self>, slot: u16, to: ClusterNode, from: &ClusterNode) {
-        let mut map = lock(&self.map);
+        let mut map = self.map.lock();
         let newer = Arc::make_mut(&mut map);
         newer.nodes.insert(to.clone());
         newer
@@ -253,9 +253,9 @@ impl Cluster {
         // A read that other callers share may have begun before the answer came.
         for _ in 0..2 {
             // Many calls may have waited: those that return within this time share the next read.
-            let rest = lock(&self.looked).at.map_or(Duration::ZERO, |at| BETWEEN.0.saturating_sub(at.elapsed()));
+            let rest = self.looked.lock().at.map_or(Duration::ZERO, |at| BETWEEN.0.saturating_sub(at.elapsed()));
             tokio::time::sleep(rest).await;
-            let is_new = || lock(&self.looked).begun.is_some_and(|begun| begun >= came);
+            let is_new = || self.looked.lock().begun.is_some_and(|begun| begun >= came);
             if is_new() {
                 break;
             }
@@ -273,7 +273,7 @@ impl Cluster {
 
     /// Reads the map from the other nodes after a problem with this one, unless that was just done.
     pub(super) fn suspect(self: &Arc<Self>, node: &ClusterNode) {
-        let is_due = lock(&self.looked).is_due(|pause| pause);
+        let is_due = self.looked.lock().is_due(|pause| pause);
         if is_due {
             let (cluster, node) = (Arc::clone(self), node.clone());
             tokio::spawn(async move { cluster.look(Some(&node)).await });
@@ -282,7 +282,7 @@ impl Cluster {
 
     /// Starts to read the map from time to time.
     pub(super) fn keep_watch(self: &Arc<Self>) {
-        let is_due = lock(&self.looked).is_due(|_| WATCH);
+        let is_due = self.looked.lock().is_due(|_| WATCH);
         if is_due {
             let cluster = Arc::clone(self);
             tokio::spawn(async move { cluster.look(None).await });
@@ -342,7 +342,7 @@ impl Cluster {
         // Do not reuse a connection on which nothing arrives.
         let is_silent =
             |node: &ClusterNode| silent.iter().any(|(silent, since)| silent == node && since.elapsed() >= PATIENCE);
-        lock(&self.lines).retain(|(node, _)| !is_silent(node));
+        self.lines.lock().retain(|(node, _)| !is_silent(node));
         let is_gone = self.unheard_for(!answers.newest.is_empty(), begun) >= GONE;
         match answers.chosen(&map, is_gone) {
             Ok(told) => {
@@ -360,7 +360,7 @@ impl Cluster {
 
     /// For how long no node has sent a map as new as the known one.
     fn unheard_for(&self, is_heard: bool, begun: Instant) -> Duration {
-        let mut unheard = lock(&self.unheard);
+        let mut unheard = self.unheard.lock();
         if is_heard {
             *unheard = None;
             return Duration::ZERO;
@@ -372,7 +372,7 @@ impl Cluster {
     /// the others is a seed of the address, since the address may lead elsewhere by now. The seed is not among the
     /// first two, since it may be one of them under another name.
     fn in_turn(&self, map: &SlotMap) -> Vec<ClusterNode> {
-        let mut nodes: Vec<ClusterNode> = lock(&self.lines).iter().map(|(node, _)| node.clone()).collect();
+        let mut nodes: Vec<ClusterNode> = self.lines.lock().iter().map(|(node, _)| node.clone()).collect();
         let turned = |mut nodes: Vec<ClusterNode>| {
             let from = self.from.load(Ordering::Relaxed) % nodes.len().max(1);
             nodes.rotate_left(from);
@@ -390,15 +390,15 @@ impl Cluster {
     }
 
     fn looked_at(&self, has_changed: bool, begun: Option<Instant>) {
-        let mut looked = lock(&self.looked);
+        let mut looked = self.looked.lock();
         looked.pause = if has_changed { BETWEEN.0 } else { (looked.pause * 2).min(BETWEEN.1) };
         looked.at = Some(Instant::now());
         looked.begun = begun.or(looked.begun);
     }
 
     fn take(&self, mut newer: SlotMap, begun: Instant) {
-        let mut map = lock(&self.map);
-        if lock(&self.looked).begun.is_some_and(|last| last > begun) {
+        let mut map = self.map.lock();
+        if self.looked.lock().begun.is_some_and(|last| last > begun) {
             // A read on another runtime began later and finished sooner.
             return;
         }
@@ -424,7 +424,7 @@ impl Cluster {
 
     /// Reads the map from one node. With `is_kept`, its connection is kept for the next read.
     async fn ask(&self, node: ClusterNode, is_kept: bool) -> Result<SlotMap> {
-        let own = lock(&self.lines).iter().find(|(own, _)| *own == node).map(|(_, line)| line.clone());
+        let own = self.lines.lock().iter().find(|(own, _)| *own == node).map(|(_, line)| line.clone());
         let asked = async {
             let mut line = match own {
                 Some(line) => line,
@@ -450,14 +450,14 @@ impl Cluster {
         };
         match tokio::time::timeout(LONGEST, asked).await.unwrap_or_else(|_| Err(self.silence())) {
             Ok((map, line)) => {
-                let mut lines = lock(&self.lines);
+                let mut lines = self.lines.lock();
                 if is_kept && lines.len() < LINES && lines.iter().all(|(own, _)| *own != node) {
                     lines.push((node, line));
                 }
                 Ok(map)
             }
             Err(e) => {
-                lock(&self.lines).retain(|(own, _)| *own != node);
+                self.lines.lock().retain(|(own, _)| *own != node);
                 Err(e)
             }
         }

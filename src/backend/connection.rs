@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::{
@@ -19,7 +19,7 @@ use super::hash_slot::{key_of, slot_of};
 use super::single_flight::SingleFlight;
 use super::slot_map::ClusterNode;
 use super::timeouts::Silence;
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 pub(crate) use redis::aio::ConnectionLike as Connection;
 
@@ -154,7 +154,7 @@ impl OwnConnection {
             OwnConnection::Pinned(_, line) => Some(line.number),
             OwnConnection::Routed(lines) => {
                 let node = lines.cluster.node_of_key(key)?;
-                lock(&lines.opened).get(&node)?.line.as_ref().map(|line| line.number)
+                lines.opened.lock().get(&node)?.line.as_ref().map(|line| line.number)
             }
         }
     }
@@ -164,7 +164,7 @@ impl OwnConnection {
             OwnConnection::One(conn) => vec![conn.clone()],
             OwnConnection::Pinned(_, line) => vec![line.conn.clone()],
             OwnConnection::Routed(lines) => {
-                lock(&lines.opened).values().filter_map(|opened| Some(opened.line.as_ref()?.conn.clone())).collect()
+                lines.opened.lock().values().filter_map(|opened| Some(opened.line.as_ref()?.conn.clone())).collect()
             }
         }
     }
@@ -263,7 +263,8 @@ fn is_down(answer: &RedisResult<Value>) -> bool {
 impl NodeLines {
     /// Drops connections to nodes whose primary epoch is over.
     fn leave_past(&self) {
-        lock(&self.opened)
+        self.opened
+            .lock()
             .retain(|node, own| own.primary_epoch.is_none() || self.cluster.reign_of(node) == own.primary_epoch);
     }
 
@@ -275,7 +276,7 @@ impl NodeLines {
     async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeLine> {
         let primary_epoch = self.cluster.reign_of(node);
         let opening = {
-            let mut opened = lock(&self.opened);
+            let mut opened = self.opened.lock();
             let own = opened.entry(node.clone()).or_default();
             if own.primary_epoch != primary_epoch {
                 // Answers over the former connection no longer count.
@@ -300,7 +301,7 @@ impl NodeLines {
         );
         let line = self.looked(node, opened).await.inspect_err(|_| self.cluster.suspect(node))?;
         self.leave_past();
-        let mut opened = lock(&self.opened);
+        let mut opened = self.opened.lock();
         // Another connection may have been made meanwhile, for a later primary epoch.
         let own = opened.get_mut(node).filter(|own| Arc::ptr_eq(&own.opening, &opening));
         Ok(own.map(|own| own.line.get_or_insert(line.clone()).clone()).unwrap_or(line))
@@ -322,7 +323,7 @@ impl NodeLines {
 
     /// Drops the connection. The next call to the node makes another.
     fn leave(&self, line: &NodeLine) {
-        let mut opened = lock(&self.opened);
+        let mut opened = self.opened.lock();
         let is_it = |own: &Opened| own.line.as_ref().is_some_and(|own| Arc::ptr_eq(&own.silence, &line.silence));
         if opened.get(&line.node).is_some_and(is_it) {
             opened.remove(&line.node);
@@ -373,7 +374,7 @@ impl NodeLines {
             self.cluster.suspect(&line.node);
             return answered;
         }
-        lock(&line.silence).answered();
+        line.silence.lock().answered();
         match line.primary_epoch {
             Some(primary_epoch)
                 if under_way.begun.elapsed() > LATE && !self.cluster.confirms(&line.node, primary_epoch).await =>
@@ -502,7 +503,7 @@ struct AtNode<'a> {
 
 impl Drop for AtNode<'_> {
     fn drop(&mut self) {
-        if !self.has_ended && lock(&self.line.silence).given_up(self.begun) {
+        if !self.has_ended && self.line.silence.lock().given_up(self.begun) {
             self.lines.leave(self.line);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt, stream};
@@ -24,7 +24,7 @@ use crate::backoff::Pauses;
 use crate::config_error::{ConfigError, ConfigErrors, Faults};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// A connection to one server, which many callers may share.
 pub(crate) use redis::aio::MultiplexedConnection as Plain;
@@ -71,14 +71,14 @@ impl ConnectOptions {
 
     /// The error of the server at this address, if it refused our current password a moment ago.
     fn refused(&self, place: &str) -> Option<RedisError> {
-        let (shown, refusals) = (self.current(), lock(&self.refusals));
+        let (shown, refusals) = (self.current(), self.refusals.lock());
         let refusal = refusals.get(place).filter(|refusal| refusal.shown == shown)?;
         (refusal.at.elapsed() < refusal.pause).then(|| refusal.e.clone())
     }
 
     /// Records whether the server accepted this password.
     fn said(&self, place: String, shown: Option<Credentials>, opened: &Result<Plain, RedisError>) {
-        let mut refusals = lock(&self.refusals);
+        let mut refusals = self.refusals.lock();
         match opened {
             Err(e) if e.kind() == ErrorKind::AuthenticationFailed => {
                 let before = refusals.remove(&place).filter(|before| before.shown == shown);

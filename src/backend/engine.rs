@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{ready, try_join_all};
@@ -28,7 +28,7 @@ use super::tables::Tables;
 use super::timeouts::{CONNECT_TIMEOUT, LONGEST_RESPONSE, RESPONSE_TIMEOUT};
 use super::turns::Turns;
 use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::mutex::Mutex;
 use crate::timings::Timings;
 
 /// The connections to one server or cluster, and what is known about it.
@@ -108,7 +108,7 @@ impl Store {
     }
 
     pub(crate) fn tables(&self, task: &str) -> Arc<Tables> {
-        let mut known = lock(&self.tables);
+        let mut known = self.tables.lock();
         if let Some(tables) = known.get(task) {
             return Arc::clone(tables);
         }

@@ -5,7 +5,7 @@
 //! manual failover still accepts writes for some seconds, and all of those are lost. Each new primary starts a new
 //! *primary epoch*: all connections to the former one are dropped, and answers over them are discarded.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -20,7 +20,7 @@ use super::classify::{knows_no_primary, not_connected};
 use super::connector::Plain;
 use super::single_flight::SingleFlight;
 use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 const ASK: Duration = Duration::from_secs(1);
 
@@ -106,7 +106,7 @@ impl Sentinels {
     /// `Config` if a sentinel does not know a primary of this name and no other names one; `Connect` if none answers.
     pub(super) async fn primary(self: &Arc<Self>) -> Result<Primary> {
         self.keep_watch();
-        let known = lock(&self.known).clone();
+        let known = self.known.lock().clone();
         match known {
             Some(primary) => Ok(primary),
             None => {
@@ -127,7 +127,7 @@ impl Sentinels {
         let is_unknown = words.iter().any(|word| matches!(word, SentinelWord::Unknown));
         if let Some(best) = best(&words) {
             // The listener may have been faster.
-            return Ok(lock(&self.known).get_or_insert(best).clone());
+            return Ok(self.known.lock().get_or_insert(best).clone());
         }
         if is_unknown {
             return Err(super::url::bad(
@@ -147,7 +147,7 @@ impl Sentinels {
         if self.a_keeper_listens() {
             return;
         }
-        let mut listener = lock(&self.listener);
+        let mut listener = self.listener.lock();
         if listener.as_ref().is_none_or(JoinHandle::is_finished) {
             *listener = self.runtime.spawn(listen(Arc::downgrade(self), self.nodes.clone(), false));
         }
@@ -165,7 +165,7 @@ impl Sentinels {
 
     /// Applies what the sentinels report.
     fn hear(&self, words: &[SentinelWord]) {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         let Some(next) = heard(known.as_ref(), words) else { return };
         let is_another = known.as_ref().is_some_and(|known| !known.is_at(&next));
         *known = Some(next);
@@ -198,7 +198,7 @@ async fn listen(sentinels: Weak<Sentinels>, nodes: Vec<Client>, is_keeper: bool)
                 };
                 let Some(its) = sentinels.upgrade() else { return };
                 {
-                    let mut last = lock(last);
+                    let mut last = last.lock();
                     last[at] = word;
                     its.hear(&last);
                 }
@@ -349,6 +349,6 @@ mod tests {
         assert!(left.is_err());
         sentinels.hear(&said(&[(2, 3)]));
         sentinels.left(0).await;
-        assert_eq!((sentinels.primary_epoch(), lock(&sentinels.known).clone()), (1, Some(primary(2, 3))));
+        assert_eq!((sentinels.primary_epoch(), sentinels.known.lock().clone()), (1, Some(primary(2, 3))));
     }
 }

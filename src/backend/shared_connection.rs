@@ -1,6 +1,6 @@
 //! A connection that many calls share.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::address::{Address, Role};
@@ -9,7 +9,7 @@ use super::connection::OwnConnection;
 use super::single_flight::SingleFlight;
 use super::timeouts::Silence;
 use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// The shortest time between two connections that are dropped because of the server's refusals.
 const BETWEEN_REFUSALS: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ impl SharedConnection {
 
     fn up(&self) -> Option<Up> {
         self.address.keep_watch();
-        let up = lock(&self.state).up()?;
+        let up = self.state.lock().up()?;
         if up.primary_epoch == self.address.primary_epoch() {
             return Some(up);
         }
@@ -73,7 +73,7 @@ impl SharedConnection {
 
     /// Drops the connection of this number. If several calls fail together, the first one counts.
     pub(super) fn leave(&self, before: usize) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.before == before {
             *state = ConnectionState { before: before + 1, refused: state.refused, ..ConnectionState::default() };
         }
@@ -92,7 +92,7 @@ impl SharedConnection {
     /// Whether the connection may be dropped because of a refusal. The next connection may be refused for the same
     /// reason, so this is limited.
     fn may_refuse(&self) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let may = state.refused.is_none_or(|at| at.elapsed() > BETWEEN_REFUSALS);
         if may {
             state.refused = Some(Instant::now());
@@ -143,13 +143,13 @@ impl SharedConnection {
             async move {
                 // An attempt that has just ended may have made a connection.
                 let primary_epoch = address.primary_epoch();
-                let up = lock(&state).up();
+                let up = state.lock().up();
                 if let Some(up) = up.filter(|up| up.primary_epoch == primary_epoch) {
                     return Ok(up);
                 }
                 // Each call has its own time-out.
                 let conn = address.connect(role, None).await?;
-                let mut state = lock(&state);
+                let mut state = state.lock();
                 // Drop a connection to the former primary.
                 let before = state.before + usize::from(state.conn.is_some());
                 *state = ConnectionState { before, refused: state.refused, ..ConnectionState::default() };
@@ -181,7 +181,7 @@ impl UnderWay<'_> {
         {
             return;
         }
-        let mut state = lock(&self.slot.state);
+        let mut state = self.slot.state.lock();
         if state.before == self.before {
             state.silence.answered();
         }
@@ -193,7 +193,7 @@ impl Drop for UnderWay<'_> {
         if self.ended {
             return;
         }
-        let mut state = lock(&self.slot.state);
+        let mut state = self.slot.state.lock();
         if state.before != self.before {
             return;
         }

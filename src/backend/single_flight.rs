@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
 use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// Work of one kind, with at most one attempt at a time on each runtime.
 ///
@@ -51,7 +51,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let mut attempts = lock(&self.0);
+        let mut attempts = self.0.lock();
         // If the sender is gone, it has answered, or its runtime has ended.
         attempts.retain(|_, answer| answer.borrow().is_none() && answer.has_changed().is_ok());
         if let Some(answer) = attempts.get(&runtime.id()) {

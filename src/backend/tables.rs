@@ -1,7 +1,7 @@
 //! The tables of a task: one, or one for each partition.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::sync::watch;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::hash_slot;
 use super::keys::TaskKeys;
 use crate::limits::MOST_PARTITIONS;
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// The tables of a task, as far as this process knows: one, until it learns of partitions. All users of an App share
 /// them.
@@ -41,7 +41,7 @@ impl Tables {
 
     /// When their number was last read.
     pub(super) fn asked_at(&self) -> Option<Instant> {
-        lock(&self.known).asked
+        self.known.lock().asked
     }
 
     /// The known number of tables.
@@ -50,24 +50,24 @@ impl Tables {
     }
 
     pub(crate) fn all(&self) -> Arc<[Arc<TaskKeys>]> {
-        Arc::clone(&lock(&self.known).tables)
+        Arc::clone(&self.known.lock().tables)
     }
 
     /// The first table. It has the options of the task, however many tables there are.
     pub(crate) fn first(&self) -> Arc<TaskKeys> {
-        Arc::clone(&lock(&self.known).tables[0])
+        Arc::clone(&self.known.lock().tables[0])
     }
 
     /// The table of a job.
     pub(crate) fn of(&self, id: &str) -> Arc<TaskKeys> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         Arc::clone(&known.tables[part_of(id, known.tables.len())])
     }
 
     /// Records how many there are.
     pub(crate) fn learn(&self, count: u32) {
         let count = count.clamp(1, MOST_PARTITIONS);
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         known.asked = Some(Instant::now());
         if known.tables.len() == count as usize {
             return;

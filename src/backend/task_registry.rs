@@ -12,7 +12,6 @@ use super::reply::{PlainCall, Text};
 use super::scripts;
 use crate::error::{Error, Result, ServerErrorKind};
 use crate::limits::stored_score;
-use crate::lock::lock;
 
 /// How often a process registers a task to which it dispatches.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -40,7 +39,7 @@ impl Store {
     /// Registers a task once a minute, in case it was forgotten or the registry was lost. This must not fail or delay a
     /// dispatch. After an outage the next dispatch tries again.
     pub(crate) async fn register_once(&self, task: &str) {
-        if lock(&self.registered).get(task).is_some_and(|at| at.elapsed() < AGAIN) {
+        if self.registered.lock().get(task).is_some_and(|at| at.elapsed() < AGAIN) {
             return;
         }
         match self.shared(PATIENCE, async |conn| self.register(conn, task).await).await {
@@ -49,14 +48,14 @@ impl Store {
                 // In a cluster the registry is on its own node. While that is unreachable, most dispatches should not
                 // wait for it.
                 if let Some(soon) = Instant::now().checked_sub(AGAIN - PAUSE).filter(|_| self.is_cluster()) {
-                    lock(&self.registered).insert(task.to_owned(), soon);
+                    self.registered.lock().insert(task.to_owned(), soon);
                 }
                 return;
             }
             Err(e) => tracing::debug!(%task, error = %e.chain(), "the task could not be added to the list of tasks"),
             Ok(()) => {}
         }
-        lock(&self.registered).insert(task.to_owned(), Instant::now());
+        self.registered.lock().insert(task.to_owned(), Instant::now());
     }
 
     /// Every task, with when a process last registered it, ms.
@@ -82,7 +81,7 @@ impl Store {
     }
 
     pub(crate) async fn unregister(&self, conn: &mut impl Connection, task: &str) -> Result<()> {
-        lock(&self.registered).remove(task);
+        self.registered.lock().remove(task);
         redis::cmd("ZREM").arg(keys::tasks(&self.prefix)).arg(task).call(conn, "tasks").await
     }
 }

@@ -1,11 +1,11 @@
 //! Bounds how many large values are transferred at a time.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// How many large values a client writes, and how many it reads, at a time.
 const AT_ONCE: usize = 8;
@@ -43,7 +43,7 @@ impl Turns {
             if let Ok(permit) = tokio::time::timeout(LOOK.min(time), &mut free).await {
                 return Some(Turn { turns: Arc::clone(self), _permit: permit.ok()? });
             }
-            let (ended, succeeded) = *lock(&self.last);
+            let (ended, succeeded) = *self.last.lock();
             if since.elapsed() >= time && ended >= since && !succeeded {
                 return None;
             }
@@ -58,7 +58,7 @@ impl Turn {
     /// Those of the work.
     pub(crate) async fn hold<T, E>(self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let done = work.await;
-        *lock(&self.turns.last) = (Instant::now(), done.is_ok());
+        *self.turns.last.lock() = (Instant::now(), done.is_ok());
         done
     }
 }

@@ -1,6 +1,6 @@
 //! The channel from a reader to its subscriptions: who listens, and how many events each listener missed.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, broadcast};
@@ -11,7 +11,7 @@ use super::position::Position;
 use super::source::Source;
 use super::stream_event::StreamEvent;
 use crate::backend::keys::Key;
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// How long a reader stays without listeners. Otherwise a caller that waits for one result after another would connect
 /// again for each.
@@ -80,7 +80,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
 
     /// A receiver of later events, and the number of the last event before.
     pub(super) fn receive(&self) -> (broadcast::Receiver<Numbered<T>>, u64) {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let receiver = match &state.sender {
             Some(sender) => sender.subscribe(),
             // A receiver without a sender reports that the channel is closed.
@@ -91,7 +91,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
 
     /// Keeps a reader running from now on; [`Listener::start`] starts it.
     pub(super) fn listen(self: &Arc<Self>) -> Listener<T> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.listeners == 0 {
             state.since = Instant::now();
         }
@@ -101,7 +101,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
     }
 
     pub(super) fn send_from(&self, reader: u64, event: T) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.reader != Some(reader) {
             return;
         }
@@ -115,13 +115,13 @@ impl<T: Clone + Send + 'static> Channel<T> {
 
     /// The positions from which the next reader continues, if the last one stopped midway.
     pub(super) fn go_on(&self) -> Vec<Position> {
-        std::mem::take(&mut lock(&self.state).positions)
+        std::mem::take(&mut self.state.lock().positions)
     }
 
     /// Records that a reader has stopped. If there are listeners, the next reader continues at these positions. Events
     /// that were read and not sent count as missed.
     pub(super) fn left_off(&self, reader: u64, positions: Vec<Position>, unsent: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.reader == Some(reader) && state.listeners > 0 {
             state.positions = positions;
             state.number = state.number.saturating_add(unsent);
@@ -130,7 +130,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
 
     /// Counts events that this reader cannot deliver.
     pub(super) fn missed(&self, reader: u64, count: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.reader == Some(reader) {
             state.number = state.number.saturating_add(count);
         }
@@ -138,19 +138,19 @@ impl<T: Clone + Send + 'static> Channel<T> {
 
     /// How many events the slowest subscriber has not received yet.
     pub(super) fn queued(&self) -> usize {
-        lock(&self.state).sender.as_ref().map_or(0, broadcast::Sender::len)
+        self.state.lock().sender.as_ref().map_or(0, broadcast::Sender::len)
     }
 
     /// Returns once there was no listener for a while.
     pub(super) async fn abandoned(&self, reader: u64) {
         loop {
             let left = self.left.notified();
-            if lock(&self.state).listeners > 0 {
+            if self.state.lock().listeners > 0 {
                 left.await;
                 continue;
             }
             tokio::time::sleep(LINGER).await;
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if state.listeners == 0 {
                 // Hold the lock, so that a listener that comes now starts the next reader.
                 if state.reader == Some(reader) {
@@ -165,7 +165,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
 impl<T> Channel<T> {
     /// Ends the reader, and closes every subscription.
     pub(super) fn close(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.sender = None;
         let abort = state.abort.take();
         drop(state);
@@ -178,7 +178,7 @@ impl<T> Channel<T> {
 /// Starts the reader, unless it runs or there is no runtime for it.
 fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
     let (reader, runtime, since) = {
-        let mut state = lock(&channel.state);
+        let mut state = channel.state.lock();
         if state.reader.is_some() || state.sender.is_none() {
             return;
         }
@@ -195,7 +195,7 @@ fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
             () = (channel.read)(Arc::clone(channel), reader, since) => {}
         }
     });
-    let mut state = lock(&channel.state);
+    let mut state = channel.state.lock();
     if state.sender.is_none() {
         task.abort();
     } else if state.reader == Some(reader) {
@@ -211,7 +211,7 @@ struct Running<T> {
 
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
-        let mut state = lock(&self.channel.state);
+        let mut state = self.channel.state.lock();
         if state.reader != Some(self.reader) {
             return;
         }
@@ -245,7 +245,7 @@ impl<T> Listener<T> {
 
 impl<T> Drop for Listener<T> {
     fn drop(&mut self) {
-        let mut state = lock(&self.channel.state);
+        let mut state = self.channel.state.lock();
         state.listeners -= 1;
         let left = state.listeners == 0;
         if left {
@@ -273,7 +273,7 @@ mod tests {
 
     impl Channel<Event> {
         fn reader(&self) -> u64 {
-            lock(&self.state).reader.unwrap_or_default()
+            self.state.lock().reader.unwrap_or_default()
         }
 
         fn send(&self, event: Event) {
@@ -332,29 +332,29 @@ mod tests {
     fn a_subscription_outside_of_a_runtime_waits_for_one() {
         let channel = channel(4);
         let mut subscriber = channel.subscribe();
-        assert!(lock(&channel.state).reader.is_none());
+        assert!(channel.state.lock().reader.is_none());
         assert_eq!(subscriber.try_recv(), Ok(None));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             assert_eq!(subscriber.try_recv(), Ok(None));
-            assert!(lock(&channel.state).reader.is_some());
+            assert!(channel.state.lock().reader.is_some());
         });
         drop(runtime);
-        assert!(lock(&channel.state).reader.is_none());
+        assert!(channel.state.lock().reader.is_none());
     }
 
     #[tokio::test]
     async fn the_reader_ends_with_its_last_listener_and_restarts() {
         let channel = channel(4);
         let (one, two) = (channel.subscribe(), channel.subscribe());
-        let first = lock(&channel.state).reader;
+        let first = channel.state.lock().reader;
         assert!(first.is_some());
         drop(one);
         drop(two);
-        while lock(&channel.state).reader.is_some() {
+        while channel.state.lock().reader.is_some() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let _again = channel.subscribe();
-        assert_ne!(lock(&channel.state).reader, first);
+        assert_ne!(channel.state.lock().reader, first);
     }
 }

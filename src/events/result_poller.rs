@@ -4,8 +4,8 @@
 //! first after a second, then after ever longer pauses.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -26,7 +26,7 @@ use crate::job::id::JobId;
 use crate::job::snooze::Snoozes;
 use crate::job::state::JobState;
 use crate::limits::{BATCH_BYTES, LARGE, LOOK_BATCH, NARROW_BYTES};
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// The first pause between two polls of a job; each next one is half as long again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -98,7 +98,7 @@ impl Waiting {
     }
 
     pub(super) fn end(&self) -> Option<Result<End, Error>> {
-        lock(&self.state).found.as_ref().map(|found| match &**found {
+        self.state.lock().found.as_ref().map(|found| match &**found {
             Ok(end) => Ok(end.clone()),
             Err(e) => Err(e.again()),
         })
@@ -106,11 +106,11 @@ impl Waiting {
 
     /// The event that ended the job, if it has arrived.
     pub(super) fn event(&self) -> Option<Event> {
-        lock(&self.state).event.clone()
+        self.state.lock().event.clone()
     }
 
     fn found(&self, end: Arc<Result<End, Error>>) {
-        lock(&self.state).found = Some(end);
+        self.state.lock().found = Some(end);
         self.told.notify_one();
     }
 }
@@ -140,14 +140,14 @@ impl ResultWaiters {
             state: Mutex::new(state),
             told: Notify::new(),
         });
-        lock(&self.all).entry(id.clone()).or_default().push(Arc::clone(&waiting));
+        self.all.lock().entry(id.clone()).or_default().push(Arc::clone(&waiting));
         self.changed.notify_waiters();
         waiting
     }
 
     /// Stops polling for this caller.
     pub(super) fn forget(&self, left: &Arc<Waiting>) {
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         if let Some(of_job) = all.get_mut(&left.id) {
             of_job.retain(|waiting| !Arc::ptr_eq(waiting, left));
             if of_job.is_empty() {
@@ -161,9 +161,9 @@ impl ResultWaiters {
         if !event.is_terminal() && !matches!(event, Event::Removed { .. }) {
             return;
         }
-        let all = lock(&self.all);
+        let all = self.all.lock();
         for waiting in all.get(event.id()).into_iter().flatten().filter(|waiting| *waiting.task == *event.task()) {
-            let mut state = lock(&waiting.state);
+            let mut state = waiting.state.lock();
             if event.is_terminal() {
                 state.event = Some(event.clone());
             }
@@ -177,7 +177,7 @@ impl ResultWaiters {
     /// Polls for all jobs now: events may have been missed.
     pub(super) fn look_for_all(&self) {
         let now = Instant::now();
-        lock(&self.all).values().flatten().for_each(|waiting| lock(&waiting.state).next_look = now);
+        self.all.lock().values().flatten().for_each(|waiting| waiting.state.lock().next_look = now);
         self.changed.notify_waiters();
     }
 
@@ -196,7 +196,7 @@ impl ResultWaiters {
 
     /// Wakes all callers. They start tasks again that have ended.
     pub(super) fn wake_all(&self) {
-        lock(&self.all).values().flatten().for_each(|waiting| waiting.told.notify_one());
+        self.all.lock().values().flatten().for_each(|waiting| waiting.told.notify_one());
     }
 
     /// Polls until no caller waits. Each task, and each partition, is polled separately: in a cluster its node may be unreachable.
@@ -206,16 +206,16 @@ impl ResultWaiters {
             // Subscribe before polling, so that no signal is missed.
             let changed = self.changed.notified();
             let (due, next) = {
-                let all = lock(&self.all);
+                let all = self.all.lock();
                 if all.is_empty() {
                     return;
                 }
                 let (due, later): (Vec<_>, Vec<_>) = all
                     .values()
                     .flatten()
-                    .filter(|waiting| lock(&waiting.state).found.is_none() && !busy.contains(&waiting.table()))
-                    .partition(|waiting| lock(&waiting.state).next_look <= Instant::now());
-                let next = later.iter().map(|waiting| lock(&waiting.state).next_look).min();
+                    .filter(|waiting| waiting.state.lock().found.is_none() && !busy.contains(&waiting.table()))
+                    .partition(|waiting| waiting.state.lock().next_look <= Instant::now());
+                let next = later.iter().map(|waiting| waiting.state.lock().next_look).min();
                 (due.into_iter().cloned().collect::<Vec<_>>(), next)
             };
             // Each job is read once, however many callers wait for it.
@@ -254,7 +254,7 @@ impl ResultWaiters {
                 let flowing = events && self.flowing.load(Ordering::SeqCst);
                 let longest = if flowing { LONGEST_PAUSE } else { LONGEST_PAUSE_WITHOUT_EVENTS };
                 for waiting in some.iter().copied().flatten() {
-                    let mut state = lock(&waiting.state);
+                    let mut state = waiting.state.lock();
                     // Another poll was requested during this one, which may have come too early to see the end.
                     if state.found.is_none() && state.next_look <= asked_at {
                         state.seen = true;
@@ -266,10 +266,10 @@ impl ResultWaiters {
             Err(e) if e.is_outage() => {
                 tracing::debug!(error = %e.chain(), "the states of jobs cannot be read; will retry");
                 let next = Instant::now() + FIRST_PAUSE;
-                some.iter().copied().flatten().for_each(|waiting| lock(&waiting.state).next_look = next);
+                some.iter().copied().flatten().for_each(|waiting| waiting.state.lock().next_look = next);
             }
             Err(e) => {
-                for waiting in some.iter().copied().flatten().filter(|waiting| lock(&waiting.state).found.is_none()) {
+                for waiting in some.iter().copied().flatten().filter(|waiting| waiting.state.lock().found.is_none()) {
                     waiting.found(Arc::new(Err(e.again())));
                 }
             }
@@ -293,7 +293,7 @@ impl ResultWaiters {
         let large = if self.narrow.is_on() { NARROW_BYTES } else { LARGE };
         for (group, job) in some.iter().copied().zip(&looked.jobs) {
             match job {
-                None => tell(group, End::Gone { seen: group.iter().any(|waiting| lock(&waiting.state).seen) }),
+                None => tell(group, End::Gone { seen: group.iter().any(|waiting| waiting.state.lock().seen) }),
                 Some((JobState::Completed, 0)) => tell(group, End::Completed(None)),
                 Some((JobState::Completed, bytes)) if *bytes > large => {
                     tell(group, End::Completed(Some(Payload::Apart(*bytes))));
@@ -347,12 +347,12 @@ impl ResultWaiters {
                 self.late.store(0, Ordering::SeqCst);
                 // Small answers always get through, so only a large one shows that large answers do.
                 if bytes > NARROW_BYTES {
-                    lock(&self.closings).failed(false);
+                    self.closings.lock().failed(false);
                 }
             }
             Err(e) if e.is_late() => self.late.store(late + 1, Ordering::SeqCst),
             // The server has just reported which jobs have values, so it is reachable.
-            Err(e) if lock(&self.closings).failed(e.is_broken()) => {
+            Err(e) if self.closings.lock().failed(e.is_broken()) => {
                 self.narrow.begin();
             }
             Err(_) => {}

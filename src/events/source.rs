@@ -1,7 +1,7 @@
 //! The source of the readers of a hub.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use super::result_poller::ResultWaiters;
 use crate::backend::engine::Store;
 use crate::backend::keys::workflow_of;
 use crate::backend::tables::Tables;
-use crate::lock::lock;
+use crate::mutex::Mutex;
 
 /// What both readers of a hub share: the followed tasks, and the callers that wait for single jobs.
 pub(super) struct Source {
@@ -49,7 +49,7 @@ impl Source {
     }
 
     pub(super) fn follow(&self, task: &Arc<str>, tables: &Arc<Tables>) -> Arc<Followed> {
-        let mut tasks = lock(&self.tasks);
+        let mut tasks = self.tasks.lock();
         if let Some(known) = tasks.by_name.get(task).and_then(Weak::upgrade) {
             return known;
         }
@@ -66,7 +66,7 @@ impl Source {
 
     /// The tasks that are in use.
     pub(super) fn followed(&self) -> Vec<Arc<Followed>> {
-        let tasks = lock(&self.tasks);
+        let tasks = self.tasks.lock();
         tasks.by_name.values().filter_map(Weak::upgrade).collect()
     }
 }

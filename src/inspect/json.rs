@@ -1,6 +1,6 @@
 //! Jobs as JSON: dispatch and wait without the types of the task.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -60,7 +60,7 @@ impl Inspector {
 
     /// The task, shared by all waits for its jobs and unknown to the App.
     fn shared(&self, task: &str) -> Result<Arc<TaskShared>, Error> {
-        let mut known = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.shared.lock();
         if let Some(shared) = known.get(task) {
             return Ok(Arc::clone(shared));
         }

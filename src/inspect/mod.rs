@@ -40,7 +40,7 @@ pub(crate) mod workflows;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::backend::connection::OwnConnection;
@@ -49,6 +49,7 @@ use crate::backend::keys::TaskKeys;
 use crate::backend::streams::{self, server_time_ms};
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::error::Error;
+use crate::mutex::Mutex;
 use crate::options::task::TaskOptions;
 use crate::task::shared::TaskShared;
 use crate::unix_time::at_ms;
@@ -111,7 +112,7 @@ impl Inspector {
     /// not from the clock of this process. It reads the time from the server at most once a minute. If the server does not answer,
     /// it extrapolates from the last answer, or uses the clock of this process.
     pub async fn now(&self) -> SystemTime {
-        let known = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *self.clock.lock();
         let by_now = |(at, said): (Instant, SystemTime)| said.checked_add(at.elapsed()).unwrap_or(said);
         if let Some(known) = known.filter(|(at, _)| at.elapsed() < CLOCK_HOLDS) {
             return by_now(known);
@@ -120,7 +121,7 @@ impl Inspector {
         match self.server_time().await {
             // A slow answer is not exact.
             Ok(said) if asked.elapsed() < CLOCK_HOLDS / 60 => {
-                *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), said));
+                *self.clock.lock() = Some((Instant::now(), said));
                 said
             }
             _ => known.map_or_else(SystemTime::now, by_now),

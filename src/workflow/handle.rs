@@ -20,7 +20,7 @@ use crate::backend::replicated::ask_copied;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::values::ValuePlace;
 use crate::backend::workflow::control::{self, Controlled, TurnAsked, Turned};
-use crate::backend::workflow::instances::{self, FlowState};
+use crate::backend::workflow::instances::FlowState;
 use crate::backend::workflow::nodes;
 use crate::backoff::Pauses;
 use crate::error::Error;

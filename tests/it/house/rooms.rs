@@ -13,7 +13,6 @@ const ORDER: [&[&str]; 16] = [
         "backoff",
         "clock",
         "limits",
-        "lock",
         "mutex",
         "plural",
         "config_error",
