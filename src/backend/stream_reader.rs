@@ -168,6 +168,7 @@ fn read_later(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn a_stream_with_late_replies_is_read_in_smaller_parts() {
