@@ -4,10 +4,107 @@ use crate::support::{TestRedis, dump, settle_args};
 use heartline::_internals::{ScriptSource, scripts};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisError, Value};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A fence far ahead of the server's clock, so that the next claims get the numbers after it.
 pub const LAST_FENCE: u64 = 4_000_000_000_000_000;
+
+/// Checks that the task has exactly these [rows](Task::seen).
+macro_rules! assert_keys {
+    ($task:expr, $rows:expr $(, $($why:tt)+)?) => {{
+        let rows: &str = &$rows;
+        let seen = $task.seen(rows).await;
+        assert_eq!(seen, rows $(, $($why)+)?);
+    }};
+}
+
+/// Checks that these rows are all keys of the task.
+macro_rules! assert_all {
+    ($task:expr, $rows:expr) => {
+        assert_eq!($task.rest("").await, $rows)
+    };
+}
+
+/// Checks that these rows are all keys of the task, without those that are named first.
+macro_rules! assert_rest {
+    ($task:expr, $left_out:expr, $rows:expr $(, $($why:tt)+)?) => {{
+        let rest = $task.rest($left_out).await;
+        assert_eq!(rest, $rows $(, $($why)+)?);
+    }};
+}
+
+/// Checks a text by these methods of `str`: `assert_text!(reply, contains("a"), ends_with("b"))`.
+macro_rules! assert_text {
+    ($text:expr, $($check:ident($part:expr)),+ $(,)?) => {{
+        let text = $text;
+        $(assert!(text.$check($part), "{text}");)+
+    }};
+}
+
+/// The value of the expression, which must not change the task.
+macro_rules! unchanged {
+    ($task:expr, $calls:expr) => {{
+        let before = $task.exact().await;
+        let value = $calls;
+        assert_eq!($task.exact().await, before, "after {}", stringify!($calls));
+        value
+    }};
+}
+
+pub(crate) use {assert_all, assert_keys, assert_rest, assert_text, unchanged};
+
+/// The arguments of a script: words, or a text of words like `1 'two words' -`, in which `-` is the empty word.
+pub trait Args {
+    fn words(&self) -> Vec<String>;
+}
+
+impl Args for str {
+    fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        for (at, part) in self.split('\'').enumerate() {
+            match at % 2 {
+                0 => words.extend(part.split_whitespace().map(|word| if word == "-" { "" } else { word })),
+                _ => words.push(part),
+            }
+        }
+        words.into_iter().map(str::to_owned).collect()
+    }
+}
+
+impl<A: Args + ?Sized> Args for &A {
+    fn words(&self) -> Vec<String> {
+        (*self).words()
+    }
+}
+
+impl Args for String {
+    fn words(&self) -> Vec<String> {
+        self.as_str().words()
+    }
+}
+
+impl<S: AsRef<str>> Args for [S] {
+    fn words(&self) -> Vec<String> {
+        self.iter().map(|word| word.as_ref().to_owned()).collect()
+    }
+}
+
+impl<S: AsRef<str>, const N: usize> Args for [S; N] {
+    fn words(&self) -> Vec<String> {
+        self.as_slice().words()
+    }
+}
+
+impl<S: AsRef<str>> Args for Vec<S> {
+    fn words(&self) -> Vec<String> {
+        self.as_slice().words()
+    }
+}
+
+/// The columns of a job, without its payload.
+pub const COLUMNS: &str = "attempt stalledCount result error options maxCount priority dispatchedAt snoozes enqueuedAt \
+     recovery expiresAt checkpoint progress";
 
 /// How a dump shows the time of the manual declaration. Dumps omit it, since every task has it.
 const DECLARED: &str = r#""declaredAt": "1""#;
@@ -45,6 +142,13 @@ impl Task {
         let url = redis.own_database();
         let mut task = Task::at(redis, url, "").await;
         task.hset("meta", &[("fence", &LAST_FENCE.to_string())]).await;
+        task
+    }
+
+    /// The same with these [rows](Task::write).
+    pub async fn with(rows: &str) -> Task {
+        let mut task = Task::new().await;
+        task.write(rows).await;
         task
     }
 
@@ -155,45 +259,120 @@ impl Task {
 
     /// Calls a script and returns its reply as text: `[settled '' '' 1 a [..]]`. The arguments of `settle` are
     /// [in short](settle_args).
-    pub async fn call(&mut self, name: &str, args: &[&str]) -> Result<String, RedisError> {
+    pub async fn call(&mut self, name: &str, args: &(impl Args + ?Sized)) -> Result<String, RedisError> {
         let keys = self.script(name).keys.clone();
-        if name == "settle" {
-            let args = settle_args(args);
-            return self.call_on(name, &keys, &args.iter().map(String::as_str).collect::<Vec<_>>()).await;
-        }
-        self.call_on(name, &keys, args).await
+        let args = args.words();
+        self.call_on(name, &keys, &if name == "settle" { settle_args(&args) } else { args }).await
     }
 
     /// Like [`call`](Self::call), with other keys than those in the table.
-    pub async fn call_on(&mut self, name: &str, keys: &[&str], args: &[&str]) -> Result<String, RedisError> {
+    pub async fn call_on(
+        &mut self,
+        name: &str,
+        keys: &[&str],
+        args: &(impl Args + ?Sized),
+    ) -> Result<String, RedisError> {
         let keys = keys.iter().map(|key| self.key(key)).collect::<Vec<_>>();
         let source = self.script(name).source;
         self.is_workflow |= name.starts_with("flow_");
-        self.eval(source, &keys, args).await
+        self.eval(source, &keys, &args.words().iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
     /// Like [`call`](Self::call); panics if the call is refused.
-    pub async fn ok(&mut self, name: &str, args: &[&str]) -> String {
-        self.call(name, args).await.unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
+    pub async fn ok(&mut self, name: &str, args: &(impl Args + ?Sized)) -> String {
+        self.call(name, args).await.unwrap_or_else(|error| panic!("{name} {:?}: {error}", args.words()))
     }
 
-    /// Like [`call`](Self::call) for a call that must be refused; returns the error code.
-    pub async fn refused(&mut self, name: &str, args: &[&str]) -> String {
-        match self.call(name, args).await {
-            Ok(reply) => panic!("{name} {args:?} was not refused: {reply}"),
+    /// Like [`ok`](Self::ok) with this key instead of the first one in the table.
+    pub async fn ok_at(&mut self, place: &str, name: &str, args: &(impl Args + ?Sized)) -> String {
+        let mut keys: Vec<&str> = self.script(name).keys.clone();
+        keys[0] = place;
+        self.call_on(name, &keys, args).await.unwrap_or_else(|error| panic!("{name} {:?}: {error}", args.words()))
+    }
+
+    /// Like [`ok`](Self::ok) for a call that writes nothing.
+    pub async fn unchanged(&mut self, name: &str, args: &(impl Args + ?Sized)) -> String {
+        let before = self.exact().await;
+        let reply = self.ok(name, args).await;
+        assert_eq!(self.exact().await, before, "{name} {:?} was answered with {reply}", args.words());
+        reply
+    }
+
+    /// Like [`call`](Self::call) for a call that must be refused, and so writes nothing; returns the error code.
+    pub async fn refused(&mut self, name: &str, args: &(impl Args + ?Sized)) -> String {
+        let before = self.exact().await;
+        let error = match self.call(name, args).await {
+            Ok(reply) => panic!("{name} {:?} was not refused: {reply}", args.words()),
             Err(error) => code_of(&error),
+        };
+        assert_eq!(self.exact().await, before, "{name} {:?} was refused with {error}", args.words());
+        error
+    }
+
+    /// Writes rows without a script: `wait a b; attempt a=1, b=2; delayed c=5`. A row has the name of a key and its
+    /// elements; strings with `, ` or `; ` in them need [`hset`](Self::hset). Others are `waits a b` for
+    /// [`waiting`](Self::waiting), `runs w: a=7, b=8` for [`running`](Self::running), [`snapshot`](Self::snapshot), and
+    /// `no wake, running.a` for [`lose`](Self::lose).
+    pub async fn write(&mut self, rows: &str) {
+        for row in rows.split("; ") {
+            let (name, rest) = row.split_once(' ').unwrap_or((row, ""));
+            let words: Vec<&str> = rest.split(' ').collect();
+            let pairs = |rest: &'_ str| -> Vec<(String, String)> {
+                let pairs = rest.split(", ").map(|pair| pair.split_once('=').unwrap_or_else(|| panic!("{row}")));
+                pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+            };
+            match (name, kind_of(name)) {
+                ("waits", _) => self.waiting(&words).await,
+                ("runs", _) => {
+                    let (worker, jobs) = rest.split_once(": ").unwrap();
+                    for (id, fence) in pairs(jobs) {
+                        self.running(worker, &[(&id, fence.parse().unwrap())]).await;
+                    }
+                }
+                ("snapshot", _) => self.snapshot().await,
+                ("no", _) => {
+                    for path in rest.split(", ") {
+                        self.lose(path).await;
+                    }
+                }
+                (_, "list") => self.rpush(name, &words).await,
+                (_, "set") => self.sadd(name, &words).await,
+                (_, "zset") => {
+                    for (id, score) in pairs(rest) {
+                        self.zadd(name, score.parse().unwrap(), &id).await;
+                    }
+                }
+                _ => {
+                    let () = self.conn.hset_multiple(self.key(name), &pairs(rest)).await.unwrap();
+                }
+            }
         }
+    }
+
+    /// The server loses a key, or an element of one: `wake`, `payload.a`, `running.a`.
+    pub async fn lose(&mut self, path: &str) {
+        let (key, element) = path.split_once('.').map_or((path, None), |(key, element)| (key, Some(element)));
+        let command = match (element, kind_of(key)) {
+            (None, _) => "DEL",
+            (_, "zset") => "ZREM",
+            (_, "set") => "SREM",
+            _ => "HDEL",
+        };
+        let mut lose = redis::cmd(command);
+        let () = lose.arg(self.key(key)).arg(element).query_async(&mut self.conn).await.unwrap();
     }
 
     pub async fn hset(&mut self, key: &str, fields: &[(&str, &str)]) {
         let () = self.conn.hset_multiple(self.key(key), fields).await.unwrap();
     }
 
-    pub async fn rpush(&mut self, key: &str, ids: &[&str]) {
+    pub async fn rpush(&mut self, key: &str, ids: &[impl AsRef<str>]) {
+        let ids: Vec<&str> = ids.iter().map(AsRef::as_ref).collect();
         let () = self.conn.rpush(self.key(key), ids).await.unwrap();
     }
 
-    pub async fn sadd(&mut self, key: &str, ids: &[&str]) {
+    pub async fn sadd(&mut self, key: &str, ids: &[impl AsRef<str>]) {
+        let ids: Vec<&str> = ids.iter().map(AsRef::as_ref).collect();
         let () = self.conn.sadd(self.key(key), ids).await.unwrap();
     }
 
@@ -227,9 +406,9 @@ impl Task {
     }
 
     /// Adds jobs with payload `{}` and these ids to `wait`, without a script.
-    pub async fn waiting(&mut self, ids: &[&str]) {
+    pub async fn waiting(&mut self, ids: &[impl AsRef<str>]) {
         for id in ids {
-            self.hset("payload", &[(id, "{}")]).await;
+            self.hset("payload", &[(id.as_ref(), "{}")]).await;
         }
         self.rpush("wait", ids).await;
     }
@@ -240,6 +419,14 @@ impl Task {
             self.hset("payload", &[(id, "{}")]).await;
             self.hset("locks", &[(id, &format!("{worker}:{fence}"))]).await;
             self.sadd("active", &[id]).await;
+        }
+    }
+
+    /// Writes 1 into these columns of the jobs.
+    pub async fn columns(&mut self, columns: &str, ids: &[&str]) {
+        for column in columns.split(' ') {
+            let ones: Vec<(&str, &str)> = ids.iter().map(|id| (*id, "1")).collect();
+            self.hset(column, &ones).await;
         }
     }
 
@@ -270,6 +457,47 @@ impl Task {
         shown.filter(|line| !is_left_out(line)).collect()
     }
 
+    /// The rows of this text as they are now, to compare with it.
+    ///
+    /// A row is a key with its elements, as [`write`](Self::write) takes them: `wait a b; attempt a=1, b=2`. Events are
+    /// `{started=a, total=1}`, and a key of another type than usual says so. Others are `meta.tombstones=1` for one
+    /// field, `no wake, locks` for keys that are missing, and of the instance `a` of a workflow
+    /// `place a=running; head a=1 0 2 1 d -; states a=c, p 1 1`.
+    pub async fn seen(&mut self, rows: &str) -> String {
+        let all: BTreeMap<String, String> =
+            self.keys().await.iter().map(|line| (line.split(' ').next().unwrap().to_owned(), short(line))).collect();
+        let row_of = |key: &str| all.get(key).cloned();
+        let mut seen = Vec::new();
+        for row in rows.split("; ") {
+            let name = row.split([' ', '=']).next().unwrap();
+            let id = row.split_once(' ').and_then(|(_, rest)| Some(rest.split_once('=')?.0));
+            seen.push(match (name, id) {
+                ("no", _) => {
+                    assert!(!row.contains('.'), "{row}: only keys");
+                    let held: Vec<String> = row["no ".len()..].split(", ").filter_map(row_of).collect();
+                    if held.is_empty() { row.to_owned() } else { held.join(", ") }
+                }
+                ("place", Some(id)) => format!("place {id}={}", self.place(id).await),
+                ("head", Some(id)) => format!("head {id}={}", self.head(id).await),
+                ("states", Some(id)) => format!("states {id}={}", self.states(id, row.split(", ").count()).await),
+                _ if name.contains('.') => {
+                    let path = row.split_once('=').unwrap().0;
+                    let (key, field) = path.split_once('.').unwrap();
+                    let value: Option<String> = self.conn.hget(self.key(key), field).await.unwrap();
+                    value.map_or(format!("no {path}"), |value| format!("{path}={value}"))
+                }
+                _ => row_of(name).unwrap_or(format!("no {name}")),
+            });
+        }
+        seen.join("; ")
+    }
+
+    /// All keys as rows, without these: `meta, wake`.
+    pub async fn rest(&mut self, left_out: &str) -> String {
+        let rest = without(self.keys().await, &left_out.split(", ").collect::<Vec<_>>());
+        rest.iter().map(|line| short(line)).collect::<Vec<_>>().join("; ")
+    }
+
     /// Each entry of the stream of events: its total, and its fields.
     pub async fn events(&mut self) -> Vec<String> {
         let entries: Vec<(String, Vec<String>)> =
@@ -298,6 +526,49 @@ impl Task {
         let start = format!("{key} ");
         let keys = self.keys().await;
         keys.iter().find_map(|line| line.strip_prefix(&start)).unwrap_or_default().to_owned()
+    }
+}
+
+/// The usual type of a key.
+fn kind_of(key: &str) -> &'static str {
+    match key {
+        "wait" | "wait:high" | "wait:low" => "list",
+        "active" | "candidates" => "set",
+        "events" | "stalls" => "stream",
+        "delayed" | "expires" | "finalizing" | "completed" | "failed" | "cancelled" | "outbox" | "wake" => "zset",
+        "running" | "paused" | "children" | "deadlines" | "tasks" | "workers" | "workflows" => "zset",
+        _ => "hash",
+    }
+}
+
+/// A line of [`Task::keys`] as a row of [`Task::seen`]: without quotes, and without the usual type.
+fn short(line: &str) -> String {
+    let (key, held) = line.split_once(' ').unwrap();
+    let (kind, held) = held.split_once(' ').unwrap();
+    let Some(held) = held.strip_suffix(['}', ']']) else { return line.to_owned() };
+    let (mut row, mut chars, mut is_quoted) = (String::new(), held[1..].chars(), false);
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => is_quoted = !is_quoted,
+            '\\' => {
+                let escaped = chars.next().unwrap();
+                if !['"', '\''].contains(&escaped) {
+                    row.push('\\');
+                }
+                row.push(escaped);
+            }
+            ':' if !is_quoted => {
+                row.push('=');
+                chars.next();
+            }
+            ',' if !is_quoted && ["list", "set"].contains(&kind) => {}
+            c => row.push(c),
+        }
+    }
+    match kind {
+        "stream" => format!("{key} {}", row.replace("NOW {", "{")),
+        _ if kind == kind_of(key) => format!("{key} {row}"),
+        _ => format!("{key} {kind} {row}"),
     }
 }
 

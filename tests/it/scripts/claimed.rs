@@ -1,14 +1,13 @@
 //! Jobs that are claimed ahead: held by a worker, and not begun.
 
-use crate::scripts::call::{Task, without};
+use crate::scripts::call::{Task, assert_keys, assert_rest, assert_text};
 
 const ONE: &str = "4000000000000001";
 const TWO: &str = "4000000000000002";
 
 /// A task whose jobs the worker `w` holds and has not begun.
 async fn ahead(jobs: &[(&str, u64)]) -> Task {
-    let mut task = Task::new().await;
-    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
+    let mut task = Task::with("meta epoch=5, interval=1000, ask=1000, maxCount=1").await;
     task.running("w", jobs).await;
     for (id, fence) in jobs {
         task.hset("claimed", &[(id, &fence.to_string())]).await;
@@ -29,7 +28,7 @@ fn said<'a>(id: &'a str, fence: &'a str, kind: &'a str) -> [&'a str; 12] {
 
 /// A sweep with the decision of this person, or by the table.
 async fn sweep(task: &mut Task, verdict: &str) -> String {
-    task.hset("meta", &[("epoch", "5")]).await;
+    task.write("meta epoch=5").await;
     let by = if verdict == "auto" { "" } else { "anna" };
     task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", verdict, by]).await
 }
@@ -41,66 +40,51 @@ fn taken(fences: &str) -> String {
 
 #[tokio::test]
 async fn only_as_many_claimed_jobs_begin_as_there_are_slots() {
-    let mut task = Task::new().await;
-    task.waiting(&["a", "b", "c", "d"]).await;
-    let args = ["1", "w", "1000", "3 1 1", "0", "0"];
+    let mut task = Task::with("waits a b c d").await;
+    let args = "1 w 1000 '3 1 1' 0 0";
     let reply = format!("[settled '' '' {ONE} a b c [{{}} {{}} {{}}] [] '' 1]");
     assert_eq!(task.ok("settle", &args).await, reply);
-    assert_eq!(
-        without(task.keys().await, &["meta", "payload"]),
-        [
-            r#"active set {"a", "b", "c"}"#,
-            r#"claimed hash {"b": "4000000000000002", "c": "4000000000000003"}"#,
-            r#"events stream [NOW {"claimed": "b c", "started": "a", "total": "3", "worker": "w"}]"#,
-            r#"locks hash {"a": "w:4000000000000001", "b": "w:4000000000000002", "c": "w:4000000000000003"}"#,
-            r#"replies hash {"w": "1\n\n\n4000000000000001\n1\na b c"}"#,
-            r#"wait list ["d"]"#,
-            r#"wake zset ["marker": 0, "spare": 1]"#,
-        ]
+    assert_rest!(
+        task,
+        "meta, payload",
+        "active a b c; claimed b=4000000000000002, c=4000000000000003; \
+         events {claimed=b c, started=a, total=3, worker=w}; \
+         locks a=w:4000000000000001, b=w:4000000000000002, c=w:4000000000000003; \
+         replies w=1\\n\\n\\n4000000000000001\\n1\\na b c; wait d; wake marker=0, spare=1"
     );
-    let before = task.exact().await;
-    assert_eq!(task.ok("settle", &args).await, reply);
-    assert_eq!(task.exact().await, before);
+    assert_eq!(task.unchanged("settle", &args).await, reply);
 }
 
 #[tokio::test]
 async fn no_start_is_reported_if_no_job_begins() {
-    let mut task = Task::new().await;
-    task.waiting(&["a", "b"]).await;
-    assert!(task.ok("settle", &["1", "w", "1000", "5 0 0", "0", "0"]).await.ends_with(" '' 0]"));
-    assert_eq!(task.held("events").await, r#"stream [NOW {"claimed": "a b", "total": "2", "worker": "w"}]"#);
+    let mut task = Task::with("waits a b").await;
+    assert!(task.ok("settle", "1 w 1000 '5 0 0' 0 0").await.ends_with(" '' 0]"));
+    assert_keys!(task, "events {claimed=a b, total=2, worker=w}");
 }
 
 #[tokio::test]
 async fn a_job_that_begins_has_the_event_of_a_claimed_and_started_job() {
-    let mut task = Task::new().await;
-    task.waiting(&["a", "b"]).await;
-    task.hset("attempt", &[("b", "2")]).await;
-    task.hset("dispatchedAt", &[("a", "77")]).await;
-    task.ok("settle", &["1", "w", "1000", "2 0 0", "0", "0"]).await;
-    let held = without(task.keys().await, &["replies", "claimed", "events", "meta", "wait", "wake"]);
+    let mut task = Task::with("waits a b; attempt b=2; dispatchedAt a=77").await;
+    task.ok("settle", "1 w 1000 '2 0 0' 0 0").await;
+    let held = task.rest("replies, claimed, events, meta, wait, wake").await;
     let args = ["2", "w", "1000", "0", "0", "0 2", "a", "b", ONE, TWO];
     let reply = task.ok("settle", &args).await;
     assert_eq!(reply, "[settled '' '' 4000000000000003 '' [] [] '' 0]");
-    assert_eq!(without(task.keys().await, &["replies", "events", "meta", "wait", "wake"]), held);
+    assert_rest!(task, "replies, events, meta, wait, wake", held);
     let events = task.held("events").await;
     let told = r#"{"restarted": "b 2 0", "since": "a 77 0", "started": "a", "total": "4", "worker": "w"}]"#;
     assert!(events.ends_with(told), "{events}");
-    let before = task.exact().await;
-    assert_eq!(task.ok("settle", &args).await, reply);
-    assert_eq!(task.exact().await, before);
+    assert_eq!(task.unchanged("settle", &args).await, reply);
 }
 
 #[tokio::test]
 async fn jobs_that_begin_and_jobs_that_are_claimed_share_one_event() {
     let mut task = ahead(&[("a", 7), ("b", 8)]).await;
-    task.waiting(&["c", "d"]).await;
-    task.hset("attempt", &[("b", "2"), ("c", "1")]).await;
-    let reply = task.ok("settle", &["1", "w", "1000", "2 1 1", "0", "0 2", "a", "b", "7", "8"]).await;
+    task.write("waits c d; attempt b=2, c=1").await;
+    let reply = task.ok("settle", "1 w 1000 '2 1 1' 0 '0 2' a b 7 8").await;
     assert!(reply.ends_with(" c d [{} {}] [[1 1 0 '' '' '' '' '']] '' 1]"), "{reply}");
     let told = r#"{"claimed": "d", "restarted": "b 2 0 c 1 0", "started": "a", "total": "4", "worker": "w"}"#;
-    let events = task.held("events").await;
-    assert!(events.contains(told), "{events}");
+    assert_text!(task.held("events").await, contains(told));
 }
 
 #[tokio::test]
@@ -108,15 +92,12 @@ async fn a_job_that_allows_no_stall_begins_only_with_a_slot() {
     for option in [("maxCount", "0"), ("onCrash", "fail"), ("onCrash", "retry"), ("heartbeat", "manual")] {
         let mut task = ahead(&[("a", 7), ("b", 8)]).await;
         task.hset("meta", &[option]).await;
-        task.waiting(&["c", "d"]).await;
-        let args = ["1", "w", "1000", "2 2 1", "0", "0 2 1", "a", "b", "7", "8"];
+        task.write("waits c d").await;
+        let args = "1 w 1000 '2 2 1' 0 '0 2 1' a b 7 8";
         let reply = format!("[settled '' 8 {ONE} c d [{{}} {{}}] [] '' 1");
         assert_eq!(task.ok("settle", &args).await, format!("{reply} 2]"), "{option:?}");
-        assert_eq!(task.list("wait").await, ["b"], "{option:?}");
-        assert_eq!(task.held("claimed").await, format!(r#"hash {{"d": "{TWO}"}}"#), "{option:?}");
-        let before = task.exact().await;
-        assert_eq!(task.ok("settle", &args).await, format!("{reply}]"), "the record has what was taken back");
-        assert_eq!(task.exact().await, before);
+        assert_keys!(task, format!("wait b; claimed d={TWO}"), "{option:?}");
+        assert_eq!(task.unchanged("settle", &args).await, format!("{reply}]"), "the record has what was taken back");
     }
 }
 
@@ -124,12 +105,12 @@ async fn a_job_that_allows_no_stall_begins_only_with_a_slot() {
 async fn a_begin_of_a_job_that_is_not_held_changes_nothing() {
     for worker in ["w", "x"] {
         let mut task = ahead(&[("a", 7)]).await;
-        task.running("w", &[("b", 8)]).await;
-        let before = without(task.keys().await, &["replies"]);
+        task.write("runs w: b=8").await;
+        let before = task.rest("replies").await;
         let (a, b) = if worker == "w" { ("6", "9") } else { ("7", "8") };
         let args = ["1", worker, "1000", "0", "0", "0 1", "a", a, "b", b, "unstart", "0", "", ""];
         assert_eq!(task.ok("settle", &args).await, format!("[settled {a} {b} '' {ONE} '' [] [] '' 0]"));
-        assert_eq!(without(task.keys().await, &["replies"]), before);
+        assert_rest!(task, "replies", before);
     }
 }
 
@@ -137,71 +118,51 @@ async fn a_begin_of_a_job_that_is_not_held_changes_nothing() {
 async fn a_pending_cancel_takes_precedence_over_begin_and_unstart() {
     for begins in [true, false] {
         let mut task = ahead(&[("a", 7)]).await;
-        task.hset("cancelling", &[("a", "why")]).await;
+        task.write("cancelling a=why").await;
         let reply = if begins {
             begin(&mut task, &["a"], &["7"]).await
         } else {
             task.ok("settle", &said("a", "7", "unstart")).await
         };
         assert_eq!(reply, taken("7"));
-        assert_eq!(
-            without(task.keys().await, &["replies", "error", "meta", "payload"]),
-            [r#"cancelled zset ["a": NOW]"#, r#"events stream [NOW {"cancelled": "a", "total": "1", "worker": "w"}]"#,]
-        );
+        assert_rest!(task, "replies, error, meta, payload", "cancelled a=NOW; events {cancelled=a, total=1, worker=w}");
     }
 }
 
 #[tokio::test]
 async fn jobs_of_a_paused_task_stay_claimed_and_do_not_begin() {
     let mut task = ahead(&[("a", 7), ("b", 8)]).await;
-    task.waiting(&["z"]).await;
-    task.hset("expiresAt", &[("a", "9000000000000")]).await;
-    task.zadd("expires", 9e12, "a").await;
-    task.hset("meta", &[("paused", "1")]).await;
-    let before = without(task.keys().await, &["replies"]);
-    let args = ["1", "w", "1000", "2 1 1", "0", "0 2", "a", "b", "7", "8"];
+    task.write("waits z; expiresAt a=9000000000000; expires a=9e12; meta paused=1").await;
+    let before = task.rest("replies").await;
+    let args = "1 w 1000 '2 1 1' 0 '0 2' a b 7 8";
     let reply = format!("[settled '' '' {ONE} '' [] [] '' -1]");
     for _ in 0..2 {
         assert_eq!(task.ok("settle", &args).await, reply, "a repeated call is answered alike");
-        assert_eq!(without(task.keys().await, &["replies"]), before);
+        assert_rest!(task, "replies", before);
     }
     // The task is resumed.
-    task.ok("resume", &["anna"]).await;
-    let args = ["2", "w", "1000", "0", "0", "0 2", "a", "b", "7", "8"];
-    assert_eq!(task.ok("settle", &args).await, taken("''"));
-    assert_eq!(task.held("claimed").await, "");
-    let events = task.held("events").await;
-    assert!(events.ends_with(r#"{"started": "a b", "total": "2", "worker": "w"}]"#), "{events}");
+    task.ok("resume", "anna").await;
+    assert_eq!(task.ok("settle", "2 w 1000 0 0 '0 2' a b 7 8").await, taken("''"));
+    assert_keys!(task, "no claimed");
+    assert_text!(task.held("events").await, ends_with(r#"{"started": "a b", "total": "2", "worker": "w"}]"#));
 }
 
 #[tokio::test]
 async fn a_claimed_job_that_has_expired_fails_and_does_not_run() {
     for (keep, paused) in [("1", false), ("0", false), ("1", true)] {
         let mut task = ahead(&[("a", 7), ("odd", 8), ("b", 9)]).await;
-        task.hset("meta", &[("keepFailed", keep)]).await;
+        task.write(&format!("meta keepFailed={keep}; expires a=5, odd=5, b=9e12")).await;
+        task.write("expiresAt a=5, odd=soon, b=9000000000000").await;
         if paused {
-            task.hset("meta", &[("paused", "1")]).await;
-        }
-        for (id, at) in [("a", "5"), ("odd", "soon"), ("b", "9000000000000")] {
-            task.hset("expiresAt", &[(id, at)]).await;
-            task.zadd("expires", at.parse().unwrap_or(5.0), id).await;
+            task.write("meta paused=1").await;
         }
         let reply = taken("7 8");
         let reply = if paused { reply.replace(" 0]", " -1]") } else { reply };
         assert_eq!(begin(&mut task, &["a", "odd"], &["7", "8"]).await, reply);
-        let failed = if keep == "1" { r#"zset ["a": NOW, "odd": NOW]"# } else { "" };
-        assert_eq!(task.held("failed").await, failed);
+        assert_keys!(task, if keep == "1" { "failed a=NOW, odd=NOW" } else { "no failed" });
         assert_eq!(task.held("payload").await.contains(r#""a""#), keep == "1");
-        for (key, left) in [
-            ("claimed", r#"hash {"b": "9"}"#),
-            ("locks", r#"hash {"b": "w:9"}"#),
-            ("active", r#"set {"b"}"#),
-            ("expiresAt", r#"hash {"b": "9000000000000"}"#),
-            ("expires", r#"zset ["b": 9000000000000]"#),
-            ("wait", ""),
-        ] {
-            assert_eq!(task.held(key).await, left, "{key}");
-        }
+        assert_keys!(task, "claimed b=9; locks b=w:9; active b; no wait");
+        assert_keys!(task, "expiresAt b=9000000000000; expires b=9000000000000");
         let events = task.held("events").await;
         assert!(events.contains(r#"{"failed": "a expired no%20worker"#) && !events.contains("started"), "{events}");
         assert_eq!(task.totals().await, ["", "2"]);
@@ -210,17 +171,14 @@ async fn a_claimed_job_that_has_expired_fails_and_does_not_run() {
 
 #[tokio::test]
 async fn a_job_that_was_claimed_ahead_can_expire_until_it_begins() {
-    let mut task = Task::new().await;
-    task.waiting(&["a", "b"]).await;
+    let mut task = Task::with("waits a b").await;
     for id in ["a", "b"] {
-        task.hset("expiresAt", &[(id, "9000000000000")]).await;
-        task.zadd("expires", 9e12, id).await;
+        task.write(&format!("expiresAt {id}=9000000000000; expires {id}=9e12")).await;
     }
-    task.ok("settle", &["1", "w", "1000", "2 1 1", "0", "0"]).await;
-    assert_eq!(task.held("expiresAt").await, r#"hash {"b": "9000000000000"}"#);
-    assert_eq!(task.held("expires").await, r#"zset ["b": 9000000000000]"#);
+    task.ok("settle", "1 w 1000 '2 1 1' 0 0").await;
+    assert_keys!(task, "expiresAt b=9000000000000; expires b=9000000000000");
     task.ok("settle", &["2", "w", "1000", "0", "0", "0 1", "b", TWO]).await;
-    assert_eq!(task.held("expiresAt").await + &task.held("expires").await, "");
+    assert_keys!(task, "no expiresAt, expires");
 }
 
 #[tokio::test]
@@ -233,9 +191,7 @@ async fn a_job_that_allows_no_stall_waits_for_a_slot() {
         ("3 3 0", "2", Some("c")),
         ("4", "4", None),
     ] {
-        let mut task = Task::new().await;
-        task.waiting(&["a", "b", "c", "d"]).await;
-        task.hset("maxCount", &[("a", "5"), ("c", "0")]).await;
+        let mut task = Task::with("waits a b c d; maxCount a=5, c=0").await;
         let reply = task.ok("settle", &["1", "w", "1000", want, "0", "0"]).await;
         assert!(reply.ends_with(&format!(" '' {begin}]")), "{want}: {reply}");
         let told = marked.map_or(String::new(), |ids| format!(r#""claimed": "{ids}", "#));
@@ -248,64 +204,47 @@ async fn a_job_that_allows_no_stall_waits_for_a_slot() {
 
 #[tokio::test]
 async fn a_job_that_did_not_begin_is_claimed_again() {
-    let mut task = Task::new().await;
-    task.running("w", &[("a", 7)]).await;
-    let held = without(task.keys().await, &["meta"]);
+    let mut task = Task::with("runs w: a=7").await;
+    let held = task.rest("meta").await;
     assert_eq!(task.ok("settle", &said("a", "7", "unstart")).await, taken("''"));
-    assert_eq!(task.held("claimed").await, r#"hash {"a": "7"}"#);
-    assert_eq!(task.held("events").await, r#"stream [NOW {"claimed": "a", "total": "1", "worker": "w"}]"#);
-    assert_eq!(without(task.keys().await, &["replies", "claimed", "events", "meta"]), held);
+    assert_keys!(task, "claimed a=7; events {claimed=a, total=1, worker=w}");
+    assert_rest!(task, "replies, claimed, events, meta", held);
 }
 
 #[tokio::test]
 async fn a_requeued_job_is_no_longer_claimed() {
     let mut task = ahead(&[("a", 7), ("b", 8)]).await;
     assert_eq!(task.ok("settle", &said("a", "7", "requeue")).await, taken("''"));
-    assert_eq!(task.list("wait").await, ["a"]);
-    assert_eq!(task.held("claimed").await, r#"hash {"b": "8"}"#);
-    assert_eq!(task.held("locks").await, r#"hash {"b": "w:8"}"#);
+    assert_keys!(task, "wait a; claimed b=8; locks b=w:8");
 }
 
 #[tokio::test]
 async fn a_stalled_job_that_did_not_begin_is_requeued_uncounted() {
     let mut task = ahead(&[("a", 7)]).await;
-    task.snapshot().await;
-    task.waiting(&["z"]).await;
-    task.hset("attempt", &[("a", "2")]).await;
+    task.write("snapshot; waits z; attempt a=2").await;
     assert_eq!(sweep(&mut task, "auto").await, "[swept 6 1000 0 1 0 [a 0 requeued w 7]]");
-    let entry = concat!(
-        r#"stream [NOW {"reason": "silent", "stalled": "a 0 requeued w", "total": "1", "#,
-        r#""watched": "5 1000 1000 - 0", "worker": "v"}]"#
+    let entry = "{reason=silent, stalled=a 0 requeued w, total=1, watched=5 1000 1000 - 0, worker=v}";
+    let rows = format!(
+        "attempt a=2; enqueuedAt a=NOW; events {entry}; recovery a=requeued w NOW 1; stalls {entry}; wait a z; \
+         wake marker=0, spare=1"
     );
-    assert_eq!(
-        without(task.keys().await, &["meta", "payload"]),
-        [
-            r#"attempt hash {"a": "2"}"#.to_owned(),
-            r#"enqueuedAt hash {"a": "NOW"}"#.to_owned(),
-            format!("events {entry}"),
-            r#"recovery hash {"a": "requeued w NOW 1"}"#.to_owned(),
-            format!("stalls {entry}"),
-            r#"wait list ["a", "z"]"#.to_owned(),
-            r#"wake zset ["marker": 0, "spare": 1]"#.to_owned(),
-        ]
-    );
+    assert_rest!(task, "meta, payload", rows);
     assert_eq!(task.totals().await, ["", ""]);
 }
 
 #[tokio::test]
 async fn a_recovery_reports_the_number_of_requeues_in_a_row() {
     let mut task = ahead(&[]).await;
-    task.waiting(&["a"]).await;
+    task.write("waits a").await;
     let rows = [("0 0", "requeued w NOW 1"), ("0 0", "requeued w NOW 2"), ("0 0", "requeued w NOW 3")];
     let rows = rows.into_iter().chain([("1 1", "silent w NOW"), ("0 0", "requeued w NOW 1")]);
     for (call, (begin, recovery)) in (1..).zip(rows) {
-        let reply = task.ok("settle", &[&call.to_string(), "w", "1000", &format!("1 {begin}"), "0", "0"]).await;
-        assert!(reply.contains(" a ["), "{reply}");
-        task.snapshot().await;
+        assert_text!(task.ok("settle", &format!("{call} w 1000 '1 {begin}' 0 0")).await, contains(" a ["));
+        task.write("snapshot").await;
         sweep(&mut task, "auto").await;
-        assert_eq!(task.held("recovery").await, format!(r#"hash {{"a": "{recovery}"}}"#), "call {call}");
+        assert_keys!(task, format!("recovery a={recovery}"), "call {call}");
     }
-    assert_eq!(task.held("stalledCount").await, r#"hash {"a": "1"}"#);
+    assert_keys!(task, "stalledCount a=1");
 }
 
 #[tokio::test]
@@ -319,17 +258,13 @@ async fn a_claimed_job_is_requeued_unless_a_person_fails_it() {
             ("recover", true, "a 1 cancelled w 7"),
         ] {
             let mut task = ahead(&[("a", 7)]).await;
-            task.hset("meta", &[("onCrash", choice), ("maxCount", "0")]).await;
-            task.hset("maxCount", &[("a", "0")]).await;
+            task.write(&format!("meta onCrash={choice}, maxCount=0; maxCount a=0")).await;
             if cancelled {
-                task.hset("cancelling", &[("a", "why")]).await;
+                task.write("cancelling a=why").await;
             }
-            task.snapshot().await;
-            let reply = sweep(&mut task, verdict).await;
-            assert_eq!(reply, format!("[swept 6 1000 0 1 0 [{row}]]"), "{choice}, {verdict}");
-            for key in ["locks", "candidates", "claimed", "cancelling", "attempt"] {
-                assert_eq!(task.held(key).await, "", "{key}: {choice}, {verdict}");
-            }
+            task.write("snapshot").await;
+            assert_eq!(sweep(&mut task, verdict).await, format!("[swept 6 1000 0 1 0 [{row}]]"), "{choice}, {verdict}");
+            assert_keys!(task, "no locks, candidates, claimed, cancelling, attempt");
         }
     }
 }
@@ -337,29 +272,21 @@ async fn a_claimed_job_is_requeued_unless_a_person_fails_it() {
 #[tokio::test]
 async fn a_mark_with_the_fence_of_an_earlier_claim_is_ignored() {
     let mut task = ahead(&[("a", 7)]).await;
-    task.hset("claimed", &[("a", "6")]).await;
-    task.snapshot().await;
-    assert!(task.ok("counts", &[]).await.starts_with("[counted 0 0 "));
+    task.write("claimed a=6; snapshot").await;
+    assert!(task.ok("counts", "").await.starts_with("[counted 0 0 "));
     assert_eq!(sweep(&mut task, "auto").await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
-    assert_eq!(task.held("recovery").await, r#"hash {"a": "silent w NOW"}"#);
-    assert_eq!(task.held("claimed").await, "");
+    assert_keys!(task, "recovery a=silent w NOW; no claimed");
 }
 
 #[tokio::test]
 async fn jobs_that_a_dead_worker_had_claimed_are_requeued_at_once() {
     let mut task = ahead(&[("a", 7), ("c", 9)]).await;
-    task.running("w", &[("b", 8)]).await;
-    task.hset("priority", &[("a", "low")]).await;
-    let reply = task.ok("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await;
+    task.write("runs w: b=8; priority a=low").await;
+    let reply = task.ok("reconcile", "v worker_restarted - 0 500 w").await;
     assert!(reply.contains("a 0 requeued w 7") && reply.contains("b 1 recovered w 8"), "{reply}");
-    assert_eq!(
-        task.held("recovery").await,
-        r#"hash {"a": "requeued w NOW 1", "b": "worker_restarted w NOW", "c": "requeued w NOW 1"}"#
-    );
-    assert_eq!(task.held("stalledCount").await, r#"hash {"b": "1"}"#);
-    assert_eq!(task.list("wait").await, ["b", "c"], "begun jobs are older");
-    assert_eq!(task.list("wait:low").await, ["a"]);
-    assert_eq!(task.held("claimed").await + &task.held("locks").await, "");
+    assert_keys!(task, "recovery a=requeued w NOW 1, b=worker_restarted w NOW, c=requeued w NOW 1; stalledCount b=1");
+    assert_keys!(task, "wait b c", "begun jobs are older");
+    assert_keys!(task, "wait:low a; no claimed, locks");
 }
 
 /// If an event is counted and never written, a reader believes that it missed one.
@@ -372,10 +299,7 @@ async fn totals_count_only_reported_events() {
         ("lost unstart", &["1", "w", "1000", "0", "1", "0", "done", "1", "a", "6", "unstart", "0", "", ""], "1"),
         ("expired begin", &["1", "w", "1000", "0", "1", "0 1", "done", "1", "late", "8"], "2"),
     ] {
-        let mut task = Task::new().await;
-        task.running("w", &[("done", 1), ("a", 7), ("late", 8)]).await;
-        task.hset("claimed", &[("a", "7"), ("late", "8")]).await;
-        task.hset("expiresAt", &[("late", "5")]).await;
+        let mut task = Task::with("runs w: done=1, a=7, late=8; claimed a=7, late=8; expiresAt late=5").await;
         task.ok("settle", args).await;
         let total = task.field("meta", "events").await;
         if total != events {
@@ -388,14 +312,11 @@ async fn totals_count_only_reported_events() {
 /// A broken lock once counted the stall.
 #[tokio::test]
 async fn a_broken_token_does_not_count_as_a_claim() {
-    let mut task = Task::new().await;
-    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
-    task.running("w", &[("a", 7)]).await;
-    task.hset("locks", &[("a", "broken")]).await;
-    let page = task.ok("jobs", &["running", "1", "", "100", "-inf", "+inf", "", ""]).await;
-    let claimed = task.ok("jobs", &["claimed", "1", "", "100", "-inf", "+inf", "", ""]).await;
-    task.snapshot().await;
-    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
+    let mut task = Task::with("meta epoch=5, interval=1000, ask=1000, maxCount=1; runs w: a=7; locks a=broken").await;
+    let page = task.ok("jobs", "running 1 - 100 -inf +inf - -").await;
+    let claimed = task.ok("jobs", "claimed 1 - 100 -inf +inf - -").await;
+    task.write("snapshot").await;
+    let reply = task.ok("sweep", "v 1000 5 1000 0 200 auto -").await;
     assert!(reply.contains("a 1 recovered -") && page.contains("broken"), "{reply}\n{page}\n{claimed}");
 }
 
@@ -404,10 +325,9 @@ async fn a_broken_token_does_not_count_as_a_claim() {
 async fn a_stalled_or_expiring_job_begins_only_with_a_slot() {
     for (column, value) in [("stalledCount", "1"), ("expiresAt", "9000000000000"), ("maxCount", "0")] {
         for (at, begin) in [("a", 3), ("b", 1), ("c", 2), ("d", 3)] {
-            let mut task = Task::new().await;
-            task.waiting(&["a", "b", "c", "d"]).await;
+            let mut task = Task::with("waits a b c d").await;
             task.hset(column, &[(at, value)]).await;
-            let reply = task.ok("settle", &["1", "w", "1000", "4 3 1", "0", "0"]).await;
+            let reply = task.ok("settle", "1 w 1000 '4 3 1' 0 0").await;
             assert!(reply.ends_with(&format!("'' {begin}]")), "{column} of {at}: {reply}");
             if column == "expiresAt" {
                 let kept = at != "a";

@@ -1,7 +1,7 @@
 //! Every script as `#!lua` on a cluster-mode node, which refuses a key in another slot, called by a user who may touch
 //! only the declared keys of that call.
 
-use crate::scripts::call::Task;
+use crate::scripts::call::{Task, assert_keys, assert_text};
 use crate::support::{PATIENCE, TestRedis, eventually};
 use heartline::_internals::scripts;
 use heartline::testing::RedisServer;
@@ -31,21 +31,12 @@ async fn cluster() -> Task {
 /// The rest of the columns of a job, so that each is written, read and removed.
 async fn columns(task: &mut Task, ids: &[&str]) {
     for id in ids {
-        for (column, value) in [
-            ("attempt", "1"),
-            ("stalledCount", "0"),
-            ("maxCount", "1"),
-            ("dispatchedAt", "7"),
-            ("snoozes", "1:0"),
-            ("enqueuedAt", "7"),
-            ("recovery", "silent w 7"),
-            ("expiresAt", "9000000000000"),
+        for row in [
+            "attempt ID=1; stalledCount ID=0; maxCount ID=1; dispatchedAt ID=7; snoozes ID=1:0; enqueuedAt ID=7",
+            "recovery ID=silent w 7; expiresAt ID=9000000000000; options ID={}; result ID=1; error ID=E",
         ] {
-            task.hset(column, &[(id, value)]).await;
+            task.write(&row.replace("ID", id)).await;
         }
-        task.hset("options", &[(id, "{}")]).await;
-        task.hset("result", &[(id, "1")]).await;
-        task.hset("error", &[(id, "E")]).await;
     }
 }
 
@@ -69,20 +60,11 @@ async fn the_node_refuses_forbidden_script_calls() {
 #[tokio::test]
 async fn dispatch_declares_its_keys() {
     let mut task = cluster().await;
-    let mut args = vec!["1", "1", "5", "a", "1", "b", "2", "c", "3", "d", "4", "e", "5"];
-    for (column, index, value) in [
-        ("priority", "1", "high"),
-        ("priority", "2", "low"),
-        ("delay", "3", "60000"),
-        ("options", "1", "{}"),
-        ("maxCount", "1", "3"),
-        ("dispatchedAt", "1", "7"),
-    ] {
-        args.extend([column, index, value]);
-    }
+    let args = "1 1 5 a 1 b 2 c 3 d 4 e 5 priority 1 high priority 2 low delay 3 60000 options 1 {} maxCount 1 3 \
+         dispatchedAt 1 7";
     assert_eq!(task.ok("dispatch", &args).await, "dispatched");
     assert_eq!(task.ok("dispatch", &args).await, "dispatched 1 2 3 4 5");
-    task.hset("meta", &[("wire", "9")]).await;
+    task.write("meta wire=9").await;
     assert_eq!(task.refused("dispatch", &args).await, "NEWERWIRE");
 }
 
@@ -90,78 +72,56 @@ async fn dispatch_declares_its_keys() {
 async fn partitions_declares_its_keys() {
     let mut task = cluster().await;
     task.lose_options().await;
-    assert_eq!(task.ok("partitions", &["1", "4"]).await, "[partitions 4]");
-    assert_eq!(task.ok("dispatch", &["1", "1", "1", "a", "1"]).await, "partitions 4");
+    assert_eq!(task.ok("partitions", "1 4").await, "[partitions 4]");
+    assert_eq!(task.ok("dispatch", "1 1 1 a 1").await, "partitions 4");
 }
 
 #[tokio::test]
 async fn declare_declares_its_keys() {
     let mut task = cluster().await;
-    assert_eq!(task.ok("declare", &["1", "100", "w", "maxCount", "2"]).await, "[declared 100 []]");
-    assert_eq!(task.ok("declare", &["1", "200", "w", "maxCount", "3"]).await, "[declared 200 [maxCount 2 3]]");
-    assert_eq!(task.ok("declare", &["1", "100", "w", "maxCount", "2"]).await, "[kept 200]");
-    assert!(task.ok("declare", &["1", "", "w", "maxCount", "3"]).await.starts_with("[declared 1"));
-    assert!(task.ok("declare", &["1", "", "w", "hook", "1"]).await.starts_with("[declared 1"));
-    assert_eq!(task.refused("declare", &["0", "", "w", "maxCount", "2"]).await, "NEWERWIRE");
+    assert_eq!(task.ok("declare", "1 100 w maxCount 2").await, "[declared 100 []]");
+    assert_eq!(task.ok("declare", "1 200 w maxCount 3").await, "[declared 200 [maxCount 2 3]]");
+    assert_eq!(task.ok("declare", "1 100 w maxCount 2").await, "[kept 200]");
+    assert!(task.ok("declare", "1 - w maxCount 3").await.starts_with("[declared 1"));
+    assert!(task.ok("declare", "1 - w hook 1").await.starts_with("[declared 1"));
+    assert_eq!(task.refused("declare", "0 - w maxCount 2").await, "NEWERWIRE");
 }
 
 #[tokio::test]
 async fn hooks_declare_their_keys() {
     for keep in ["1", "0"] {
         let mut task = cluster().await;
-        for field in ["keepCompleted", "keepFailed", "keepCancelled"] {
-            task.hset("meta", &[(field, keep), ("hook", "1"), ("epoch", "5")]).await;
-        }
-        task.running("w", &[("completed", 1), ("failed", 2), ("retry", 3), ("back", 4), ("stalled", 5), ("dead", 6)])
+        task.write(&format!("meta keepCompleted={keep}, keepFailed={keep}, keepCancelled={keep}, hook=1, epoch=5"))
             .await;
-        task.running("gone", &[("gone", 7), ("over", 8)]).await;
-        task.waiting(&["waits", "expires"]).await;
-        task.hset("expiresAt", &[("expires", "1")]).await;
-        task.zadd("expires", 1.0, "expires").await;
+        task.write("runs w: completed=1, failed=2, retry=3, back=4, stalled=5, dead=6").await;
+        task.write("runs gone: gone=7, over=8; waits waits expires; expiresAt expires=1; expires expires=1").await;
         columns(&mut task, &["completed", "failed", "retry", "stalled"]).await;
-        for id in ["retry", "back", "stalled", "dead", "gone", "over"] {
-            task.hset("outcome", &[(id, if id == "over" { "failed 0 1 -" } else { "completed 0 0 5" })]).await;
+        for id in ["retry", "back", "stalled", "dead", "gone"] {
+            task.write(&format!("outcome {id}=completed 0 0 5, over=failed 0 1 -")).await;
         }
-        let mut args = vec!["1", "w", "1000", "3 hooks", "1 5", "1", "completed", "1", "1", "42"];
-        args.extend([
-            "failed",
-            "2",
-            "failed",
-            "1",
-            "panic - 5",
-            "{}",
-            "retry",
-            "3",
-            "hook_retry",
-            "1",
-            "60000 odd -",
-            "",
-        ]);
-        args.extend(["back", "4", "requeue", "0", "", ""]);
+        let args = "1 w 1000 '3 hooks' '1 5' 1 completed 1 1 42 failed 2 failed 1 'panic - 5' {} retry 3 hook_retry 1 \
+             '60000 odd -' - back 4 requeue 0 - -";
         assert!(task.ok("settle", &args).await.contains(" completed failed waits ["));
         assert!(task.ok("settle", &args).await.contains(" completed failed waits ["), "repeated");
-        assert_eq!(task.ok("expire", &["w", "10"]).await, "[expired 1 0]");
-        task.waiting(&["cancelled"]).await;
-        assert_eq!(task.ok("cancel", &["why", "channel", "", "cancelled", ""]).await, "[told ended]");
-        assert!(
-            task.ok("reconcile", &["w", "manual", "", "0", "100", "gone"]).await.contains("gone 1 requeued gone 7")
-        );
-        task.snapshot().await;
-        task.hset("outcome", &[("dead", "completed 0 9 5")]).await;
-        let swept = task.ok("sweep", &["v", "1000", "5", "30000", "0", "200"]).await;
+        assert_eq!(task.ok("expire", "w 10").await, "[expired 1 0]");
+        task.write("waits cancelled").await;
+        assert_eq!(task.ok("cancel", "why channel - cancelled -").await, "[told ended]");
+        assert!(task.ok("reconcile", "w manual - 0 100 gone").await.contains("gone 1 requeued gone 7"));
+        task.write("snapshot; outcome dead=completed 0 9 5").await;
+        let swept = task.ok("sweep", "v 1000 5 30000 0 200").await;
         assert!(swept.contains(" 1 requeued w 5") && swept.contains("dead 10 completed w 6"), "{swept}");
         for state in ["finalizing", "running"] {
             task.ok("jobs", &[state, "0", "", "10", "-inf", "+inf", "", ""]).await;
         }
-        assert_eq!(task.ok("states", &["back"]).await, "[looked '' [finalizing] [0]]");
-        assert!(task.ok("inspect", &["back"]).await.contains(" completed 0 0 5 "));
-        let counted = task.ok("counts", &[]).await;
+        assert_eq!(task.ok("states", "back").await, "[looked '' [finalizing] [0]]");
+        assert!(task.ok("inspect", "back").await.contains(" completed 0 0 5 "));
+        let counted = task.ok("counts", "").await;
         assert!(counted.starts_with("[counted 1 0 0 0 8 "), "{counted}");
-        assert_eq!(task.ok("remove", &["", "back", ""]).await, "[told removed]");
-        task.hset("meta", &[("hook", "0")]).await;
-        task.ok("settle", &["2", "w", "1000", "1", "0", "0"]).await;
-        assert!(task.ok("jobs", &["finalizing", "0", "", "10", "-inf", "+inf", "", ""]).await.starts_with("[page "));
-        assert_eq!(task.held("finalizing").await + &task.held("outcome").await, "");
+        assert_eq!(task.ok("remove", "- back -").await, "[told removed]");
+        task.write("meta hook=0").await;
+        task.ok("settle", "2 w 1000 1 0 0").await;
+        assert!(task.ok("jobs", "finalizing 0 - 10 -inf +inf - -").await.starts_with("[page "));
+        assert_keys!(task, "no finalizing, outcome");
     }
 }
 
@@ -169,70 +129,40 @@ async fn hooks_declare_their_keys() {
 async fn settle_and_close_declare_their_keys() {
     for keep in ["1", "0"] {
         let mut task = cluster().await;
-        for field in ["keepCompleted", "keepFailed", "keepCancelled"] {
-            task.hset("meta", &[(field, keep)]).await;
-        }
-        let jobs = [("completed", 1), ("failed", 2), ("retry", 3), ("requeue", 4), ("cancelled", 5), ("valued", 6)];
-        task.running("w", &jobs).await;
-        task.hset("cancelling", &[("cancelled", "why")]).await;
-        task.hset("payload", &[("due", "1"), ("later", "1"), ("corrupt", "1"), ("high", "1"), ("low", "1")]).await;
+        task.write(&format!("meta keepCompleted={keep}, keepFailed={keep}, keepCancelled={keep}")).await;
+        task.write("runs w: completed=1, failed=2, retry=3, requeue=4, cancelled=5, valued=6").await;
+        task.write("cancelling cancelled=why; payload due=1, later=1, corrupt=1, high=1, low=1").await;
         columns(&mut task, &["completed", "failed", "retry", "requeue", "cancelled", "due", "corrupt", "tombstone"])
             .await;
-        task.hset("priority", &[("high", "high"), ("low", "low"), ("requeue", "high"), ("due", "low")]).await;
-        task.hset("attempt", &[("corrupt", "many")]).await;
-        task.zadd("delayed", 1.0, "due").await;
-        task.zadd("delayed", 9e15, "later").await;
-        task.rpush("wait:high", &["high"]).await;
-        task.rpush("wait:low", &["low", "tombstone"]).await;
-        task.waiting(&["normal", "corrupt"]).await;
-        let mut args = vec!["1", "w", "1000", "10", "2", "1", "completed", "valued", "1", "6", "2", "42"];
-        args.extend(["failed", "2", "failed", "1", "panic", "E", "retry", "3", "retry", "1", "60000", "E"]);
-        args.extend(["requeue", "4", "requeue", "0", "", "", "cancelled", "5", "requeue", "0", "", ""]);
-        args.extend(["lost", "9", "requeue", "0", "", ""]);
-        let first = task.ok("settle", &args).await;
-        assert!(first.contains(" high normal low due ["), "{first}");
+        task.write("priority high=high, low=low, requeue=high, due=low; attempt corrupt=many").await;
+        task.write("delayed due=1, later=9e15; wait:high high; wait:low low tombstone; waits normal corrupt").await;
+        let args = "1 w 1000 10 2 1 completed valued 1 6 2 42 failed 2 failed 1 panic E retry 3 retry 1 60000 E \
+             requeue 4 requeue 0 - - cancelled 5 requeue 0 - - lost 9 requeue 0 - -";
+        assert_text!(task.ok("settle", &args).await, contains(" high normal low due ["));
         assert!(task.ok("settle", &args).await.starts_with("[settled 9 5 "));
-        assert_eq!(task.ok("settle", &["0", "w", "1000", "0", "0", "0"]).await, "[stale]");
-        task.waiting(&["more", "left"]).await;
-        assert!(task.ok("settle", &["1/2", "w", "9000", "2", "0", "0"]).await.contains(" requeue more ["));
-        task.hset("meta", &[("largest", "1024")]).await;
-        assert!(task.ok("settle", &["1/3", "w", "9000", "2", "0", "0"]).await.contains(" left ["));
-        task.running("w", &[("begins", 7), ("expired", 8), ("unstarted", 9)]).await;
-        task.hset("claimed", &[("begins", "7"), ("expired", "8")]).await;
-        task.hset("expiresAt", &[("expired", "5")]).await;
-        task.waiting(&["ahead"]).await;
-        let mut args = vec!["2", "w", "1000", "9 1 0", "0", "0 2", "begins", "expired", "7", "8"];
-        args.extend(["unstarted", "9", "unstart", "0", "", ""]);
-        let ahead = task.ok("settle", &args).await;
+        assert_eq!(task.ok("settle", "0 w 1000 0 0 0").await, "[stale]");
+        task.write("waits more left").await;
+        assert!(task.ok("settle", "1/2 w 9000 2 0 0").await.contains(" requeue more ["));
+        task.write("meta largest=1024").await;
+        assert!(task.ok("settle", "1/3 w 9000 2 0 0").await.contains(" left ["));
+        task.write("runs w: begins=7, expired=8, unstarted=9; claimed begins=7, expired=8; expiresAt expired=5").await;
+        task.write("waits ahead").await;
+        let ahead = task.ok("settle", "2 w 1000 '9 1 0' 0 '0 2' begins expired 7 8 unstarted 9 unstart 0 - -").await;
         assert!(ahead.starts_with("[settled '' 8 ") && ahead.contains(" ahead ["), "{ahead}");
         task.lose_options().await;
-        assert_eq!(task.ok("settle", &["2/3", "w", "9000", "2", "0", "0"]).await, "[undeclared]");
-        assert_eq!(task.ok("close", &["w", "w/2", "w/3"]).await, "[closed]");
-        assert_eq!(task.ok("settle", &["2/3", "w", "9000", "2", "0", "0"]).await, "[closed]");
+        assert_eq!(task.ok("settle", "2/3 w 9000 2 0 0").await, "[undeclared]");
+        assert_eq!(task.ok("close", "w w/2 w/3").await, "[closed]");
+        assert_eq!(task.ok("settle", "2/3 w 9000 2 0 0").await, "[closed]");
     }
 }
 
 #[tokio::test]
 async fn extend_locks_declares_its_keys() {
     let mut task = cluster().await;
-    task.running("w", &[("a", 1), ("b", 2)]).await;
-    task.snapshot().await;
-    task.hset("locks", &[("unplaced", "w:3")]).await;
-    task.hset("cancelling", &[("a", "why")]).await;
-    let args = ["w", "1000", "2", "2", "a", "lost", "b", "unplaced", "1", "9", "2", "3"];
-    assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [9] [1] 1 2 0]");
-    assert_eq!(task.held("active").await, r#"set {"a", "unplaced"}"#);
-    assert_eq!(task.ok("extend_locks", &["w", "500", "0", "0"]).await, "[beaten 0 1000 [] [] 1 1 2]");
-}
-
-#[tokio::test]
-async fn note_declares_its_keys() {
-    let mut task = cluster().await;
-    task.running("w", &[("a", 1)]).await;
-    assert_eq!(
-        task.ok("note", &["w", "a", "1", "1", "{}", "p", "p", "b", "2", "1", "{}", "", ""]).await,
-        "[noted [2]]"
-    );
+    task.write("runs w: a=1, b=2; snapshot; locks unplaced=w:3; cancelling a=why").await;
+    assert_eq!(task.ok("extend_locks", "w 1000 2 2 a lost b unplaced 1 9 2 3").await, "[beaten 0 1000 [9] [1] 1 2 0]");
+    assert_keys!(task, "active a unplaced");
+    assert_eq!(task.ok("extend_locks", "w 500 0 0").await, "[beaten 0 1000 [] [] 1 1 2]");
 }
 
 #[tokio::test]
@@ -241,58 +171,35 @@ async fn sweep_declares_its_keys() {
         let mut task = cluster().await;
         task.hset("meta", &[("keepFailed", keep), ("keepCancelled", keep), ("interval", "1000")]).await;
         let ids = ["dropped", "unlocked", "corrupt", "cancelled", "failed", "recovered", "high", "ended"];
-        let jobs = ids.iter().zip(1..).map(|(id, fence)| (*id, fence)).collect::<Vec<_>>();
-        task.running("w", &jobs).await;
+        task.running("w", &ids.iter().copied().zip(1..).collect::<Vec<_>>()).await;
         columns(&mut task, &ids).await;
-        let () = redis::AsyncCommands::hdel(&mut task.conn, task.prefix.clone() + "payload", "dropped").await.unwrap();
-        let () = redis::AsyncCommands::hdel(&mut task.conn, task.prefix.clone() + "locks", &["unlocked", "ended"])
-            .await
-            .unwrap();
-        task.zadd("completed", 1.0, "ended").await;
-        task.hset("stalledCount", &[("corrupt", "many")]).await;
-        task.hset("cancelling", &[("cancelled", "why")]).await;
-        task.hset("maxCount", &[("failed", "0")]).await;
-        task.hset("priority", &[("high", "high")]).await;
-        task.snapshot().await;
-        task.running("w", &[("young", 99)]).await;
-        assert_eq!(task.ok("sweep", &["v", "1000", "1", "1000", "0", "200", "auto", ""]).await, "[moved 0 1000]");
-        assert_eq!(task.ok("sweep", &["v", "1000", "0", "999", "0", "200", "auto", ""]).await, "[early 0 1000]");
-        let reply = task.ok("sweep", &["v", "1000", "0", "1000", "0", "200", "auto", ""]).await;
+        task.write("no payload.dropped, locks.unlocked, locks.ended").await;
+        task.write("completed ended=1; stalledCount corrupt=many; cancelling cancelled=why; maxCount failed=0").await;
+        task.write("priority high=high; snapshot; runs w: young=99").await;
+        assert_eq!(task.ok("sweep", "v 1000 1 1000 0 200 auto -").await, "[moved 0 1000]");
+        assert_eq!(task.ok("sweep", "v 1000 0 999 0 200 auto -").await, "[early 0 1000]");
+        let reply = task.ok("sweep", "v 1000 0 1000 0 200 auto -").await;
         assert!(reply.starts_with("[swept 1 1000 0 1 ") && reply.matches(" w").count() >= 5, "{reply}");
-        assert_eq!(task.held("candidates").await, r#"set {"young"}"#);
+        assert_keys!(task, "candidates young");
         task.lose_options().await;
-        assert_eq!(task.ok("sweep", &["v", "1000", "1", "1000", "0", "200", "auto", ""]).await, "[undeclared]");
+        assert_eq!(task.ok("sweep", "v 1000 1 1000 0 200 auto -").await, "[undeclared]");
     }
 }
 
 #[tokio::test]
 async fn scripts_that_park_jobs_declare_their_keys() {
     let mut task = cluster().await;
-    task.ok("declare", &["1", "", "w", "grace", "off off off", "maxCount", "1"]).await;
-    task.running("w", &[("ahead", 1), ("runs", 2), ("ends", 3)]).await;
-    task.hset("claimed", &[("ahead", "1")]).await;
-    task.hset("outcome", &[("ends", "completed 0 0 5")]).await;
-    task.hset("parked", &[("gone", "9 running 1")]).await;
-    task.snapshot().await;
-    assert_eq!(task.ok("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await, "[reconciled 0 0 []]");
-    let reply = task.ok("sweep", &["v", "1000", "0", "1000", "0", "200", "auto", ""]).await;
-    assert_eq!(reply, "[swept 1 1000 0 1 0 [] 3]");
+    task.ok("declare", "1 - w grace 'off off off' maxCount 1").await;
+    task.write("runs w: ahead=1, runs=2, ends=3; claimed ahead=1; outcome ends=completed 0 0 5").await;
+    task.write("parked gone=9 running 1; snapshot").await;
+    assert_eq!(task.ok("reconcile", "v worker_restarted - 0 500 w").await, "[reconciled 0 0 []]");
+    assert_eq!(task.ok("sweep", "v 1000 0 1000 0 200 auto -").await, "[swept 1 1000 0 1 0 [] 3]");
     assert!(!task.held("parked").await.contains("gone"));
-    task.ok("extend_locks", &["w", "1000", "1", "0", "ahead", "1"]).await;
-    let reply = task.ok("sweep", &["p", "0", "", "0", "0", "200", "recover", "ada", "ahead", "runs", "ends"]).await;
+    task.ok("extend_locks", "w 1000 1 0 ahead 1").await;
+    let reply = task.ok("sweep", "p 0 - 0 0 200 recover ada ahead runs ends").await;
     assert!(reply.contains("runs 1 recovered w 2 ends 1 requeued w 3"), "{reply}");
-    task.ok("declare", &["1", "", "w", "grace", ""]).await;
-    assert_eq!(task.held("parked").await, "");
-}
-
-#[tokio::test]
-async fn shrink_declares_its_keys() {
-    let mut task = cluster().await;
-    task.sadd("candidates", &["a"]).await;
-    assert_eq!(task.ok("shrink", &[]).await, "[enough]");
-    let ids = (0..2_000).map(|i| format!("job-{i}")).collect::<Vec<_>>();
-    task.sadd("active", &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    assert_eq!(task.ok("shrink", &[]).await, "[shrunk]");
+    task.ok("declare", "1 - w grace -").await;
+    assert_keys!(task, "no parked");
 }
 
 #[tokio::test]
@@ -300,100 +207,78 @@ async fn cancel_declares_its_keys() {
     for keep in ["1", "0"] {
         let mut task = cluster().await;
         task.hset("meta", &[("keepCancelled", keep)]).await;
-        task.waiting(&["waiting"]).await;
-        task.running("w", &[("running", 1)]).await;
-        task.hset("payload", &[("delayed", "1"), ("high", "1")]).await;
-        task.hset("priority", &[("high", "high")]).await;
-        task.rpush("wait:high", &["high"]).await;
-        task.zadd("delayed", 9e15, "delayed").await;
-        task.zadd("completed", 1.0, "completed").await;
+        task.write("waits waiting; runs w: running=1; payload delayed=1, high=1; priority high=high").await;
+        task.write("wait:high high; delayed delayed=9e15; completed completed=1").await;
         columns(&mut task, &["waiting", "high", "delayed"]).await;
         let channel = task.key("cancel");
-        let args = ["why", &channel, "anna", "waiting", "", "high", "", "delayed", "", "running", "", "completed", ""];
-        let told = "[told ended ended ended requested completed]";
-        assert_eq!(task.ok("cancel", &args).await, told);
-        assert_eq!(
-            task.ok("cancel", &["why", &channel, "", "nobody", "", "running", "w:9"]).await,
-            "[told unknown changed]"
-        );
-        task.waiting(&["first", "behind"]).await;
-        assert_eq!(task.ok("cancel", &["why", &channel, "", "behind", ""]).await, "[told ended]");
-        assert_eq!(task.held("tombstones").await, r#"hash {"behind": "1"}"#);
+        task.write("waits first behind").await;
+        for (jobs, told) in [
+            ("anna waiting - high - delayed - running - completed -", "ended ended ended requested completed"),
+            ("- nobody - running w:9", "unknown changed"),
+            ("- behind -", "ended"),
+        ] {
+            assert_eq!(task.ok("cancel", &format!("why {channel} {jobs}")).await, format!("[told {told}]"));
+        }
+        assert_keys!(task, "tombstones behind=1");
     }
 }
 
 /// A job in every state; `gone` and `again` are tombstones; columns of those that have ended.
 async fn every_state(task: &mut Task) {
-    task.running("w", &[("running", 1)]).await;
-    task.hset("cancelling", &[("running", "why")]).await;
-    task.waiting(&["first", "waiting", "gone", "again"]).await;
-    let channel = task.key("cancel");
-    assert_eq!(task.ok("remove", &["", "gone", ""]).await, "[told removed]");
-    assert_eq!(task.ok("cancel", &["why", &channel, "", "again", ""]).await, "[told ended]");
-    for (place, id) in
-        [("delayed", "delayed"), ("completed", "completed"), ("failed", "failed"), ("cancelled", "cancelled")]
-    {
-        task.hset("payload", &[(id, "1")]).await;
-        task.zadd(place, 5.0, id).await;
-        columns(task, &[id]).await;
+    task.write("runs w: running=1; cancelling running=why; waits first waiting gone again").await;
+    assert_eq!(task.ok("remove", "- gone -").await, "[told removed]");
+    let cancel = format!("why {} - again -", task.key("cancel"));
+    assert_eq!(task.ok("cancel", &cancel).await, "[told ended]");
+    for place in ["delayed", "completed", "failed", "cancelled"] {
+        task.write(&format!("payload {place}=1; {place} {place}=5")).await;
+        columns(task, &[place]).await;
     }
-    task.hset("priority", &[("failed", "high"), ("delayed", "low")]).await;
+    task.write("priority failed=high, delayed=low").await;
 }
 
 #[tokio::test]
 async fn retry_remove_and_run_now_declare_their_keys() {
     let mut task = cluster().await;
     every_state(&mut task).await;
-    let jobs = ["failed", "", "cancelled", "", "again", "", "waiting", "", "running", "", "nobody", "", "failed", "4"];
-    let told = "[told retried retried retried waiting running unknown changed]";
-    assert_eq!(task.ok("retry", &[&["anna"], &jobs[..]].concat()).await, told);
-    assert_eq!(task.ok("run_now", &["anna", "delayed", "", "waiting", ""]).await, "[told promoted waiting]");
-    assert_eq!(task.list("wait:high").await, ["failed"]);
-    assert_eq!(task.list("wait:low").await, ["delayed"]);
-    assert_eq!(task.list("wait").await, ["first", "waiting", "gone", "again", "cancelled", "again"]);
-    let jobs = ["waiting", "", "completed", "", "failed", "", "delayed", "", "running", "", "nobody", ""];
-    let told = "[told removed removed removed removed running unknown]";
-    assert_eq!(task.ok("remove", &[&["anna"], &jobs[..]].concat()).await, told);
-    let reply = task.ok("settle", &["1", "w", "1000", "9", "0", "0"]).await;
-    assert!(reply.contains(" first again cancelled ["), "{reply}");
-    assert_eq!(task.held("tombstones").await, "");
+    let retried = task.ok("retry", "anna failed - cancelled - again - waiting - running - nobody - failed 4").await;
+    assert_eq!(retried, "[told retried retried retried waiting running unknown changed]");
+    assert_eq!(task.ok("run_now", "anna delayed - waiting -").await, "[told promoted waiting]");
+    assert_keys!(task, "wait:high failed; wait:low delayed; wait first waiting gone again cancelled again");
+    let removed = task.ok("remove", "anna waiting - completed - failed - delayed - running - nobody -").await;
+    assert_eq!(removed, "[told removed removed removed removed running unknown]");
+    assert_text!(task.ok("settle", "1 w 1000 9 0 0").await, contains(" first again cancelled ["));
+    assert_keys!(task, "no tombstones");
 }
 
 #[tokio::test]
 async fn pause_audited_and_resume_declare_their_keys() {
     let mut task = cluster().await;
     every_state(&mut task).await;
-    assert_eq!(task.ok("pause", &["anna", "why"]).await, "[paused]");
-    assert_eq!(task.ok("audited", &["nowhere 2"]).await, "[noted]");
-    assert!(task.ok("pause", &["anna", "why"]).await.starts_with("[already "));
-    task.zadd("delayed", 1.0, "delayed").await;
-    let reply = task.ok("settle", &["1", "w", "1000", "9", "0", "0", "running", "1", "requeue", "0", "", ""]).await;
-    assert!(reply.ends_with(" '' [] [] '' -1]"), "{reply}");
-    assert!(task.ok("resume", &["anna"]).await.starts_with("[resumed "));
-    assert_eq!(task.ok("resume", &["anna"]).await, "[already]");
-    assert!(task.ok("settle", &["2", "w", "1000", "9", "0", "0"]).await.contains(" first waiting delayed ["));
+    assert_eq!(task.ok("pause", "anna why").await, "[paused]");
+    assert_eq!(task.ok("audited", "'nowhere 2'").await, "[noted]");
+    assert!(task.ok("pause", "anna why").await.starts_with("[already "));
+    task.write("delayed delayed=1").await;
+    assert_text!(task.ok("settle", "1 w 1000 9 0 0 running 1 requeue 0 - -").await, ends_with(" '' [] [] '' -1]"));
+    assert!(task.ok("resume", "anna").await.starts_with("[resumed "));
+    assert_eq!(task.ok("resume", "anna").await, "[already]");
+    assert!(task.ok("settle", "2 w 1000 9 0 0").await.contains(" first waiting delayed ["));
 }
 
 #[tokio::test]
 async fn overview_jobs_and_history_declare_their_keys() {
     let mut task = cluster().await;
     every_state(&mut task).await;
-    assert!(task.ok("overview", &[]).await.contains(" [2 1 0 1 0 1 1 2] ['' '' first '' '' ''] 5 0 1 "));
-    let waiting = ["waiting", "0", "", "100", "-inf", "+inf", "", ""];
-    assert!(task.ok("jobs", &waiting).await.starts_with("[page '' 4 [[first "));
-    assert!(task.ok("jobs", &["running", "0", "", "9", "-inf", "+inf", "", ""]).await.contains("[running w:1 "));
+    assert!(task.ok("overview", "").await.contains(" [2 1 0 1 0 1 1 2] ['' '' first '' '' ''] 5 0 1 "));
+    assert!(task.ok("jobs", "waiting 0 - 100 -inf +inf - -").await.starts_with("[page '' 4 [[first "));
+    assert!(task.ok("jobs", "running 0 - 9 -inf +inf - -").await.contains("[running w:1 "));
     for place in ["delayed", "completed", "failed", "cancelled"] {
-        let mut keys = task.script("jobs").keys.clone();
-        keys[0] = place;
         for newest in ["0", "1"] {
-            let args = [place, newest, "9 x", "9", "1", "9", "", ""];
-            let reply = task.call_on("jobs", &keys, &args).await.unwrap();
+            let reply = task.ok_at(place, "jobs", &format!("{place} {newest} '9 x' 9 1 9 - -")).await;
             assert_eq!(reply.contains(&format!("[{place} 5 5 {place} ")), newest == "1", "{reply}");
         }
     }
-    let found = task.ok("history", &["gone", "0-0", "+", "9"]).await;
-    assert!(found.contains("removed gone"), "{found}");
-    assert_eq!(task.call_on("history", &["stalls"], &["gone", "0-0", "+", "9"]).await.unwrap(), "[read '' []]");
+    assert_text!(task.ok("history", "gone 0-0 + 9").await, contains("removed gone"));
+    assert_eq!(task.ok_at("stalls", "history", "gone 0-0 + 9").await, "[read '' []]");
 }
 
 #[tokio::test]
@@ -401,86 +286,56 @@ async fn scan_look_and_mend_declare_their_keys() {
     let mut task = cluster().await;
     every_state(&mut task).await;
     for (key, names) in [("locks", "running"), ("active", "running"), ("delayed", "delayed"), ("wait", "")] {
-        let reply = task.call_on("scan", &[key], &["0", "100"]).await.unwrap();
-        assert_eq!(reply, format!("[scanned 0 [{names}]]"), "{key}");
+        assert_eq!(task.ok_at(key, "scan", "0 100").await, format!("[scanned 0 [{names}]]"), "{key}");
     }
-    let sound =
-        ["9999999999999", "first", "1", "waiting", "1", "gone", "1", "again", "1", "running", "0", "failed", "0"];
-    assert_eq!(task.ok("look", &sound).await, "[looked '' '' '' '' '' '']");
-    task.zadd("failed", 5.0, "completed").await;
-    task.zadd("delayed", 5.0, "lost").await;
-    task.hset("payload", &[("unplaced", "1")]).await;
-    task.sadd("active", &["waiting"]).await;
-    task.sadd("candidates", &["running"]).await;
-    task.hset("locks", &[("first", "w:9")]).await;
-    task.hset("cancelling", &[("cancelled", "why")]).await;
-    task.hset("attempt", &[("failed", "many")]).await;
-    task.hset("tombstones", &[("again", "3")]).await;
-    let faults = [
-        ("completed", "0", "two_places"),
-        ("lost", "0", "no_payload"),
-        ("unplaced", "0", "unplaced"),
-        ("waiting", "1", "unlocked"),
-        ("running", "0", "both_sets"),
-        ("first", "0", "unwatched"),
-        ("cancelled", "0", "stray_cancel"),
-        ("failed", "0", "bad_counter"),
-        ("again", "1", "miscounted"),
-    ];
-    let mut args = vec!["anna", "9999999999999"];
-    args.extend(faults.iter().flat_map(|(id, listed, fault)| [*id, *listed, *fault]));
-    let mended = faults.map(|(_, _, fault)| fault).join(" ");
-    assert_eq!(task.ok("mend", &args).await, format!("[mended {mended}]"));
+    let sound = task.ok("look", "9999999999999 first 1 waiting 1 gone 1 again 1 running 0 failed 0").await;
+    assert_eq!(sound, "[looked '' '' '' '' '' '']");
+    task.write("failed completed=5; delayed lost=5; payload unplaced=1; active waiting; candidates running").await;
+    task.write("locks first=w:9; cancelling cancelled=why; attempt failed=many; tombstones again=3").await;
+    let args = "anna 9999999999999 completed 0 two_places lost 0 no_payload unplaced 0 unplaced waiting 1 unlocked \
+         running 0 both_sets first 0 unwatched cancelled 0 stray_cancel failed 0 bad_counter again 1 miscounted";
+    let mended = "two_places no_payload unplaced unlocked both_sets unwatched stray_cancel bad_counter miscounted";
+    assert_eq!(task.ok("mend", args).await, format!("[mended {mended}]"));
 }
 
 #[tokio::test]
 async fn forget_declares_its_keys() {
     let mut task = cluster().await;
-    task.waiting(&["a"]).await;
-    assert_eq!(task.ok("forget", &[]).await, "[jobs 1]");
-    assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told removed]");
-    assert!(task.ok("forget", &[]).await.starts_with("[forgotten "));
+    task.write("waits a").await;
+    assert_eq!(task.ok("forget", "").await, "[jobs 1]");
+    assert_eq!(task.ok("remove", "- a -").await, "[told removed]");
+    assert!(task.ok("forget", "").await.starts_with("[forgotten "));
     assert!(task.exact().await.is_empty());
 }
 
 #[tokio::test]
 async fn trim_inspect_states_and_counts_declare_their_keys() {
     let mut task = cluster().await;
-    task.waiting(&["waiting"]).await;
-    task.running("w", &[("running", 1)]).await;
+    task.write("waits waiting; runs w: running=1").await;
     for (place, name) in [("completed", "Completed"), ("failed", "Failed"), ("cancelled", "Cancelled")] {
-        task.hset("payload", &[(place, "1")]).await;
-        task.zadd(place, 1.0, place).await;
+        task.write(&format!("payload {place}=1; {place} {place}=1; meta maxAge{name}=60000, maxCount{name}=5")).await;
         columns(&mut task, &[place]).await;
-        assert!(task.ok("inspect", &[place]).await.starts_with(&format!("[found {place} ")));
-        assert!(task.ok("states", &[place]).await.starts_with(&format!("[looked '' [{place}] ")));
-        task.hset("meta", &[(&format!("maxAge{name}"), "60000"), (&format!("maxCount{name}"), "5")]).await;
-        let mut keys = task.script("trim").keys.clone();
-        keys[0] = place;
-        let reply = task.call_on("trim", &keys, &["w", name, "60000", "200"]).await.unwrap();
-        assert_eq!(reply, "[trimmed 1 0]");
+        assert!(task.ok("inspect", place).await.starts_with(&format!("[found {place} ")));
+        assert!(task.ok("states", place).await.starts_with(&format!("[looked '' [{place}] ")));
+        assert_eq!(task.ok_at(place, "trim", &format!("w {name} 60000 200")).await, "[trimmed 1 0]");
     }
-    let states = "[looked '' [waiting running unknown] [0 0 0]]";
-    assert_eq!(task.ok("states", &["waiting", "running", "nobody"]).await, states);
+    assert_eq!(task.ok("states", "waiting running nobody").await, "[looked '' [waiting running unknown] [0 0 0]]");
     for (id, start) in [("waiting", "[found waiting "), ("running", "[found running "), ("nobody", "[unknown]")] {
         assert!(task.ok("inspect", &[id]).await.starts_with(start));
     }
-    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 1 0 0 0 0 0]");
+    assert_eq!(task.ok("counts", "").await, "[counted 1 0 0 1 0 0 0 0 0]");
 }
 
 #[tokio::test]
 async fn expire_declares_its_keys() {
     let mut task = cluster().await;
-    task.waiting(&["waits"]).await;
-    task.hset("payload", &[("later", "1")]).await;
-    task.zadd("delayed", 9e12, "later").await;
+    task.write("waits waits; payload later=1; delayed later=9e12").await;
     for id in ["waits", "later"] {
         columns(&mut task, &[id]).await;
-        task.hset("expiresAt", &[(id, "5")]).await;
-        task.zadd("expires", 5.0, id).await;
+        task.write(&format!("expiresAt {id}=5; expires {id}=5")).await;
     }
-    task.hset("meta", &[("keepFailed", "0")]).await;
-    assert_eq!(task.ok("expire", &["w", "200"]).await, "[expired 2 0]");
+    task.write("meta keepFailed=0").await;
+    assert_eq!(task.ok("expire", "w 200").await, "[expired 2 0]");
 }
 
 #[tokio::test]
@@ -491,111 +346,97 @@ async fn reconcile_declares_its_keys() {
         task.running("w", &[(id, fence)]).await;
         columns(&mut task, &[id]).await;
     }
-    task.hset("meta", &[("maxCount", "5")]).await;
-    task.hset("maxCount", &[("failed", "0")]).await;
-    task.hset("cancelling", &[("cancelled", "why")]).await;
-    let reply = task.ok("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await;
+    task.write("meta maxCount=5; maxCount failed=0; cancelling cancelled=why").await;
+    let reply = task.ok("reconcile", "v worker_restarted - 0 500 w").await;
     for part in ["recovered 1 recovered", "failed 1 failed", "cancelled 1 cancelled"] {
         assert!(reply.contains(part), "{part}: {reply}");
     }
-    task.running("x", &[("again", 9)]).await;
-    task.hset("meta", &[("onCrash", "retry"), ("retry", r#"{"attempts":3}"#)]).await;
-    let reply = task.ok("reconcile", &["v", "manual", "ada", "0", "500", "x"]).await;
-    assert!(reply.contains("again 1 retrying x 9"), "{reply}");
+    task.write(r#"runs x: again=9; meta onCrash=retry, retry={"attempts":3}"#).await;
+    assert_text!(task.ok("reconcile", "v manual ada 0 500 x").await, contains("again 1 retrying x 9"));
 }
 
 #[tokio::test]
-async fn announce_enlist_and_take_name_declare_their_keys() {
+async fn announce_enlist_names_rights_note_and_shrink_declare_keys() {
     let mut task = cluster().await;
-    assert_eq!(task.ok("announce", &["host", "h"]).await, "[announced]");
-    assert_eq!(task.ok("enlist", &["w"]).await, "[enlisted]");
-    assert_eq!(task.ok("take_name", &["w"]).await, "[taken]");
-}
-
-#[tokio::test]
-async fn rights_declares_its_keys() {
-    let mut task = cluster().await;
-    assert_eq!(task.ok("rights", &[]).await, "[rights]");
+    task.write("runs w: a=1; candidates b").await;
+    assert_eq!(task.ok("note", "w a 1 1 {} p p b 2 1 {} - -").await, "[noted [2]]");
+    assert_eq!(task.ok("shrink", "").await, "[enough]");
+    task.sadd("active", &(0..2_000).map(|number| format!("job-{number}")).collect::<Vec<_>>()).await;
+    assert_eq!(task.ok("shrink", "").await, "[shrunk]");
+    assert_eq!(task.ok("rights", "").await, "[rights]");
+    assert_eq!(task.ok("announce", "host h").await, "[announced]");
+    assert_eq!(task.ok("enlist", "w").await, "[enlisted]");
+    assert_eq!(task.ok("take_name", "w").await, "[taken]");
 }
 
 #[tokio::test]
 async fn the_scripts_of_workflows_declare_their_keys() {
     let mut task = cluster().await;
     // Three nodes in a row.
-    let shape = ["d", "{}", "d@", "3 pause 2", "d/0", "- - t\n\n1 1", "d/1", "- - t\n\n1 2", "d/2", "- - t\n\n0"];
-    let head = ["one", "d", "3", "-", "5", "0", "0", "t", "o", "p 1 1", "p 1 1"];
-    let args = [&head[..], &shape, &["0", "7", "1", "7", "2", "7"]].concat();
-    assert_eq!(task.ok("flow_start", &args).await, "[started one 0 1 t '' 0 here 7]");
+    let args = "one d 3 '-' 5 0 0 t o 'p 1 1' 'p 1 1' d {} d@ '3 pause 2' d/0 '- - t\n\n1 1' d/1 '- - t\n\n1 2' \
+         d/2 '- - t\n\n0' 0 7 1 7 2 7";
+    assert_eq!(task.ok("flow_start", args).await, "[started one 0 1 t '' 0 here 7]");
     for (script, args, start) in [
-        ("flow_state", &["one"][..], "[state running 1 3 1 d "),
-        ("flow_nodes", &["one", "0", "500"], "[nodes 1 3 "),
-        ("flow_enter", &["one", "0", "1"], "[entered go 0]"),
-        ("flow_look", &["0", "200"], "[looked 0 0"),
-        ("flow_resend", &["one", "0", "1"], "[resent 0]"),
-        ("flow_advance", &["one", "0", "1", "c", "5"], "[advanced 0 one 1 1 t '' 0 here 7]"),
-        ("flow_visit", &["one", "0", "1"], "[visited 0]"),
-        ("flow_pause", &["one", "0", "pause"], "[paused]"),
-        ("flow_pause", &["one", "1", "resume"], "[resumed 1]"),
-        ("flow_open", &["one", "1"], "[opened 0 0]"),
-        ("flow_put_off", &["s one/0/1"], "[put]"),
-        ("flow_place", &["one"], "[placed 0]"),
-        ("flow_audit", &["0", "200"], "[taken 0 one]"),
-        ("flow_advance", &["one", "1", "1", "f", "E"], "[advanced 0]"),
-        ("flow_retry", &["one", "3", "-", "1", "p 0 0"], "[part]"),
-        ("flow_retry", &["one", "3", "2", "2", "p 1 1"], "[again 2]"),
-        ("flow_control", &["one", "why"], "[ended cancelled 0]"),
-        ("flow_turn", &["0", "20"], "[taken]"),
-        ("ended", &["0", "200"], "[ended 0]"),
+        ("flow_state", "one", "[state running 1 3 1 d "),
+        ("flow_nodes", "one 0 500", "[nodes 1 3 "),
+        ("flow_enter", "one 0 1", "[entered go 0]"),
+        ("flow_look", "0 200", "[looked 0 0"),
+        ("flow_resend", "one 0 1", "[resent 0]"),
+        ("flow_advance", "one 0 1 c 5", "[advanced 0 one 1 1 t '' 0 here 7]"),
+        ("flow_visit", "one 0 1", "[visited 0]"),
+        ("flow_pause", "one 0 pause", "[paused]"),
+        ("flow_pause", "one 1 resume", "[resumed 1]"),
+        ("flow_open", "one 1", "[opened 0 0]"),
+        ("flow_put_off", "'s one/0/1'", "[put]"),
+        ("flow_place", "one", "[placed 0]"),
+        ("flow_audit", "0 200", "[taken 0 one]"),
+        ("flow_advance", "one 1 1 f E", "[advanced 0]"),
+        ("flow_retry", "one 3 '-' 1 'p 0 0'", "[part]"),
+        ("flow_retry", "one 3 2 2 'p 1 1'", "[again 2]"),
+        ("flow_control", "one why", "[ended cancelled 0]"),
+        ("flow_turn", "0 20", "[taken]"),
+        ("ended", "0 200", "[ended 0]"),
     ] {
         let reply = task.ok(script, args).await;
         assert!(reply.starts_with(start), "{script}: {reply}");
     }
-    let mut keys = task.script("flow_list").keys.clone();
-    keys[0] = "cancelled";
-    let page = task.call_on("flow_list", &keys, &["1", "", "10"]).await.unwrap();
-    assert!(page.starts_with("[page '' one "), "{page}");
-    let mut keys = task.script("flow_trim").keys.clone();
-    keys[0] = "cancelled";
-    assert_eq!(task.call_on("flow_trim", &keys, &["0", "-", "0"]).await.unwrap(), "[trimmed 1 0]");
+    assert_text!(task.ok_at("cancelled", "flow_list", "1 - 10").await, starts_with("[page '' one "));
+    assert_eq!(task.ok_at("cancelled", "flow_trim", "0 '-' 0").await, "[trimmed 1 0]");
 }
 
 #[tokio::test]
 async fn scripts_of_nested_graphs_and_part_starts_declare_their_keys() {
     let mut task = cluster().await;
-    let shape = ["e", "{}", "e@", "1 finish 0", "e/0", "- - t\n\n0"];
-    let outer = ["g", "{}", "g@", "1 finish 0", "g/0", "g - @\n\n0"];
-    let start = |id, digest, state| [id, digest, "1", "-", "3", "60000", "90000", "t", state];
+    let start = |id, digest, state| format!("{id} {digest} 1 '-' 3 60000 90000 t {state}");
+    let graph = |id| start(id, "e", "o") + " e {} e@ '1 finish 0' e/0 '- - t\n\n0' 0 7";
+    let outer = start("one", "g", "g") + " g {} g@ '1 finish 0' g/0 'g - @\n\n0' 0 {}";
     for (script, args, begin) in [
-        (
-            "flow_start",
-            [&start("one", "g", "g")[..], &outer, &["0", "{}"]].concat(),
-            "[started one 0 1 @ '' 60000 here {}]",
-        ),
-        ("flow_start", [&start("one/0.1", "e", "o")[..], &shape, &["0", "7"]].concat(), "[started one/0.1 0 1 t '' "),
-        ("flow_start", [&start("one/9.1", "e", "o")[..], &shape, &["0", "7"]].concat(), "[stale]"),
-        ("flow_advance", vec!["one/0.1", "0", "1", "c", "\u{1}2 42{}"], "[advanced 0 one/0.1 0 1 @ finish "),
-        ("flow_resend", vec!["one/0.1", "0", "1"], "[resent 0]"),
-        ("flow_start", [&start("one/0.1/0.1", "e", "o")[..], &shape, &["0", "7"]].concat(), "[started one/0.1/0.1 "),
-        ("flow_advance", vec!["one/0.1/0.1", "0", "1", "c", "8"], "[advanced 0]"),
-        ("flow_state", vec!["one/0.1"], "[state completed 1 0 0 e - '' '' 1 0]"),
-        ("flow_state", vec!["one"], "[state completed 1 0 0 g - '' 8 1 0]"),
-        ("flow_trim", vec!["0", "-", "0"], "[trimmed 1 0]"),
-        ("flow_start", [&start("late", "e", "o")[..], &shape, &["0", "7"]].concat(), "[started late 0 1 t '' "),
-        ("flow_stage", vec!["two", "n", "0", "e", "1", "1", "0", "10000", "0", "p 0 0"], "[staged 1]"),
-        ("flow_stage", vec!["two", "n", "1", "e", "1", "0", "0", "10000", "0", "7"], "[staged 1]"),
-        ("flow_start", vec!["two", "e", "1", "n 2", "0", "0", "0", "t"], "[started]"),
-        ("flow_open", vec!["two", "1"], "[opened 0 0 two 0 1 t '' 0 here 7]"),
-        ("flow_stage", vec!["given-up", "n", "0", "e", "1", "1", "0", "10000", "0", "p 0 0"], "[staged 1]"),
-        ("flow_unstage", vec!["60000"], "[unstaged 0 0]"),
+        ("flow_start", outer.as_str(), "[started one 0 1 @ '' 60000 here {}]"),
+        ("flow_start", &*graph("one/0.1"), "[started one/0.1 0 1 t '' "),
+        ("flow_start", &*graph("one/9.1"), "[stale]"),
+        ("flow_advance", "one/0.1 0 1 c '\u{1}2 42{}'", "[advanced 0 one/0.1 0 1 @ finish "),
+        ("flow_resend", "one/0.1 0 1", "[resent 0]"),
+        ("flow_start", &*graph("one/0.1/0.1"), "[started one/0.1/0.1 "),
+        ("flow_advance", "one/0.1/0.1 0 1 c 8", "[advanced 0]"),
+        ("flow_state", "one/0.1", "[state completed 1 0 0 e - '' '' 1 0]"),
+        ("flow_state", "one", "[state completed 1 0 0 g - '' 8 1 0]"),
+        ("flow_trim", "0 '-' 0", "[trimmed 1 0]"),
+        ("flow_start", &*graph("late"), "[started late 0 1 t '' "),
+        ("flow_stage", "two n 0 e 1 1 0 10000 0 'p 0 0'", "[staged 1]"),
+        ("flow_stage", "two n 1 e 1 0 0 10000 0 7", "[staged 1]"),
+        ("flow_start", "two e 1 'n 2' 0 0 0 t", "[started]"),
+        ("flow_open", "two 1", "[opened 0 0 two 0 1 t '' 0 here 7]"),
+        ("flow_stage", "given-up n 0 e 1 1 0 10000 0 'p 0 0'", "[staged 1]"),
+        ("flow_unstage", "60000", "[unstaged 0 0]"),
     ] {
-        let reply = task.ok(script, &args).await;
-        assert!(reply.starts_with(begin), "{script} {args:?}: {reply}");
+        let reply = task.ok(script, args).await;
+        assert!(reply.starts_with(begin), "{script} {args}: {reply}");
     }
-    task.hset("staging", &[("given-up", "n 1 5 e 1")]).await;
-    assert_eq!(task.ok("flow_unstage", &["60000"]).await, "[unstaged 1 0]");
-    task.zadd("deadlines", 5.0, "late").await;
-    assert_eq!(task.ok("flow_look", &["10000", "200"]).await, "[looked 0 1 x late/1]");
-    assert_eq!(task.held("staging").await + &task.held("children").await, "");
+    task.write("staging given-up=n 1 5 e 1").await;
+    assert_eq!(task.ok("flow_unstage", "60000").await, "[unstaged 1 0]");
+    task.write("deadlines late=5").await;
+    assert_eq!(task.ok("flow_look", "10000 200").await, "[looked 0 1 x late/1]");
+    assert_keys!(task, "no staging, children");
 }
 
 #[test]

@@ -1,12 +1,9 @@
 //! Workflows built without the library: graphs with their records, as a start writes them, and the invariants of every
 //! instance.
 
-use crate::scripts::call::{Task, without};
+use crate::scripts::call::{Task, assert_keys, assert_rest, without};
 use crate::support::rounds;
 use std::collections::BTreeMap;
-
-/// A node: how it begins, `<flags> <node whose value is its input, or ->`, and which nodes wait for it.
-pub type Node<'a> = (&'a str, &'a str, &'a [usize]);
 
 /// A graph. Its nodes are jobs of the task `t` or, with the flag `g`, graphs.
 pub struct Graph {
@@ -18,40 +15,44 @@ pub struct Graph {
     dependents: Vec<Vec<usize>>,
 }
 
-pub fn graph(policy: &'static str, output: &'static str, nodes: &[Node]) -> Graph {
-    Graph {
-        digest: "d",
-        policy,
-        output,
-        states: nodes.iter().map(|(state, ..)| (*state).to_owned()).collect(),
-        heads: nodes.iter().map(|(_, head, _)| (*head).to_owned()).collect(),
-        dependents: nodes.iter().map(|(.., dependents)| dependents.to_vec()).collect(),
+/// A graph of these nodes: `p 0 0, - -, 1 2; p 1 1, - 0`. Each has its first state, `<flags> <node whose value is its
+/// input, or ->`, and perhaps the nodes that wait for it.
+pub fn graph(policy: &'static str, output: &'static str, nodes: &str) -> Graph {
+    let (mut states, mut heads, mut dependents) = (Vec::new(), Vec::new(), Vec::new());
+    for node in nodes.split("; ") {
+        let mut parts = node.split(", ");
+        states.push(parts.next().unwrap().to_owned());
+        heads.push(parts.next().unwrap().to_owned());
+        let waiting = parts.next().into_iter().flat_map(|waiting| waiting.split(' '));
+        dependents.push(waiting.map(|node| node.parse().unwrap()).collect());
     }
+    Graph { digest: "d", policy, output, states, heads, dependents }
 }
 
 /// Three nodes in a row, each with the value of the one before; the last one is the output.
 pub fn line() -> Graph {
-    graph("finish", "2", &[("p 0 0", "- -", &[1]), ("p 1 1", "- 0", &[2]), ("p 1 1", "- 1", &[])])
+    graph("finish", "2", "p 0 0, - -, 1; p 1 1, - 0, 2; p 1 1, - 1")
+}
+
+/// This many independent nodes.
+pub fn loose(count: usize) -> Graph {
+    graph("finish", "-", &vec!["p 0 0, - -"; count].join("; "))
+}
+
+/// The numbers from 1 to this one.
+pub fn numbers(last: usize) -> String {
+    (1..=last).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// A node with this many dependents.
 pub fn fan(count: usize) -> Graph {
-    let dependents: Vec<usize> = (1..=count).collect();
-    let mut nodes: Vec<Node> = vec![("p 0 0", "- -", &dependents)];
-    nodes.extend((0..count).map(|_| -> Node { ("p 1 1", "- -", &[]) }));
-    graph("finish", "-", &nodes)
+    graph("finish", "-", &format!("p 0 0, - -, {}{}", numbers(count), "; p 1 1, - -".repeat(count)))
 }
 
 /// This many nodes in a row, each with its own input.
 pub fn long_line(count: usize) -> Graph {
-    let next: Vec<[usize; 1]> = (1..=count).map(|next| [next]).collect();
-    let nodes: Vec<Node> = (0..count)
-        .map(|at| -> Node {
-            let waiting = if at + 1 < count { &next[at][..] } else { &[] };
-            (if at == 0 { "p 0 0" } else { "p 1 1" }, "- -", waiting)
-        })
-        .collect();
-    graph("finish", "-", &nodes)
+    let middle: String = (2..count).map(|next| format!("; p 1 1, - -, {next}")).collect();
+    graph("finish", "-", &format!("p 0 0, - -, 1{middle}; p 1 1, - -"))
 }
 
 impl Graph {
@@ -155,119 +156,103 @@ impl Graph {
     }
 }
 
-/// Calls a script with these arguments.
-pub async fn with(task: &mut Task, name: &str, args: &[String]) -> String {
-    task.ok(name, &args.iter().map(String::as_str).collect::<Vec<_>>()).await
-}
-
-/// Starts an instance in parts of this many pairs, as a client does.
-pub async fn start_in_parts(task: &mut Task, graph: &Graph, id: &str, nonce: &str, size: usize) -> String {
-    let (parts, _) = graph.parts(id, nonce, size, false);
-    let mut first = with(task, "flow_stage", &parts[0]).await;
-    if first == "[left]" {
-        clear_away(task, id).await;
-        first = with(task, "flow_stage", &parts[0]).await;
+impl Task {
+    /// A task with a running instance `a` of this graph, whose first nodes were already sent.
+    pub async fn running_flow(graph: &Graph) -> Task {
+        let mut task = Task::new().await;
+        task.put(graph, "a").await;
+        task
     }
-    let is_known = first == "[staged 1]";
-    let (parts, last) = graph.parts(id, nonce, size, is_known);
-    for part in &parts[1..] {
-        assert!(with(task, "flow_stage", part).await.starts_with("[staged "), "{part:?}");
+
+    /// Starts an instance in parts of this many pairs, as a client does.
+    pub async fn start_in_parts(&mut self, graph: &Graph, id: &str, nonce: &str, size: usize) -> String {
+        let (parts, _) = graph.parts(id, nonce, size, false);
+        let mut first = self.ok("flow_stage", &parts[0]).await;
+        if first == "[left]" {
+            self.clear_away(id).await;
+            first = self.ok("flow_stage", &parts[0]).await;
+        }
+        let is_known = first == "[staged 1]";
+        let (parts, last) = graph.parts(id, nonce, size, is_known);
+        for part in &parts[1..] {
+            assert!(self.ok("flow_stage", part).await.starts_with("[staged "), "{part:?}");
+        }
+        self.ok("flow_start", &last).await
     }
-    with(task, "flow_start", &last).await
-}
 
-/// Calls a script with the words of a text: `-` is the empty word.
-pub async fn said(task: &mut Task, name: &str, words: &str) -> String {
-    let words: Vec<&str> = words.split_whitespace().map(|word| if word == "-" { "" } else { word }).collect();
-    task.ok(name, &words).await
-}
-
-pub async fn start(task: &mut Task, graph: &Graph, id: &str) -> String {
-    let reply = with(task, "flow_start", &graph.start(id, true)).await;
-    if reply != "[left]" {
-        return reply;
+    pub async fn start(&mut self, graph: &Graph, id: &str) -> String {
+        let reply = self.ok("flow_start", &graph.start(id, true)).await;
+        if reply != "[left]" {
+            return reply;
+        }
+        self.clear_away(id).await;
+        self.ok("flow_start", &graph.start(id, true)).await
     }
-    clear_away(task, id).await;
-    with(task, "flow_start", &graph.start(id, true)).await
-}
 
-/// Removes what another start has written, whatever its age.
-async fn clear_away(task: &mut Task, id: &str) {
-    while task.ok("flow_unstage", &["-1", id]).await.ends_with(" 1]") {}
-}
+    /// Removes what another start has written, whatever its age.
+    async fn clear_away(&mut self, id: &str) {
+        while self.ok("flow_unstage", &["-1", id]).await.ends_with(" 1]") {}
+    }
 
-/// Writes an instance of any size whose first nodes were already sent.
-pub async fn put(task: &mut Task, graph: &Graph, id: &str) {
-    let states: Vec<(String, String)> =
-        (0..graph.len()).map(|node| (format!("{id}/{node}"), graph.first_state(node))).collect();
-    let open = states.iter().filter(|(_, state)| state == "o" || state == "g").count();
-    let inputs = graph.inputs().into_iter().map(|(node, input)| (format!("{id}/{node}"), input)).collect();
-    for (key, pairs) in [("nodes", states), ("shapes", graph.records()), ("input", inputs)] {
-        for some in pairs.chunks(500) {
-            let some: Vec<(&str, &str)> = some.iter().map(|(field, value)| (field.as_str(), value.as_str())).collect();
-            task.hset(key, &some).await;
+    /// Writes an instance of any size whose first nodes were already sent.
+    pub async fn put(&mut self, graph: &Graph, id: &str) {
+        let states: Vec<(String, String)> =
+            (0..graph.len()).map(|node| (format!("{id}/{node}"), graph.first_state(node))).collect();
+        let open = states.iter().filter(|(_, state)| state == "o" || state == "g").count();
+        let inputs = graph.inputs().into_iter().map(|(node, input)| (format!("{id}/{node}"), input)).collect();
+        for (key, pairs) in [("nodes", states), ("shapes", graph.records()), ("input", inputs)] {
+            for some in pairs.chunks(500) {
+                let some: Vec<(&str, &str)> = some.iter().map(|(field, value)| (&**field, &**value)).collect();
+                self.hset(key, &some).await;
+            }
+        }
+        self.hset("instances", &[(id, &format!("1 0 {} {open} {} -", graph.len(), graph.digest))]).await;
+        self.zadd("running", 5.0, id).await;
+    }
+
+    /// Ends an instance and removes it in any number of calls; returns what is left.
+    pub async fn trim_whole(&mut self, id: &str) -> Vec<String> {
+        self.write(&format!("no running.{id}, outbox; completed {id}=5")).await;
+        for _ in 0..100 {
+            if self.ok("flow_trim", "60000 - 5000").await.ends_with(" 0]") {
+                return without(self.keys().await, &["meta", "tasks"]);
+            }
+        }
+        panic!("{id} is never removed");
+    }
+
+    pub async fn head(&mut self, id: &str) -> String {
+        let head = self.field("instances", id).await;
+        // The time at which it began is left out, unless other fields follow it.
+        let now = self.now_ms().await;
+        let words: Vec<&str> = head.split(' ').collect();
+        match words.get(6).and_then(|began| began.parse::<f64>().ok()) {
+            Some(began) if (now - 30_000.0..=now).contains(&began) => {
+                let more = words.get(7).map_or_else(String::new, |over| format!(" 0 {over}"));
+                format!("{}{more}", words[..6].join(" "))
+            }
+            _ => head,
         }
     }
-    task.hset("instances", &[(id, &format!("1 0 {} {open} {} -", graph.len(), graph.digest))]).await;
-    task.zadd("running", 5.0, id).await;
-}
 
-/// Removes the instance from a place.
-pub async fn take_out(task: &mut Task, place: &str, id: &str) {
-    let key = task.key(place);
-    let () = redis::AsyncCommands::zrem(&mut task.conn, key, id).await.unwrap();
-}
+    /// The states of the nodes from the first to this one.
+    pub async fn states(&mut self, id: &str, count: usize) -> String {
+        let fields: Vec<String> = (0..count).map(|node| format!("{id}/{node}")).collect();
+        let key = self.key("nodes");
+        let states: Vec<String> = redis::cmd("HMGET").arg(key).arg(fields).query_async(&mut self.conn).await.unwrap();
+        states.join(", ")
+    }
 
-/// Ends an instance and removes it in any number of calls; returns what is left.
-pub async fn trim_whole(task: &mut Task, id: &str) -> Vec<String> {
-    take_out(task, "running", id).await;
-    task.del("outbox").await;
-    task.zadd("completed", 5.0, id).await;
-    for _ in 0..100 {
-        if said(task, "flow_trim", "60000 - 5000").await.ends_with(" 0]") {
-            return without(task.keys().await, &["meta", "tasks"]);
+    /// Each place that contains the instance.
+    pub async fn place(&mut self, id: &str) -> String {
+        let mut found = Vec::new();
+        for place in ["running", "paused", "completed", "failed", "cancelled"] {
+            let key = self.key(place);
+            let score: Option<f64> = redis::cmd("ZSCORE").arg(key).arg(id).query_async(&mut self.conn).await.unwrap();
+            found.extend(score.map(|_| place));
         }
+        found.join(" and ")
     }
-    panic!("{id} is never removed");
-}
-
-/// The server loses a field.
-pub async fn lose(task: &mut Task, key: &str, field: &str) {
-    let key = task.key(key);
-    let () = redis::AsyncCommands::hdel(&mut task.conn, key, field).await.unwrap();
-}
-
-pub async fn head(task: &mut Task, id: &str) -> String {
-    let head = task.field("instances", id).await;
-    // The time at which it began is left out, unless other fields follow it.
-    let now = task.now_ms().await;
-    let words: Vec<&str> = head.split(' ').collect();
-    match words.get(6).and_then(|began| began.parse::<f64>().ok()) {
-        Some(began) if (now - 30_000.0..=now).contains(&began) => {
-            let more = words.get(7).map_or_else(String::new, |over| format!(" 0 {over}"));
-            format!("{}{more}", words[..6].join(" "))
-        }
-        _ => head,
-    }
-}
-
-/// The states of the nodes from the first to this one.
-pub async fn states(task: &mut Task, id: &str, count: usize) -> String {
-    let fields: Vec<String> = (0..count).map(|node| format!("{id}/{node}")).collect();
-    let key = task.key("nodes");
-    let states: Vec<String> = redis::cmd("HMGET").arg(key).arg(fields).query_async(&mut task.conn).await.unwrap();
-    states.join(", ")
-}
-
-/// Each place that contains the instance.
-pub async fn place(task: &mut Task, id: &str) -> String {
-    let mut found = Vec::new();
-    for place in ["running", "paused", "completed", "failed", "cancelled"] {
-        let key = task.key(place);
-        let score: Option<f64> = redis::cmd("ZSCORE").arg(key).arg(id).query_async(&mut task.conn).await.unwrap();
-        found.extend(score.map(|_| place));
-    }
-    found.join(" and ")
 }
 
 /// An instance that cannot be read must not hang: it ends like this.
@@ -315,11 +300,11 @@ fn random_graph(dice: &mut Dice) -> Graph {
 
 /// Checks the invariants of a running instance; returns its open nodes and its pending visits.
 async fn check(task: &mut Task, count: usize, seed: u64) -> (Vec<usize>, Vec<String>) {
-    let states = states(task, "a", count).await;
+    let states = task.states("a", count).await;
     let states: Vec<&str> = states.split(", ").collect();
     let open: Vec<usize> = (0..count).filter(|node| states[*node].starts_with('o')).collect();
     let live = states.iter().filter(|state| state.starts_with(['p', 'P', 'o'])).count();
-    let head = head(task, "a").await;
+    let head = task.head("a").await;
     let words: Vec<&str> = head.split(' ').collect();
     assert_eq!((words[2], words[3]), (&*live.to_string(), &*open.len().to_string()), "seed {seed}: {head}");
     let key = task.key("outbox");
@@ -330,7 +315,7 @@ async fn check(task: &mut Task, count: usize, seed: u64) -> (Vec<usize>, Vec<Str
         let node = entry.split('/').next().unwrap().parse().unwrap();
         assert!(open.contains(&node), "seed {seed}: {entry} is to be sent but not open");
     }
-    let place = place(task, "a").await;
+    let place = task.place("a").await;
     assert!(!place.is_empty() && !place.contains(" and "), "seed {seed}: its place is '{place}'");
     let is_to_be_opened = entries.contains(&format!("o a/{}", words[0]));
     let is_visited = visits.iter().any(|mark| mark.ends_with(&format!(" {}", words[0])));
@@ -341,90 +326,49 @@ async fn check(task: &mut Task, count: usize, seed: u64) -> (Vec<usize>, Vec<Str
     (open, visits)
 }
 
-#[tokio::test]
-async fn late_and_repeated_calls_keep_counters_right_and_never_hang() {
-    for seed in 0..rounds(20) as u64 {
-        let mut dice = Dice(seed);
-        let graph = random_graph(&mut dice);
-        let mut task = Task::new().await;
-        start(&mut task, &graph, "a").await;
-        let mut copies: Vec<(&str, String)> = Vec::new();
-        for _ in 0..10_000 {
-            let (open, visits) = check(&mut task, graph.len(), seed).await;
-            if place(&mut task, "a").await != "running" {
-                break;
-            }
-            let mut calls = Vec::new();
-            if let Some(mark) = visits.first()
-                && (open.is_empty() || dice.one_in(2))
-            {
-                calls.push(("flow_visit", mark.clone()));
-            } else if dice.one_in(30) {
-                calls.push(("flow_control", "a why".to_owned()));
-            } else if dice.one_in(5) {
-                let node = dice.below(graph.len());
-                calls.push(("flow_enter", format!("a {node} 1 a {node} 1 a {node} 2 b {node} 1")));
-            } else if !open.is_empty() {
-                let all = dice.one_in(2);
-                let ends: Vec<usize> = open.iter().copied().filter(|_| all || dice.one_in(2)).collect();
-                let ends = ends.iter().map(|node| {
-                    let how = ["c", "c", "c", "f", "x"][dice.below(5)];
-                    format!("a {node} 1 {how} v{node} a {node} 1 f twice a {node} 2 c other-run")
-                });
-                calls.push(("flow_advance", ends.collect::<Vec<_>>().join(" ")));
-            }
-            if let Some(copy) = copies.get(dice.below(copies.len().max(1))).cloned() {
-                calls.push(copy);
-            }
-            for (name, words) in calls.into_iter().filter(|(_, words)| !words.is_empty()) {
-                said(&mut task, name, &words).await;
-                copies.push((name, words));
-            }
-        }
-        let ended = place(&mut task, "a").await;
-        assert!(["completed", "failed", "cancelled"].contains(&ended.as_str()), "seed {seed}: {ended}");
-        // Long after the end, repeat every call.
-        for mark in check(&mut task, graph.len(), seed).await.1 {
-            said(&mut task, "flow_visit", &mark).await;
-        }
-        said(&mut task, "flow_look", "0 200").await;
-        assert_eq!(task.held("stopping").await, "", "seed {seed}");
-        assert_eq!(task.held("outbox").await, "", "seed {seed}");
-        assert_eq!(task.held("cursor").await, "", "seed {seed}");
-        let before = task.exact().await;
-        for (name, words) in copies {
-            said(&mut task, name, &words).await;
-        }
-        assert_eq!(task.exact().await, before, "seed {seed}");
-    }
-}
-
 /// Calls `flow_retry` with the arguments of [`Graph::again`].
 async fn retry(task: &mut Task, words: &str) -> String {
     task.ok("flow_retry", &words.split('|').collect::<Vec<_>>()).await
 }
 
+/// Repeats all calls of an instance `a` that has ended, which changes nothing.
+async fn repeat_after_the_end(task: &mut Task, copies: Vec<(&str, String)>, seed: u64) {
+    let before = task.exact().await;
+    for (name, words) in copies {
+        task.ok(name, &words).await;
+    }
+    // Late copies may remove old entries.
+    let lasting =
+        |keys: Vec<(String, String)>| keys.into_iter().filter(|(key, _)| !key.ends_with(":outbox")).collect::<Vec<_>>();
+    assert_eq!(lasting(task.exact().await), lasting(before), "seed {seed}");
+    // Only entries of earlier runs are left. They open and cancel nothing.
+    let key = task.key("outbox");
+    let left: Vec<String> = redis::cmd("ZRANGE").arg(key).arg(0).arg(-1).query_async(&mut task.conn).await.unwrap();
+    let run = task.head("a").await.split(' ').next().unwrap().to_owned();
+    assert!(left.iter().all(|entry| !entry.ends_with(&format!("/{run}"))), "seed {seed}: {left:?}");
+}
+
 #[tokio::test]
-async fn pauses_and_retries_keep_counters_right_and_completed_nodes() {
-    for seed in 100..100 + rounds(30) as u64 {
+async fn late_calls_pauses_and_retries_keep_counters_and_never_hang() {
+    for seed in 100..100 + rounds(40) as u64 {
         let mut dice = Dice(seed);
         let mut graph = random_graph(&mut dice);
         graph.policy = ["finish", "cancel", "pause"][dice.below(3)];
         let mut task = Task::new().await;
-        start(&mut task, &graph, "a").await;
+        task.start(&graph, "a").await;
         let (mut copies, mut retries): (Vec<(&str, String)>, Vec<String>) = (Vec::new(), Vec::new());
         let mut completed: Vec<bool> = vec![false; graph.len()];
         let mut last = String::new();
         for _ in 0..20_000 {
             let (open, visits) = check(&mut task, graph.len(), seed).await;
-            let (head, states) = (head(&mut task, "a").await, states(&mut task, "a", graph.len()).await);
+            let (head, states) = (task.head("a").await, task.states("a", graph.len()).await);
             let (run, turn) = (head.split(' ').next().unwrap(), head.split(' ').nth(1).unwrap());
             let states: Vec<&str> = states.split(", ").collect();
             for (node, was) in completed.iter_mut().enumerate() {
                 assert!(!*was || states[node] == "c", "seed {seed}: {node} is {} and had completed", states[node]);
                 *was = states[node] == "c";
             }
-            last = place(&mut task, "a").await;
+            last = task.place("a").await;
             let has_ended = !["running", "paused"].contains(&last.as_str());
             if last == "completed" || has_ended && (run.parse::<u64>().unwrap() > 5 || dice.one_in(10)) {
                 break;
@@ -442,7 +386,7 @@ async fn pauses_and_retries_keep_counters_right_and_completed_nodes() {
                 4 if dice.one_in(12) => calls.push(("flow_control", "a why".to_owned())),
                 5 if !open.is_empty() => {
                     let node = open[dice.below(open.len())];
-                    calls.push(("flow_enter", format!("a {node} {run} a {node} 1")));
+                    calls.push(("flow_enter", format!("a {node} {run} a {node} 1 b {node} 1")));
                 }
                 6 if !open.is_empty() && dice.one_in(5) => {
                     calls.push(("flow_resend", format!("a {} {run}", open[dice.below(open.len())])));
@@ -452,7 +396,7 @@ async fn pauses_and_retries_keep_counters_right_and_completed_nodes() {
                     let ends = open.iter().filter(|_| dice.one_in(2)).collect::<Vec<_>>();
                     let ends = ends.iter().map(|node| {
                         let how = ["c", "c", "c", "c", "f", "x"][dice.below(6)];
-                        format!("a {node} {run} {how} v{node} a {node} {run} f twice")
+                        format!("a {node} {run} {how} v{node} a {node} {run} f twice a {node} 99 c other-run")
                     });
                     calls.push(("flow_advance", ends.collect::<Vec<_>>().join(" ")));
                 }
@@ -461,7 +405,7 @@ async fn pauses_and_retries_keep_counters_right_and_completed_nodes() {
                 calls.push(copy);
             }
             for (name, words) in calls.into_iter().filter(|(_, words)| !words.is_empty()) {
-                said(&mut task, name, &words).await;
+                task.ok(name, &words).await;
                 copies.push((name, words));
             }
             // Also one that was computed some time ago.
@@ -472,24 +416,11 @@ async fn pauses_and_retries_keep_counters_right_and_completed_nodes() {
         }
         assert!(["completed", "failed", "cancelled"].contains(&last.as_str()), "seed {seed}: {last}");
         for mark in check(&mut task, graph.len(), seed).await.1 {
-            said(&mut task, "flow_visit", &mark).await;
+            task.ok("flow_visit", &mark).await;
         }
-        said(&mut task, "flow_look", "0 200").await;
-        assert_eq!(task.held("stopping").await + &task.held("cursor").await, "", "seed {seed}");
-        let before = task.exact().await;
-        for (name, words) in copies {
-            said(&mut task, name, &words).await;
-        }
-        // Late copies may remove old entries.
-        let lasting = |keys: Vec<(String, String)>| {
-            keys.into_iter().filter(|(key, _)| !key.ends_with(":outbox")).collect::<Vec<_>>()
-        };
-        assert_eq!(lasting(task.exact().await), lasting(before), "seed {seed}");
-        // Only entries of earlier runs are left. They open and cancel nothing.
-        let key = task.key("outbox");
-        let left: Vec<String> = redis::cmd("ZRANGE").arg(key).arg(0).arg(-1).query_async(&mut task.conn).await.unwrap();
-        let run = head(&mut task, "a").await.split(' ').next().unwrap().to_owned();
-        assert!(left.iter().all(|entry| !entry.ends_with(&format!("/{run}"))), "seed {seed}: {left:?}");
+        task.ok("flow_look", "0 200").await;
+        assert_keys!(task, "no stopping, cursor", "seed {seed}");
+        repeat_after_the_end(&mut task, copies, seed).await;
     }
 }
 
@@ -497,11 +428,11 @@ async fn pauses_and_retries_keep_counters_right_and_completed_nodes() {
 fn child_graph(id: &str) -> Graph {
     let kind = id.bytes().map(usize::from).sum::<usize>() % 5;
     match if id.matches('/').count() < 3 { kind } else { kind % 3 } {
-        0 => graph("finish", "0", &[("p 0 0", "- -", &[])]).named("e0"),
-        1 => graph("cancel", "1", &[("p 0 0", "- -", &[1]), ("p 1 1", "- 0", &[])]).named("e1"),
-        2 => graph("finish", "-", &[("p 0 0", "o -", &[2]), ("p 0 0", "- -", &[2]), ("P 2 2", "- 0", &[])]).named("e2"),
-        3 => graph("finish", "1", &[("p 0 0", "g -", &[1]), ("p 1 1", "- 0", &[])]).named("e3"),
-        _ => graph("cancel", "0", &[("p 0 0", "g -", &[]), ("p 0 0", "og -", &[]), ("p 0 0", "- -", &[])]).named("e4"),
+        0 => graph("finish", "0", "p 0 0, - -").named("e0"),
+        1 => graph("cancel", "1", "p 0 0, - -, 1; p 1 1, - 0").named("e1"),
+        2 => graph("finish", "-", "p 0 0, o -, 2; p 0 0, - -, 2; P 2 2, - 0").named("e2"),
+        3 => graph("finish", "1", "p 0 0, g -, 1; p 1 1, - 0").named("e3"),
+        _ => graph("cancel", "0", "p 0 0, g -; p 0 0, og -; p 0 0, - -").named("e4"),
     }
 }
 
@@ -726,18 +657,18 @@ async fn cancel_open(task: &mut Task, dice: &mut Dice, seen: &Seen, copies: &mut
     let stops = |id: &str| seen.stopping.contains_key(id);
     for (id, node, run) in seen.open('g').into_iter().filter(|(id, ..)| stops(id)) {
         let child = vec![format!("{id}/{node}.{run}"), "stopped".to_owned()];
-        let reply = with(task, "flow_control", &child).await;
+        let reply = task.ok("flow_control", &child).await;
         copies.push(("flow_control", child));
         if reply == "[unknown]" {
             let told = call("flow_advance", &format!("{id} {node} {run} X stopped"));
-            with(task, told.0, &told.1).await;
+            task.ok(told.0, &told.1).await;
             copies.push(told);
         }
     }
     for (id, node, run) in seen.open('o').into_iter().filter(|(id, ..)| stops(id)) {
         let ends = call("flow_advance", &format!("{id} {node} {run} x -"));
         let call = if dice.one_in(2) { ends } else { call("flow_enter", &format!("{id} {node} {run}")) };
-        with(task, call.0, &call.1).await;
+        task.ok(call.0, &call.1).await;
         copies.push(call);
     }
 }
@@ -748,7 +679,7 @@ async fn nested_graphs_keep_counters_right_and_end_each_node_once() {
         let mut dice = Dice(seed);
         let graph = random_graph_of_graphs(&mut dice);
         let mut task = Task::new().await;
-        start(&mut task, &graph, "a").await;
+        task.start(&graph, "a").await;
         let (mut copies, mut ended): (Vec<Call>, BTreeMap<String, String>) = (Vec::new(), BTreeMap::new());
         let mut last = String::new();
         for _ in 0..5_000 {
@@ -762,7 +693,7 @@ async fn nested_graphs_keep_counters_right_and_end_each_node_once() {
             if dice.one_in(4) {
                 cancel_open(&mut task, &mut dice, &seen, &mut copies).await;
             } else if dice.one_in(200) {
-                task.zadd("deadlines", 5.0, "a").await;
+                task.write("deadlines a=5").await;
             }
             let seen = check_all(&mut task, &mut ended, seed).await;
             let mut calls = next_calls(&mut dice, &seen, &graph);
@@ -775,16 +706,16 @@ async fn nested_graphs_keep_counters_right_and_end_each_node_once() {
                     copies.push((name, args));
                     continue;
                 }
-                with(&mut task, name, &args).await;
+                task.ok(name, &args).await;
                 copies.push((name, args));
                 check_all(&mut task, &mut ended, seed).await;
             }
         }
         assert!(["completed", "failed", "cancelled"].contains(&last.as_str()), "seed {seed}: {last}");
         // Long after the end, repeat every call.
-        said(&mut task, "flow_look", "-1 200").await;
+        task.ok("flow_look", "-1 200").await;
         for _ in 0..2 {
-            assert_eq!(task.held("running").await + &task.held("stopping").await, "", "seed {seed}");
+            assert_keys!(task, "no running, stopping", "seed {seed}");
             assert!(!task.held("outbox").await.contains("s a"), "seed {seed}");
             let lasting = |keys: Vec<(String, String)>| {
                 let is_lasting =
@@ -793,15 +724,15 @@ async fn nested_graphs_keep_counters_right_and_end_each_node_once() {
             };
             let before = lasting(task.exact().await);
             for (name, args) in copies.iter().filter(|(name, _)| !["flow_stage", "flow_retry"].contains(name)) {
-                with(&mut task, name, args).await;
+                task.ok(name, args).await;
             }
             assert_eq!(lasting(task.exact().await), before, "seed {seed}");
         }
         // Then remove everything, including children that never started.
-        task.del("outbox").await;
-        take_out(&mut task, &last, "a").await;
-        trim_whole(&mut task, "a").await;
-        while said(&mut task, "flow_unstage", "-1").await != "[unstaged 0 0]" {}
-        assert_eq!(without(task.keys().await, &["meta", "tasks"]), [""; 0], "seed {seed}");
+        task.write("no outbox").await;
+        task.lose(&format!("{last}.a")).await;
+        task.trim_whole("a").await;
+        while task.ok("flow_unstage", "-1").await != "[unstaged 0 0]" {}
+        assert_rest!(task, "meta, tasks", "", "seed {seed}");
     }
 }

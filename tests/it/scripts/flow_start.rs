@@ -1,44 +1,32 @@
-use crate::scripts::call::{Task, without};
-use crate::scripts::flow::{UNREADABLE, graph, head, line, long_line, place, said, start, states};
+use crate::scripts::call::{Task, assert_keys, assert_rest, unchanged};
+use crate::scripts::flow::{UNREADABLE, graph, line, long_line, loose};
 
 #[tokio::test]
 async fn a_start_writes_the_instance_and_opens_nodes_without_inputs() {
     let mut task = Task::new().await;
-    let graph = graph("finish", "2", &[("p 0 0", "- -", &[2]), ("p 0 0", "o -", &[2]), ("P 2 2", "- -", &[])]);
-    assert_eq!(start(&mut task, &graph, "a").await, "[started a 0 1 t '' 0 here in-0 a 1 1 t '' 0 here in-1]");
-    assert_eq!(
-        without(task.keys().await, &["meta"]),
-        [
-            r#"input hash {"a/0": "in-0", "a/1": "in-1", "a/2": "in-2"}"#,
-            r#"instances hash {"a": "1 0 3 2 d -"}"#,
-            r#"nodes hash {"a/0": "o", "a/1": "o", "a/2": "P 2 2"}"#,
-            r#"outbox zset ["s a/0/1": NOW, "s a/1/1": NOW]"#,
-            r#"running zset ["a": NOW]"#,
-            concat!(
-                r#"shapes hash {"d": "{}", "d#": "1", "d/0": "- - t\n\n1 2", "d/1": "o - t\n\n1 2", "#,
-                r#""d/2": "- - t\n\n0", "d@": "3 finish 2"}"#
-            ),
-            r#"tasks zset ["t": NOW]"#,
-        ]
+    let graph = graph("finish", "2", "p 0 0, - -, 2; p 0 0, o -, 2; P 2 2, - -");
+    assert_eq!(task.start(&graph, "a").await, "[started a 0 1 t '' 0 here in-0 a 1 1 t '' 0 here in-1]");
+    assert_rest!(
+        task,
+        "meta",
+        "input a/0=in-0, a/1=in-1, a/2=in-2; instances a=1 0 3 2 d -; nodes a/0=o, a/1=o, a/2=P 2 2; \
+         outbox s a/0/1=NOW, s a/1/1=NOW; running a=NOW; \
+         shapes d={}, d#=1, d/0=- - t\\n\\n1 2, d/1=o - t\\n\\n1 2, d/2=- - t\\n\\n0, d@=3 finish 2; tasks t=NOW"
     );
 }
 
 #[tokio::test]
 async fn a_second_start_of_the_same_id_writes_nothing() {
     let mut task = Task::new().await;
-    start(&mut task, &line(), "a").await;
-    let before = task.exact().await;
-    assert_eq!(start(&mut task, &line(), "a").await, "[existed]");
-    assert_eq!(start(&mut task, &long_line(7), "a").await, "[existed]");
-    assert_eq!(task.exact().await, before);
+    task.start(&line(), "a").await;
+    assert_eq!(unchanged!(task, task.start(&line(), "a").await), "[existed]");
+    assert_eq!(unchanged!(task, task.start(&long_line(7), "a").await), "[existed]");
     // Also after it has ended.
-    said(&mut task, "flow_advance", "a 0 1 c - a 1 1 c - a 2 1 c -").await;
-    said(&mut task, "flow_advance", "a 1 1 c -").await;
-    said(&mut task, "flow_advance", "a 2 1 c -").await;
-    assert_eq!(place(&mut task, "a").await, "completed");
-    let before = task.exact().await;
-    assert_eq!(start(&mut task, &line(), "a").await, "[existed]");
-    assert_eq!(task.exact().await, before);
+    task.ok("flow_advance", "a 0 1 c - a 1 1 c - a 2 1 c -").await;
+    task.ok("flow_advance", "a 1 1 c -").await;
+    task.ok("flow_advance", "a 2 1 c -").await;
+    assert_keys!(task, "place a=completed");
+    assert_eq!(unchanged!(task, task.start(&line(), "a").await), "[existed]");
 }
 
 #[tokio::test]
@@ -47,27 +35,23 @@ async fn a_shape_is_sent_once_and_counted_with_each_instance() {
     let bare = |id: &str| line().start(id, false);
     let args = bare("a");
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let before = task.exact().await;
-    assert_eq!(task.ok("flow_start", &args).await, "[shape]");
-    assert_eq!(task.exact().await, before);
-    start(&mut task, &line(), "a").await;
+    assert_eq!(task.unchanged("flow_start", &args).await, "[shape]");
+    task.start(&line(), "a").await;
     let args = bare("b");
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     assert_eq!(task.ok("flow_start", &args).await, "[started b 0 1 t '' 0 here in-0]");
-    assert_eq!(task.field("shapes", "d#").await, "2");
+    assert_keys!(task, "shapes.d#=2");
     // Two clients that sent it at the same time.
-    assert_eq!(start(&mut task, &line(), "c").await, "[started c 0 1 t '' 0 here in-0]");
-    assert_eq!(task.field("shapes", "d#").await, "3");
-    assert_eq!(task.field("shapes", "d@").await, "3 finish 2");
+    assert_eq!(task.start(&line(), "c").await, "[started c 0 1 t '' 0 here in-0]");
+    assert_keys!(task, "shapes.d#=3; shapes.d@=3 finish 2");
 }
 
 #[tokio::test]
 async fn the_largest_graph_of_one_call_starts_with_all_nodes_open() {
     let mut task = Task::new().await;
-    let nodes: Vec<(&str, &str, &[usize])> = (0..500).map(|_| ("p 0 0", "- -", &[][..])).collect();
-    let reply = start(&mut task, &graph("finish", "-", &nodes), "a").await;
+    let reply = task.start(&loose(500), "a").await;
     assert_eq!(reply.matches(" here in-").count(), 500);
-    assert_eq!(head(&mut task, "a").await, "1 0 500 500 d -");
+    assert_keys!(task, "head a=1 0 500 500 d -");
     assert_eq!(task.held("outbox").await.matches("s a/").count(), 500);
 }
 
@@ -75,37 +59,33 @@ async fn the_largest_graph_of_one_call_starts_with_all_nodes_open() {
 async fn payloads_over_16_kib_are_not_copied_but_named() {
     let mut task = Task::new().await;
     let large = "x".repeat(16 * 1024);
-    let nodes: [(&str, &str, &[usize]); 2] = [("p 0 0", "- -", &[]), ("p 0 0", "- -", &[])];
-    let mut args = graph("finish", "-", &nodes).start("a", true);
+    let mut args = loose(2).start("a", true);
     let at = args.len() - 3;
     args[at] = large.clone();
-    let reply = task.ok("flow_start", &args.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let reply = task.ok("flow_start", &args).await;
     assert_eq!(reply, format!("[started a 0 1 t '' 0 here {large} a 1 1 t '' 0 input a/1 4]"));
 }
 
 #[tokio::test]
 async fn an_instance_count_that_is_not_a_number_stops_no_start() {
     let mut task = Task::new().await;
-    start(&mut task, &line(), "a").await;
-    task.hset("shapes", &[("d#", "many")]).await;
-    assert_eq!(start(&mut task, &line(), "b").await, "[started b 0 1 t '' 0 here in-0]");
-    assert_eq!(head(&mut task, "b").await, "1 0 3 1 d -");
+    task.start(&line(), "a").await;
+    task.write("shapes d#=many").await;
+    assert_eq!(task.start(&line(), "b").await, "[started b 0 1 t '' 0 here in-0]");
+    assert_keys!(task, "head b=1 0 3 1 d -");
 }
 
 #[tokio::test]
 async fn an_unsendable_instance_is_written_and_ends_as_corrupt() {
     for record in ["", "no record", "- -\n\n0", "- - \n\n0"] {
         let mut task = Task::new().await;
-        start(&mut task, &line(), "a").await;
+        task.start(&line(), "a").await;
         task.hset("shapes", &[("d/0", record)]).await;
-        assert_eq!(start(&mut task, &line(), "b").await, "[started]", "{record}");
-        assert_eq!(head(&mut task, "b").await, "1 0 3 1 d -");
-        assert_eq!(task.field("stopping", "b").await, format!("failed {UNREADABLE}"));
+        assert_eq!(task.start(&line(), "b").await, "[started]", "{record}");
+        assert_keys!(task, format!("head b=1 0 3 1 d -; stopping.b=failed {UNREADABLE}"));
         assert!(task.held("outbox").await.contains(r#""x b/1""#));
         // The open nodes are cancelled, as that entry demands.
-        said(&mut task, "flow_advance", "b 0 1 x -").await;
-        assert_eq!(place(&mut task, "b").await, "failed");
-        assert_eq!(task.field("error", "b").await, UNREADABLE);
-        assert_eq!(states(&mut task, "b", 3).await, "x, p 1 1, p 1 1");
+        task.ok("flow_advance", "b 0 1 x -").await;
+        assert_keys!(task, format!("place b=failed; error.b={UNREADABLE}; states b=x, p 1 1, p 1 1"));
     }
 }

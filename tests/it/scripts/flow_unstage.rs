@@ -1,17 +1,11 @@
-use crate::scripts::call::{Task, without};
-use crate::scripts::flow::{Graph, Node, graph, head, line, place, put, said, start, start_in_parts, trim_whole, with};
-
-/// This many independent nodes.
-fn loose(count: usize) -> Graph {
-    let nodes: Vec<Node> = (0..count).map(|_| ("p 0 0", "- -", &[][..])).collect();
-    graph("finish", "-", &nodes)
-}
+use crate::scripts::call::{Task, assert_keys, assert_rest, assert_text, unchanged};
+use crate::scripts::flow::{Graph, graph, line, loose};
 
 /// Writes all parts of a start that was abandoned long ago; returns its entry.
 async fn given_up(task: &mut Task, graph: &Graph, id: &str) -> String {
     let parts = graph.parts(id, "n", 500, false).0;
     for part in &parts {
-        with(task, "flow_stage", part).await;
+        task.ok("flow_stage", part).await;
     }
     let entry = format!("n {} 5 {} {}", parts.len(), graph.digest, graph.len());
     task.hset("staging", &[(id, &entry)]).await;
@@ -19,29 +13,27 @@ async fn given_up(task: &mut Task, graph: &Graph, id: &str) -> String {
 }
 
 async fn unstage(task: &mut Task) -> String {
-    said(task, "flow_unstage", "60000").await
+    task.ok("flow_unstage", "60000").await
 }
 
 /// As much as the parts of an abandoned start, which is removed in phases.
 async fn nothing_is_left(task: &mut Task) {
-    assert_eq!(without(task.keys().await, &["meta", "tasks"]), [""; 0]);
+    assert_rest!(task, "meta, tasks", "");
 }
 
 #[tokio::test]
 async fn abandoned_starts_are_removed_and_young_or_running_ones_stay() {
     let mut task = Task::new().await;
-    start(&mut task, &line().named("e"), "runs").await;
+    task.start(&line().named("e"), "runs").await;
     for part in line().named("f").parts("young", "n", 2, false).0 {
-        with(&mut task, "flow_stage", &part).await;
+        task.ok("flow_stage", &part).await;
     }
     let before = task.exact().await;
-    assert_eq!(unstage(&mut task).await, "[unstaged 0 0]");
-    assert_eq!(task.exact().await, before);
+    assert_eq!(unchanged!(task, unstage(&mut task).await), "[unstaged 0 0]");
     given_up(&mut task, &line(), "a").await;
     given_up(&mut task, &line(), "b").await;
-    assert_eq!(task.field("shapes", "d#").await, "2");
+    assert_keys!(task, "shapes.d#=2");
     assert_eq!(unstage(&mut task).await, "[unstaged 2 0]");
-    assert_eq!(task.exact().await, before);
     assert_eq!(unstage(&mut task).await, "[unstaged 0 0]");
     assert_eq!(task.exact().await, before);
 }
@@ -51,7 +43,7 @@ async fn a_start_with_a_single_part_is_removed_too() {
     for count in 1..4 {
         let mut task = Task::new().await;
         for part in line().parts("a", "n", 2, false).0.iter().take(count) {
-            with(&mut task, "flow_stage", part).await;
+            task.ok("flow_stage", part).await;
         }
         task.hset("staging", &[("a", &format!("n {count} 5 d 3"))]).await;
         assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
@@ -60,22 +52,12 @@ async fn a_start_with_a_single_part_is_removed_too() {
 }
 
 #[tokio::test]
-async fn a_start_of_a_clock_that_went_back_is_removed_too() {
-    let mut task = Task::new().await;
-    given_up(&mut task, &line(), "a").await;
-    task.hset("staging", &[("a", "n 1 9000000000000000 d 3")]).await;
-    assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
-    nothing_is_left(&mut task).await;
-}
-
-#[tokio::test]
 async fn a_large_start_is_removed_in_pages_and_then_its_shape() {
     let mut task = Task::new().await;
     given_up(&mut task, &loose(1_200), "a").await;
     for cursor in ["n 700", "n 200", "s 700", "s 200"] {
         assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
-        assert_eq!(task.held("cursor").await, format!(r#"hash {{"t a": "{cursor}"}}"#));
-        assert_eq!(task.held("staging").await, r#"hash {"a": "- 0 0 d 1200"}"#);
+        assert_keys!(task, format!("cursor t a={cursor}; staging a=- 0 0 d 1200"));
     }
     assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
     nothing_is_left(&mut task).await;
@@ -84,13 +66,13 @@ async fn a_large_start_is_removed_in_pages_and_then_its_shape() {
 #[tokio::test]
 async fn a_shared_shape_stays_whole() {
     let mut task = Task::new().await;
-    start_in_parts(&mut task, &loose(1_200), "runs", "m", 500).await;
+    task.start_in_parts(&loose(1_200), "runs", "m", 500).await;
     let before = task.exact().await;
     let parts = loose(1_200).parts("a", "n", 500, true).0;
     for part in &parts {
-        assert_eq!(with(&mut task, "flow_stage", part).await, "[staged 1]");
+        assert_eq!(task.ok("flow_stage", part).await, "[staged 1]");
     }
-    task.hset("staging", &[("a", "n 6 5 d 1200")]).await;
+    task.write("staging a=n 6 5 d 1200").await;
     for reply in ["[unstaged 0 1]", "[unstaged 0 1]", "[unstaged 1 0]"] {
         assert_eq!(unstage(&mut task).await, reply);
     }
@@ -106,12 +88,12 @@ async fn a_shape_that_is_sent_again_meanwhile_stays_whole() {
             assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
         }
         // Its records are no longer known from the first one on.
-        assert_eq!(start_in_parts(&mut task, &loose(1_200), "b", "m", 500).await, "[started]");
+        assert_eq!(task.start_in_parts(&loose(1_200), "b", "m", 500).await, "[started]");
         let shape = task.held("shapes").await;
         assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
         assert_eq!(task.held("shapes").await, shape);
-        assert_eq!(task.field("shapes", "d#").await, "1");
-        assert_eq!(trim_whole(&mut task, "b").await, [""; 0]);
+        assert_keys!(task, "shapes.d#=1");
+        assert_eq!(task.trim_whole("b").await, [""; 0]);
     }
 }
 
@@ -122,12 +104,10 @@ async fn a_client_that_returns_is_refused_because_its_parts_are_gone() {
     let (parts, last) = loose(1_200).parts("a", "n", 500, false);
     for _ in 0..4 {
         assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
-        let before = task.exact().await;
         for part in &parts[1..] {
-            assert_eq!(with(&mut task, "flow_stage", part).await, "[left]");
+            assert_eq!(task.unchanged("flow_stage", part).await, "[left]");
         }
-        assert_eq!(with(&mut task, "flow_start", &last).await, "[parts]");
-        assert_eq!(task.exact().await, before);
+        assert_eq!(task.unchanged("flow_start", &last).await, "[parts]");
     }
     assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
     nothing_is_left(&mut task).await;
@@ -143,10 +123,10 @@ async fn a_start_that_restarts_during_its_removal_stays_whole() {
                 assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
             }
             let graph = if nodes == 3 { line().named("e") } else { loose(nodes) };
-            assert_eq!(start_in_parts(&mut task, &graph, "a", "m", 500).await, "[started]", "{calls} {nodes}");
+            assert_eq!(task.start_in_parts(&graph, "a", "m", 500).await, "[started]", "{calls} {nodes}");
             assert_eq!(task.field("shapes", &format!("{}#", graph.digest)).await, "1", "{calls} {nodes}");
             assert_eq!(unstage(&mut task).await, "[unstaged 0 0]");
-            assert_eq!(trim_whole(&mut task, "a").await, [""; 0], "{calls} {nodes}");
+            assert_eq!(task.trim_whole("a").await, [""; 0], "{calls} {nodes}");
         }
     }
 }
@@ -158,19 +138,18 @@ async fn a_restart_takes_no_shape_from_a_running_instance() {
     for _ in 0..2 {
         assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
     }
-    assert_eq!(task.field("cursor", "t a").await, "s 100");
-    start_in_parts(&mut task, &loose(600), "a", "m", 500).await;
-    start_in_parts(&mut task, &loose(600), "b", "m", 500).await;
-    assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 1 0 a 0 1 "));
-    trim_whole(&mut task, "b").await;
+    assert_keys!(task, "cursor.t a=s 100");
+    task.start_in_parts(&loose(600), "a", "m", 500).await;
+    task.start_in_parts(&loose(600), "b", "m", 500).await;
+    assert!(task.ok("flow_open", "a 1").await.starts_with("[opened 1 0 a 0 1 "));
+    task.trim_whole("b").await;
     assert!(task.held("shapes").await.contains(r#""d@": "600 finish -""#), "its shape is gone");
-    task.zadd("outbox", 5.0, "o a/1").await;
-    assert_eq!(task.field("cursor", "a/1").await, "100");
+    task.write("outbox o a/1=5").await;
+    assert_keys!(task, "cursor.a/1=100");
     for (more, from) in [(1, 100), (1, 200), (1, 300), (1, 400), (0, 500)] {
-        let reply = said(&mut task, "flow_open", "a 1").await;
-        assert!(reply.starts_with(&format!("[opened {more} 0 a {from} 1 ")), "{reply}");
+        assert_text!(task.ok("flow_open", "a 1").await, starts_with(&format!("[opened {more} 0 a {from} 1 ")));
     }
-    assert_eq!(head(&mut task, "a").await, "1 0 600 600 d -");
+    assert_keys!(task, "head a=1 0 600 600 d -");
 }
 
 #[tokio::test]
@@ -180,11 +159,11 @@ async fn a_restart_with_another_graph_never_counts_below_zero() {
     for _ in 0..2 {
         assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
     }
-    start_in_parts(&mut task, &line().named("e"), "a", "m", 500).await;
+    task.start_in_parts(&line().named("e"), "a", "m", 500).await;
     for id in ["b", "c"] {
-        start_in_parts(&mut task, &loose(600), id, "m", 500).await;
+        task.start_in_parts(&loose(600), id, "m", 500).await;
     }
-    assert_eq!(task.field("shapes", "d#").await, "2");
+    assert_keys!(task, "shapes.d#=2");
 }
 
 #[tokio::test]
@@ -195,21 +174,43 @@ async fn a_restart_in_one_call_stays_whole_and_is_removed_whole() {
         for _ in 0..calls {
             unstage(&mut task).await;
         }
-        assert_eq!(start(&mut task, &line().named("e"), "a").await, "[started a 0 1 t '' 0 here in-0]");
+        assert_eq!(task.start(&line().named("e"), "a").await, "[started a 0 1 t '' 0 here in-0]");
         unstage(&mut task).await;
-        assert_eq!(place(&mut task, "a").await, "running");
-        assert_eq!(trim_whole(&mut task, "a").await, [""; 0], "{calls}");
+        assert_keys!(task, "place a=running");
+        assert_eq!(task.trim_whole("a").await, [""; 0], "{calls}");
     }
 }
 
 #[tokio::test]
 async fn an_unreadable_entry_is_removed_and_blocks_no_other() {
-    for entry in ["", "what", "n 2 5", "n two 5 d 3", "n 2 5 d many"] {
+    for rows in [
+        "staging bad=",
+        "staging bad=what",
+        "staging bad=n 2 5",
+        "staging bad=n two 5 d 3",
+        "staging bad=n 2 5 d many",
+        // It was damaged during its removal.
+        "staging bad=what; cursor t bad=s 400",
+    ] {
         let mut task = Task::new().await;
         given_up(&mut task, &line(), "good").await;
-        task.hset("staging", &[("bad", entry)]).await;
-        assert_eq!(unstage(&mut task).await, "[unstaged 2 0]", "{entry}");
+        task.write(rows).await;
+        assert_eq!(unstage(&mut task).await, "[unstaged 2 0]", "{rows}");
         nothing_is_left(&mut task).await;
+    }
+}
+
+#[tokio::test]
+async fn an_impossible_number_in_an_entry_blocks_no_removal() {
+    // A time of a clock that went back, a number of nodes, and a cursor.
+    for rows in ["staging a=n 1 9000000000000000 d 3", "staging a=n 1 5 d 999999999", "cursor t a=n 999999999"] {
+        let mut task = Task::new().await;
+        given_up(&mut task, &line(), "a").await;
+        task.write(rows).await;
+        assert_eq!(unstage(&mut task).await, "[unstaged 1 0]", "{rows}");
+        if !rows.contains("d 999999999") {
+            nothing_is_left(&mut task).await;
+        }
     }
 }
 
@@ -220,32 +221,9 @@ async fn an_entry_without_a_shape_count_is_removed_without_its_shape() {
         given_up(&mut task, &line(), "a").await;
         task.hset("shapes", &[("d#", count)]).await;
         assert_eq!(unstage(&mut task).await, "[unstaged 1 0]", "{count}");
-        assert_eq!(task.field("shapes", "d/0").await, "- - t\n\n1 1");
-        assert_eq!(without(task.keys().await, &["meta", "shapes"]), [""; 0]);
+        assert_keys!(task, "shapes.d/0=- - t\n\n1 1");
+        assert_rest!(task, "meta, shapes", "");
     }
-}
-
-#[tokio::test]
-async fn an_entry_damaged_during_the_removal_blocks_no_other() {
-    let mut task = Task::new().await;
-    given_up(&mut task, &line(), "good").await;
-    task.hset("staging", &[("bad", "what")]).await;
-    task.hset("cursor", &[("t bad", "s 400")]).await;
-    assert_eq!(task.call("flow_unstage", &["60000"]).await.unwrap(), "[unstaged 2 0]");
-    nothing_is_left(&mut task).await;
-}
-
-#[tokio::test]
-async fn an_impossible_number_of_nodes_blocks_no_other() {
-    let mut task = Task::new().await;
-    given_up(&mut task, &line(), "a").await;
-    task.hset("staging", &[("a", "n 1 5 d 999999999")]).await;
-    assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
-    let mut task = Task::new().await;
-    given_up(&mut task, &line(), "a").await;
-    task.hset("cursor", &[("t a", "n 999999999")]).await;
-    assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");
-    nothing_is_left(&mut task).await;
 }
 
 #[tokio::test]
@@ -261,8 +239,7 @@ async fn a_call_removes_twenty_starts_and_reports_more() {
 
 #[tokio::test]
 async fn an_abandoned_child_is_removed_and_its_node_stays_open() {
-    let mut task = Task::new().await;
-    put(&mut task, &graph("finish", "0", &[("p 0 0", "g -", &[])]), "a").await;
+    let mut task = Task::running_flow(&graph("finish", "0", "p 0 0, g -")).await;
     let before = task.exact().await;
     given_up(&mut task, &line().named("e"), "a/0.1").await;
     assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");

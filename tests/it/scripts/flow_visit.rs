@@ -1,89 +1,70 @@
-use crate::scripts::call::Task;
-use crate::scripts::flow::{UNREADABLE, fan, graph, head, place, put, said};
+use crate::scripts::call::{Task, assert_keys};
+use crate::scripts::flow::{UNREADABLE, fan, graph};
 
 /// An instance `a` with 100 of 150 dependents opened, or 100 of 190 skipped.
 async fn begun(how: &str) -> Task {
-    let mut task = Task::new().await;
-    put(&mut task, &fan(if how == "c" { 150 } else { 190 }), "a").await;
-    said(&mut task, "flow_advance", &format!("a 0 1 {how} -")).await;
+    let mut task = Task::running_flow(&fan(if how == "c" { 150 } else { 190 })).await;
+    task.ok("flow_advance", &format!("a 0 1 {how} -")).await;
     task
 }
 
 #[tokio::test]
 async fn the_remaining_dependents_are_visited_once() {
     let mut task = begun("c").await;
-    let reply = said(&mut task, "flow_visit", "a 0 1").await;
+    let reply = task.ok("flow_visit", "a 0 1").await;
     assert!(reply.starts_with("[visited 0 a 101 1 t '' 0 here in-101 "), "{}", &reply[..60]);
     assert_eq!(reply.matches(" here in-").count(), 50);
-    assert_eq!(head(&mut task, "a").await, "1 0 150 150 d -");
-    assert_eq!(task.held("cursor").await, "");
+    assert_keys!(task, "head a=1 0 150 150 d -; no cursor");
     assert!(!task.held("outbox").await.contains("\"v "));
     // A late call has nothing to do.
-    let before = task.exact().await;
-    assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]");
-    assert_eq!(task.exact().await, before);
+    assert_eq!(task.unchanged("flow_visit", "a 0 1").await, "[visited 0]");
 }
 
 #[tokio::test]
 async fn a_visit_continues_in_the_middle_of_a_page_of_dependents() {
-    let mut task = Task::new().await;
-    put(&mut task, &fan(700), "a").await;
-    task.hset("nodes", &[("a/0", "c")]).await;
-    task.hset("instances", &[("a", "1 0 700 0 d -")]).await;
-    task.hset("cursor", &[("a/0/1", "450 c")]).await;
-    task.zadd("outbox", 5.0, "v a/0/1").await;
-    let reply = said(&mut task, "flow_visit", "a 0 1").await;
+    let mut task = Task::running_flow(&fan(700)).await;
+    task.write("nodes a/0=c; instances a=1 0 700 0 d -; cursor a/0/1=450 c; outbox v a/0/1=5").await;
+    let reply = task.ok("flow_visit", "a 0 1").await;
     assert!(reply.starts_with("[visited 1 v a/0/1 a 451 1 "), "{}", &reply[..60]);
-    assert_eq!(task.held("cursor").await, r#"hash {"a/0/1": "550 c"}"#);
+    assert_keys!(task, "cursor a/0/1=550 c");
     // It is due after what was found.
     assert!(task.score("outbox", "v a/0/1").await > 5.0);
-    let reply = said(&mut task, "flow_visit", "a 0 1").await;
+    let reply = task.ok("flow_visit", "a 0 1").await;
     assert!(reply.starts_with("[visited 1 v a/0/1 a 551 1 "), "{}", &reply[..60]);
-    assert_eq!(head(&mut task, "a").await, "1 0 700 200 d -");
+    assert_keys!(task, "head a=1 0 700 200 d -");
 }
 
 #[tokio::test]
 async fn the_last_skipped_node_ends_the_instance() {
     let mut task = begun("f").await;
-    assert_eq!(head(&mut task, "a").await, "1 0 90 0 d 0");
-    assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]");
-    assert_eq!(head(&mut task, "a").await, "1 1 0 0 d 0");
-    assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
-    assert_eq!(task.held("outbox").await + &task.held("cursor").await, "");
+    assert_keys!(task, "head a=1 0 90 0 d 0");
+    assert_eq!(task.ok("flow_visit", "a 0 1").await, "[visited 0]");
+    assert_keys!(task, "head a=1 1 0 0 d 0; failed a=NOW; no outbox, cursor");
 }
 
 #[tokio::test]
 async fn a_visit_of_a_stopped_instance_only_removes_its_entry() {
-    for change in ["stopping", "run", "ended", "unknown", "unreadable"] {
+    let changes =
+        ["stopping a=failed ", "instances a=2 0 1750 1000 d -", "no running", "no instances", "instances a=what"];
+    for change in changes {
         let mut task = begun("c").await;
-        match change {
-            "stopping" => task.hset("stopping", &[("a", "failed ")]).await,
-            "run" => task.hset("instances", &[("a", "2 0 1750 1000 d -")]).await,
-            "ended" => task.del("running").await,
-            "unknown" => task.del("instances").await,
-            _ => task.hset("instances", &[("a", "what")]).await,
-        }
+        task.write(change).await;
         let head = task.held("instances").await;
         let nodes = task.held("nodes").await;
-        assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]", "{change}");
-        assert_eq!(task.held("cursor").await, "", "{change}");
+        assert_eq!(task.ok("flow_visit", "a 0 1").await, "[visited 0]", "{change}");
+        assert_keys!(task, "no cursor", "{change}");
         assert!(!task.held("outbox").await.contains("\"v "), "{change}");
         assert_eq!((task.held("instances").await, task.held("nodes").await), (head, nodes), "{change}");
-        let before = task.exact().await;
-        assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]", "{change}");
-        assert_eq!(task.exact().await, before, "{change}");
+        assert_eq!(task.unchanged("flow_visit", "a 0 1").await, "[visited 0]", "{change}");
     }
 }
 
 #[tokio::test]
 async fn a_visit_without_an_entry_changes_nothing() {
-    let mut task = Task::new().await;
-    put(&mut task, &fan(3), "a").await;
-    let before = task.exact().await;
+    let mut task = Task::running_flow(&fan(3)).await;
     for words in ["a 0 1", "a 0 2", "a 9 1", "nobody 0 1"] {
-        assert_eq!(said(&mut task, "flow_visit", words).await, "[visited 0]");
+        assert_eq!(task.unchanged("flow_visit", words).await, "[visited 0]");
     }
-    assert_eq!(task.exact().await, before);
 }
 
 #[tokio::test]
@@ -92,26 +73,18 @@ async fn an_unreadable_cursor_ends_the_instance_as_failed() {
         let mut task = begun("f").await;
         task.hset("cursor", &[("a/0/1", cursor)]).await;
         if cursor.is_empty() {
-            task.del("cursor").await;
+            task.write("no cursor").await;
         }
-        assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]", "{cursor}");
-        assert_eq!(place(&mut task, "a").await, "failed", "{cursor}");
-        assert_eq!(task.field("error", "a").await, UNREADABLE);
-        assert_eq!(task.held("cursor").await + &task.held("outbox").await, "");
+        assert_eq!(task.ok("flow_visit", "a 0 1").await, "[visited 0]", "{cursor}");
+        assert_keys!(task, "place a=failed", "{cursor}");
+        assert_keys!(task, format!("error.a={UNREADABLE}; no cursor, outbox"));
     }
 }
 
 #[tokio::test]
 async fn a_paused_instance_is_visited_and_opens_nothing() {
-    let nodes: [(&str, &str, &[usize]); 3] = [("p 0 0", "- -", &[1, 2]), ("p 1 1", "- -", &[]), ("p 1 1", "- -", &[])];
-    let mut task = Task::new().await;
-    put(&mut task, &graph("finish", "-", &nodes), "a").await;
-    task.del("running").await;
-    task.zadd("paused", 5.0, "a").await;
-    task.hset("nodes", &[("a/0", "c")]).await;
-    task.hset("cursor", &[("a/0/1", "1 c")]).await;
-    assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]");
-    assert_eq!(task.held("nodes").await, r#"hash {"a/0": "c", "a/1": "p 1 1", "a/2": "p 0 0"}"#);
-    assert_eq!(task.held("paused").await, r#"zset ["a": 5]"#);
-    assert_eq!(task.held("running").await, "");
+    let mut task = Task::running_flow(&graph("finish", "-", "p 0 0, - -, 1 2; p 1 1, - -; p 1 1, - -")).await;
+    task.write("no running; paused a=5; nodes a/0=c; cursor a/0/1=1 c").await;
+    assert_eq!(task.ok("flow_visit", "a 0 1").await, "[visited 0]");
+    assert_keys!(task, "nodes a/0=c, a/1=p 1 1, a/2=p 0 0; paused a=5; no running");
 }

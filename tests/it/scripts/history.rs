@@ -20,16 +20,14 @@ async fn entries_that_name_a_job_are_returned_whole_and_in_order() {
         &[("total", "6"), ("failed", "a panic - 9")],
     ])
     .await;
-    let before = task.exact().await;
     assert_eq!(
-        task.ok("history", &["a", "0-0", "+", "100"]).await,
+        task.unchanged("history", "a 0-0 + 100").await,
         concat!(
             "[read '' [[1-0 [total 2 dispatched a b]] [3-0 [total 5 ran 7 completed b started c a]] ",
             "[4-0 [total 6 failed a panic - 9]]]]"
         )
     );
-    assert_eq!(task.ok("history", &["nobody", "0-0", "+", "100"]).await, "[read '' []]");
-    assert_eq!(task.exact().await, before);
+    assert_eq!(task.unchanged("history", "nobody 0-0 + 100").await, "[read '' []]");
 }
 
 #[tokio::test]
@@ -42,8 +40,8 @@ async fn a_partial_id_and_one_that_looks_like_a_pattern_do_not_match() {
             "{reply}"
         );
     }
-    assert_eq!(task.ok("history", &["job", "0-0", "+", "100"]).await, "[read '' []]");
-    assert_eq!(task.ok("history", &["a?b", "0-0", "+", "100"]).await, "[read '' []]");
+    assert_eq!(task.ok("history", "job 0-0 + 100").await, "[read '' []]");
+    assert_eq!(task.ok("history", "a?b 0-0 + 100").await, "[read '' []]");
 }
 
 #[tokio::test]
@@ -61,8 +59,8 @@ async fn a_call_reads_at_most_its_limit_and_the_next_one_continues() {
     ] {
         assert_eq!(task.ok("history", &["a", after, "+", "2"]).await, reply, "{after}");
     }
-    assert_eq!(task.ok("history", &["a", "0-0", "5-0", "9"]).await, "[read '' [[3-0 [dispatched a]]]]");
-    assert_eq!(task.ok("history", &["a", "3-0", "6-0", "9"]).await, "[read '' [[6-0 [dispatched a]]]]");
+    assert_eq!(task.ok("history", "a 0-0 5-0 9").await, "[read '' [[3-0 [dispatched a]]]]");
+    assert_eq!(task.ok("history", "a 3-0 6-0 9").await, "[read '' [[6-0 [dispatched a]]]]");
 }
 
 #[tokio::test]
@@ -74,9 +72,9 @@ async fn the_name_of_a_field_finds_the_entries_that_have_it() {
         &[("by", "paused")],
     ])
     .await;
-    let reply = task.ok("history", &["paused", "0-0", "+", "9"]).await;
+    let reply = task.ok("history", "paused 0-0 + 9").await;
     assert_eq!(reply, "[read '' [[1-0 [by anna paused why]]]]", "the name of a person is not a job");
-    assert_eq!(task.ok("history", &["resumed", "0-0", "+", "9"]).await, "[read '' [[3-0 [by anna resumed '']]]]");
+    assert_eq!(task.ok("history", "resumed 0-0 + 9").await, "[read '' [[3-0 [by anna resumed '']]]]");
 }
 
 #[tokio::test]
@@ -85,14 +83,13 @@ async fn the_other_stream_is_read_in_the_same_way() {
     let mut cmd = redis::cmd("XADD");
     cmd.arg(task.key("stalls")).arg("5-0").arg("stalled").arg("a 1 recovered w");
     let _: String = cmd.query_async(&mut task.conn).await.unwrap();
-    let reply = task.call_on("history", &["stalls"], &["a", "0-0", "+", "9"]).await.unwrap();
-    assert_eq!(reply, "[read '' [[5-0 [stalled a 1 recovered w]]]]");
+    assert_eq!(task.ok_at("stalls", "history", "a 0-0 + 9").await, "[read '' [[5-0 [stalled a 1 recovered w]]]]");
 }
 
 #[tokio::test]
 async fn a_missing_stream_is_empty_and_a_wrong_type_is_refused() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("history", &["a", "0-0", "+", "9"]).await, "[read '' []]");
+    assert_eq!(task.ok("history", "a 0-0 + 9").await, "[read '' []]");
     task.make_foreign("events").await;
-    assert_eq!(task.refused("history", &["a", "0-0", "+", "9"]).await, "WRONGTYPE");
+    assert_eq!(task.refused("history", "a 0-0 + 9").await, "WRONGTYPE");
 }

@@ -1,4 +1,4 @@
-use crate::scripts::call::Task;
+use crate::scripts::call::{Task, assert_keys, unchanged};
 
 /// One row: id, stamp, cursor after it, error, attempt, stalledCount, maxCount, priority, dispatchedAt, enqueuedAt,
 /// candidate.
@@ -61,32 +61,17 @@ fn ids(rows: &[Row]) -> Vec<String> {
     rows.iter().map(|row| row[0].clone()).collect()
 }
 
-/// Failed jobs, each with its score.
-async fn failed(jobs: &[(&str, f64)]) -> Task {
-    let mut task = Task::new().await;
-    for (id, score) in jobs {
-        task.hset("payload", &[(id, "1")]).await;
-        task.zadd("failed", *score, id).await;
-    }
-    task
+/// Failed jobs, each with its score: `a=5, b=6`.
+async fn failed(jobs: &str) -> Task {
+    Task::with(&format!("payload {jobs}; failed {jobs}")).await
 }
 
 #[tokio::test]
 async fn a_row_has_the_small_columns_and_unset_ones_are_empty() {
-    let mut task = failed(&[("a", 5.0), ("b", 6.0)]).await;
-    task.hset("error", &[("a", r#"{"code":"panic"}"#)]).await;
-    for (column, value) in [
-        ("attempt", "3"),
-        ("stalledCount", "1"),
-        ("maxCount", "4"),
-        ("priority", "low"),
-        ("dispatchedAt", "77"),
-        ("enqueuedAt", "88"),
-    ] {
-        task.hset(column, &[("a", value)]).await;
-    }
-    let before = task.exact().await;
-    let (next, looked, rows) = page(&mut task, &ask("failed")).await;
+    let mut task = failed("a=5, b=6").await;
+    task.write(r#"error a={"code":"panic"}; attempt a=3; stalledCount a=1; maxCount a=4; priority a=low"#).await;
+    task.write("dispatchedAt a=77; enqueuedAt a=88").await;
+    let (next, looked, rows) = unchanged!(task, page(&mut task, &ask("failed")).await);
     assert_eq!((next.as_str(), looked), ("", 2));
     assert_eq!(
         rows,
@@ -95,12 +80,11 @@ async fn a_row_has_the_small_columns_and_unset_ones_are_empty() {
             ["b", "6", "6 b", "", "", "", "", "", "", "", "", "0"],
         ]
     );
-    assert_eq!(task.exact().await, before);
 }
 
 #[tokio::test]
 async fn a_long_error_is_cut_to_its_beginning() {
-    let mut task = failed(&[("a", 5.0)]).await;
+    let mut task = failed("a=5").await;
     task.hset("error", &[("a", &"e".repeat(2_000))]).await;
     let (_, _, rows) = page(&mut task, &ask("failed")).await;
     assert_eq!(rows[0][4].len(), 1_024);
@@ -118,9 +102,7 @@ async fn without_jobs_the_page_is_empty_and_the_last() {
 async fn each_ordered_place_is_paged_from_the_oldest_or_the_newest() {
     for state in ["delayed", "completed", "failed", "cancelled"] {
         let mut task = Task::new().await;
-        for (id, score) in [("c", 1.0), ("a", 2.0), ("d", 3.0), ("b", 4.0), ("e", 1.7e12)] {
-            task.zadd(state, score, id).await;
-        }
+        task.write(&format!("{state} c=1, a=2, d=3, b=4, e=1.7e12")).await;
         for look in 1..=6 {
             let oldest = walk(&mut task, &Ask { look, ..ask(state) }).await;
             assert_eq!(oldest.concat(), ["c", "a", "d", "b", "e"], "{state} by {look}");
@@ -148,8 +130,7 @@ async fn a_thousand_jobs_of_one_score_are_paged_exactly_once() {
         });
         let () = cmd.query_async(&mut task.conn).await.unwrap();
     }
-    task.zadd("failed", 1.0, "before").await;
-    task.zadd("failed", 1.8e12, "behind").await;
+    task.write("failed before=1, behind=1.8e12").await;
     let mut sorted = all.clone();
     sorted.sort();
     let wanted = [vec!["before".to_owned()], sorted, vec!["behind".to_owned()]].concat();
@@ -163,21 +144,17 @@ async fn a_thousand_jobs_of_one_score_are_paged_exactly_once() {
 #[tokio::test]
 async fn a_page_continues_after_a_job_that_is_gone() {
     for newest in [false, true] {
-        let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 2.0), ("e", 3.0)]).await;
+        let mut task = failed("a=1, b=2, c=2, d=2, e=3").await;
         let (next, _, rows) = page(&mut task, &Ask { look: 3, newest, ..ask("failed") }).await;
         let (seen, left) = if newest { (["e", "d", "c"], ["b", "a"]) } else { (["a", "b", "c"], ["d", "e"]) };
         assert_eq!(ids(&rows), seen);
         assert_eq!(next, "2 c");
         // The job of the cursor, and one that was shown.
-        for id in ["c", seen[0]] {
-            let () = redis::AsyncCommands::zrem(&mut task.conn, task.prefix.clone() + "failed", id).await.unwrap();
-        }
+        task.write(&format!("no failed.c, failed.{}", seen[0])).await;
         let (end, _, rows) = page(&mut task, &Ask { look: 3, newest, cursor: next.clone(), ..ask("failed") }).await;
         assert_eq!((end.as_str(), ids(&rows)), ("", left.map(str::to_owned).to_vec()));
         // All jobs of its score are gone.
-        for id in ["b", "d"] {
-            let () = redis::AsyncCommands::zrem(&mut task.conn, task.prefix.clone() + "failed", id).await.unwrap();
-        }
+        task.write("no failed.b, failed.d").await;
         let (_, _, rows) = page(&mut task, &Ask { look: 3, newest, cursor: next, ..ask("failed") }).await;
         assert_eq!(ids(&rows), if newest { ["a"] } else { ["e"] });
     }
@@ -185,19 +162,17 @@ async fn a_page_continues_after_a_job_that_is_gone() {
 
 #[tokio::test]
 async fn a_job_added_after_the_cursor_is_shown_and_one_before_is_not() {
-    let mut task = failed(&[("b", 2.0), ("d", 4.0), ("f", 6.0)]).await;
+    let mut task = failed("b=2, d=4, f=6").await;
     let (next, _, rows) = page(&mut task, &Ask { look: 2, ..ask("failed") }).await;
     assert_eq!(ids(&rows), ["b", "d"]);
-    for (id, score) in [("a", 1.0), ("c", 4.0), ("e", 5.0)] {
-        task.zadd("failed", score, id).await;
-    }
+    task.write("failed a=1, c=4, e=5").await;
     let (_, _, rows) = page(&mut task, &Ask { cursor: next, ..ask("failed") }).await;
     assert_eq!(ids(&rows), ["e", "f"], "c is before d in the order of scores");
 }
 
 #[tokio::test]
 async fn the_cursor_of_each_row_continues_after_that_row() {
-    let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 3.0)]).await;
+    let mut task = failed("a=1, b=2, c=2, d=3").await;
     for newest in [false, true] {
         let (_, _, rows) = page(&mut task, &Ask { newest, ..ask("failed") }).await;
         let all = ids(&rows);
@@ -210,7 +185,7 @@ async fn the_cursor_of_each_row_continues_after_that_row() {
 
 #[tokio::test]
 async fn score_bounds_apply_in_both_orders_with_and_without_a_cursor() {
-    let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 3.0), ("e", 4.0)]).await;
+    let mut task = failed("a=1, b=2, c=2, d=3, e=4").await;
     for (least, most, wanted) in [
         ("-inf", "2", &["a", "b", "c"][..]),
         ("2", "3", &["b", "c", "d"]),
@@ -236,7 +211,7 @@ async fn score_bounds_apply_in_both_orders_with_and_without_a_cursor() {
 
 #[tokio::test]
 async fn jobs_are_found_by_error_code_and_by_error_text() {
-    let mut task = failed(&[("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 4.0), ("e", 5.0)]).await;
+    let mut task = failed("a=1, b=2, c=3, d=4, e=5").await;
     for (id, error) in [
         ("a", r#"{"code":"timeout","message":"took 5s [sic] 100%"}"#),
         ("b", r#"{"code":"panic","message":"no timeout at all"}"#),
@@ -273,13 +248,8 @@ async fn jobs_are_found_by_error_code_and_by_error_text() {
 
 #[tokio::test]
 async fn waiting_jobs_are_paged_across_the_lists_in_claim_order() {
-    let mut task = Task::new().await;
-    let lists = [("wait:high", &["h-1", "h-2"][..]), ("wait", &["n-1", "n-2", "n-3", "n-4"]), ("wait:low", &["l-1"])];
-    for (list, ids) in lists {
-        task.rpush(list, ids).await;
-    }
-    task.hset("priority", &[("h-1", "high"), ("l-1", "low")]).await;
-    task.hset("enqueuedAt", &[("n-2", "55")]).await;
+    let mut task = Task::with("wait:high h-1 h-2; wait n-1 n-2 n-3 n-4; wait:low l-1").await;
+    task.write("priority h-1=high, l-1=low; enqueuedAt n-2=55").await;
     let all = ["h-1", "h-2", "n-1", "n-2", "n-3", "n-4", "l-1"];
     for look in 1..=8 {
         let pages = walk(&mut task, &Ask { look, ..ask("waiting") }).await;
@@ -299,18 +269,16 @@ async fn waiting_jobs_are_paged_across_the_lists_in_claim_order() {
 #[tokio::test]
 async fn an_empty_list_is_skipped() {
     for list in ["wait:high", "wait", "wait:low"] {
-        let mut task = Task::new().await;
-        task.rpush(list, &["a", "b"]).await;
+        let mut task = Task::with(&format!("{list} a b")).await;
         assert_eq!(walk(&mut task, &Ask { look: 1, ..ask("waiting") }).await.concat(), ["a", "b"], "{list}");
     }
 }
 
 #[tokio::test]
 async fn tombstones_are_looked_at_and_not_shown() {
-    let mut task = Task::new().await;
-    task.waiting(&["first", "x", "a", "y", "z", "b"]).await;
-    task.ok("cancel", &["why", "channel", "", "x", "", "z", ""]).await;
-    task.ok("remove", &["", "y", ""]).await;
+    let mut task = Task::with("waits first x a y z b").await;
+    task.ok("cancel", "why channel - x - z -").await;
+    task.ok("remove", "- y -").await;
     let (_, looked, rows) = page(&mut task, &ask("waiting")).await;
     assert_eq!((looked, ids(&rows)), (6, ["first", "a", "b"].map(str::to_owned).to_vec()));
     let pages = walk(&mut task, &Ask { look: 2, ..ask("waiting") }).await;
@@ -320,25 +288,20 @@ async fn tombstones_are_looked_at_and_not_shown() {
 
 #[tokio::test]
 async fn a_waiting_job_with_an_extra_entry_is_shown_once() {
-    let mut task = Task::new().await;
-    task.waiting(&["first", "a", "b"]).await;
-    task.ok("remove", &["", "a", ""]).await;
-    task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
-    assert_eq!(task.list("wait").await, ["first", "a", "b", "a"]);
+    let mut task = Task::with("waits first a b").await;
+    task.ok("remove", "- a -").await;
+    task.ok("dispatch", "1 1 1 a 1").await;
+    assert_keys!(task, "wait first a b a");
     let (_, looked, rows) = page(&mut task, &ask("waiting")).await;
     assert_eq!((looked, ids(&rows)), (4, ["first", "a", "b"].map(str::to_owned).to_vec()), "where it is claimed");
     // A delayed, held or ended job is in no list.
-    task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
+    task.ok("settle", "1 w 1000 2 0 0").await;
     assert_eq!(ids(&page(&mut task, &ask("waiting")).await.2), ["b"]);
 }
 
 #[tokio::test]
 async fn held_jobs_are_shown_with_token_and_candidate_mark() {
-    let mut task = Task::new().await;
-    task.running("w", &[("silent", 7)]).await;
-    task.snapshot().await;
-    task.running("v", &[("heard", 8)]).await;
-    task.hset("attempt", &[("heard", "2")]).await;
+    let mut task = Task::with("runs w: silent=7; snapshot; runs v: heard=8; attempt heard=2").await;
     let (next, looked, mut rows) = page(&mut task, &ask("running")).await;
     rows.sort();
     assert_eq!((next.as_str(), looked), ("", 2));
@@ -350,12 +313,9 @@ async fn held_jobs_are_shown_with_token_and_candidate_mark() {
 
 #[tokio::test]
 async fn claimed_and_running_jobs_are_shown_separately() {
-    let mut task = Task::new().await;
-    task.running("w", &[("silent", 7)]).await;
-    task.snapshot().await;
-    task.running("w", &[("ahead", 8), ("runs", 9), ("old", 10)]).await;
+    let mut task = Task::with("runs w: silent=7; snapshot; runs w: ahead=8, runs=9, old=10").await;
     // The last two have no meaning.
-    task.hset("claimed", &[("silent", "7"), ("ahead", "8"), ("old", "6"), ("gone", "5")]).await;
+    task.write("claimed silent=7, ahead=8, old=6, gone=5").await;
     for (state, shown) in [
         ("claimed", [["ahead", "w:8", "0"], ["silent", "w:7", "1"]]),
         ("running", [["old", "w:10", "0"], ["runs", "w:9", "0"]]),
@@ -392,7 +352,7 @@ async fn a_page_of_many_held_jobs_has_about_the_requested_size() {
 
 #[tokio::test]
 async fn the_text_filter_searches_only_the_message() {
-    let mut task = failed(&[("a", 5.0)]).await;
+    let mut task = failed("a=5").await;
     for (error, text, fits) in [
         (r#"{"code":"timeout","message":"too late"}"#, "late", true),
         (r#"{"code":"timeout","message":"too late"}"#, "timeout", false),

@@ -6,9 +6,7 @@ use crate::scripts::flow;
 #[tokio::test]
 async fn a_user_with_all_rights_lacks_none_and_nothing_is_written() {
     let mut task = Task::new().await;
-    let before = task.exact().await;
-    assert_eq!(task.ok("rights", &[]).await, "[rights]");
-    assert_eq!(task.exact().await, before);
+    assert_eq!(task.unchanged("rights", "").await, "[rights]");
 }
 
 #[tokio::test]
@@ -19,7 +17,7 @@ async fn commands_that_read_inside_a_script_are_checked_too() {
     }
     for command in ["lindex", "lrange", "llen", "scard", "zcard", "zrange", "zmscore", "hexists", "hmget", "exists"] {
         task.lack(command).await;
-        let told = task.ok("rights", &[]).await;
+        let told = task.ok("rights", "").await;
         assert!(told.starts_with(&format!("[rights {} ", command.to_uppercase())), "{command}: {told}");
     }
 }
@@ -34,37 +32,18 @@ async fn tells(task: &mut Task) -> bool {
 #[tokio::test]
 async fn a_script_that_would_be_refused_midway_is_refused_at_once() {
     for (script, args, commands) in [
-        (
-            "sweep",
-            &["v", "1000", "5", "1000", "0", "200", "auto", ""][..],
-            &["lpush", "hincrby", "hdel", "zadd", "xadd"][..],
-        ),
-        ("trim", &["v", "Completed", "60000", "200"], &["hdel", "zrem", "xadd", "exists"]),
-        (
-            "expire",
-            &["w", "200"],
-            &[
-                "hdel", "zrem", "zadd", "hset", "xadd", "exists", "lindex", "lrange", "ltrim", "hexists", "zmscore",
-                "hincrby",
-            ],
-        ),
+        ("sweep", "v 1000 5 1000 0 200 auto -", "lpush hincrby hdel zadd xadd"),
+        ("trim", "v Completed 60000 200", "hdel zrem xadd exists"),
+        ("expire", "w 200", "hdel zrem zadd hset xadd exists lindex lrange ltrim hexists zmscore hincrby"),
     ] {
         let mut task = Task::new().await;
         if !tells(&mut task).await {
             return;
         }
-        let meta =
-            [("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1"), ("maxAgeCompleted", "1000")];
-        task.hset("meta", &meta).await;
-        task.running("w", &[("held", 7)]).await;
-        task.snapshot().await;
-        task.hset("payload", &[("old", "1")]).await;
-        task.zadd("completed", 5.0, "old").await;
-        task.waiting(&["late"]).await;
-        task.hset("expiresAt", &[("late", "5")]).await;
-        task.zadd("expires", 5.0, "late").await;
+        task.write("meta epoch=5, interval=1000, ask=1000, maxCount=1, maxAgeCompleted=1000; runs w: held=7").await;
+        task.write("snapshot; payload old=1; completed old=5; waits late; expiresAt late=5; expires late=5").await;
         let before = task.exact().await;
-        for command in commands {
+        for command in commands.split(' ') {
             task.lack(command).await;
             let refused = task.call(script, args).await.unwrap_err();
             // The server itself refuses a script that reads first.
@@ -90,11 +69,11 @@ fn commands_of(source: &str) -> BTreeSet<String> {
 #[tokio::test]
 async fn an_action_is_done_whole_or_refused_before_the_first_write() {
     for (script, args) in [
-        ("run_now", &["ada", "later", ""][..]),
-        ("retry", &["ada", "failed", "", "ended", ""]),
-        ("cancel", &["why", "channel", "ada", "later", "", "waits", ""]),
-        ("remove", &["ada", "waits", "", "later", "", "failed", "", "ended", ""]),
-        ("mend", &["ada", "9999999999999", "lost", "0", "unplaced", "later", "0", "two_places"]),
+        ("run_now", "ada later -"),
+        ("retry", "ada failed - ended -"),
+        ("cancel", "why channel ada later - waits -"),
+        ("remove", "ada waits - later - failed - ended -"),
+        ("mend", "ada 9999999999999 lost 0 unplaced later 0 two_places"),
     ] {
         let mut refused = 0;
         let commands = commands_of(Task::new().await.script(script).source);
@@ -103,12 +82,8 @@ async fn an_action_is_done_whole_or_refused_before_the_first_write() {
             if !tells(&mut task).await {
                 return;
             }
-            task.waiting(&["waits"]).await;
-            task.hset("payload", &[("later", "1"), ("failed", "1"), ("ended", "1"), ("lost", "1")]).await;
-            task.hset("priority", &[("later", "high"), ("failed", "low")]).await;
-            for (place, id) in [("delayed", "later"), ("failed", "failed"), ("cancelled", "ended")] {
-                task.zadd(place, 5.0, id).await;
-            }
+            task.write("waits waits; payload later=1, failed=1, ended=1, lost=1").await;
+            task.write("priority later=high, failed=low; delayed later=5; failed failed=5; cancelled ended=5").await;
             let before = task.exact().await;
             task.lack(command).await;
             match task.call(script, args).await {
@@ -126,11 +101,10 @@ async fn an_action_is_done_whole_or_refused_before_the_first_write() {
 #[tokio::test]
 async fn a_step_of_a_workflow_is_written_whole_or_not_at_all() {
     for lacked in ["zadd", "zrem", "hset", "hdel"] {
-        let mut task = Task::new().await;
-        flow::put(&mut task, &flow::line(), "a").await;
+        let mut task = Task::running_flow(&flow::line()).await;
         let before = task.exact().await;
         task.lack(lacked).await;
-        let refused = task.call("flow_advance", &["a", "0", "1", "c", "7"]).await.unwrap_err();
+        let refused = task.call("flow_advance", "a 0 1 c 7").await.unwrap_err();
         assert!(refused.to_string().contains("can't run this command"), "{lacked}: {refused}");
         assert_eq!(task.exact().await, before, "without {lacked}");
     }

@@ -3,18 +3,14 @@ use std::collections::BTreeSet;
 
 /// The names in one reply, and the next cursor.
 async fn scan(task: &mut Task, key: &'static str, cursor: &str, count: &str) -> (String, Vec<String>) {
-    let reply = task.call_on("scan", &[key], &[cursor, count]).await.unwrap();
+    let reply = task.ok_at(key, "scan", &[cursor, count]).await;
     let (cursor, names) = reply.strip_prefix("[scanned ").unwrap().split_once(" [").unwrap();
     (cursor.to_owned(), names.trim_end_matches(']').split_whitespace().map(str::to_owned).collect())
 }
 
 #[tokio::test]
 async fn fields_and_set_members_are_listed_without_values() {
-    let mut task = Task::new().await;
-    task.hset("payload", &[("a", "large"), ("b", "larger")]).await;
-    task.sadd("active", &["a", "b"]).await;
-    task.zadd("delayed", 5.0, "a").await;
-    task.zadd("delayed", 6.0, "b").await;
+    let mut task = Task::with("payload a=large, b=larger; active a b; delayed a=5, b=6").await;
     let before = task.exact().await;
     for key in ["payload", "active", "delayed"] {
         let (cursor, mut names) = scan(&mut task, key, "0", "100").await;
@@ -26,11 +22,10 @@ async fn fields_and_set_members_are_listed_without_values() {
 
 #[tokio::test]
 async fn a_list_a_string_and_a_missing_key_list_nothing() {
-    let mut task = Task::new().await;
-    task.rpush("wait", &["a"]).await;
+    let mut task = Task::with("wait a").await;
     let () = redis::AsyncCommands::set(&mut task.conn, task.prefix.clone() + "text", "a").await.unwrap();
     for key in ["wait", "text", "events"] {
-        assert_eq!(task.call_on("scan", &[key], &["0", "100"]).await.unwrap(), "[scanned 0 []]", "{key}");
+        assert_eq!(task.ok_at(key, "scan", "0 100").await, "[scanned 0 []]", "{key}");
     }
 }
 
@@ -41,7 +36,7 @@ async fn many_names_are_listed_in_steps_and_each_at_least_once() {
     for id in &ids {
         task.zadd("completed", 1.0, id).await;
     }
-    task.sadd("active", &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    task.sadd("active", &ids).await;
     let fields: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "1")).collect();
     task.hset("payload", &fields).await;
     for key in ["payload", "active", "completed"] {

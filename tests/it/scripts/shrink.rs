@@ -8,13 +8,11 @@ async fn bytes_of(task: &mut Task, key: &str) -> usize {
 
 /// This many running jobs were candidates, and all but two of them, `a` and `b`, sent a heartbeat.
 async fn two_left_of(many: usize) -> Task {
-    let mut task = Task::new().await;
-    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
+    let mut task = Task::with("meta epoch=5, interval=1000, ask=1000, maxCount=1").await;
     let ids = (0..many).map(|i| format!("job-{i:05}")).collect::<Vec<_>>();
     let ids = ids.iter().map(String::as_str).collect::<Vec<_>>();
     task.sadd("active", &ids).await;
-    task.running("w", &[("a", 7), ("b", 8)]).await;
-    task.snapshot().await;
+    task.write("runs w: a=7, b=8; snapshot").await;
     let (active, candidates) = (task.key("active"), task.key("candidates"));
     let source = "for _, id in ipairs(ARGV) do redis.call('SMOVE', KEYS[1], KEYS[2], id) end return 1";
     for some in ids.chunks(500) {
@@ -48,13 +46,13 @@ async fn the_table_of_a_few_remaining_candidates_is_shrunk_first() {
     let (large, everything) = (bytes_of(&mut task, "candidates").await, task.exact().await);
     // One call for each 4,000 running jobs.
     for _ in 0..3 {
-        assert_eq!(task.ok("shrink", &[]).await, "[shrunk]");
+        assert_eq!(task.ok("shrink", "").await, "[shrunk]");
     }
     let small = bytes_of(&mut task, "candidates").await;
     assert!(large > 16_000 && small < 1_000, "{large} bytes became {small}");
     assert_eq!(task.exact().await, everything, "the candidates are unchanged");
     // Extra calls do no harm, nor does a sweep without any.
-    assert_eq!(task.ok("shrink", &[]).await, "[shrunk]");
+    assert_eq!(task.ok("shrink", "").await, "[shrunk]");
     assert_eq!(task.exact().await, everything);
     assert_eq!(sweeps_both(&mut task).await, 1);
     // A sweep over a large table still takes calls in proportion to its size.
@@ -67,22 +65,19 @@ async fn nothing_is_written_if_nothing_can_be_gained() {
     for (candidates, active, reply) in [(0, 2_000, "[enough]"), (1, 1_000, "[enough]"), (1, 1_001, "[shrunk]")] {
         let mut task = Task::new().await;
         let ids = (0..active).map(|i| format!("job-{i}")).collect::<Vec<_>>();
-        task.sadd("active", &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        task.sadd("active", &ids).await;
         if candidates > 0 {
-            task.sadd("candidates", &["a"]).await;
+            task.write("candidates a").await;
         }
-        let before = task.exact().await;
-        assert_eq!(task.ok("shrink", &[]).await, reply, "{candidates} of {active}");
-        assert_eq!(task.exact().await, before);
+        assert_eq!(task.unchanged("shrink", "").await, reply, "{candidates} of {active}");
     }
 }
 
 #[tokio::test]
 async fn the_last_few_may_send_heartbeats_while_their_table_is_shrunk() {
     let mut task = two_left_of(10_000).await;
-    assert_eq!(task.ok("shrink", &[]).await, "[shrunk]");
-    task.ok("extend_locks", &["w", "1000", "2", "0", "a", "b", "7", "8"]).await;
-    assert_eq!(task.ok("shrink", &[]).await, "[enough]");
-    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200"]).await;
-    assert_eq!(reply, "[swept 6 1000 0 1 0 []]");
+    assert_eq!(task.ok("shrink", "").await, "[shrunk]");
+    task.ok("extend_locks", "w 1000 2 0 a b 7 8").await;
+    assert_eq!(task.ok("shrink", "").await, "[enough]");
+    assert_eq!(task.ok("sweep", "v 1000 5 1000 0 200").await, "[swept 6 1000 0 1 0 []]");
 }

@@ -1,117 +1,78 @@
-use crate::scripts::call::{Task, without};
-
-const COLUMNS: [&str; 15] = [
-    "payload",
-    "attempt",
-    "stalledCount",
-    "result",
-    "error",
-    "options",
-    "maxCount",
-    "priority",
-    "dispatchedAt",
-    "snoozes",
-    "enqueuedAt",
-    "recovery",
-    "expiresAt",
-    "checkpoint",
-    "progress",
-];
+use crate::scripts::call::{COLUMNS, Task, assert_keys, assert_rest, without};
 
 /// Terminal jobs `old-1` ... `old-n` of 1970, and `young` of now, with every column.
 async fn ended(place: &str, old: usize) -> Task {
     let mut task = Task::new().await;
-    for i in 1..=old {
-        task.zadd(place, i as f64, &format!("old-{i}")).await;
-    }
     let now = task.now_ms().await;
-    task.zadd(place, now, "young").await;
-    for column in COLUMNS {
-        for i in 1..=old {
-            task.hset(column, &[(&format!("old-{i}"), "1")]).await;
-        }
-        task.hset(column, &[("young", "1")]).await;
+    task.write(&format!("{place} young={now}; payload young=1")).await;
+    task.columns(COLUMNS, &["young"]).await;
+    for id in (1..=old).map(|number| format!("old-{number}")) {
+        task.write(&format!("{place} {id}={}; payload {id}=1", &id[4..])).await;
+        task.columns(COLUMNS, &[&id]).await;
     }
     task
 }
 
-fn keys_on(task: &Task, place: &'static str) -> Vec<&'static str> {
-    let mut keys = task.script("trim").keys.clone();
-    keys[0] = place;
-    keys
-}
-
 /// Arguments of the worker `w`, with a least age of a minute.
-const ARGS: [&str; 4] = ["w", "Completed", "60000", "200"];
+const ARGS: &str = "w Completed 60000 200";
 
 #[tokio::test]
 async fn old_jobs_are_removed_from_each_set_with_every_column() {
     for (place, name) in [("completed", "Completed"), ("failed", "Failed"), ("cancelled", "Cancelled")] {
         let mut task = ended(place, 2).await;
-        task.hset("meta", &[(&format!("maxAge{name}"), "60000"), (&format!("maxCount{name}"), "")]).await;
-        let keys = keys_on(&task, place);
-        let reply = task.call_on("trim", &keys, &["w", name, "60000", "200"]).await.unwrap();
-        assert_eq!(reply, "[trimmed 2 0]");
+        task.write(&format!("meta maxAge{name}=60000, maxCount{name}=")).await;
+        assert_eq!(task.ok_at(place, "trim", &format!("w {name} 60000 200")).await, "[trimmed 2 0]");
         let left = without(task.keys().await, &["meta", "events"]);
-        assert_eq!(left.len(), 1 + COLUMNS.len(), "{left:?}");
+        assert_eq!(left.len(), 2 + COLUMNS.split(' ').count(), "{left:?}");
         assert!(left.iter().all(|line| line.contains("young") && !line.contains("old")), "{left:?}");
-        assert_eq!(
-            task.held("events").await,
-            r#"stream [NOW {"removed": "old-1 old-2", "total": "2", "worker": "w"}]"#
-        );
+        assert_keys!(task, "events {removed=old-1 old-2, total=2, worker=w}");
     }
 }
 
 #[tokio::test]
 async fn each_set_has_its_own_limits_and_none_without_one() {
     let mut task = ended("completed", 2).await;
-    task.hset("meta", &[("keepFailed", "0"), ("maxAgeFailed", "60000"), ("maxCountCancelled", "0")]).await;
-    task.hset("meta", &[("keepCompleted", "1"), ("maxAgeCompleted", ""), ("maxCountCompleted", "")]).await;
-    let before = task.exact().await;
-    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
-    assert_eq!(task.exact().await, before);
+    task.write("meta keepFailed=0, maxAgeFailed=60000, maxCountCancelled=0").await;
+    task.write("meta keepCompleted=1, maxAgeCompleted=, maxCountCompleted=").await;
+    assert_eq!(task.unchanged("trim", ARGS).await, "[trimmed 0 0]");
 }
 
 #[tokio::test]
 async fn jobs_past_the_count_are_removed_oldest_first() {
     let mut task = ended("completed", 4).await;
-    task.hset("meta", &[("maxCountCompleted", "3")]).await;
-    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 2 0]");
-    assert_eq!(task.held("completed").await, r#"zset ["old-3": 3, "old-4": 4, "young": NOW]"#);
+    task.write("meta maxCountCompleted=3").await;
+    assert_eq!(task.ok("trim", ARGS).await, "[trimmed 2 0]");
+    assert_keys!(task, "completed old-3=3, old-4=4, young=NOW");
 }
 
 #[tokio::test]
 async fn no_bound_removes_jobs_younger_than_the_least_age() {
     let mut task = ended("completed", 1).await;
-    task.hset("meta", &[("maxAgeCompleted", "0"), ("maxCountCompleted", "0")]).await;
-    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 1 0]");
-    assert_eq!(task.held("completed").await, r#"zset ["young": NOW]"#);
-    let before = task.exact().await;
-    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
-    assert_eq!(task.exact().await, before);
+    task.write("meta maxAgeCompleted=0, maxCountCompleted=0").await;
+    assert_eq!(task.ok("trim", ARGS).await, "[trimmed 1 0]");
+    assert_keys!(task, "completed young=NOW");
+    assert_eq!(task.unchanged("trim", ARGS).await, "[trimmed 0 0]");
 }
 
 #[tokio::test]
 async fn a_task_that_keeps_nothing_drops_old_jobs_of_any_age() {
     let mut task = ended("completed", 1).await;
-    task.hset("meta", &[("keepCompleted", "0"), ("maxAgeCompleted", ""), ("maxCountCompleted", "")]).await;
-    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 2 0]");
-    assert_eq!(without(task.keys().await, &["meta", "events"]), [] as [&str; 0]);
+    task.write("meta keepCompleted=0, maxAgeCompleted=, maxCountCompleted=").await;
+    assert_eq!(task.ok("trim", ARGS).await, "[trimmed 2 0]");
+    assert_rest!(task, "meta, events", "");
 }
 
 #[tokio::test]
 async fn one_call_removes_at_most_its_limit_and_reports_more() {
     let mut task = ended("completed", 6).await;
-    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    task.write("meta maxAgeCompleted=60000").await;
     for (removed, more) in [(2, 1), (2, 1), (2, 1), (0, 0)] {
-        let reply = task.ok("trim", &["w", "Completed", "60000", "2"]).await;
-        assert_eq!(reply, format!("[trimmed {removed} {more}]"));
+        assert_eq!(task.ok("trim", "w Completed 60000 2").await, format!("[trimmed {removed} {more}]"));
     }
     let mut task = ended("completed", 3).await;
-    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    task.write("meta maxAgeCompleted=60000").await;
     for (removed, more) in [(2, 1), (1, 0)] {
-        let reply = task.ok("trim", &["w", "Completed", "60000", "2"]).await;
-        assert_eq!(reply, format!("[trimmed {removed} {more}]"));
+        assert_eq!(task.ok("trim", "w Completed 60000 2").await, format!("[trimmed {removed} {more}]"));
     }
 }
 
@@ -119,7 +80,7 @@ async fn one_call_removes_at_most_its_limit_and_reports_more() {
 async fn one_call_removes_at_most_512_kib_after_the_first_job() {
     const KIB: usize = 1024;
     let mut task = ended("completed", 6).await;
-    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    task.write("meta maxAgeCompleted=60000").await;
     // Payload and result together: 3 MiB; exactly 512 KiB in two jobs; a byte more.
     for (id, payload, result) in [
         ("old-1", 2048 * KIB, 1024 * KIB),
@@ -134,7 +95,7 @@ async fn one_call_removes_at_most_512_kib_after_the_first_job() {
     }
     for (removed, more, first) in [(1, 1, "old-2"), (2, 1, "old-4"), (1, 1, "old-5"), (1, 1, "old-6"), (1, 0, "young")]
     {
-        assert_eq!(task.ok("trim", &ARGS).await, format!("[trimmed {removed} {more}]"));
+        assert_eq!(task.ok("trim", ARGS).await, format!("[trimmed {removed} {more}]"));
         assert!(task.held("completed").await.starts_with(&format!(r#"zset ["{first}":"#)), "{first} is next");
     }
 }
@@ -142,28 +103,23 @@ async fn one_call_removes_at_most_512_kib_after_the_first_job() {
 #[tokio::test]
 async fn without_declared_options_nothing_is_removed() {
     let mut task = ended("completed", 2).await;
-    task.hset("meta", &[("maxAgeCompleted", "60000"), ("keepCompleted", "0")]).await;
+    task.write("meta maxAgeCompleted=60000, keepCompleted=0").await;
     task.lose_options().await;
-    let before = task.exact().await;
-    assert_eq!(task.ok("trim", &ARGS).await, "[undeclared]");
-    assert_eq!(task.exact().await, before);
+    assert_eq!(task.unchanged("trim", ARGS).await, "[undeclared]");
 }
 
 #[tokio::test]
 async fn without_events_no_entry_is_written() {
     let mut task = ended("completed", 1).await;
-    task.hset("meta", &[("eventMode", "off"), ("maxAgeCompleted", "60000")]).await;
-    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 1 0]");
-    assert_eq!(task.held("events").await, "");
+    task.write("meta eventMode=off, maxAgeCompleted=60000").await;
+    assert_eq!(task.ok("trim", ARGS).await, "[trimmed 1 0]");
+    assert_keys!(task, "no events");
 }
 
 #[tokio::test]
 async fn an_empty_set_is_not_an_error() {
-    let mut task = Task::new().await;
-    task.hset("meta", &[("maxAgeCompleted", "60000"), ("maxCountCompleted", "10")]).await;
-    let before = task.exact().await;
-    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
-    assert_eq!(task.exact().await, before);
+    let mut task = Task::with("meta maxAgeCompleted=60000, maxCountCompleted=10").await;
+    assert_eq!(task.unchanged("trim", ARGS).await, "[trimmed 0 0]");
 }
 
 #[tokio::test]
@@ -173,19 +129,16 @@ async fn an_unrecorded_node_stays_until_its_workflow_has_recorded_it() {
     {
         let mut task = ended("completed", 2).await;
         task.hset("meta", &limits).await;
-        task.zadd("completed", 1.0, "~f/a/0/1").await;
-        task.zadd("completed", 1.0, "~f/a/1/1").await;
-        task.hset("payload", &[("~f/a/0/1", "{}"), ("~f/a/1/1", "{}")]).await;
+        task.write("completed ~f/a/0/1=1, ~f/a/1/1=1; payload ~f/a/0/1={}, ~f/a/1/1={}").await;
         // A job without a workflow is removed although it is in the outbox.
-        task.zadd("outbox", 1.0, "~f/a/0/1").await;
-        task.zadd("outbox", 1.0, "old-1").await;
-        task.ok("trim", &ARGS).await;
+        task.write("outbox ~f/a/0/1=1, old-1=1").await;
+        task.ok("trim", ARGS).await;
         let left = task.held("completed").await;
         assert!(left.contains("~f/a/0/1") && !left.contains("old") && !left.contains("~f/a/1/1"), "{left}");
         assert!(task.held("payload").await.contains("~f/a/0/1"));
-        assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
-        task.del("outbox").await;
-        assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 1 0]");
+        assert_eq!(task.ok("trim", ARGS).await, "[trimmed 0 0]");
+        task.write("no outbox").await;
+        assert_eq!(task.ok("trim", ARGS).await, "[trimmed 1 0]");
         assert!(!task.held("payload").await.contains("~f/a/0/1"));
     }
 }
@@ -193,11 +146,9 @@ async fn an_unrecorded_node_stays_until_its_workflow_has_recorded_it() {
 #[tokio::test]
 async fn a_call_that_left_some_nodes_also_reports_more() {
     let mut task = ended("completed", 4).await;
-    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
-    task.zadd("completed", 1.5, "~f/a/0/1").await;
-    task.zadd("outbox", 1.0, "~f/a/0/1").await;
+    task.write("meta maxAgeCompleted=60000; completed ~f/a/0/1=1.5; outbox ~f/a/0/1=1").await;
     for (removed, more) in [(2, 1), (2, 1), (0, 0)] {
-        assert_eq!(task.ok("trim", &["w", "Completed", "60000", "3"]).await, format!("[trimmed {removed} {more}]"));
+        assert_eq!(task.ok("trim", "w Completed 60000 3").await, format!("[trimmed {removed} {more}]"));
     }
-    assert_eq!(task.held("completed").await, r#"zset ["~f/a/0/1": 1.5, "young": NOW]"#);
+    assert_keys!(task, "completed ~f/a/0/1=1.5, young=NOW");
 }
