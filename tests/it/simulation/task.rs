@@ -8,6 +8,7 @@ use heartline::_internals::scripts;
 use heartline::testing::RedisCluster;
 use redis::{Commands, Connection, FromRedisValue, Script, Value};
 
+use crate::scripts::call::COLUMNS;
 use crate::simulation::FAR;
 use crate::simulation::model::View;
 use crate::support::TestRedis;
@@ -183,20 +184,7 @@ impl Task {
         read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
         read.hgetall(key("claimed")).hgetall(key("tombstones")).hmget(key("meta"), &["tombstones", "in", "out"]);
         read.hgetall(key("outcome")).hgetall(key("parked")).hget(key("meta"), "grace");
-        for column in [
-            "result",
-            "error",
-            "options",
-            "maxCount",
-            "priority",
-            "dispatchedAt",
-            "snoozes",
-            "enqueuedAt",
-            "recovery",
-            "expiresAt",
-            "checkpoint",
-            "progress",
-        ] {
+        for column in COLUMNS.split(' ') {
             read.hkeys(key(column));
         }
         let mut answers = read.query::<Vec<Value>>(&mut self.conn).unwrap().into_iter();
