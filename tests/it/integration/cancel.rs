@@ -1,13 +1,14 @@
 //! Cancels in every state of a job.
 
+use crate::integration::fixtures::shared;
 use crate::support::events::next;
-use crate::support::task::{TASK, TestTask, fast};
+use crate::support::task::{TASK, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::{
     App, CancelOutcome, Error, Event, Interrupted, JobState, RetryPolicy, StallOptions, TaskOptions, TaskRef,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
@@ -62,8 +63,7 @@ async fn reason_of(task: &TaskRef<String, u32>, id: &str) -> String {
 
 #[tokio::test]
 async fn a_cancelled_waiting_or_delayed_job_never_runs() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, mut tell, _) = obeying(&app, fast());
     test.declared().await;
     let mut events = app.events();
@@ -90,8 +90,7 @@ async fn a_cancelled_waiting_or_delayed_job_never_runs() {
 
 #[tokio::test]
 async fn a_running_job_is_cancelled_whatever_its_handler_does() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, mut tell, go_on) = obeying(&app, fast().retry(RetryPolicy::new().attempts(5)));
     let worker = TestWorker::start(app.worker());
     for input in ["ok", "err", "question mark", "panic", "unaware", "ignore"] {
@@ -119,8 +118,7 @@ async fn a_running_job_is_cancelled_whatever_its_handler_does() {
 
 #[tokio::test]
 async fn a_handler_that_ignores_a_cancel_is_dropped_after_its_grace() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, mut tell, _) = obeying(&app, fast().concurrency(1).cancel_grace(Duration::from_secs(60)));
     let worker = TestWorker::start(app.worker());
     let grace = Duration::from_millis(600);
@@ -139,8 +137,7 @@ async fn a_handler_that_ignores_a_cancel_is_dropped_after_its_grace() {
 
 #[tokio::test]
 async fn a_cancel_reaches_the_handler_before_the_next_heartbeat() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let long = fast().stall(StallOptions::new().interval(Duration::from_secs(300)));
     let (task, mut tell, _) = obeying(&app, long);
     let worker = TestWorker::start(app.worker());
@@ -159,8 +156,7 @@ async fn a_cancel_reaches_the_handler_before_the_next_heartbeat() {
 
 #[tokio::test]
 async fn a_cancel_with_a_lost_hint_arrives_with_the_next_heartbeat() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, mut tell, _) = obeying(&app, fast());
     let worker = TestWorker::start(app.worker());
     task.dispatch("ok".into()).id("a").await.unwrap();
@@ -173,71 +169,8 @@ async fn a_cancel_with_a_lost_hint_arrives_with_the_next_heartbeat() {
 }
 
 #[tokio::test]
-async fn a_cancel_of_an_ended_or_unknown_job_changes_nothing() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let task = app
-        .task(TASK, fast(), |_, fail: bool| async move {
-            if fail { Err::<_, heartline::JobError>("no".into()) } else { Ok(1) }
-        })
-        .unwrap();
-    let worker = TestWorker::start(app.worker());
-    for (id, fail, state) in [("a", false, JobState::Completed), ("b", true, JobState::Failed)] {
-        let job = task.dispatch(fail).id(id).await.unwrap();
-        test.arrives(id, state.as_str()).await;
-        assert_eq!(job.cancel("").await.unwrap(), CancelOutcome::AlreadyTerminal(state));
-        assert_eq!(test.places(id).await, [state.as_str()]);
-    }
-    let unknown = task.handle("never").unwrap().cancel("").await.unwrap_err();
-    assert!(matches!(unknown, Error::JobNotFound { id, .. } if id.as_str() == "never"));
-    assert_eq!(test.run::<u64>("EXISTS", "cancelled", &[]).await, 0);
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn a_job_that_waits_for_a_retry_is_cancelled_at_once() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let runs = Arc::new(Mutex::new(0));
-    let count = runs.clone();
-    let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_secs(60));
-    let task: TaskRef<u32, ()> = app
-        .task(TASK, fast().retry(retry), move |_, _: u32| {
-            *count.lock().unwrap() += 1;
-            async { Err::<_, heartline::JobError>("no".into()) }
-        })
-        .unwrap();
-    let worker = TestWorker::start(app.worker());
-    let job = task.dispatch(0).id("a").await.unwrap();
-    test.arrives("a", "delayed").await;
-    assert_eq!(job.cancel("enough").await.unwrap(), CancelOutcome::Cancelled);
-    assert!(matches!(job.result().await, Err(Error::JobCancelled { reason, .. }) if reason == "enough"));
-    assert_eq!((test.places("a").await, *runs.lock().unwrap()), (vec!["cancelled".to_owned()], 1));
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn a_requested_cancel_takes_effect_at_shutdown() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let task = app
-        .task(TASK, fast().cancel_grace(Duration::from_millis(50)), |_, _: u32| {
-            std::future::pending::<Result<(), heartline::JobError>>()
-        })
-        .unwrap();
-    let worker = TestWorker::start(app.worker());
-    task.dispatch(0).id("a").await.unwrap();
-    test.arrives("a", "running").await;
-    test.run::<u64>("HSET", "cancelling", &["a", "both"]).await;
-    worker.stop().await;
-    assert_eq!(test.places("a").await, ["cancelled"]);
-    assert_eq!(test.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
-}
-
-#[tokio::test]
 async fn a_cancel_that_races_with_the_end_leaves_the_job_in_one_place() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let task = app
         .task(TASK, fast().concurrency(50), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
         .unwrap();

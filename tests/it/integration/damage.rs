@@ -1,12 +1,11 @@
 //! Tests damage the data of a job by hand: no tombstone job, no crash, a clear event, and other jobs run.
 
+use crate::integration::fixtures::shared;
+use crate::support::PATIENCE;
 use crate::support::events::next;
-use crate::support::puppet::Puppet;
-use crate::support::task::{TASK, TestTask, fast, fast_with};
+use crate::support::task::{TASK, fast, fast_with};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, eventually};
 use heartline::{App, Error, Event, Heartbeat, JobState, StallAction, StallOptions, TaskRef};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -31,8 +30,7 @@ fn gated(app: &App) -> (TaskRef<u32, u32>, Arc<Semaphore>, Runs) {
 
 #[tokio::test]
 async fn a_waiting_job_without_payload_is_removed_and_reported() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, gate, ran) = gated(&app);
     gate.add_permits(10);
     for (list, id) in [("wait", "gone"), ("wait", "after")] {
@@ -66,8 +64,7 @@ async fn a_waiting_job_without_payload_is_removed_and_reported() {
 
 #[tokio::test]
 async fn a_running_job_without_payload_still_ends_in_one_place() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, gate, _) = gated(&app);
     let worker = TestWorker::start(app.worker());
     let job = task.dispatch(7).id("gone").await.unwrap();
@@ -79,114 +76,40 @@ async fn a_running_job_without_payload_still_ends_in_one_place() {
     worker.stop().await;
 }
 
-#[tokio::test]
-async fn an_id_that_waits_twice_runs_once() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let (task, gate, ran) = gated(&app);
-    let job = task.dispatch(1).id("twin").await.unwrap();
-    test.run::<u64>("RPUSH", "wait", &["twin"]).await;
-    test.run::<u64>("RPUSH", "wait:low", &["twin"]).await;
-    let worker = TestWorker::start(app.worker());
-    // Within one claim, then during its run, then after its end.
-    eventually("it runs", PATIENCE, async || *ran.lock().unwrap() == ["twin"]).await;
-    test.run::<u64>("RPUSH", "wait", &["twin"]).await;
-    task.dispatch(1).id("other").await.unwrap();
-    eventually("the other runs", PATIENCE, async || ran.lock().unwrap().len() == 2).await;
-    gate.add_permits(10);
-    job.result().await.unwrap();
-    test.run::<u64>("RPUSH", "wait:high", &["twin"]).await;
-    task.dispatch(1).id("last").await.unwrap().result().await.unwrap();
-    assert_eq!(*ran.lock().unwrap(), ["twin", "other", "last"]);
-    assert_eq!(test.places("twin").await, ["completed"]);
-    worker.stop().await;
-}
-
 /// Texts that are not counts. A number parser accepts some of them.
 const NO_COUNTS: [&str; 11] =
     ["many", "", "1.5", "nan", "inf", "0x10", "1e3", "-1", " 1", "9223372036854775807", "99999999999999999999"];
 
 #[tokio::test]
-async fn a_malformed_stall_count_fails_only_its_job_in_a_sweep() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let (task, gate, _) = gated(&app);
-    gate.add_permits(100);
-    let mut ids = Vec::new();
-    for (at, count) in NO_COUNTS.into_iter().enumerate() {
-        let id = format!("damaged-{at}");
-        task.dispatch(0).id(&id).await.unwrap();
-        ids.push((id, count));
-    }
-    task.dispatch(0).id("sound").await.unwrap();
-    Puppet::of(&test).await.claim(100).await;
-    for (id, count) in &ids {
-        test.run::<u64>("HSET", "stalledCount", &[id, count]).await;
-    }
-    let mut stalls = app.on_stalled();
-    let worker = TestWorker::start(app.worker());
-    test.epochs_pass(1).await;
-    eventually("the sweep is complete", PATIENCE, async || test.run::<u64>("EXISTS", "candidates", &[]).await == 0)
-        .await;
-    for id in ids.iter().map(|(id, _)| id.as_str()).chain(["sound"]) {
-        assert_eq!(test.places(id).await.len(), 1, "{id} is in no place: it is lost");
-    }
-    let mut actions = BTreeMap::new();
-    while actions.len() < ids.len() + 1 {
-        let event = next(&mut stalls).await;
-        actions.insert(event.id.to_string(), event.action);
-    }
-    assert_eq!(actions["sound"], StallAction::Recovered);
-    assert_eq!(task.handle("sound").unwrap().result().await.unwrap(), 0);
-    for (id, count) in &ids {
-        assert_eq!(actions[id], StallAction::Failed, "{count:?}");
-        assert_eq!(test.places(id).await, ["failed"], "{count:?}");
-        let Err(Error::JobFailed(failure)) = task.handle(id).unwrap().result().await else { panic!("{count:?}") };
-        assert!(["corrupt", "worker_crashed"].contains(&failure.code.as_str()), "{count:?}: {failure}");
-    }
-    worker.stop().await;
-}
-
-/// A job with a counter that is damaged while it waits must fail and must not block the others.
-async fn damaged_counter_while_waiting(column: &str) {
-    let test = TestTask::new();
-    let app = test.app().await;
+async fn a_malformed_counter_fails_its_waiting_job_and_no_other() {
+    let (test, app) = shared().await;
     let (task, gate, ran) = gated(&app);
     gate.add_permits(100);
     let mut ids = Vec::new();
-    for (at, count) in NO_COUNTS.into_iter().enumerate() {
-        let id = format!("damaged-{at}");
-        task.dispatch(0).id(&id).await.unwrap();
-        test.run::<u64>("HSET", column, &[&id, count]).await;
-        ids.push((id, count));
+    for column in ["attempt", "stalledCount"] {
+        for (at, count) in NO_COUNTS.into_iter().enumerate() {
+            let id = format!("{column}-{at}");
+            task.dispatch(0).id(&id).await.unwrap();
+            test.run::<u64>("HSET", column, &[&id, count]).await;
+            ids.push(id);
+        }
     }
     let sound = task.dispatch(9).id("sound").await.unwrap();
     let worker = TestWorker::start(app.worker());
     let result = tokio::time::timeout(PATIENCE / 2, sound.result()).await;
     assert_eq!(result.expect("the valid job is not delayed").unwrap(), 9);
-    for (id, count) in &ids {
+    for id in &ids {
         test.arrives(id, "failed").await;
         let job = task.job(id).await.unwrap();
-        assert_eq!((job.state, job.error.unwrap().code.as_str()), (JobState::Failed, "corrupt"), "{count:?}");
+        assert_eq!((job.state, job.error.unwrap().code.as_str()), (JobState::Failed, "corrupt"), "{id}");
     }
     assert_eq!(*ran.lock().unwrap(), ["sound"]);
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn a_malformed_attempt_fails_its_own_job_and_the_others_run() {
-    damaged_counter_while_waiting("attempt").await;
-}
-
-#[tokio::test]
-async fn a_malformed_stall_count_fails_a_waiting_job_but_no_other() {
-    damaged_counter_while_waiting("stalledCount").await;
-}
-
-#[tokio::test]
 async fn other_damaged_columns_fall_back_to_the_task_options() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, gate, _) = gated(&app);
     gate.add_permits(100);
     for column in ["options", "priority", "maxCount", "dispatchedAt", "error", "result"] {
@@ -217,59 +140,8 @@ async fn other_damaged_columns_fall_back_to_the_task_options() {
 }
 
 #[tokio::test]
-async fn a_running_job_without_a_holder_ends_as_failed_or_dropped() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let (task, gate, ran) = gated(&app);
-    gate.add_permits(1);
-    task.dispatch(0).id("unheld").await.unwrap();
-    Puppet::of(&test).await.claim_all(&["unheld"]).await;
-    test.run::<u64>("HDEL", "locks", &["unheld"]).await;
-    test.run::<u64>("SADD", "active", &["never-was"]).await;
-    let mut stalls = app.on_stalled();
-    let worker = TestWorker::start(app.worker());
-    let mut found = BTreeMap::new();
-    while found.len() < 2 {
-        let event = next(&mut stalls).await;
-        found.insert(event.id.to_string(), (event.action, event.worker));
-    }
-    assert_eq!(found["unheld"], (StallAction::Failed, None));
-    assert_eq!(found["never-was"], (StallAction::Dropped, None));
-    assert_eq!(task.job("unheld").await.unwrap().error.unwrap().code, "corrupt");
-    assert!(test.places("never-was").await.is_empty());
-    test.epochs_pass(1).await;
-    assert!(ran.lock().unwrap().is_empty());
-    for set in ["active", "candidates", "locks"] {
-        assert_eq!(test.run::<u64>("EXISTS", set, &[]).await, 0, "{set}");
-    }
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn a_lock_without_a_set_entry_is_restored_by_the_next_heartbeat() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let (task, gate, _) = gated(&app);
-    let worker = TestWorker::start(app.worker());
-    let job = task.dispatch(5).id("held").await.unwrap();
-    test.arrives("held", "running").await;
-    test.run::<u64>("DEL", "active", &[]).await;
-    test.run::<u64>("DEL", "candidates", &[]).await;
-    eventually("the lock is back in the set", PATIENCE, async || {
-        test.run::<bool>("SISMEMBER", "active", &["held"]).await
-    })
-    .await;
-    test.epochs_pass(2).await;
-    gate.add_permits(1);
-    assert_eq!(job.result().await.unwrap(), 5);
-    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0);
-    worker.stop().await;
-}
-
-#[tokio::test]
 async fn a_silent_manual_job_missing_in_the_sets_is_restored_to_them() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let stall = StallOptions::new().heartbeat(Heartbeat::Manual).max_count(0);
     let task: TaskRef<u32, ()> = app
         .task(TASK, fast_with(stall), |ctx, _: u32| async move {
@@ -291,8 +163,7 @@ async fn a_silent_manual_job_missing_in_the_sets_is_restored_to_them() {
 
 #[tokio::test]
 async fn a_lost_lock_stops_the_handler_and_its_outcome_is_refused() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (told, mut tell) = tokio::sync::mpsc::unbounded_channel();
     let task: TaskRef<u32, u32> = app
         .task(TASK, fast().cancel_grace(Duration::from_secs(5)), move |ctx, input: u32| {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use heartline::{App, Context, Error, Event, JobError, RetryPolicy, TaskDef, TaskOptions, TaskRef, codes};
 
+use crate::integration::fixtures::shared;
 use crate::support::PATIENCE;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
@@ -42,8 +43,7 @@ async fn a_task_defined_once_has_its_types_and_options_everywhere() {
 
 #[tokio::test]
 async fn a_definition_keeps_its_options_next_to_another_reference() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let named: TaskRef<u32, u64> = app.task_ref(TASK).unwrap();
     let defined = app.task_ref_for(&DOUBLE).unwrap();
     named.dispatch(100).await.unwrap();
@@ -53,8 +53,7 @@ async fn a_definition_keeps_its_options_next_to_another_reference() {
 #[tokio::test]
 async fn a_definition_with_faults_is_refused_with_a_list_of_them() {
     const WRONG: TaskDef<u32, u64> = TaskDef::new("no name").options(TaskOptions::new().concurrency(0));
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let Error::Config(faults) = app.register(WRONG.handler(double)).unwrap_err() else { panic!() };
     assert_eq!(faults.len(), 2);
     let Error::Config(faults) = app.task_ref_for(&WRONG).unwrap_err() else { panic!() };
@@ -65,8 +64,7 @@ async fn a_definition_with_faults_is_refused_with_a_list_of_them() {
 
 #[tokio::test]
 async fn handlers_may_return_any_error() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     async fn any(_: Context, _: ()) -> anyhow::Result<()> {
         Err(anyhow::anyhow!("inner").context("outer"))
     }
@@ -191,8 +189,7 @@ async fn handlers_share_data_and_a_worker_without_it_does_not_start() {
 
 #[tokio::test]
 async fn headers_are_delivered_with_a_job_and_are_bounded() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let handler = async |ctx: Context, name: String| Ok::<_, JobError>(ctx.header(&name).map(str::to_owned));
     let jobs = app.task(TASK, fast(), handler).unwrap();
     let worker = TestWorker::start(app.worker());
@@ -206,8 +203,7 @@ async fn headers_are_delivered_with_a_job_and_are_bounded() {
 
 #[tokio::test]
 async fn a_producer_that_sets_attempts_leaves_delays_to_the_worker() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let policy = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(10));
     let handler = async |_: Context, (): ()| Err::<(), _>(JobError::new("always"));
     app.task(TASK, fast().retry(policy), handler).unwrap();
@@ -232,8 +228,7 @@ async fn a_producer_that_sets_attempts_leaves_delays_to_the_worker() {
 
 #[tokio::test]
 async fn result_within_is_bounded_and_a_subscription_has_one_task() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let jobs = app.task(TASK, fast(), double).unwrap();
     let others: TaskRef<u32, u64> = app.task_ref("others").unwrap();
     let mut events = jobs.events();
@@ -257,8 +252,7 @@ async fn result_within_is_bounded_and_a_subscription_has_one_task() {
 
 #[tokio::test]
 async fn a_dispatch_is_a_future_like_any_other() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let jobs: TaskRef<u32, u64> = app.task_ref(TASK).unwrap();
     let spawned = tokio::spawn(jobs.dispatch(1).id("spawned")).await.unwrap().unwrap();
     assert_eq!((spawned.id().as_str(), spawned.existed()), ("spawned", Some(false)));

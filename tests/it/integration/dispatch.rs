@@ -1,9 +1,10 @@
 //! Dispatch: order, priority, delay, existing ids.
 
+use crate::integration::fixtures::shared;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
-use heartline::{App, Error, JobHandle, JobState, Priority, TaskOptions, TaskRef};
+use heartline::{App, JobState, Priority, TaskOptions, TaskRef};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,8 +21,7 @@ fn ordered(app: &App, options: TaskOptions) -> (TaskRef<String, ()>, Arc<Mutex<V
 
 #[tokio::test]
 async fn jobs_run_by_priority_and_then_in_dispatch_order() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let (task, order) = ordered(&app, fast());
     for (input, priority) in [
         ("low 1", Priority::Low),
@@ -41,8 +41,7 @@ async fn jobs_run_by_priority_and_then_in_dispatch_order() {
 
 #[tokio::test]
 async fn the_priority_of_the_task_is_a_default_that_outlasts_a_delay() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, order) = ordered(&app, fast().priority(Priority::Low));
     task.dispatch("default".into()).id("default").await.unwrap();
     task.dispatch("normal".into()).priority(Priority::Normal).await.unwrap();
@@ -78,8 +77,7 @@ async fn jobs_get_the_task_priority_from_any_producer() {
 
 #[tokio::test]
 async fn a_delayed_job_waits_and_then_wakes_an_idle_worker() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, order) = ordered(&app, fast());
     let worker = TestWorker::start(app.worker());
     eventually("it idles", PATIENCE, async || test.epoch().await > 0).await;
@@ -99,58 +97,8 @@ async fn a_delayed_job_waits_and_then_wakes_an_idle_worker() {
 }
 
 #[tokio::test]
-async fn a_dispatch_of_an_existing_id_changes_nothing() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let task = app
-        .task(TASK, fast(), |ctx, input: String| async move {
-            match input.as_str() {
-                "fail" => Err::<_, heartline::JobError>("no".into()),
-                "stay" => {
-                    ctx.cancelled().await;
-                    Ok(())
-                }
-                _ => Ok(()),
-            }
-        })
-        .unwrap();
-    let worker = TestWorker::start(app.worker());
-    for (id, input) in [("completed", ""), ("failed", "fail"), ("running", "stay")] {
-        assert_eq!(task.dispatch(input.into()).id(id).await.unwrap().existed(), Some(false));
-        test.arrives(id, id).await;
-    }
-    for id in ["delayed", "cancelled"] {
-        task.dispatch(String::new()).id(id).delay(Duration::from_secs(60)).await.unwrap();
-    }
-    task.handle("cancelled").unwrap().cancel("").await.unwrap();
-    worker.stop().await;
-    task.dispatch(String::new()).id("wait").await.unwrap();
-    test.run::<u64>("LREM", "wait", &["0", "running"]).await;
-    test.run::<u64>("RPUSH", "wait:low", &["running"]).await;
-
-    let before = test.redis().dump(&test.key("")).await;
-    for id in ["completed", "failed", "running", "delayed", "cancelled", "wait"] {
-        let again = task.dispatch("other".into()).id(id).priority(Priority::High).max_stalls(9);
-        let again = again.delay(Duration::from_secs(1)).attempts(7).await.unwrap();
-        assert_eq!((again.existed(), again.id().as_str()), (Some(true), id));
-    }
-    assert_eq!(test.redis().dump(&test.key("")).await, before);
-}
-
-#[tokio::test]
-async fn an_id_named_twice_in_one_call_is_one_job() {
-    let test = TestTask::new();
-    let task = test.app().await.task_ref::<u32, u32>(TASK).unwrap();
-    let handles = task.dispatch_many_with_ids(["a", "b", "a"].map(str::to_owned).into_iter().zip(1..)).await.unwrap();
-    assert_eq!(handles.iter().filter_map(JobHandle::existed).collect::<Vec<_>>(), [false, false, true]);
-    assert_eq!(test.column("payload", "a").await.as_deref(), Some("1"));
-    assert_eq!(task.counts().await.unwrap().waiting, 2);
-}
-
-#[tokio::test]
 async fn dispatch_many_returns_handles_in_order_and_is_repeatable() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let task = app
         .task(TASK, fast().concurrency(100), |_, input: u32| async move { Ok::<_, heartline::JobError>(input * 2) })
         .unwrap();
@@ -169,8 +117,7 @@ async fn dispatch_many_returns_handles_in_order_and_is_repeatable() {
 
 #[tokio::test]
 async fn concurrent_dispatches_share_calls_and_get_their_own_replies() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let task = app
         .task(TASK, fast().concurrency(100), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
         .unwrap();
@@ -195,23 +142,8 @@ async fn concurrent_dispatches_share_calls_and_get_their_own_replies() {
 }
 
 #[tokio::test]
-async fn jobs_without_a_worker_wait() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let orphan = app.task_ref::<u32, u32>("orphan").unwrap();
-    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
-    let worker = TestWorker::start(app.worker());
-    let waits = orphan.dispatch(1).await.unwrap();
-    assert_eq!(task.dispatch(2).await.unwrap().result().await.unwrap(), 2);
-    test.epochs_pass(1).await;
-    assert_eq!(waits.state().await.unwrap(), JobState::Waiting);
-    worker.stop().await;
-}
-
-#[tokio::test]
 async fn the_handler_sees_when_its_job_was_dispatched() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let task = app
         .task(TASK, fast(), |ctx, _: u32| async move {
             let at = ctx.dispatched_at().duration_since(SystemTime::UNIX_EPOCH)?;
@@ -233,18 +165,4 @@ async fn the_handler_sees_when_its_job_was_dispatched() {
         assert!((before..=now()).contains(&at), "{before} {at}");
     }
     worker.stop().await;
-}
-
-#[tokio::test]
-async fn a_refused_dispatch_writes_nothing() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let task: TaskRef<String, ()> =
-        app.task(TASK, fast().payload_limit(10), |_, _: String| async { Ok::<_, heartline::JobError>(()) }).unwrap();
-    let large = task.dispatch("0123456789".into()).await.unwrap_err();
-    assert!(matches!(large, Error::TooLarge { size: 12, limit: 10, .. }), "{large}");
-    let wrong = task.dispatch("".into()).id("a b").await.unwrap_err();
-    assert!(matches!(wrong, Error::Config(_)), "{wrong}");
-    task.dispatch_many(["ok".to_owned(), "0123456789".into()]).await.unwrap_err();
-    assert!(test.redis().dump(&test.key("")).await.is_empty());
 }

@@ -1,5 +1,6 @@
 //! Events: one per transition, in order, for the whole life of a job.
 
+use crate::integration::fixtures::shared;
 use crate::support::events::next;
 use crate::support::puppet::Puppet;
 use crate::support::task::{TASK, TestTask, fast};
@@ -50,8 +51,7 @@ fn scripted(app: &App) -> TaskRef<String, ()> {
 
 #[tokio::test]
 async fn each_transition_of_a_job_is_one_event_in_order() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let task = scripted(&app);
     let (mut events, mut stalls) = (app.events(), app.on_stalled());
     task.dispatch("".into()).id("stalls").await.unwrap();
@@ -91,8 +91,7 @@ async fn each_transition_of_a_job_is_one_event_in_order() {
 
 #[tokio::test]
 async fn an_event_arrives_when_its_state_is_already_visible() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let task = scripted(&app);
     let mut events = app.events();
     let worker = TestWorker::start(app.worker());
@@ -158,8 +157,7 @@ async fn a_slow_subscriber_gets_the_number_of_events_it_missed() {
 
 #[tokio::test]
 async fn without_events_only_stalls_are_written_and_results_arrive() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let task = app
         .task(TASK, fast().events(EventMode::Off), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
         .unwrap();
@@ -179,8 +177,7 @@ async fn without_events_only_stalls_are_written_and_results_arrive() {
 
 #[tokio::test]
 async fn a_task_created_later_is_subscribed_too() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let busy = app.task_ref::<u32, ()>("busy").unwrap();
     let mut events = app.events();
     let flow = tokio::spawn(async move {

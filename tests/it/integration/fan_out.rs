@@ -1,6 +1,7 @@
 //! Handlers that wait for other jobs: with free slots they get their results, without one a warning is logged.
 
-use crate::support::task::{TestTask, fast};
+use crate::integration::fixtures::shared;
+use crate::support::task::fast;
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Warnings};
 use heartline::{App, Context, JobError, JobState, TaskOptions, TaskRef};
@@ -24,8 +25,7 @@ fn nested(app: &App, name: &str, options: TaskOptions) -> TaskRef<u32, u32> {
 #[tokio::test]
 async fn a_task_whose_slots_all_wait_for_it_is_reported_once() {
     let warnings = Warnings::capture();
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let name = test.prefix.replace(':', "-");
     let task = nested(&app, &name, fast().concurrency(2).shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO));
     let worker = TestWorker::start(app.worker());
@@ -44,8 +44,7 @@ async fn a_task_whose_slots_all_wait_for_it_is_reported_once() {
 #[tokio::test]
 async fn a_worker_whose_slots_all_wait_for_jobs_is_reported_once() {
     let warnings = Warnings::capture();
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let name = test.prefix.replace(':', "-");
     let options = fast().shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO);
     let children: TaskRef<(), ()> =
@@ -69,8 +68,7 @@ async fn a_worker_whose_slots_all_wait_for_jobs_is_reported_once() {
 /// The advice of docs/fan-out.md: the parent snoozes and holds no slot meanwhile.
 #[tokio::test]
 async fn a_parent_that_snoozes_needs_no_slot_while_it_waits() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let one = fast().concurrency(1);
     let children: TaskRef<u32, u32> =
         app.task("child", one.clone(), |_, n: u32| async move { Ok::<_, JobError>(n * n) }).unwrap();

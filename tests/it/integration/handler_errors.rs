@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use heartline::{App, Context, Error, Failure, JobError, RetryPolicy, TaskRef, codes};
 
-use crate::support::task::{TestTask, fast};
+use crate::integration::fixtures::shared;
+use crate::support::task::fast;
 use crate::support::worker::TestWorker;
 
 type Boxed = Box<dyn StdError + Send + Sync>;
@@ -47,8 +48,7 @@ async fn how_it_failed(task: &TaskRef<(), ()>) -> Failure {
 
 #[tokio::test]
 async fn a_code_and_fatal_pass_through_every_error_type() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let tasks = [
         task::<anyhow::Error>(&app, "anyhow", || Err(gone())?),
         task::<anyhow::Error>(&app, "bail", || bail!(gone())),
@@ -77,8 +77,7 @@ async fn a_code_and_fatal_pass_through_every_error_type() {
 
 #[tokio::test]
 async fn a_code_passes_out_of_a_blocking_thread() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let blocking = || tokio::task::spawn_blocking(|| Err::<(), _>(gone()));
     let tasks = [
         app.task("own", fast(), move |_: Context, ()| async move {
@@ -103,8 +102,7 @@ async fn a_code_passes_out_of_a_blocking_thread() {
 
 #[tokio::test]
 async fn a_failure_keeps_its_own_code() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let tasks = [
         (task::<JobError>(&app, "failure", || Ok(failed("no_money")?)), "no_money"),
         (task::<anyhow::Error>(&app, "anyhow", || Ok(failed("no_money")?)), "no_money"),
@@ -136,8 +134,7 @@ async fn a_snooze_passes_through_every_error_type() {
         };
         app.task(name, fast(), handler).unwrap()
     }
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let tasks = [
         once::<anyhow::Error>(&app, "anyhow", || later().into()),
         once::<anyhow::Error>(&app, "bail", || anyhow!(later())),

@@ -8,6 +8,7 @@ use heartline::{
     RetryPolicy, StallAction, StallOptions, StalledEvent, Subscription, TaskDef, TaskOptions, TaskRef,
 };
 
+use crate::integration::fixtures::{alone, shared};
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast, fast_with};
 use crate::support::worker::TestWorker;
@@ -307,30 +308,13 @@ async fn hooks_run_while_the_task_is_paused() {
 }
 
 /// A worker that stops soon, with a job whose hook runs in it and never ends.
-async fn hangs(test: &TestTask, app: &App, done: &Done) -> (TestWorker, TaskRef<String, u64>, JobHandle<u64>) {
+async fn hangs(test: &TestTask, app: &App, done: &Done) -> (TestWorker, JobHandle<u64>) {
     let short = fast().shutdown_grace(Duration::from_millis(10)).cancel_grace(Duration::from_millis(10));
     let task = declare(test, app, short, done, |_, _, _| std::future::pending());
     let worker = TestWorker::start(app.worker());
     let job = task.dispatch("ok".into()).id("a").await.unwrap();
     eventually("the hook runs", PATIENCE, async || done.count("hook a completed 1") == 1).await;
-    (worker, task, job)
-}
-
-#[tokio::test]
-async fn a_hook_ended_by_a_shutdown_runs_again_without_the_handler() {
-    let test = TestTask::new();
-    let done = Done::default();
-    let (one, two) = (test.app().await, test.app().await);
-    let (worker, task, job) = hangs(&test, &one, &done).await;
-    worker.stop().await;
-    assert_eq!(job.state().await.unwrap(), JobState::Finalizing);
-    assert_eq!(task.counts().await.unwrap().finalizing, 1);
-    declare(&test, &two, fast(), &done, fine);
-    let worker = TestWorker::start(two.worker());
-    assert_eq!(job.result().await.unwrap(), 1);
-    assert_eq!((done.count("handler a"), done.count("hook a completed 1")), (1, 2));
-    assert_eq!(test.dump("stalls").await, None);
-    worker.stop().await;
+    (worker, job)
 }
 
 /// A worker behind a proxy, with a job whose hook runs in it and never ends.
@@ -346,8 +330,7 @@ async fn stuck(test: &TestTask, redis: &TestRedis, done: &Done, options: TaskOpt
 
 #[tokio::test]
 async fn the_hook_of_a_dead_worker_runs_again_and_can_detect_it() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let done = Done::default();
     let (line, dead) = stuck(&test, &redis, &done, fast()).await;
     let app = test.app().await;
@@ -367,32 +350,8 @@ async fn the_hook_of_a_dead_worker_runs_again_and_can_detect_it() {
 }
 
 #[tokio::test]
-async fn a_hook_that_stalls_too_often_is_skipped() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let done = Done::default();
-    let options = || fast_with(StallOptions::new().max_count(0));
-    let (line, dead) = stuck(&test, &redis, &done, options()).await;
-    let app = test.app().await;
-    let task = declare(&test, &app, options(), &done, fine);
-    let (mut stalls, mut events) = (app.on_stalled(), task.events());
-    let worker = TestWorker::start(app.worker());
-    line.refuse().await;
-    dead.abort();
-    let stall = next(&mut stalls).await;
-    assert_eq!((stall.action, stall.stalled_count), (StallAction::Completed, 1));
-    assert_eq!(task.handle("a").unwrap().result().await.unwrap(), 1);
-    assert_eq!(done.count("hook a completed 1"), 1);
-    // An event from just before the subscription may arrive too.
-    let told = events_of(&mut events, "a").await;
-    assert_eq!(told[told.len().saturating_sub(3)..], ["stalled", "hook_failed", "completed"], "{told:?}");
-    worker.stop().await;
-}
-
-#[tokio::test]
 async fn a_hook_runs_for_a_job_that_stalled_too_often() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let done = Done::default();
     let options = || fast_with(StallOptions::new().max_count(0));
     let dead = test.start_mortal_worker(&redis, options()).await;
@@ -411,8 +370,7 @@ async fn a_hook_runs_for_a_job_that_stalled_too_often() {
 
 #[tokio::test]
 async fn a_hook_receives_a_large_value_and_a_null() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let large = "x".repeat(700 * 1024);
     let (given, seen) = (large.clone(), Arc::new(Mutex::new(Vec::new())));
     let handler = move |_: Context, input: u32| {
@@ -447,9 +405,7 @@ async fn hooks_do_not_wait_for_prefetched_jobs() {
     let test = TestTask::new();
     let (app, done) = (test.app().await, Done::default());
     let task = declare(&test, &app, fast().concurrency(2).prefetch(50), &done, fine);
-    for at in 0..400 {
-        task.dispatch("ok".into()).id(format!("job-{at}")).await.unwrap();
-    }
+    task.dispatch_many(vec!["ok".to_owned(); 400]).await.unwrap();
     let worker = TestWorker::start(app.worker());
     eventually("all have ended", PATIENCE, async || task.counts().await.unwrap().completed == 400).await;
     let said = done.all();
@@ -498,16 +454,18 @@ async fn a_drain_waits_for_hooks() {
 }
 
 #[tokio::test]
-async fn a_hook_that_is_handed_back_runs_at_once_elsewhere() {
+async fn a_hook_ended_by_a_shutdown_runs_at_once_without_the_handler() {
     let test = TestTask::new();
     let done = Done::default();
     let (one, two) = (test.app().await, test.app().await);
-    let (worker, _, job) = hangs(&test, &one, &done).await;
+    let (worker, job) = hangs(&test, &one, &done).await;
     declare(&test, &two, fast(), &done, fine);
     let idle = TestWorker::start(two.worker());
     idle.working().await;
     worker.stop().await;
     // Less than the interval at which an idle worker polls.
     tokio::time::timeout(Duration::from_secs(3), job.result()).await.expect("no worker was woken").unwrap();
+    assert_eq!((done.count("handler a"), done.count("hook a completed 1")), (1, 2));
+    assert_eq!(test.dump("stalls").await, None);
     idle.stop().await;
 }

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use heartline::{Context, JobError, RetryPolicy, RunMetrics, StallAction, StallReason, WorkerMetrics, WorkerStats};
+use heartline::{
+    Context, DetectorReset, JobError, RetryPolicy, RunMetrics, StallAction, StallReason, WorkerMetrics, WorkerStats,
+};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
+use crate::integration::fixtures::shared;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, eventually};
@@ -23,8 +26,7 @@ fn samples(registry: &Registry) -> BTreeMap<String, f64> {
 
 #[tokio::test]
 async fn each_run_is_counted_once_and_timed() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let journal = test.journal.clone();
     let handler = move |ctx: Context, input: String| {
         let journal = journal.clone();
@@ -83,10 +85,8 @@ async fn a_worker_counts_failures_and_recoveries() {
     eventually("the other worker finds it", PATIENCE, async || found() == Some(1)).await;
     let figures = cut_off.stats().tasks.remove(0);
     assert_eq!((figures.at_risk, figures.locks_lost, figures.held), (1, 0, 1), "{figures:?}");
-    eventually("its watch is broken", PATIENCE, async || {
-        cut_off.stats().tasks[0].watch_breaks.values().sum::<u64>() > 0
-    })
-    .await;
+    let breaks = || cut_off.stats().tasks[0].watch_breaks.get(&DetectorReset::NoAnswer).copied();
+    eventually("its watch is broken", PATIENCE, async || breaks() > Some(0)).await;
     line.resume();
     eventually("it notices the loss", PATIENCE, async || cut_off.stats().tasks[0].locks_lost == 1).await;
     test.journal.open("gate");

@@ -8,6 +8,7 @@ mod diagnosis;
 mod dispatch;
 mod events;
 mod fan_out;
+pub mod fixtures;
 mod handler_errors;
 mod hooks;
 mod inspector;

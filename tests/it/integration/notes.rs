@@ -11,6 +11,7 @@ use heartline::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::integration::fixtures::{producing, shared};
 use crate::support::events::next;
 use crate::support::puppet::Puppet;
 use crate::support::task::{TASK, TestTask, fast};
@@ -139,8 +140,7 @@ async fn stored(test: &TestTask, id: &str) -> Option<Page> {
 
 #[tokio::test]
 async fn the_latest_note_is_written_while_the_handler_continues() {
-    let test = TestTask::new();
-    let (app, task) = test.producer().await;
+    let (test, app, task) = producing().await;
     let mut events = app.events();
     let (worker, steps, _) = scribe(&test, &test.redis().app_url(), fast()).await;
     let job = task.dispatch("x".into()).id("a").await.unwrap();
@@ -173,8 +173,7 @@ async fn the_latest_note_is_written_while_the_handler_continues() {
 /// A single thread, which the handler blocks: nothing else of the user's runtime runs meanwhile.
 #[tokio::test(flavor = "current_thread")]
 async fn notes_are_written_while_the_handler_blocks_the_runtime() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
+    let (test, _app, task) = producing().await;
     let (worker, steps, _) = scribe(&test, &test.redis().app_url(), fast()).await;
     steps.send(Step::Checkpoint(3)).ok().unwrap();
     steps.send(Step::Block(Duration::from_millis(2_500))).ok().unwrap();
@@ -201,35 +200,24 @@ async fn notes_are_written_while_the_handler_blocks_the_runtime() {
     worker.stop().await;
 }
 
+/// In either case the handler waits for the test and is dropped.
 #[tokio::test]
-async fn a_shutdown_writes_notes_before_it_hands_the_job_back() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
-    let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
-    task.dispatch("x".into()).id("a").await.unwrap();
-    steps.send(Step::Checkpoint(1)).ok().unwrap();
-    eventually("it is noted", PATIENCE, async || told.lock().unwrap().len() == 1).await;
-    eventually("it is written", PATIENCE, async || stored(&test, "a").await == Some(page(1))).await;
-    steps.send(Step::Checkpoint(2)).ok().unwrap();
-    eventually("it is noted", PATIENCE, async || told.lock().unwrap().len() == 2).await;
-    // The handler waits for the test and is dropped.
-    worker.stop().await;
-    assert_eq!(stored(&test, "a").await, Some(page(2)));
-    assert_eq!(test.places("a").await, ["wait"]);
-}
-
-#[tokio::test]
-async fn a_dropped_worker_writes_notes_before_it_hands_the_job_back() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
-    let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
-    task.dispatch("x".into()).id("a").await.unwrap();
-    steps.send(Step::Checkpoint(1)).ok().unwrap();
-    steps.send(Step::Checkpoint(2)).ok().unwrap();
-    eventually("it is noted", PATIENCE, async || told.lock().unwrap().len() == 2).await;
-    worker.abort();
-    test.arrives("a", "wait").await;
-    assert_eq!(stored(&test, "a").await, Some(page(2)));
+async fn a_stopped_or_dropped_worker_writes_notes_and_then_hands_back() {
+    for is_dropped in [false, true] {
+        let (test, _app, task) = producing().await;
+        let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
+        task.dispatch("x".into()).id("a").await.unwrap();
+        steps.send(Step::Checkpoint(1)).ok().unwrap();
+        eventually("it is written", PATIENCE, async || stored(&test, "a").await == Some(page(1))).await;
+        steps.send(Step::Checkpoint(2)).ok().unwrap();
+        eventually("it is noted", PATIENCE, async || told.lock().unwrap().len() == 2).await;
+        match is_dropped {
+            false => worker.stop().await,
+            true => worker.abort(),
+        }
+        test.arrives("a", "wait").await;
+        assert_eq!(stored(&test, "a").await, Some(page(2)), "{is_dropped}");
+    }
 }
 
 #[tokio::test]
@@ -256,8 +244,7 @@ async fn checkpoint_now_returns_when_redis_has_it_or_fails() {
 
 #[tokio::test]
 async fn a_worker_that_lost_the_job_writes_no_notes() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
+    let (test, _app, task) = producing().await;
     let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
     task.dispatch("x".into()).id("a").await.unwrap();
     steps.send(Step::Now(1)).ok().unwrap();
@@ -307,8 +294,7 @@ async fn the_run_after_a_crash_has_the_checkpoint_of_the_dead_worker() {
 
 #[tokio::test]
 async fn a_note_too_large_or_of_another_type_is_refused() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let task = app
         .task(TASK, fast().retention(Retention::new()), |ctx: Context, _: String| async move {
             let large = ctx.checkpoint(&"x".repeat(64 * 1024));

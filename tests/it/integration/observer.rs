@@ -1,5 +1,6 @@
 //! What the observer of a worker gets: each run of that worker, once, however it ended.
 
+use crate::integration::fixtures::shared;
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
@@ -105,8 +106,7 @@ impl Observer for Waits {
 #[tokio::test]
 async fn observer_and_events_report_the_wait_and_the_run_time() {
     const MS: Duration = Duration::from_millis(1);
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let task = app
         .task(TASK, fast(), |ctx: Context, what: String| async move {
             tokio::time::sleep(20 * MS).await;
@@ -174,8 +174,7 @@ impl Observer for Calls {
 
 #[tokio::test]
 async fn every_observer_gets_runs_claims_and_reports() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let task = app.task(&test.name, fast(), |_: Context, n: u64| async move { Ok::<_, JobError>(n) }).unwrap();
     let (one, other) = (Calls::default(), Calls::default());
     let worker = TestWorker::start(app.worker().observe(one.clone()).observe(other.clone()));

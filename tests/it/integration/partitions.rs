@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use heartline::{CancelOutcome, Context, Error, Event, JobError, JobState, StallOptions, TaskOptions};
 
+use crate::integration::fixtures::shared;
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, counts, fast};
 use crate::support::{PATIENCE, TestRedis, eventually};
@@ -19,8 +20,7 @@ async fn tables(test: &TestTask) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn jobs_are_spread_by_id_and_found_by_id() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let task = app.task_ref_for(&heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(3))).unwrap();
     let ids: Vec<String> = (0..60).map(|at| format!("job-{at}")).collect();
     for id in &ids[..30] {
@@ -60,8 +60,7 @@ async fn jobs_are_spread_by_id_and_found_by_id() {
 
 #[tokio::test]
 async fn a_wrong_number_of_partitions_is_refused_and_changes_nothing() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let with = |count| heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(count));
     app.task_ref_for(&with(3)).unwrap().dispatch("export".into()).id("a").await.unwrap();
     let before = test.dump("meta").await;
@@ -87,8 +86,7 @@ async fn a_wrong_number_of_partitions_is_refused_and_changes_nothing() {
 
 #[tokio::test]
 async fn concurrency_applies_to_all_partitions_and_starves_none() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let task = app.task_ref_for(&heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(3))).unwrap();
     for at in 0..30 {
         task.dispatch("gate".into()).id(format!("job-{at}")).await.unwrap();
@@ -166,8 +164,7 @@ async fn options_that_are_counts_are_divided() {
 
 #[tokio::test]
 async fn a_new_worker_uses_the_current_number_of_partitions() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let three = heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(3));
     let worker_app = test.app().await;
     let task = test.declare_at(&worker_app, fast());
@@ -193,9 +190,8 @@ async fn a_new_worker_uses_the_current_number_of_partitions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_uses_the_number_of_a_producer_that_starts_with_it() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    for round in 0..40 {
+    let (test, app) = shared().await;
+    for round in 0..15 {
         let name = format!("race-{round}");
         let handler = |_: Context, _: String| async { Ok::<u64, JobError>(1) };
         let task = app.task(&name, fast(), handler).unwrap();

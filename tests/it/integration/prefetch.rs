@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use heartline::{
-    App, CancelOutcome, Context, Event, Heartbeat, JobError, JobFilter, JobState, JobValues, StallAction, StallOptions,
-    StallReason, Subscription, TaskOptions, TaskRef,
+    App, Context, Event, Heartbeat, JobError, JobFilter, JobState, JobValues, StallAction, StallOptions, StallReason,
+    Subscription, TaskOptions, TaskRef,
 };
 
+use crate::integration::fixtures::{alone, producing, shared};
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, counts, fast, fast_with};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, TestRedis, eventually};
+use crate::support::{PATIENCE, eventually};
 
 fn ids(count: usize) -> Vec<String> {
     (0..count).map(|at| format!("job-{at:03}")).collect()
@@ -27,8 +28,7 @@ async fn dispatch(task: &TaskRef<String, u64>, input: &str, ids: &[String]) {
 
 #[tokio::test]
 async fn prefetched_jobs_wait_in_the_worker_and_begin_in_order() {
-    let test = TestTask::new();
-    let (app, task) = test.producer().await;
+    let (test, app, task) = producing().await;
     let ids = ids(8);
     dispatch(&task, "gate", &ids).await;
     let worker = test.start_worker(fast().concurrency(1).prefetch(5)).await;
@@ -65,42 +65,31 @@ async fn prefetched_jobs_wait_in_the_worker_and_begin_in_order() {
 }
 
 #[tokio::test]
-async fn a_shutdown_requeues_prefetched_jobs_in_order_without_a_count() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
-    let ids = ids(6);
-    dispatch(&task, "never", &ids).await;
-    let worker = test.start_worker(fast().concurrency(2).prefetch(3)).await;
-    counts(&task, 3, 2).await;
-    worker.stop().await;
-    let waiting: Vec<String> = test.run("LRANGE", "wait", &["0", "-1"]).await;
-    assert_eq!(waiting, ids);
-    for id in &ids {
-        let job = task.job(id).await.unwrap();
-        assert_eq!((job.state, job.failed_attempts, job.stalled_count), (JobState::Waiting, 0, 0));
+async fn a_stopped_or_dropped_worker_requeues_prefetched_jobs() {
+    for (is_dropped, slots, ahead) in [(false, 2, 3), (true, 1, 5)] {
+        let (test, _app, task) = producing().await;
+        let ids = ids(6);
+        dispatch(&task, "never", &ids).await;
+        let worker = test.start_worker(fast().concurrency(slots).prefetch(ahead)).await;
+        counts(&task, ahead as u64, slots as u64).await;
+        match is_dropped {
+            false => worker.stop().await,
+            true => worker.abort(),
+        }
+        eventually("all wait", PATIENCE, async || task.counts().await.unwrap().waiting == 6).await;
+        assert_eq!(test.run::<Vec<String>>("LRANGE", "wait", &["0", "-1"]).await, ids, "{is_dropped}");
+        for id in &ids {
+            let job = task.job(id).await.unwrap();
+            assert_eq!((job.state, job.failed_attempts, job.stalled_count), (JobState::Waiting, 0, 0));
+        }
+        assert_eq!((test.dump("claimed").await, test.dump("stalls").await), (None, None));
+        assert_eq!(test.journal.runs().len(), slots, "no other had begun");
     }
-    assert_eq!((test.dump("claimed").await, test.dump("stalls").await), (None, None));
-    assert_eq!(test.journal.runs().len(), 2, "only two had begun");
-}
-
-#[tokio::test]
-async fn a_dropped_worker_hands_back_its_prefetched_jobs() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
-    let ids = ids(6);
-    dispatch(&task, "never", &ids).await;
-    let worker = test.start_worker(fast().concurrency(1).prefetch(5)).await;
-    counts(&task, 5, 1).await;
-    worker.abort();
-    eventually("all wait", PATIENCE, async || task.counts().await.unwrap().waiting == 6).await;
-    assert_eq!(test.run::<Vec<String>>("LRANGE", "wait", &["0", "-1"]).await, ids);
-    assert_eq!((test.dump("claimed").await, test.dump("stalls").await), (None, None));
 }
 
 #[tokio::test]
 async fn the_sweep_requeues_and_reports_jobs_of_a_silent_worker() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app().await;
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
     let told = Arc::clone(&seen);
@@ -133,47 +122,6 @@ async fn the_sweep_requeues_and_reports_jobs_of_a_silent_worker() {
     let of = |at: usize| seen[&ids[at]].as_ref().map(|told| (told.reason, told.stalled_count, told.requeued_count));
     assert_eq!(of(0), Some((StallReason::Silent, 1, 0)));
     assert_eq!((of(1), of(2)), (Some((StallReason::Requeued, 0, 1)), Some((StallReason::Requeued, 0, 1))));
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn a_cancel_ends_a_prefetched_job_during_a_long_run() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
-    let ids = ids(3);
-    dispatch(&task, "gate", &ids).await;
-    let worker = test.start_worker(fast().concurrency(1).prefetch(5)).await;
-    counts(&task, 2, 1).await;
-    let handle = task.handle(&ids[1]).unwrap();
-    assert_eq!(handle.cancel("not wanted").await.unwrap(), CancelOutcome::Requested);
-    let error = tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap_err();
-    assert!(matches!(error, heartline::Error::JobCancelled { .. }), "{error:?}");
-    counts(&task, 1, 1).await;
-    test.journal.open("gate");
-    task.handle(&ids[2]).unwrap().result().await.unwrap();
-    assert_eq!(test.journal.runs_of(&ids[1]), []);
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn prefetched_jobs_do_not_begin_while_the_task_is_paused() {
-    let test = TestTask::new();
-    let (app, task) = test.producer().await;
-    let ids = ids(4);
-    dispatch(&task, "gate", &ids).await;
-    let worker = test.start_worker(fast().concurrency(1).prefetch(2)).await;
-    counts(&task, 2, 1).await;
-    let inspector = app.inspector();
-    inspector.pause(TASK, "a test").await.unwrap();
-    test.journal.open("gate");
-    task.handle(&ids[0]).unwrap().result().await.unwrap();
-    counts(&task, 0, 0).await;
-    assert_eq!(test.run::<Vec<String>>("LRANGE", "wait", &["0", "-1"]).await, &ids[1..]);
-    inspector.resume(TASK).await.unwrap();
-    for id in &ids {
-        task.handle(id).unwrap().result().await.unwrap();
-    }
-    assert!(test.journal.runs().len() == 4 && test.dump("stalls").await.is_none());
     worker.stop().await;
 }
 
@@ -326,8 +274,7 @@ async fn jobs_that_began_early_are_claimed_again_after_a_long_run() {
 
 #[tokio::test]
 async fn a_timeout_counts_from_the_beginning_of_the_job() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let options = fast().concurrency(1).prefetch(20).timeout(Duration::from_millis(400));
     let task = app
         .task(TASK, options, |_: Context, _: String| async {
@@ -345,31 +292,8 @@ async fn a_timeout_counts_from_the_beginning_of_the_job() {
 }
 
 #[tokio::test]
-async fn a_prefetched_job_expires_if_its_turn_is_too_late() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
-    task.dispatch("gate".into()).id("first").await.unwrap();
-    task.dispatch("gate".into()).id("late").expires_after(Duration::from_millis(700)).await.unwrap();
-    task.dispatch("gate".into()).id("in-time").expires_after(Duration::from_secs(600)).await.unwrap();
-    let worker = test.start_worker(fast().concurrency(1).prefetch(5)).await;
-    counts(&task, 2, 1).await;
-    tokio::time::sleep(Duration::from_millis(750)).await;
-    test.journal.open("gate");
-    task.handle("in-time").unwrap().result().await.unwrap();
-    let error = task.handle("late").unwrap().result().await.unwrap_err();
-    assert!(matches!(&error, heartline::Error::JobFailed(failure) if failure.code == "expired"), "{error:?}");
-    assert_eq!(test.journal.runs_of("late"), []);
-    assert_eq!(
-        (test.dump("expires").await, test.dump("expiresAt").await, test.dump("claimed").await),
-        (None, None, None)
-    );
-    worker.stop().await;
-}
-
-#[tokio::test]
 async fn prefetched_payloads_take_only_a_few_mebibytes() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
+    let (test, _app, task) = producing().await;
     let large = "x".repeat(300 * 1024);
     for id in ids(60) {
         task.dispatch(large.clone()).id(&id).await.unwrap();
@@ -386,8 +310,7 @@ async fn prefetched_payloads_take_only_a_few_mebibytes() {
 /// In this mode only the handler sends heartbeats, which it cannot do before it begins.
 #[tokio::test]
 async fn a_prefetched_job_gets_heartbeats_in_manual_mode_too() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
+    let (test, _app, task) = producing().await;
     let ids = ids(4);
     dispatch(&task, "gate", &ids).await;
     let options = fast_with(StallOptions::new().heartbeat(Heartbeat::Manual)).concurrency(1).prefetch(3);
@@ -433,8 +356,7 @@ async fn two_tasks_with_prefetch_share_the_slots_of_a_worker() {
 
 #[tokio::test]
 async fn prefetch_is_bounded() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let declare = |name: &str, options: TaskOptions| {
         app.task(name, options, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).map(drop)
     };

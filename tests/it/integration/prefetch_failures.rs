@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use heartline::{App, Context, JobError, JobState, OnCrash, RetryPolicy, StallOptions, TaskOptions, TaskRef};
 
+use crate::integration::fixtures::{alone, producing, shared};
 use crate::support::task::{TASK, TestTask, counts, fast, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 #[tokio::test]
 async fn a_pause_frees_the_slots_of_jobs_about_to_begin() {
-    let test = TestTask::new();
-    let (app, task) = test.producer().await;
+    let (test, app, task) = producing().await;
     let ids = ["a", "b", "c", "d"];
     for id in ids {
         task.dispatch("gate".into()).id(id).await.unwrap();
@@ -28,12 +28,14 @@ async fn a_pause_frees_the_slots_of_jobs_about_to_begin() {
     test.journal.open("gate");
     task.handle(ids[0]).unwrap().result().await.unwrap();
     counts(&task, 0, 0).await;
+    assert_eq!(test.run::<Vec<String>>("LRANGE", "wait", &["0", "-1"]).await, ids[1..]);
     inspector.resume(TASK).await.unwrap();
     for id in ids {
         let ended = tokio::time::timeout(PATIENCE, task.handle(id).unwrap().result()).await;
         let counts = task.counts().await.unwrap();
         ended.unwrap_or_else(|_| panic!("{id} never runs: {counts:?}")).unwrap();
     }
+    assert!(test.journal.runs().len() == 4 && test.dump("stalls").await.is_none());
     worker.stop().await;
 }
 
@@ -77,8 +79,22 @@ async fn dies_of_poison(
     worker.abort();
 }
 
-/// Waits until the poison and its 899 neighbours have ended; returns which of these failed, and how often each ran.
-async fn innocent(task: &TaskRef<String, u64>, ran: &Mutex<BTreeMap<String, usize>>) -> Vec<(String, usize)> {
+/// Lets a healthy worker run what is left, until the poison and its 899 neighbours have ended: none of these fails.
+async fn only_the_poison_fails(
+    test: &TestTask,
+    task: &TaskRef<String, u64>,
+    options: TaskOptions,
+    ran: Arc<Mutex<BTreeMap<String, usize>>>,
+) {
+    let healthy = test.app().await;
+    let seen = Arc::clone(&ran);
+    let _: TaskRef<String, u64> = healthy
+        .task(&test.name, options, move |ctx: Context, _: String| {
+            *seen.lock().unwrap().entry(ctx.id().to_string()).or_insert(0) += 1;
+            async { Ok::<u64, JobError>(1) }
+        })
+        .unwrap();
+    let worker = TestWorker::start(healthy.worker());
     eventually("all have ended", PATIENCE, async || {
         let counts = task.counts().await.unwrap();
         counts.completed + counts.failed == 900
@@ -92,14 +108,14 @@ async fn innocent(task: &TaskRef<String, u64>, ran: &Mutex<BTreeMap<String, usiz
             innocent.push((id, runs));
         }
     }
-    innocent
+    worker.stop().await;
+    assert!(innocent.is_empty(), "{} failed although only the poison kills (id, runs): {innocent:?}", innocent.len());
 }
 
 /// By default a job survives one stall, so jobs that began after the killing one run at most once more.
 #[tokio::test]
 async fn a_job_that_kills_its_workers_fails_no_other_job() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (_app, task) = test.producer().await;
     let ran = Arc::new(Mutex::new(BTreeMap::new()));
     let options = fast().concurrency(1).prefetch(50);
@@ -107,25 +123,13 @@ async fn a_job_that_kills_its_workers_fails_no_other_job() {
     for _ in 0..2 {
         dies_of_poison(&test, &redis, options.clone(), Arc::clone(&ran)).await;
     }
-    let healthy = test.app().await;
-    let seen = Arc::clone(&ran);
-    let _: TaskRef<String, u64> = healthy
-        .task(&test.name, options, move |ctx: Context, _: String| {
-            *seen.lock().unwrap().entry(ctx.id().to_string()).or_insert(0) += 1;
-            async { Ok::<u64, JobError>(1) }
-        })
-        .unwrap();
-    let worker = TestWorker::start(healthy.worker());
-    let innocent = innocent(&task, &ran).await;
-    worker.stop().await;
-    assert!(innocent.is_empty(), "{} failed although only the poison kills (id, runs): {innocent:?}", innocent.len());
+    only_the_poison_fails(&test, &task, options, ran).await;
 }
 
 /// A worker that started later allows no stall. The dying one began jobs early by its own options.
 #[tokio::test]
 async fn early_begins_follow_the_options_of_the_newest_start() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (_app, task) = test.producer().await;
     let ran = Arc::new(Mutex::new(BTreeMap::new()));
     let old = fast().concurrency(1).prefetch(50);
@@ -137,19 +141,12 @@ async fn early_begins_follow_the_options_of_the_newest_start() {
         dispatch_poison(&task).await;
     };
     tokio::join!(dies_of_poison(&test, &redis, old, Arc::clone(&ran)), deploy);
-    let healthy = test.app().await;
-    let _: TaskRef<String, u64> =
-        healthy.task(&test.name, strict, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
-    let worker = TestWorker::start(healthy.worker());
-    let innocent = innocent(&task, &ran).await;
-    worker.stop().await;
-    assert!(innocent.is_empty(), "{} failed of one crash (id, runs): {innocent:?}", innocent.len());
+    only_the_poison_fails(&test, &task, strict, ran).await;
 }
 
 #[tokio::test]
 async fn no_job_begins_early_if_a_crash_counts_as_a_failed_run() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (_app, task) = test.producer().await;
     let ran = Arc::new(Mutex::new(BTreeMap::new()));
     let options = fast_with(StallOptions::new().on_crash(OnCrash::Retry))
@@ -158,19 +155,12 @@ async fn no_job_begins_early_if_a_crash_counts_as_a_failed_run() {
         .prefetch(50);
     dispatch_poison(&task).await;
     dies_of_poison(&test, &redis, options.clone(), Arc::clone(&ran)).await;
-    let healthy = test.app().await;
-    let _: TaskRef<String, u64> =
-        healthy.task(&test.name, options, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
-    let worker = TestWorker::start(healthy.worker());
-    let innocent = innocent(&task, &ran).await;
-    worker.stop().await;
-    assert!(innocent.is_empty(), "{} failed of one crash (id, runs): {innocent:?}", innocent.len());
+    only_the_poison_fails(&test, &task, options, ran).await;
 }
 
 #[tokio::test]
 async fn a_job_expires_however_long_it_waits_in_the_worker() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let journal = Arc::clone(&test.journal);
     let ran = Arc::new(Mutex::new(BTreeSet::new()));
     let seen = Arc::clone(&ran);
@@ -204,8 +194,7 @@ async fn a_job_expires_however_long_it_waits_in_the_worker() {
 
 #[tokio::test]
 async fn a_cancel_reaches_a_job_that_began_and_was_withdrawn() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let journal = Arc::clone(&test.journal);
     let mut slowest = Duration::ZERO;
     let task = app
@@ -270,8 +259,7 @@ async fn a_child_prefetched_after_its_parent_moves_to_an_idle_worker() {
 
 #[tokio::test]
 async fn a_full_worker_of_a_paused_task_returns_prefetched_jobs() {
-    let test = TestTask::new();
-    let (app, task) = test.producer().await;
+    let (test, app, task) = producing().await;
     task.dispatch_many((0..10).map(|_| "gate".to_owned())).await.unwrap();
     let worker = test.start_worker(fast().concurrency(1).prefetch(3)).await;
     counts(&task, 3, 1).await;

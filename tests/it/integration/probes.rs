@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use heartline::{App, Context, JobError};
 use serde_json::Value;
 
-use crate::support::task::{TASK, TestTask, fast};
+use crate::integration::fixtures::shared;
+use crate::support::task::{TASK, fast};
 use crate::support::{PATIENCE, TestRedis, eventually};
 
 /// The status and the body of a reply.
@@ -24,8 +25,7 @@ fn ask(address: SocketAddr, request: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn probes_answer_before_during_and_after_the_run() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     test.declare_at(&app, fast());
     let worker = app.worker();
     let probes = worker.monitor().serve(([127, 0, 0, 1], 0).into()).unwrap();
@@ -46,8 +46,7 @@ async fn probes_answer_before_during_and_after_the_run() {
 
 #[tokio::test]
 async fn probes_answer_although_connections_are_kept_open() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     test.declare_at(&app, fast());
     let probes = app.worker().monitor().serve(([127, 0, 0, 1], 0).into()).unwrap();
     let idle: Vec<TcpStream> = (0..200)

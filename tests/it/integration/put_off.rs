@@ -1,5 +1,6 @@
 //! Jobs that wait without using an attempt: their handler snoozes, or their payload is of another version.
 
+use crate::integration::fixtures::{producing, shared};
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
@@ -14,8 +15,7 @@ struct Limited;
 
 #[tokio::test]
 async fn a_snoozed_job_runs_later_with_no_attempt_used_and_no_error() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let task: TaskRef<u32, (u32, u32)> = app
         .task(TASK, fast().concurrency(1), |ctx: Context, times: u32| async move {
             if ctx.snoozed_count() < times {
@@ -74,20 +74,6 @@ async fn a_custom_error_can_be_a_snooze_that_uses_no_attempt() {
 }
 
 #[tokio::test]
-async fn a_job_can_be_cancelled_while_it_is_snoozed() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let task: TaskRef<(), ()> =
-        app.task(TASK, fast(), |_, (): ()| async { Err(JobError::snooze(Duration::from_secs(3600))) }).unwrap();
-    let worker = TestWorker::start(app.worker());
-    let job = task.dispatch(()).await.unwrap();
-    test.arrives(job.id().as_str(), "delayed").await;
-    job.cancel("no more").await.unwrap();
-    assert_eq!(job.state().await.unwrap(), JobState::Cancelled);
-    worker.stop().await;
-}
-
-#[tokio::test]
 async fn a_payload_of_another_version_waits_and_uses_no_attempt() {
     let test = TestTask::new();
     let (old, new) = (test.app().await, test.app().await);
@@ -131,8 +117,7 @@ async fn a_payload_of_another_version_waits_and_uses_no_attempt() {
 
 #[tokio::test]
 async fn a_payload_that_stays_unreadable_fails_after_its_time() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let options = fast().undecodable_for(Duration::from_millis(300));
     app.task(TASK, options, |_, n: u32| async move { Ok::<_, JobError>(n) }).unwrap();
     let worker = TestWorker::start(app.worker());
@@ -153,8 +138,7 @@ async fn a_payload_that_stays_unreadable_fails_after_its_time() {
 
 #[tokio::test]
 async fn a_job_that_does_not_begin_in_time_fails_as_expired() {
-    let test = TestTask::new();
-    let (app, task) = test.producer().await;
+    let (test, app, task) = producing().await;
     let short = Duration::from_millis(300);
     let late = task.dispatch("gate".into()).expires_after(short).await.unwrap();
     let delayed = task.dispatch("gate".into()).delay(Duration::from_millis(1)).expires_after(short).await.unwrap();
@@ -188,8 +172,7 @@ async fn a_job_that_does_not_begin_in_time_fails_as_expired() {
 
 #[tokio::test]
 async fn a_job_needs_time_to_begin() {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
+    let (_test, _app, task) = producing().await;
     let minute = Duration::from_secs(60);
     assert!(task.dispatch("x".into()).expires_after(Duration::ZERO).await.is_err());
     assert!(task.dispatch("x".into()).expires_after(Duration::MAX).await.is_err());

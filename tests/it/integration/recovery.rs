@@ -8,6 +8,7 @@ use heartline::{
     StallReason, TaskOptions, WorkerIdentity,
 };
 
+use crate::integration::fixtures::{producing, shared};
 use crate::support::events::next;
 use crate::support::puppet::Puppet;
 use crate::support::task::{INTERVAL, TASK, TestTask, fast, fast_with};
@@ -27,8 +28,7 @@ fn recorder(told: &Told) -> impl Fn(Context) -> Result<u64, JobError> + Send + S
 
 /// Lets a dead worker hold the job, then runs the task.
 async fn crash(options: TaskOptions) -> (TestTask, Told, crate::support::task::TaskWorker, String) {
-    let test = TestTask::new();
-    let (_app, task) = test.producer().await;
+    let (test, _app, task) = producing().await;
     task.dispatch("x".into()).id("a").await.unwrap();
     let mut dead = Puppet::of(&test).await;
     dead.claim_all(&["a"]).await;
@@ -144,8 +144,7 @@ async fn only_failures_with_a_listed_code_are_retried() {
 
 #[tokio::test]
 async fn codes_that_cannot_be_retried_are_refused_with_a_reason() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let policy = RetryPolicy::new().on(&["timeout", "worker_crashed", "codec", "Bad Code", "mine_2"]);
     let error = app.task(TASK, fast().retry(policy.clone()), |_, (): ()| async { Ok::<_, JobError>(()) }).unwrap_err();
     let text = error.to_string();

@@ -1,5 +1,6 @@
 //! Results and their retention.
 
+use crate::integration::fixtures::shared;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
@@ -17,8 +18,7 @@ struct Report {
 
 #[tokio::test]
 async fn a_typed_result_is_returned_unchanged() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let task: TaskRef<u64, Report> = app
         .task(TASK, fast(), |_, rows: u64| async move {
             let by_name = BTreeMap::from([("π \"\n".to_owned(), Some(3.5)), ("none".into(), None)]);
@@ -40,8 +40,7 @@ async fn a_typed_result_is_returned_unchanged() {
 
 #[tokio::test]
 async fn a_value_that_is_not_a_number_fails_the_job() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let task = app.task("root", fast(), |_, x: f64| async move { Ok::<f64, heartline::JobError>(x.sqrt()) }).unwrap();
     let worker = TestWorker::start(app.worker());
     let Error::JobFailed(failure) = task.dispatch(-1.0).await.unwrap().result().await.unwrap_err() else { panic!() };
@@ -53,8 +52,7 @@ async fn a_value_that_is_not_a_number_fails_the_job() {
 
 #[tokio::test]
 async fn any_number_of_handles_in_any_process_get_the_same_result() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input + 1) }).unwrap();
     let elsewhere = test.app().await.task_ref::<u32, u32>(TASK).unwrap();
     let job = task.dispatch(1).id("a").delay(Duration::from_millis(200)).await.unwrap();
@@ -70,8 +68,7 @@ async fn any_number_of_handles_in_any_process_get_the_same_result() {
 
 #[tokio::test]
 async fn a_missing_result_has_a_reason() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let worker = TestWorker::start(app.worker());
     let never = task.handle("never").unwrap();
@@ -90,8 +87,7 @@ async fn a_missing_result_has_a_reason() {
 
 #[tokio::test]
 async fn without_retention_nothing_stays_and_a_waiting_handle_ends() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let options = fast().retention(Retention::remove_at_once());
     let task = app
         .task(TASK, options, |_, fail: bool| async move {

@@ -1,14 +1,14 @@
 //! What happens to the jobs of dead workers: the resolve table, the bound of stalls, concurrent and dying sweepers.
 
+use crate::integration::fixtures::shared;
 use crate::support::events::next;
-use crate::support::puppet::{Puppet, Token};
-use crate::support::task::{TASK, TestTask, fast, fast_with};
+use crate::support::puppet::Puppet;
+use crate::support::task::{TASK, TestTask, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
-use heartline::{App, Error, JobState, StallAction, StallOptions, StallReason, StalledEvent, TaskRef};
+use heartline::{App, Error, StallAction, StallOptions, StallReason, StalledEvent, TaskRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// A sweeper whose handler records which jobs it ran.
 fn recorder(app: &App, stall: StallOptions) -> (TaskRef<u32, ()>, Arc<Mutex<Vec<String>>>) {
@@ -35,12 +35,6 @@ async fn sweeper(test: &TestTask, stall: StallOptions) -> (App, TaskRef<u32, ()>
     (app, task, worker)
 }
 
-async fn dispatch_all(task: &TaskRef<u32, ()>, ids: &[&str]) {
-    for (input, id) in (0..).zip(ids) {
-        task.dispatch(input).id(*id).await.unwrap();
-    }
-}
-
 /// The next stalls, this many, by job.
 async fn stalled(events: &mut heartline::Subscription<StalledEvent>, count: usize) -> BTreeMap<String, StalledEvent> {
     let mut found = BTreeMap::new();
@@ -54,8 +48,7 @@ async fn stalled(events: &mut heartline::Subscription<StalledEvent>, count: usiz
 
 #[tokio::test]
 async fn each_row_of_the_resolve_table_applies_to_its_job() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, ran) = recorder(&app, StallOptions::new().max_count(1));
     let ids = ["gone", "unlocked", "ended", "no-number", "cancelled", "last", "again"];
     for id in ids {
@@ -121,112 +114,6 @@ async fn each_row_of_the_resolve_table_applies_to_its_job() {
     assert_eq!(test.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
 }
 
-#[tokio::test]
-async fn max_count_n_fails_a_job_at_stall_n_plus_one() {
-    let test = TestTask::new();
-    let (app, task, worker) = sweeper(&test, StallOptions::new()).await;
-    let mut stalls = app.on_stalled();
-    let ids = ["zero", "one", "two", "three"];
-    for (max_count, id) in (0..).zip(ids) {
-        task.dispatch(0).id(id).max_stalls(max_count).await.unwrap();
-    }
-    let mut dead = Puppet::of(&test).await;
-    dead.claim_all(&ids).await;
-    for stall in 1..=4_u32 {
-        let left = &ids[stall as usize - 1..];
-        let found = stalled(&mut stalls, left.len()).await;
-        for (position, id) in left.iter().enumerate() {
-            let action = if position == 0 { StallAction::Failed } else { StallAction::Recovered };
-            assert_eq!((found[*id].action, found[*id].stalled_count), (action, stall), "{id}");
-            assert_eq!(test.column("stalledCount", id).await, Some(stall.to_string()), "{id}");
-        }
-        test.arrives(left[0], "failed").await;
-        let mut again = dead.claim(ids.len()).await;
-        again.sort_by_key(|token| ids.iter().position(|id| *id == token.id));
-        assert_eq!(again.iter().map(|token| token.id.as_str()).collect::<Vec<_>>(), left[1..]);
-    }
-    for (max_count, id) in (0..).zip(ids) {
-        let job = task.job(id).await.unwrap();
-        assert_eq!((job.state, job.failed_attempts, job.stalled_count), (JobState::Failed, 0, max_count + 1), "{id}");
-        let failure = job.error.unwrap();
-        assert_eq!((failure.code.as_str(), failure.stalled_count), ("worker_crashed", max_count + 1), "{id}");
-    }
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn the_max_count_of_the_task_is_the_default_of_its_jobs() {
-    let test = TestTask::new();
-    let (app, task, worker) = sweeper(&test, StallOptions::new().max_count(0)).await;
-    let mut stalls = app.on_stalled();
-    dispatch_all(&task, &["plain"]).await;
-    Puppet::of(&test).await.claim_all(&["plain"]).await;
-    assert_eq!(next(&mut stalls).await.action, StallAction::Failed);
-    test.arrives("plain", "failed").await;
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn a_job_that_ends_before_the_resolve_does_not_run_again() {
-    let test = TestTask::new();
-    let (_app, task, worker) = sweeper(&test, StallOptions::new()).await;
-    let ids = ["completes", "fails", "retries", "requeues", "cancels"];
-    dispatch_all(&task, &ids).await;
-    let mut slow = Puppet::of(&test).await;
-    let held = slow.claim_all(&ids).await;
-    task.handle("cancels").unwrap().cancel("").await.unwrap();
-    test.becomes_candidate("completes").await;
-    let error = r#"{"code":"x","message":""}"#;
-    let said = [
-        (&held[1], "failed", 1, "x", error),
-        (&held[2], "retry", 1, "60000", error),
-        (&held[3], "requeue", 0, "", ""),
-        (&held[4], "failed", 1, "x", error),
-    ];
-    let settled = slow.settle(&held[..1], &said, 0).await;
-    assert_eq!((settled.lost, settled.cancelled), (vec![], vec![held[4].fence]));
-    let candidates: Vec<String> = test.run("SMEMBERS", "candidates", &[]).await;
-    assert!(candidates.iter().all(|id| id == "blocker"), "{candidates:?}");
-    test.epochs_pass(2).await;
-    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0);
-    for (id, place) in ids.into_iter().zip(["completed", "failed", "delayed", "wait", "cancelled"]) {
-        assert_eq!(test.places(id).await, [place], "{id}");
-    }
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn a_candidate_that_sends_heartbeats_stays_with_its_worker() {
-    let test = TestTask::new();
-    let (_app, task, worker) = sweeper(&test, StallOptions::new().max_count(0)).await;
-    dispatch_all(&task, &["slow"]).await;
-    let mut slow = Puppet::of(&test).await;
-    let held = slow.claim_all(&["slow"]).await;
-    for _ in 0..3 {
-        test.becomes_candidate("slow").await;
-        assert_eq!(slow.beat(&held).await, [0; 0]);
-    }
-    slow.settle(&held, &[], 0).await;
-    test.arrives("slow", "completed").await;
-    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0);
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn a_heartbeat_just_before_the_resolve_call_keeps_the_job() {
-    let test = TestTask::new();
-    let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
-    dispatch_all(&task, &["beaten", "silent"]).await;
-    let (mut slow, mut sweep) = (Puppet::of(&test).await, Puppet::of(&test).await);
-    let held = slow.claim_all(&["beaten", "silent"]).await;
-    let first = sweep.sweep(0, "0", 200).await.unwrap();
-    assert!(first.snapshot && first.epoch == 1 && first.ids.is_empty(), "{first:?}");
-    slow.beat(&held[..1]).await;
-    assert_eq!(sweep.sweep(1, "0", 200).await.unwrap().ids, ["silent"]);
-    test.arrives("beaten", "running").await;
-    test.arrives("silent", "wait").await;
-}
-
 /// Jobs that a dead worker holds.
 async fn abandoned(test: &TestTask, task: &TaskRef<u32, ()>, count: usize) -> BTreeSet<String> {
     let handles = task.dispatch_many(0..count as u32).await.unwrap();
@@ -241,8 +128,7 @@ async fn abandoned(test: &TestTask, task: &TaskRef<u32, ()>, count: usize) -> BT
 
 #[tokio::test]
 async fn two_concurrent_sweepers_resolve_each_job_once() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, ran) = recorder(&app, StallOptions::new());
     let ids = abandoned(&test, &task, 1000).await;
     let other = test.app().await;
@@ -259,35 +145,8 @@ async fn two_concurrent_sweepers_resolve_each_job_once() {
 }
 
 #[tokio::test]
-async fn interleaved_sweeps_resolve_each_job_once() {
-    let test = TestTask::new();
-    let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
-    let ids = abandoned(&test, &task, 1000).await;
-    let mut sweepers = [Puppet::of(&test).await, Puppet::of(&test).await];
-    sweepers[0].sweep(0, "0", 200).await.unwrap();
-    let mut cursors = ["0".to_owned(), "0".to_owned()];
-    let (mut resolved, mut moved) = (Vec::new(), 0);
-    while moved < 2 {
-        moved = 0;
-        for (sweeper, cursor) in sweepers.iter_mut().zip(&mut cursors) {
-            match sweeper.sweep(1, cursor, 100).await {
-                Some(swept) => {
-                    assert!(swept.ids.len() <= 100);
-                    resolved.extend(swept.ids);
-                    *cursor = swept.cursor;
-                }
-                None => moved += 1,
-            }
-        }
-    }
-    assert_eq!((resolved.len(), resolved.into_iter().collect::<BTreeSet<_>>()), (1000, ids));
-    assert_eq!((test.epoch().await, task.counts().await.unwrap().waiting), (2, 1000));
-}
-
-#[tokio::test]
 async fn the_next_sweeper_completes_a_sweep_that_died_midway() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (task, ran) = recorder(&app, StallOptions::new());
     let ids = abandoned(&test, &task, 1000).await;
     let mut dying = Puppet::of(&test).await;
@@ -304,110 +163,6 @@ async fn the_next_sweeper_completes_a_sweep_that_died_midway() {
     assert_eq!(ran, ids.into_iter().collect::<Vec<_>>());
     assert_eq!(test.stalls().await.into_iter().flatten().count(), 1000);
     worker.stop().await;
-}
-
-#[tokio::test]
-async fn fifty_thousand_jobs_are_swept_two_hundred_a_call() {
-    const JOBS: usize = 50_000;
-    let test = TestTask::new();
-    let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
-    task.dispatch_many(0..JOBS as u32).await.unwrap();
-    let mut holder = Puppet::of(&test).await;
-    let mut held: Vec<Token> = Vec::with_capacity(JOBS);
-    while held.len() < JOBS {
-        held.extend(holder.claim(200).await);
-    }
-    let (living, dead) = held.split_at(JOBS / 2);
-    let mut witness = Puppet::of(&test).await;
-    assert!(witness.sweep(0, "0", 200).await.unwrap().snapshot);
-    // Only one half sends heartbeats after the snapshot.
-    for part in living.chunks(500) {
-        assert_eq!(holder.beat(part).await, [0; 0]);
-    }
-    let (mut cursor, mut calls) = ("0".to_owned(), 0);
-    let last = loop {
-        let swept = witness.sweep(1, &cursor, 200).await.unwrap();
-        calls += 1;
-        if swept.snapshot {
-            break swept;
-        }
-        assert!(swept.ids.len() <= 200, "a call resolved {} jobs", swept.ids.len());
-        cursor = swept.cursor;
-    };
-    assert_eq!((last.epoch, calls > JOBS / 2 / 200), (2, true), "{calls} calls");
-    let entries = test.stalls().await;
-    let largest = entries.iter().map(Vec::len).max();
-    assert!(largest <= Some(200), "a call resolved {largest:?} jobs");
-    let resolved: Vec<String> = entries.into_iter().flatten().map(|(id, _)| id).collect();
-    let dead: BTreeSet<String> = dead.iter().map(|token| token.id.clone()).collect();
-    assert_eq!((resolved.len(), resolved.into_iter().collect::<BTreeSet<_>>()), (JOBS / 2, dead));
-    let counts = task.counts().await.unwrap();
-    assert_eq!((counts.waiting, counts.running), (JOBS as u64 / 2, JOBS as u64 / 2));
-}
-
-#[tokio::test]
-async fn recovered_jobs_run_first_and_in_their_old_order() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let ran = Arc::new(Mutex::new(Vec::new()));
-    let log = ran.clone();
-    let task = app.task(TASK, fast().concurrency(1), move |ctx, _: u32| {
-        log.lock().unwrap().push(format!("{} {}", ctx.id(), ctx.stalled_count()));
-        async { Ok::<_, heartline::JobError>(()) }
-    });
-    let task = task.unwrap();
-    task.dispatch(0).id("stalled-low").priority(heartline::Priority::Low).await.unwrap();
-    let mut dead = Puppet::of(&test).await;
-    dead.claim_all(&["stalled-low"]).await;
-    dispatch_all(&task, &["stalled"]).await;
-    dead.claim_all(&["stalled"]).await;
-    dead.sweep(0, "0", 200).await.unwrap();
-    dead.sweep(1, "0", 200).await.unwrap();
-    dispatch_all(&task, &["waiting"]).await;
-    let low = task.dispatch(0).id("waiting-low").priority(heartline::Priority::Low).await.unwrap();
-    let worker = TestWorker::start(app.worker());
-    low.result().await.unwrap();
-    assert_eq!(*ran.lock().unwrap(), ["stalled 1", "waiting 0", "stalled-low 1", "waiting-low 0"]);
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn a_worker_that_lost_a_job_writes_nothing_for_it() {
-    let test = TestTask::new();
-    let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
-    let ids = ["a", "b", "c", "d"];
-    dispatch_all(&task, &ids).await;
-    let (mut late, mut sweep, mut second) = (Puppet::of(&test).await, Puppet::of(&test).await, Puppet::of(&test).await);
-    let mut held = late.claim_all(&ids).await;
-    sweep.sweep(0, "0", 200).await.unwrap();
-    assert_eq!(sweep.sweep(1, "0", 200).await.unwrap().ids.len(), 4);
-    let again = second.claim(4).await;
-    assert_eq!(again.len(), 4);
-    held.sort_by_key(|token| token.fence);
-    assert!(again.iter().all(|token| token.fence > held[3].fence), "fences grow from claim to claim");
-
-    let before = test.redis().dump(&test.key("")).await;
-    let error = r#"{"code":"x","message":""}"#;
-    let said =
-        [(&held[1], "failed", 1, "x", error), (&held[2], "retry", 1, "1", error), (&held[3], "requeue", 0, "", "")];
-    let settled = late.settle(&held[..1], &said, 0).await;
-    let mut fences: Vec<u64> = held.iter().map(|token| token.fence).collect();
-    assert_eq!((settled.lost, settled.claimed), (fences.clone(), vec![]));
-    let mut lost = late.beat(&held).await;
-    lost.sort();
-    fences.sort();
-    assert_eq!(lost, fences);
-    let mut after = test.redis().dump(&test.key("")).await;
-    // The settle call is recorded with its reply, for a repeat. Its outcomes are reported as refused.
-    let mut before = before;
-    for told in ["replies", "events", "meta"] {
-        let key = test.key(told);
-        assert_ne!(after.remove(&key), before.remove(&key), "{told}");
-    }
-    assert_eq!(after, before);
-
-    second.settle(&again, &[], 0).await;
-    assert_eq!(task.counts().await.unwrap().completed, 4);
 }
 
 #[tokio::test]
@@ -431,8 +186,7 @@ async fn a_dead_worker_is_found_within_two_intervals() {
 
 #[tokio::test]
 async fn jobs_of_live_workers_are_kept_while_thousands_stall() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let task =
         app.task(TASK, fast_with(StallOptions::new().max_count(0)).concurrency(50), |ctx, long: bool| async move {
             if long {
@@ -456,18 +210,5 @@ async fn jobs_of_live_workers_are_kept_while_thousands_stall() {
     for handle in living {
         assert_eq!(test.places(handle.id().as_str()).await, ["running"]);
     }
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn one_returning_worker_recovers_the_jobs_of_a_fleet() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let (task, _) = recorder(&app, StallOptions::new().interval(Duration::from_secs(1)));
-    abandoned(&test, &task, 10).await;
-    let worker = TestWorker::start(app.worker());
-    eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 10).await;
-    let epoch = test.epoch().await;
-    assert!(epoch <= 3, "it took {epoch} epochs");
     worker.stop().await;
 }

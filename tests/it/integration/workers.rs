@@ -1,11 +1,12 @@
 //! Which tasks a worker handles, how many jobs at a time, and how it stops.
 
+use crate::integration::fixtures::shared;
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::_internals::Timings;
-use heartline::{App, Error, Event, Interrupted, JobState, StopReason, TaskOptions, TaskRef};
+use heartline::{App, Event, Interrupted, JobState, TaskOptions, TaskRef};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -51,8 +52,7 @@ fn gated(app: &App, name: &str, options: TaskOptions, crowd: &Crowd, gate: &Arc<
 
 #[tokio::test]
 async fn a_worker_handles_only_the_named_tasks() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let wanted = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let other = app.task("other", fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let worker = TestWorker::start(app.worker().tasks([TASK]).unwrap());
@@ -67,26 +67,8 @@ async fn a_worker_handles_only_the_named_tasks() {
 }
 
 #[tokio::test]
-async fn a_task_without_a_handler_is_a_config_error() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let _: TaskRef<u32, ()> = app.task(TASK, fast(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).unwrap();
-    app.task_ref::<u32, ()>("produced").unwrap();
-    for names in [&["unknown"][..], &["produced"], &[TASK, "unknown"]] {
-        let Err(Error::Config(faults)) = app.worker().tasks(names.iter().copied()) else { panic!("{names:?}") };
-        assert!(faults.len() == 1 && faults.to_string().contains("worker.only"), "{faults}");
-    }
-    let none = app.worker().tasks([]).unwrap().run().await;
-    assert!(matches!(none, Err(Error::Config(_))), "{none:?}");
-    let twice =
-        app.task(TASK, fast(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).map(|_: TaskRef<u32, ()>| ());
-    assert!(matches!(&twice, Err(Error::Config(faults)) if faults.to_string().contains("once")), "{twice:?}");
-}
-
-#[tokio::test]
 async fn a_task_runs_at_most_its_concurrency() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
     let task = gated(&app, TASK, fast().concurrency(4), &crowd, &gate);
     let handles = task.dispatch_many(0..50).await.unwrap();
@@ -104,8 +86,7 @@ async fn a_task_runs_at_most_its_concurrency() {
 
 #[tokio::test]
 async fn max_jobs_bounds_all_tasks_together_and_starves_none() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
     let tasks: Vec<_> =
         (0..4).map(|at| gated(&app, &format!("task-{at}"), fast().concurrency(10), &crowd, &gate)).collect();
@@ -130,8 +111,7 @@ async fn max_jobs_bounds_all_tasks_together_and_starves_none() {
 
 #[tokio::test]
 async fn tasks_with_a_backlog_share_the_only_slot_in_turn() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut handles = Vec::new();
     for at in 0..3 {
@@ -161,8 +141,7 @@ async fn tasks_with_a_backlog_share_the_only_slot_in_turn() {
 
 #[tokio::test]
 async fn a_full_worker_passes_the_wake_marker_on() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
     let other = gated(&app, "other", fast(), &crowd, &gate);
     let task = gated(&app, TASK, fast(), &crowd, &gate);
@@ -186,10 +165,9 @@ async fn a_full_worker_passes_the_wake_marker_on() {
 
 #[tokio::test]
 async fn a_stopping_worker_passes_the_wake_marker_on() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
-    for round in 0..50 {
+    for round in 0..20 {
         let worker = TestWorker::start(app.worker());
         assert_eq!(task.dispatch(round).await.unwrap().result().await.unwrap(), round);
         let job = task.dispatch(round).await.unwrap();
@@ -203,8 +181,7 @@ async fn a_stopping_worker_passes_the_wake_marker_on() {
 
 #[tokio::test]
 async fn a_shutdown_waits_for_handlers_and_claims_no_more() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let (gate, seen) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(0)));
     let (pass, count) = (gate.clone(), seen.clone());
     let task = app
@@ -237,13 +214,12 @@ async fn a_shutdown_waits_for_handlers_and_claims_no_more() {
 
 #[tokio::test]
 async fn a_shutdown_requeues_unfinished_jobs_at_the_front_uncounted() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = told.clone();
     let begun = Arc::new(Mutex::new(0));
     let count = begun.clone();
-    let options = fast().concurrency(3).cancel_grace(Duration::from_millis(300));
+    let options = fast().concurrency(4).cancel_grace(Duration::from_millis(300));
     let task: TaskRef<String, ()> = app
         .task(TASK, options, move |ctx, input: String| {
             let (log, count) = (log.clone(), count.clone());
@@ -254,45 +230,37 @@ async fn a_shutdown_requeues_unfinished_jobs_at_the_front_uncounted() {
                 }
                 ctx.cancelled().await;
                 log.lock().unwrap().push(ctx.heartbeat());
-                if input == "err" { Err::<_, heartline::JobError>("gave up".into()) } else { Ok(()) }
+                match input.as_str() {
+                    "err" => Err::<_, heartline::JobError>("gave up".into()),
+                    "panic" => panic!("gave up"),
+                    _ => Ok(()),
+                }
             }
         })
         .unwrap();
-    for (id, input) in [("ignores", "ignore"), ("fails", "err"), ("finishes", "ok"), ("waits", "ok")] {
+    for (id, input) in
+        [("ignores", "ignore"), ("fails", "err"), ("panics", "panic"), ("finishes", "ok"), ("waits", "ok")]
+    {
         task.dispatch(input.into()).id(id).await.unwrap();
     }
     let worker = TestWorker::start(app.worker());
-    eventually("three run", PATIENCE, async || *begun.lock().unwrap() == 3).await;
+    eventually("four run", PATIENCE, async || *begun.lock().unwrap() == 4).await;
     worker.stop().await;
-    assert_eq!(*told.lock().unwrap(), [Err(Interrupted::Shutdown), Err(Interrupted::Shutdown)]);
+    assert_eq!(*told.lock().unwrap(), [Err(Interrupted::Shutdown); 3]);
     assert_eq!(test.places("finishes").await, ["completed"], "what returned a value has completed");
-    for id in ["ignores", "fails"] {
+    for id in ["ignores", "fails", "panics"] {
         assert_eq!(test.places(id).await, ["wait"]);
         let job = task.job(id).await.unwrap();
         assert_eq!((job.failed_attempts, job.stalled_count, job.error), (0, 0, None), "{id}");
     }
     let waiting: Vec<String> = test.run("LRANGE", "wait", &["0", "-1"]).await;
-    assert_eq!((waiting.len(), waiting[2].as_str()), (3, "waits"));
+    assert_eq!((waiting.len(), waiting[3].as_str()), (4, "waits"));
     assert_eq!(test.run::<u64>("EXISTS", "stalls", &[]).await, 0);
 }
 
 #[tokio::test]
-async fn a_worker_stops_at_once_when_it_has_nothing_to_do() {
-    let test = TestTask::new();
-    let app = test.app().await;
-    let _: TaskRef<u32, ()> = app
-        .task(TASK, fast().shutdown_grace(Duration::from_secs(3600)), |_, _: u32| async {
-            Ok::<_, heartline::JobError>(())
-        })
-        .unwrap();
-    let stopped = tokio::time::timeout(PATIENCE, app.worker().run_until(async {})).await.unwrap();
-    assert_eq!(stopped.unwrap(), StopReason::Shutdown);
-}
-
-#[tokio::test]
 async fn an_idle_worker_of_many_tasks_needs_no_polling() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let tasks: Vec<TaskRef<u32, u32>> = (0..5)
         .map(|at| {
             app.task(&format!("task-{at}"), fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })

@@ -5,8 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_key_of_another_type_is_named_whatever_it_breaks() {
     for (column, holds_options) in [("progress", false), ("failed", false), ("meta", true)] {
-        let scene = Scene::waiting(&["a"]).await;
-        scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+        let scene = Scene::waiting(&["a"]).await.watched().await;
         scene.test.run::<()>("DEL", column, &[]).await;
         scene.test.run::<()>("SET", column, &["x"]).await;
         assert_eq!(scene.kinds().await, ["!foreign_keys"], "{column}");
@@ -45,8 +44,7 @@ async fn an_invalid_name_in_the_list_of_tasks_hides_no_task() {
 
 #[tokio::test]
 async fn lost_data_and_lost_options_are_distinguished() {
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     scene.completes(1).await;
     scene.jobs.dispatch("hold".into()).await.unwrap();
     scene.test.run::<u64>("DEL", "meta", &[]).await;
@@ -64,8 +62,7 @@ async fn lost_data_and_lost_options_are_distinguished() {
 
 #[tokio::test]
 async fn jobs_in_no_list_are_a_risk_until_they_are_repaired() {
-    let scene = Scene::waiting(&["a", "b", "c"]).await;
-    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    let scene = Scene::waiting(&["a", "b", "c"]).await.watched().await;
     scene.test.run::<u64>("LREM", "wait", &["0", "a"]).await;
     assert_eq!(scene.kinds().await, ["!jobs_without_place"]);
     assert_eq!(scene.of_job("a").await, ["!jobs_without_place"]);
@@ -92,15 +89,13 @@ async fn a_job_that_ended_and_lost_its_place_does_not_wait() {
 
 #[tokio::test]
 async fn jobs_without_payload_are_a_risk_where_they_wait() {
-    let scene = Scene::waiting(&["a", "b"]).await;
-    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    let scene = Scene::waiting(&["a", "b"]).await.watched().await;
     scene.test.run::<u64>("HDEL", "payload", &["b"]).await;
     assert_eq!(scene.kinds().await, ["!payloads_lost"]);
     let facts = scene.facts("payloads_lost").await;
     assert_eq!(facts, serde_json::json!({ "jobs": 1, "waiting": 1, "first": "b", "removed_ago_ms": null }));
 
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     scene.jobs.dispatch("x".into()).id("done").await.unwrap().result().await.unwrap();
     scene.test.run::<u64>("HDEL", "payload", &["done"]).await;
     assert_eq!(scene.kinds().await, ["?payloads_lost"], "an ended job needs no payload");
@@ -118,41 +113,28 @@ async fn jobs_without_payload_are_a_risk_where_they_wait() {
 #[tokio::test]
 async fn a_server_that_refuses_writes_accuses_no_worker() {
     let server = crate::support::TestRedis::start();
-    let app = crate::support::task::built(&server.url(), "refused").await;
-    let jobs = app.task_ref::<String, u64>("export").unwrap();
+    let mut test = TestTask::on(&server);
+    test.name = TASK.to_owned();
+    let scene = Scene::of(test).await;
     for id in ["a", "b"] {
-        jobs.dispatch("x".into()).id(id).await.unwrap();
+        scene.jobs.dispatch("hold".into()).id(id).await.unwrap();
     }
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut conn = client.get_multiplexed_async_connection().await.unwrap();
-    let seen = ms_ago(MINUTE).to_string();
-    let mut pipe = redis::pipe();
-    pipe.lrem("refused:{export}:wait", 0, "a").ignore();
-    pipe.hset("refused:{export}:locks", "a", format!("{LOST}:{}", ms_ago(MINUTE * 2) * 1000)).ignore();
-    pipe.sadd("refused:{export}:active", "a").ignore().zadd("refused:workers", LOST, &seen).ignore();
-    let facts = [("tasks", "export"), ("held:export", "0"), ("slots:export", "2"), ("lastSeenAt", &*seen)];
-    pipe.hset_multiple(format!("refused:worker:{LOST}"), &facts).ignore();
-    let () = pipe.query_async(&mut conn).await.unwrap();
-    let inspector = app.inspector();
-    let kinds = async || inspector.diagnose().await.unwrap().iter().map(kind).collect::<Vec<_>>();
-    let before = kinds().await;
+    scene.holds(&["a"], MINUTE * 2, MINUTE).await;
+    let before = scene.kinds().await;
     assert!(before.contains(&"!lost_worker".to_owned()), "{before:?}");
+    let mut conn = server.conn().await;
     let mut needs = async |replicas: u8| {
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg("min-replicas-to-write").arg(replicas);
         set.query_async::<()>(&mut conn).await.unwrap();
     };
     needs(1).await;
-    assert_eq!(kinds().await, ["!writes_refused"]);
-    assert!(inspector.writes_refused().await.is_some());
-    let report = inspector.task("export").await.unwrap();
-    let of_task: Vec<_> = inspector.diagnose_task(&report).await.unwrap().iter().map(kind).collect();
-    assert_eq!(of_task, ["!writes_refused"]);
+    assert_eq!(scene.kinds().await, ["!writes_refused"]);
+    assert!(scene.inspector.writes_refused().await.is_some());
+    assert_eq!(scene.of_task().await, ["!writes_refused"]);
     for id in ["a", "b"] {
-        let job = inspector.job("export", id, JobValues::None).await.unwrap().unwrap();
-        let found: Vec<_> = inspector.diagnose_job(&job).await.unwrap().iter().map(kind).collect();
-        assert_eq!(found, ["!writes_refused"], "{id}");
+        assert_eq!(scene.of_job(id).await, ["!writes_refused"], "{id}");
     }
     needs(0).await;
-    assert_eq!(kinds().await, before);
+    assert_eq!(scene.kinds().await, before);
 }

@@ -20,8 +20,7 @@ impl Scene {
 
 #[tokio::test]
 async fn failures_are_a_note_until_a_job_completes() {
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     scene.fails(2).await;
     assert_eq!(scene.kinds().await, ["?jobs_fail"]);
     let facts = scene.facts("jobs_fail").await;
@@ -38,8 +37,7 @@ async fn failures_are_a_note_until_a_job_completes() {
 
 #[tokio::test]
 async fn twenty_failures_without_a_completion_are_an_outage() {
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     scene.completes(1).await;
     scene.fails(19).await;
     assert_eq!(scene.kinds().await, ["?jobs_fail"]);
@@ -58,8 +56,7 @@ async fn twenty_failures_without_a_completion_are_an_outage() {
 
 #[tokio::test]
 async fn removing_failed_jobs_ends_an_outage_unless_others_retry() {
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     scene.fails(25).await;
     assert_eq!(scene.kinds().await, ["!jobs_fail"]);
     let hint = scene.diagnoses().await[0].hint();
@@ -80,8 +77,7 @@ async fn removing_failed_jobs_ends_an_outage_unless_others_retry() {
 
 #[tokio::test]
 async fn retries_while_none_completes_are_a_note() {
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     scene.retried(1).await;
     scene.jobs.dispatch("x".into()).id("later").delay(HOUR * 2).await.unwrap();
     assert_eq!(scene.kinds().await, ["?jobs_fail", "?jobs_retry"]);
@@ -94,8 +90,7 @@ async fn retries_while_none_completes_are_a_note() {
 
 #[tokio::test]
 async fn many_retries_in_a_row_are_an_outage() {
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     scene.completes(5).await;
     scene.retried(25).await;
     for at in 0..60 {
@@ -113,8 +108,7 @@ async fn many_retries_in_a_row_are_an_outage() {
 
 #[tokio::test]
 async fn retries_next_to_completed_jobs_are_not_an_outage() {
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     scene.retried(22).await;
     scene.completes(60).await;
     assert_eq!(scene.kinds().await, ["?jobs_retry"]);
@@ -125,8 +119,7 @@ async fn retries_next_to_completed_jobs_are_not_an_outage() {
 
 #[tokio::test]
 async fn a_few_failures_after_long_runs_are_not_an_outage() {
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     scene.retried(5).await;
     for _ in 0..40 {
         scene.jobs.dispatch("hold".into()).await.unwrap();
@@ -154,8 +147,7 @@ async fn failed_jobs_that_wait_again_are_an_outage() {
 
 #[tokio::test]
 async fn jobs_that_snooze_after_an_old_failure_are_not_retries() {
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     let ids = (0..25).map(|at| (format!("job-{at}"), "snooze".to_owned()));
     scene.jobs.dispatch_many_with_ids(ids).await.unwrap();
     eventually("all snooze", PATIENCE, async || {
@@ -173,8 +165,7 @@ async fn jobs_that_snooze_after_an_old_failure_are_not_retries() {
 
 #[tokio::test]
 async fn payloads_that_no_worker_can_read_are_of_a_newer_producer() {
-    let scene = Scene::new().await;
-    let worker = scene.worker();
+    let (scene, worker) = Scene::working().await;
     let other = scene.app.task_ref::<u64, u64>(TASK).unwrap();
     other.dispatch_many_with_ids((0..25).map(|at| (format!("job-{at}"), 5))).await.unwrap();
     scene.counted("all are delayed", 25, |counts| counts.delayed).await;
@@ -210,8 +201,7 @@ async fn a_worker_that_cannot_start_its_program_is_reported() {
 
 #[tokio::test]
 async fn runs_that_repeatedly_break_off_are_a_risk() {
-    let scene = Scene::waiting(&["a"]).await;
-    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    let scene = Scene::waiting(&["a"]).await.watched().await;
     scene.ended_ago("lastBrokenOffAt", MINUTE).await;
     for (runs, kinds) in [(2, &[][..]), (3, &["?runs_break_off"][..]), (5, &["!runs_break_off"][..])] {
         scene.meta("brokenOffSinceCompleted", runs).await;
@@ -223,8 +213,7 @@ async fn runs_that_repeatedly_break_off_are_a_risk() {
 
 #[tokio::test]
 async fn hooks_that_fail_are_reported_while_they_do() {
-    let scene = Scene::idle().await;
-    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    let scene = Scene::idle().await.watched().await;
     for (hooks, ago, kinds) in
         [(1, MINUTE, &["?hooks_fail"][..]), (20, MINUTE, &["!hooks_fail"][..]), (20, HOUR, &[][..])]
     {

@@ -38,7 +38,10 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Scene {
-        let test = TestTask::plain();
+        Scene::of(TestTask::plain()).await
+    }
+
+    async fn of(test: TestTask) -> Scene {
         let app = test.app().await;
         let journal = test.journal.clone();
         let handler = move |ctx: Context, input: String| {
@@ -58,6 +61,19 @@ impl Scene {
         let options = TaskOptions::new().stall(stall).retry(RetryPolicy::new().attempts(3));
         let jobs = app.task(TASK, options, handler).unwrap();
         Scene { inspector: app.inspector(), test, app, jobs }
+    }
+
+    /// With a worker.
+    async fn working() -> (Scene, RunningWorker) {
+        let scene = Scene::new().await;
+        let worker = scene.worker();
+        (scene, worker)
+    }
+
+    /// The lost worker is live and holds nothing.
+    async fn watched(self) -> Scene {
+        self.holds(&[], Duration::ZERO, Duration::ZERO).await;
+        self
     }
 
     /// A task with waiting jobs of these ids.

@@ -55,8 +55,7 @@ async fn slots_that_stay_taken_are_a_note_then_a_risk() {
 
 #[tokio::test]
 async fn jobs_that_wait_next_to_free_slots_are_a_risk() {
-    let scene = Scene::waiting(&["c"]).await;
-    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    let scene = Scene::waiting(&["c"]).await.watched().await;
     scene.waits("c", Duration::from_secs(200)).await;
     scene.claimed(Duration::from_secs(5)).await;
     assert_eq!(scene.kinds().await, [""; 0], "a backlog that moves");
@@ -114,8 +113,7 @@ async fn one_partition_that_is_not_claimed_is_a_risk() {
 
 #[tokio::test]
 async fn slots_of_runs_that_lost_their_jobs_are_reported() {
-    let scene = Scene::waiting(&["a", "b", "c"]).await;
-    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    let scene = Scene::waiting(&["a", "b", "c"]).await.watched().await;
     scene.presents("lost:work", "2 1000").await;
     assert_eq!(scene.kinds().await, [""; 0], "they may end within their cancel grace");
     scene.presents("lost:work", "2 90000").await;
@@ -168,8 +166,7 @@ async fn conditions_of_workers_are_reported_by_worker() {
 
 #[tokio::test]
 async fn a_worker_whose_presence_is_damaged_hides_no_other() {
-    let scene = Scene::idle().await;
-    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    let scene = Scene::idle().await.watched().await;
     let (prefix, seen) = (&scene.test.prefix, ms_ago(Duration::ZERO));
     let mut pipe = redis::pipe();
     pipe.zadd(format!("{prefix}:workers"), "odd-1-00000000", seen).ignore();

@@ -1,6 +1,5 @@
 //! Actions of the Inspector on jobs and tasks, and what it refuses.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use heartline::{
@@ -8,12 +7,13 @@ use heartline::{
 };
 
 use super::{
-    a_millisecond_passes, all, counted, events_by_job, ids, inspector, is_sound, obedient, seed, stored_error,
+    a_millisecond_passes, all, events_by_job, ids, inspector, is_sound, obedient, observed, seed, stored_error,
 };
+use crate::integration::fixtures::alone;
 use crate::support::puppet::Puppet;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Proxy, TestRedis, calls, eventually};
+use crate::support::{PATIENCE, Proxy, calls, eventually};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -54,8 +54,7 @@ async fn every_action_takes_jobs_in_its_states_and_explains_the_rest() {
         ("cancel", &[Waiting, Delayed]),
         ("remove", &[Waiting, Delayed, Completed, Failed, Cancelled]),
     ] {
-        let test = TestTask::new();
-        let (app, inspector) = inspector(&test).await;
+        let (test, app, inspector) = observed().await;
         let inspector = inspector.by("ada");
         one_of_each(&test, &app).await;
         let mut named: Vec<String> = STATES.iter().map(ToString::to_string).collect();
@@ -118,8 +117,7 @@ async fn every_action_takes_jobs_in_its_states_and_explains_the_rest() {
 
 #[tokio::test]
 async fn a_retried_job_starts_over_under_its_id() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = obedient(&test, &app, fast().retry(RetryPolicy::new().attempts(2)));
     task.dispatch("again 1".into()).id("fails").await.unwrap();
     let worker = TestWorker::start(app.worker());
@@ -158,37 +156,8 @@ async fn a_retried_job_starts_over_under_its_id() {
 }
 
 #[tokio::test]
-async fn a_job_cancelled_while_waiting_and_retried_runs_once() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    test.declared().await;
-    let task = obedient(&test, &app, fast().concurrency(1));
-    for id in ["a", "b", "c", "d"] {
-        task.dispatch("ok".into()).id(id).await.unwrap();
-    }
-    for round in 0..3 {
-        assert_eq!(inspector.cancel(TASK, ["b", "c"], "").await.unwrap().done, 2, "{round}");
-        assert_eq!(inspector.retry(TASK, ["b", "c"]).await.unwrap().done, 2, "{round}");
-    }
-    inspector.cancel(TASK, "c", "").await.unwrap();
-    inspector.remove(TASK, "c").await.unwrap();
-    task.dispatch("ok".into()).id("c").delay(MINUTE).await.unwrap();
-    assert_eq!(inspector.run_now(TASK, "c").await.unwrap().done, 1);
-    assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 4);
-    is_sound(&inspector).await;
-    let worker = TestWorker::start(app.worker());
-    counted(&inspector, JobState::Completed, 4).await;
-    let ran: Vec<String> = test.journal.runs().into_iter().map(|run| run.id).collect();
-    assert_eq!(ran, ["c", "a", "b", "d"], "the job for now runs first, and each runs once");
-    worker.stop().await;
-    assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 0);
-    is_sound(&inspector).await;
-}
-
-#[tokio::test]
 async fn run_now_of_a_delayed_job_wakes_an_idle_worker() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = obedient(&test, &app, fast());
     let worker = TestWorker::start(app.worker());
     worker.working().await;
@@ -203,8 +172,7 @@ async fn run_now_of_a_delayed_job_wakes_an_idle_worker() {
 
 #[tokio::test]
 async fn a_cancel_of_a_waiting_job_does_not_scan_its_list() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app().await;
     let inspector = app.inspector();
     test.declared().await;
@@ -225,27 +193,9 @@ async fn a_cancel_of_a_waiting_job_does_not_scan_its_list() {
 }
 
 #[tokio::test]
-async fn a_running_job_receives_a_cancel_and_ends_cancelled() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    let worker = test.start_worker(fast()).await;
-    let task = app.task_ref::<String, u64>(TASK).unwrap();
-    let job = task.dispatch("never".into()).id("held").await.unwrap();
-    test.arrives("held", "running").await;
-    let report = inspector.cancel(TASK, "held", "enough of it").await.unwrap();
-    assert_eq!((report.done, report.requested, report.refused), (0, 1, 0));
-    assert_eq!(inspector.wait(TASK, "held", PATIENCE).await.unwrap(), JobState::Cancelled);
-    assert!(matches!(job.result().await, Err(Error::JobCancelled { reason, .. }) if reason == "enough of it"));
-    assert_eq!(test.journal.interruptions(), ["held was cancelled"]);
-    worker.stop().await;
-    is_sound(&inspector).await;
-}
-
-#[tokio::test]
 async fn a_purge_removes_every_job_of_its_state_without_a_trace() {
     for state in STATES {
-        let test = TestTask::new();
-        let (app, inspector) = inspector(&test).await;
+        let (test, app, inspector) = observed().await;
         one_of_each(&test, &app).await;
         let report = inspector.purge(TASK, state).await.unwrap();
         if state == JobState::Running {
@@ -270,8 +220,7 @@ async fn a_purge_removes_every_job_of_its_state_without_a_trace() {
 
 #[tokio::test]
 async fn only_the_first_thousand_refusals_are_listed() {
-    let test = TestTask::new();
-    let (_app, inspector) = inspector(&test).await;
+    let (_test, _app, inspector) = observed().await;
     let named: Vec<String> = (0..1300).map(|at| format!("never-{at}")).collect();
     let mut act = inspector.retry(TASK, named.clone());
     let mut looked = Vec::new();
@@ -287,8 +236,7 @@ async fn only_the_first_thousand_refusals_are_listed() {
 
 #[tokio::test]
 async fn an_action_by_filter_can_be_stopped_between_its_steps() {
-    let test = TestTask::new();
-    let (_app, inspector) = inspector(&test).await;
+    let (test, _app, inspector) = observed().await;
     let failed = |at: u64| (format!("job-{at:04}"), 1_000_000 + at, stored_error("own", "no"));
     seed(&test, "failed", (0..1100).map(failed)).await;
     let mut act = inspector.retry(TASK, JobFilter::new(JobState::Failed));
@@ -316,8 +264,7 @@ async fn an_action_by_filter_can_be_stopped_between_its_steps() {
 
 #[tokio::test]
 async fn an_action_by_filter_takes_only_jobs_as_they_were_at_start() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     // Failed jobs: others fail, and retried ones fail again, between the steps.
     let failed = |at: u64| (format!("job-{at:04}"), 1_000_000 + at, stored_error("own", "no"));
@@ -367,33 +314,6 @@ async fn an_action_by_filter_takes_only_jobs_as_they_were_at_start() {
 }
 
 #[tokio::test]
-async fn an_action_by_filter_reaches_all_jobs_while_workers_claim() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    let task = obedient(&test, &app, fast().concurrency(20));
-    let all_ids: BTreeSet<String> =
-        task.dispatch_many(vec!["ok".to_owned(); 3000]).await.unwrap().iter().map(|job| job.id().to_string()).collect();
-    let worker = TestWorker::start(app.worker());
-    let report = inspector.cancel(TASK, JobFilter::new(JobState::Waiting), "").await.unwrap();
-    let idle = async || {
-        let counts = inspector.task(TASK).await.unwrap().counts;
-        counts.waiting + counts.running == 0
-    };
-    eventually("all have ended", PATIENCE, idle).await;
-    let counts = inspector.task(TASK).await.unwrap().counts;
-    assert_eq!(counts.completed + counts.cancelled, 3000, "{counts:?} {report:?}");
-    let ran: BTreeSet<String> = test.journal.runs().into_iter().map(|run| run.id).collect();
-    let cancelled = all(&inspector, &JobFilter::new(JobState::Cancelled)).await;
-    let cancelled: BTreeSet<String> = cancelled.iter().map(|row| row.id.to_string()).collect();
-    assert_eq!(cancelled.len() as u64, counts.cancelled);
-    assert!(cancelled.is_subset(&all_ids));
-    let both: Vec<&String> = ran.intersection(&cancelled).collect();
-    assert!(both.len() as u64 <= report.requested, "they ran after an immediate cancel: {both:?}");
-    worker.stop().await;
-    is_sound(&inspector).await;
-}
-
-#[tokio::test]
 async fn an_action_with_a_lost_reply_is_safely_repeated() {
     for (act, state, place, event) in [
         ("retry", "failed", Some("wait"), "task:manually_retried"),
@@ -439,8 +359,7 @@ async fn an_action_with_a_lost_reply_is_safely_repeated() {
 
 #[tokio::test]
 async fn a_task_is_forgotten_only_without_workers_and_jobs() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = obedient(&test, &app, fast());
     let worker = TestWorker::start(app.worker());
     let id = worker.id.clone();
@@ -466,28 +385,6 @@ async fn a_task_is_forgotten_only_without_workers_and_jobs() {
     worker.stop().await;
 }
 
-#[tokio::test]
-async fn a_task_with_a_job_in_any_state_is_not_forgotten() {
-    for state in STATES {
-        let test = TestTask::new();
-        let (app, inspector) = inspector(&test).await;
-        one_of_each(&test, &app).await;
-        for other in STATES.into_iter().filter(|other| *other != state && *other != JobState::Running) {
-            inspector.purge(TASK, other).await.unwrap();
-        }
-        if state != JobState::Running {
-            // Done by hand, because a held job cannot be removed.
-            test.run::<u64>("HDEL", "locks", &["running"]).await;
-            test.run::<u64>("DEL", "active", &[]).await;
-            assert_eq!(inspector.remove(TASK, "running").await.unwrap().done, 1);
-        }
-        let before = test.redis().dump(&test.key("")).await;
-        assert_eq!(inspector.forget_task(TASK).await.unwrap(), ForgetOutcome::HasJobs(1), "{state}");
-        assert_eq!(test.redis().dump(&test.key("")).await, before, "{state}");
-        assert_eq!(inspector.task_names().await.unwrap(), [TASK], "{state}");
-    }
-}
-
 /// An App whose worker completes jobs.
 async fn test_app_with(test: &TestTask) -> heartline::App {
     let app = test.app().await;
@@ -497,8 +394,7 @@ async fn test_app_with(test: &TestTask) -> heartline::App {
 
 #[tokio::test]
 async fn a_job_is_dispatched_and_read_without_its_types() {
-    let test = TestTask::new();
-    let (_app, inspector) = inspector(&test).await;
+    let (test, _app, inspector) = observed().await;
     let app = test_app_with(&test).await;
     let worker = TestWorker::start(app.worker());
     let dispatched = inspector.dispatch_json(TASK, "ok").unwrap().id("ok").header("a", "b").await.unwrap();
@@ -522,8 +418,7 @@ async fn a_job_is_dispatched_and_read_without_its_types() {
 
 #[tokio::test]
 async fn the_actor_is_in_the_events_escaped_and_truncated() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     test.declared().await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     for (at, (given, told)) in [
@@ -550,8 +445,7 @@ async fn the_actor_is_in_the_events_escaped_and_truncated() {
 
 #[tokio::test]
 async fn a_purge_misses_no_waiting_job_while_others_are_added() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (_test, app, inspector) = observed().await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     let late: Vec<String> = (0..500).map(|at| format!("late-{at}")).collect();
     for id in &late {
@@ -572,8 +466,7 @@ async fn a_purge_misses_no_waiting_job_while_others_are_added() {
 
 #[tokio::test]
 async fn a_cancel_without_a_reason_is_visible() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     one_of_each(&test, &app).await;
     for reason in ["", "  "] {
         assert_eq!(inspector.cancel(TASK, "running", reason).await.unwrap().requested, 1);
@@ -583,22 +476,8 @@ async fn a_cancel_without_a_reason_is_visible() {
 }
 
 #[tokio::test]
-async fn a_remove_decided_earlier_skips_a_job_retried_since() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    one_of_each(&test, &app).await;
-    inspector.retry(TASK, "cancelled").await.unwrap();
-    let report = inspector.remove(TASK, ["cancelled", "failed"]).in_state(JobState::Cancelled).await.unwrap();
-    assert_eq!((report.done, report.refused), (0, 2), "{report:?}");
-    assert!(report.refusals.iter().all(|refused| refused.why == RefusalReason::Changed), "{report:?}");
-    let report = inspector.remove(TASK, "cancelled").in_state(JobState::Waiting).await.unwrap();
-    assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
-}
-
-#[tokio::test]
 async fn an_action_decided_earlier_takes_a_job_only_in_its_old_state() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     one_of_each(&test, &app).await;
     let mut act = inspector.remove(TASK, ["cancelled", "failed", "nobody"]);
     let stood = act.pin().await.unwrap();
@@ -612,8 +491,7 @@ async fn an_action_decided_earlier_takes_a_job_only_in_its_old_state() {
 
 #[tokio::test]
 async fn an_action_decided_earlier_skips_a_new_job_with_the_same_id() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     for id in ["gone", "stays"] {
         task.dispatch("x".into()).id(id).delay(MINUTE).await.unwrap();

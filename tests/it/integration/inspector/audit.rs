@@ -8,11 +8,12 @@ use heartline::{Context, Error, Finding, Inconsistency, Inspector, JobError, Job
 use tokio_util::sync::CancellationToken;
 
 use super::pause::Monitor;
-use super::{counted, inspector, is_config, is_sound};
+use super::{counted, inspector, is_config, is_sound, observed};
+use crate::integration::fixtures::alone;
 use crate::support::puppet::Puppet;
 use crate::support::task::{INTERVAL, TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::{PATIENCE, Proxy, eventually};
 
 fn found(faults: &[(Inconsistency, &str)]) -> BTreeSet<(Inconsistency, String)> {
     faults.iter().map(|(fault, what)| (*fault, (*what).to_owned())).collect()
@@ -24,8 +25,7 @@ fn as_set(findings: &[Finding]) -> BTreeSet<(Inconsistency, String)> {
 
 #[tokio::test]
 async fn an_audit_of_a_busy_task_finds_nothing() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let retry = RetryPolicy::new().attempts(1000).fixed(Duration::from_millis(1));
     // Jobs end in every way: completed, failed, snoozed, retried.
     let handler = |ctx: Context, input: u64| async move {
@@ -42,7 +42,7 @@ async fn an_audit_of_a_busy_task_finds_nothing() {
     let workers = [TestWorker::start(app.worker()), TestWorker::start(other.worker())];
     let producing = tokio::spawn(async move {
         let mut cancelled = 0;
-        for round in 0..30_u64 {
+        for round in 0..10_u64 {
             let jobs = task.dispatch_many(round * 200..(round + 1) * 200).await.unwrap();
             for job in jobs.iter().step_by(20) {
                 cancelled += 1;
@@ -56,14 +56,14 @@ async fn an_audit_of_a_busy_task_finds_nothing() {
         is_sound(&inspector).await;
         runs += 1;
     }
-    assert_eq!(producing.await.unwrap(), 300);
+    assert_eq!(producing.await.unwrap(), 100);
     let ended = async || {
         let counts = inspector.task(TASK).await.unwrap().counts;
-        counts.completed + counts.failed + counts.cancelled == 6000
+        counts.completed + counts.failed + counts.cancelled == 2000
     };
     eventually("all have ended", PATIENCE * 3, ended).await;
     let report = inspector.audit(TASK).await.unwrap();
-    assert!(report.is_clean() && report.parts[0].looked == 6000, "{report:?}");
+    assert!(report.is_clean() && report.parts[0].looked == 2000, "{report:?}");
     for worker in workers {
         worker.stop().await;
     }
@@ -72,8 +72,7 @@ async fn an_audit_of_a_busy_task_finds_nothing() {
 /// A few jobs run again and again during the whole audit, so they are in another place at each read.
 #[tokio::test]
 async fn moving_jobs_are_not_findings_and_repairs_count_them_right() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let go_on = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
     let restless = go_on.clone();
     let handler = move |_: Context, _: u32| {
@@ -152,8 +151,7 @@ async fn damaged(
     damage: impl AsyncFnOnce(&TestTask, &mut Puppet),
     wanted: &[(Inconsistency, &str)],
 ) -> (TestTask, Inspector) {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let inspector = inspector.by("ada");
     let mut puppet = a_sound_task(&test, &app).await;
     is_sound(&inspector).await;
@@ -162,26 +160,29 @@ async fn damaged(
     (test, inspector)
 }
 
+/// Columns with data of a job in any state.
+const COLUMNS: [&str; 12] = [
+    "attempt",
+    "stalledCount",
+    "result",
+    "error",
+    "options",
+    "maxCount",
+    "priority",
+    "dispatchedAt",
+    "snoozes",
+    "enqueuedAt",
+    "recovery",
+    "expiresAt",
+];
+
 #[tokio::test]
 async fn jobs_without_payload_are_found_everywhere_and_removed() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         for id in ["completed", "failed", "cancelled", "delayed", "held"] {
             test.run::<u64>("HDEL", "payload", &[id]).await;
         }
-        for column in [
-            "attempt",
-            "stalledCount",
-            "result",
-            "error",
-            "options",
-            "maxCount",
-            "priority",
-            "dispatchedAt",
-            "snoozes",
-            "enqueuedAt",
-            "recovery",
-            "expiresAt",
-        ] {
+        for column in COLUMNS {
             test.run::<u64>("HSET", column, &[&format!("only-{column}"), "1"]).await;
         }
         test.run::<u64>("SADD", "active", &["only-active"]).await;
@@ -189,21 +190,7 @@ async fn jobs_without_payload_are_found_everywhere_and_removed() {
         test.run::<u64>("HSET", "cancelling", &["only-cancelling", "why"]).await;
         test.run::<u64>("HSET", "locks", &["only-locked", "nobody:1"]).await;
     };
-    let columns = [
-        "attempt",
-        "stalledCount",
-        "result",
-        "error",
-        "options",
-        "maxCount",
-        "priority",
-        "dispatchedAt",
-        "snoozes",
-        "enqueuedAt",
-        "recovery",
-        "expiresAt",
-    ];
-    let columns = columns.map(|column| format!("only-{column}"));
+    let columns = COLUMNS.map(|column| format!("only-{column}"));
     // Ended jobs need no lock, and running ones have it.
     let places = ["delayed", "only-active", "only-candidate", "only-cancelling", "only-locked"];
     let mut wanted: Vec<(Inconsistency, &str)> = places.map(|id| (Inconsistency::NoPayload, id)).to_vec();
@@ -217,170 +204,53 @@ async fn jobs_without_payload_are_found_everywhere_and_removed() {
     assert_eq!(test.places("held").await, ["running"]);
 }
 
+/// One fault of each other kind. The tests of the scripts `look` and `mend` have all the ways into each of them.
 #[tokio::test]
-async fn an_entry_without_a_payload_is_not_counted() {
-    let damage = async |test: &TestTask, _: &mut Puppet| {
-        test.run::<u64>("HDEL", "payload", &["waits"]).await;
-        test.run::<u64>("HDEL", "dispatchedAt", &["waits"]).await;
-        test.run::<u64>("RPUSH", "wait:low", &["never-was"]).await;
-    };
-    let faults = [Inconsistency::NoPayload, Inconsistency::Miscounted];
-    let wanted: Vec<(Inconsistency, &str)> =
-        faults.iter().flat_map(|fault| [(*fault, "waits"), (*fault, "never-was")]).collect();
-    let (_, inspector) = damaged(damage, &wanted).await;
-    assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 1);
-}
-
-#[tokio::test]
-async fn a_job_in_two_places_is_kept_in_the_most_advanced_one() {
-    let damage = async |test: &TestTask, _: &mut Puppet| {
-        test.run::<u64>("ZADD", "failed", &["1", "completed"]).await;
-        test.run::<u64>("ZADD", "cancelled", &["1", "failed"]).await;
-        test.run::<u64>("ZADD", "delayed", &["1", "held"]).await;
-        test.run::<u64>("ZADD", "completed", &["1", "delayed"]).await;
-        test.run::<u64>("ZADD", "failed", &["1", "held-too"]).await;
-    };
-    let ids = ["completed", "failed", "held", "delayed", "held-too"];
-    let (test, _) = damaged(damage, &ids.map(|id| (Inconsistency::TwoPlaces, id))).await;
-    for (id, place) in ids.into_iter().zip(["completed", "failed", "running", "completed", "failed"]) {
-        assert_eq!(test.places(id).await, [place], "{id}");
-    }
-}
-
-#[tokio::test]
-async fn a_job_in_no_place_is_requeued_at_the_front_and_runs() {
+async fn each_kind_of_damage_is_found_and_repaired() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("LREM", "wait", &["0", "waits-too"]).await;
-        test.run::<u64>("ZREM", "completed", &["completed"]).await;
-        test.run::<u64>("HDEL", "locks", &["held"]).await;
-        test.run::<u64>("DEL", "active", &[]).await;
-        // Otherwise the audit would report this job too.
-        test.run::<u64>("SADD", "active", &["held-too"]).await;
+        test.run::<u64>("ZADD", "failed", &["1", "completed"]).await;
+        test.run::<u64>("SADD", "active", &["delayed"]).await;
+        test.run::<u64>("SREM", "active", &["held"]).await;
+        test.run::<u64>("SADD", "candidates", &["held-too"]).await;
+        test.run::<u64>("HSET", "cancelling", &["waits", "why"]).await;
+        test.run::<u64>("HSET", "attempt", &["cancelled", "many"]).await;
+        test.run::<u64>("HSET", "tombstones", &["failed", "2"]).await;
+        test.run::<u64>("HINCRBY", "meta", &["tombstones", "2"]).await;
+        test.run::<u64>("HSET", "replies", &["long-gone-1", "closed"]).await;
+        test.run::<u64>("HSET", "meta", &["in", "many", "events", "-1", "fence", "9007199254740992"]).await;
     };
-    let ids = ["waits-too", "completed", "held"];
-    let (test, inspector) = damaged(damage, &ids.map(|id| (Inconsistency::Unplaced, id))).await;
-    for id in ids {
-        assert_eq!(test.places(id).await, ["wait"], "{id}");
-    }
-    let list: Vec<String> = test.run("LRANGE", "wait", &["0", "-1"]).await;
-    assert!(list[3] == "waits" && list.len() == 4, "{list:?}");
+    let wanted = [
+        (Inconsistency::Unplaced, "waits-too"),
+        (Inconsistency::TwoPlaces, "completed"),
+        (Inconsistency::Unlocked, "delayed"),
+        (Inconsistency::Unwatched, "held"),
+        (Inconsistency::BothSets, "held-too"),
+        (Inconsistency::StrayCancel, "waits"),
+        (Inconsistency::BadCounter, "cancelled"),
+        (Inconsistency::Miscounted, "failed"),
+        (Inconsistency::StaleRecord, "long-gone-1"),
+        (Inconsistency::BadMeta, "in"),
+        (Inconsistency::BadMeta, "events"),
+        (Inconsistency::BadMeta, "fence"),
+    ];
+    let (test, inspector) = damaged(damage, &wanted).await;
+    assert_eq!(inspector.task(TASK).await.unwrap().dispatched, 0, "it started over");
     let told = super::events_by_job(&inspector).await;
-    assert_eq!(told["held"].last().unwrap().name(), "task:requeued");
+    assert_eq!(told["waits-too"].last().unwrap().name(), "task:requeued");
+    // A wrong count would keep a retried job out of its list.
+    assert_eq!(inspector.retry(TASK, "failed").await.unwrap().done, 1);
     test.journal.open("");
     let worker = test.start_worker(fast()).await;
-    for id in ids {
+    for id in ["waits", "waits-too", "held", "held-too", "completed", "failed"] {
         test.arrives(id, "completed").await;
     }
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn a_running_job_without_a_holder_leaves_the_running_sets() {
-    let damage = async |test: &TestTask, _: &mut Puppet| {
-        test.run::<u64>("SADD", "active", &["waits", "completed"]).await;
-        test.run::<u64>("SADD", "candidates", &["delayed"]).await;
-    };
-    let ids = ["waits", "completed", "delayed"];
-    let (test, _) = damaged(damage, &ids.map(|id| (Inconsistency::Unlocked, id))).await;
-    for (id, place) in ids.into_iter().zip(["wait", "completed", "delayed"]) {
-        assert_eq!(test.places(id).await, [place]);
-    }
-}
-
-#[tokio::test]
-async fn a_held_job_hidden_from_sweeps_is_watched_and_recovered() {
-    let damage = async |test: &TestTask, _: &mut Puppet| {
-        test.run::<u64>("SREM", "active", &["held"]).await;
-    };
-    let (test, _) = damaged(damage, &[(Inconsistency::Unwatched, "held")]).await;
-    test.journal.open("");
-    let worker = test.start_worker(fast()).await;
-    test.arrives("held", "completed").await;
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn a_job_both_silent_and_heard_counts_as_heard() {
-    let damage = async |test: &TestTask, _: &mut Puppet| {
-        test.run::<u64>("SADD", "candidates", &["held"]).await;
-    };
-    let (test, _) = damaged(damage, &[(Inconsistency::BothSets, "held")]).await;
-    assert!(test.run::<bool>("SISMEMBER", "active", &["held"]).await);
-    assert!(!test.run::<bool>("SISMEMBER", "candidates", &["held"]).await);
-}
-
-#[tokio::test]
-async fn a_cancel_request_for_a_job_without_a_holder_is_removed() {
-    let damage = async |test: &TestTask, _: &mut Puppet| {
-        test.run::<u64>("HSET", "cancelling", &["waits", "why", "completed", "why", "held", "why"]).await;
-    };
-    let (test, _) =
-        damaged(damage, &[(Inconsistency::StrayCancel, "waits"), (Inconsistency::StrayCancel, "completed")]).await;
-    assert_eq!(test.column("cancelling", "held").await.as_deref(), Some("why"), "this one is held");
-}
-
-#[tokio::test]
-async fn a_malformed_counter_starts_from_zero() {
-    let damage = async |test: &TestTask, _: &mut Puppet| {
-        test.run::<u64>("HSET", "attempt", &["waits", "many", "delayed", "2"]).await;
-        test.run::<u64>("HSET", "stalledCount", &["held", "1.5", "waits", "3"]).await;
-    };
-    let (test, _) = damaged(damage, &[(Inconsistency::BadCounter, "waits"), (Inconsistency::BadCounter, "held")]).await;
-    assert_eq!((test.column("attempt", "waits").await, test.column("stalledCount", "held").await), (None, None));
-    let kept = (test.column("attempt", "delayed").await, test.column("stalledCount", "waits").await);
-    assert_eq!(kept, (Some("2".to_owned()), Some("3".to_owned())));
-}
-
-#[tokio::test]
-async fn wrong_counts_of_entries_are_corrected_without_losing_a_job() {
-    let damage = async |test: &TestTask, _: &mut Puppet| {
-        // One entry too many of a waiting job, one of an ended job, and a count of one without an entry.
-        test.run::<u64>("RPUSH", "wait", &["waits", "completed"]).await;
-        test.run::<u64>("HSET", "tombstones", &["failed", "2"]).await;
-        test.run::<u64>("HINCRBY", "meta", &["tombstones", "2"]).await;
-    };
-    let wanted = [
-        (Inconsistency::Miscounted, "waits"),
-        (Inconsistency::Miscounted, "completed"),
-        (Inconsistency::Miscounted, "failed"),
-    ];
-    let (test, inspector) = damaged(damage, &wanted).await;
-    assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 2);
-    // A wrong count would keep a retried job out of its list.
-    assert_eq!(inspector.retry(TASK, "failed").await.unwrap().done, 1);
-    assert_eq!(test.places("failed").await, ["wait"]);
-    test.journal.open("");
-    let worker = test.start_worker(fast()).await;
-    for id in ["waits", "waits-too", "failed"] {
-        eventually("it has run", PATIENCE, async || test.journal.runs_of(id).len() == 1).await;
-    }
-    counted(&inspector, JobState::Waiting, 0).await;
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn records_of_gone_workers_and_bad_counters_are_removed() {
-    let damage = async |test: &TestTask, _: &mut Puppet| {
-        test.run::<u64>("HSET", "replies", &["long-gone-1", "closed", "long-gone-1/2", "7\n\n\n5\n"]).await;
-        test.run::<u64>("HSET", "meta", &["in", "many", "events", "-1", "fence", "9007199254740992"]).await;
-    };
-    let wanted = [
-        (Inconsistency::StaleRecord, "long-gone-1"),
-        (Inconsistency::StaleRecord, "long-gone-1/2"),
-        (Inconsistency::BadMeta, "in"),
-        (Inconsistency::BadMeta, "events"),
-        (Inconsistency::BadMeta, "fence"),
-    ];
-    let (test, inspector) = damaged(damage, &wanted).await;
-    let records: Vec<String> = test.run("HKEYS", "replies", &[]).await;
-    assert!(records.len() == 1 && records[0].starts_with("puppet-"), "{records:?}");
-    assert_eq!(inspector.task(TASK).await.unwrap().dispatched, 0, "it started over");
-}
-
-#[tokio::test]
 async fn damage_repaired_meanwhile_is_left_alone() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     a_sound_task(&test, &app).await;
     test.run::<u64>("HSET", "attempt", &["waits", "many", "delayed", "many"]).await;
     let report = inspector.audit(TASK).await.unwrap();
@@ -451,8 +321,7 @@ fn words(line: &str) -> Option<Vec<String>> {
 
 #[tokio::test]
 async fn every_inspector_command_uses_one_slot_and_no_transaction() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app().await;
     let task = app.task_ref::<String, u64>(&test.name).unwrap();
     // In an App of its own: with several tasks, the event reader reads all their streams in one command.
@@ -535,8 +404,7 @@ async fn every_inspector_command_uses_one_slot_and_no_transaction() {
 
 #[tokio::test]
 async fn the_findings_of_an_audit_can_be_noted_for_later() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     assert!(!inspector.note_audit(&inspector.audit(TASK).await.unwrap()).await.unwrap(), "nothing is kept of it");
     app.task_ref::<String, u64>(TASK).unwrap().dispatch("x".into()).id("a").await.unwrap();
     assert_eq!(inspector.task(TASK).await.unwrap().audited, None);
@@ -550,8 +418,7 @@ async fn the_findings_of_an_audit_can_be_noted_for_later() {
 /// Lists of several pages, while jobs are added at both ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_added_at_both_ends_during_an_audit_are_not_damage() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (_test, app, inspector) = observed().await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     task.dispatch_many((0..10_000).map(|_| "open".to_owned())).await.unwrap();
     for at in 0..1000 {

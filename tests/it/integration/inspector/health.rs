@@ -10,6 +10,7 @@ use heartline::{
     WorkerMonitor, WorkerPhase,
 };
 
+use crate::integration::fixtures::{alone, shared};
 use crate::support::task::{INTERVAL, TASK, TestTask, fast, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
@@ -24,8 +25,7 @@ fn is_well(health: &WorkerHealth) -> bool {
 
 #[tokio::test]
 async fn a_worker_is_ready_while_it_works_and_live_all_the_time() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let jobs = test.declare_at(&app, fast().shutdown_grace(PATIENCE));
     let worker = app.worker();
     let monitor = worker.monitor();
@@ -58,8 +58,7 @@ async fn a_worker_is_ready_while_it_works_and_live_all_the_time() {
 
 #[tokio::test]
 async fn a_worker_whose_future_is_dropped_is_reported_as_stopped() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     test.declare_at(&app, fast());
     let worker = app.worker();
     let monitor = worker.monitor();
@@ -129,21 +128,27 @@ fn on_its_own_threads(
     prefix: String,
     timings: Timings,
     stop: tokio::sync::oneshot::Receiver<()>,
-    task: impl FnOnce(&App) + Send + 'static,
+    worker: impl FnOnce(&App) -> heartline::Worker + Send + 'static,
 ) -> (thread::JoinHandle<heartline::StopReason>, WorkerMonitor) {
     let (tell, told) = mpsc::channel();
-    let worker = thread::spawn(move || {
+    let running = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
-        let worker = runtime.spawn(async move {
+        let running = runtime.spawn(async move {
             let app = App::builder().redis(url).prefix(prefix).timings(timings).build().await.unwrap();
-            task(&app);
-            let worker = app.worker();
+            let worker = worker(&app);
             tell.send(worker.monitor()).unwrap();
             worker.run_until(async { drop(stop.await) }).await.unwrap()
         });
-        runtime.block_on(worker).unwrap()
+        runtime.block_on(running).unwrap()
     });
-    (worker, told.recv_timeout(PATIENCE).unwrap())
+    (running, told.recv_timeout(PATIENCE).unwrap())
+}
+
+/// Stops a worker on a runtime of its own.
+async fn stops(stop: tokio::sync::oneshot::Sender<()>, worker: thread::JoinHandle<heartline::StopReason>) {
+    stop.send(()).unwrap();
+    eventually("it stops", PATIENCE, async || worker.is_finished()).await;
+    let _ = worker.join().unwrap();
 }
 
 #[tokio::test]
@@ -164,6 +169,7 @@ async fn a_worker_whose_runtime_is_blocked_is_not_live() {
             }
         };
         app.task(TASK, fast(), block).unwrap();
+        app.worker()
     });
     becomes(&monitor, "it works", is_well).await;
     let (app, _) = test.producer().await;
@@ -179,17 +185,14 @@ async fn a_worker_whose_runtime_is_blocked_is_not_live() {
     free.send(()).unwrap();
     becomes(&monitor, "it is well again", is_well).await;
     test.arrives("blocks", "completed").await;
-    stop.send(()).unwrap();
-    eventually("it stops", PATIENCE, async || worker.is_finished()).await;
-    let _ = worker.join().unwrap();
+    stops(stop, worker).await;
 }
 
 /// It takes half a minute or more: a claim loop is reported as stuck no sooner, however short the interval is.
 #[tokio::test]
 async fn a_worker_with_a_stuck_claim_loop_is_not_live() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let (url, prefix) = (redis.app_url(), test.prefix.clone());
     let (name, journal) = (test.name.clone(), test.journal.clone());
@@ -205,6 +208,7 @@ async fn a_worker_with_a_stuck_claim_loop_is_not_live() {
                 async move { journal.work(ctx, gate).await }
             };
             app.task(&name, options(INTERVAL), handler).unwrap();
+            app.worker()
         },
     );
     becomes(&monitor, "it works", is_well).await;
@@ -233,9 +237,7 @@ async fn a_worker_with_a_stuck_claim_loop_is_not_live() {
     drop(hold);
     becomes(&monitor, "it claims again", |health| health.live && health.held == 3).await;
     test.journal.open("gate");
-    stop.send(()).unwrap();
-    eventually("it stops", PATIENCE, async || worker.is_finished()).await;
-    let _ = worker.join().unwrap();
+    stops(stop, worker).await;
 }
 
 /// A task whose first runs block their threads until the test lets them go. They send no heartbeats, so they lose
@@ -259,14 +261,14 @@ fn blocks_once(app: &App, name: &str, interval: Duration, held: mpsc::Receiver<(
 #[tokio::test]
 async fn a_worker_whose_slots_are_all_held_by_lost_runs_is_not_live() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let (free, held) = mpsc::channel::<()>();
     let (url, prefix, name) = (redis.app_url(), test.prefix.clone(), test.name.clone());
     let interval = Duration::from_millis(250);
     let (worker, monitor) = on_its_own_threads(4, url, prefix, Timings::default(), stopped, move |app| {
-        blocks_once(app, &name, interval, held)
+        blocks_once(app, &name, interval, held);
+        app.worker()
     });
     becomes(&monitor, "it works", is_well).await;
     let (app, jobs) = test.producer().await;
@@ -297,32 +299,21 @@ async fn a_worker_whose_slots_are_all_held_by_lost_runs_is_not_live() {
         tokio::time::timeout(PATIENCE, job.result()).await.expect("its slot stays taken").unwrap();
     }
     becomes(&monitor, "it is well again", is_well).await;
-    stop.send(()).unwrap();
-    eventually("it stops", PATIENCE, async || worker.is_finished()).await;
-    let _ = worker.join().unwrap();
+    stops(stop, worker).await;
 }
 
 #[tokio::test]
 async fn a_lost_run_in_the_only_slot_makes_a_worker_not_live() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let other = redis.unique_prefix();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let (free, held) = mpsc::channel::<()>();
-    let (url, name, also) = (redis.app_url(), test.name.clone(), other.clone());
-    let (tell, told) = mpsc::channel();
-    let worker = thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-        runtime.block_on(async move {
-            let app = App::builder().redis(url).build().await.unwrap();
-            blocks_once(&app, &name, Duration::from_millis(250), held);
-            app.task(&also, fast(), |ctx: Context, _: String| async move { Ok::<_, JobError>(ctx.fence()) }).unwrap();
-            let worker = app.worker().max_jobs(1);
-            tell.send(worker.monitor()).unwrap();
-            worker.run_until(async { drop(stopped.await) }).await.unwrap()
-        })
+    let (url, prefix, name, also) = (redis.app_url(), test.prefix.clone(), test.name.clone(), other.clone());
+    let (worker, monitor) = on_its_own_threads(4, url, prefix, Timings::default(), stopped, move |app| {
+        blocks_once(app, &name, Duration::from_millis(250), held);
+        app.task(&also, fast(), |ctx: Context, _: String| async move { Ok::<_, JobError>(ctx.fence()) }).unwrap();
+        app.worker().max_jobs(1)
     });
-    let monitor = told.recv_timeout(PATIENCE).unwrap();
     becomes(&monitor, "it works", is_well).await;
     let (app, jobs) = test.producer().await;
     jobs.dispatch(String::new()).id("blocks").await.unwrap();
@@ -342,7 +333,5 @@ async fn a_lost_run_in_the_only_slot_makes_a_worker_not_live() {
     .await;
     free.send(()).unwrap();
     tokio::time::timeout(PATIENCE, waits.result()).await.expect("the slot stays taken").unwrap();
-    stop.send(()).unwrap();
-    eventually("it stops", PATIENCE, async || worker.is_finished()).await;
-    let _ = worker.join().unwrap();
+    stops(stop, worker).await;
 }

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use heartline::JobState;
 
-use super::{counted, inspector};
+use super::{counted, observed};
 use crate::support::puppet::Puppet;
-use crate::support::task::{TASK, TestTask, fast};
+use crate::support::task::{TASK, fast};
 
 #[tokio::test]
 async fn holders_are_found_by_their_locks_whatever_workers_report() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     let none = inspector.lock_holders(TASK).await.unwrap();
     assert!(none.holders.is_empty() && none.is_whole && none.task == TASK);
@@ -41,8 +40,7 @@ async fn holders_are_found_by_their_locks_whatever_workers_report() {
 
 #[tokio::test]
 async fn only_some_of_thousands_of_held_jobs_are_read() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     task.dispatch_many(0..12_000).await.unwrap();
     let mut holds = Puppet::of(&test).await;

@@ -58,6 +58,13 @@ async fn inspector(test: &TestTask) -> (App, Inspector) {
     (app, inspector)
 }
 
+/// The same with a task.
+async fn observed() -> (TestTask, App, Inspector) {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    (test, app, inspector)
+}
+
 /// Waits until the task has this many jobs in this state.
 async fn counted(inspector: &Inspector, state: JobState, jobs: u64) {
     let what = format!("{jobs} jobs are {state}");

@@ -7,7 +7,7 @@ use heartline::{
     StallOptions, TaskDef, TaskEvent, TaskOptions, TaskRef,
 };
 
-use super::{counted, inspector, obedient, pages};
+use super::{counted, obedient, observed, pages};
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::{PATIENCE, TestRedis, eventually};
 
@@ -45,8 +45,7 @@ fn set(ids: &[String]) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn jobs_are_counted_listed_and_found_in_all_partitions() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = task(&app);
     let all = ids(40);
     dispatched(&task, &all, "fail disk full").await;
@@ -113,8 +112,7 @@ async fn jobs_are_counted_listed_and_found_in_all_partitions() {
 
 #[tokio::test]
 async fn actions_take_the_jobs_of_every_partition_once() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = task(&app);
     let all = ids(30);
     dispatched(&task, &all, "x").await;
@@ -154,8 +152,7 @@ async fn actions_take_the_jobs_of_every_partition_once() {
 
 #[tokio::test]
 async fn a_pause_covers_all_partitions_and_is_reported_once() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = task(&app);
     dispatched(&task, &ids(1), "x").await;
     assert_eq!(inspector.pause(TASK, "why").await.unwrap(), None);
@@ -224,8 +221,7 @@ async fn a_person_recovers_the_silent_jobs_of_every_partition() {
 
 #[tokio::test]
 async fn damage_is_found_and_repaired_in_each_partition() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = task(&app);
     let all = ids(12);
     dispatched(&task, &all, "x").await;

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use heartline::{JobState, StallAction};
+use heartline::JobState;
 
-use super::{counted, inspector, is_sound, obedient};
-use crate::support::events::next;
-use crate::support::puppet::Puppet;
-use crate::support::task::{INTERVAL, TASK, TestTask, fast, options};
+use super::{counted, is_sound, obedient, observed};
+use crate::integration::fixtures::alone;
+use crate::support::task::{INTERVAL, TASK, fast, options};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
 
@@ -16,8 +15,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn a_paused_task_claims_nothing_and_records_running_jobs() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let worker = test.start_worker(fast().concurrency(10)).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     task.dispatch("first".into()).id("runs").await.unwrap();
@@ -52,8 +50,7 @@ async fn a_paused_task_claims_nothing_and_records_running_jobs() {
 
 #[tokio::test]
 async fn a_second_pause_or_resume_changes_nothing_and_says_so() {
-    let test = TestTask::new();
-    let (_app, inspector) = inspector(&test).await;
+    let (_test, _app, inspector) = observed().await;
     assert_eq!(inspector.resume(TASK).await.unwrap(), None);
     assert_eq!(inspector.clone().by("ada").pause(TASK, "first").await.unwrap(), None);
     let kept = inspector.clone().by("bob").pause(TASK, "second").await.unwrap().unwrap();
@@ -68,60 +65,8 @@ async fn a_second_pause_or_resume_changes_nothing_and_says_so() {
 }
 
 #[tokio::test]
-async fn jobs_of_a_dead_worker_are_recovered_during_a_pause() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    let task = app.task_ref::<String, u64>(TASK).unwrap();
-    task.dispatch("open".into()).id("orphan").await.unwrap();
-    Puppet::of(&test).await.claim_all(&["orphan"]).await;
-    inspector.pause(TASK, "").await.unwrap();
-    let mut stalls = app.on_stalled();
-    test.journal.open("open");
-    let worker = test.start_worker(fast()).await;
-    assert_eq!(next(&mut stalls).await.action, StallAction::Recovered);
-    test.arrives("orphan", "wait").await;
-    test.epochs_pass(1).await;
-    assert_eq!((test.places("orphan").await, test.journal.runs()), (vec!["wait".to_owned()], vec![]));
-    // A worker that starts during the pause waits too; jobs that fail, retry or snooze are recorded.
-    inspector.resume(TASK).await.unwrap();
-    test.arrives("orphan", "completed").await;
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn outcomes_of_every_kind_are_recorded_during_a_pause() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    let task = app.task_ref::<String, u64>(TASK).unwrap();
-    let ids = ["completes", "fails", "retries", "requeues", "cancels"];
-    for id in ids {
-        task.dispatch(String::new()).id(id).await.unwrap();
-    }
-    let mut puppet = Puppet::of(&test).await;
-    let held = puppet.claim_all(&ids).await;
-    inspector.pause(TASK, "").await.unwrap();
-    assert_eq!(inspector.cancel(TASK, "cancels", "").await.unwrap().requested, 1);
-    assert_eq!(puppet.beat(&held).await, [0; 0]);
-    let error = super::stored_error("x", "");
-    let said = [
-        (&held[1], "failed", 1, "x  5", &*error),
-        (&held[2], "retry", 1, "1 5", &*error),
-        (&held[3], "requeue", 0, "", ""),
-        (&held[4], "failed", 1, "x  5", &*error),
-    ];
-    // It asks for more jobs and gets none.
-    let settled = puppet.settle(&held[..1], &said, 10).await;
-    assert_eq!((settled.lost, settled.claimed), (vec![], vec![]));
-    for (id, place) in ids.into_iter().zip(["completed", "failed", "delayed", "wait", "cancelled"]) {
-        assert_eq!(test.places(id).await, [place], "{id}");
-    }
-    is_sound(&inspector).await;
-}
-
-#[tokio::test]
 async fn idle_workers_of_a_paused_task_do_not_busy_loop() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app().await;
     let inspector = app.inspector();
     let workers = [test.start_worker(options(INTERVAL * 30)).await, test.start_worker(options(INTERVAL * 30)).await];
@@ -148,8 +93,7 @@ async fn idle_workers_of_a_paused_task_do_not_busy_loop() {
 
 #[tokio::test]
 async fn a_pause_of_one_task_does_not_affect_the_others() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let works = test.app().await;
     obedient(&test, &works, fast());
     works.task("other", fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use heartline::{
-    BulkAction, Context, Event, Inspector, JobError, JobFilter, JobHandle, JobState, SilentSelection, StallOptions,
+    Context, Event, Inspector, JobError, JobFilter, JobHandle, JobSelection, JobState, SilentSelection, StallOptions,
     TaskRef,
 };
 
-use super::{all, events_by_job, inspector, is_sound};
+use super::{all, events_by_job, is_sound, observed};
 use crate::support::puppet::Puppet;
 use crate::support::task::{TASK, TestTask, fast, fast_with};
 use crate::support::worker::TestWorker;
@@ -39,8 +39,7 @@ struct Race {
 
 impl Race {
     async fn new() -> Race {
-        let test = TestTask::new();
-        let (app, inspector) = inspector(&test).await;
+        let (test, app, inspector) = observed().await;
         let task = app.task_ref::<bool, u64>(TASK).unwrap();
         let (ran, mut workers, mut apps) = (Ran::default(), Vec::new(), vec![app]);
         for _ in 0..2 {
@@ -124,8 +123,24 @@ impl Race {
         stands
     }
 
-    async fn dispatch(&self, inputs: impl IntoIterator<Item = bool>) -> Vec<JobHandle<u64>> {
-        self.task.dispatch_many(inputs).await.unwrap()
+    /// In each round, lets actions race with jobs. `check` looks at what the actions returned and where the jobs
+    /// ended, and returns how many jobs must be left.
+    async fn run<T>(
+        dispatch: impl AsyncFn(&Race) -> Vec<JobHandle<u64>>,
+        act: impl AsyncFn(&Race, usize, Vec<String>) -> T,
+        check: impl Fn(&Race, T, &BTreeMap<String, JobState>) -> u64,
+    ) {
+        let race = Race::new().await;
+        for round in 0..rounds() {
+            let jobs = dispatch(&race).await;
+            let done = act(&race, round, jobs.iter().map(|job| job.id().to_string()).collect()).await;
+            race.is_idle().await;
+            let states = race.is_whole(&ids_of(&jobs)).await;
+            let left = check(&race, done, &states);
+            assert_eq!(states.len() as u64, left, "{round}: {states:?}");
+            race.clear().await;
+        }
+        race.stop().await;
     }
 
     /// Removes ended jobs, so that each round begins with an empty task and has all its events.
@@ -151,6 +166,16 @@ fn ids_of(jobs: &[JobHandle<u64>]) -> BTreeSet<String> {
     jobs.iter().map(|job| job.id().to_string()).collect()
 }
 
+/// Jobs for a round. Every `fails`-th one fails.
+fn batch(fails: usize) -> impl AsyncFn(&Race) -> Vec<JobHandle<u64>> {
+    async move |race: &Race| race.task.dispatch_many((0..JOBS).map(move |at| at % fails == 0)).await.unwrap()
+}
+
+/// The jobs by their ids, or all in this state.
+fn named_or(round: usize, named: Vec<String>, state: JobState) -> JobSelection {
+    if round.is_multiple_of(2) { named.into() } else { JobFilter::new(state).into() }
+}
+
 /// Takes a different time in each round.
 async fn a_moment(round: usize) {
     tokio::time::sleep(Duration::from_micros((round as u64 * 397) % 4000)).await;
@@ -158,107 +183,76 @@ async fn a_moment(round: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancels_can_race_with_claims_and_ends() {
-    let race = Race::new().await;
-    for round in 0..rounds() {
-        let jobs = race.dispatch((0..JOBS).map(|at| at % 5 == 0)).await;
+    let cancel = async |race: &Race, round: usize, named: Vec<String>| {
         a_moment(round).await;
-        let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
-        let act: BulkAction = if round % 2 == 0 {
-            race.inspector.cancel(TASK, named, "race")
-        } else {
-            race.inspector.cancel(TASK, JobFilter::new(JobState::Waiting), "race")
-        };
-        let report = act.await.unwrap();
-        race.is_idle().await;
-        let stands = race.is_whole(&ids_of(&jobs)).await;
-        assert_eq!(stands.len(), JOBS, "{round}: {report:?}");
-        let cancelled = stands.values().filter(|state| **state == JobState::Cancelled).count() as u64;
+        let jobs = named_or(round, named, JobState::Waiting);
+        race.inspector.cancel(TASK, jobs, "race").await.unwrap()
+    };
+    Race::run(batch(5), cancel, |race, report, states| {
+        let cancelled = states.values().filter(|state| **state == JobState::Cancelled).count() as u64;
         // A cancel may be requested and the end of the job still come first; no job is cancelled without a request.
-        assert!(
-            cancelled >= report.done && cancelled <= report.done + report.requested,
-            "{round}: {cancelled} {report:?}"
-        );
+        assert!(cancelled >= report.done && cancelled <= report.done + report.requested, "{cancelled} {report:?}");
         let ran = race.ran.lock().unwrap().len() as u64;
-        assert!(ran + report.done <= JOBS as u64, "{round}: {ran} ran, {report:?}");
-        race.clear().await;
-    }
-    race.stop().await;
+        assert!(ran + report.done <= JOBS as u64, "{ran} ran, {report:?}");
+        JOBS as u64
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn removes_can_race_with_claims_and_ends() {
-    let race = Race::new().await;
-    for round in 0..rounds() {
-        let jobs = race.dispatch((0..JOBS).map(|at| at % 5 == 0)).await;
+    let remove = async |race: &Race, round: usize, named: Vec<String>| {
         a_moment(round).await;
-        let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
-        let report = if round % 2 == 0 {
-            race.inspector.remove(TASK, named).await.unwrap()
-        } else {
-            race.inspector.remove(TASK, JobFilter::new(JobState::Waiting)).await.unwrap()
-        };
-        race.is_idle().await;
-        let stands = race.is_whole(&ids_of(&jobs)).await;
-        assert_eq!(stands.len() as u64 + report.done, JOBS as u64, "{round}: {report:?}");
-        assert!(race.task.counts().await.unwrap().cancelled == 0);
-        race.clear().await;
-    }
-    race.stop().await;
+        race.inspector.remove(TASK, named_or(round, named, JobState::Waiting)).await.unwrap()
+    };
+    Race::run(batch(5), remove, |_, report, states| {
+        assert!(states.values().all(|state| *state != JobState::Cancelled));
+        JOBS as u64 - report.done
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retries_can_race_with_ends_and_claims() {
-    let race = Race::new().await;
-    for round in 0..rounds() {
-        let jobs = race.dispatch((0..JOBS).map(|at| at % 2 == 0)).await;
+    let retry = async |race: &Race, round: usize, named: Vec<String>| {
         a_moment(round).await;
-        let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
         let mut done = 0;
         for again in 0..3 {
-            done += if again % 2 == round % 2 {
-                race.inspector.retry(TASK, named.clone()).await.unwrap().done
-            } else {
-                race.inspector.retry(TASK, JobFilter::new(JobState::Failed)).await.unwrap().done
-            };
+            let jobs = named_or(again + round, named.clone(), JobState::Failed);
+            done += race.inspector.retry(TASK, jobs).await.unwrap().done;
         }
-        race.is_idle().await;
-        let stands = race.is_whole(&ids_of(&jobs)).await;
-        assert_eq!(stands.len(), JOBS, "{round}");
+        done
+    };
+    Race::run(batch(2), retry, |race, done, _| {
         let ran: u32 = race.ran.lock().unwrap().values().sum();
-        assert_eq!(u64::from(ran), JOBS as u64 + done, "{round}: each retry is one more run");
-        race.clear().await;
-    }
-    race.stop().await;
+        assert_eq!(u64::from(ran), JOBS as u64 + done, "each retry is one more run");
+        JOBS as u64
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_now_can_race_with_jobs_that_become_due() {
-    let race = Race::new().await;
-    for round in 0..rounds() {
+    let dispatch = async |race: &Race| {
         let mut jobs = Vec::new();
         for at in 0..JOBS as u64 / 2 {
             jobs.push(race.task.dispatch(at % 5 == 0).delay(Duration::from_millis(1 + at % 7)).await.unwrap());
         }
-        let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
-        if round % 2 == 0 {
-            race.inspector.run_now(TASK, named).await.unwrap();
-        } else {
-            race.inspector.run_now(TASK, JobFilter::new(JobState::Delayed)).await.unwrap();
-        }
-        race.is_idle().await;
-        let stands = race.is_whole(&ids_of(&jobs)).await;
-        assert_eq!(stands.len(), JOBS / 2, "{round}");
-        assert!(race.ran.lock().unwrap().values().all(|runs| *runs == 1), "{round}");
-        race.clear().await;
-    }
-    race.stop().await;
+        jobs
+    };
+    let run_now = async |race: &Race, round: usize, named: Vec<String>| {
+        race.inspector.run_now(TASK, named_or(round, named, JobState::Delayed)).await.unwrap();
+    };
+    Race::run(dispatch, run_now, |race, (), _| {
+        assert!(race.ran.lock().unwrap().values().all(|runs| *runs == 1));
+        JOBS as u64 / 2
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_starts_during_a_pause_that_races_with_claims() {
-    let race = Race::new().await;
-    for round in 0..rounds() {
-        let jobs = race.dispatch((0..JOBS).map(|at| at % 5 == 0)).await;
+    let pause = async |race: &Race, round: usize, _: Vec<String>| {
         a_moment(round).await;
         race.inspector.pause(TASK, "race").await.unwrap();
         let nobody_runs = async || race.inspector.task(TASK).await.unwrap().counts.running == 0;
@@ -267,21 +261,17 @@ async fn nothing_starts_during_a_pause_that_races_with_claims() {
         race.inspector.task(TASK).await.unwrap();
         assert_eq!(race.inspector.task(TASK).await.unwrap().counts, before, "{round}");
         race.inspector.resume(TASK).await.unwrap();
-        race.is_idle().await;
-        let stands = race.is_whole(&ids_of(&jobs)).await;
-        assert_eq!(stands.len(), JOBS, "{round}");
-        assert!(race.ran.lock().unwrap().values().all(|runs| *runs == 1), "{round}");
-        race.clear().await;
-    }
-    race.stop().await;
+    };
+    Race::run(batch(5), pause, |race, (), _| {
+        assert!(race.ran.lock().unwrap().values().all(|runs| *runs == 1));
+        JOBS as u64
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn actions_of_every_kind_can_race_with_each_other() {
-    let race = Race::new().await;
-    for round in 0..rounds() {
-        let jobs = race.dispatch((0..JOBS).map(|at| at % 3 == 0)).await;
-        let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
+    let act = async |race: &Race, round: usize, named: Vec<String>| {
         let inspector = &race.inspector;
         let some = |step: usize| named.iter().step_by(step).cloned().collect::<Vec<_>>();
         let (cancelled, retried, removed, promoted, paused) = tokio::join!(
@@ -306,12 +296,9 @@ async fn actions_of_every_kind_can_race_with_each_other() {
         );
         let (_, _, removed, _) = (cancelled.unwrap(), retried.unwrap(), removed.unwrap(), promoted.unwrap());
         paused.unwrap();
-        race.is_idle().await;
-        let stands = race.is_whole(&ids_of(&jobs)).await;
-        assert_eq!(stands.len() as u64 + removed.done, JOBS as u64, "{round}");
-        race.clear().await;
-    }
-    race.stop().await;
+        removed.done
+    };
+    Race::run(batch(3), act, |_, removed, _| JOBS as u64 - removed).await;
 }
 
 /// A person recovers jobs while workers start: each job runs, and none twice at a time.
@@ -325,8 +312,7 @@ async fn a_recovery_by_a_person_can_race_with_sweeping_workers() {
 }
 
 async fn recovery(at: u64) {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let worker = test.start_worker(fast()).await;
     worker.stop().await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use heartline::_internals::Timings;
 use heartline::{
-    App, Context, DetectorReset, Error, Event, JobError, JobFilter, JobState, JobValues, PauseEvent, Priority,
+    App, Context, DetectorReset, Event, JobError, JobFilter, JobState, JobValues, PauseEvent, Priority,
     RejectedOutcome, RetentionLimit, RetryPolicy, SilentSelection, StallAction, StallOptions, StallReason, TaskEvent,
     TaskReport, WorkerReport, WorkerState,
 };
@@ -13,8 +13,10 @@ use redis::AsyncCommands;
 use serde::Serialize;
 
 use super::{
-    a_millisecond_passes, all, counted, history, ids, inspector, is_config, obedient, pages, seed, stored_error,
+    a_millisecond_passes, all, counted, history, ids, inspector, is_config, obedient, observed, pages, seed,
+    stored_error,
 };
+use crate::integration::fixtures::shared;
 use crate::support::puppet::Puppet;
 
 use crate::support::task::{INTERVAL, TASK, TWO_INTERVALS, TestTask, fast, fast_with, options};
@@ -40,8 +42,7 @@ async fn worker_shows(
 
 #[tokio::test]
 async fn a_task_has_counts_by_state_and_the_wait_of_its_next_job() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = obedient(&test, &app, fast().concurrency(1));
     assert_eq!(inspector.task(TASK).await.unwrap().next_waiting_age, None);
     let before = inspector.task(TASK).await.unwrap().as_of;
@@ -77,8 +78,7 @@ async fn a_task_has_counts_by_state_and_the_wait_of_its_next_job() {
 
 #[tokio::test]
 async fn a_requeued_job_waits_since_its_requeue_not_its_dispatch() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = obedient(&test, &app, fast().concurrency(1).retry(RetryPolicy::new().attempts(3)));
     let now = async || inspector.task(TASK).await.unwrap().as_of;
     // The age checks below need times that differ.
@@ -131,27 +131,8 @@ async fn a_requeued_job_waits_since_its_requeue_not_its_dispatch() {
 }
 
 #[tokio::test]
-async fn tombstones_at_the_front_of_a_list_do_not_hide_the_next_job() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    let task = app.task_ref::<u32, ()>(TASK).unwrap();
-    task.dispatch_many(0..500).await.unwrap();
-    task.dispatch(0).id("waits").await.unwrap();
-    // From the back, so that the front consists of tombstones only at the end.
-    let of_many = all(&inspector, &JobFilter::new(JobState::Waiting)).await;
-    let many: Vec<&str> = ids(&of_many).into_iter().filter(|id| *id != "waits").rev().collect();
-    assert_eq!(inspector.cancel(TASK, many, "").await.unwrap().done, 500);
-    let report = inspector.task(TASK).await.unwrap();
-    assert_eq!(report.counts.waiting, 1);
-    assert!(report.next_waiting_age.is_some(), "{report:?}");
-    let rows = all(&inspector, &JobFilter::new(JobState::Waiting)).await;
-    assert_eq!(ids(&rows), ["waits"]);
-}
-
-#[tokio::test]
 async fn two_reports_give_the_rates_of_a_task() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = obedient(&test, &app, fast());
     let first = inspector.task(TASK).await.unwrap();
     assert_eq!(first.rates_since(&first), None);
@@ -171,8 +152,7 @@ async fn two_reports_give_the_rates_of_a_task() {
 
 #[tokio::test]
 async fn a_task_shows_its_options_and_the_worker_that_declared_them() {
-    let test = TestTask::new();
-    let (_app, inspector) = inspector(&test).await;
+    let (test, _app, inspector) = observed().await;
     let one = test.start_worker(fast_with(StallOptions::new().max_count(4)).concurrency(7)).await;
     let report = inspector.task(TASK).await.unwrap();
     let value = |report: &TaskReport, name: &str| report.options.values.get(name).cloned().unwrap_or_default();
@@ -190,8 +170,7 @@ async fn a_task_shows_its_options_and_the_worker_that_declared_them() {
 
 #[tokio::test]
 async fn a_task_shows_its_epoch_its_snapshot_and_its_interval() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let part = async || inspector.task(TASK).await.unwrap().parts.remove(0);
     let before = part().await;
     assert_eq!((before.epoch, before.epoch_at, before.interval, before.asker), (0, None, None, None));
@@ -220,10 +199,10 @@ async fn a_task_shows_its_epoch_its_snapshot_and_its_interval() {
 
 #[tokio::test]
 async fn a_dispatch_or_a_worker_start_lists_a_task() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     assert_eq!(inspector.tasks().await.unwrap(), []);
-    app.task_ref::<u32, ()>("only-dispatched").unwrap().dispatch(0).await.unwrap();
+    // It is so large that it is written on a connection of its own.
+    app.task_ref::<String, ()>("only-dispatched").unwrap().dispatch("x".repeat(600 * 1024)).await.unwrap();
     // A reference or a read lists no task.
     let _asked = app.task_ref::<u32, ()>("only-asked").unwrap().counts().await.unwrap();
     inspector.task("only-looked-at").await.unwrap();
@@ -243,14 +222,6 @@ async fn a_dispatch_or_a_worker_start_lists_a_task() {
     worker.stop().await;
     let reports = listed().await;
     assert_eq!((reports.len(), reports[1].live_workers, reports[1].slots), (2, 0, 0));
-}
-
-#[tokio::test]
-async fn a_job_written_on_a_separate_connection_lists_its_task() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    app.task_ref::<String, ()>("large").unwrap().dispatch("x".repeat(600 * 1024)).await.unwrap();
-    assert_eq!(inspector.task_names().await.unwrap(), ["large"]);
 }
 
 #[tokio::test]
@@ -343,8 +314,7 @@ async fn gone_workers_are_listed_for_the_configured_time() {
         }
         worker.stop().await;
     }
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     test.declare_at(&app, fast());
     let error = app.worker().presence_retention(RetentionLimit::age(Duration::from_secs(59))).run().await.unwrap_err();
     assert!(error.to_string().contains("presence_retention") && error.to_string().contains("60 s"), "{error}");
@@ -377,8 +347,7 @@ async fn too_many_dead_workers_are_forgotten_within_the_hour() {
 
 #[tokio::test]
 async fn a_worker_is_shown_as_stopping_and_then_as_gone() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let patient = options(INTERVAL).shutdown_grace(MINUTE);
     let app_of_worker = test.app().await;
     test.declare_at(&app_of_worker, patient);
@@ -395,6 +364,7 @@ async fn a_worker_is_shown_as_stopping_and_then_as_gone() {
     assert_eq!(stopped.await.unwrap().unwrap(), heartline::StopReason::Shutdown);
     let gone = inspector.worker(&id).await.unwrap().unwrap();
     assert!(gone.state == WorkerState::Gone && gone.stopped_at.is_some(), "{gone:?}");
+    assert!(gone.tasks[0].held == 0 && gone.tasks[0].watches.is_empty(), "it holds nothing: {gone:?}");
     assert_eq!(inspector.task(TASK).await.unwrap().live_workers, 0);
     assert_eq!(inspector.worker("never-was").await.unwrap(), None);
 }
@@ -457,8 +427,7 @@ async fn ten_of_each(test: &TestTask, app: &heartline::App) {
 
 #[tokio::test]
 async fn jobs_of_each_state_are_paged_in_either_order() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     ten_of_each(&test, &app).await;
     for state in ["delayed", "completed", "failed", "cancelled"] {
         let oldest: Vec<String> = test.run("ZRANGE", state, &["0", "-1"]).await;
@@ -501,63 +470,8 @@ async fn jobs_of_each_state_are_paged_in_either_order() {
 }
 
 #[tokio::test]
-async fn pages_neither_skip_nor_repeat_jobs_while_some_are_removed() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    let task = app.task_ref::<String, u64>(TASK).unwrap();
-    for state in [JobState::Failed, JobState::Delayed] {
-        for newest in [true, false] {
-            let names: Vec<String> = (0..60).map(|at| format!("{state}-{newest}-{at:02}")).collect();
-            for (at, id) in names.iter().enumerate() {
-                if state == JobState::Delayed {
-                    task.dispatch(String::new())
-                        .id(id)
-                        .delay(MINUTE + Duration::from_millis(at as u64 / 3))
-                        .await
-                        .unwrap();
-                } else {
-                    // Three jobs of each time, so that the order within a time counts too.
-                    seed(&test, "failed", [(id.clone(), 1000 + at as u64 / 3, stored_error("a", "b"))]).await;
-                }
-            }
-            let mut filter = JobFilter::new(state);
-            if !newest {
-                filter = filter.oldest_first();
-            }
-            let order: Vec<String> = ids(&all(&inspector, &filter).await).into_iter().map(str::to_owned).collect();
-            let (mut seen, mut removed, mut cursor) = (Vec::new(), BTreeSet::new(), None);
-            loop {
-                let page = inspector.jobs(TASK, &filter, cursor.as_deref(), 7).await.unwrap();
-                seen.extend(page.jobs.iter().map(|row| row.id.to_string()));
-                let Some(next) = page.next else { break };
-                cursor = Some(next);
-                // The last job of the page, which is the cursor, one before, the next one and one far after it.
-                let at = seen.len();
-                for which in [at - 1, at.saturating_sub(5), at, at + 9] {
-                    if let Some(id) = order.get(which)
-                        && removed.insert(id.clone())
-                    {
-                        assert_eq!(inspector.remove(TASK, &**id).await.unwrap().done, 1, "{id}");
-                    }
-                }
-            }
-            let repeated: BTreeSet<&String> = seen.iter().collect();
-            assert_eq!(repeated.len(), seen.len(), "repeated: {seen:?}");
-            for id in &order {
-                assert!(seen.contains(id) || removed.contains(id), "{id} was skipped: {seen:?}");
-            }
-            let mut in_order = seen.clone();
-            in_order.sort_by_key(|id| order.iter().position(|other| other == id));
-            assert_eq!(seen, in_order);
-            inspector.purge(TASK, state).await.unwrap();
-        }
-    }
-}
-
-#[tokio::test]
 async fn filters_match_jobs_by_code_text_and_age() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = obedient(&test, &app, fast());
     for (id, input) in [
         ("slow", "fail too_slow it took \"ages\" in C:\\dir/sub\n"),
@@ -606,8 +520,7 @@ async fn filters_match_jobs_by_code_text_and_age() {
 
 #[tokio::test]
 async fn a_filtered_page_scans_at_most_a_thousand_jobs_and_says_so() {
-    let test = TestTask::new();
-    let (_app, inspector) = inspector(&test).await;
+    let (test, _app, inspector) = observed().await;
     let error = |at: u64| stored_error(if at == 0 { "rare" } else { "usual" }, "no");
     seed(&test, "failed", (0..2500).map(|at| (format!("job-{at:04}"), 1_000_000 + at, error(at)))).await;
     let rare = JobFilter::new(JobState::Failed).code("rare");
@@ -635,8 +548,7 @@ async fn a_filtered_page_scans_at_most_a_thousand_jobs_and_says_so() {
 #[tokio::test]
 async fn counts_are_exact_by_state_and_age_and_bounded_otherwise() {
     const JOBS: u64 = 12_000;
-    let test = TestTask::new();
-    let (_app, inspector) = inspector(&test).await;
+    let (test, _app, inspector) = observed().await;
     let error = |at: u64| stored_error(if at.is_multiple_of(2) { "even" } else { "odd" }, "no");
     seed(&test, "failed", (0..JOBS).map(|at| (format!("job-{at:05}"), 1_000_000 + at, error(at)))).await;
     let failed = || JobFilter::new(JobState::Failed);
@@ -656,8 +568,7 @@ async fn counts_are_exact_by_state_and_age_and_bounded_otherwise() {
 
 #[tokio::test]
 async fn a_single_job_is_shown_in_full() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = obedient(&test, &app, fast().retry(RetryPolicy::new().attempts(2)));
     let job = task.dispatch("wait gate".into()).id("job").priority(Priority::High).delay(Duration::from_millis(100));
     let job = job.attempts(5).max_stalls(3).timeout(MINUTE).header("tenant", "acme");
@@ -730,8 +641,7 @@ async fn a_single_job_is_shown_in_full() {
 
 #[tokio::test]
 async fn a_value_over_512_kib_is_returned_only_on_request() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (_test, app) = shared().await;
     let inspector = app.inspector();
     let task = app.task(TASK, fast(), |_, text: String| async move { Ok::<_, JobError>(text) }).unwrap();
     let large = "x".repeat(600 << 10);
@@ -751,8 +661,7 @@ async fn a_value_over_512_kib_is_returned_only_on_request() {
 
 #[tokio::test]
 async fn a_stall_shows_who_watched_it_and_for_how_long() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     test.journal.open("open");
     task.dispatch("open".into()).id("plain").await.unwrap();
@@ -799,8 +708,7 @@ async fn a_stall_shows_who_watched_it_and_for_how_long() {
 
 #[tokio::test]
 async fn stalls_are_paged_from_the_latest() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     let mut dead = Puppet::of(&test).await;
     // Each sweep writes one entry.
@@ -866,8 +774,7 @@ async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
 
 #[tokio::test]
 async fn the_outlook_names_a_gone_worker_whose_long_interval_applies() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let long = test.start_worker(options(Duration::from_secs(600))).await;
     test.journal.open("go");
     let job = app.task_ref::<String, u64>(TASK).unwrap().dispatch("go".into()).await.unwrap();
@@ -928,8 +835,7 @@ async fn a_late_outcome_is_refused_and_shown_with_its_delay() {
 
 #[tokio::test]
 async fn events_are_read_from_a_given_point_and_include_pauses() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (_test, app, inspector) = observed().await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     let empty = inspector.events(TASK, None).await.unwrap();
     assert!(empty.events.is_empty() && !empty.has_more);
@@ -965,8 +871,7 @@ fn as_json(answer: &impl Serialize) -> serde_json::Value {
 
 #[tokio::test]
 async fn every_reply_serializes_to_json_with_times_in_milliseconds() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     ten_of_each(&test, &app).await;
     let mut puppet = Puppet::of(&test).await;
     for epoch in 0..2 {
@@ -1018,17 +923,12 @@ async fn every_reply_serializes_to_json_with_times_in_milliseconds() {
     as_json(&inspector.resume(TASK).await.unwrap());
     worker.stop().await;
     as_json(&inspector.recover_running(TASK, SilentSelection::ids(["!{"])).await.unwrap());
-    as_json(&worker_report_is_json(&inspector).await);
-}
-
-async fn worker_report_is_json(inspector: &heartline::Inspector) -> Vec<WorkerReport> {
-    inspector.workers().await.unwrap()
+    as_json(&inspector.workers().await.unwrap());
 }
 
 #[tokio::test]
 async fn an_inspector_adds_nothing_to_its_app() {
-    let test = TestTask::new();
-    let app = test.app().await;
+    let (test, app) = shared().await;
     let inspector = app.inspector();
     let before = format!("{app:?}");
     assert!(!before.contains(TASK), "{before}");
@@ -1057,8 +957,7 @@ async fn an_inspector_adds_nothing_to_its_app() {
 
 #[tokio::test]
 async fn an_invalid_name_id_cursor_or_limit_is_an_error_of_the_caller() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     ten_of_each(&test, &app).await;
     let failed = JobFilter::new(JobState::Failed);
     for name in ["", "a b", "a{b}", "é", "a:b\n", &"x".repeat(200)] {
@@ -1130,24 +1029,8 @@ async fn an_invalid_name_id_cursor_or_limit_is_an_error_of_the_caller() {
 }
 
 #[tokio::test]
-async fn every_read_fails_in_an_outage_and_later_ones_succeed() {
-    let redis = TestRedis::start();
-    let line = Proxy::start(redis.address()).await;
-    let app = heartline::App::builder().redis(line.url()).build().await.unwrap();
-    let inspector = app.inspector();
-    inspector.task(TASK).await.unwrap();
-    line.refuse().await;
-    let away = inspector.task(TASK).await.unwrap_err();
-    assert!(matches!(away, Error::Connect { .. }), "{away:?}");
-    assert!(inspector.tasks().await.is_err() && inspector.workers().await.is_err());
-    line.accept().await;
-    eventually("reads succeed again", PATIENCE, async || inspector.task(TASK).await.is_ok()).await;
-}
-
-#[tokio::test]
 async fn a_damaged_task_does_not_hide_the_others() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     for name in ["good", TASK] {
         app.task_ref::<u64, u64>(name).unwrap().dispatch(1).await.unwrap();
     }
@@ -1161,24 +1044,6 @@ async fn a_damaged_task_does_not_hide_the_others() {
         "{:?}",
         tasks[1].fault
     );
-}
-
-#[tokio::test]
-async fn a_stopped_worker_holds_nothing() {
-    let test = TestTask::new();
-    let (_app, inspector) = inspector(&test).await;
-    let worker = test.start_worker(fast()).await;
-    let job = worker.jobs.dispatch("gate".into()).await.unwrap();
-    test.started(&[job]).await;
-    eventually("it reports that it holds the job", PATIENCE, async || {
-        inspector.workers().await.unwrap().iter().any(|worker| worker.tasks.iter().any(|task| task.held == 1))
-    })
-    .await;
-    test.journal.open("gate");
-    worker.stop().await;
-    let workers = inspector.workers().await.unwrap();
-    assert_eq!((workers[0].state, workers[0].tasks[0].held), (WorkerState::Gone, 0));
-    assert!(workers[0].tasks[0].watches.is_empty());
 }
 
 #[tokio::test]
@@ -1228,8 +1093,7 @@ async fn the_server_report_has_its_version_and_its_persistence() {
 
 #[tokio::test]
 async fn the_size_of_the_columns_is_reported_whatever_they_contain() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     assert_eq!(inspector.columns(TASK).await.unwrap(), []);
     is_config(inspector.columns("a b").await);
     let task = obedient(&test, &app, fast());
@@ -1245,8 +1109,7 @@ async fn the_size_of_the_columns_is_reported_whatever_they_contain() {
 
 #[tokio::test]
 async fn dead_workers_are_listed_with_a_full_page_of_live_ones() {
-    let test = TestTask::new();
-    let (_app, inspector) = inspector(&test).await;
+    let (test, _app, inspector) = observed().await;
     let mut conn = test.redis().conn().await;
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
     let (now, workers) = (seconds * 1000, format!("{}:workers", test.prefix));

@@ -7,7 +7,7 @@ use heartline::{
     App, Error, Inspector, JobState, JobValues, RefusalReason, SilentSelection, StallAction, StallOptions, StallReason,
 };
 
-use super::{counted, inspector, is_sound};
+use super::{inspector, is_sound, observed};
 use crate::support::puppet::{Puppet, Token};
 use crate::support::task::{INTERVAL, TASK, TestTask, fast, fast_with};
 use crate::support::{PATIENCE, Proxy, eventually};
@@ -48,8 +48,7 @@ fn set(ids: &[&str]) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn silent_jobs_are_those_without_a_sign_since_the_snapshot() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let (mut dead, held) = held_by_the_dead(&test, &app, &["a", "b", "c"]).await;
     assert_eq!(silent(&inspector).await, set(&[]), "they were just claimed");
     snapshot(&test, &mut dead).await;
@@ -65,22 +64,8 @@ async fn silent_jobs_are_those_without_a_sign_since_the_snapshot() {
 }
 
 #[tokio::test]
-async fn a_thousand_silent_jobs_are_paged() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    let task = app.task_ref::<u32, ()>(TASK).unwrap();
-    let jobs = task.dispatch_many(0..1000).await.unwrap();
-    let mut dead = Puppet::of(&test).await;
-    while dead.claim(200).await.len() == 200 {}
-    snapshot(&test, &mut dead).await;
-    assert!(inspector.silent_jobs(TASK, None).await.unwrap().next.is_some());
-    assert_eq!(silent(&inspector).await, jobs.iter().map(|job| job.id().to_string()).collect());
-}
-
-#[tokio::test]
 async fn a_person_recovers_silent_jobs_even_past_their_max_count() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let (mut dead, held) = held_by_the_dead(&test, &app, &["beats", "silent", "other"]).await;
     test.run::<u64>("HSET", "stalledCount", &["silent", "7"]).await;
     snapshot(&test, &mut dead).await;
@@ -116,33 +101,8 @@ async fn a_person_recovers_silent_jobs_even_past_their_max_count() {
 }
 
 #[tokio::test]
-async fn a_person_recovers_all_silent_jobs() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    let ids: Vec<String> = (0..450).map(|at| format!("job-{at}")).collect();
-    let worker = test.start_worker(fast()).await;
-    worker.stop().await;
-    let task = app.task_ref::<String, u64>(TASK).unwrap();
-    for id in &ids {
-        task.dispatch("open".into()).id(id).await.unwrap();
-    }
-    let mut dead = Puppet::of(&test).await;
-    while dead.claim(200).await.len() == 200 {}
-    snapshot(&test, &mut dead).await;
-    let report = inspector.recover_running(TASK, SilentSelection::all()).await.unwrap();
-    assert_eq!((report.done, report.refused), (450, 0), "{report:?}");
-    is_sound(&inspector).await;
-    test.journal.open("open");
-    let worker = test.start_worker(fast()).await;
-    counted(&inspector, JobState::Completed, 450).await;
-    assert_eq!(test.journal.runs().len(), 450);
-    worker.stop().await;
-}
-
-#[tokio::test]
 async fn a_person_requeues_prefetched_jobs_but_no_running_ones() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let (mut dead, held) = held_by_the_dead(&test, &app, &["begun", "ahead", "other"]).await;
     for token in &held[1..] {
         test.run::<u64>("HSET", "claimed", &[&token.id, &token.fence.to_string()]).await;
@@ -171,8 +131,7 @@ async fn a_person_requeues_prefetched_jobs_but_no_running_ones() {
 
 #[tokio::test]
 async fn a_person_fails_silent_jobs() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let (mut dead, _) = held_by_the_dead(&test, &app, &["a", "b", "unwanted"]).await;
     let cancel = inspector.cancel(TASK, "unwanted", "not wanted").await.unwrap();
     assert_eq!((cancel.done, cancel.requested), (0, 1));
@@ -194,8 +153,7 @@ async fn a_person_fails_silent_jobs() {
 
 #[tokio::test]
 async fn a_sweep_by_a_person_takes_a_snapshot_and_then_resolves() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let (mut dead, held) = held_by_the_dead(&test, &app, &["again", "last", "beats"]).await;
     test.run::<u64>("HSET", "maxCount", &["last", "0"]).await;
     assert_eq!(silent(&inspector).await, set(&[]));
@@ -216,8 +174,7 @@ async fn a_sweep_by_a_person_takes_a_snapshot_and_then_resolves() {
 
 #[tokio::test]
 async fn a_sweep_next_to_a_live_worker_reports_that_the_worker_swept() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (test, app, inspector) = observed().await;
     let worker = test.start_worker(fast_with(StallOptions::new().max_count(0)).concurrency(3)).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     let jobs = task.dispatch_many(vec!["gate".to_owned(); 3]).await.unwrap();
@@ -267,8 +224,7 @@ async fn an_interrupted_watch_restarts_and_lasts_a_whole_interval() {
 
 #[tokio::test]
 async fn a_task_without_workers_so_far_has_nothing_to_sweep() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+    let (_test, app, inspector) = observed().await;
     app.task_ref::<u32, ()>(TASK).unwrap().dispatch(0).await.unwrap();
     let swept = inspector.sweep_now(TASK).await.unwrap();
     assert_eq!((swept.resolved, swept.swept_by_worker), (vec![], false));
@@ -278,46 +234,23 @@ async fn a_task_without_workers_so_far_has_nothing_to_sweep() {
 
 /// More jobs than one step of a scan visits.
 #[tokio::test]
-async fn thousands_of_silent_jobs_are_recovered_in_one_action() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
+async fn thousands_of_silent_jobs_are_paged_and_recovered_at_once() {
+    let (test, app, inspector) = observed().await;
     let worker = test.start_worker(fast()).await;
     worker.stop().await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
-    task.dispatch_many((0..4000).map(|_| "open".to_owned())).await.unwrap();
+    let jobs = task.dispatch_many((0..4000).map(|_| "open".to_owned())).await.unwrap();
     let (mut dead, mut held) = (Puppet::of(&test).await, 0);
     while held < 4000 {
         held += dead.claim(200).await.len();
     }
     snapshot(&test, &mut dead).await;
+    assert!(inspector.silent_jobs(TASK, None).await.unwrap().next.is_some());
+    assert_eq!(silent(&inspector).await, jobs.iter().map(|job| job.id().to_string()).collect());
     let report = inspector.recover_running(TASK, SilentSelection::all()).await.unwrap();
-    assert_eq!((report.done, report.is_complete), (4000, true));
+    assert_eq!((report.done, report.refused, report.is_complete), (4000, 0, true));
     assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 4000);
-}
-
-#[tokio::test]
-async fn each_skipped_id_has_its_own_reason() {
-    let test = TestTask::new();
-    let (app, inspector) = inspector(&test).await;
-    let worker = test.start_worker(fast()).await;
-    worker.stop().await;
-    let task = app.task_ref::<String, u64>(TASK).unwrap();
-    for id in ["dead", "held"] {
-        task.dispatch("open".into()).id(id).await.unwrap();
-    }
-    let mut dead = Puppet::of(&test).await;
-    dead.claim(2).await;
-    snapshot(&test, &mut dead).await;
-    task.dispatch("open".into()).id("waits").await.unwrap();
-    // A heartbeat for one of its jobs, which counts as heard from then on.
-    test.run::<u64>("SMOVE", "candidates", &[&test.key("active"), "held"]).await;
-    let named = SilentSelection::ids(["dead", "held", "waits", "never"]);
-    let report = inspector.recover_running(TASK, named).await.unwrap();
-    let why: Vec<(&str, RefusalReason)> =
-        report.refusals.iter().map(|refused| (refused.id.as_str(), refused.why)).collect();
-    assert_eq!(report.done, 1);
-    let waits = RefusalReason::State(JobState::Waiting);
-    assert_eq!(why, [("held", RefusalReason::NotSilent), ("waits", waits), ("never", RefusalReason::Unknown)]);
+    is_sound(&inspector).await;
 }
 
 #[tokio::test]

@@ -1,9 +1,7 @@
 //! The least rights of docs/acl.md suffice for everything, and each of them is used.
 
-use crate::support::{PATIENCE, TestRedis, eventually};
-use heartline::{
-    App, Context, Error, JobError, OnLockRisk, Priority, Retention, RetryPolicy, StallOptions, StopReason, TaskOptions,
-};
+use crate::support::TestRedis;
+use heartline::{App, Context, Error, JobError, TaskOptions};
 use std::time::Duration;
 
 /// The words of the rule after the name and the password.
@@ -18,65 +16,6 @@ async fn set_user(redis: &TestRedis, words: &[String]) {
     let mut acl = redis::cmd("ACL");
     acl.arg("SETUSER").arg("jobs").arg("reset").arg("on").arg(">secret").arg(words);
     let () = acl.query_async(&mut redis.conn().await).await.unwrap();
-}
-
-/// What a producer and workers do on a busy day.
-async fn a_day(url: &str) {
-    let app = App::builder().redis(url).build().await.unwrap();
-    let stall = StallOptions::new().interval(Duration::from_secs(1)).on_lock_risk(OnLockRisk::Cancel);
-    let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(1));
-    let options = TaskOptions::new().stall(stall).retry(retry).payload_limit(2 << 20).retention(Retention::new());
-    let task = app
-        .task("day", options, |ctx: Context, what: String| async move {
-            match what.as_str() {
-                "fails" => Err(JobError::new("no")),
-                "snoozes" if ctx.snoozed_count() == 0 => Err(JobError::snooze(Duration::from_millis(1))),
-                "waits" => {
-                    ctx.cancelled().await;
-                    Err("cancelled".into())
-                }
-                _ => Ok(what),
-            }
-        })
-        .unwrap();
-    let (mut events, mut stalls) = (app.events(), app.on_stalled());
-    let cancelled = task.dispatch("later".to_owned()).delay(Duration::from_secs(60)).await.unwrap();
-    cancelled.cancel("no more").await.unwrap();
-    let waiting = task.dispatch("soon".to_owned()).priority(Priority::Low).await.unwrap();
-    waiting.cancel("no more").await.unwrap();
-    let worker = app.worker().spawn();
-    let within = async |job: &heartline::JobHandle<String>| tokio::time::timeout(PATIENCE, job.result()).await.unwrap();
-    for priority in [Priority::High, Priority::Normal, Priority::Low] {
-        let job = task.dispatch("ok".to_owned()).priority(priority).header("k", "v").max_stalls(2).await.unwrap();
-        assert_eq!(within(&job).await.unwrap(), "ok");
-    }
-    for what in ["x".repeat(600_000), "snoozes".to_owned()] {
-        assert_eq!(within(&task.dispatch(what.clone()).await.unwrap()).await.unwrap(), what);
-    }
-    let failed = task.dispatch("fails".to_owned()).await.unwrap();
-    assert!(matches!(within(&failed).await, Err(Error::JobFailed(_))));
-    assert_eq!(task.job(failed.id()).await.unwrap().failed_attempts, 2);
-    let runs = task.dispatch("waits".to_owned()).await.unwrap();
-    eventually("it runs", PATIENCE, async || task.counts().await.unwrap().running == 1).await;
-    runs.cancel("no more").await.unwrap();
-    assert!(matches!(within(&runs).await, Err(Error::JobCancelled { .. })));
-    for handle in task.dispatch_many(["a", "b"].map(str::to_owned)).await.unwrap() {
-        within(&handle).await.unwrap();
-    }
-    tokio::time::timeout(PATIENCE, events.recv()).await.unwrap().unwrap();
-    assert!(stalls.try_recv().unwrap().is_none());
-    // Longer than the intervals of heartbeats, sweeps, presence and retention.
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(worker.stop().await.unwrap(), StopReason::Shutdown);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_rights_suffice_and_nothing_is_denied() {
-    let redis = TestRedis::start();
-    set_user(&redis, &rule()).await;
-    a_day(&redis.url().replace("redis://", "redis://jobs:secret@")).await;
-    let denied: Vec<redis::Value> = redis::cmd("ACL").arg("LOG").query_async(&mut redis.conn().await).await.unwrap();
-    assert!(denied.is_empty(), "{denied:?}");
 }
 
 #[tokio::test]

@@ -4,11 +4,8 @@ use super::shutdown::stall;
 use crate::scripts::call::Task;
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
-use heartline::{App, CancelOutcome, Error, JobState, Priority, TaskRef};
+use heartline::{App, Error, JobState, TaskRef};
 use std::time::Duration;
-
-/// Keys that only announce events.
-const ANNOUNCEMENTS: [&str; 3] = ["events", "stalls", "wake"];
 
 /// An app, and the same task by hand.
 async fn task() -> (App, TaskRef<u32, ()>, Task) {
@@ -27,85 +24,6 @@ fn suffixes(task: &Task, script: &str) -> Vec<&'static str> {
 fn is_wrong_type(error: &Error, script: &str) -> bool {
     let Error::Server { name, source } = error else { return false };
     *name == script && source.code() == Some("WRONGTYPE") && !error.is_retryable()
-}
-
-#[tokio::test]
-async fn dispatch_next_to_a_foreign_key_is_done_fully_or_not_at_all() {
-    let (_, _, sample) = task().await;
-    for key in suffixes(&sample, "dispatch") {
-        let (_app, task, mut by_hand) = task().await;
-        by_hand.make_foreign(key).await;
-        let before = by_hand.exact().await;
-        let immediate = task.dispatch(1).id("now").priority(Priority::High).max_stalls(2).attempts(3).await;
-        let delayed = task.dispatch(2).id("later").delay(Duration::from_secs(60)).priority(Priority::Low).await;
-        let plain = task.dispatch(3).id("plain").await;
-        let many = task.dispatch_many_with_ids([("many-1".to_owned(), 4), ("many-2".to_owned(), 5)]).await;
-        if ANNOUNCEMENTS.contains(&key) {
-            assert!(immediate.is_ok() && delayed.is_ok() && plain.is_ok() && many.is_ok(), "{key}");
-            assert_eq!(by_hand.list("wait").await, ["plain", "many-1", "many-2"], "{key}");
-            assert_eq!(by_hand.list("wait:high").await, ["now"], "{key}");
-            continue;
-        }
-        let mut written = false;
-        for error in [immediate.err(), delayed.err(), plain.err()] {
-            match error {
-                Some(error) => assert!(is_wrong_type(&error, "dispatch"), "{key}: {error:?}"),
-                None => written = true,
-            }
-        }
-        match many.err() {
-            Some(Error::Partial { dispatched, source }) => {
-                assert!(dispatched.is_empty() && is_wrong_type(&source, "dispatch"), "{key}: {source:?}");
-            }
-            Some(other) => panic!("{key}: {other:?}"),
-            None => written = true,
-        }
-        if !written {
-            assert_eq!(by_hand.exact().await, before, "{key}");
-        }
-        // Each payload has a place, and each place a payload.
-        for (id, list) in [("now", "wait:high"), ("plain", "wait"), ("many-1", "wait"), ("many-2", "wait")] {
-            if key == "payload" || key == list {
-                continue;
-            }
-            let payload = by_hand.held("payload").await.contains(&format!("\"{id}\""));
-            assert_eq!(payload, by_hand.list(list).await.contains(&id.to_owned()), "{id} next to a foreign {key}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn cancel_next_to_a_foreign_key_is_done_fully_or_not_at_all() {
-    let (_, _, sample) = task().await;
-    for key in suffixes(&sample, "cancel") {
-        let (_app, task, mut by_hand) = task().await;
-        by_hand.waiting(&["waiting"]).await;
-        by_hand.running("w", &[("running", 7)]).await;
-        by_hand.hset("payload", &[("delayed", "1")]).await;
-        by_hand.zadd("delayed", 9e15, "delayed").await;
-        by_hand.make_foreign(key).await;
-        let before = by_hand.exact().await;
-        let mut written = false;
-        for (id, expected) in [
-            ("waiting", CancelOutcome::Cancelled),
-            ("delayed", CancelOutcome::Cancelled),
-            ("running", CancelOutcome::Requested),
-        ] {
-            match task.handle(id).unwrap().cancel("why").await {
-                Ok(outcome) => {
-                    assert_eq!(outcome, expected, "{id} next to a foreign {key}");
-                    written = true;
-                }
-                Err(error) => {
-                    assert!(is_wrong_type(&error, "cancel"), "{id} next to a foreign {key}: {error:?}");
-                    assert!(!ANNOUNCEMENTS.contains(&key), "{key}");
-                }
-            }
-        }
-        if !written {
-            assert_eq!(by_hand.exact().await, before, "{key}");
-        }
-    }
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@ use heartline::{
     App, ConfigErrors, Context, Error, JobError, OnLockRisk, Retention, RetentionLimit, RetryPolicy, StallOptions,
     StopReason, TaskOptions,
 };
-use std::sync::Arc;
 use std::time::Duration;
 
 async fn app(redis: &TestRedis, defaults: TaskOptions) -> (App, String) {
@@ -159,15 +158,6 @@ async fn a_bad_prefix_is_a_config_error() {
 }
 
 #[tokio::test]
-async fn a_task_declared_twice_is_a_config_error_and_the_first_stays() {
-    let redis = TestRedis::shared();
-    let (app, _) = app(&redis, TaskOptions::new()).await;
-    app.task_ref::<(), ()>("t").unwrap();
-    app.task("t", TaskOptions::new(), idle).unwrap();
-    assert_eq!(fields(&faults(app.task("t", TaskOptions::new(), idle))), ["task"]);
-}
-
-#[tokio::test]
 async fn a_worker_of_unknown_tasks_or_none_is_a_config_error() {
     let redis = TestRedis::shared();
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
@@ -249,29 +239,4 @@ async fn data_of_a_newer_wire_version_is_unsupported() {
     }
     assert!(is_unsupported(app.worker().run_until(std::future::pending()).await.unwrap_err()));
     assert_eq!(redis.dump(&prefix).await, before);
-}
-
-#[tokio::test]
-async fn a_payload_that_the_handler_cannot_read_fails_only_its_job() {
-    let redis = TestRedis::shared();
-    let (app, _) = app(&redis, TaskOptions::new()).await;
-    app.task("t", TaskOptions::new().undecodable_for(Duration::ZERO), async |_: Context, number: u32| {
-        Ok::<_, JobError>(number + 1)
-    })
-    .unwrap();
-    let words = app.task_ref::<String, u32>("t").unwrap();
-    let numbers = app.task_ref::<u32, u32>("t").unwrap();
-    let (bad, good) = (words.dispatch("no number".to_owned()).await.unwrap(), numbers.dispatch(1).await.unwrap());
-    let stop = Arc::new(tokio::sync::Notify::new());
-    let worker = tokio::spawn({
-        let (worker, stop) = (app.worker(), Arc::clone(&stop));
-        async move { worker.run_until(stop.notified()).await }
-    });
-    assert_eq!(good.result().await.unwrap(), 2);
-    match bad.result().await.unwrap_err() {
-        Error::JobFailed(failure) => assert_eq!(failure.code, heartline::codes::CODEC),
-        other => panic!("{other}"),
-    }
-    stop.notify_one();
-    assert_eq!(worker.await.unwrap().unwrap(), StopReason::Shutdown);
 }

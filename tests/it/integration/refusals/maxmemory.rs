@@ -4,7 +4,7 @@ use super::shutdown::stall;
 use crate::scripts::call::Task;
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
-use heartline::{App, Context, Error, JobError, JobState, TaskOptions};
+use heartline::{App, Context, Error, JobError, TaskOptions};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -134,23 +134,4 @@ async fn a_dead_job_is_swept_with_an_interval_over_housekeeping() {
     let ended = tokio::time::timeout(Duration::from_secs(25), task.handle("dead").unwrap().result()).await;
     assert_eq!(ended.expect("no worker swept it within 25 s, more than three intervals").unwrap(), 4);
     worker.stop().await;
-}
-
-#[tokio::test]
-async fn unfinished_jobs_are_handed_back_at_shutdown() {
-    let mut full = Full::new().await;
-    let options = TaskOptions::new().stall(stall(1)).shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO);
-    let handler = async |_: Context, _: u32| {
-        std::future::pending::<()>().await;
-        Ok::<_, JobError>(())
-    };
-    let task = full.app.task("task", options, handler).unwrap();
-    let handle = task.dispatch(1).await.unwrap();
-    let worker = TestWorker::start(full.app.worker());
-    eventually("it runs", PATIENCE, async || handle.state().await.unwrap() == JobState::Running).await;
-    full.fill().await;
-    worker.stop().await;
-    assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
-    assert_eq!(full.by_hand.held("stalledCount").await, "");
-    assert_eq!(full.by_hand.held("attempt").await, "");
 }

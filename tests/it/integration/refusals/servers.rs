@@ -236,20 +236,13 @@ async fn an_evicting_server_is_unsupported_unless_it_is_accepted() {
         assert!(redis.dump("").await.is_empty());
         App::builder().redis(redis.app_url()).accept_eviction().build().await.unwrap();
     }
+    let accepts = App::builder().redis(redis.app_url()).accept_eviction().lazy().build().await.unwrap();
+    accepts.task_ref::<(), ()>("t").unwrap().dispatch(()).await.unwrap();
     for policy in ["volatile-lru", "volatile-ttl", "noeviction"] {
         let () =
             redis::cmd("CONFIG").arg("SET").arg("maxmemory-policy").arg(policy).query_async(&mut conn).await.unwrap();
         App::builder().redis(redis.app_url()).build().await.unwrap();
     }
-}
-
-#[tokio::test]
-async fn an_accepted_evicting_server_takes_jobs() {
-    let server = RedisServer::builder().arg("--maxmemory-policy").arg("allkeys-lru").start().unwrap();
-    let app = App::builder().redis(server.url()).accept_eviction().lazy().build().await.unwrap();
-    let task = app.task_ref::<(), ()>("t").unwrap();
-    task.dispatch(()).await.unwrap();
-    assert_eq!(task.counts().await.unwrap().waiting, 1);
 }
 
 #[tokio::test]

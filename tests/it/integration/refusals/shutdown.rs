@@ -3,7 +3,7 @@
 use crate::scripts::call::{Task, without};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
-use heartline::{App, Context, Interrupted, JobError, JobHandle, JobState, StallOptions, StopReason, TaskOptions};
+use heartline::{App, Context, JobError, JobHandle, JobState, StallOptions, StopReason, TaskOptions};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -161,21 +161,6 @@ async fn jobs_claimed_during_a_shutdown_are_handed_back_in_order() {
 }
 
 #[tokio::test]
-async fn running_jobs_are_handed_back_to_the_front() {
-    let mut scene = Scene::new().await;
-    let task = scene.working.task("task", quick().concurrency(3), endless).unwrap();
-    let ids = (0..5).map(|i| (format!("job-{i}"), i)).collect::<Vec<_>>();
-    task.dispatch_many_with_ids(ids).await.unwrap();
-    let worker = TestWorker::start(scene.working.worker());
-    eventually("three run", PATIENCE, async || task.counts().await.unwrap().running == 3).await;
-    worker.stop().await;
-    let waiting = scene.by_hand.list("wait").await;
-    assert_eq!(waiting[..3].iter().map(String::as_str).collect::<BTreeSet<_>>(), ["job-0", "job-1", "job-2"].into());
-    assert_eq!(waiting[3..], ["job-3", "job-4"]);
-    scene.nothing_is_counted().await;
-}
-
-#[tokio::test]
 async fn jobs_handed_back_together_keep_their_order() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick().concurrency(20), endless).unwrap();
@@ -186,59 +171,6 @@ async fn jobs_handed_back_together_keep_their_order() {
     worker.stop().await;
     let order = ids.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
     assert_eq!(scene.by_hand.list("wait").await, order);
-}
-
-#[tokio::test]
-async fn a_handler_may_finish_within_the_grace() {
-    let mut scene = Scene::new().await;
-    let options = quick().shutdown_grace(Duration::from_secs(600));
-    let begun = Begun::default();
-    let beginning = begun.clone();
-    let handler = move |ctx: Context, number: u32| {
-        beginning.one_more();
-        async move {
-            ctx.shutting_down().await;
-            ctx.heartbeat()?;
-            Ok::<_, JobError>(number * 2)
-        }
-    };
-    let task = scene.working.task("task", options, handler).unwrap();
-    let handle = task.dispatch(4).await.unwrap();
-    let worker = TestWorker::start(scene.working.worker());
-    begun.until(1).await;
-    worker.stop().await;
-    assert_eq!(value(&handle).await, 8);
-    scene.nothing_is_counted().await;
-}
-
-#[tokio::test]
-async fn a_value_returned_after_the_grace_counts_but_not_an_error() {
-    let mut scene = Scene::new().await;
-    let options = quick().cancel_grace(Duration::from_secs(600));
-    let begun = Begun::default();
-    let beginning = begun.clone();
-    let handler = move |ctx: Context, number: u32| {
-        beginning.one_more();
-        async move {
-            ctx.cancelled().await;
-            assert_eq!(ctx.heartbeat(), Err(Interrupted::Shutdown));
-            match number {
-                0 => Ok(7),
-                1 => Err(JobError::new("interrupted").fatal()),
-                _ => panic!("interrupted"),
-            }
-        }
-    };
-    let task = scene.working.task("task", options, handler).unwrap();
-    let handles = task.dispatch_many(0..3).await.unwrap();
-    let worker = TestWorker::start(scene.working.worker());
-    begun.until(3).await;
-    worker.stop().await;
-    assert_eq!(value(&handles[0]).await, 7);
-    for handle in &handles[1..] {
-        assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
-    }
-    scene.nothing_is_counted().await;
 }
 
 #[tokio::test]
@@ -277,20 +209,6 @@ async fn about_to_settle(scene: &Scene) -> (JobHandle<u32>, TestWorker, Arc<Sema
 }
 
 #[tokio::test]
-async fn an_outcome_with_a_lost_reply_is_recorded_once() {
-    let mut scene = Scene::new().await;
-    let (handle, worker, gate) = about_to_settle(&scene).await;
-    let cut = scene.proxy.cut_next_reply_to(scene.by_hand.key("replies"));
-    gate.add_permits(1);
-    cut.happened().await;
-    worker.stop().await;
-    assert_eq!(value(&handle).await, 8);
-    let events = scene.by_hand.held("events").await;
-    assert_eq!(events.matches(r#""completed""#).count(), 1, "{events}");
-    scene.nothing_is_counted().await;
-}
-
-#[tokio::test]
 async fn a_claim_without_a_timely_reply_makes_the_stop_unclean() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick(), endless).unwrap();
@@ -322,21 +240,6 @@ async fn an_idle_worker_hands_back_a_claim_answered_late() {
     drop(hold);
     assert_eq!(stopping.await.unwrap().unwrap(), StopReason::Shutdown);
     assert_eq!(task.job("late").await.unwrap().state, JobState::Waiting);
-    scene.nothing_is_counted().await;
-}
-
-#[tokio::test]
-async fn the_shutdown_waits_for_a_delayed_outcome() {
-    let mut scene = Scene::new().await;
-    let (handle, worker, gate) = about_to_settle(&scene).await;
-    scene.proxy.pause();
-    gate.add_permits(1);
-    let stopping = worker.begin_stop();
-    let direct = scene.direct().await.task_ref::<u32, u32>("task").unwrap();
-    assert_eq!(direct.job(handle.id().as_str()).await.unwrap().state, JobState::Running);
-    scene.proxy.resume();
-    assert_eq!(stopping.await.unwrap().unwrap(), StopReason::Shutdown);
-    assert_eq!(value(&handle).await, 8);
     scene.nothing_is_counted().await;
 }
 
