@@ -8,7 +8,8 @@ use heartline::{App, CancelOutcome, Context, JobError, JobState};
 use redis::AsyncCommands;
 use tokio::sync::watch;
 
-use crate::support::task::{INTERVAL, TestTask, options};
+use crate::faults::ground::alone;
+use crate::support::task::{INTERVAL, options};
 use crate::support::{Child, PATIENCE, TestRedis, eventually};
 
 /// More than the threads of the runtime.
@@ -26,7 +27,7 @@ fn a_worker_whose_handlers_log_all_the_time() {
         async move {
             let mut conn = redis::Client::open(url.as_str())
                 .unwrap()
-                .get_multiplexed_async_connection_with_config(&crate::support::TestRedis::patient())
+                .get_multiplexed_async_connection_with_config(&TestRedis::patient())
                 .await
                 .unwrap();
             let pulse = format!("{task}:pulse");
@@ -61,8 +62,7 @@ fn a_worker_whose_handlers_log_all_the_time() {
 
 #[tokio::test]
 async fn a_worker_whose_log_blocks_its_runtime_keeps_its_jobs() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let role = format!("{} {}", redis.url(), test.name);
     let mut child = Child::start(module_path!(), "a_worker_whose_handlers_log_all_the_time", &role);
     let (_app, jobs) = test.producer().await;

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use heartline::{App, Context, JobError};
 
-use crate::support::task::{INTERVAL, TestTask, options};
-use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
+use crate::faults::ground::alone;
+use crate::support::task::{INTERVAL, options};
+use crate::support::{PATIENCE, Warnings, eventually};
 
 #[tokio::test]
 async fn handlers_that_block_every_thread_keep_their_jobs() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (url, task, journal) = (redis.url(), test.name.clone(), test.journal.clone());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let user = std::thread::spawn(move || {

@@ -1,12 +1,12 @@
 //! The content of one call: few jobs if they are large, so that Redis and the line are soon free for the next call.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use heartline::{App, JobHandle, Retention, RetentionLimit, TaskOptions, TaskRef};
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
 
+use crate::faults::ground::alone;
 use crate::faults::watch::{KIB, Watch, text};
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
@@ -30,8 +30,7 @@ struct Bounded {
 
 impl Bounded {
     async fn start() -> Bounded {
-        let redis = TestRedis::start();
-        let test = TestTask::on(&redis);
+        let (redis, test) = alone();
         let (watch, app) = (Watch::new(&test, &redis).await, test.app_at(&redis.url()).await);
         Bounded { _redis: redis, test, watch, app }
     }
@@ -69,19 +68,6 @@ async fn all_end<O: serde::de::DeserializeOwned>(jobs: &[JobHandle<O>]) {
 }
 
 #[tokio::test]
-async fn a_claim_takes_few_large_jobs() {
-    let bounded = Bounded::start().await;
-    let task = bounded.task(options(INTERVAL).concurrency(SLOTS), 2);
-    let jobs = task.dispatch_many((0..JOBS).map(|_| text(FIFTH))).await.unwrap();
-    bounded.test.journal.open("go");
-    let worker = TestWorker::start(bounded.app.worker());
-    all_end(&jobs).await;
-    let calls = bounded.calls("started").await;
-    assert!(largest(&calls) <= 5, "{calls:?}");
-    worker.stop().await;
-}
-
-#[tokio::test]
 async fn a_report_carries_few_large_results() {
     let bounded = Bounded::start().await;
     let task = bounded.task(options(INTERVAL).concurrency(SLOTS), FIFTH);
@@ -96,15 +82,6 @@ async fn a_report_carries_few_large_results() {
     worker.stop().await;
 }
 
-#[tokio::test]
-async fn a_dispatch_of_many_carries_few_large_jobs_a_call() {
-    let bounded = Bounded::start().await;
-    let (_app, task) = bounded.test.producer().await;
-    task.dispatch_many((0..JOBS).map(|_| text(FIFTH))).await.unwrap();
-    let calls = bounded.calls("dispatched").await;
-    assert!(largest(&calls) <= 5, "{calls:?}");
-}
-
 /// Dispatches jobs with these ids and payloads, each from its own caller, at once.
 async fn together(task: &TaskRef<String, u64>, jobs: impl Iterator<Item = (String, usize)>) {
     let mut callers = JoinSet::new();
@@ -116,12 +93,18 @@ async fn together(task: &TaskRef<String, u64>, jobs: impl Iterator<Item = (Strin
 }
 
 #[tokio::test]
-async fn large_jobs_of_many_callers_are_gathered_few_at_a_time() {
-    let bounded = Bounded::start().await;
-    let (_app, task) = bounded.test.producer().await;
-    together(&task, (0..JOBS).map(|at| (format!("job-{at}"), FIFTH))).await;
-    let calls = bounded.calls("dispatched").await;
-    assert!(largest(&calls) <= 5, "{calls:?}");
+async fn large_jobs_are_dispatched_few_at_a_time() {
+    for of_many_callers in [false, true] {
+        let bounded = Bounded::start().await;
+        let (_app, task) = bounded.test.producer().await;
+        if of_many_callers {
+            together(&task, (0..JOBS).map(|at| (format!("job-{at}"), FIFTH))).await;
+        } else {
+            task.dispatch_many((0..JOBS).map(|_| text(FIFTH))).await.unwrap();
+        }
+        let calls = bounded.calls("dispatched").await;
+        assert!(largest(&calls) <= 5, "of many callers: {of_many_callers}, {calls:?}");
+    }
 }
 
 #[tokio::test]
@@ -143,8 +126,8 @@ async fn a_job_larger_than_a_call_travels_alone() {
     }
 }
 
-/// Fills the task with completed jobs that are an hour old, with a payload and a result of these sizes.
-async fn seed(bounded: &Bounded, jobs: usize, sizes: impl Fn(usize) -> (usize, usize)) {
+/// Fills the task with completed jobs that are an hour old.
+async fn seed(bounded: &Bounded, jobs: usize) {
     let (test, mut conn) = (&bounded.test, bounded.watch.conn.clone());
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
     let old = (seconds - 3_600) * 1_000;
@@ -152,10 +135,10 @@ async fn seed(bounded: &Bounded, jobs: usize, sizes: impl Fn(usize) -> (usize, u
     for chunk in all.chunks(1_000) {
         let (mut places, mut payloads, mut results) = (Vec::new(), Vec::new(), Vec::new());
         for &at in chunk {
-            let (id, (payload, result)) = (format!("old-{at}"), sizes(at));
+            let id = format!("old-{at}");
             places.push((old + at as u64 % 1_000, id.clone()));
-            payloads.push((id.clone(), text(payload)));
-            results.push((id, text(result)));
+            payloads.push((id.clone(), text(10)));
+            results.push((id, text(10)));
         }
         let mut pipe = redis::pipe();
         pipe.zadd_multiple(test.key("completed"), &places).ignore();
@@ -166,31 +149,12 @@ async fn seed(bounded: &Bounded, jobs: usize, sizes: impl Fn(usize) -> (usize, u
 }
 
 #[tokio::test]
-async fn a_call_that_removes_jobs_removes_few_large_ones() {
-    let bounded = Bounded::start().await;
-    let test = &bounded.test;
-    seed(&bounded, JOBS, |at| if at % 2 == 0 { (256 * KIB, 10) } else { (10, 256 * KIB) }).await;
-    let retention = Retention::new().completed(RetentionLimit::age(Duration::from_secs(60)));
-    bounded.task(options(INTERVAL).retention(retention), 2);
-    let worker = TestWorker::start(bounded.app.worker());
-    let mut conn = bounded.watch.conn.clone();
-    eventually("all old jobs are gone", PATIENCE, async || {
-        conn.zcard::<_, usize>(test.key("completed")).await.unwrap() == 0
-    })
-    .await;
-    worker.stop().await;
-    let calls = bounded.calls("removed").await;
-    // 512 KiB, and the value that exceeds it.
-    assert!(largest(&calls) <= 3, "{calls:?}");
-}
-
-#[tokio::test]
 async fn a_worker_with_a_backlog_of_removals_pauses_anyway() {
-    const BACKLOG: usize = 60_000;
+    const BACKLOG: usize = 25_000;
     const PASS: usize = 10_000;
     let bounded = Bounded::start().await;
     let test = &bounded.test;
-    seed(&bounded, BACKLOG, |_| (10, 10)).await;
+    seed(&bounded, BACKLOG).await;
     let retention = Retention::new().completed(RetentionLimit::count(10));
     bounded.task(options(INTERVAL).retention(retention), 2);
     let worker = TestWorker::start(bounded.app.worker());

@@ -3,8 +3,9 @@
 use heartline::{Error, TaskOptions, codes};
 use redis::AsyncCommands;
 
-use crate::support::task::{INTERVAL, TaskWorker, TestTask, options};
-use crate::support::{At, PATIENCE, Proxy, TestRedis, Warnings, eventually};
+use crate::faults::ground::{alone, proxied};
+use crate::support::task::{INTERVAL, TaskWorker, options};
+use crate::support::{At, PATIENCE, Warnings, eventually};
 
 /// The stop reason of a worker that stopped because its driver panicked.
 async fn breaks(mut worker: TaskWorker) {
@@ -16,9 +17,7 @@ async fn breaks(mut worker: TaskWorker) {
 #[tokio::test]
 async fn a_driver_panic_on_a_lost_reply_stops_the_worker_loudly() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
     let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch("gate".to_owned()).await.unwrap();
@@ -50,9 +49,7 @@ async fn a_driver_panic_on_a_lost_reply_stops_the_worker_loudly() {
 #[tokio::test]
 async fn a_driver_panic_on_a_late_outcome_stops_the_worker_loudly() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let worker = test.start_worker_at(&proxy.url(), options(INTERVAL * 3)).await;
     worker.working().await;
     let taken = worker.jobs.dispatch("late".to_owned()).await.unwrap();
@@ -87,8 +84,7 @@ async fn fails_and_frees_its_slot(
     break_at: impl FnOnce(&Warnings, &str),
 ) {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let worker = test
         .start_worker_with(&redis.url(), options.concurrency(1), |journal, ctx, gate| async move {
             let _clumsy = Clumsy(gate == "clumsy");
@@ -118,26 +114,15 @@ impl Drop for Clumsy {
     }
 }
 
-async fn breaks_at_the_span(at: At) {
-    fails_and_frees_its_slot(options(INTERVAL), "never", &[codes::PANIC], |warnings, id| {
-        warnings.break_at_span(at, &["attempt{", &format!("job_id={id} ")]);
-    })
-    .await;
-}
-
 #[tokio::test]
-async fn a_tracing_panic_on_a_new_span_fails_the_run_and_frees_a_slot() {
-    breaks_at_the_span(At::New).await;
-}
-
-#[tokio::test]
-async fn a_tracing_panic_on_span_enter_fails_the_run_and_frees_a_slot() {
-    breaks_at_the_span(At::Enter).await;
-}
-
-#[tokio::test]
-async fn a_tracing_panic_on_span_exit_fails_the_run_and_frees_a_slot() {
-    breaks_at_the_span(At::Exit).await;
+async fn a_tracing_panic_at_a_span_fails_the_run_and_frees_a_slot() {
+    for (at, what) in [(At::New, "new"), (At::Enter, "enter"), (At::Exit, "exit")] {
+        println!("a panic at this point of the span: {what}");
+        fails_and_frees_its_slot(options(INTERVAL), "never", &[codes::PANIC], |warnings, id| {
+            warnings.break_at_span(at, &["attempt{", &format!("job_id={id} ")]);
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use heartline::{Context, JobError, RetryPolicy, StallOptions, TaskOptions, TaskRef};
 use tokio::net::TcpListener;
 
+use crate::faults::ground::proxied;
 use crate::faults::watch::{KIB, text};
-use crate::support::task::TestTask;
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings};
 
@@ -43,9 +43,7 @@ fn options() -> TaskOptions {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_payload_is_read_after_an_outage_behind_a_proxy() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (redis, test, proxy) = proxied().await;
     let (app, direct) = (test.app_at(&proxy.url()).await, test.app_at(&redis.url()).await);
     let handler = |_: Context, input: String| async move { Ok::<_, JobError>(input.len()) };
     let _: TaskRef<String, usize> = app.task(&test.name, options(), handler).unwrap();
@@ -70,9 +68,7 @@ async fn a_large_payload_is_read_after_an_outage_behind_a_proxy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_result_is_read_after_an_outage_behind_a_proxy() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (redis, test, proxy) = proxied().await;
     let (proxied, app) = (test.app_at(&proxy.url()).await, test.app_at(&redis.url()).await);
     let handler = |_: Context, bytes: usize| async move { Ok::<_, JobError>(text(bytes)) };
     let task: TaskRef<usize, String> = app.task(&test.name, options(), handler).unwrap();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use heartline::{Event, TaskRef};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::task::TestTask;
-use crate::support::{Line, PATIENCE, TestRedis, eventually};
+use crate::faults::ground::alone;
+use crate::support::{Line, PATIENCE, eventually};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -15,8 +15,7 @@ fn runtime() -> Runtime {
 
 #[test]
 fn runtimes_that_end_during_a_connect_leak_no_connections() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let main = runtime();
     let (line, _app, job) = main.block_on(async {
         let line = Line::start(redis.address()).await;
@@ -37,8 +36,7 @@ fn runtimes_that_end_during_a_connect_leak_no_connections() {
 
 #[tokio::test]
 async fn a_task_reference_that_is_recreated_gets_each_event_once() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app_at(&redis.url()).await;
     let mut events = app.events();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();

@@ -7,6 +7,7 @@ use heartline::{Error, Priority, Retention, RetentionLimit, StallOptions, TaskOp
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
+use crate::faults::ground::alone;
 use crate::faults::watch::Watch;
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, eventually};
@@ -71,8 +72,7 @@ async fn live_workers_declare_options_again_after_an_empty_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn options_of_the_newest_worker_apply_after_a_data_loss() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let older = test.start_worker(at_most(0)).await;
     let newer = test.start_worker(at_most(3)).await;
     let watch = Watch::new(&test, &redis).await;

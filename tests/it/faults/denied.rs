@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use heartline::{Context, Error, JobError};
 
+use crate::faults::ground::alone;
 use crate::support::journal::Journal;
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually, stat};
@@ -12,8 +13,7 @@ use crate::support::{PATIENCE, TestRedis, Warnings, eventually, stat};
 #[tokio::test]
 async fn a_worker_without_the_right_to_block_polls_and_logs_it_once() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (mut conn, url) = bounded(&test, &redis, &["bzpopmin"]).await;
     let (_app, jobs) = test.producer().await;
 
@@ -53,8 +53,7 @@ async fn reports_rights(test: &TestTask) -> bool {
 
 #[tokio::test]
 async fn a_worker_without_a_right_to_write_does_not_start() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     if !reports_rights(&test).await {
         return;
     }
@@ -72,8 +71,7 @@ async fn a_worker_without_a_right_to_write_does_not_start() {
 
 #[tokio::test]
 async fn a_dispatch_that_is_denied_midway_writes_nothing() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (mut conn, url) = bounded(&test, &redis, &["zadd"]).await;
     let app = test.app_at(&url).await;
     let jobs = app.task_ref::<String, u64>(&test.name).unwrap();
@@ -97,8 +95,7 @@ async fn set_right(conn: &mut redis::aio::MultiplexedConnection, right: &str) {
 
 #[tokio::test]
 async fn a_right_revoked_at_run_time_costs_only_the_calls_under_way() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     if !reports_rights(&test).await {
         return;
     }
@@ -132,8 +129,7 @@ async fn a_right_revoked_at_run_time_costs_only_the_calls_under_way() {
 
 #[tokio::test]
 async fn jobs_of_a_dead_worker_stay_until_a_worker_has_the_rights() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     if !reports_rights(&test).await {
         return;
     }

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use heartline::{Error, JobState, Retention, RetentionLimit, RetryPolicy, StallOptions, TaskOptions};
 use redis::AsyncCommands;
 
+use crate::faults::ground::alone;
 use crate::faults::watch::Watch;
-use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::task::{INTERVAL, options};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, TestRedis, eventually};
+use crate::support::{PATIENCE, eventually};
 
 #[tokio::test]
 async fn a_worker_without_retention_keeps_what_a_newer_one_retains() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let forever = Retention::new()
         .completed(RetentionLimit::forever())
         .failed(RetentionLimit::forever())
@@ -50,8 +50,7 @@ async fn a_worker_without_retention_keeps_what_a_newer_one_retains() {
 
 #[tokio::test]
 async fn a_start_refused_for_one_task_leaves_the_others_options() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let names = ["a", "b", "c"].map(|name| format!("{}-{name}", test.name));
     let worker = async |options: TaskOptions| {
         let app = test.app_at(&redis.url()).await;

@@ -9,8 +9,9 @@ use heartline::{JobState, Observer, RunEnd, RunInfo, StopReason, TaskOptions, Ta
 use redis::AsyncCommands;
 use tokio::sync::oneshot;
 
+use crate::faults::ground::{alone, proxied};
 use crate::support::task::{TestTask, options};
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::{PATIENCE, eventually};
 
 /// A sweep within this interval would fail the test by its stall.
 const LONG: Duration = Duration::from_secs(30);
@@ -57,8 +58,7 @@ async fn three_run(test: &TestTask) {
 
 #[tokio::test]
 async fn an_aborted_worker_hands_its_jobs_back_at_once() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let working = worker(&test, &redis.url()).await;
     let presence = format!("heartline:worker:{}", working.id());
     let running = tokio::spawn(working.run());
@@ -81,27 +81,8 @@ async fn an_aborted_worker_hands_its_jobs_back_at_once() {
 }
 
 #[tokio::test]
-async fn a_worker_dropped_by_a_select_hands_its_jobs_back() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let (stop, stopped) = oneshot::channel::<()>();
-    let working = worker(&test, &redis.url()).await;
-    let selecting = tokio::spawn(async move {
-        tokio::select! {
-            ended = working.run() => panic!("{ended:?}"),
-            _ = stopped => {}
-        }
-    });
-    three_run(&test).await;
-    stop.send(()).unwrap();
-    selecting.await.unwrap();
-    are_handed_back(&test, &["a", "b", "c"]).await;
-}
-
-#[tokio::test]
 async fn a_worker_whose_runtime_is_shut_down_hands_its_jobs_back() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let working = worker(&test, &redis.url()).await;
     let thread = std::thread::spawn(move || {
@@ -138,9 +119,7 @@ impl Observer for Ends {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outcomes_and_claims_under_way_survive_a_dropped_worker() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let (stop, stopped) = oneshot::channel::<()>();
     let ended = Arc::new(AtomicUsize::new(0));
     let working = worker(&test, &proxy.url()).await.observe(Ends(Arc::clone(&ended)));
@@ -175,9 +154,7 @@ async fn outcomes_and_claims_under_way_survive_a_dropped_worker() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn collected_outcomes_survive_a_blocked_runtime() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let app = test.app_at(&proxy.url()).await;
     let (ended, blocks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (journal, blocked) = (Arc::clone(&test.journal), Arc::clone(&blocks));
@@ -236,9 +213,7 @@ async fn collected_outcomes_survive_a_blocked_runtime() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stuck_outcome_of_a_dropped_worker_delays_no_other_job() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let app = test.app_at(&proxy.url()).await;
     let journal = Arc::clone(&test.journal);
     let task: TaskRef<String, String> = app
@@ -279,8 +254,7 @@ async fn a_stuck_outcome_of_a_dropped_worker_delays_no_other_job() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_that_outlives_a_dropped_worker_is_asked_to_stop() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let url = redis.url();
     let app = test.app_at(&url).await;
     let journal = Arc::clone(&test.journal);
@@ -312,8 +286,7 @@ async fn a_thread_that_outlives_a_dropped_worker_is_asked_to_stop() {
 
 #[tokio::test]
 async fn a_running_worker_outlives_its_handle_and_stops_on_request() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let running = worker(&test, &redis.url()).await.spawn();
     let id = running.id().to_string();
     three_run(&test).await;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use heartline::StopReason;
 use redis::AsyncCommands;
 
+use crate::faults::ground::{alone, proxied};
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::{PATIENCE, Proxy, eventually};
 
 /// What a stopped worker leaves.
 struct Left {
@@ -59,8 +60,7 @@ async fn an_idle_worker_stops_within_its_grace_during_an_outage() {
 #[tokio::test]
 async fn clean_stops_on_a_full_server_leave_records_to_be_removed() {
     const STOPS: usize = 5;
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (_app, jobs) = test.producer().await;
     let ids: Vec<String> = (0..STOPS).map(|at| format!("{at}-{}", "x".repeat(100))).collect();
     let handles = jobs.dispatch_many_with_ids(ids.iter().map(|id| (id.clone(), id.clone()))).await.unwrap();
@@ -90,8 +90,7 @@ async fn clean_stops_on_a_full_server_leave_records_to_be_removed() {
 
 #[tokio::test]
 async fn a_worker_that_stops_without_connections_is_listed_as_stopped() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (_redis, test) = alone();
     for round in 0..3 {
         let worker = test.start_worker(options(INTERVAL)).await;
         let mut conn = test.conn().await;
@@ -113,9 +112,7 @@ async fn a_worker_that_stops_without_connections_is_listed_as_stopped() {
 
 #[tokio::test]
 async fn a_worker_whose_first_farewell_is_lost_sends_it_again() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
     worker.working().await;
     eventually("it has looked for work", PATIENCE, async || !left_of(&test, &worker.id).await.rows.is_empty()).await;
@@ -132,9 +129,7 @@ async fn a_worker_whose_first_farewell_is_lost_sends_it_again() {
 
 #[tokio::test]
 async fn a_worker_frozen_during_its_farewell_sends_it_afterwards() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
     worker.working().await;
     let id = worker.id.clone();
@@ -146,19 +141,5 @@ async fn a_worker_frozen_during_its_farewell_sends_it_afterwards() {
     std::thread::sleep(Duration::from_secs(4));
     drop(half);
     stopping.await.unwrap();
-    said_goodbye(&test, &id).await;
-}
-
-#[tokio::test]
-async fn a_worker_whose_connections_drop_sends_its_farewell_anyway() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
-    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
-    worker.working().await;
-    eventually("it has looked for work", PATIENCE, async || !left_of(&test, &worker.id).await.rows.is_empty()).await;
-    let id = worker.id.clone();
-    proxy.drop_connections();
-    worker.stop().await;
     said_goodbye(&test, &id).await;
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use heartline::{App, Context, JobError};
 use redis::AsyncCommands;
 
-use crate::support::task::{TestTask, options};
-use crate::support::{Child, PATIENCE, Proxy, TestRedis, eventually};
+use crate::faults::ground::{alone, proxied};
+use crate::support::task::options;
+use crate::support::{Child, PATIENCE, eventually};
 
 const INTERVAL: Duration = Duration::from_secs(3);
 const JOBS: usize = 4;
@@ -69,9 +70,7 @@ fn watch(ctx: &Context, mut say: impl FnMut(String)) {
 
 #[tokio::test]
 async fn a_frozen_process_learns_from_its_first_heartbeat_afterwards() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (redis, test, proxy) = proxied().await;
     let role = format!("{} {} {}", proxy.url(), redis.url(), test.name);
     let mut child = Child::start(module_path!(), "a_worker_that_is_going_to_freeze", &role);
     child.drain();
@@ -100,8 +99,7 @@ async fn a_frozen_process_learns_from_its_first_heartbeat_afterwards() {
 
 #[tokio::test]
 async fn a_worker_reports_itself_alive_right_after_a_freeze() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let worker = Child::start(
         module_path!(),
         "a_worker_that_is_going_to_freeze",
@@ -124,8 +122,7 @@ async fn a_worker_reports_itself_alive_right_after_a_freeze() {
 /// The server gives a wake marker to the connection that has waited longest, even if its process is frozen.
 #[tokio::test]
 async fn a_frozen_idle_worker_does_not_delay_the_next_job() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (_redis, test) = alone();
     let (_app, jobs) = test.producer().await;
     let blocked = async |count: usize| {
         eventually("they wait for work", PATIENCE, async || {

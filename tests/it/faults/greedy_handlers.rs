@@ -6,9 +6,10 @@ use std::time::Duration;
 use heartline::{CancelOutcome, Context, Error, JobError, JobState, OnLockRisk, StallOptions, TaskOptions, codes};
 use redis::AsyncCommands;
 
+use crate::faults::ground::{alone, proxied};
 use crate::support::journal::Journal;
 use crate::support::task::{INTERVAL, TaskWorker, TestTask, options};
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::{PATIENCE, eventually};
 
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -69,8 +70,7 @@ async fn slots_are_free(test: &TestTask, worker: TaskWorker) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_spends_its_budget_times_out() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let worker = start_greedy(&test, &redis.url(), options(INTERVAL).timeout(INTERVAL)).await;
     for job in run(&test, &worker).await {
         match tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs forever") {
@@ -84,8 +84,7 @@ async fn a_handler_that_spends_its_budget_times_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_spends_its_budget_is_dropped_on_cancel() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let worker = start_greedy(&test, &redis.url(), options(INTERVAL)).await;
     for job in run(&test, &worker).await {
         assert_eq!(job.cancel("enough").await.unwrap(), CancelOutcome::Requested);
@@ -100,8 +99,7 @@ async fn a_handler_that_spends_its_budget_is_dropped_on_cancel() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_spends_its_budget_is_dropped_on_a_lost_job() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let worker = start_greedy(&test, &redis.url(), options(INTERVAL)).await;
     run(&test, &worker).await;
     let mut conn = test.conn().await;
@@ -114,9 +112,7 @@ async fn a_handler_that_spends_its_budget_is_dropped_on_a_lost_job() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_spends_its_budget_is_dropped_in_an_outage() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let gives_up = StallOptions::new().interval(INTERVAL).max_count(0).on_lock_risk(OnLockRisk::Cancel);
     let worker = start_greedy(&test, &proxy.url(), options(INTERVAL).stall(gives_up)).await;
     let (_app, jobs) = test.producer().await;

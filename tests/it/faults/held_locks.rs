@@ -8,16 +8,16 @@ use std::time::Duration;
 use heartline::{Context, JobError, TaskRef};
 use redis::AsyncCommands;
 
+use crate::faults::ground::{alone, far_away, proxied};
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
-use crate::support::{Line, PATIENCE, Proxy, TestRedis, Warnings, eventually};
+use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_may_not_list_workers_recovers_jobs_anyway() {
     // Longer than the time between two such reads: an interruption of each watch would let none complete.
     const INTERVAL: Duration = Duration::from_secs(6);
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     // The command is allowed on tables of tasks, and denied on the list of workers. Redis 6.2 has no selectors: there
     // the worker may read it.
     let mut conn = test.conn().await;
@@ -48,9 +48,7 @@ async fn a_heartbeat_that_fails_at_once_is_repeated_soon() {
     // Heartbeats of this interval are four seconds apart: one of them falls into the outage, shortly before its end.
     const OUTAGE: Duration = Duration::from_millis(4_500);
     const SOON: Duration = Duration::from_secs(2);
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
     let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch("gate".to_owned()).await.unwrap();
@@ -87,8 +85,7 @@ impl Wake for Blocking {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_waker_that_blocks_does_not_cost_another_job_its_lock() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (let_go, waits) = channel();
     let blocking = Arc::new(Blocking { woken: Mutex::new(false), let_go: Mutex::new(waits) });
     let its_waker = Waker::from(Arc::clone(&blocking));
@@ -192,9 +189,7 @@ async fn a_thread_that_outlives_a_broken_driver_sees_its_job_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_with_slow_heartbeats_runs_one_job_at_a_time() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let line = Line::start(redis.address()).await;
+    let (_redis, test, line) = far_away().await;
     let worker = test.start_worker_at(&line.url(), options(INTERVAL)).await;
     worker.working().await;
     // A round trip of 200 ms, where a heartbeat may take half of a third of a second.
@@ -226,8 +221,7 @@ impl Wake for Rude {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_that_panics_does_not_block_signals_of_other_jobs() {
     const JOBS: usize = 8;
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let worker = test
         .start_worker_with(&redis.url(), options(INTERVAL).concurrency(JOBS), move |journal, ctx, gate| async move {
             let other = ctx.clone();
@@ -262,8 +256,7 @@ async fn a_waker_that_panics_does_not_block_signals_of_other_jobs() {
 
 #[tokio::test]
 async fn a_job_cancelled_before_its_handler_begins_does_not_begin() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (_app, task) = test.producer().await;
     let jobs = task.dispatch_many(["blocks".to_owned(), "other".to_owned()]).await.unwrap();
     let (blocks, blocked) = channel::<()>();

@@ -2,14 +2,14 @@
 
 use heartline::{StopReason, WorkerPart};
 
-use crate::support::task::{INTERVAL, TestTask, options};
-use crate::support::{PATIENCE, TestRedis, Warnings};
+use crate::faults::ground::alone;
+use crate::support::task::{INTERVAL, options};
+use crate::support::{PATIENCE, Warnings};
 
 #[tokio::test]
 async fn a_worker_whose_keeper_ends_hands_its_jobs_back() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (_redis, test) = alone();
     let mut worker = test.start_worker(options(INTERVAL)).await;
     let job = worker.jobs.dispatch("gate".to_owned()).await.unwrap();
     test.started(std::slice::from_ref(&job)).await;

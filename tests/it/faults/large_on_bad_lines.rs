@@ -7,10 +7,11 @@ use heartline::{App, Context, Error, Heartbeat, JobError, JobHandle, JobState, S
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
 
+use crate::faults::ground::{alone, far_away};
 use crate::faults::watch::{KIB, MIB, Watch, text};
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
-use crate::support::{Line, PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::{Line, PATIENCE, Proxy, eventually};
 
 /// So long that no job becomes silent or needs a second heartbeat.
 const LONG: Duration = Duration::from_secs(30);
@@ -39,8 +40,7 @@ async fn begins(test: &TestTask, job: &JobHandle<String>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manual_handler_is_not_silent_while_its_payload_is_read() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let watch = Watch::new(&test, &redis).await;
     let line = Line::start(redis.address()).await;
     let app = test.app_at(&line.url()).await;
@@ -71,8 +71,7 @@ async fn a_manual_handler_is_not_silent_while_its_payload_is_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_outcome_waits_for_a_server_that_refuses_writes() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app_at(&redis.url()).await;
     let task = gives_large(&test, &app);
     let worker = TestWorker::start(app.worker());
@@ -92,9 +91,7 @@ async fn a_large_outcome_waits_for_a_server_that_refuses_writes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_outcome_on_a_silent_connection_moves_to_another() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let line = Line::start(redis.address()).await;
+    let (redis, test, line) = far_away().await;
     let app = test.app_at(&line.url()).await;
     gives_large(&test, &app);
     let near = test.app_at(&redis.url()).await;
@@ -121,8 +118,7 @@ async fn a_large_outcome_on_a_silent_connection_moves_to_another() {
 async fn a_hundred_large_results_use_few_connections() {
     const RESULTS: usize = 100;
     const SMALL: u64 = 12;
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let near = test.app_at(&redis.url()).await;
     let task = gives_large(&test, &near);
     let worker = TestWorker::start(near.worker());
@@ -154,8 +150,7 @@ async fn a_hundred_large_results_use_few_connections() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_result_removed_before_it_is_read_is_missing_and_not_null() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let near = test.app_at(&redis.url()).await;
     let handler = |_: Context, bytes: usize| async move { Ok::<_, JobError>(Some(text(bytes))) };
     let task: TaskRef<usize, Option<String>> = near.task(&test.name, options(LONG), handler).unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use heartline::{App, JobHandle, JobState, StallOptions, TaskOptions, TaskRef};
 use redis::AsyncCommands;
 
+use crate::faults::ground::alone;
 use crate::faults::watch::{KIB, MIB, Watch, nothing_is_left, text};
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
@@ -34,8 +35,7 @@ struct Far {
 
 impl Far {
     async fn start() -> Far {
-        let redis = TestRedis::start();
-        let test = TestTask::on(&redis);
+        let (redis, test) = alone();
         let watch = Watch::new(&test, &redis).await;
         let line = Line::start(redis.address()).await;
         let near = app_at(&redis.url()).await;

@@ -1,11 +1,12 @@
 //! Copies of calls that arrive after their worker has gone, as over an old connection that a router delayed.
 
-use redis::{AsyncCommands, Value};
+use redis::AsyncCommands;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::task::{INTERVAL, TestTask, options};
-use crate::support::{PATIENCE, Proxy, Tap, TestRedis, dump, eventually, settle_args};
+use crate::faults::ground::proxied;
+use crate::support::task::{INTERVAL, options};
+use crate::support::{PATIENCE, Tap, TestRedis, eventually};
 
 /// Sends the bytes as they are; returns the reply with its line ends as spaces.
 async fn send(redis: &TestRedis, request: &[u8]) -> String {
@@ -28,9 +29,7 @@ async fn send(redis: &TestRedis, request: &[u8]) -> String {
 
 #[tokio::test]
 async fn a_repeated_claim_of_a_stopped_worker_gets_nothing() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (redis, test, proxy) = proxied().await;
     let settles = Tap::on(&proxy, test.sha("settle").await);
     let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
     worker.working().await;
@@ -60,30 +59,4 @@ async fn a_repeated_claim_of_a_stopped_worker_gets_nothing() {
     assert_eq!(test.dump("stalls").await, None);
     other.stop().await;
     test.nothing_is_left_but(2).await;
-}
-
-#[tokio::test]
-async fn a_call_on_a_closed_line_fails_and_writes_nothing() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let (_app, jobs) = test.producer().await;
-    jobs.dispatch("go".to_owned()).id("waits").await.unwrap();
-    let mut conn = test.conn().await;
-    let () = conn.hset_multiple(test.key("replies"), &[("gone", "closed"), ("gone/2", "closed")]).await.unwrap();
-    let () = conn.hset(test.key("locks"), "held", "gone:7").await.unwrap();
-    let () = conn.sadd(test.key("active"), "held").await.unwrap();
-    let settle = heartline::_internals::scripts().into_iter().find(|script| script.name == "settle").unwrap();
-    let keys: Vec<String> = settle.keys.iter().map(|key| test.key(key)).collect();
-    let before = dump(&mut conn, "").await;
-    for call in ["1", "99", "1/2"] {
-        // A claim, and an outcome that the worker should have reported earlier.
-        for args in [&["1", "0", "0"][..], &["0", "1", "0", "held", "7"]] {
-            let mut cmd = redis::cmd("EVAL");
-            let args = settle_args(&[&[call, "gone", "1000"], args].concat());
-            cmd.arg(settle.source).arg(keys.len()).arg(&keys).arg(&args);
-            let answer: Value = cmd.query_async(&mut conn).await.unwrap();
-            assert_eq!(redis::from_redis_value::<Vec<String>>(answer).unwrap(), ["closed"], "{call} {args:?}");
-        }
-    }
-    assert_eq!(dump(&mut conn, "").await, before);
 }

@@ -7,6 +7,7 @@ use heartline::{App, Event, JobState, RecvError, StallOptions, TaskOptions, Task
 use redis::AsyncCommands;
 use tokio::time::timeout;
 
+use crate::faults::ground::{alone, far_away, proxied};
 use crate::faults::watch::{KIB, Watch, text};
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
@@ -22,9 +23,7 @@ struct Far {
 
 impl Far {
     async fn start() -> Far {
-        let redis = TestRedis::start();
-        let test = TestTask::on(&redis);
-        let line = Line::start(redis.address()).await;
+        let (redis, test, line) = far_away().await;
         let app = test.app_at(&line.url()).await;
         Far { redis, test, line, app }
     }
@@ -56,8 +55,7 @@ async fn a_silent_connection_is_replaced_for_impatient_callers() {
 
 #[tokio::test]
 async fn a_read_on_a_closed_connection_is_repeated() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (_redis, test) = alone();
     let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch("input".to_owned()).await.unwrap();
     for _ in 0..3 {
@@ -191,8 +189,7 @@ async fn silent_connections_do_not_prolong_each_wait_for_a_result() {
 #[tokio::test]
 async fn a_value_with_many_waiters_is_read_once() {
     const WAIT: usize = 50;
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let near = test.app_at(&redis.url()).await;
     let handler = async |_: heartline::Context, _: String| Ok::<_, heartline::JobError>(text(100 * KIB));
     let task = near.task(&test.name, options(INTERVAL), handler).unwrap();
@@ -215,8 +212,7 @@ async fn a_value_with_many_waiters_is_read_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_results_keep_no_more_jobs_than_there_are_slots() {
     const SLOTS: usize = 4;
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let watch = Watch::new(&test, &redis).await;
     let line = Line::start(redis.address()).await;
     let app = test.app_at(&line.url()).await;
@@ -243,8 +239,7 @@ async fn slow_results_keep_no_more_jobs_than_there_are_slots() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_stops_while_it_reads_payloads_requeues_in_time() {
     const JOBS: usize = 60;
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let watch = Watch::new(&test, &redis).await;
     let line = Line::start(redis.address()).await;
     let near = test.app_at(&redis.url()).await;
@@ -266,9 +261,7 @@ async fn a_worker_that_stops_while_it_reads_payloads_requeues_in_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_reads_of_results_do_not_delay_a_large_dispatch() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let line = Line::start(redis.address()).await;
+    let (redis, test, line) = far_away().await;
     let near = test.app_at(&redis.url()).await;
     let handler = async |_: heartline::Context, _: String| Ok::<_, heartline::JobError>(text(8 * KIB * KIB));
     let task = near.task(&test.name, options(INTERVAL), handler).unwrap();
@@ -299,9 +292,7 @@ async fn slow_reads_of_results_do_not_delay_a_large_dispatch() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subscribers_miss_nothing_when_the_runtime_of_the_app_ends() {
     for outage in [false, true] {
-        let redis = TestRedis::start();
-        let test = TestTask::on(&redis);
-        let proxy = Proxy::start(redis.address()).await;
+        let (_redis, test, proxy) = proxied().await;
         let (_near, jobs) = test.producer().await;
         let ((told, is_told), (end, ends)) = (std::sync::mpsc::channel::<()>(), std::sync::mpsc::channel::<()>());
         let (built, is_built) = tokio::sync::oneshot::channel();
@@ -358,9 +349,7 @@ async fn subscribers_miss_nothing_when_the_runtime_of_the_app_ends() {
 
 #[tokio::test]
 async fn a_subscriber_whose_first_events_were_trimmed_gets_a_gap() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let app = test.app_at(&proxy.url()).await;
     let _task: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let (_near, jobs) = test.producer().await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use heartline::RetryPolicy;
 use redis::AsyncCommands;
 
+use crate::faults::ground::alone;
 use crate::support::events::events_until;
 use crate::support::task::{INTERVAL, TWO_INTERVALS, TaskWorker, TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
@@ -25,8 +26,7 @@ struct Behind {
 
 impl Behind {
     async fn start() -> Behind {
-        let redis = TestRedis::start();
-        let test = TestTask::on(&redis);
+        let (redis, test) = alone();
         let proxy = Arc::new(Proxy::start(redis.address()).await);
         let settle = test.sha("settle").await;
         Behind { redis, test, proxy, settle }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use heartline::{Error, Heartbeat, StallAction, StallOptions, StallReason, TaskOptions, codes};
 
+use crate::faults::ground::{alone, proxied};
+use crate::support::PATIENCE;
 use crate::support::journal::Journal;
-use crate::support::task::{INTERVAL, TWO_INTERVALS, TestTask, options};
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::task::{INTERVAL, TWO_INTERVALS, options};
 
 const GRACE: Duration = Duration::from_millis(300);
 
@@ -29,8 +30,7 @@ impl Drop for Dropped {
 
 #[tokio::test]
 async fn a_handler_that_hangs_is_cancelled_and_frees_its_slot() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let worker = test
         .start_worker_with(&redis.url(), manual(1), |journal, ctx, what| async move {
             journal.begin(&ctx);
@@ -67,9 +67,7 @@ async fn a_handler_that_hangs_is_cancelled_and_frees_its_slot() {
 
 #[tokio::test]
 async fn a_handler_that_is_silent_during_an_outage_counts_no_stall() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let start = async || {
         let handler = |journal: Arc<Journal>, ctx: heartline::Context, _| async move {
             journal.begin(&ctx);
@@ -104,41 +102,4 @@ async fn a_handler_that_is_silent_during_an_outage_counts_no_stall() {
     worker.stop().await;
     witness.stop().await;
     test.nothing_is_left_but(1).await;
-}
-
-#[tokio::test]
-async fn a_handler_that_sends_heartbeats_keeps_its_job() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let worker = test
-        .start_worker_with(&redis.url(), manual(0).concurrency(2), |journal, ctx, how| async move {
-            if how == "async" {
-                return journal.work(ctx, "go".to_owned()).await;
-            }
-            journal.begin(&ctx);
-            let (opened, is_open) = std::sync::mpsc::channel();
-            let beating = tokio::task::spawn_blocking({
-                let (journal, ctx) = (journal.clone(), ctx.clone());
-                move || {
-                    while is_open.recv_timeout(Duration::from_millis(50)).is_err() {
-                        if let Err(e) = ctx.heartbeat() {
-                            journal.note(e.to_string());
-                        }
-                    }
-                }
-            });
-            journal.opened("go").await;
-            opened.send(())?;
-            beating.await?;
-            Ok(ctx.fence())
-        })
-        .await;
-    let jobs = worker.jobs.dispatch_many(["async".to_owned(), "blocking".to_owned()]).await.unwrap();
-    test.started(&jobs).await;
-    test.epochs_pass(4).await;
-    test.journal.open("go");
-    test.each_ran_once(&jobs).await;
-    eventually("both have left", PATIENCE, async || worker.jobs.counts().await.unwrap().running == 0).await;
-    worker.stop().await;
-    test.nothing_is_left_but(2).await;
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use heartline::{Heartbeat, StallOptions, TaskOptions};
 
-use crate::support::task::{TestTask, options};
-use crate::support::{PATIENCE, Proxy, Tap, TestRedis, Warnings, eventually, scripts_run, stat};
+use crate::faults::ground::{alone, proxied};
+use crate::support::task::options;
+use crate::support::{PATIENCE, Tap, Warnings, eventually, scripts_run, stat};
 
 fn manual(interval: Duration) -> TaskOptions {
     options(interval).stall(StallOptions::new().interval(interval).heartbeat(Heartbeat::Manual))
@@ -21,8 +22,7 @@ async fn handlers_with_rare_heartbeats_cost_few_calls() {
     const PERIOD: Duration = Duration::from_secs(1);
     // Further apart than the worker's own heartbeats, and often enough.
     const PULSE: Duration = Duration::from_millis(1_350);
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let place = Arc::new(AtomicU64::new(0));
     let worker = test
         .start_worker_with(&redis.url(), manual(INTERVAL).concurrency(JOBS), move |journal, ctx, gate| {
@@ -76,8 +76,7 @@ async fn the_sweep_of_its_own_worker_finds_a_silent_handler() {
     // The sweep comes just after a heartbeat, and the next heartbeat is a third of this interval away.
     const INTERVAL: Duration = Duration::from_secs(3);
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let worker = test
         .start_worker_with(&redis.url(), manual(INTERVAL), move |journal, ctx, what| async move {
             journal.begin(&ctx);
@@ -123,9 +122,7 @@ async fn an_unanswered_heartbeat_of_a_handler_is_sent_again() {
     // How a heartbeat names the job: to extend its lock, or only to check it.
     const EXTENDS: &str = "\r\n$1\r\n1\r\n$1\r\n0\r\n$3\r\njob\r\n";
     const ASKS: &str = "\r\n$1\r\n0\r\n$1\r\n1\r\n$3\r\njob\r\n";
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let (asked, named) = (Tap::on(&proxy, ASKS), Tap::on(&proxy, "\r\njob\r\n"));
     let worker = test
         .start_worker_with(&proxy.url(), manual(INTERVAL), |journal, ctx, gate| async move {

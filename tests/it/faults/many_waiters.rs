@@ -7,8 +7,9 @@ use heartline::{App, CancelOutcome, Error, EventMode, JobHandle, JobState, TaskR
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
 
-use crate::support::task::{INTERVAL, TestTask, options};
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually, scripts_run};
+use crate::faults::ground::proxied;
+use crate::support::task::{INTERVAL, options};
+use crate::support::{PATIENCE, eventually, scripts_run};
 
 const WAITERS: usize = 2_000;
 
@@ -51,9 +52,7 @@ async fn cancel(job: &JobHandle<u64>) {
 }
 
 async fn wait_and_cost_little(events: EventMode) {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (redis, test, proxy) = proxied().await;
     let defaults = options(INTERVAL).events(events);
     let app = App::builder().redis(proxy.url()).task_defaults(defaults.clone()).build().await.unwrap();
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();

@@ -18,6 +18,7 @@ mod dropped_workers;
 mod farewells;
 mod frozen;
 mod greedy_handlers;
+mod ground;
 mod held_locks;
 mod intervals;
 mod keeper_ends;

@@ -2,15 +2,13 @@
 
 use heartline::TaskRef;
 
-use crate::support::task::TestTask;
-use crate::support::{PATIENCE, Proxy, Tap, TestRedis, eventually};
+use crate::faults::ground::proxied;
+use crate::support::{PATIENCE, Tap, eventually};
 
 #[tokio::test]
 async fn thousands_of_unused_task_names_cost_no_memory_and_no_reads() {
     const NAMES: usize = 8_000;
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let reads = Tap::on(&proxy, "XREAD");
     let app = test.app_at(&proxy.url()).await;
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();

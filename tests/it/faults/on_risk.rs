@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use heartline::{JobState, OnLockRisk, StallOptions};
 
+use crate::faults::ground::proxied;
 use crate::support::events::events_until;
-use crate::support::task::{INTERVAL, TestTask, options};
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::task::{INTERVAL, options};
+use crate::support::{PATIENCE, eventually};
 
 /// Records its drop in the journal.
 struct Dropped(std::sync::Arc<crate::support::journal::Journal>);
@@ -19,9 +20,7 @@ impl Drop for Dropped {
 
 #[tokio::test]
 async fn a_job_at_risk_is_dropped_and_handed_back_without_a_stall() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     // The cancel grace is longer than the time that is left, so the time left counts.
     let options = options(INTERVAL)
         .cancel_grace(Duration::from_secs(30))

@@ -6,6 +6,7 @@ use heartline::testing::RedisServer;
 use heartline::{JobHandle, TaskRef};
 use redis::AsyncCommands;
 
+use crate::faults::ground::{alone, proxied};
 use crate::support::task::{TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
@@ -135,8 +136,7 @@ async fn a_script_cache_flushed_while_jobs_run_costs_no_work() {
 
 #[tokio::test]
 async fn the_last_worker_to_return_from_an_outage_keeps_its_jobs() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (soon, late) = (Proxy::start(redis.address()).await, Proxy::start(redis.address()).await);
     let (_app, task) = test.producer().await;
     let mut jobs = Vec::new();
@@ -239,9 +239,7 @@ async fn a_worker_leaves_an_unready_primary_for_the_new_one() {
 
 #[tokio::test]
 async fn a_dispatch_fails_at_the_call_timeout_of_the_app() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let builder = heartline::App::builder().redis(proxy.url()).dispatch_timeout(Duration::from_millis(500));
     let app = builder.build().await.unwrap();
     let jobs = app.task_ref::<String, u64>(&test.name).unwrap();
@@ -264,9 +262,7 @@ async fn a_dispatch_fails_at_the_call_timeout_of_the_app() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_logs_one_line_at_its_start_and_one_at_its_end() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
     let jobs = dispatch(&test.producer().await.1, &["during", "after"]).await;
     test.started(&jobs).await;

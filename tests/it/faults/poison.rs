@@ -12,6 +12,7 @@ use serde::ser::{Error as _, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::faults::ground::alone;
 use crate::faults::watch::{KIB, MIB, Watch, nothing_is_left, text};
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
@@ -97,8 +98,7 @@ fn takes<I: DeserializeOwned + Send + 'static>(app: &App, test: &TestTask, name:
 
 #[tokio::test]
 async fn the_error_of_a_wrong_payload_does_not_show_the_payload() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app_at(&redis.url()).await;
     let number = takes::<u64>(&app, &test, "number");
     let small = takes::<u8>(&app, &test, "small");
@@ -142,8 +142,7 @@ async fn the_error_of_a_wrong_payload_does_not_show_the_payload() {
 
 #[tokio::test]
 async fn no_failure_message_is_longer_than_4_kib() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app_at(&redis.url()).await;
     let wordy = takes::<Wordy>(&app, &test, "wordy");
     let number = takes::<u64>(&app, &test, "number");

@@ -2,6 +2,7 @@
 
 use heartline::testing::RedisServer;
 
+use crate::faults::ground::alone;
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
 
@@ -52,8 +53,7 @@ async fn a_full_disk_is_logged_at_its_start_and_at_its_end() {
 #[tokio::test]
 async fn connections_closed_once_are_not_an_outage() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (_redis, test) = alone();
     let worker = test.start_worker(options(INTERVAL)).await;
     let mut asks = test.conn().await;
     let are_open = async || {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 
-use crate::support::TestRedis;
-use crate::support::task::{TestTask, options};
+use crate::faults::ground::alone;
+use crate::support::task::options;
 
 /// A worker resolves a job only after it has watched it for a whole interval.
 #[tokio::test]
@@ -13,8 +13,7 @@ async fn short_lived_workers_resolve_nothing_but_a_lasting_one_does() {
     const INTERVAL: Duration = Duration::from_secs(2);
     /// With start and stop, each lives for about half an interval, on a slow machine for less than a whole one.
     const STAY: Duration = Duration::from_millis(700);
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (_redis, test) = alone();
     let mut conn = test.conn().await;
     let (_app, jobs) = test.producer().await;
     test.journal.open("go");

@@ -6,9 +6,10 @@ use futures_util::future::join_all;
 use heartline::{App, Error, Event, TaskRef};
 use tokio::sync::oneshot;
 
+use crate::faults::ground::{alone, proxied};
 use crate::faults::unpolled::{ends, polled_once, waiting};
 use crate::support::task::{INTERVAL, TestTask, options};
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::{PATIENCE, eventually};
 
 /// A runtime in a thread of its own. It runs until the test ends it.
 struct Elsewhere {
@@ -57,8 +58,7 @@ async fn is_of_use(app: &App, test: &TestTask, round: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_app_reconnects_after_its_runtime_has_ended() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let worker = test.start_worker(options(INTERVAL)).await;
     test.journal.open("open");
     test.journal.open(&"x".repeat(600_000));
@@ -89,9 +89,7 @@ async fn an_app_reconnects_after_its_runtime_has_ended() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_under_way_end_when_the_runtime_of_the_app_ends() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let (runtime, app) = Elsewhere::with_app(&test, &proxy.url()).await;
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();
@@ -145,8 +143,7 @@ impl StandsStill {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_blocked_runtime_delays_no_caller() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let worker = test.start_worker(options(INTERVAL)).await;
     test.journal.open("open");
     test.journal.open("input");

@@ -7,10 +7,11 @@ use std::time::Duration;
 use heartline::{App, CancelOutcome, Error, Event, JobError, TaskOptions, TaskRef, codes};
 use redis::AsyncCommands;
 
+use crate::faults::ground::alone;
 use crate::faults::watch::Watch;
-use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::task::{INTERVAL, options};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
+use crate::support::{PATIENCE, Warnings, eventually};
 
 /// Colours the rest on a terminal, and begins a new line in a log.
 const NASTY: &str = "\u{1b}[31mred\nline\r\u{7}";
@@ -50,8 +51,7 @@ async fn ended(task: &TaskRef<String, u64>, kind: &str) -> Error {
 #[tokio::test]
 async fn messages_and_reasons_contain_no_control_characters() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app_at(&redis.url()).await;
     let options = options(INTERVAL).cancel_grace(Duration::ZERO);
     let task = app.task(&test.name, options, |_, kind: String| nasty(kind)).unwrap();
@@ -92,8 +92,7 @@ async fn messages_and_reasons_contain_no_control_characters() {
 #[tokio::test]
 async fn an_id_from_another_client_contains_no_control_characters() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (app, task) = test.producer().await;
     let mut events = app.events();
     // No generated id is like this: it was written by hand, with malformed options.

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
+use crate::faults::ground::far_away;
 use crate::faults::waiting::{all_ran_once, begun, soak, stalls, start_waiting_worker, start_witness};
 use crate::support::task::{TestTask, options};
 use crate::support::{Line, PATIENCE, TestRedis, eventually};
@@ -33,9 +34,7 @@ async fn a_worker_with_only_silent_connections_keeps_its_jobs() {
     // With this number the heartbeat of one of them comes shortly before the snapshot in any case: it has the least
     // time.
     const WORKERS: usize = 24;
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let line = Line::start(redis.address()).await;
+    let (redis, test, line) = far_away().await;
     let witness = start_witness(&test, &redis.url(), options(INTERVAL), "go").await;
     let mut workers = vec![witness];
     for _ in 0..WORKERS {
@@ -109,9 +108,7 @@ async fn listeners(conn: &mut MultiplexedConnection) -> BTreeSet<SocketAddr> {
 async fn a_cancel_arrives_by_hint_after_a_silent_hint_connection() {
     // Without a hint a cancel would arrive with a heartbeat, ten seconds after the last one.
     let (interval, soon) = (Duration::from_secs(30), Duration::from_secs(5));
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let line = Line::start(redis.address()).await;
+    let (_redis, test, line) = far_away().await;
     let worker = test.start_worker_at(&line.url(), options(interval)).await;
     let (_app, task) = test.producer().await;
     let job = task.dispatch("never".to_owned()).await.unwrap();

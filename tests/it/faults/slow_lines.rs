@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use heartline::{App, Context, JobError, TaskOptions};
 
+use crate::faults::ground::far_away;
 use crate::faults::waiting::{all_ran_once, begun, soak, stalls, start_waiting_worker, start_witness};
+use crate::support::PATIENCE;
 use crate::support::journal::Journal;
-use crate::support::task::{TestTask, options};
+use crate::support::task::options;
 use crate::support::worker::TestWorker;
-use crate::support::{Line, PATIENCE, TestRedis};
 
 const JOBS: usize = 10_000;
 
@@ -18,9 +19,7 @@ const MIB: usize = 1 << 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_jobs_on_a_long_line_all_get_heartbeats() {
     let interval = Duration::from_secs(2);
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let line = Line::start(redis.address()).await;
+    let (redis, test, line) = far_away().await;
     let witness = start_witness(&test, &redis.url(), options(interval), "go").await;
     let worker = start_waiting_worker(&test, &line.url(), options(interval).concurrency(JOBS)).await;
     witness.jobs.dispatch_many(vec!["go".to_owned(); JOBS]).await.unwrap();
@@ -52,16 +51,15 @@ async fn handle(journal: Arc<Journal>, ctx: Context, input: String) -> Result<St
     })
 }
 
-/// One worker has a narrow line with this round trip, ten thousand waiting jobs, and large values in both directions;
-/// a producer of large values is at the same end of that line.
-async fn passes_large_values(round_trip: Duration, mib: usize) {
-    let interval = Duration::from_secs(10);
+/// One worker has a long and narrow line, ten thousand waiting jobs, and large values in both directions; a producer
+/// of large values is at the same end of that line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_values_pass_a_long_narrow_line_with_ten_thousand_jobs() {
+    let (interval, round_trip) = (Duration::from_secs(10), Duration::from_millis(100));
     let at_least = soak(Duration::ZERO);
-    let most = if at_least.is_zero() { mib } else { 64 };
+    let most = if at_least.is_zero() { 6 } else { 64 };
     let until = Instant::now() + at_least;
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let line = Line::start(redis.address()).await;
+    let (redis, test, line) = far_away().await;
     let (mut workers, mut jobs) = (Vec::new(), 0);
     // The worker that looks for silent jobs claims only one.
     for (url, count) in [(redis.url(), 1), (line.url(), JOBS + 4)] {
@@ -105,14 +103,4 @@ async fn passes_large_values(round_trip: Duration, mib: usize) {
     for (_app, _task, worker) in workers {
         worker.stop().await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_values_pass_a_narrow_line_next_to_ten_thousand_jobs() {
-    passes_large_values(Duration::from_millis(40), 8).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_values_pass_a_long_narrow_line_with_ten_thousand_jobs() {
-    passes_large_values(Duration::from_millis(100), 6).await;
 }

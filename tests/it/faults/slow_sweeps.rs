@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use heartline::StallOptions;
 
+use crate::faults::ground::far_away;
 use crate::faults::waiting::start_waiting_worker;
-use crate::support::task::{INTERVAL, TestTask, options};
-use crate::support::{Line, PATIENCE, TestRedis, eventually};
+use crate::support::task::{INTERVAL, options};
+use crate::support::{PATIENCE, eventually};
 
 const RUNNING: usize = 100_000;
 
@@ -44,16 +45,14 @@ for first = tonumber(ARGV[1]), tonumber(ARGV[2]), 500 do
 end";
 
 /// Many jobs run and have had a heartbeat since the last snapshot, except `dead` of them. The only sweeping worker has
-/// a round trip of twice `delay`.
-async fn finds(dead: usize, delay: Duration) {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let line = Line::start(redis.address()).await;
+/// a round trip of 100 ms.
+async fn finds(dead: usize) {
+    let (_redis, test, line) = far_away().await;
     // Stalled jobs fail at once, so that the worker has nothing else to do.
     let stall = StallOptions::new().interval(INTERVAL).max_count(0);
     let worker = start_waiting_worker(&test, &line.url(), options(INTERVAL).stall(stall)).await;
     worker.working().await;
-    line.delay(delay);
+    line.delay(Duration::from_millis(50));
     let mut conn = test.conn().await;
     for script in [HOLD, BEAT].map(redis::Script::new) {
         for first in (0..RUNNING).step_by(SLICE) {
@@ -84,21 +83,11 @@ async fn finds(dead: usize, delay: Duration) {
 }
 
 #[tokio::test]
-async fn one_stalled_job_of_many_is_found_over_a_line() {
-    finds(1, Duration::from_millis(8)).await;
-}
-
-#[tokio::test]
 async fn one_stalled_job_of_many_is_found_over_a_long_line() {
-    finds(1, Duration::from_millis(50)).await;
-}
-
-#[tokio::test]
-async fn a_thousand_stalled_jobs_are_found_over_a_line() {
-    finds(1_000, Duration::from_millis(8)).await;
+    finds(1).await;
 }
 
 #[tokio::test]
 async fn a_thousand_stalled_jobs_are_found_over_a_long_line() {
-    finds(1_000, Duration::from_millis(50)).await;
+    finds(1_000).await;
 }

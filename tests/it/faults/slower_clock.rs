@@ -6,8 +6,9 @@ use heartline::{Event, RecvError, Subscription, TaskRef};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
+use crate::faults::ground::proxied;
+use crate::support::PATIENCE;
 use crate::support::task::TestTask;
-use crate::support::{PATIENCE, Proxy, TestRedis};
 
 /// The stream of a task on the server with the earlier clock.
 struct Behind {
@@ -47,9 +48,7 @@ async fn next(events: &mut Subscription<Event>) -> Option<Result<String, RecvErr
 
 #[tokio::test]
 async fn a_subscriber_gets_a_gap_when_stream_ids_become_lower() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let app = test.app_at(&proxy.url()).await;
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let mut events = app.events();
@@ -94,9 +93,7 @@ async fn a_subscriber_gets_a_gap_when_stream_ids_become_lower() {
 
 #[tokio::test]
 async fn a_quiet_subscriber_gets_a_gap_when_stream_ids_become_lower() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let app = test.app_at(&proxy.url()).await;
     let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();

@@ -10,6 +10,7 @@ use heartline::{
 use redis::AsyncCommands;
 use tokio::sync::Semaphore;
 
+use crate::faults::ground::alone;
 use crate::faults::watch::{KIB, text};
 use crate::support::task::TestTask;
 use crate::support::worker::TestWorker;
@@ -35,8 +36,7 @@ fn lengths(test: &TestTask, app: &heartline::App) -> TaskRef<String, usize> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_payload_that_the_server_cannot_send_delays_no_other() {
     let warnings = Warnings::capture();
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app_at(&redis.url()).await;
     let task = lengths(&test, &app);
     small_buffers(&redis).await;
@@ -66,8 +66,7 @@ async fn a_payload_that_the_server_cannot_send_delays_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payloads_that_only_fit_alone_are_read_one_by_one() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app_at(&redis.url()).await;
     let task = lengths(&test, &app);
     small_buffers(&redis).await;
@@ -82,8 +81,7 @@ async fn payloads_that_only_fit_alone_are_read_one_by_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_result_that_the_server_cannot_send_delays_no_other() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app_at(&redis.url()).await;
     let options = TaskOptions::new().concurrency(4).stall(StallOptions::new().interval(Duration::from_secs(30)));
     let handler = |_: Context, bytes: usize| async move { Ok::<_, JobError>(text(bytes)) };
@@ -103,8 +101,7 @@ async fn a_result_that_the_server_cannot_send_delays_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_jobs_with_large_headers_are_claimed_in_parts() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let app = test.app_at(&redis.url()).await;
     let options = TaskOptions::new().concurrency(400).stall(StallOptions::new().interval(Duration::from_secs(30)));
     let handler = |_: Context, input: String| async move { Ok::<_, JobError>(input.len()) };

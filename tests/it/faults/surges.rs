@@ -7,6 +7,7 @@ use heartline::{
 };
 use redis::AsyncCommands;
 
+use crate::faults::ground::alone;
 use crate::support::task::TestTask;
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
@@ -26,8 +27,7 @@ async fn named(test: &TestTask, redis: &TestRedis, options: TaskOptions) -> (App
 
 #[tokio::test]
 async fn a_worker_whose_name_is_taken_finishes_its_jobs() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (_app, jobs) = test.producer().await;
     let (_old_app, mut old) = named(&test, &redis, strict().shutdown_grace(PATIENCE)).await;
     let held = jobs.dispatch("gate".to_owned()).await.unwrap();
@@ -48,8 +48,7 @@ async fn a_worker_whose_name_is_taken_finishes_its_jobs() {
 
 #[tokio::test]
 async fn a_replaced_worker_gives_up_its_jobs_without_a_stall() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (_app, jobs) = test.producer().await;
     let (_old_app, mut old) = named(&test, &redis, strict().shutdown_grace(Duration::ZERO)).await;
     let held = jobs.dispatch("gate".to_owned()).await.unwrap();
@@ -67,8 +66,7 @@ async fn a_replaced_worker_gives_up_its_jobs_without_a_stall() {
 /// It takes 10 s or more: the old worker reads the request that late.
 #[tokio::test]
 async fn a_live_worker_that_hears_no_hint_is_not_taken_for_dead() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let mut conn = test.conn().await;
     let () = redis::cmd("ACL").arg(&["SETUSER", "default", "-subscribe"]).query_async(&mut conn).await.unwrap();
     let (_app, jobs) = test.producer().await;
@@ -96,8 +94,7 @@ async fn a_live_worker_that_hears_no_hint_is_not_taken_for_dead() {
 /// It takes 10 s or more: the new worker waits this long after the grace.
 #[tokio::test]
 async fn a_live_worker_that_does_not_stop_is_replaced() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let (old_app, jobs) = test.producer().await;
     let (old, presence) = ("old-1-00000000", "heartline:worker:old-1-00000000");
     let held = jobs.dispatch(String::new()).id("held").await.unwrap();

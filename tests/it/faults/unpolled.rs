@@ -9,9 +9,10 @@ use futures_util::{FutureExt, StreamExt, stream};
 use heartline::{App, JobHandle, TaskRef};
 use redis::AsyncCommands;
 
+use crate::faults::ground::{alone, proxied};
+use crate::support::PATIENCE;
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Proxy, TestRedis};
 
 pub type Dispatching = futures_util::future::BoxFuture<'static, Result<JobHandle<u64>, heartline::Error>>;
 
@@ -41,8 +42,7 @@ fn names(ids: &[&str]) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn an_unpolled_dispatch_delays_no_other() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (_redis, test) = alone();
     let (_app, jobs) = test.producer().await;
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();
     let kept = polled_once(&jobs, "kept");
@@ -67,8 +67,7 @@ async fn an_unpolled_dispatch_delays_no_other() {
 #[tokio::test]
 async fn dispatches_in_a_buffered_stream_and_its_consumer_all_end() {
     const ITEMS: usize = 200;
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (_redis, test) = alone();
     let (_app, jobs) = test.producer().await;
     // While the body of the loop runs, the items are not polled.
     let mut items = stream::iter(0..ITEMS)
@@ -95,8 +94,7 @@ async fn dispatches_in_a_buffered_stream_and_its_consumer_all_end() {
 
 #[tokio::test]
 async fn an_unpolled_first_use_of_a_lazy_app_delays_no_other() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (redis, test) = alone();
     let lazy = async || App::builder().redis(redis.url()).lazy().build().await.unwrap();
 
     let app = lazy().await;
@@ -126,9 +124,7 @@ async fn an_unpolled_first_use_of_a_lazy_app_delays_no_other() {
 
 #[tokio::test]
 async fn a_dispatch_dropped_while_it_waits_is_not_sent() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
-    let proxy = Proxy::start(redis.address()).await;
+    let (_redis, test, proxy) = proxied().await;
     let jobs: TaskRef<String, u64> = test.app_at(&proxy.url()).await.task_ref(&test.name).unwrap();
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();
     // All replies after the held one wait, as if the server were frozen.
@@ -148,8 +144,7 @@ async fn a_dispatch_dropped_while_it_waits_is_not_sent() {
 
 #[tokio::test]
 async fn a_dispatch_dropped_under_way_delays_no_other() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (_redis, test) = alone();
     let (_app, jobs) = test.producer().await;
     drop(polled_once(&jobs, "dropped"));
     let kept: Vec<_> = (0..3).map(|at| polled_once(&jobs, &format!("kept-{at}"))).collect();
@@ -163,8 +158,7 @@ async fn a_dispatch_dropped_under_way_delays_no_other() {
 
 #[tokio::test]
 async fn a_subscriber_that_blocks_its_only_thread_gets_events_once() {
-    let redis = TestRedis::start();
-    let test = TestTask::on(&redis);
+    let (_redis, test) = alone();
     let (app, jobs) = test.producer().await;
     let mut events = app.events();
     for id in ["a", "b", "c", "d"] {
