@@ -9,9 +9,7 @@ use heartline::{
 use crate::support::puppet::{Puppet, Token};
 use crate::support::task::{self, TestTask};
 use crate::support::{PATIENCE, Warnings, eventually};
-use crate::workflows::world::{WORK, World, options};
-
-const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
+use crate::workflows::world::{TASK, WORK, World, options, single};
 
 fn chain(graph: &Graph<()>) -> Node<u64> {
     let first = graph.node("first", &TASK, "value 1".to_owned());
@@ -33,15 +31,14 @@ const LOOKED: Duration = Duration::from_secs(16);
 
 #[tokio::test]
 async fn an_instance_that_was_written_but_not_sent_is_sent_by_a_look() {
-    let world = World::new();
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, tasks) = World::with_flow().await;
     let graph = Graph::new();
     let last = chain(&graph);
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
     // As if it had died between the two calls: the instance exists, its first job does not.
     let mut conn = world.redis.conn().await;
     lose_the_task(&world).await;
-    let outbox = format!("{}:{{flow:flow}}:outbox", world.prefix);
+    let outbox = world.flow_key("outbox");
     let () = redis::cmd("ZADD").arg(&outbox).arg(0).arg("s one/0/1").query_async(&mut conn).await.unwrap();
     assert_eq!(tasks.counts().await.unwrap().waiting, 0);
     let worker = world.worker().await;
@@ -52,8 +49,7 @@ async fn an_instance_that_was_written_but_not_sent_is_sent_by_a_look() {
 
 #[tokio::test]
 async fn a_send_that_comes_twice_or_late_starts_nothing() {
-    let world = World::new();
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, tasks) = World::with_flow().await;
     let worker = world.worker().await;
     let graph = Graph::new();
     let last = chain(&graph);
@@ -81,41 +77,15 @@ async fn a_send_that_comes_twice_or_late_starts_nothing() {
 }
 
 #[tokio::test]
-async fn a_worker_that_dies_before_it_reports_a_node_blocks_nothing() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
-    let graph = Graph::new();
-    let last = chain(&graph);
-    let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
-    // The end of the node cannot be reported: a key of the workflow has another type.
-    let mut conn = world.redis.conn().await;
-    let cursor = format!("{}:{{flow:flow}}:cursor", world.prefix);
-    let () = redis::cmd("SET").arg(&cursor).arg("in the way").query_async(&mut conn).await.unwrap();
-    let worker = world.worker().await;
-    let outbox = format!("{}:{{{WORK}}}:outbox", world.prefix);
-    eventually("the first node has ended", PATIENCE, async || {
-        redis::cmd("ZCARD").arg(&outbox).query_async::<u64>(&mut world.redis.conn().await).await.unwrap() == 1
-    })
-    .await;
-    worker.stop().await;
-    let () = redis::cmd("DEL").arg(&cursor).query_async(&mut conn).await.unwrap();
-    let worker = world.worker().await;
-    assert_eq!(tokio::time::timeout(LOOKED + PATIENCE, handle.result()).await.unwrap().unwrap(), 1);
-    assert_eq!(world.began(), [0, 1, 2]);
-    worker.stop().await;
-}
-
-#[tokio::test]
 async fn a_job_that_a_server_lost_is_sent_again() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let graph = Graph::new();
     let last = chain(&graph);
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
     let mut conn = world.redis.conn().await;
     lose_the_task(&world).await;
     // It had no step for long.
-    let running = format!("{}:{{flow:flow}}:running", world.prefix);
+    let running = world.flow_key("running");
     let () = redis::cmd("ZADD").arg(&running).arg(0).arg("one").query_async(&mut conn).await.unwrap();
     let worker = world.worker().await;
     assert_eq!(tokio::time::timeout(LOOKED, handle.result()).await.unwrap().unwrap(), 1);
@@ -168,8 +138,7 @@ async fn old_ended_instances_are_removed_with_all_data() {
 
 #[tokio::test]
 async fn a_job_that_a_sweep_ends_advances_its_workflow_at_once() {
-    let world = World::new();
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, tasks) = World::with_flow().await;
     let graph = Graph::new();
     let first = graph.node("first", &TASK, "value 1".to_owned());
     let last = graph.node("last", &TASK, "value 2".to_owned()).after(&first).always();
@@ -187,8 +156,7 @@ async fn a_job_that_a_sweep_ends_advances_its_workflow_at_once() {
 
 #[tokio::test]
 async fn a_manual_cancel_or_fail_advances_a_workflow_without_a_worker() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let inspector = world.app().await.inspector();
     let graph = Graph::new();
     let first = graph.node("first", &TASK, "value 1".to_owned());
@@ -215,9 +183,7 @@ async fn a_run_that_lost_its_job_advances_no_workflow() {
     let flow = test.app().await.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
     // There is no heartbeat in this test: only the reply to its outcome reports the loss to the worker.
     let worker = test.start_worker(task::options(Duration::from_secs(3600))).await;
-    let graph = Graph::new();
-    let only = graph.node("only", &TASK, "go".to_owned());
-    let handle = flow.start(graph.output(&only)).id("one").await.unwrap();
+    let handle = flow.start(single("only", "go")).id("one").await.unwrap();
     let id = "~flow/one/0/1";
     eventually("it runs", PATIENCE, async || !test.journal.runs_of(id).is_empty()).await;
     // As if a sweep had taken the job, and another worker had claimed it.
@@ -241,8 +207,7 @@ async fn a_run_that_lost_its_job_advances_no_workflow() {
 async fn steps_that_fail_block_no_others() {
     // As many as one call of a look lists.
     const STEPS: usize = 200;
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let start = async |id: &str, task: TaskDef<String, u64>| {
         let graph = Graph::new();
         let only = graph.node("only", &task, "value 1".to_owned());
@@ -258,7 +223,7 @@ async fn steps_that_fail_block_no_others() {
     // Many steps of one instance, with different spellings of its run. The send of the other instance comes after
     // them.
     let mut steps = redis::cmd("ZADD");
-    steps.arg(format!("{}:{{flow:flow}}:outbox", world.prefix)).arg(1).arg("s one/0/1");
+    steps.arg(world.flow_key("outbox")).arg(1).arg("s one/0/1");
     (1..=STEPS).for_each(|width| {
         steps.arg(0).arg(format!("x fails/{:0width$}", 1));
     });

@@ -10,13 +10,7 @@ use heartline::{
 use tokio::sync::mpsc;
 
 use crate::support::{PATIENCE, eventually};
-use crate::workflows::world::{WORK, World, options};
-
-const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
-
-fn node(graph: &Graph<()>, name: &str, what: &str) -> Node<u64> {
-    graph.node(name, &TASK, what.to_owned())
-}
+use crate::workflows::world::{TASK, WORK, World, node, options};
 
 /// A graph whose output is the sum of its two parts.
 fn sum_of(one: u64, other: u64) -> Graph<u64> {
@@ -36,8 +30,7 @@ async fn nothing_is_left_to_do(world: &World) {
 
 #[tokio::test]
 async fn a_handle_returns_the_outcome_of_each_node() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let graph = Graph::new();
     let good = node(&graph, "good", "value 7");
     let bad = node(&graph, "bad", "fail").optional();
@@ -64,9 +57,8 @@ async fn a_handle_returns_the_outcome_of_each_node() {
 
 #[tokio::test]
 async fn the_value_of_a_graph_node_is_the_output_of_its_graph() {
-    let world = World::new();
+    let (world, flow, _) = World::with_flow().await;
     let worker = world.worker().await;
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
     let first = node(&graph, "first", "value 1");
     // One that waits, one that does not, and one in another.
@@ -120,9 +112,8 @@ async fn a_failed_graph_fails_its_node_and_runs_again_as_a_whole() {
 
 #[tokio::test]
 async fn a_cancel_reaches_nested_graphs() {
-    let world = World::new();
+    let (world, flow, tasks) = World::with_flow().await;
     let worker = world.worker().await;
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let (graph, child, inner) = (Graph::new(), Graph::new(), Graph::new());
     node(&inner, "long", "wait");
     child.subgraph("inner", inner);
@@ -164,7 +155,7 @@ async fn the_policy_cancel_stops_nested_graphs_at_once() {
 
 #[tokio::test]
 async fn a_draining_worker_runs_until_its_workflows_have_ended() {
-    for _ in 0..10 {
+    for _ in 0..3 {
         let world = World::new();
         let app = world.app().await;
         forest(&app).await;
@@ -182,8 +173,7 @@ async fn a_draining_worker_runs_until_its_workflows_have_ended() {
 
 #[tokio::test]
 async fn a_graph_without_workers_is_cancelled_before_it_began() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let graph = Graph::new();
     let child = graph.subgraph("child", sum_of(1, 2));
     let handle = flow.start(graph.output(&child)).await.unwrap();
@@ -293,8 +283,7 @@ async fn a_hook_grows_nothing_because_the_outcome_is_stored() {
 
 #[tokio::test]
 async fn a_graph_deeper_than_eight_or_with_job_options_is_refused() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (_world, flow, _) = World::with_flow().await;
     let mut graph = sum_of(1, 2);
     for _ in 0..9 {
         let around = Graph::new();
@@ -323,9 +312,8 @@ async fn a_graph_deeper_than_eight_or_with_job_options_is_refused() {
 
 #[tokio::test]
 async fn an_instance_past_its_deadline_is_stopped_and_fails() {
-    let world = World::new();
+    let (world, flow, _) = World::with_flow().await;
     let worker = world.worker().await;
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let (graph, child) = (Graph::new(), Graph::new());
     let long = node(&child, "long", "wait");
     let child = graph.subgraph("child", child.output(&long));
@@ -333,6 +321,7 @@ async fn an_instance_past_its_deadline_is_stopped_and_fails() {
     let failed = tokio::time::timeout(Duration::from_secs(15), handle.result()).await.unwrap().unwrap_err();
     let Error::WorkflowFailed { node: name, failure, .. } = &failed else { panic!("{failed:?}") };
     assert_eq!((&**name, &*failure.code), ("", "timeout"));
+    assert!(failed.to_string().ends_with(" of the workflow flow failed (timeout): its deadline passed"), "{failed}");
     assert_eq!(handle.status().await.unwrap().nodes[0].state, NodeState::Cancelled);
     nothing_is_left_to_do(&world).await;
     let dump = world.redis.dump(&world.prefix).await;
@@ -349,6 +338,7 @@ async fn an_instance_past_its_deadline_is_stopped_and_fails() {
     let graph = Graph::new();
     node(&graph, "bad", "fail");
     let long = node(&graph, "long", "wait");
+    node(&graph, "later", "value 1").delay(Duration::from_secs(3600));
     node(&graph, "behind", "value 1").after(&long);
     let handle = flow.start(graph.output(&long)).id("both").deadline(Duration::from_secs(1)).await.unwrap();
     let failed = tokio::time::timeout(Duration::from_secs(15), handle.result()).await.unwrap().unwrap_err();
@@ -368,9 +358,8 @@ async fn an_instance_past_its_deadline_is_stopped_and_fails() {
 
 #[tokio::test]
 async fn an_instance_with_a_delay_exists_and_its_jobs_run_later() {
-    let world = World::new();
+    let (world, flow, tasks) = World::with_flow().await;
     let worker = world.worker().await;
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
     let first = node(&graph, "first", "value 1");
     let second = node(&graph, "second", "named first").after(&first);
@@ -473,15 +462,14 @@ async fn workers_begin_a_new_run_whose_caller_died_between_its_parts() {
     let handle = flow.start(graph.output(&bad)).id("one").await.unwrap();
     assert!(handle.result().await.is_err());
     // As the first of two parts leaves it, some time ago.
-    let key = |key: &str| format!("{}:{{flow:flow}}:{key}", world.prefix);
     let states: Vec<(String, &str)> =
         (0..500).map(|n| (format!("one/{n}"), if n == 0 { "p 0 0" } else { "p 1 1" })).collect();
     let () = redis::pipe()
         .atomic()
-        .hset_multiple(key("nodes"), &states)
-        .hdel(key("value"), "one/0")
-        .hset(key("stopping"), "one", "again ")
-        .zadd(key("outbox"), "r one/1", 5)
+        .hset_multiple(world.flow_key("nodes"), &states)
+        .hdel(world.flow_key("value"), "one/0")
+        .hset(world.flow_key("stopping"), "one", "again ")
+        .zadd(world.flow_key("outbox"), "r one/1", 5)
         .query_async(&mut world.redis.conn().await)
         .await
         .unwrap();

@@ -3,14 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use heartline::{
-    App, Graph, JobFilter, JobState, Node, RefusalReason, StallOptions, TaskDef, WorkflowOptions, WorkflowState,
-};
+use heartline::{App, Graph, JobFilter, JobState, Node, RefusalReason, StallOptions, WorkflowOptions, WorkflowState};
 
 use crate::support::{Child, PATIENCE, eventually, rounds};
-use crate::workflows::world::{self, WORK, World};
-
-const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
+use crate::workflows::world::{self, TASK, WORK, World};
 
 /// The number of instances, and of nodes in each: one, then `WIDE`, then one.
 const INSTANCES: u64 = 30;

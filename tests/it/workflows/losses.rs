@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use heartline::{Graph, TaskDef, WorkflowHandle, WorkflowOptions, WorkflowState};
+use heartline::{Graph, WorkflowHandle, WorkflowOptions, WorkflowState};
 use redis::AsyncCommands;
 
 use crate::support::{PATIENCE, eventually};
-use crate::workflows::world::{WORK, World};
-
-const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
+use crate::workflows::world::{TASK, WORK, World};
 
 /// All keys with a hash tag, dumped.
 async fn dump(world: &World, tag: &str) -> Vec<(String, Vec<u8>)> {
@@ -63,8 +61,7 @@ async fn instances_in_no_place_are_reported_and_paused_for_a_person() {
     let handle = line(&world).await;
     left(&handle, 2).await;
     let (mut conn, inspector) = (world.redis.conn().await, world.app().await.inspector());
-    let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
-    let () = conn.del(key("running")).await.unwrap();
+    let () = conn.del(world.flow_key("running")).await.unwrap();
     assert_eq!(inspector.workflows().await.unwrap()[0].unplaced, 1);
     let found = inspector.instance("flow", "one", 0).await.unwrap().unwrap();
     assert!(found.is_unplaced && found.message.unwrap().contains("flows recover"));
@@ -124,8 +121,7 @@ async fn a_task_that_goes_back_in_time_repeats_and_loses_no_node() {
 
 #[tokio::test]
 async fn a_lost_nested_graph_is_started_again() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let (graph, child) = (Graph::new(), Graph::new());
     let first = graph.node("first", &TASK, "value 1".to_owned());
     let inner = child.node("inner", &TASK, "value 7".to_owned());
@@ -154,7 +150,7 @@ async fn an_instance_with_damaged_ended_nodes_ends_as_corrupt() {
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
     eventually("two have ended", PATIENCE, async || handle.status().await.unwrap().unfinished == 1).await;
     let mut conn = world.redis.conn().await;
-    let nodes = format!("{}:{{flow:flow}}:nodes", world.prefix);
+    let nodes = world.flow_key("nodes");
     let () = conn.hset_multiple(&nodes, &[("one/0", "zz"), ("one/1", "zz")]).await.unwrap();
     let report = app.inspector().instance("flow", "one", 0).await.unwrap().unwrap();
     let why = report.nodes[0].why.as_deref().unwrap_or_default();
@@ -189,13 +185,12 @@ async fn a_damaged_instance_ends_as_corrupt_even_when_cancelled() {
     }
     eventually("they run", PATIENCE, async || world.began().len() == ids.len()).await;
     let mut conn = world.redis.conn().await;
-    let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
-    let line: String = conn.hget(key("instances"), "graph").await.unwrap();
+    let line: String = conn.hget(world.flow_key("instances"), "graph").await.unwrap();
     let digest = line.split(' ').nth(4).unwrap().to_owned();
-    let () = conn.hset(key("nodes"), "node/0", "q").await.unwrap();
-    let () = conn.hdel(key("nodes"), "stopped/0").await.unwrap();
-    let () = conn.hset(key("instances"), "head", "x y z").await.unwrap();
-    let () = conn.hset(key("instances"), "graph", line.replace(&digest, "none")).await.unwrap();
+    let () = conn.hset(world.flow_key("nodes"), "node/0", "q").await.unwrap();
+    let () = conn.hdel(world.flow_key("nodes"), "stopped/0").await.unwrap();
+    let () = conn.hset(world.flow_key("instances"), "head", "x y z").await.unwrap();
+    let () = conn.hset(world.flow_key("instances"), "graph", line.replace(&digest, "none")).await.unwrap();
     handles[1].cancel("enough").await.unwrap();
     eventually("it is cancelled", PATIENCE, async || {
         handles[1].status().await.unwrap().state == WorkflowState::Cancelled

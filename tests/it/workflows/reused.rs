@@ -8,9 +8,8 @@ use heartline::{
 use redis::AsyncCommands;
 
 use crate::support::{PATIENCE, eventually};
-use crate::workflows::world::{WORK, World};
+use crate::workflows::world::{TASK, WORK, World, single};
 
-const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
 const MAYBE: TaskDef<(), Option<u64>> = TaskDef::new("maybe");
 
 /// A graph of two nodes with these names and the values 1 and 2, and one that returns the value of the node `a`.
@@ -27,7 +26,7 @@ async fn has_gone(world: &World) {
     let mut conn = world.redis.conn().await;
     let keys: Vec<String> = conn.keys(format!("{}:{{flow:flow}}:*", world.prefix)).await.unwrap();
     let () = conn.del(keys).await.unwrap();
-    let completed = format!("{}:{{{WORK}}}:completed", world.prefix);
+    let completed = world.task_key("completed");
     let jobs: Vec<(String, f64)> = conn.zrange_withscores(&completed, 0, -1).await.unwrap();
     assert_eq!(jobs.len(), 3);
     for (job, at) in jobs {
@@ -37,9 +36,8 @@ async fn has_gone(world: &World) {
 
 #[tokio::test]
 async fn a_free_id_starts_again_with_its_own_inputs_and_graph() {
-    let world = World::new();
+    let (world, flow, _) = World::with_flow().await;
     let worker = world.worker().await;
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let handle = flow.start(named("a", "b")).id("nightly").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
     has_gone(&world).await;
@@ -53,8 +51,7 @@ async fn a_free_id_starts_again_with_its_own_inputs_and_graph() {
 
 #[tokio::test]
 async fn a_job_older_than_its_instance_is_replaced() {
-    let world = World::new();
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, tasks) = World::with_flow().await;
     let graph = |what: &str| {
         let graph = Graph::new();
         let only = graph.node("only", &TASK, what.to_owned());
@@ -65,14 +62,14 @@ async fn a_job_older_than_its_instance_is_replaced() {
     let mut conn = world.redis.conn().await;
     let keys: Vec<String> = conn.keys(format!("{}:{{flow:flow}}:*", world.prefix)).await.unwrap();
     let () = conn.del(keys).await.unwrap();
-    let (dispatched, id) = (format!("{}:{{{WORK}}}:dispatchedAt", world.prefix), "~flow/nightly/0/1");
+    let (dispatched, id) = (world.task_key("dispatchedAt"), "~flow/nightly/0/1");
     let at: u64 = conn.hget(&dispatched, id).await.unwrap();
     let () = conn.hset(&dispatched, id, at - 60_000).await.unwrap();
     let again = flow.start(graph("value 2")).id("nightly").await.unwrap();
     assert_eq!(again.existed(), Some(false));
     // A job that this instance sent itself stays unchanged when it is sent again.
     let sent: u64 = conn.hget(&dispatched, id).await.unwrap();
-    let () = conn.zadd(format!("{}:{{flow:flow}}:outbox", world.prefix), "s nightly/0/1", 1).await.unwrap();
+    let () = conn.zadd(world.flow_key("outbox"), "s nightly/0/1", 1).await.unwrap();
     world.app().await.recover_stuck_workflows().await.unwrap();
     assert_eq!(conn.hget::<_, _, u64>(&dispatched, id).await.unwrap(), sent);
     let worker = world.worker().await;
@@ -84,11 +81,8 @@ async fn a_job_older_than_its_instance_is_replaced() {
 
 #[tokio::test]
 async fn a_job_that_waits_since_the_delay_passed_is_kept() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
-    let graph = Graph::new();
-    let only = graph.node("only", &TASK, "value 1".to_owned());
-    flow.start(graph.output(&only)).id("late").delay(Duration::from_secs(60)).await.unwrap();
+    let (world, flow, _) = World::with_flow().await;
+    flow.start(single("only", "value 1")).id("late").delay(Duration::from_secs(60)).await.unwrap();
     let mut conn = world.redis.conn().await;
     let key = |name: &str| format!("{}:{{{WORK}}}:{name}", world.prefix);
     let id = "~flow/late/0/1";
@@ -98,7 +92,7 @@ async fn a_job_that_waits_since_the_delay_passed_is_kept() {
     let () = conn.rpush(key("wait"), id).await.unwrap();
     let () = conn.hset(key("enqueuedAt"), id, due as u64).await.unwrap();
     let sent: u64 = conn.hget(key("dispatchedAt"), id).await.unwrap();
-    let () = conn.zadd(format!("{}:{{flow:flow}}:outbox", world.prefix), "s late/0/1", 1).await.unwrap();
+    let () = conn.zadd(world.flow_key("outbox"), "s late/0/1", 1).await.unwrap();
     world.app().await.recover_stuck_workflows().await.unwrap();
     assert_eq!(conn.hget::<_, _, u64>(key("dispatchedAt"), id).await.unwrap(), sent);
 }
@@ -168,17 +162,14 @@ async fn a_node_whose_job_was_lost_is_cancelled_despite_an_older_job() {
 
 #[tokio::test]
 async fn a_job_whose_end_is_still_in_the_outbox_does_not_run_again() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
-    let graph = Graph::new();
-    let only = graph.node("only", &TASK, "value 1".to_owned());
-    let handle = flow.start(graph.output(&only)).id("nightly").await.unwrap();
+    let (world, flow, _) = World::with_flow().await;
+    let handle = flow.start(single("only", "value 1")).id("nightly").await.unwrap();
     // The workflow cannot record the end: one of its keys has another type.
     let mut conn = world.redis.conn().await;
-    let cursor = format!("{}:{{flow:flow}}:cursor", world.prefix);
+    let cursor = world.flow_key("cursor");
     let () = conn.set(&cursor, "in the way").await.unwrap();
     let worker = world.worker().await;
-    let outbox = format!("{}:{{{WORK}}}:outbox", world.prefix);
+    let outbox = world.task_key("outbox");
     eventually("its job has ended", PATIENCE, async || {
         world.redis.conn().await.zcard::<_, u64>(&outbox).await.unwrap() == 1
     })
@@ -186,7 +177,7 @@ async fn a_job_whose_end_is_still_in_the_outbox_does_not_run_again() {
     worker.stop().await;
     let () = conn.del(&cursor).await.unwrap();
     // By the slow clock of its task, the job ended a minute before its instance began.
-    let () = conn.zincr(format!("{}:{{{WORK}}}:completed", world.prefix), "~flow/nightly/0/1", -60_000).await.unwrap();
+    let () = conn.zincr(world.task_key("completed"), "~flow/nightly/0/1", -60_000).await.unwrap();
     world.app().await.recover_stuck_workflows().await.unwrap();
     let worker = world.worker().await;
     assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("it hangs").unwrap(), 1);
@@ -236,20 +227,4 @@ async fn a_grown_graph_may_return_none_and_follows_the_policy() {
     assert_eq!(handle.status().await.unwrap().state, WorkflowState::Failed);
     worker.stop().await;
     let _ = grower.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn the_error_of_a_passed_deadline_names_no_node() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
-    let worker = world.worker().await;
-    let start = async |id: &str, what: &str| {
-        let graph = Graph::new();
-        let first = graph.node("first", &TASK, what.to_owned());
-        flow.start(graph.output(&first)).id(id).deadline(Duration::from_secs(1)).await.unwrap()
-    };
-    let handle = start("late", "wait").await;
-    let failed = tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap_err().to_string();
-    assert_eq!(failed, "the instance late of the workflow flow failed (timeout): its deadline passed");
-    worker.stop().await;
 }

@@ -2,18 +2,10 @@
 
 use std::time::Duration;
 
-use heartline::{
-    Error, Graph, JobState, Node, NodeState, OnFailure, TaskDef, TaskOptions, WorkflowOptions, WorkflowState,
-};
+use heartline::{Error, Graph, JobState, Node, NodeState, TaskDef, TaskOptions, WorkflowOptions, WorkflowState};
 
 use crate::support::{PATIENCE, eventually};
-use crate::workflows::world::{WORK, World, options};
-
-const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
-
-fn node(graph: &Graph<()>, name: &str, what: &str) -> Node<u64> {
-    graph.node(name, &TASK, what.to_owned())
-}
+use crate::workflows::world::{TASK, WORK, World, node, options};
 
 fn state_of(status: &heartline::WorkflowStatus, name: &str) -> NodeState {
     status.nodes.iter().find(|node| node.name == name).unwrap().state
@@ -21,8 +13,7 @@ fn state_of(status: &heartline::WorkflowStatus, name: &str) -> NodeState {
 
 #[tokio::test]
 async fn a_graph_runs_each_node_once_after_its_inputs() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let graph = Graph::new();
     let first = node(&graph, "first", "value 1");
     let parts: Vec<Node<u64>> =
@@ -80,9 +71,8 @@ async fn the_value_of_one_node_is_the_input_of_the_next() {
 
 #[tokio::test]
 async fn a_failure_skips_its_dependents_and_other_nodes_continue() {
-    let world = World::new();
+    let (world, flow, _) = World::with_flow().await;
     let worker = world.worker().await;
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
     let (bad, good) = (node(&graph, "bad", "fail"), node(&graph, "good", "value 1"));
     let needs = node(&graph, "needs", "value 2").after(&bad);
@@ -105,9 +95,8 @@ async fn a_failure_skips_its_dependents_and_other_nodes_continue() {
 
 #[tokio::test]
 async fn an_optional_failure_is_ignored_and_a_quorum_needs_its_number() {
-    let world = World::new();
+    let (world, flow, _) = World::with_flow().await;
     let worker = world.worker().await;
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
     let mut parts: Vec<Node<u64>> = (0..3).map(|n| node(&graph, &format!("part-{n}"), "value 5")).collect();
     parts.push(node(&graph, "bad", "fail").optional());
@@ -129,32 +118,8 @@ async fn an_optional_failure_is_ignored_and_a_quorum_needs_its_number() {
 }
 
 #[tokio::test]
-async fn the_policy_cancel_stops_all_nodes_after_a_failure() {
-    let world = World::new();
-    let worker = world.worker().await;
-    let (flow, tasks) = world.producer(WorkflowOptions::new().on_failure(OnFailure::Cancel)).await;
-    let graph = Graph::new();
-    let (long, gate) = (node(&graph, "long", "wait"), node(&graph, "gate", "value 1"));
-    let bad = node(&graph, "bad", "fail").after(&gate);
-    node(&graph, "later", "value 1").delay(Duration::from_secs(3600));
-    node(&graph, "never", "value 1").after(&[long, bad]).always();
-    let handle = flow.start(graph.output(&gate)).await.unwrap();
-    let failed = handle.result().await.unwrap_err();
-    assert!(matches!(&failed, Error::WorkflowFailed { node, .. } if node == "bad"), "{failed:?}");
-    let status = handle.status().await.unwrap();
-    let of = |name| state_of(&status, name);
-    assert_eq!(
-        (of("long"), of("later"), of("never")),
-        (NodeState::Cancelled, NodeState::Cancelled, NodeState::Pending)
-    );
-    assert_eq!(tasks.counts().await.unwrap().pending_total(), 0);
-    worker.stop().await;
-}
-
-#[tokio::test]
 async fn a_cancel_ends_waiting_nodes_at_once_and_running_ones_on_stop() {
-    let world = World::new();
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, tasks) = World::with_flow().await;
     let graph = Graph::new();
     let (long, first) = (node(&graph, "long", "wait"), node(&graph, "first", "value 1"));
     node(&graph, "next", "value 1").after(&[long.clone(), first]);
@@ -235,8 +200,7 @@ async fn one_worker_serves_more_workflows_than_it_takes_at_a_time() {
 
 #[tokio::test]
 async fn all_faults_of_a_graph_are_reported_and_nothing_is_written() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let graph = Graph::new();
     let (a, other) = (node(&graph, "a", "value 1"), Graph::new());
     let b = node(&graph, "b b", "value 1").after(&a).at_least(2);

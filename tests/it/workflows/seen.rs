@@ -11,13 +11,7 @@ use redis::AsyncCommands;
 use crate::support::puppet::Puppet;
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
-use crate::workflows::world::{WORK, World, options, work};
-
-const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
-
-fn node(graph: &Graph<()>, name: &str, what: &str) -> Node<u64> {
-    graph.node(name, &TASK, what.to_owned())
-}
+use crate::workflows::world::{WORK, World, node, options, single, work};
 
 async fn seen(inspector: &Inspector, id: &str) -> InstanceReport {
     inspector.instance("flow", id, 0).await.unwrap().unwrap()
@@ -33,8 +27,7 @@ fn why<'a>(report: &'a InstanceReport, name: &str) -> &'a str {
 
 #[tokio::test]
 async fn each_node_and_both_of_its_halves_show_why_it_waits() {
-    let world = World::new();
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, tasks) = World::with_flow().await;
     let inspector = world.app().await.inspector();
     let (graph, child) = (Graph::new(), Graph::new());
     let first = node(&graph, "first", "value 1");
@@ -75,8 +68,7 @@ async fn each_node_and_both_of_its_halves_show_why_it_waits() {
 
 #[tokio::test]
 async fn a_node_with_a_lost_or_unreported_job_shows_it_until_recovery() {
-    let world = World::new();
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, tasks) = World::with_flow().await;
     let app = world.app().await;
     let inspector = app.inspector();
     let graph = Graph::new();
@@ -141,12 +133,9 @@ async fn a_node_with_a_snoozed_job_shows_its_last_outcome() {
 
 #[tokio::test]
 async fn a_node_whose_job_waits_for_a_person_shows_it() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let inspector = world.app().await.inspector();
-    let graph = Graph::new();
-    let held = node(&graph, "held", "value 1");
-    flow.start(graph.output(&held)).id("one").await.unwrap();
+    flow.start(single("held", "value 1")).id("one").await.unwrap();
     // The first worker declares the options.
     let stall = StallOptions::new().interval(Duration::from_secs(1)).recover_running(false);
     let left_alone = || options().stall(stall.clone());
@@ -172,8 +161,7 @@ async fn a_node_whose_job_waits_for_a_person_shows_it() {
 
 #[tokio::test]
 async fn a_pending_step_without_workers_shows_that_there_is_no_worker() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let inspector = world.app().await.inspector();
     let graph = Graph::new();
     let first = node(&graph, "first", "value 1");
@@ -181,34 +169,30 @@ async fn a_pending_step_without_workers_shows_that_there_is_no_worker() {
     flow.start(graph.output(&second)).id("one").await.unwrap();
     // As if a worker had died between the end of the first node and the visit of its dependents.
     let mut conn = world.redis.conn().await;
-    let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
-    let () = conn.hset(key("nodes"), "one/0", "c").await.unwrap();
-    let () = conn.zadd(key("outbox"), "v one/0/1", 1).await.unwrap();
+    let () = conn.hset(world.flow_key("nodes"), "one/0", "c").await.unwrap();
+    let () = conn.zadd(world.flow_key("outbox"), "v one/0/1", 1).await.unwrap();
     let report = seen(&inspector, "one").await;
     let pending = "the nodes it waited for have ended, but this is not recorded yet: no worker is running";
     assert_eq!(why(&report, "second"), pending);
     // And before it was sent.
-    let () = conn.hset(key("nodes"), "one/0", "o").await.unwrap();
-    let () = conn.zadd(key("outbox"), "s one/0/1", 1).await.unwrap();
-    let () = conn.hdel(format!("{}:{{{WORK}}}:payload", world.prefix), "~flow/one/0/1").await.unwrap();
-    let () = conn.del(format!("{}:{{{WORK}}}:wait", world.prefix)).await.unwrap();
+    let () = conn.hset(world.flow_key("nodes"), "one/0", "o").await.unwrap();
+    let () = conn.zadd(world.flow_key("outbox"), "s one/0/1", 1).await.unwrap();
+    let () = conn.hdel(world.task_key("payload"), "~flow/one/0/1").await.unwrap();
+    let () = conn.del(world.task_key("wait")).await.unwrap();
     let report = seen(&inspector, "one").await;
     assert!(why(&report, "first").ends_with("or longer: no worker is running"), "{report:?}");
 }
 
 #[tokio::test]
 async fn an_end_that_a_workflow_cannot_record_is_shown() {
-    let world = World::new();
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, tasks) = World::with_flow().await;
     let app = world.app().await;
     let inspector = app.inspector();
-    let graph = Graph::new();
-    let only = node(&graph, "only", "value 1");
-    flow.start(graph.output(&only)).id("one").await.unwrap();
+    flow.start(single("only", "value 1")).id("one").await.unwrap();
     tasks.handle("~flow/one/0/1").unwrap().cancel("by hand").await.unwrap();
     assert_eq!(inspector.workflows().await.unwrap()[0].oldest_step, None);
     let mut conn = world.redis.conn().await;
-    let value = format!("{}:{{flow:flow}}:value", world.prefix);
+    let value = world.flow_key("value");
     let () = conn.set(&value, "foreign").await.unwrap();
     app.recover_stuck_workflows().await.unwrap();
     let seen_now = &inspector.workflows().await.unwrap()[0];
@@ -280,17 +264,14 @@ async fn workflows_and_their_instances_are_listed_by_state() {
 async fn a_node_sends_no_heartbeat_before_its_workflow_lets_it_begin() {
     let world = World::alone();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
-    let graph = Graph::new();
-    let first = node(&graph, "first", "value 1");
-    let handle = flow.start(graph.output(&first)).id("one").await.unwrap();
+    let handle = flow.start(single("first", "value 1")).id("one").await.unwrap();
     let mut conn = world.redis.conn().await;
-    let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
     // The workflow cannot answer whether the node may begin.
-    let () = conn.rename(key("nodes"), key("kept")).await.unwrap();
-    let () = conn.set(key("nodes"), "x").await.unwrap();
+    let () = conn.rename(world.flow_key("nodes"), world.flow_key("kept")).await.unwrap();
+    let () = conn.set(world.flow_key("nodes"), "x").await.unwrap();
     let stall = StallOptions::new().interval(Duration::from_secs(1)).max_count(0).heartbeat(Heartbeat::Manual);
     let worker = world.worker_with(options().stall(stall)).await;
-    let meta = format!("{}:{{work}}:meta", world.prefix);
+    let meta = world.task_key("meta");
     let mut epoch = async || conn.hget::<_, _, Option<u64>>(&meta, "epoch").await.unwrap().unwrap_or(0);
     let held = async || {
         let (inspector, id) = (world.app().await.inspector(), "~flow/one/0/1");
@@ -300,8 +281,8 @@ async fn a_node_sends_no_heartbeat_before_its_workflow_lets_it_begin() {
     let end = epoch().await + 3;
     eventually("three intervals pass", PATIENCE, async || epoch().await >= end).await;
     assert!(world.began().is_empty());
-    let () = conn.del(key("nodes")).await.unwrap();
-    let () = conn.rename(key("kept"), key("nodes")).await.unwrap();
+    let () = conn.del(world.flow_key("nodes")).await.unwrap();
+    let () = conn.rename(world.flow_key("kept"), world.flow_key("nodes")).await.unwrap();
     assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("it does not end").unwrap(), 1);
     worker.stop().await;
 }

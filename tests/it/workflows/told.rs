@@ -6,9 +6,8 @@ use heartline::{
 };
 
 use crate::support::PATIENCE;
-use crate::workflows::world::{WORK, World};
+use crate::workflows::world::{TASK, World, single};
 
-const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
 const GROWING: TaskDef<String, u64> = TaskDef::new("growing");
 
 /// An event, short.
@@ -55,9 +54,7 @@ async fn every_step_of_an_instance_has_one_event_in_order() {
 
     // Another definition has its own events, and a second subscriber receives the same ones.
     let mut others = flow.events();
-    let graph = Graph::new();
-    let long = graph.node("long", &TASK, "wait".to_owned());
-    let handle = flow.start(graph.output(&long)).id("two").await.unwrap();
+    let handle = flow.start(single("long", "wait")).id("two").await.unwrap();
     assert_eq!(up_to(&mut others, "two started 1").await, ["two started 1"]);
     handle.cancel("enough").await.unwrap();
     for events in [&mut events, &mut others] {

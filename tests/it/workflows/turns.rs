@@ -4,20 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use heartline::{
-    Context, Error, Graph, JobError, JobState, NodeState, OnFailure, TaskDef, WorkflowOptions, WorkflowState,
-};
+use heartline::{Context, Error, Graph, JobError, JobState, NodeState, OnFailure, WorkflowOptions, WorkflowState};
 use redis::AsyncCommands;
 
 use crate::support::{PATIENCE, eventually};
-use crate::workflows::world::{WORK, World};
-
-const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
+use crate::workflows::world::{TASK, WORK, World, single};
 
 #[tokio::test]
 async fn a_resumed_instance_continues_where_it_was_paused() {
-    let world = World::new();
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, tasks) = World::with_flow().await;
     let graph = Graph::new();
     let first = graph.node("first", &TASK, "value 3".to_owned());
     let second = graph.node("second", &TASK, "sum".to_owned()).after(&first);
@@ -39,21 +34,17 @@ async fn a_resumed_instance_continues_where_it_was_paused() {
 
 #[tokio::test]
 async fn a_cancel_that_came_with_the_last_completion_can_be_retried() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
-    let graph = Graph::new();
-    let last = graph.node("last", &TASK, "value 3".to_owned());
-    let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
+    let (world, flow, _) = World::with_flow().await;
+    let handle = flow.start(single("last", "value 3")).id("one").await.unwrap();
     // The state that the scripts leave if the job completed and its end was recorded after the cancel.
-    let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
     let mut conn = world.redis.conn().await;
-    let head: String = conn.hget(key("instances"), "one").await.unwrap();
+    let head: String = conn.hget(world.flow_key("instances"), "one").await.unwrap();
     let digest = head.split(' ').nth(4).unwrap();
-    let () = conn.hset(key("instances"), "one", format!("1 1 0 0 {digest} -")).await.unwrap();
-    let () = conn.hset(key("nodes"), "one/0", "c").await.unwrap();
-    let () = conn.hset(key("value"), "one/0", "3").await.unwrap();
-    let () = conn.zrem(key("running"), "one").await.unwrap();
-    let () = conn.zadd(key("cancelled"), "one", 5).await.unwrap();
+    let () = conn.hset(world.flow_key("instances"), "one", format!("1 1 0 0 {digest} -")).await.unwrap();
+    let () = conn.hset(world.flow_key("nodes"), "one/0", "c").await.unwrap();
+    let () = conn.hset(world.flow_key("value"), "one/0", "3").await.unwrap();
+    let () = conn.zrem(world.flow_key("running"), "one").await.unwrap();
+    let () = conn.zadd(world.flow_key("cancelled"), "one", 5).await.unwrap();
     let cancelled = handle.result().await.unwrap_err();
     assert!(matches!(cancelled, Error::WorkflowCancelled { .. }), "{cancelled}");
     assert_eq!(handle.retry_failed().await.unwrap(), WorkflowState::Running);
@@ -63,13 +54,10 @@ async fn a_cancel_that_came_with_the_last_completion_can_be_retried() {
 
 #[tokio::test]
 async fn a_paused_instance_shows_who_paused_it_and_why() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (world, flow, _) = World::with_flow().await;
     let inspector = world.app().await.inspector().by("alice");
     let mut events = flow.events();
-    let graph = Graph::new();
-    let only = graph.node("only", &TASK, "value 3".to_owned());
-    let handle = flow.start(graph.output(&only)).id("one").await.unwrap();
+    let handle = flow.start(single("only", "value 3")).id("one").await.unwrap();
     let by_hand = inspector.workflow_handle("flow", "one").unwrap();
     by_hand.pause("S3 is down").await.unwrap();
     let pause = async || inspector.instance("flow", "one", 0).await.unwrap().unwrap().pause;
@@ -97,22 +85,6 @@ async fn a_paused_instance_shows_who_paused_it_and_why() {
     assert_eq!(heard, expected);
     let report = inspector.instance("flow", "one", 0).await.unwrap().unwrap();
     assert_eq!((report.state, report.message.as_deref()), (WorkflowState::Cancelled, Some("enough")));
-}
-
-#[tokio::test]
-async fn an_instance_paused_before_its_last_node_ends_on_resume() {
-    let world = World::new();
-    let (flow, _) = world.producer(WorkflowOptions::new()).await;
-    let graph = Graph::new();
-    let last = graph.node("last", &TASK, "value 3".to_owned());
-    let handle = flow.start(graph.output(&last)).await.unwrap();
-    handle.pause("not now").await.unwrap();
-    let worker = world.worker().await;
-    eventually("its end was recorded", PATIENCE, async || handle.status().await.unwrap().unfinished == 0).await;
-    assert_eq!(handle.status().await.unwrap().state, WorkflowState::Paused);
-    assert_eq!(handle.resume().await.unwrap(), WorkflowState::Completed);
-    assert_eq!(handle.result().await.unwrap(), 3);
-    worker.stop().await;
 }
 
 #[tokio::test]

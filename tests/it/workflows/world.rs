@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use heartline::{App, Context, JobError, RetryPolicy, StallOptions, TaskOptions, TaskRef, Workflow, WorkflowOptions};
+use heartline::{
+    App, Context, Graph, JobError, Node, RetryPolicy, StallOptions, TaskDef, TaskOptions, TaskRef, Workflow,
+    WorkflowOptions,
+};
 
 use crate::support::TestRedis;
 use crate::support::task::built;
@@ -12,6 +15,19 @@ use crate::support::worker::TestWorker;
 /// The input of a handler: `value N` returns N, `sum` adds up its inputs, `fail` fails, `wait` runs until it is
 /// cancelled.
 pub const WORK: &str = "work";
+
+pub const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
+
+pub fn node(graph: &Graph<()>, name: &str, what: &str) -> Node<u64> {
+    graph.node(name, &TASK, what.to_owned())
+}
+
+/// A graph of one node.
+pub fn single(name: &str, what: &str) -> Graph<u64> {
+    let graph = Graph::new();
+    let only = node(&graph, name, what);
+    graph.output(&only)
+}
 
 pub struct World {
     pub redis: Arc<TestRedis>,
@@ -27,11 +43,28 @@ impl World {
         World { redis, prefix, runs: Arc::default() }
     }
 
+    /// With a producer.
+    pub async fn with_flow() -> (World, Workflow<u64>, TaskRef<String, u64>) {
+        let world = World::new();
+        let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+        (world, flow, tasks)
+    }
+
     /// On a private server.
     pub fn alone() -> World {
         let redis = Arc::new(TestRedis::start());
         let prefix = redis.unique_prefix();
         World { redis, prefix, runs: Arc::default() }
+    }
+
+    /// A key of the workflow.
+    pub fn flow_key(&self, name: &str) -> String {
+        format!("{}:{{flow:flow}}:{name}", self.prefix)
+    }
+
+    /// A key of the task of the nodes.
+    pub fn task_key(&self, name: &str) -> String {
+        format!("{}:{{{WORK}}}:{name}", self.prefix)
     }
 
     pub async fn app(&self) -> App {
